@@ -1,0 +1,71 @@
+"""What a loss is: raw embeddings and labels of the global batch in, one scalar out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from trainables.errors import ConfigError, Problem
+
+__all__ = ["Loss", "check_batch", "normalise"]
+
+EPSILON = 1e-12  # below this norm a vector is scaled by 1/EPSILON instead of to unit length
+
+
+def normalise(embeddings: Tensor) -> Tensor:
+    """Rows scaled to unit length: fh = f / max(||f||, 1e-12), shape (B, D)."""
+    return F.normalize(embeddings, dim=1, eps=EPSILON)
+
+
+def check_batch(embeddings: Tensor, labels: Tensor) -> None:
+    """Shapes and types that can be checked without waiting for the device. Raises ConfigError."""
+    problems = []
+    if embeddings.ndim != 2 or not embeddings.is_floating_point():
+        got = (tuple(embeddings.shape), str(embeddings.dtype))
+        problems.append(Problem("embeddings", "must be a float tensor of shape (B, D)", got))
+    if labels.ndim != 1 or labels.is_floating_point() or labels.dtype == torch.bool:
+        got = (tuple(labels.shape), str(labels.dtype))
+        problems.append(Problem("labels", "must be an integer tensor of shape (B,)", got))
+    if not problems and len(embeddings) != len(labels):
+        got = (len(embeddings), len(labels))
+        problems.append(Problem("labels", "there must be one label per embedding", got))
+    if problems:
+        raise ConfigError(problems)
+
+
+class Loss(nn.Module, ABC):
+    """A deep metric learning loss.
+
+    Called on RAW (un-normalised) embeddings (B, D), float, and integer labels (B,); returns a scalar attached to the
+    graph, finite with finite gradient in every degenerate batch. Half-precision input is computed in float32 with
+    autocast off; float64 stays float64. Also callable by pytorch-metric-learning's trainers (no miner's tuple).
+
+    A subclass sets `name` (its configuration name), `citation` and `section` (of the method specification), declares its
+    knobs in a keyword-only constructor (see trainables.parameters) and implements `value`.
+    """
+
+    name: ClassVar[str]
+    citation: ClassVar[str]
+    section: ClassVar[str]
+
+    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: None = None) -> Tensor:
+        """The loss of the (global) batch, a scalar. Raises ConfigError for wrong shapes or types."""
+        check_batch(embeddings, labels)
+        if indices_tuple is not None:
+            rule = f"{self.name} does its own pair selection and takes no miner's output"
+            raise ConfigError(Problem("indices_tuple", rule, None, "Remove the miner."))
+        with torch.autocast(embeddings.device.type, enabled=False):
+            full = embeddings if embeddings.dtype in (torch.float32, torch.float64) else embeddings.float()
+            return self.value(full, labels)
+
+    @abstractmethod
+    def value(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """The loss in full precision; embeddings (B, D) are raw, labels (B,)."""
+
+    def diagnostics(self) -> dict[str, Tensor]:
+        """Detached scalars describing the last batch (for the report's mechanism panel); empty by default."""
+        return {}
