@@ -1,0 +1,195 @@
+"""The words a search space is written in.
+
+A space is a declaration: which knob the study is about, the values as printed in the paper, what is held fixed, and the
+numbers the paper published. It holds no code and reads no file; `tune_dml.plan` turns it into cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from trainables.errors import Problem
+
+__all__ = [
+    "Baseline",
+    "Citation",
+    "Domain",
+    "Grid",
+    "Knob",
+    "LogRange",
+    "Protocol",
+    "Published",
+    "Range",
+    "Space",
+    "Value",
+]
+
+Value = float | int | str | bool | None
+Origin = Literal["paper", "ours", "user"]
+Scale = Literal["linear", "log", "category"]
+
+
+@dataclass(frozen=True)
+class Citation:
+    """Where a study comes from."""
+
+    authors: str
+    title: str
+    venue: str
+    year: int
+    place: str
+    """The table, figure or section that holds the grid or the numbers."""
+
+    def __str__(self) -> str:
+        return f"{self.authors}, {self.title}, {self.venue} {self.year}, {self.place}"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A finite list of values, in the order they are drawn."""
+
+    values: tuple[Value, ...]
+    scale: Scale = "linear"
+
+
+@dataclass(frozen=True)
+class Range:
+    """low <= x <= high, uniform; whole numbers when `integer`."""
+
+    low: float
+    high: float
+    integer: bool = False
+    scale: Literal["linear", "log"] = "linear"
+
+
+def LogRange(low: float, high: float) -> Range:  # noqa: N802 - reads as a type in a declaration
+    """low <= x <= high, uniform in log x."""
+    return Range(low, high, scale="log")
+
+
+Domain = Grid | Range
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One searched parameter, named by its dotted configuration path."""
+
+    path: str
+    domain: Domain
+    symbol: str = ""
+    unit: str = ""
+    origin: Origin = "paper"
+
+    @property
+    def label(self) -> str:
+        """The axis title: symbol and path."""
+        unit = f" [{self.unit}]" if self.unit else ""
+        return (f"{self.symbol} ({self.path})" if self.symbol else self.path) + unit
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The cell the knob is compared with: the method switched off."""
+
+    label: str
+    settings: Mapping[str, Value]
+
+
+@dataclass(frozen=True)
+class Published:
+    """A curve printed in a paper: a selection of rows of `search_spaces/published.csv`."""
+
+    paper: str
+    table: str
+    dataset: str
+    methods: tuple[str, ...]
+    hyperparameter: str
+    """The key in the table's hyperparameters that varies along the curve."""
+    metric: str = "R@1"
+    baseline_method: str | None = None
+    backbone: str = "BN-Inception"
+    embedding_dim: int = 512
+    runs: int = 1
+    selection: Literal["test", "validation", "unknown"] = "test"
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How a data set is trained and judged when a space does not say otherwise."""
+
+    name: str
+    dataset: str
+    settings: Mapping[str, Value]
+    origin: Origin = "ours"
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Space:
+    """A declared search: scientific knobs, nuisance knobs, fixed settings, citation and published numbers."""
+
+    name: str
+    title: str
+    question: str
+    citation: Citation | None
+    scientific: tuple[Knob, ...]
+    fixed: Mapping[str, Value]
+    protocols: tuple[Protocol, ...] = ()
+    nuisance: tuple[Knob, ...] = ()
+    baseline: Baseline | None = None
+    published: tuple[Published, ...] = ()
+    default_dataset: str = "glyphs"
+    metric: str = "val/recall_at_1"
+    goal: Literal["maximize", "minimize"] = "maximize"
+    margin: float = 1.0
+    """Differences below this many units of the metric (percentage points) do not matter: the equivalence margin."""
+    identities: tuple[str, ...] = ()
+    """What must hold between cells (rho = 1 is plain SEC); each is a test."""
+    notes: tuple[str, ...] = ()
+    origin: str = field(default="", compare=False)
+
+    @property
+    def knobs(self) -> tuple[Knob, ...]:
+        """All searched knobs, scientific first."""
+        return self.scientific + self.nuisance
+
+    def problems(self) -> list[Problem]:
+        """What is wrong with the declaration itself."""
+        found = []
+        paths = [knob.path for knob in self.knobs]
+        for path in sorted({path for path in paths if paths.count(path) > 1}):
+            found.append(
+                Problem(f"{self.name}.{path}", "a knob may be declared once", None, "Remove one of them.")
+            )
+        for path in sorted(set(paths) & set(self.fixed)):
+            rule = "a knob cannot be searched and fixed at once"
+            found.append(Problem(f"{self.name}.{path}", rule, self.fixed[path], "Remove it from `fixed`."))
+        if not self.knobs:
+            found.append(
+                Problem(self.name, "a space needs at least one knob", None, "Add one to `parameters`.")
+            )
+        for knob in self.knobs:
+            found += _domain_problems(f"{self.name}.{knob.path}", knob.domain)
+        return found
+
+
+def _domain_problems(place: str, domain: Domain) -> list[Problem]:
+    if isinstance(domain, Grid):
+        if not domain.values:
+            return [Problem(place, "a grid needs at least one value", None, "List its values.")]
+        if len(set(map(repr, domain.values))) < len(domain.values):
+            return [
+                Problem(place, "the values of a grid must differ", list(domain.values), "Remove the repeats.")
+            ]
+        return []
+    found = []
+    if not domain.low < domain.high:
+        found.append(
+            Problem(place, "`min < max` must hold", (domain.low, domain.high), "Swap or widen them.")
+        )
+    if domain.scale == "log" and domain.low <= 0:
+        found.append(Problem(place, "a log-uniform range must be positive", domain.low, "Raise min above 0."))
+    return found
