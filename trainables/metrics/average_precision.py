@@ -1,0 +1,34 @@
+"""MAP@R and MAP@k: precision averaged over the positions of the positives."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from trainables.metrics.ranking import Ranking
+
+__all__ = ["map_at_k", "map_at_r"]
+
+
+def map_at_r(ranking: Ranking) -> Tensor:
+    """AP@R = (1 / R_q) Σ_{i <= R_q} P(i) rel(i), (B,) float64. Needs all positives in the ranking.
+
+    P(i) is the precision among the first i (Musgrave et al., A Metric Learning Reality Check, ECCV 2020, section 3.2).
+    """
+    return _precision_sum(ranking, ranking.relevant[:, None]) / ranking.relevant
+
+
+def map_at_k(ranking: Ranking, k: int) -> Tensor:
+    """AP@k = (1 / k) Σ_{i <= k} P(i) rel(i), (B,) float64.
+
+    Divided by k, not by min(k, R_q): the definition that gives the multi-proxy anchor paper's table 3.
+    """
+    limit = torch.as_tensor(k, device=ranking.positions.device)
+    return _precision_sum(ranking, limit) / k
+
+
+def _precision_sum(ranking: Ranking, limit: Tensor) -> Tensor:
+    """Σ P(i) rel(i) over positions i <= limit: the j-th positive, at position p_j, contributes j / p_j."""
+    hits = torch.arange(1, ranking.positions.shape[1] + 1, device=ranking.positions.device)
+    terms = hits / ranking.positions.double()
+    return terms.masked_fill_(ranking.positions > limit, 0).sum(dim=1)
