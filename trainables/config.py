@@ -55,10 +55,10 @@ class RegularizerConfig(Method):
     schedule: Annotated[str, Field(description="how eta grows over training")] = "constant"
 
 
-class BatchConfig(Method):
+class BatchConfig(Section):
     """The global batch and how its pictures are drawn."""
 
-    name: Annotated[str, Field(description="sampler")] = "m_per_class"
+    sampler: str = "m_per_class"
     batch_size: Annotated[int, Field(ge=1, description="pictures in the global batch")] = 90
     instances_per_class: Annotated[int, Field(ge=1, description="pictures per class, M")] = 3
 
@@ -214,14 +214,8 @@ def methods_of(section: str) -> dict[str, type]:
     from trainables.data import DATASETS
     from trainables.losses import LOSSES
     from trainables.regularizers import REGULARIZERS
-    from trainables.samplers import SAMPLERS
 
-    registries: dict[str, Mapping[str, type]] = {
-        "loss": LOSSES,
-        "regularizer": REGULARIZERS,
-        "batch": SAMPLERS,
-        "data": DATASETS,
-    }
+    registries: dict[str, Mapping[str, type]] = {"loss": LOSSES, "regularizer": REGULARIZERS, "data": DATASETS}
     return dict(registries[section])
 
 
@@ -305,7 +299,8 @@ def _with_origin(problem: Problem, origins: Mapping[str, str]) -> Problem:
 def _cross_checks(config: TrialConfig) -> list[Problem]:
     """Rules that tie sections together and need no data."""
     from trainables.models import BACKBONES, HEADS, POOLINGS
-    from trainables.regularizers import SCHEDULES
+    from trainables.regularizers.schedules import SCHEDULES
+    from trainables.samplers import sampler_problems
 
     problems = []
     named: list[tuple[str, str, Mapping[str, Callable[..., Any]]]] = [
@@ -317,12 +312,8 @@ def _cross_checks(config: TrialConfig) -> list[Problem]:
     for path, value, registry in named:
         if value not in registry:
             problems.append(Problem(path, "unknown name", value, nearest(value, list(registry))))
-    if config.batch.name == "m_per_class" and config.batch.batch_size % config.batch.instances_per_class:
-        size, instances = config.batch.batch_size, config.batch.instances_per_class
-        below, above = size // instances * instances, (size // instances + 1) * instances
-        tries = f"Try batch.batch_size={above}" + (f" or {below}." if below else ".")
-        rule = f"batch.instances_per_class must divide batch.batch_size, {instances} does not divide {size}"
-        problems.append(Problem("batch.batch_size", rule, size, tries))
+    batch = config.batch
+    problems += sampler_problems(batch.sampler, batch.batch_size, batch.instances_per_class)
     if config.training.eval_every > config.training.steps:
         rule = f"training.eval_every must not exceed training.steps ({config.training.steps})"
         problems.append(Problem("training.eval_every", rule, config.training.eval_every, "Lower it."))

@@ -25,7 +25,7 @@ from trainables.errors import ConfigError, Problem
 __all__ = ["Event", "Ledger", "Status", "read_events", "read_history", "trial_folder"]
 
 Status = Literal["finished", "diverged", "failed"]
-Kind = Literal["cell", "started", "retry", "ended", "note", "session"]
+Kind = Literal["cell", "started", "retry", "ended", "reset", "note", "session"]
 
 
 @dataclass(frozen=True)

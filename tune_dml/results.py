@@ -124,6 +124,8 @@ def results_of(folder: Path) -> Results:
             state.update(status="running", attempts=state["attempts"] + 1, host=event.body.get("host", ""))
         elif event.kind == "ended":
             state.update(event.body)
+        elif event.kind == "reset":
+            states[event.key] = {"attempts": state["attempts"], "seconds": state["seconds"]}
     runs = _runs(folder)
     trials = tuple(
         _trial_result(plan.trial(cell, seed).key, cell, seed, states, runs)

@@ -1,0 +1,81 @@
+"""What training knows of the world that runs it: who it is, where it reports, where its last checkpoint lies.
+
+The same training code runs bare, inside a Tune actor, or as one of several Ray Train workers; only the context differs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["CHECKPOINT", "FolderContext", "Row", "TrialContext"]
+
+CHECKPOINT = "checkpoint.pt"
+
+Row = dict[str, float]
+"""One report: `step` and figures named `train/...`, `val/...`, `test/...` (sealed) or `time/...` (not reproducible)."""
+
+
+class TrialContext(Protocol):
+    """The interface between training and the engine that runs it."""
+
+    rank: int
+    world_size: int
+    device: torch.device
+    threads: int
+    """CPU threads for torch; part of what makes two runs equal to the last digit."""
+
+    def report(self, row: Row, state: Mapping[str, Any] | None = None) -> None:
+        """Hand over one row; with a state, first make it the checkpoint to resume from."""
+
+    def latest_checkpoint(self) -> dict[str, Any] | None:
+        """The last state handed to `report`, or None on a fresh start."""
+
+
+def discard(row: Row) -> None:
+    """Report to nobody."""
+
+
+@dataclass
+class FolderContext:
+    """Checkpoints in a folder that all ranks can read; rank 0 writes them and its rows go to `sink`."""
+
+    folder: Path
+    device: torch.device
+    rank: int = 0
+    world_size: int = 1
+    threads: int = 1
+    sink: Callable[[Row], None] = discard
+
+    def report(self, row: Row, state: Mapping[str, Any] | None = None) -> None:
+        """Save the state (whole or not at all), then report: a row is never known without its checkpoint."""
+        if state is not None and self.rank == 0:
+            self._save(state)
+        self.sink(row)
+
+    def _save(self, state: Mapping[str, Any]) -> None:
+        import torch
+
+        self.folder.mkdir(parents=True, exist_ok=True)
+        temporary = self.folder / (CHECKPOINT + ".tmp")
+        with temporary.open("wb") as file:
+            torch.save(dict(state), file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self.folder / CHECKPOINT)
+
+    def latest_checkpoint(self) -> dict[str, Any] | None:
+        """The saved state, on this context's device; loaded without executing anything it contains."""
+        import torch
+
+        path = self.folder / CHECKPOINT
+        if not path.exists():
+            return None
+        state: dict[str, Any] = torch.load(path, map_location=self.device, weights_only=True)
+        return state

@@ -1,0 +1,43 @@
+"""Search spaces and protocols, found by being there: modules of `search_spaces`, and entry points of other packages."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+from importlib.metadata import entry_points
+
+from trainables.errors import ConfigError, Problem, nearest
+from tune_dml.space import Protocol, Space
+
+__all__ = ["find_space", "protocols", "spaces"]
+
+
+@cache
+def spaces() -> dict[str, Space]:
+    """Name -> space: every module-level `SPACE`, and what the entry-point group `tune_dml.spaces` adds."""
+    found = [space for space in _declared() if isinstance(space, Space)]
+    found += [entry.load() for entry in entry_points(group="tune_dml.spaces")]
+    return {space.name: space for space in sorted(found, key=lambda space: space.name)}
+
+
+@cache
+def protocols() -> dict[str, Protocol]:
+    """Name -> protocol."""
+    found = [item for item in _declared() if isinstance(item, Protocol)]
+    found += [entry.load() for entry in entry_points(group="tune_dml.protocols")]
+    return {protocol.name: protocol for protocol in found}
+
+
+def find_space(name: str) -> Space:
+    """The space called `name`; raises ConfigError with the nearest name."""
+    if name not in spaces():
+        remedy = nearest(name, list(spaces()), what="space") + " A sweep file ends in .yaml or .yml."
+        raise ConfigError(Problem("SPACE", "unknown search space", name, remedy))
+    return spaces()[name]
+
+
+def _declared() -> list[object]:
+    package = importlib.import_module("search_spaces")
+    modules = [importlib.import_module(f"search_spaces.{info.name}") for info in pkgutil.iter_modules(package.__path__)]
+    return [value for module in modules for value in vars(module).values() if isinstance(value, Space | Protocol)]

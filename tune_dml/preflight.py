@@ -1,0 +1,250 @@
+"""What the user asked for, checked whole before any worker starts: space, settings, data, MLflow, cluster.
+
+Every problem of every kind is collected and shown together; nothing that is already stored is touched.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainables.config import TrialConfig
+from trainables.errors import ConfigError, Problem, nearest, raise_if_any
+from tune_dml import cluster
+from tune_dml.catalogue import find_space, protocols
+from tune_dml.plan import Plan, Search, SearchMethod, make_plan
+from tune_dml.space import Protocol, Space, Value
+from tune_dml.sweep_file import read_sweep_file
+from tune_dml.trial import Resources
+
+if TYPE_CHECKING:
+    from trainables.data.base import Pictures
+
+__all__ = ["Prepared", "Request", "prepare", "request_for"]
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+DataProgress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A sweep as asked for; None where the space, the file or a default decides."""
+
+    space: Space
+    dataset: str
+    data_root: Path | None = None
+    seeds: int | tuple[int, ...] = 3
+    settings: Mapping[str, Value] = field(default_factory=dict)
+    method: SearchMethod = "grid"
+    num_samples: int = 0
+    search_seed: int = 0
+    name: str = ""
+    cache_dir: Path | None = None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A plan that can run."""
+
+    plan: Plan
+    notes: tuple[str, ...]
+    """What must be said aloud: about the data, about settings that were dropped."""
+
+
+def request_for(
+    what: str | Path | Space,
+    *,
+    dataset: str | None = None,
+    data_root: Path | None = None,
+    seeds: int | Sequence[int] | None = None,
+    settings: Mapping[str, Value] | None = None,
+    method: SearchMethod | None = None,
+    num_samples: int | None = None,
+    name: str | None = None,
+    cache_dir: Path | None = None,
+) -> Request:
+    """A request from a space's name, a sweep file or a Space; what is given here wins over the file."""
+    file = None
+    if isinstance(what, Space):
+        space = what
+    elif str(what).endswith((".yaml", ".yml")):
+        file = read_sweep_file(Path(what), tuple(protocols().values()))
+        space = file.space
+    else:
+        space = find_space(str(what))
+    asked = dataset or (file.dataset if file else None) or space.default_dataset
+    chosen = method or (file.method if file else "grid")
+    samples = num_samples if num_samples is not None else (file.num_samples if file else 0)
+    count = seeds if seeds is not None else (file.seeds if file and file.seeds else 3)
+    return Request(
+        space=space,
+        dataset=asked,
+        data_root=data_root or (file.data_root if file else None),
+        seeds=count if isinstance(count, int) else tuple(count),
+        settings=dict(settings or {}),
+        method=chosen,
+        num_samples=samples,
+        name=name or (space.name if asked == space.default_dataset else f"{space.name}-{asked}"),
+        cache_dir=cache_dir,
+    )
+
+
+def prepare(
+    request: Request,
+    *,
+    resources: Resources | None = None,
+    address: tuple[str | None, str] = (None, "default"),
+    other_checks: Sequence[Callable[[], list[Problem]]] = (),
+    progress: DataProgress | None = None,
+) -> Prepared:
+    """Resolve and check a request; raises ConfigError with everything that is wrong with it."""
+    problems: list[Problem] = []
+    plan = _collect(problems, lambda: _plan(request, data_digest=""))
+    problems += _name_problems(request.name)
+    problems += _metric_problems(request.space, plan)
+    if resources is not None:
+        problems += _resource_problems(resources) or _cluster_problems(resources, address)
+    for check in other_checks:
+        problems += check()
+    dataset = request.dataset if plan is not None else None
+    pictures = _collect(problems, lambda: pictures_of(plan, request, progress)) if dataset and plan else None
+    if plan is not None and pictures is not None:
+        problems += _fit_problems(plan, pictures)
+    raise_if_any(problems)
+    assert plan is not None and pictures is not None  # noqa: S101 - each None has left a problem
+    final = replace(plan, data_digest=pictures.digest)
+    return Prepared(final, (*_dropped(request, plan), *pictures.notes))
+
+
+def _plan(request: Request, data_digest: str) -> Plan:
+    space = request.space
+    if not any(protocol.dataset == request.dataset for protocol in space.protocols):
+        space = replace(space, protocols=(*space.protocols, *_protocols_of(request.dataset)))
+    samples = request.num_samples
+    search = Search(request.method, samples, window=max(4, samples // 5), seed=request.search_seed)
+    settings = dict(request.settings)
+    if request.data_root is not None:
+        settings["data.root"] = str(request.data_root)
+    return make_plan(
+        space,
+        name=request.name,
+        dataset=request.dataset,
+        seeds=request.seeds,
+        data_digest=data_digest,
+        overrides=settings,
+        search=search,
+    )
+
+
+def _protocols_of(dataset: str) -> list[Protocol]:
+    return [protocol for protocol in protocols().values() if protocol.dataset == dataset][:1]
+
+
+def _collect(problems: list[Problem], make: Callable[[], object]) -> object | None:  # type: ignore[misc]
+    try:
+        return make()
+    except ConfigError as error:
+        problems += error.problems
+        return None
+
+
+def _name_problems(name: str) -> list[Problem]:
+    if NAME.fullmatch(name):
+        return []
+    rule = "a sweep's name has letters, digits, '.', '_' and '-', starts with a letter or digit, at most 100 of them"
+    return [Problem("--name", rule, name, "Example: --name eta1.")]
+
+
+def _metric_problems(space: Space, plan: Plan | None) -> list[Problem]:
+    if plan is None:
+        return []
+    known = metric_names(plan.cells[0].config(0) if plan.cells else _any_config(plan))
+    if space.metric in known:
+        return []
+    rule = "a sweep is judged by a validation metric"
+    return [Problem("metric", rule, space.metric, nearest(space.metric, known, what="metric"))]
+
+
+def _any_config(plan: Plan) -> TrialConfig:
+    from trainables.config import Layer
+
+    return TrialConfig.from_settings(Layer("plan", plan.base_settings))[0]
+
+
+def metric_names(config: TrialConfig) -> list[str]:
+    """The validation metrics a trial reports."""
+    families = ("recall_at", "precision_at", "map_at", "ndcg_at")
+    ranked = [f"val/{family}_{k}" for family in families for k in config.evaluation.ks]
+    return [*ranked, "val/map_at_r", "val/r_precision"]
+
+
+def _resource_problems(resources: Resources) -> list[Problem]:
+    problems = []
+    for flag, value in (("--workers", resources.workers), ("--cpus-per-worker", resources.cpus_per_worker)):
+        if value < 1:
+            problems.append(Problem(flag, "must be at least 1", value))
+    share = resources.gpus_per_worker
+    if share < 0 or (share > 1 and share != int(share)):
+        problems.append(Problem("--gpus-per-worker", "must be a share of one GPU or a whole number of them", share))
+    if 0 < share < 1 and resources.workers > 1:
+        rule = "several workers of one trial cannot share a GPU"
+        problems.append(Problem("--gpus-per-worker", rule, share, "Use 1, or --workers 1."))
+    if resources.engine == "local" and resources.workers > 1:
+        rule = "engine local trains with one worker"
+        problems.append(Problem("--engine", rule, resources.workers, "Use --engine train."))
+    return problems
+
+
+def _cluster_problems(resources: Resources, address: tuple[str | None, str]) -> list[Problem]:
+    place, origin = address
+    if place is None:
+        return cluster.capacity_problems(cluster.local_capacity(), resources)
+    return cluster.address_problems(place, origin)
+
+
+def pictures_of(plan: Plan, request: Request, progress: DataProgress | None) -> Pictures:
+    """The plan's data set, decoded; raises DataError with all that is wrong with it."""
+    from trainables.data import build_dataset
+
+    settings = plan.base_settings
+    root = settings.get("data.root")
+    data = _any_config(plan).data
+    dataset = build_dataset(
+        data.name, root=Path(str(root)) if root else None, cache_dir=request.cache_dir, **data.parameters
+    )
+    return dataset.prepare(progress)
+
+
+def _fit_problems(plan: Plan, pictures: Pictures) -> list[Problem]:
+    """Whether every cell's batches and splits can be drawn from these data, for every seed."""
+    from trainables.retrieval import data_problems
+
+    seen = {}
+    configs = [cell.config(seed) for cell in plan.cells for seed in plan.seeds] or [_any_config(plan)]
+    for config in configs:
+        key = (config.seed, config.batch.model_dump_json(), config.data.model_dump_json())
+        if key not in seen:
+            seen[key] = data_problems(config, pictures)
+    return list(dict.fromkeys(problem for found in seen.values() for problem in found))
+
+
+def _dropped(request: Request, plan: Plan) -> list[str]:
+    """Settings of the space or protocol that the user's choice of another method made meaningless."""
+    layers = {**dict(request.space.fixed)}
+    for protocol in plan.space.protocols:
+        if protocol.dataset == request.dataset:
+            layers = {**protocol.settings, **layers}
+            break
+    resolved = {**plan.base_settings, **{knob.path: None for knob in plan.space.knobs}}
+    notes = []
+    for path, value in sorted(layers.items()):
+        section = path.partition(".")[0]
+        renamed = f"{section}.name" in request.settings
+        if renamed and path not in request.settings and resolved.get(path, object()) != value:
+            method = request.settings[f"{section}.name"]
+            now = f"its own default {resolved[path]!r} is used" if path in resolved else "it has no such knob"
+            notes.append(f"{path}={value!r} of {request.space.name} is not kept for {method!r}: {now}")
+    return notes
