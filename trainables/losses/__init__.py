@@ -9,7 +9,7 @@ from trainables.losses.base import Loss
 
 __all__ = ["LOSSES", "Loss", "build_loss"]
 
-LOSSES: dict[str, type[Loss]] = discover(__name__, Loss, group="tune_dml.losses")
+LOSSES: dict[str, type[Loss]] = discover(__name__, Loss, group="tune_dml.losses")  # type: ignore[type-abstract]
 
 
 def build_loss(
@@ -21,7 +21,9 @@ def build_loss(
     Raises ConfigError naming every unknown, missing or out-of-domain knob.
     """
     if name not in LOSSES:
-        raise ConfigError(Problem("loss.name", "unknown loss", name, nearest(name, list(LOSSES), what="losse")))
+        raise ConfigError(
+            Problem("loss.name", "unknown loss", name, nearest(name, list(LOSSES), what="losse"))
+        )
     context = {"num_classes": num_classes, "embedding_dim": embedding_dim}
     loss: Loss = parameters.build(LOSSES[name], knobs, context, place="loss")
     return loss

@@ -3,36 +3,45 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from trainables.errors import ConfigError, Problem
 
 __all__ = ["Loss", "check_batch", "normalise"]
 
-EPSILON = 1e-12  # below this norm a vector is scaled by 1/EPSILON instead of to unit length
+EPSILON = 1e-12  # below this norm a vector has no direction: it is scaled by 1/EPSILON and gets no gradient
 
 
 def normalise(embeddings: Tensor) -> Tensor:
-    """Rows scaled to unit length: fh = f / max(||f||, 1e-12), shape (B, D)."""
-    return F.normalize(embeddings, dim=1, eps=EPSILON)
+    """Rows scaled to unit length: fh = f / max(||f||, 1e-12), shape (B, D).
+
+    A row of (near) zero length gets no gradient: the true slope 1/EPSILON would overflow half precision and destroy
+    the step.
+    """
+    norms = embeddings.detach().norm(dim=1, keepdim=True)
+    unit = nn.functional.normalize(embeddings, dim=1, eps=EPSILON)
+    return torch.where(norms > EPSILON, unit, unit.detach())
 
 
 def check_batch(embeddings: Tensor, labels: Tensor) -> None:
     """Shapes and types that can be checked without waiting for the device. Raises ConfigError."""
     problems = []
-    if embeddings.ndim != 2 or not embeddings.is_floating_point():
+    if embeddings.ndim != 2 or not embeddings.is_floating_point() or 0 in embeddings.shape:
         got = (tuple(embeddings.shape), str(embeddings.dtype))
-        problems.append(Problem("embeddings", "must be a float tensor of shape (B, D)", got))
+        problems.append(
+            Problem("embeddings", "must be a float tensor of shape (B, D), B and D at least 1", got)
+        )
     if labels.ndim != 1 or labels.is_floating_point() or labels.dtype == torch.bool:
-        got = (tuple(labels.shape), str(labels.dtype))
-        problems.append(Problem("labels", "must be an integer tensor of shape (B,)", got))
+        found = (tuple(labels.shape), str(labels.dtype))
+        problems.append(Problem("labels", "must be an integer tensor of shape (B,)", found))
     if not problems and len(embeddings) != len(labels):
-        got = (len(embeddings), len(labels))
-        problems.append(Problem("labels", "there must be one label per embedding", got))
+        lengths = (len(embeddings), len(labels))
+        problems.append(Problem("labels", "there must be one label per embedding", lengths))
     if problems:
         raise ConfigError(problems)
 
@@ -51,6 +60,12 @@ class Loss(nn.Module, ABC):
     name: ClassVar[str]
     citation: ClassVar[str]
     section: ClassVar[str]
+    example: ClassVar[Mapping[str, object]] = MappingProxyType({})
+    """Values for knobs that have no default, so that tests and benchmarks can build every method they find."""
+    surrogate_gradient: ClassVar[bool] = False
+    """True where the paper's gradient is not that of the value (weights treated as constants)."""
+    depends_on_order: ClassVar[bool] = False
+    """True where the order of the batch or a random stream decides which samples take part."""
 
     def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: None = None) -> Tensor:
         """The loss of the (global) batch, a scalar. Raises ConfigError for wrong shapes or types."""
