@@ -1,0 +1,38 @@
+"""Data sets by name: `DATASETS` maps each configuration name to its class, `build_dataset` makes one from checked knobs.
+
+Imports no torch.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainables import parameters
+from trainables.data.base import DataSet, Pictures, open_pictures
+from trainables.data.cache import default_cache_dir
+from trainables.discovery import discover
+from trainables.errors import ConfigError, Problem, nearest
+
+__all__ = ["DATASETS", "DataSet", "Pictures", "build_dataset", "default_cache_dir", "open_pictures"]
+
+DATASETS: dict[str, type[DataSet]] = discover(__name__, DataSet, group="tune_dml.datasets")  # type: ignore[type-abstract]
+
+
+def build_dataset(
+    name: str, *, root: str | Path | None = None, cache_dir: str | Path | None = None, **knobs: object
+) -> DataSet:
+    """The data set called `name`, e.g. `build_dataset("image_folder", root="~/birds", size=64)`.
+
+    `root` is where the user's files are (needed by sets that are not made from installed packages); `cache_dir` is where
+    decoded pictures are kept (default: `default_cache_dir()`). Reads nothing yet: call `check()` and `prepare()`.
+    Raises ConfigError naming every unknown, missing or out-of-domain knob.
+    """
+    if name not in DATASETS:
+        rule = "unknown data set"
+        raise ConfigError(Problem("dataset.name", rule, name, nearest(name, list(DATASETS), what="data set")))
+    context = {
+        "root": None if root is None else Path(root).expanduser(),
+        "cache_dir": default_cache_dir() if cache_dir is None else Path(cache_dir).expanduser(),
+    }
+    dataset: DataSet = parameters.build(DATASETS[name], knobs, context, place="dataset")
+    return dataset

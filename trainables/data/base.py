@@ -1,0 +1,170 @@
+"""What a data set is: pictures decoded once to uint8, integer labels, and a class-disjoint test half.
+
+Imports no torch: checking and preparing data must be possible on a machine that only plans.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.data import cache
+from trainables.errors import DataError, Problem, raise_if_any
+
+__all__ = ["Contents", "DataSet", "Indices", "Labels", "Pictures", "Progress", "open_pictures"]
+
+Progress = Callable[[int, int], None]
+"""Called with (pictures done, pictures in all)."""
+Labels = NDArray[np.int64]
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a data set says about the pictures it has just written to the cache."""
+
+    labels: Labels
+    """Class number of every picture, shape (N,)."""
+    class_names: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    """What a reader of the results must know about these data (dropped files, classes with one picture ...)."""
+    extras: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
+    """Further index arrays of the protocol: `query`, `gallery`, `pairs` (P, 2), `same` (P,) ..."""
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """A decoded data set, memory-mapped read-only: every trial and worker of a node shares one copy in the page cache.
+
+    Pickling sends the place of the cache, never the pixels.
+    """
+
+    name: str
+    digest: str
+    """Identity of content and settings."""
+    images: cache.Images
+    """uint8: an array (N, H, W, C), or `RaggedImages` where pictures differ in size; both index alike."""
+    labels: Labels
+    class_names: tuple[str, ...]
+    test_classes: tuple[int, ...]
+    """The classes of the test half; training and validation never see their pictures."""
+    notes: tuple[str, ...] = ()
+    extras: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
+    directory: Path | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def in_channels(self) -> int:
+        """1 for grey pictures, 3 for colour."""
+        return int(self.images.shape[-1])
+
+    @property
+    def image_size(self) -> int | None:
+        """Height = width in pixels; None where pictures differ in size."""
+        return self.images.shape[1] if isinstance(self.images, np.ndarray) else None
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        if self.directory is None:
+            return super().__reduce__()
+        return open_pictures, (self.directory,)
+
+
+class DataSet(ABC):
+    """A source of labelled pictures.
+
+    A subclass sets the class attributes, declares its knobs in a keyword-only constructor (see trainables.parameters;
+    `root` and `cache_dir` come from the context), and implements `check`, `digest`, `test_classes` and `write`.
+    """
+
+    name: ClassVar[str]
+    citation: ClassVar[str]
+    licence: ClassVar[str]
+    source: ClassVar[str]
+    """Where to get it."""
+    expected: ClassVar[Mapping[str, int]] = {}
+    """Published counts, e.g. {"images": 11788, "classes": 200}; empty where the user's own files decide."""
+
+    def __init__(self, *, cache_dir: Path) -> None:
+        self.cache_dir = Path(cache_dir)
+
+    @abstractmethod
+    def check(self) -> list[Problem]:
+        """Everything that would stop `prepare`, found without decoding into the cache; never raises for bad data."""
+
+    @abstractmethod
+    def digest(self) -> str:
+        """Identity of content and settings, a hexadecimal SHA-256, without decoding everything."""
+
+    @abstractmethod
+    def test_classes(self, class_names: Sequence[str]) -> tuple[int, ...]:
+        """The class numbers of the test half."""
+
+    @abstractmethod
+    def write(self, directory: Path, progress: Progress | None) -> Contents:
+        """Decode every picture into `directory` with the writers of trainables.data.cache; raises DataError."""
+
+    def prepare(self, progress: Progress | None = None) -> Pictures:
+        """The decoded data set; decodes on first use, afterwards opens the cache of the same digest.
+
+        Two processes never build the same cache twice, and a build that dies leaves nothing behind that looks complete.
+        Raises DataError with every problem of the data.
+        """
+        raise_if_any(self.check(), DataError)
+        digest = self.digest()
+        target = self.cache_dir / f"{self.name}-{digest[:20]}"
+
+        def build(directory: Path) -> None:
+            contents = self.write(directory, progress)
+            _write_contents(directory, contents, self.name, digest, self.test_classes(contents.class_names))
+
+        cache.build_once(target, build)
+        return open_pictures(target)
+
+
+def _write_contents(
+    directory: Path, contents: Contents, name: str, digest: str, test_classes: Sequence[int]
+) -> None:
+    np.save(directory / "labels.npy", np.asarray(contents.labels, dtype=np.int64))
+    for key, array in contents.extras.items():
+        np.save(directory / f"extra-{key}.npy", array)
+    about = {
+        "name": name,
+        "digest": digest,
+        "class_names": list(contents.class_names),
+        "test_classes": [int(c) for c in test_classes],
+        "notes": list(contents.notes),
+        "extras": sorted(contents.extras),
+    }
+    (directory / "about.json").write_text(json.dumps(about, ensure_ascii=False), encoding="utf-8")
+
+
+def open_pictures(directory: Path) -> Pictures:
+    """A prepared data set, memory-mapped read-only."""
+    about = json.loads((directory / "about.json").read_text(encoding="utf-8"))
+    return Pictures(
+        name=about["name"],
+        digest=about["digest"],
+        images=cache.open_images(directory),
+        labels=np.load(directory / "labels.npy"),
+        class_names=tuple(about["class_names"]),
+        test_classes=tuple(about["test_classes"]),
+        notes=tuple(about["notes"]),
+        extras={key: np.load(directory / f"extra-{key}.npy") for key in about["extras"]},
+        directory=directory,
+    )
+
+
+def digest_of(*parts: object) -> str:
+    """SHA-256 of a JSON-able description, for `DataSet.digest`."""
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=False, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()

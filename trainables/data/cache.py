@@ -1,0 +1,191 @@
+"""The decoded cache on disk: one directory per data set and digest, complete or absent, opened memory-mapped.
+
+    <cache_dir>/<name>-<digest>/   images.npy (N, H, W, C), or pixels.bin + offsets.npy + shapes.npy where sizes differ;
+                                   labels.npy, extra-*.npy, about.json (written last)
+
+A build happens in a temporary sibling under a file lock and is renamed into place, so a reader never sees half of one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.errors import DataError, Problem
+
+__all__ = [
+    "Images",
+    "RaggedImages",
+    "build_once",
+    "create_images",
+    "default_cache_dir",
+    "open_images",
+    "require_space",
+    "write_atomically",
+]
+
+Pixels = NDArray[np.uint8]
+
+
+class RaggedImages:
+    """Pictures of different sizes in one flat memory-mapped file.
+
+    `images[i]` is a view (H_i, W_i, C); `shape` is (N, 0, 0, C).
+    """
+
+    def __init__(
+        self, pixels: Pixels, offsets: NDArray[np.int64], shapes: NDArray[np.int32], channels: int
+    ) -> None:
+        self.pixels = pixels
+        self.offsets = offsets
+        self.sizes = shapes
+        """Height and width of every picture, shape (N, 2)."""
+        self.shape = (len(shapes), 0, 0, channels)
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, index: int) -> Pixels:
+        height, width = self.sizes[index]
+        start = self.offsets[index]
+        return self.pixels[start : start + height * width * self.shape[3]].reshape(
+            height, width, self.shape[3]
+        )
+
+
+Images = Pixels | RaggedImages
+
+
+def default_cache_dir() -> Path:
+    """$TUNE_DML_CACHE, else $XDG_CACHE_HOME/tune_dml, else ~/.cache/tune_dml."""
+    if own := os.environ.get("TUNE_DML_CACHE"):
+        return Path(own).expanduser()
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(home).expanduser() / "tune_dml"
+
+
+def create_images(directory: Path, shape: Sequence[int]) -> Pixels:
+    """A writable memory map (N, H, W, C) of uint8 in `directory`; raises DataError when the disk is too full."""
+    require_space(directory, int(np.prod(shape, dtype=np.int64)))
+    mapped: Pixels = np.lib.format.open_memmap(
+        directory / "images.npy", mode="w+", dtype=np.uint8, shape=tuple(shape)
+    )
+    return mapped
+
+
+def create_ragged(directory: Path, shapes: NDArray[np.int32], channels: int) -> RaggedImages:
+    """A writable `RaggedImages` for pictures of the given (N, 2) heights and widths."""
+    sizes = shapes.astype(np.int64).prod(axis=1) * channels
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    require_space(directory, int(offsets[-1]))
+    np.save(directory / "offsets.npy", offsets[:-1])
+    np.save(
+        directory / "shapes.npy",
+        np.concatenate([shapes, np.full((len(shapes), 1), channels)], 1).astype(np.int32),
+    )
+    pixels = np.memmap(directory / "pixels.bin", mode="w+", dtype=np.uint8, shape=(int(offsets[-1]),))
+    return RaggedImages(pixels, offsets[:-1], shapes, channels)
+
+
+def open_images(directory: Path) -> Images:
+    """The pictures of a finished cache, read-only."""
+    if (directory / "images.npy").exists():
+        mapped: Pixels = np.load(directory / "images.npy", mmap_mode="r")
+        return mapped
+    shapes = np.load(directory / "shapes.npy")
+    pixels = np.memmap(directory / "pixels.bin", mode="r", dtype=np.uint8)
+    return RaggedImages(pixels, np.load(directory / "offsets.npy"), shapes[:, :2], int(shapes[0, 2]))
+
+
+def require_space(directory: Path, needed: int, *, spare: int = 64 << 20) -> None:
+    """Raise DataError when the disk of `directory` has fewer than `needed` bytes (and a little) to spare."""
+    free = shutil.disk_usage(directory).free
+    if free < needed + spare:
+        raise DataError(
+            Problem(
+                str(directory),
+                f"the decoded pictures need {needed / 2**30:.2f} GiB",
+                f"{free / 2**30:.2f} GiB free",
+                "Free some space or point TUNE_DML_CACHE at a larger disk.",
+            )
+        )
+
+
+def build_once(target: Path, build: Callable[[Path], None]) -> None:
+    """Run `build(temporary directory)` and rename the result to `target`, unless `target` is there already.
+
+    Waits while another process builds the same target. A cache whose files are truncated is rebuilt.
+    """
+    if _complete(target):
+        return
+    _make(target.parent)
+    with _locked(target.with_name(f".{target.name}.lock")):
+        if _complete(target):
+            return
+        _sweep_dead_builds(target)
+        temporary = target.with_name(f".building-{target.name}-{os.getpid()}-{uuid.uuid4().hex[:8]}")
+        temporary.mkdir()
+        try:
+            build(temporary)
+            shutil.rmtree(target, ignore_errors=True)
+            temporary.rename(target)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a small text file in one step."""
+    _make(path.parent)
+    temporary = path.with_name(f".{path.name}-{os.getpid()}-{uuid.uuid4().hex[:8]}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _complete(target: Path) -> bool:
+    if not (target / "about.json").exists():
+        return False
+    try:
+        images = open_images(target)
+        if isinstance(images, RaggedImages) and len(images):
+            _ = images[len(images) - 1]
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _make(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        remedy = "Point TUNE_DML_CACHE at a writable directory."
+        raise DataError(
+            Problem(str(directory), "the cache directory must be writable", str(error), remedy)
+        ) from error
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock; the kernel frees it when the process dies."""
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(handle, fcntl.LOCK_UN)
+
+
+def _sweep_dead_builds(target: Path) -> None:
+    # We hold the lock, so a temporary sibling belongs to a process that died while building.
+    for dead in target.parent.glob(f".building-{target.name}-*"):
+        shutil.rmtree(dead, ignore_errors=True)

@@ -1,0 +1,167 @@
+"""One character drawn in many typefaces: the data set that needs no download and renders in seconds."""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import PIL
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont, features
+from pydantic import Field
+
+from trainables.data import cache
+from trainables.data.base import Contents, DataSet, Progress, digest_of
+from trainables.data.fonts import Face, installed_faces
+from trainables.errors import DataError, Problem, raise_if_any
+
+__all__ = ["Glyphs"]
+
+REFERENCE_SIZE = 24  # pixels at which pictures are compared, so that the classes do not depend on `size`
+# Measured on the 25 families: pairs that share one drawing (A, Greek and Cyrillic A) coincide in at least 0.42 of their
+# common faces, all other pairs in at most 0.25.
+COINCIDE_DISTANCE = 0.02  # squared distance of two pictures over the larger one's squared norm
+COINCIDE_SHARE = 0.33
+
+
+class Glyphs(DataSet):
+    """Characters as classes, typefaces as views.
+
+    Latin, Greek and Cyrillic letters, digits and symbols drawn by at least `faces` of 25 unrelated font families, white
+    on black, one channel, at a common baseline and em size. A class has exactly `faces` pictures, from families that
+    rotate with its code point. Characters that share one drawing (A, Greek and Cyrillic A) are one class. Fonts have
+    styles (serif, sans, mono, script), so a class really has several local centres.
+    """
+
+    name = "glyphs"
+    citation = "tune_dml; typefaces of the fontpkg-* packages"
+    licence = "OFL-1.1 (the typefaces)"
+    source = "pip install 'tune-dml[demo]'"
+
+    def __init__(
+        self,
+        *,
+        cache_dir: Path,
+        size: Annotated[int, Field(ge=16, le=256, description="height and width in pixels")] = 24,
+        faces: Annotated[int, Field(ge=2, le=25, description="typefaces, hence pictures, a class")] = 20,
+    ) -> None:
+        super().__init__(cache_dir=cache_dir)
+        self.size = size
+        self.faces = faces
+
+    def check(self) -> list[Problem]:
+        """Enough font families must be installed."""
+        installed = len(installed_faces())
+        if installed >= self.faces:
+            return []
+        rule = f"glyphs with faces={self.faces} needs as many of the 25 font families installed"
+        remedy = "Run `pip install 'tune-dml[demo]'`" + (
+            f" or set faces={installed}." if installed > 1 else "."
+        )
+        return [Problem("dataset.faces", rule, f"{installed} families", remedy)]
+
+    def digest(self) -> str:
+        """Font files, settings, and the versions of the two renderers."""
+        fonts = [
+            (face.family, hashlib.sha256(face.path.read_bytes()).hexdigest()) for face in installed_faces()
+        ]
+        versions = (PIL.__version__, features.version("freetype2"))
+        return digest_of(self.name, 1, self.size, self.faces, fonts, versions)
+
+    def test_classes(self, class_names: Sequence[str]) -> tuple[int, ...]:
+        """Half of the classes, in the order of a hash of their names, so that both halves mix all scripts."""
+        order = sorted(
+            range(len(class_names)), key=lambda c: hashlib.sha256(class_names[c].encode()).digest()
+        )
+        return tuple(sorted(order[: len(order) // 2]))
+
+    def write(self, directory: Path, progress: Progress | None) -> Contents:
+        """Render; a few seconds."""
+        raise_if_any(self.check(), DataError)
+        faces = installed_faces()
+        drawable = _drawable(faces, self.faces)
+        points = _distinct(drawable, faces)
+        chosen = [_rotated(faces, point, self.faces) for point in points]
+        images = cache.create_images(directory, (len(points) * self.faces, self.size, self.size, 1))
+        by_face = {face: _Pen(face, self.size) for face in faces}
+        for c, (point, views) in enumerate(zip(points, chosen, strict=True)):
+            for v, face in enumerate(views):
+                images[c * self.faces + v, :, :, 0] = by_face[face].draw(point)
+            if progress:
+                progress((c + 1) * self.faces, len(images))
+        labels = np.repeat(np.arange(len(points)), self.faces)
+        names = tuple(f"U+{point:04X} {chr(point)}" for point in points)
+        merged = (
+            f"{len(drawable) - len(points)} characters that share a drawing with another one were left out"
+        )
+        return Contents(labels, names, (merged,))
+
+
+class _Pen:
+    """Draws the characters of one face: em 14/24 of the picture, baseline at 3/4 of its height, horizontally centred."""
+
+    def __init__(self, face: Face, size: int) -> None:
+        self.size = size
+        self.font = ImageFont.truetype(
+            str(face.path), round(size * 14 / 24), layout_engine=ImageFont.Layout.BASIC
+        )
+        try:
+            axes = self.font.get_variation_axes()
+        except OSError:  # not a variable font
+            return
+        # Several families start at their lightest weight; 400 is "regular" for all of them.
+        self.font.set_variation_by_axes([400 if _is_weight(a["name"]) else a["default"] or 0 for a in axes])
+
+    def draw(self, point: int) -> NDArray[np.uint8]:
+        picture = Image.new("L", (self.size, self.size))
+        place = (self.size / 2, self.size * 3 // 4)
+        ImageDraw.Draw(picture).text(place, chr(point), fill=255, font=self.font, anchor="ms")
+        return np.asarray(picture)
+
+
+def _is_weight(axis: bytes | str | None) -> bool:
+    return axis in (b"Weight", "Weight")
+
+
+def _drawable(faces: Sequence[Face], wanted: int) -> list[int]:
+    """Letters, numbers, punctuation and symbols that at least `wanted` faces can draw, by code point."""
+    counts = Counter(point for face in faces for point in face.characters)
+    return sorted(p for p, n in counts.items() if n >= wanted and unicodedata.category(chr(p))[0] in "LNPS")
+
+
+def _distinct(points: Sequence[int], faces: Sequence[Face]) -> list[int]:
+    """`points` without those whose pictures coincide with an earlier one's in `COINCIDE_SHARE` of their common faces.
+
+    Deterministic: distances of uint8 pictures are whole numbers below 2^53, so float64 matrix products are exact.
+    """
+    common = np.zeros((len(points), len(points)), dtype=np.int64)
+    equal = np.zeros_like(common)
+    for face in faces:
+        pen = _Pen(face, REFERENCE_SIZE)
+        blank = np.zeros((REFERENCE_SIZE, REFERENCE_SIZE), np.uint8)
+        drawn = [pen.draw(point) if point in face.characters else blank for point in points]
+        flat = np.stack(drawn).reshape(len(points), -1).astype(np.float64)
+        dots = flat @ flat.T
+        norms = dots.diagonal()
+        both = (norms > 0)[:, None] & (norms > 0)[None]
+        distances = norms[:, None] + norms[None] - 2 * dots
+        common += both
+        equal += both & (distances < COINCIDE_DISTANCE * np.maximum(norms[:, None], norms[None]))
+    same = (equal >= COINCIDE_SHARE * common) & (equal > 0)
+    kept: list[int] = []
+    for i in range(len(points)):
+        if not same[i, kept].any():
+            kept.append(i)
+    return [points[i] for i in kept]
+
+
+def _rotated(faces: Sequence[Face], point: int, wanted: int) -> list[Face]:
+    """`wanted` of the faces that can draw `point`, starting at a place that differs from character to character."""
+    able = [face for face in faces if point in face.characters]
+    start = point % len(able)
+    return (able[start:] + able[:start])[:wanted]

@@ -1,0 +1,114 @@
+"""Class-disjoint splits: search and early stopping see validation classes only, never a test class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from trainables.data.base import Indices, Labels
+from trainables.errors import ConfigError, Problem
+
+__all__ = ["Protocol", "Split", "class_disjoint_split"]
+
+Protocol = Literal["class_disjoint", "paper_test_selection"]
+
+STREAM = 0x5EED_5917  # keeps this generator apart from the samplers' for equal seeds
+
+
+@dataclass(frozen=True)
+class Split:
+    """Indices into a data set, each ascending."""
+
+    train: Indices
+    validation: Indices
+    test: Indices
+    protocol: Protocol = "class_disjoint"
+    """`paper_test_selection`: validation IS the test half, as in the papers; results must carry this label."""
+
+
+def class_disjoint_split(
+    labels: Labels,
+    test_classes: Iterable[int],
+    *,
+    seed: int,
+    validation_fraction: float = 0.25,
+    folds: int | None = None,
+    fold: int = 0,
+    protocol: Protocol = "class_disjoint",
+) -> Split:
+    """Cut the non-test classes at random into training and validation classes.
+
+    Args:
+        labels: class number of every picture, (N,).
+        test_classes: the test half; its pictures go to `test` whatever the seed.
+        seed: fixes the shuffle of the classes; equal for every cell of a sweep.
+        validation_fraction: share of the non-test classes held out, at least two of them.
+        folds: when set, the shuffled classes are dealt into so many folds and `fold` is held out instead.
+        fold: which fold, 0 <= fold < folds.
+        protocol: `paper_test_selection` trains on all non-test classes and validates on test.
+
+    Raises ConfigError when a part would be too small to be measured: training and validation need two classes
+    each, and validation and test two classes of two pictures (a query needs another picture of its class).
+    """
+    labels = np.asarray(labels)
+    held_out = np.unique(np.fromiter(test_classes, dtype=np.int64))
+    counts = np.bincount(labels) if len(labels) else np.zeros(0, dtype=np.int64)
+    present = np.flatnonzero(counts)
+    classes = np.setdiff1d(present, held_out)
+    if problems := _argument_problems(validation_fraction, folds, fold, protocol):
+        raise ConfigError(problems)
+    if protocol == "paper_test_selection":
+        validation_classes = held_out
+        train_classes = classes
+    else:
+        order = np.random.default_rng((STREAM, seed)).permutation(classes)
+        validation_classes = _held_out(order, counts, validation_fraction, folds, fold)
+        train_classes = np.setdiff1d(classes, validation_classes)
+    _require(train_classes, validation_classes, held_out, counts)
+    train, validation, test = (
+        np.flatnonzero(np.isin(labels, part)) for part in (train_classes, validation_classes, held_out)
+    )
+    return Split(train, validation, test, protocol)
+
+
+def _argument_problems(fraction: float, folds: int | None, fold: int, protocol: str) -> list[Problem]:
+    problems = []
+    if protocol not in ("class_disjoint", "paper_test_selection"):
+        rule = "must be 'class_disjoint' or 'paper_test_selection'"
+        problems.append(Problem("validation.protocol", rule, protocol))
+    if not 0 < fraction < 1:
+        problems.append(
+            Problem("validation.fraction", "must lie strictly between 0 and 1", fraction, "Try 0.25.")
+        )
+    if folds is not None and folds < 2:
+        problems.append(Problem("validation.folds", "must be at least 2", folds, "Try 4."))
+    elif folds is not None and not 0 <= fold < folds:
+        problems.append(Problem("validation.fold", f"must lie in 0 .. {folds - 1}", fold))
+    return problems
+
+
+def _held_out(order: Indices, counts: Indices, fraction: float, folds: int | None, fold: int) -> Indices:
+    """Validation classes; classes of two or more pictures are dealt first, so that every part gets its share of them."""
+    usable, single = order[counts[order] >= 2], order[counts[order] == 1]
+    if folds is not None:
+        # Singles continue the deal where the others stopped: fold sizes differ by at most one.
+        return np.sort(np.concatenate([usable, single])[fold::folds])
+    wanted = max(2, round(fraction * len(usable)))
+    return np.sort(np.concatenate([usable[:wanted], single[: round(fraction * len(single))]]))
+
+
+def _require(train: Indices, validation: Indices, test: Indices, counts: Indices) -> None:
+    problems = []
+    remedy = "Use a data set with more classes, or a smaller validation fraction."
+    if len(train) < 2:
+        problems.append(Problem("validation", "training needs at least 2 classes", len(train), remedy))
+    for name, part in (("validation", validation), ("test", test)):
+        measurable = int((counts[part[part < len(counts)]] >= 2).sum())
+        if measurable < 2:
+            rule = f"the {name} half needs at least 2 classes of 2 or more pictures"
+            problems.append(Problem(name, rule, measurable, remedy))
+    if problems:
+        raise ConfigError(problems)

@@ -1,0 +1,100 @@
+"""Embedding networks: `BACKBONES`, `POOLINGS` and `HEADS` by name, and `build_model`, which puts them together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from torch import nn
+
+from trainables import parameters
+from trainables.discovery import discover
+from trainables.errors import ConfigError, Problem, nearest, raise_if_any
+from trainables.models.base import Backbone, Head, Pooling
+from trainables.models.embedder import Embedder, parameter_groups, to_tensor
+
+__all__ = [
+    "BACKBONES",
+    "HEADS",
+    "POOLINGS",
+    "Backbone",
+    "Embedder",
+    "Head",
+    "Pooling",
+    "build_model",
+    "parameter_groups",
+    "to_tensor",
+]
+
+T = TypeVar("T", bound=nn.Module)
+
+BACKBONES: dict[str, type[Backbone]] = discover(__name__, Backbone, group="tune_dml.backbones")  # type: ignore[type-abstract]
+POOLINGS: dict[str, type[Pooling]] = discover(__name__, Pooling, group="tune_dml.poolings")  # type: ignore[type-abstract]
+HEADS: dict[str, type[Head]] = discover(__name__, Head, group="tune_dml.heads")  # type: ignore[type-abstract]
+
+
+def build_model(
+    *,
+    backbone: str = "small_conv",
+    pooling: str = "avg",
+    head: str = "fc",
+    embedding_dim: int = 64,
+    in_channels: int = 3,
+    image_size: int | None = None,
+    freeze_bn: bool = False,
+    freeze_bn_affine: bool = False,
+    backbone_parameters: Mapping[str, object] | None = None,
+    pooling_parameters: Mapping[str, object] | None = None,
+) -> Embedder:
+    """An embedding network: pictures (B, C, H, W) in, raw embeddings (B, embedding_dim) out.
+
+    Initial weights come from torch's global generator: seed it first. Raises ConfigError with every problem: unknown
+    names and knobs, and an `image_size` the backbone cannot take.
+    """
+    problems = [
+        Problem(f"model.{part}", f"unknown {part}", name, nearest(name, list(registry), what=part))
+        for part, name, registry in (
+            ("backbone", backbone, BACKBONES),
+            ("pooling", pooling, POOLINGS),
+            ("head", head, HEADS),
+        )
+        if name not in registry
+    ]
+    if embedding_dim < 1:
+        problems.append(Problem("model.embedding_dim", "must be at least 1", embedding_dim))
+    if backbone in BACKBONES and image_size is not None and image_size < BACKBONES[backbone].minimum_size:
+        rule = f"{backbone} needs pictures of at least {BACKBONES[backbone].minimum_size} pixels"
+        problems.append(Problem("data.size", rule, image_size))
+    body = _part(
+        BACKBONES,
+        backbone,
+        backbone_parameters,
+        {"in_channels": in_channels},
+        place="model",
+        problems=problems,
+    )
+    pool = _part(POOLINGS, pooling, pooling_parameters, {}, place="model.pooling", problems=problems)
+    raise_if_any(problems)
+    assert body is not None  # noqa: S101 - no problems, so it was built
+    assert pool is not None  # noqa: S101
+    top = HEADS[head](body.out_channels, embedding_dim)
+    return Embedder(body, pool, top, freeze_bn=freeze_bn, freeze_bn_affine=freeze_bn_affine)
+
+
+def _part(
+    registry: Mapping[str, type[T]],
+    name: str,
+    knobs: Mapping[str, object] | None,
+    context: Mapping[str, object],
+    *,
+    place: str,
+    problems: list[Problem],
+) -> T | None:
+    if name not in registry:
+        return None
+    try:
+        built: T = parameters.build(registry[name], dict(knobs or {}), context, place)
+    except ConfigError as error:
+        problems.extend(error.problems)
+        return None
+    return built

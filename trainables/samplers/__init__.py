@@ -1,0 +1,51 @@
+"""Samplers by name: `SAMPLERS` maps each configuration name to its class, `build_sampler` makes one."""
+
+from __future__ import annotations
+
+from numpy.typing import ArrayLike
+
+from trainables.discovery import discover
+from trainables.errors import ConfigError, Problem, nearest
+from trainables.samplers.base import Batch, Sampler, local
+
+__all__ = ["SAMPLERS", "Batch", "Sampler", "build_sampler", "local", "sampler_problems"]
+
+SAMPLERS: dict[str, type[Sampler]] = discover(__name__, Sampler, group="tune_dml.samplers")  # type: ignore[type-abstract]
+
+
+def build_sampler(
+    name: str,
+    labels: ArrayLike,
+    batch_size: int,
+    *,
+    instances_per_class: int = 1,
+    seed: int = 0,
+    indices: ArrayLike | None = None,
+) -> Sampler:
+    """The sampler called `name` over training pictures with these labels (and data-set indices)."""
+    if name not in SAMPLERS:
+        raise ConfigError(_unknown(name, "batch"))
+    return SAMPLERS[name](
+        labels, batch_size, instances_per_class=instances_per_class, seed=seed, indices=indices
+    )
+
+
+def sampler_problems(
+    name: str,
+    batch_size: int,
+    instances_per_class: int,
+    *,
+    num_classes: int | None = None,
+    num_images: int | None = None,
+    place: str = "batch",
+) -> list[Problem]:
+    """The rules a configuration breaks, from counts alone; raises nothing."""
+    if name not in SAMPLERS:
+        return [_unknown(name, place)]
+    return SAMPLERS[name].problems(
+        batch_size, instances_per_class, num_classes=num_classes, num_images=num_images, place=place
+    )
+
+
+def _unknown(name: str, place: str) -> Problem:
+    return Problem(f"{place}.sampler", "unknown sampler", name, nearest(name, list(SAMPLERS), what="sampler"))

@@ -1,0 +1,84 @@
+"""What a sampler is: a pure function from the step to the global batch, so that to restore it is to know the step."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from trainables.errors import Problem, raise_if_any
+
+__all__ = ["Batch", "Sampler", "local"]
+
+Batch = NDArray[np.int64]
+
+
+class Sampler(ABC):
+    """Draws batches of picture indices. Holds no state that a step changes.
+
+    Args:
+        labels: class of every training picture, (n,).
+        indices: index of every training picture in the data set, (n,); 0 .. n-1 when not given.
+        batch_size: pictures in the global batch, over all workers.
+        instances_per_class: M, pictures a class in a batch (ignored by samplers that do not balance classes).
+        seed: fixes every batch; two samplers with equal arguments draw equal batches.
+
+    Raises ConfigError with every broken rule of `problems`.
+    """
+
+    name: ClassVar[str]
+    citation: ClassVar[str]
+
+    def __init__(
+        self,
+        labels: ArrayLike,
+        batch_size: int,
+        instances_per_class: int = 1,
+        seed: int = 0,
+        indices: ArrayLike | None = None,
+    ) -> None:
+        self.labels = np.asarray(labels, dtype=np.int64)
+        self.indices = np.arange(len(self.labels)) if indices is None else np.asarray(indices, dtype=np.int64)
+        self.batch_size = batch_size
+        self.instances_per_class = instances_per_class
+        self.seed = seed
+        classes = len(np.unique(self.labels))
+        found = self.problems(
+            batch_size, instances_per_class, num_classes=classes, num_images=len(self.labels)
+        )
+        if len(self.indices) != len(self.labels):
+            found.append(
+                Problem("indices", "there must be one index per label", (len(self.indices), len(self.labels)))
+            )
+        raise_if_any(found)
+
+    @classmethod
+    @abstractmethod
+    def problems(
+        cls,
+        batch_size: int,
+        instances_per_class: int,
+        *,
+        num_classes: int | None = None,
+        num_images: int | None = None,
+        place: str = "batch",
+    ) -> list[Problem]:
+        """The rules these sizes break; counts of the training half are used where known, before any picture is read."""
+
+    @property
+    @abstractmethod
+    def steps_per_epoch(self) -> int:
+        """Steps that make one pass over the training pictures."""
+
+    @abstractmethod
+    def batch(self, step: int) -> Batch:
+        """The global batch of a step, counted from 0: data-set indices (batch_size,)."""
+
+
+def local(batch: Batch, rank: int, world_size: int) -> Batch:
+    """This worker's contiguous part of a global batch, in rank order; the first `B mod W` parts are one longer."""
+    size, extra = divmod(len(batch), world_size)
+    bounds = [r * size + min(r, extra) for r in range(world_size + 1)]
+    return batch[bounds[rank] : bounds[rank + 1]]

@@ -1,0 +1,109 @@
+"""M pictures of each of B/M classes: the sampler of pair losses."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from trainables.errors import Problem
+from trainables.samplers.base import Batch, Sampler
+
+__all__ = ["MPerClass"]
+
+STREAM = 0x3_9E12
+
+
+class MPerClass(Sampler):
+    """B/M classes drawn without replacement, M pictures of each without replacement, independently at every step.
+
+    A class with fewer than M pictures is sampled with replacement, so a picture can come twice in a batch. Classes are
+    drawn afresh at every step: an epoch is only a step count (method specification, section 8; the released code of
+    spherical embedding constraints does the same).
+    """
+
+    name = "m_per_class"
+    citation = "Hermans et al., In Defense of the Triplet Loss for Person Re-Identification, 2017"
+
+    def __init__(
+        self,
+        labels: ArrayLike,
+        batch_size: int,
+        instances_per_class: int = 1,
+        seed: int = 0,
+        indices: ArrayLike | None = None,
+    ) -> None:
+        super().__init__(
+            labels, batch_size, instances_per_class=instances_per_class, seed=seed, indices=indices
+        )
+        order = np.argsort(self.labels, kind="stable")
+        _, starts, counts = np.unique(self.labels[order], return_index=True, return_counts=True)
+        self._order, self._starts, self._counts = order, starts, counts
+
+    @classmethod
+    def problems(
+        cls,
+        batch_size: int,
+        instances_per_class: int,
+        *,
+        num_classes: int | None = None,
+        num_images: int | None = None,
+        place: str = "batch",
+    ) -> list[Problem]:
+        """B must be a multiple of M, and B/M at most the number of classes."""
+        found = []
+        for key, value in (("batch_size", batch_size), ("instances_per_class", instances_per_class)):
+            if value < 1:
+                found.append(Problem(f"{place}.{key}", "must be at least 1", value))
+        if found:
+            return found
+        classes, rest = divmod(batch_size, instances_per_class)
+        if rest:
+            near = [m for m in (batch_size - rest, batch_size + instances_per_class - rest) if m]
+            rule = f"must be a multiple of {place}.instances_per_class={instances_per_class}"
+            found.append(
+                Problem(f"{place}.batch_size", rule, batch_size, f"Try {' or '.join(map(str, near))}.")
+            )
+        if num_classes is not None and classes > num_classes:
+            rule = (
+                f"holds {classes} classes of {instances_per_class}, but the training half has {num_classes}"
+            )
+            remedy = (
+                f"Set {place}.batch_size to {num_classes * instances_per_class} or less, or "
+                f"{place}.instances_per_class to {-(-batch_size // max(num_classes, 1))} or more."
+            )
+            found.append(Problem(f"{place}.batch_size", rule, batch_size, remedy))
+        return found
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps that show as many pictures as there are, at least 1."""
+        return max(1, len(self.labels) // self.batch_size)
+
+    def batch(self, step: int) -> Batch:
+        """Class after class, M pictures each: data-set indices (batch_size,)."""
+        m = self.instances_per_class
+        draw = np.random.default_rng((STREAM, self.seed, step))
+        chosen = draw.choice(len(self._counts), size=self.batch_size // m, replace=False)
+        counts = self._counts[chosen]
+        places = np.empty((len(chosen), m), dtype=np.int64)
+        few = counts < m
+        places[few] = draw.integers(0, counts[few, None], size=(int(few.sum()), m))
+        places[~few] = _without_replacement(draw, counts[~few], m)
+        drawn: Batch = self.indices[self._order[self._starts[chosen][:, None] + places]].ravel()
+        return drawn
+
+
+def _without_replacement(draw: np.random.Generator, counts: Batch, m: int) -> Batch:
+    """For every n in `counts`, m distinct uniform numbers below n in uniform random order; shape (len(counts), m).
+
+    Floyd's algorithm for all rows at once: the j-th draw is below n-m+j+1, and a repeat is replaced by n-m+j. It needs
+    m draws a row whatever n is. Floyd's subsets are uniform but their order is not, hence the final shuffle.
+    """
+    chosen = np.empty((len(counts), m), dtype=np.int64)
+    for j in range(m):
+        last = counts - m + j
+        number = draw.integers(0, last + 1)
+        repeated = (chosen[:, :j] == number[:, None]).any(axis=1)
+        chosen[:, j] = np.where(repeated, last, number)
+    shuffled: Batch = draw.permuted(chosen, axis=1)
+    return shuffled

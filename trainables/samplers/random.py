@@ -1,0 +1,63 @@
+"""Shuffled passes over all pictures: the sampler of proxy and classification losses."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trainables.errors import Problem
+from trainables.samplers.base import Batch, Sampler
+
+__all__ = ["RandomBatches"]
+
+STREAM = 0x4A_11D0
+
+
+class RandomBatches(Sampler):
+    """A fresh permutation of the training pictures in every epoch, cut into batches; the incomplete last one is dropped.
+
+    Used by the multi-proxy, SoftTriple and Proxy-Anchor papers (method specification, section 8).
+    """
+
+    name = "random"
+    citation = (
+        "the usual shuffled pass, as in Movshovitz-Attias et al., No Fuss Distance Metric Learning, ICCV 2017"
+    )
+
+    _last: tuple[int, Batch] | None = None
+
+    @classmethod
+    def problems(
+        cls,
+        batch_size: int,
+        instances_per_class: int,
+        *,
+        num_classes: int | None = None,
+        num_images: int | None = None,
+        place: str = "batch",
+    ) -> list[Problem]:
+        """A batch must not be larger than the training half."""
+        if batch_size < 1:
+            return [Problem(f"{place}.batch_size", "must be at least 1", batch_size)]
+        if num_images is not None and batch_size > num_images:
+            rule = f"must not exceed the {num_images} pictures of the training half"
+            remedy = f"Set {place}.batch_size to {num_images} or less."
+            return [Problem(f"{place}.batch_size", rule, batch_size, remedy)]
+        return []
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Whole batches in one pass."""
+        return len(self.labels) // self.batch_size
+
+    def batch(self, step: int) -> Batch:
+        """The step's part of its epoch's permutation: data-set indices (batch_size,)."""
+        epoch, place = divmod(step, self.steps_per_epoch)
+        order = self._permutation(epoch)
+        return self.indices[order[place * self.batch_size : (place + 1) * self.batch_size]]
+
+    def _permutation(self, epoch: int) -> Batch:
+        # Remembered, not state: the same epoch always gives the same permutation.
+        if self._last is None or self._last[0] != epoch:
+            order = np.random.default_rng((STREAM, self.seed, epoch)).permutation(len(self.labels))
+            self._last = (epoch, order)
+        return self._last[1]
