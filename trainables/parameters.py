@@ -23,8 +23,8 @@ from trainables.errors import ConfigError, Problem, nearest
 
 __all__ = ["GIVEN_BY_CONTEXT", "Parameter", "parameters_of", "problems_of", "resolve"]
 
-# Not knobs: the data set and the model decide these.
-GIVEN_BY_CONTEXT = frozenset({"num_classes", "embedding_dim"})
+# Not knobs: the data set, the model and the machine decide these.
+GIVEN_BY_CONTEXT = frozenset({"num_classes", "embedding_dim", "in_channels", "root", "cache_dir"})
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def _knobs(cls: type) -> dict[str, tuple[Any, Any]]:
     hints = typing.get_type_hints(cls.__init__, include_extras=True)
     knobs = {}
     for parameter in inspect.signature(cls).parameters.values():
-        if parameter.name in GIVEN_BY_CONTEXT or parameter.kind is inspect.Parameter.VAR_KEYWORD:
+        if parameter.name in GIVEN_BY_CONTEXT or parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
             continue
         required = parameter.default is inspect.Parameter.empty
         knobs[parameter.name] = (hints[parameter.name], ... if required else parameter.default)
