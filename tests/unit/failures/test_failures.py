@@ -1,0 +1,195 @@
+"""Every way a trial can die, as an object and as the text that comes back from a worker."""
+
+from __future__ import annotations
+
+import traceback
+
+import pytest
+
+from trainables.errors import ConfigError, DataError, Diverged, Problem
+from tune_dml.failures import RETRIES, classify
+
+
+def class_named(module: str, name: str, *bases: type, **members: object) -> type:
+    """A class as another package defines it."""
+    return type(name, bases or (Exception,), {"__module__": module, **members})
+
+
+ActorDiedError = class_named("ray.exceptions", "ActorDiedError")
+RayTaskError = class_named("ray.exceptions", "RayTaskError")
+WorkerGroupError = class_named("ray.train.v2.api.exceptions", "WorkerGroupError")
+TorchOOM = class_named("torch", "OutOfMemoryError", RuntimeError)
+RayOOM = class_named("ray.exceptions", "OutOfMemoryError")
+DistBackendError = class_named("torch.distributed", "DistBackendError", RuntimeError)
+PROBLEM = Problem("loss.k", "must be > 0", -1, "Raise it.")
+
+# What Ray 2.60 prints when an actor's process is killed; it speaks of the OOM killer without knowing.
+ACTOR_DIED = """The actor died unexpectedly before finishing this task.
+\tclass_name: A
+\tpid: 8321
+The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly \
+exits with a connection error code 2. End of file. Some common causes include: (1) the process was killed by the OOM killer due \
+to high memory usage, (2) ray stop --force was called."""
+
+# What Ray 2.60 sends back from a worker: frames may be missing, the header is coloured.
+RAY_TEXT = """\x1b[36mray::A.go()\x1b[39m (pid=8114, ip=192.0.2.2, actor_id=c2474, repr=<rayfail.A object at 0x7f27>)
+           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "/home/me/trial.py", line 9, in go
+    raise something
+    ^^^^^^^^^^^^^^^
+{error}"""
+
+
+def chained(cause: BaseException, error: BaseException) -> BaseException:
+    error.__cause__ = cause
+    return error
+
+
+def ranks(*failures: BaseException) -> BaseException:
+    error = WorkerGroupError("Training failed due to worker errors")
+    error.worker_failures = dict(enumerate(failures))
+    return error
+
+
+def task(cause: BaseException, text: str = "") -> BaseException:
+    error = RayTaskError(text)
+    error.cause = cause
+    return error
+
+
+EXCEPTIONS = [
+    (MemoryError("Unable to allocate 9 GiB"), "out_of_memory"),
+    (TorchOOM("CUDA out of memory. Tried to allocate 2.00 GiB"), "out_of_memory"),
+    (
+        RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory"),
+        "out_of_memory",
+    ),
+    (
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        "out_of_memory",
+    ),
+    (OSError(12, "Cannot allocate memory"), "out_of_memory"),
+    (Diverged("the loss is nan", 30, {"norm": 0.0}), "diverged"),
+    (DataError(PROBLEM), "data"),
+    (ConfigError(PROBLEM), "config"),
+    (ActorDiedError(ACTOR_DIED), "infrastructure"),
+    (RayOOM("Task was killed due to the node running low on memory"), "infrastructure"),
+    (ConnectionResetError("peer"), "infrastructure"),
+    (DistBackendError("NCCL error: remote process exited"), "infrastructure"),
+    (
+        RuntimeError("[../gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:1"),
+        "infrastructure",
+    ),
+    (OSError(28, "No space left on device"), "infrastructure"),
+    (RuntimeError("DataLoader worker (pid 33) is killed by signal: Killed."), "infrastructure"),
+    (class_named("ray.train.v2.api.exceptions", "PreemptionError")("node is going"), "preempted"),
+    (ActorDiedError("the node was preempted"), "preempted"),
+    (ValueError("shapes do not match"), "bug"),
+    (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), "bug"),
+    (KeyError("memory"), "bug"),
+    (FileNotFoundError(2, "No such file or directory"), "bug"),
+]
+
+
+@pytest.mark.parametrize(("error", "kind"), EXCEPTIONS, ids=lambda value: str(value)[:40])
+def test_exceptions_reprs_and_tracebacks_agree(error: BaseException, kind: str) -> None:
+    assert classify(error).kind == kind
+    try:
+        raise error
+    except BaseException as raised:
+        text = "".join(traceback.format_exception(raised))
+    assert classify(text).kind == kind, text
+    assert classify(task(error)).kind == kind
+    last = (
+        traceback.format_exception_only(error)[-1]
+        if "\n" not in str(error)
+        else text.rpartition("raise error\n")[2]
+    )
+    assert classify(RAY_TEXT.format(error=last)).kind == kind
+    assert classify(repr(error)).kind == kind
+
+
+def test_subclasses_from_a_users_package_keep_their_parents_kind() -> None:
+    assert classify(class_named("mine", "Collapsed", Diverged)("flat", 3)).kind == "diverged"
+
+
+def test_namesakes_are_told_apart_by_module() -> None:
+    assert classify("torch.cuda.OutOfMemoryError: CUDA out of memory.").kind == "out_of_memory"
+    assert classify("ray.exceptions.OutOfMemoryError: 1 worker was killed").kind == "infrastructure"
+    assert classify(class_named("sqlalchemy.exc", "DataError")("column too long")).kind == "bug"
+
+
+def test_the_rank_that_failed_is_the_cause_and_its_peers_are_echoes() -> None:
+    echo = RuntimeError("Connection closed by peer")
+    assert classify(ranks(echo, Diverged("the loss is nan", 3))).kind == "diverged"
+    assert classify(ranks(echo, ValueError("shapes"))).kind == "bug"
+    assert classify(ranks(ActorDiedError(ACTOR_DIED), ValueError("no peer"))).kind == "infrastructure"
+    assert classify(ranks(echo, echo)).kind == "infrastructure"
+    assert classify(ranks(TorchOOM("CUDA out of memory"), ValueError("odd"))).kind == "out_of_memory"
+    assert classify(ExceptionGroup("two", [ValueError("x"), DataError(PROBLEM)])).kind == "data"
+
+
+def test_an_unknown_error_raised_from_a_known_one_is_that() -> None:
+    assert classify(chained(ConnectionResetError("peer"), RuntimeError("wrapped"))).kind == "infrastructure"
+    assert classify(chained(KeyError("x"), RuntimeError("wrapped"))).reason.startswith(
+        "error: RuntimeError: wrapped"
+    )
+    text = (
+        "Traceback (most recent call last):\nConnectionResetError: peer\n\n"
+        "The above exception was the direct cause of the following exception:\n\n" + RAY_TEXT
+    )
+    assert classify(text.format(error="RuntimeError: wrapped")).kind == "infrastructure"
+    assert (
+        classify(task(RuntimeError("wrapped"), text.format(error="RuntimeError: wrapped"))).kind
+        == "infrastructure"
+    )
+
+
+def test_an_error_met_while_handling_another_is_its_own() -> None:
+    text = (
+        "KeyError: 'x'\n\nDuring handling of the above exception, another exception occurred:\n\n" + RAY_TEXT
+    )
+    assert (
+        classify(text.format(error="ValueError: bad: thing")).reason
+        == "error: ValueError: bad: thing (trial.py:9)"
+    )
+    text = text.replace("KeyError: 'x'", "ConnectionResetError: peer")
+    assert classify(text.format(error="ValueError: bad")).kind == "bug"
+
+
+def test_a_constructor_that_raised_in_an_actor_is_not_a_lost_actor() -> None:
+    error = ActorDiedError(
+        "The actor died because of an error raised in its creation task, "
+        + RAY_TEXT.format(error="trainables.errors.ConfigError: loss.k: must be > 0")
+    )
+    error.actor_init_failed = True
+    assert classify(error).kind == "config"
+
+
+def test_reasons_are_one_clean_bounded_line() -> None:
+    problems = ConfigError([PROBLEM, Problem("optim.lr", "must be > 0", 0.0)])
+    assert (
+        classify(problems).reason == "configuration: loss.k: must be > 0, but got -1. Raise it. (and 1 more)"
+    )
+    assert classify(Diverged("the loss is nan", 30)).reason == "diverged: the loss is nan (step 30)"
+    long = classify(ValueError("\x1b[31mred\x1b[0m\x07 " + "x" * 5000)).reason
+    assert long.isprintable()
+    assert len(long) <= 240
+    assert "hunter2" not in classify(OSError("cannot reach http://me:hunter2@host:5000/")).reason
+    assert classify("").kind == "bug"
+
+
+def test_only_what_the_machine_did_is_retried_and_that_is_bounded() -> None:
+    lost, preempted = classify(ActorDiedError(ACTOR_DIED)), classify(ActorDiedError("node preempted"))
+    assert lost.may_retry(0)
+    assert lost.may_retry(RETRIES["infrastructure"] - 1)
+    assert not lost.may_retry(RETRIES["infrastructure"])
+    assert preempted.retries > lost.retries
+    for error in (MemoryError(), Diverged("x", 1), DataError(PROBLEM), ConfigError(PROBLEM), ValueError("x")):
+        assert not classify(error).may_retry(0)
+
+
+def test_errors_that_cite_themselves_end() -> None:
+    error = ValueError("loop")
+    error.__cause__ = error
+    assert classify(error).kind == "bug"

@@ -1,0 +1,148 @@
+"""Provenance names the code, the machine and the command line, and holds no secret."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tune_dml import provenance
+from tune_dml.provenance import collect, mask, mask_argv
+
+IDENTITY = ("-c", "user.name=A", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
+
+
+def git(folder: Path, *words: str) -> str:
+    done = subprocess.run(["git", "-C", str(folder), *IDENTITY, *words], check=True, capture_output=True)
+    return done.stdout.decode()
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    git(tmp_path, "init", "-q", "-b", "main")
+    (tmp_path / "code.py").write_text("x = 1\n")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "-m", "first")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_clean_project_is_named_by_its_commit(project: Path) -> None:
+    found = collect()["git"]
+    assert found["commit"] == git(project, "rev-parse", "HEAD").strip()
+    assert found["branch"] == "main"
+    assert not found["dirty"]
+    assert "diff" not in found
+
+
+def test_a_dirty_project_carries_its_diff(project: Path) -> None:
+    (project / "code.py").write_text("x = 2\n")
+    (project / "new.py").write_text("")
+    first = collect()["git"]
+    assert first["dirty"]
+    assert "+x = 2" in first["diff"]
+    assert first["untracked"] == ["new.py"]
+    (project / "code.py").write_text("x = 3\n")
+    assert collect()["git"]["diff_digest"] != first["diff_digest"]
+
+
+def test_a_long_diff_is_cut_and_says_so(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "DIFF_LIMIT", 100)
+    (project / "code.py").write_text("y = 1\n" * 100)
+    found = collect()["git"]
+    assert len(found["diff"]) == 100
+    assert "first 100 of" in found["diff_note"]
+
+
+def test_secrets_in_the_diff_are_starred(project: Path) -> None:
+    (project / "code.py").write_text("API_KEY = 'abc123'\n")
+    found = collect()["git"]
+    assert "abc123" not in json.dumps(found)
+    assert "secret" in found["diff_note"]
+
+
+def test_outside_of_git_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "package" / "provenance.py"))
+    assert collect()["git"] == {"commit": None, "note": "not in a git repository"}
+
+
+def test_an_installed_package_is_not_taken_for_the_project_around_it(
+    project: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = project / ".venv" / "tune_dml"
+    installed.mkdir(parents=True)
+    (project / ".gitignore").write_text(".venv\n")
+    monkeypatch.setattr(provenance, "__file__", str(installed / "provenance.py"))
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    assert collect()["git"]["commit"] is None
+
+
+def test_it_is_json_and_names_the_machine() -> None:
+    found = json.loads(json.dumps(collect()))
+    assert found["packages"]["numpy"]
+    assert found["cpu"]["model"]
+    assert found["cpu"]["usable"] >= 1
+    assert found["memory_bytes"] > 2**20
+
+
+def test_torch_is_not_imported_to_look_at_gpus() -> None:
+    code = "import sys; from tune_dml.provenance import collect; collect(); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_gpus_are_read_from_the_drivers_own_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 'NVIDIA H100 80GB HBM3, 81559, 570.1'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert collect()["gpus"] == [{"name": "NVIDIA H100 80GB HBM3", "memory_mib": 81559, "driver": "570.1"}]
+
+
+def test_the_environment_is_an_allow_list_and_masked() -> None:
+    environment = {
+        "MLFLOW_TRACKING_URI": "http://me:pw@h:1",
+        "OMP_NUM_THREADS": "1",
+        "MY_TOKEN": "t",
+        "HOME": "/",
+    }
+    found = collect(environment=environment)["environment"]
+    assert found == {"MLFLOW_TRACKING_URI": "http://***@h:1", "OMP_NUM_THREADS": "1"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://user:hunter2@host:5000/api",
+        "postgresql://user:hunter2@host/db",
+        "mysql://user:hun/ter@hunter2@host/db",
+        "https://hunter2@host",
+        "--password=hunter2",
+        "MLFLOW_TRACKING_TOKEN=hunter2",
+        '{"api_key": "hunter2"}',
+        "Authorization: Bearer hunter2hunter2",
+        "ghp_hunter2hunter2hunter2",
+    ],
+)
+def test_secrets_are_starred(text: str) -> None:
+    assert "hunter2" not in mask(text)
+    assert "***" in mask(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("sqlite:////home/me@work/mlflow.db", "loss.gamma=0.5", "http://host:5000", "regularizer.eta = 1"),
+        *("tokens per second", "val/recall_at_1=63.4", "model.key_dim=3"),
+    ],
+)
+def test_what_is_no_secret_stays(text: str) -> None:
+    assert mask(text) == text
+
+
+def test_the_value_after_a_secret_flag_is_starred() -> None:
+    argv = ["tune-dml", "sweep", "--api-key", "hunter2", "--set", "loss.k=1"]
+    assert mask_argv(argv) == ["tune-dml", "sweep", "--api-key", "***", "--set", "loss.k=1"]
