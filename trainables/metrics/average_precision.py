@@ -15,7 +15,8 @@ def map_at_r(ranking: Ranking) -> Tensor:
 
     P(i) is the precision among the first i (Musgrave et al., A Metric Learning Reality Check, ECCV 2020, section 3.2).
     """
-    return _precision_sum(ranking, ranking.relevant[:, None]) / ranking.relevant
+    relevant = ranking.relevant
+    return _precision_sum(ranking.positions, relevant[:, None]) / relevant
 
 
 def map_at_k(ranking: Ranking, k: int) -> Tensor:
@@ -23,12 +24,10 @@ def map_at_k(ranking: Ranking, k: int) -> Tensor:
 
     Divided by k, not by min(k, R_q): the definition that gives the multi-proxy anchor paper's table 3.
     """
-    limit = torch.as_tensor(k, device=ranking.positions.device)
-    return _precision_sum(ranking, limit) / k
+    return _precision_sum(ranking.first(k), k) / k
 
 
-def _precision_sum(ranking: Ranking, limit: Tensor) -> Tensor:
+def _precision_sum(positions: Tensor, limit: Tensor | int) -> Tensor:
     """Σ P(i) rel(i) over positions i <= limit: the j-th positive, at position p_j, contributes j / p_j."""
-    hits = torch.arange(1, ranking.positions.shape[1] + 1, device=ranking.positions.device)
-    terms = hits / ranking.positions.double()
-    return terms.masked_fill_(ranking.positions > limit, 0).sum(dim=1)
+    hits = torch.arange(1, positions.shape[1] + 1, device=positions.device)
+    return (hits / positions.double()).masked_fill_(positions > limit, 0).sum(dim=1)

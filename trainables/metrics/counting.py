@@ -11,7 +11,7 @@ from trainables.metrics.grouping import Search
 __all__ = ["count_negatives", "largest"]
 
 COMPARED = 24
-"""Up to so many thresholds a row, comparing a tile with each is cheaper than sorting the tile's rows."""
+"""Up to so many thresholds a row, comparing a tile with each is cheaper than sorting the tile's rows (measured on CPU)."""
 
 
 def count_negatives(
@@ -25,7 +25,7 @@ def count_negatives(
     Args:
         search: queries and gallery, sorted by class.
         band: first and last (exclusive) query to count for; the first is a multiple of `tile`.
-        thresholds: (T, B), for B = last - first queries.
+        thresholds: (T, B), for B = last - first queries, descending along T but for the first.
         used: (B,) how many of its thresholds a query needs; the counts of the others mean nothing.
         tile: rows and columns of the similarity matrix computed at a time.
 
@@ -35,13 +35,14 @@ def count_negatives(
     rows, columns = search.rows, search.columns
     counts = torch.zeros(thresholds.shape, dtype=torch.float64, device=thresholds.device)
     first, last = band
-    needs = [int(used[i : i + tile].max()) for i in range(0, last - first, tile)]
-    buffers = thresholds.new_empty(2, tile * tile)
-    for top in range(first, last, tile):
-        bottom = min(top + tile, last)
-        for left in range(0, len(columns), tile):
-            right = min(left + tile, len(columns))
-            mirrored = search.itself and first <= left < last
+    height, width = _tile_shape(len(thresholds), len(columns), tile)
+    needs = [int(used[i : i + height].max()) for i in range(0, last - first, height)]
+    buffers = thresholds.new_empty(2, height * width)
+    for top in range(first, last, height):
+        bottom = min(top + height, last)
+        for left in range(0, len(columns), width):
+            right = min(left + width, len(columns))
+            mirrored = search.itself and height == width and first <= left < last
             if mirrored and left < top:
                 continue
             similarity, scratch = buffers[:, : (bottom - top) * (right - left)].view(2, bottom - top, -1)
@@ -51,10 +52,17 @@ def count_negatives(
             if mirrored and left > top:
                 targets.append((similarity.T, scratch.T, left, right))
             for values, work, start, stop in targets:
-                need = needs[(start - first) // tile]
+                need = needs[(start - first) // height]
                 here = slice(start - first, stop - first)
                 _count_above(values, thresholds[:need, here], counts[:need, here], work)
     return counts
+
+
+def _tile_shape(thresholds: int, columns: int, tile: int) -> tuple[int, int]:
+    """Square tiles; but where looking up the thresholds costs more than sorting, whole rows, to look them up once."""
+    if thresholds <= tile:
+        return tile, tile
+    return max(1, tile * tile // columns), columns
 
 
 def _hide_positives(similarity: Tensor, rows: Tensor, columns: Tensor) -> None:
@@ -86,5 +94,5 @@ def largest(values: Tensor, count: int) -> Tensor:
 def _ascending(values: Tensor) -> Tensor:
     """Each row sorted. On the CPU by numpy, whose vectorised sort is an order of magnitude faster than torch's."""
     if values.device.type == "cpu":
-        return torch.from_numpy(np.sort(values.numpy(), axis=1))
+        return torch.from_numpy(np.sort(values.contiguous().numpy(), axis=1))
     return torch.sort(values.contiguous(), dim=1).values

@@ -11,7 +11,7 @@ __all__ = ["precision_at_k", "r_precision"]
 
 def precision_at_k(ranking: Ranking, k: int) -> Tensor:
     """#{positives among the first k} / k, (B,) float64. Below 1 for every query with R_q < k."""
-    return (ranking.positions <= k).sum(dim=1).double() / k
+    return (ranking.first(k) <= k).sum(dim=1).double() / k
 
 
 def r_precision(ranking: Ranking) -> Tensor:

@@ -53,6 +53,10 @@ class Ranking:
     def __len__(self) -> int:
         return len(self.relevant)
 
+    def first(self, k: int) -> Tensor:
+        """(B, min(k, P)): the only positions that can be k or less, for the j-th positive stands at j or later."""
+        return self.positions[:, :k]
+
 
 def rankings(
     queries: LabelledVectors, gallery: LabelledVectors | None, *, depth: int | None, ties: Ties

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import get_args
 
-import torch
 from torch import Tensor
 
 from trainables.errors import Problem, nearest, raise_if_any
+from trainables.metrics.arithmetic import exact_arithmetic
 from trainables.metrics.average_precision import map_at_k, map_at_r
 from trainables.metrics.inputs import Array, LabelledVectors, labelled_vectors
 from trainables.metrics.ndcg import ndcg_at_k
@@ -74,7 +74,7 @@ def retrieval_metrics(
     functions = _functions(chosen, lengths)
     sums = dict.fromkeys([*functions, "tied"], 0.0)
     matched = 0
-    with torch.no_grad(), torch.autocast(queries.vectors.device.type, enabled=False):
+    with exact_arithmetic(queries.vectors.device):
         for ranking in rankings(queries, references, depth=_depth(chosen, lengths), ties=ties):
             matched += len(ranking)
             sums["tied"] += float(ranking.tied.sum())
