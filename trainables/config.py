@@ -69,10 +69,10 @@ class DataConfig(Method):
     name: str = "glyphs"
     root: Annotated[str | None, Field(description="folder of the pictures; not part of the identity")] = None
     validation_fraction: Annotated[float, Field(gt=0, lt=1, description="share of training classes")] = 0.25
-    selection: Annotated[
-        Literal["validation", "paper_test_selection"],
-        Field(description="paper_test_selection selects on the test classes, as the papers did"),
-    ] = "validation"
+    split: Annotated[
+        Literal["class_disjoint", "paper_test_selection"],
+        Field(description="paper_test_selection validates on the test classes, as the papers did"),
+    ] = "class_disjoint"
 
 
 class ModelConfig(Section):

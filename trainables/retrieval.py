@@ -173,7 +173,7 @@ def split_of(config: TrialConfig, pictures: Pictures) -> Split:
         pictures.test_classes,
         validation_fraction=config.data.validation_fraction,
         seed=config.seed,
-        selection=config.data.selection,
+        protocol=config.data.split,
     )
 
 

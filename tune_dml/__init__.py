@@ -1,3 +1,28 @@
-"""tune_dml: from a paper's knob to a statistically honest sensitivity report."""
+"""tune_dml: from a paper's knob to a statistically honest sensitivity report.
+
+    sweep = tune_dml.run_sweep("sec_rho", dataset="glyphs", seeds=3)
+    sweep.table()
+    tune_dml.write_report(sweep, "report")
+
+Importing this package loads neither torch nor Ray; the functions do when they are called.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tune_dml.api import Sweep, load_sweep, resume_sweep, run_sweep, write_report
+
+__all__ = ["Sweep", "__version__", "load_sweep", "resume_sweep", "run_sweep", "write_report"]
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """The public functions, loaded on first use."""
+    if name in __all__:
+        from tune_dml import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

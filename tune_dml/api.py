@@ -247,10 +247,12 @@ def _clashes(folder: Path, plan: Plan) -> list[Problem]:
 
 def _data_problems(plan: Plan, request: Request) -> list[Problem]:
     """Resuming on other data would mix two studies."""
-    from tune_dml.preflight import pictures_of
+    from tune_dml.preflight import dataset_of
 
     try:
-        digest = pictures_of(plan, request, None).digest
+        dataset = dataset_of(plan, request)
+        raise_if_any(dataset.check())
+        digest = dataset.digest()
     except ConfigError as error:
         return list(error.problems)
     if digest == plan.data_digest:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from trainables.config import TrialConfig
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
@@ -21,12 +21,13 @@ from tune_dml.sweep_file import read_sweep_file
 from tune_dml.trial import Resources
 
 if TYPE_CHECKING:
-    from trainables.data.base import Pictures
+    from trainables.data.base import DataSet, Pictures
 
-__all__ = ["Prepared", "Request", "prepare", "request_for"]
+__all__ = ["Prepared", "Request", "dataset_of", "prepare", "request_for"]
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 DataProgress = Callable[[int, int], None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -99,8 +100,12 @@ def prepare(
     address: tuple[str | None, str] = (None, "default"),
     other_checks: Sequence[Callable[[], list[Problem]]] = (),
     progress: DataProgress | None = None,
+    decode: bool = True,
 ) -> Prepared:
-    """Resolve and check a request; raises ConfigError with everything that is wrong with it."""
+    """Resolve and check a request; raises ConfigError with everything that is wrong with it.
+
+    With `decode=False` pictures are only checked and identified; rules about their classes wait until they are decoded.
+    """
     problems: list[Problem] = []
     plan = _collect(problems, lambda: _plan(request, data_digest=""))
     problems += _name_problems(request.name)
@@ -109,14 +114,20 @@ def prepare(
         problems += _resource_problems(resources) or _cluster_problems(resources, address)
     for check in other_checks:
         problems += check()
-    dataset = request.dataset if plan is not None else None
-    pictures = _collect(problems, lambda: pictures_of(plan, request, progress)) if dataset and plan else None
+    dataset = _collect(problems, lambda: dataset_of(plan, request)) if plan is not None else None
+    found = list(dataset.check()) if dataset is not None else []
+    problems += found
+    pictures, digest = None, ""
+    if plan is not None and dataset is not None and not found:
+        digest = dataset.digest()
+        if decode or dataset.is_prepared():
+            pictures = _collect(problems, lambda: dataset.prepare(progress))
     if plan is not None and pictures is not None:
         problems += _fit_problems(plan, pictures)
     raise_if_any(problems)
-    assert plan is not None and pictures is not None  # noqa: S101 - each None has left a problem
-    final = replace(plan, data_digest=pictures.digest)
-    return Prepared(final, (*_dropped(request, plan), *pictures.notes))
+    assert plan is not None  # noqa: S101 - a missing plan has left a problem
+    final = replace(plan, data_digest=digest)
+    return Prepared(final, (*_dropped(request, plan), *(pictures.notes if pictures else ())))
 
 
 def _plan(request: Request, data_digest: str) -> Plan:
@@ -143,7 +154,7 @@ def _protocols_of(dataset: str) -> list[Protocol]:
     return [protocol for protocol in protocols().values() if protocol.dataset == dataset][:1]
 
 
-def _collect(problems: list[Problem], make: Callable[[], object]) -> object | None:  # type: ignore[misc]
+def _collect(problems: list[Problem], make: Callable[[], T]) -> T | None:
     try:
         return make()
     except ConfigError as error:
@@ -205,17 +216,15 @@ def _cluster_problems(resources: Resources, address: tuple[str | None, str]) -> 
     return cluster.address_problems(place, origin)
 
 
-def pictures_of(plan: Plan, request: Request, progress: DataProgress | None) -> Pictures:
-    """The plan's data set, decoded; raises DataError with all that is wrong with it."""
+def dataset_of(plan: Plan, request: Request) -> DataSet:
+    """The plan's data set; raises ConfigError for wrong knobs."""
     from trainables.data import build_dataset
 
-    settings = plan.base_settings
-    root = settings.get("data.root")
+    root = plan.base_settings.get("data.root")
     data = _any_config(plan).data
-    dataset = build_dataset(
+    return build_dataset(
         data.name, root=Path(str(root)) if root else None, cache_dir=request.cache_dir, **data.parameters
     )
-    return dataset.prepare(progress)
 
 
 def _fit_problems(plan: Plan, pictures: Pictures) -> list[Problem]:

@@ -113,6 +113,13 @@ class DataSet(ABC):
     def write(self, directory: Path, progress: Progress | None) -> Contents:
         """Decode every picture into `directory` with the writers of trainables.data.cache; raises DataError."""
 
+    def is_prepared(self) -> bool:
+        """Whether the decoded data are in the cache already."""
+        return self._target(self.digest()).exists()
+
+    def _target(self, digest: str) -> Path:
+        return self.cache_dir / f"{self.name}-{digest[:20]}"
+
     def prepare(self, progress: Progress | None = None) -> Pictures:
         """The decoded data set; decodes on first use, afterwards opens the cache of the same digest.
 
@@ -121,7 +128,7 @@ class DataSet(ABC):
         """
         raise_if_any(self.check(), DataError)
         digest = self.digest()
-        target = self.cache_dir / f"{self.name}-{digest[:20]}"
+        target = self._target(digest)
 
         def build(directory: Path) -> None:
             contents = self.write(directory, progress)

@@ -1,0 +1,160 @@
+"""The search: exact grids, paired seeds, no repeats, and the same proposals whatever the order of results."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+
+import pytest
+
+from tune_dml.plan import Search, make_plan
+from tune_dml.searchers import Proposals
+from tune_dml.space import Baseline, Grid, Knob, LogRange, Range, Space
+
+
+def plan_of(*knobs, search=None, seeds=3, baseline=True):
+    space = Space(
+        name="test",
+        title="",
+        question="",
+        citation=None,
+        scientific=knobs,
+        fixed={"loss.name": "triplet", "regularizer.name": "sec"},
+        baseline=Baseline("off", {"regularizer.name": "none"}) if baseline else None,
+    )
+    return make_plan(space, name="t", dataset="digits", seeds=seeds, data_digest="d", search=search, overrides=SIZES)
+
+
+SIZES = {"batch.batch_size": 9, "batch.instances_per_class": 3}
+RHO = Knob("regularizer.rho", Grid((0.1, 0.5, 1.0)))
+LR = Knob("optim.lr", LogRange(1e-4, 1e-1))
+MARGIN = Knob("loss.margin", Grid((0.1, 0.2)))
+
+
+def value_of(trial):
+    return -((math.log10(trial.cell.settings["optim.lr"]) + 2.5) ** 2) + 0.01 * trial.seed
+
+
+def run(proposals, order, slots=4, until=None):
+    """Run trials `slots` at a time and end them in a random order; returns the trials in order of starting."""
+    started, running = [], []
+    while True:
+        while len(running) < slots and (trial := proposals.next_trial()) is not None:
+            started.append(trial)
+            running.append(trial)
+            if until is not None and len(started) >= until:
+                return started
+        if not running:
+            assert proposals.finished
+            return started
+        trial = running.pop(order.randrange(len(running)))
+        proposals.ended(trial.key, value_of(trial))
+
+
+@pytest.mark.parametrize("slots", [1, 2, 7])
+def test_a_grid_gives_each_cell_once_per_seed(slots):
+    plan = plan_of(RHO, MARGIN)
+    started = run(Proposals(plan, known={}), random.Random(0), slots)
+    counts = Counter((trial.cell.label, trial.seed) for trial in started)
+    assert len(counts) == 7 * 3
+    assert set(counts.values()) == {1}
+    assert len({trial.key for trial in started}) == 21
+
+
+def test_seeds_come_replicate_by_replicate():
+    started = run(Proposals(plan_of(RHO), known={}), random.Random(0), slots=1)
+    assert [trial.seed for trial in started] == [0] * 4 + [1] * 4 + [2] * 4
+
+
+def test_known_trials_are_not_run_again():
+    plan = plan_of(RHO)
+    done = plan.trials()[:5]
+    started = run(Proposals(plan, known={trial.key: 1.0 for trial in done}), random.Random(0))
+    assert {trial.key for trial in started} == {trial.key for trial in plan.trials()[5:]}
+
+
+@pytest.mark.parametrize("method", ["tpe", "random", "gp"])
+def test_an_adaptive_search_proposes_its_budget_without_repeats(method):
+    plan = plan_of(LR, search=Search(method, 8, window=4))
+    cells = []
+    started = run(Proposals(plan, known={}, on_cell=cells.append), random.Random(0))
+    assert len(cells) == 8
+    assert len({trial.cell.digest for trial in started}) == 9
+    assert len(started) == 27
+
+
+@pytest.mark.parametrize("method", ["tpe", "random"])
+def test_proposals_do_not_depend_on_the_order_or_the_number_of_slots(method):
+    plan = plan_of(LR, RHO, search=Search(method, 14, window=4))
+    labels = []
+    for order, slots in [(0, 1), (1, 4), (2, 12)]:
+        cells = []
+        run(Proposals(plan, known={}, on_cell=cells.append), random.Random(order), slots)
+        labels.append([cell.label for cell in cells])
+    assert labels[0] == labels[1] == labels[2]
+
+
+def test_a_search_cut_short_and_rebuilt_proposes_the_same_cells():
+    plan = plan_of(LR, search=Search("tpe", 14, window=4))
+    whole = []
+    run(Proposals(plan, known={}, on_cell=whole.append), random.Random(0))
+    first, known = [], {}
+    before = Proposals(plan, known={}, on_cell=first.append)
+    run(before, random.Random(3), until=20)
+    known = dict(before.known)
+    after = Proposals(plan, known=known, proposed=list(first), on_cell=first.append)
+    started = run(after, random.Random(4))
+    assert [cell.label for cell in first] == [cell.label for cell in whole]
+    assert not {trial.key for trial in started} & set(known)
+
+
+def test_tpe_learns_what_random_search_does_not():
+    misses = {}
+    for method in ("tpe", "random"):
+        plan = plan_of(LR, search=Search(method, 40, window=4), seeds=1, baseline=False)
+        cells = []
+        run(Proposals(plan, known={}, on_cell=cells.append), random.Random(0), slots=1)
+        far = sorted(abs(math.log10(cell.settings["optim.lr"]) + 2.5) for cell in cells[10:])
+        misses[method] = far[len(far) // 2]
+    assert misses["tpe"] < 0.6 * misses["random"]
+
+
+def test_a_failed_seed_fails_the_cell_and_never_poisons_the_study():
+    plan = plan_of(LR, search=Search("tpe", 12, window=4), seeds=2, baseline=False)
+    proposals = Proposals(plan, known={})
+    number = 0
+    while (trial := proposals.next_trial()) is not None:
+        proposals.ended(trial.key, math.nan if number % 3 == 0 else value_of(trial))
+        number += 1
+    assert proposals.finished
+    states = Counter(trial.state.name for trial in proposals.study.trials)
+    assert states["FAIL"] >= 3
+    assert all(math.isfinite(trial.value) for trial in proposals.study.trials if trial.state.name == "COMPLETE")
+
+
+def test_a_finite_space_that_is_used_up_ends_the_search_and_says_so():
+    notes = []
+    plan = plan_of(RHO, search=Search("tpe", 20, window=4), seeds=1)
+    cells = []
+    proposals = Proposals(plan, known={}, on_cell=cells.append, on_note=notes.append)
+    while (trial := proposals.next_trial()) is not None:
+        proposals.ended(trial.key, 1.0)
+    assert proposals.finished
+    assert len(cells) == 3
+    assert "no further cells" in notes[0]
+
+
+def test_whole_number_ranges_and_categories():
+    plan = plan_of(
+        Knob("model.embedding_dim", Range(4, 64, integer=True, scale="log")),
+        Knob("optim.name", Grid(("adamw", "sgd"), scale="category")),
+        search=Search("random", 6, window=4),
+        seeds=1,
+    )
+    cells = []
+    proposals = Proposals(plan, known={}, on_cell=cells.append)
+    while (trial := proposals.next_trial()) is not None:
+        proposals.ended(trial.key, 1.0)
+    assert all(isinstance(cell.knobs["model.embedding_dim"], int) for cell in cells)
+    assert {cell.knobs["optim.name"] for cell in cells} == {"adamw", "sgd"}
