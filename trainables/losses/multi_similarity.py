@@ -9,13 +9,14 @@ from pydantic import Field
 from torch import Tensor
 
 from trainables.losses.pair_terms import Linear
-from trainables.losses.pairs import PairLoss, Pairs, Solution
+from trainables.losses.pairs import Pairs
+from trainables.losses.robust import AnchorwiseLoss
 from trainables.losses.uncertainty import Entropic
 
 __all__ = ["MultiSimilarityLoss"]
 
 
-class MultiSimilarityLoss(PairLoss):
+class MultiSimilarityLoss(AnchorwiseLoss):
     """L = (1/B) sum_i { (1/alpha) lse0_p(-alpha (S_ip - base)) + (1/beta) lse0_n(beta (S_in - base)) }.
 
     Only informative pairs take part: negatives with S_in + epsilon > min over positives, positives with
@@ -39,29 +40,20 @@ class MultiSimilarityLoss(PairLoss):
         base: Annotated[float, Field(ge=-1, le=1, description="similarity threshold lambda")] = 0.5,
         epsilon: Annotated[float, Field(ge=0, description="slack of the pair mining, in cosine")] = 0.1,
     ):
-        super().__init__()
+        super().__init__(
+            Linear(base),
+            Entropic(1 / alpha, counting=True, null=True),
+            Entropic(1 / beta, counting=True, null=True),
+        )
         self.epsilon = epsilon
-        self.pair_loss = Linear(base)
-        self.positive_set = Entropic(1 / alpha, counting=True, null=True)
-        self.negative_set = Entropic(1 / beta, counting=True, null=True)
 
-    def solve(self, pairs: Pairs) -> Solution:
-        """Mine, weigh each anchor's positives and negatives, average over anchors."""
-        losses, steepness = self.pair_loss(pairs)
-        positive, negative = mine(pairs, self.epsilon)
-        pull = self.positive_set.worst_case(losses, positive)
-        push = self.negative_set.worst_case(losses, negative)
-        value = (pull.value + push.value).mean()
-        return Solution(value, (pull.p + push.p).mul_(steepness).div_(len(losses)))
-
-
-def mine(pairs: Pairs, epsilon: float) -> tuple[Tensor, Tensor]:
-    """Masks (B, B) of the informative positive and negative pairs of each anchor."""
-    similarity = pairs.similarity
-    closest_negative = similarity.masked_fill(~pairs.negative, -torch.inf).amax(dim=1, keepdim=True)
-    farthest_positive = similarity.masked_fill(~pairs.positive, torch.inf).amin(dim=1, keepdim=True)
-    # Both sets of an anchor are empty together but for rounding; one decision per anchor keeps it so.
-    overlap = closest_negative + epsilon > farthest_positive
-    positive = pairs.positive & (similarity - epsilon < closest_negative) & overlap
-    negative = pairs.negative & (similarity + epsilon > farthest_positive) & overlap
-    return positive, negative
+    def candidates(self, pairs: Pairs, losses: Tensor) -> tuple[Tensor, Tensor]:
+        """Each anchor's informative positive and negative pairs."""
+        similarity = pairs.similarity
+        closest_negative = similarity.masked_fill(~pairs.negative, -torch.inf).amax(dim=1, keepdim=True)
+        farthest_positive = similarity.masked_fill(~pairs.positive, torch.inf).amin(dim=1, keepdim=True)
+        # Both sets of an anchor are empty together but for rounding; one decision per anchor keeps it so.
+        overlap = closest_negative + self.epsilon > farthest_positive
+        positive = pairs.positive & (similarity - self.epsilon < closest_negative) & overlap
+        negative = pairs.negative & (similarity + self.epsilon > farthest_positive) & overlap
+        return positive, negative

@@ -7,14 +7,35 @@ gives l(S) and its derivative for the whole matrix at once. Method specification
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import Annotated, Literal, NamedTuple, Protocol
 
+from pydantic import Field
 from torch import Tensor, nn
 
 from trainables.errors import Problem
 from trainables.losses.pairs import Pairs
 
-__all__ = ["Binomial", "Linear", "Margin", "PairTerm", "PairTerms", "margin_problems"]
+__all__ = [
+    "BaseName",
+    "BetaNegative",
+    "BetaPositive",
+    "Binomial",
+    "Linear",
+    "Margin",
+    "MarginWidth",
+    "PairTerm",
+    "PairTerms",
+    "Threshold",
+    "margin_problems",
+    "pair_term",
+]
+
+# The knobs of the pair losses, shared by every method built on them.
+BaseName = Annotated[Literal["margin", "binomial"], Field(description="loss of a single pair")]
+MarginWidth = Annotated[float, Field(ge=0, description="margin m around the threshold, in cosine")]
+Threshold = Annotated[float, Field(description="cosine that separates positive from negative pairs, lambda")]
+BetaPositive = Annotated[float, Field(gt=0, description="steepness of the binomial loss of positive pairs")]
+BetaNegative = Annotated[float, Field(gt=0, description="steepness of the binomial loss of negative pairs")]
 
 
 class PairTerms(NamedTuple):
@@ -78,6 +99,13 @@ class Binomial:
         # softplus turns linear above its threshold; at 50 that is exact in double precision too.
         losses = nn.functional.softplus(exponent, threshold=50).mul_(signs).div_(scale).mul_(2)
         return PairTerms(losses, exponent.sigmoid_().mul_(signs).mul_(2))
+
+
+def pair_term(
+    base: Literal["margin", "binomial"], *, margin: float, threshold: float, beta_pos: float, beta_neg: float
+) -> PairTerm:
+    """The pair loss called `base`."""
+    return Margin(margin, threshold) if base == "margin" else Binomial(threshold, beta_pos, beta_neg)
 
 
 def margin_problems(margin: float, threshold: float) -> Iterable[Problem]:

@@ -27,7 +27,7 @@ class _CosineMatrix(Function):
 
     @staticmethod
     def forward(ctx: Any, embeddings: Tensor) -> Tensor:
-        norms = embeddings.norm(dim=1, keepdim=True)
+        norms: Tensor = embeddings.norm(dim=1, keepdim=True)
         unit = embeddings / norms.clamp_min(EPSILON)
         # A row without direction gets no gradient, as in base.normalise.
         ctx.save_for_backward(unit, torch.where(norms > EPSILON, 1 / norms, 0))
@@ -82,6 +82,10 @@ class Pairs:
         negative = ~same
         same.fill_diagonal_(False)
         return cls(cosine_matrix(embeddings), same, negative)
+
+    def unordered(self) -> tuple[Tensor, Tensor]:
+        """The masks of positive and negative pairs with each pair once: i < j."""
+        return self.positive.triu(1), self.negative.triu(1)
 
     def detached(self) -> Pairs:
         """The same pairs outside the graph."""

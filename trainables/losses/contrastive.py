@@ -1,0 +1,41 @@
+"""Contrastive loss on cosines, balanced between positive and negative pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from trainables.errors import Problem
+from trainables.losses.pair_terms import Margin, MarginWidth, Threshold, margin_problems
+from trainables.losses.pairs import Pairs
+from trainables.losses.robust import PooledLoss
+from trainables.losses.uncertainty import Mean
+
+__all__ = ["ContrastiveLoss"]
+
+
+class ContrastiveLoss(PooledLoss):
+    """L = mean over positives of [threshold + m - S]_+  +  mean over negatives of [S - (threshold - m)]_+.
+
+    Unlike margin_all the two signs count alike, however few positives the batch has.
+    """
+
+    name = "contrastive"
+    citation = (
+        "Hadsell et al., Dimensionality Reduction by Learning an Invariant Mapping, CVPR 2006; on cosines"
+    )
+    section = "5.1"
+
+    def __init__(self, *, margin: MarginWidth = 0.2, threshold: Threshold = 0.5):
+        super().__init__(Margin(margin, threshold), Mean())
+
+    @classmethod
+    def check_parameters(cls, *, margin: float, threshold: float) -> Iterable[Problem]:
+        """Both signs must be able to have a loss."""
+        return margin_problems(margin, threshold)
+
+    def candidates(self, pairs: Pairs, losses: Tensor) -> Tensor:
+        """One group per sign."""
+        return torch.stack(pairs.unordered())

@@ -1,0 +1,80 @@
+"""DRO-KL: pair losses under the worst distribution, at the price of its divergence from uniform."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import MappingProxyType
+from typing import Annotated, Literal
+
+from pydantic import Field
+from torch import Tensor
+
+from trainables.errors import Problem
+from trainables.losses.pair_terms import (
+    BaseName,
+    BetaNegative,
+    BetaPositive,
+    MarginWidth,
+    Threshold,
+    margin_problems,
+    pair_term,
+)
+from trainables.losses.pairs import Pairs
+from trainables.losses.random_stream import RandomStream, SamplingSeed
+from trainables.losses.robust import PooledLoss
+from trainables.losses.uncertainty import Entropic, ExpMinusOne, Sampled, UncertaintySet
+
+__all__ = ["DroKLLoss"]
+
+
+class DroKLLoss(PooledLoss):
+    """F = max_p sum p l - gamma KL(p || uniform) = gamma (lse(l / gamma) - log n) over all n pairs; p* = softmax(l / gamma).
+
+    Between the mean (gamma to infinity) and the maximum (gamma to 0). With `samples` the loss is the plain mean of that
+    many pairs drawn from p* with replacement (unbiased gradient), from a stream of its own that state_dict carries.
+    `weights="expm1"` replaces p* by the authors' code's weights, proportional to exp(l / gamma) - 1, held constant.
+    """
+
+    name = "dro_kl"
+    citation = "Qi et al., A Simple and Effective Framework for Pairwise Deep Metric Learning, ECCV 2020"
+    section = "5.5"
+    example = MappingProxyType({"gamma": 0.5})
+
+    def __init__(
+        self,
+        *,
+        gamma: Annotated[
+            float, Field(gt=0, description="price of the divergence; small is close to the maximum")
+        ],
+        base: BaseName = "margin",
+        margin: MarginWidth = 0.2,
+        threshold: Threshold = 0.5,
+        beta_pos: BetaPositive = 2.0,
+        beta_neg: BetaNegative = 40.0,
+        samples: Annotated[
+            int | None, Field(ge=1, description="pairs drawn from p*; none: closed form")
+        ] = None,
+        weights: Annotated[
+            Literal["softmax", "expm1"], Field(description="p* of the paper, or of its code")
+        ] = "softmax",
+        drop_zeros: Annotated[bool, Field(description="leave pairs without loss out of n")] = False,
+        sampling_seed: SamplingSeed = 0,
+    ):
+        term = pair_term(base, margin=margin, threshold=threshold, beta_pos=beta_pos, beta_neg=beta_neg)
+        uncertainty: UncertaintySet = Entropic(gamma) if weights == "softmax" else ExpMinusOne(gamma)
+        stream = RandomStream(sampling_seed) if samples else None
+        super().__init__(term, Sampled(uncertainty, samples, stream) if samples and stream else uncertainty)
+        self.stream = stream
+        self.drop_zeros = drop_zeros
+
+    @classmethod
+    def check_parameters(
+        cls, *, base: str, margin: float, threshold: float, **_: object
+    ) -> Iterable[Problem]:
+        """A margin base must be able to give both signs a loss."""
+        return margin_problems(margin, threshold) if base == "margin" else ()
+
+    def candidates(self, pairs: Pairs, losses: Tensor) -> Tensor:
+        """Every pair, or every pair with a loss."""
+        mask = super().candidates(pairs, losses)
+        return mask & (losses > 0) if self.drop_zeros else mask

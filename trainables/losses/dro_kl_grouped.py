@@ -1,0 +1,57 @@
+"""DRO-KL-G: one adversary per anchor and sign."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import MappingProxyType
+from typing import Annotated, Literal
+
+from pydantic import Field
+from torch import Tensor
+
+from trainables.errors import Problem
+from trainables.losses.pair_terms import Margin, MarginWidth, Threshold, margin_problems
+from trainables.losses.pairs import Pairs
+from trainables.losses.robust import AnchorwiseLoss
+from trainables.losses.uncertainty import Entropic
+
+__all__ = ["DroKLGroupedLoss"]
+
+
+class DroKLGroupedLoss(AnchorwiseLoss):
+    """F = sum_i gamma { lse_{P_i}(l / gamma) - log P_i + lse_{N_i}(l / gamma) - log N_i }, l the margin loss.
+
+    An empty group contributes 0. "mean" divides by B, so that the learning rate does not depend on the batch size;
+    "sum" is the paper's equation 7. gamma = 1 has the gradient of lifted structure, and a null pair with a linear pair
+    loss gives multi-similarity (method specification, section 5.7).
+    """
+
+    name = "dro_kl_grouped"
+    citation = "Qi et al., A Simple and Effective Framework for Pairwise Deep Metric Learning, ECCV 2020"
+    section = "5.6"
+    example = MappingProxyType({"gamma": 0.1})
+
+    def __init__(
+        self,
+        *,
+        gamma: Annotated[float, Field(gt=0, description="price of the divergence; small is batch-hard")],
+        margin: MarginWidth = 0.2,
+        threshold: Threshold = 0.5,
+        drop_zeros: Annotated[bool, Field(description="leave pairs without loss out of their group")] = True,
+        reduction: Annotated[Literal["mean", "sum"], Field(description="over the B anchors")] = "mean",
+    ):
+        uncertainty = Entropic(gamma)
+        super().__init__(Margin(margin, threshold), uncertainty, uncertainty, reduction=reduction)
+        self.drop_zeros = drop_zeros
+
+    @classmethod
+    def check_parameters(cls, *, margin: float, threshold: float, **_: object) -> Iterable[Problem]:
+        """Both signs must be able to have a loss."""
+        return margin_problems(margin, threshold)
+
+    def candidates(self, pairs: Pairs, losses: Tensor) -> tuple[Tensor, Tensor]:
+        """Every pair of the anchor, or every one with a loss."""
+        if not self.drop_zeros:
+            return pairs.positive, pairs.negative
+        nonzero = losses > 0
+        return pairs.positive & nonzero, pairs.negative & nonzero

@@ -1,0 +1,60 @@
+"""DRO-TopK: the average of the K largest pair losses of the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import MappingProxyType
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from trainables.errors import Problem
+from trainables.losses.pair_terms import (
+    BaseName,
+    BetaNegative,
+    BetaPositive,
+    MarginWidth,
+    Threshold,
+    margin_problems,
+    pair_term,
+)
+from trainables.losses.robust import PooledLoss
+from trainables.losses.uncertainty import TopK
+
+__all__ = ["DroTopKLoss"]
+
+
+class DroTopKLoss(PooledLoss):
+    """F = max over {p in simplex, p <= 1/K} of sum p_ij l_ij = mean of the K largest l.
+
+    Positive and negative pairs compete in one pool. K counts UNORDERED pairs (the authors' code counts ordered ones in
+    units of four: K = 2 K_code). With fewer than K pairs the mean is over all of them.
+    """
+
+    name = "dro_topk"
+    citation = "Qi et al., A Simple and Effective Framework for Pairwise Deep Metric Learning, ECCV 2020"
+    section = "5.3"
+    example = MappingProxyType({"k": 8})
+
+    def __init__(
+        self,
+        *,
+        k: Annotated[int, Field(ge=1, description="number K of selected unordered pairs")],
+        base: BaseName = "margin",
+        margin: MarginWidth = 0.2,
+        threshold: Threshold = 0.5,
+        beta_pos: BetaPositive = 2.0,
+        beta_neg: BetaNegative = 40.0,
+        denominator: Annotated[
+            Literal["k", "nonzero"], Field(description="average over all K, or over those with a loss")
+        ] = "k",
+    ):
+        term = pair_term(base, margin=margin, threshold=threshold, beta_pos=beta_pos, beta_neg=beta_neg)
+        super().__init__(term, TopK(k, drop_zeros=denominator == "nonzero"))
+
+    @classmethod
+    def check_parameters(
+        cls, *, base: str, margin: float, threshold: float, **_: object
+    ) -> Iterable[Problem]:
+        """A margin base must be able to give both signs a loss."""
+        return margin_problems(margin, threshold) if base == "margin" else ()

@@ -1,0 +1,66 @@
+"""DRO-TopK-PN: the K/2 largest positive and the K/2 largest negative pair losses of the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import MappingProxyType
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from trainables.errors import Problem
+from trainables.losses.pair_terms import (
+    BaseName,
+    BetaNegative,
+    BetaPositive,
+    MarginWidth,
+    Threshold,
+    margin_problems,
+    pair_term,
+)
+from trainables.losses.pairs import Pairs
+from trainables.losses.robust import PooledLoss
+from trainables.losses.uncertainty import BalancedTopK
+
+__all__ = ["DroTopKPNLoss"]
+
+
+class DroTopKPNLoss(PooledLoss):
+    """F = mean of the K/2 largest losses among positive pairs and the K/2 largest among negative pairs.
+
+    K counts UNORDERED pairs and must be even. With fewer than K/2 positives, all of them and equally many negatives are
+    taken; if one sign is missing, K/2 of the other; always the mean over what is taken.
+    """
+
+    name = "dro_topk_pn"
+    citation = "Qi et al., A Simple and Effective Framework for Pairwise Deep Metric Learning, ECCV 2020"
+    section = "5.4"
+    example = MappingProxyType({"k": 8})
+
+    def __init__(
+        self,
+        *,
+        k: Annotated[
+            int, Field(ge=2, multiple_of=2, description="number K of selected unordered pairs, even")
+        ],
+        base: BaseName = "margin",
+        margin: MarginWidth = 0.2,
+        threshold: Threshold = 0.5,
+        beta_pos: BetaPositive = 2.0,
+        beta_neg: BetaNegative = 40.0,
+    ):
+        term = pair_term(base, margin=margin, threshold=threshold, beta_pos=beta_pos, beta_neg=beta_neg)
+        super().__init__(term, BalancedTopK(k))
+
+    @classmethod
+    def check_parameters(
+        cls, *, base: str, margin: float, threshold: float, **_: object
+    ) -> Iterable[Problem]:
+        """A margin base must be able to give both signs a loss."""
+        return margin_problems(margin, threshold) if base == "margin" else ()
+
+    def candidates(self, pairs: Pairs, losses: Tensor) -> Tensor:
+        """One group per sign."""
+        return torch.stack(pairs.unordered())

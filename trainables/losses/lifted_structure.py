@@ -1,0 +1,47 @@
+"""Lifted structure loss in its log-sum-exp form."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+from torch import Tensor
+
+from trainables.losses.pair_terms import Linear, Threshold
+from trainables.losses.pairs import Pairs
+from trainables.losses.robust import AnchorwiseLoss
+from trainables.losses.uncertainty import Entropic
+
+__all__ = ["LiftedStructureLoss"]
+
+
+class LiftedStructureLoss(AnchorwiseLoss):
+    """L = sum_i [ lse_{P_i}(threshold - S) + lse_{N_i}(S - threshold) + margin ]_+; the lse of an empty set counts as 0.
+
+    As printed (margin 0) the threshold cancels for every anchor that has both signs; `margin` brings the missing one
+    back. Seen as a robust loss: linear pair losses and entropic sets with gamma = 1. "sum" over anchors is the paper's
+    equation, "mean" makes it independent of the batch size.
+    """
+
+    name = "lifted_structure"
+    citation = (
+        "Hermans et al., In Defense of the Triplet Loss for Person Re-Identification, 2017, generalising Oh Song et "
+        "al., CVPR 2016; as in Qi et al., ECCV 2020, equation 3"
+    )
+    section = "5.7"
+
+    def __init__(
+        self,
+        *,
+        threshold: Threshold = 0.5,
+        margin: Annotated[float, Field(description="added inside each anchor's bracket")] = 0.0,
+        reduction: Annotated[Literal["mean", "sum"], Field(description="over the B anchors")] = "sum",
+    ):
+        uncertainty = Entropic(1, counting=True)
+        super().__init__(Linear(threshold), uncertainty, uncertainty, reduction=reduction)
+        self.margin = margin
+
+    def combine(self, pairs: Pairs, values: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The hinge of each anchor's bracket."""
+        hinge = (values + self.margin).clamp_min_(0)
+        return hinge, hinge.sign()

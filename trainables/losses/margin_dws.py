@@ -1,0 +1,80 @@
+"""Margin loss with distance-weighted sampling of negatives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from trainables.errors import Problem
+from trainables.losses.mined import MinedMarginLoss
+from trainables.losses.pair_terms import MarginWidth, Threshold, margin_problems
+from trainables.losses.pairs import Pairs
+from trainables.losses.random_stream import SamplingSeed
+from trainables.losses.uncertainty import draw
+
+__all__ = ["MarginDWSLoss"]
+
+CLOSEST = 0.5  # distances below count as this one, which bounds the weight of close pairs
+FARTHEST = 1.4  # pairs at least this far apart are not drawn
+
+
+class MarginDWSLoss(MinedMarginLoss):
+    """Margin loss on all positives and, per anchor, as many negatives drawn with probability ~ 1 / q(D).
+
+    q is the density of distances on the unit sphere in d dimensions: log weight (2 - d) log D - (d - 3)/2 log(1 - D²/4),
+    D = sqrt(2 - 2S) raised to at least 0.5, weight 0 from 1.4 on; draws with replacement. Weights are scaled by the
+    largest of each anchor ("row"). "global" scales by the largest of the batch as the original code does: in high
+    dimensions a single close pair then leaves almost every other anchor without negatives (weights underflow to 0).
+    """
+
+    name = "margin_dws"
+    citation = "Wu et al., Sampling Matters in Deep Embedding Learning, ICCV 2017; with the pair loss of Qi et al., ECCV 2020"
+    section = "5.8"
+
+    def __init__(
+        self,
+        *,
+        margin: MarginWidth = 0.2,
+        threshold: Threshold = 0.5,
+        dws_normalise: Annotated[
+            Literal["row", "global"],
+            Field(description="scale weights per anchor, or per batch (as first published)"),
+        ] = "row",
+        sampling_seed: SamplingSeed = 0,
+    ):
+        super().__init__(margin=margin, threshold=threshold, sampling_seed=sampling_seed)
+        self.dws_normalise = dws_normalise
+        self._dimension = 0
+
+    @classmethod
+    def check_parameters(cls, *, margin: float, threshold: float, **_: object) -> Iterable[Problem]:
+        """Both signs must be able to have a loss."""
+        return margin_problems(margin, threshold)
+
+    def value(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """The loss of raw embeddings (B, D), a scalar on the graph."""
+        self._dimension = embeddings.shape[1]
+        return super().value(embeddings, labels)
+
+    def negatives(self, pairs: Pairs, uniform: Tensor) -> Tensor:
+        """One draw from the anchor's negatives for each of its positive pairs."""
+        cumulative = sampling_weights(pairs, self._dimension, self.dws_normalise).cumsum(dim=1)
+        drawn = draw(cumulative, uniform)
+        counted = (pairs.positive & (cumulative[:, -1:] > 0)).to(uniform.dtype)
+        return torch.zeros_like(uniform).scatter_add_(1, drawn, counted)
+
+
+def sampling_weights(pairs: Pairs, dimension: int, normalise: str) -> Tensor:
+    """Weights (B, B) of each anchor's negatives, the largest of a row (or of the batch) being 1; 0 where not eligible."""
+    squared = (2 - 2 * pairs.similarity).clamp_(CLOSEST**2, FARTHEST**2)
+    eligible = pairs.negative & (squared < FARTHEST**2)
+    log_weights = (1 - squared / 4).log_().mul_(-(dimension - 3) / 2)
+    log_weights.add_(squared.log_(), alpha=(2 - dimension) / 2).masked_fill_(~eligible, -torch.inf)
+    top = log_weights.amax(dim=1, keepdim=True)
+    if normalise == "global":
+        top = top.amax().expand_as(top).contiguous()
+    return log_weights.sub_(top.masked_fill_(top == -torch.inf, 0)).exp_()

@@ -1,0 +1,34 @@
+"""A loss's own random numbers: seeded, saved with the loss, the same on every rank and device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+__all__ = ["RandomStream", "SamplingSeed"]
+
+SamplingSeed = Annotated[int, Field(ge=0, lt=2**63, description="seed of the loss's own random stream")]
+
+
+class RandomStream(nn.Module):
+    """Uniform numbers drawn on the CPU, so that the stream does not depend on the device; its state is in state_dict."""
+
+    def __init__(self, seed: int):
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def uniform(self, shape: Sequence[int], *, like: Tensor) -> Tensor:
+        """Float32 numbers in [0, 1) on the device and in the dtype of `like`."""
+        return torch.rand(shape, generator=self.generator).to(device=like.device, dtype=like.dtype)
+
+    def get_extra_state(self) -> Tensor:
+        """The generator's state; part of state_dict."""
+        return self.generator.get_state()
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Continue exactly where the saved stream stood."""
+        self.generator.set_state(state.cpu())
