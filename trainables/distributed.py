@@ -1,0 +1,264 @@
+"""Data parallelism: the only file that speaks torch.distributed.
+
+The convention that makes W processes equal one. Every rank gathers the GLOBAL batch in rank order and
+computes the same full loss on it; only the rows it produced itself are attached to its graph. `gather_batch`
+multiplies their gradient by W, so that after the usual averaging over ranks
+
+- the network's gradient is the true one: (1/W) Σ_r J_rᵀ (W g_r) = Σ_r J_rᵀ g_r,
+- the gradient of proxies and class weights, the same on every rank, averages to itself,
+- selections over the whole batch (top-K, mining, running means) see what one process would see.
+
+A step of training:
+
+    embeddings, labels = gather_batch(network(images), labels)
+    value = loss(embeddings, labels) + eta * regularizer(embeddings)       # the true value, on every rank
+    value.backward()
+    average_gradients([*network.parameters(), *loss.parameters()])         # or data_parallel(network)
+
+Without a process group every function is the identity, so the same code trains alone. Works on gloo (CPU) and
+nccl.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+__all__ = [
+    "all_reduce_sum",
+    "average_gradients",
+    "barrier",
+    "broadcast",
+    "broadcast_module",
+    "data_parallel",
+    "gather_batch",
+    "gather_rows",
+    "is_distributed",
+    "mean_over_ranks",
+    "process_group",
+    "rank",
+    "world_size",
+]
+
+T = TypeVar("T")
+
+
+def is_distributed() -> bool:
+    """True inside a process group, even one of a single process."""
+    return dist.is_available() and dist.is_initialized()
+
+
+def rank() -> int:
+    """This process's place among the ranks; 0 when alone."""
+    return dist.get_rank() if is_distributed() else 0
+
+
+def world_size() -> int:
+    """How many processes train together; 1 when alone."""
+    return dist.get_world_size() if is_distributed() else 1
+
+
+@contextmanager
+def process_group(
+    *,
+    rank: int,
+    world_size: int,
+    init_method: str = "env://",
+    backend: str | None = None,
+    timeout_s: float = 1800,
+) -> Iterator[None]:
+    """Join a process group for the duration of a block, where no launcher (Ray Train, torchrun) has done so.
+
+    Args:
+        rank: this process's place, 0 <= rank < world_size.
+        world_size: the number of processes.
+        init_method: where they meet: `env://`, `file:///path` or `tcp://host:port`.
+        backend: `nccl` when a CUDA device is there, else `gloo`.
+        timeout_s: seconds after which a collective that some rank never enters fails instead of hanging.
+    """
+    backend = backend or ("nccl" if torch.cuda.is_available() else "gloo")
+    dist.init_process_group(
+        backend,
+        init_method=init_method,
+        rank=rank,
+        world_size=world_size,
+        timeout=datetime.timedelta(seconds=timeout_s),
+    )
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+class _GatherRows(torch.autograd.Function):
+    """Rows of all ranks in rank order; backward hands a rank W times the gradient of its own rows (see the module)."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, sizes: list[int]) -> Tensor:
+        start = sum(sizes[: rank()])
+        ctx.own = slice(start, start + len(rows))
+        return _all_gather(rows, sizes)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient[ctx.own] * world_size(), None
+
+
+class _AllReduceSum(torch.autograd.Function):
+    """Sum over ranks, forward and backward."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor) -> Tensor:
+        return _summed(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return _summed(gradient)
+
+
+def _summed(tensor: Tensor) -> Tensor:
+    total = tensor.detach().clone(memory_format=torch.contiguous_format)
+    dist.all_reduce(total)
+    return total
+
+
+def _all_gather(rows: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Concatenate rows of uneven number: pad to the largest, gather into one buffer, trim."""
+    largest = max(sizes)
+    padded = rows.detach().contiguous()
+    if len(rows) < largest:
+        padded = torch.cat([padded, padded.new_zeros(largest - len(rows), *rows.shape[1:])])
+    gathered = padded.new_empty(len(sizes) * largest, *rows.shape[1:])
+    dist.all_gather_into_tensor(gathered, padded)
+    if min(sizes) == largest:
+        return gathered
+    return torch.cat([gathered[r * largest : r * largest + size] for r, size in enumerate(sizes)])
+
+
+def _sizes(rows: Tensor) -> list[int]:
+    local = torch.tensor([len(rows)], device=rows.device)
+    everyone = local.new_empty(world_size())
+    dist.all_gather_into_tensor(everyone, local)
+    sizes: list[int] = everyone.tolist()
+    return sizes
+
+
+def gather_batch(
+    embeddings: Tensor, labels: Tensor, sizes: Sequence[int] | None = None
+) -> tuple[Tensor, Tensor]:
+    """The global batch: embeddings and labels of all ranks, concatenated in rank order.
+
+    Args:
+        embeddings: (B_r, D), this rank's raw embeddings; B_r may differ between ranks and may be 0.
+        labels: (B_r,).
+        sizes: B_r of every rank where the sampler knows them; saves one exchange and, on CUDA, one wait for
+            the device.
+
+    Returns:
+        (Σ B_r, D) and (Σ B_r,), the same on every rank. The gradient reaching this rank's embeddings is W
+        times its
+        slice: average gradients over ranks afterwards (`average_gradients` or DistributedDataParallel).
+    """
+    if not is_distributed():
+        return embeddings, labels
+    known = list(sizes) if sizes is not None else _sizes(embeddings)
+    everyone: Tensor = _GatherRows.apply(embeddings, known)  # type: ignore[no-untyped-call]
+    return everyone, _all_gather(labels.to(embeddings.device), known)
+
+
+def gather_rows(rows: Tensor) -> Tensor:
+    """Rows of all ranks in rank order, without gradient; uneven numbers allowed. For evaluation and diagnostics."""
+    return _all_gather(rows, _sizes(rows)) if is_distributed() else rows.detach()
+
+
+def all_reduce_sum(tensor: Tensor) -> Tensor:
+    """Sum over ranks, differentiable: the gradient is summed over ranks as well.
+
+    What synchronised batch normalisation needs for its sums and counts: each rank's output depends on every
+    rank's input.
+    """
+    if not is_distributed():
+        return tensor
+    total: Tensor = _AllReduceSum.apply(tensor)  # type: ignore[no-untyped-call]
+    return total
+
+
+@torch.no_grad()
+def mean_over_ranks(value: Tensor, weight: Tensor | float = 1.0) -> Tensor:
+    """The mean of a statistic over ranks, without gradient: Σ w_r v_r / Σ w_r (0 when every weight is 0).
+
+    `weight` is this rank's share, e.g. the number of samples behind its mean; a rank of weight 0 may hold
+    NaN.
+    """
+    if not is_distributed():
+        return value.detach()
+    share = torch.as_tensor(weight, dtype=value.dtype, device=value.device)
+    weighted = torch.where(share > 0, value.detach() * share, 0)
+    total = torch.cat([weighted.reshape(-1), share.reshape(1)])
+    dist.all_reduce(total)
+    return (total[:-1] / total[-1].clamp_min(torch.finfo(total.dtype).tiny)).reshape(value.shape)
+
+
+def broadcast(value: T, source: int = 0) -> T:
+    """One rank's value on every rank: a tensor is overwritten in place, anything else travels pickled between our ranks."""
+    if not is_distributed():
+        return value
+    if isinstance(value, Tensor):
+        dist.broadcast(value, source)
+        return value
+    box = [value]
+    dist.broadcast_object_list(box, source)
+    return box[0]
+
+
+def broadcast_module(module: nn.Module, source: int = 0) -> None:
+    """Give every rank one rank's parameters and buffers, so that all start (or resume) from the same numbers."""
+    if is_distributed():
+        for tensor in (*module.parameters(), *module.buffers()):
+            dist.broadcast(tensor.detach(), source)
+
+
+def barrier() -> None:
+    """Wait until every rank is here."""
+    if is_distributed():
+        dist.barrier()
+
+
+def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
+    """Average the gradients of network and loss parameters over ranks, one all-reduce per dtype and device.
+
+    Every rank must hold gradients of the same parameters (an empty local batch still yields zero gradients);
+    parameters without one are left alone, so freezing and thawing layers between steps needs no re-wrapping.
+    The loss's own parameters have the same gradient everywhere already; averaging them too keeps ranks from
+    drifting apart by rounding.
+    """
+    if not is_distributed():
+        return
+    kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+    for parameter in parameters:
+        if parameter.grad is not None:
+            kinds.setdefault((parameter.grad.dtype, parameter.grad.device), []).append(parameter.grad)
+    for gradients in kinds.values():
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        dist.all_reduce(flat)
+        flat /= world_size()
+        for gradient, part in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+
+def data_parallel(network: nn.Module) -> nn.Module:
+    """The network in DistributedDataParallel; the network itself when alone.
+
+    Averaging overlaps with backward. Starts from rank 0's weights. Wrap again after changing which parameters
+    train. Loss parameters stay
+    outside: they are not used by the wrapped forward pass (`average_gradients` covers them).
+    """
+    if not is_distributed() or not any(parameter.requires_grad for parameter in network.parameters()):
+        return network
+    return nn.parallel.DistributedDataParallel(network, broadcast_buffers=False)

@@ -1,0 +1,37 @@
+"""Regularizers by name: `REGULARIZERS` maps each configuration name to its class, `build_regularizer` makes one."""
+
+from __future__ import annotations
+
+from trainables import parameters
+from trainables.discovery import discover
+from trainables.errors import ConfigError, Problem, nearest
+from trainables.regularizers.base import Regularizer, penalised
+from trainables.regularizers.schedules import SCHEDULES, eta_at, schedule_problems
+
+__all__ = [
+    "REGULARIZERS",
+    "SCHEDULES",
+    "Regularizer",
+    "build_regularizer",
+    "eta_at",
+    "penalised",
+    "schedule_problems",
+]
+
+REGULARIZERS: dict[str, type[Regularizer]] = discover(
+    __name__,
+    Regularizer,  # type: ignore[type-abstract]
+    group="tune_dml.regularizers",
+)
+
+
+def build_regularizer(name: str, **knobs: object) -> Regularizer:
+    """The regularizer called `name`, e.g. `build_regularizer("sec", rho=1.0)`; its value comes without eta.
+
+    Raises ConfigError naming every unknown, missing or out-of-domain knob.
+    """
+    if name not in REGULARIZERS:
+        remedy = nearest(name, list(REGULARIZERS), what="regularizer")
+        raise ConfigError(Problem("regularizer.name", "unknown regularizer", name, remedy))
+    regularizer: Regularizer = parameters.build(REGULARIZERS[name], knobs, {}, place="regularizer")
+    return regularizer

@@ -1,0 +1,75 @@
+"""What a regularizer is: raw embeddings of the global batch in, one scalar out, without its weight."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from trainables.errors import ConfigError, Problem
+
+__all__ = ["Regularizer", "penalised"]
+
+
+class Regularizer(nn.Module, ABC):
+    """A penalty on the norms n_i = ||f_i|| of the RAW embeddings.
+
+    Called on embeddings (B, D), float, before any normalisation; returns a scalar attached to the graph,
+    WITHOUT the weight eta (see `penalised`). Half precision is computed in float32 with autocast off; float64
+    stays float64. With several processes, call it on the gathered global batch: values and state then agree
+    on all ranks.
+
+    Regularizers with state advance it once per call in training mode and never in evaluation mode: call once
+    per optimiser step (under gradient accumulation each micro-batch would count as a step).
+
+    A subclass sets `name`, `citation` and `section` (of the method specification), declares its knobs in a
+    keyword-only constructor (see trainables.parameters) and implements `value`.
+    """
+
+    name: ClassVar[str]
+    citation: ClassVar[str]
+    section: ClassVar[str]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._norms: Tensor | None = None  # (B,), of the last batch; reduced only when asked for
+
+    def forward(self, embeddings: Tensor) -> Tensor:
+        """The penalty of the (global) batch, a scalar; 0 for an empty batch. Raises ConfigError for a wrong shape."""
+        if embeddings.ndim != 2 or not embeddings.is_floating_point():
+            got = (tuple(embeddings.shape), str(embeddings.dtype))
+            raise ConfigError(Problem("embeddings", "must be a float tensor of shape (B, D)", got))
+        with torch.autocast(embeddings.device.type, enabled=False):
+            full = embeddings if embeddings.dtype in (torch.float32, torch.float64) else embeddings.float()
+            # Its gradient at a zero vector is 0, not NaN.
+            norms: Tensor = torch.linalg.vector_norm(full, dim=1)
+            self._norms = norms.detach()
+            return self.value(norms) if len(norms) else full.sum()
+
+    @abstractmethod
+    def value(self, norms: Tensor) -> Tensor:
+        """The penalty in full precision from the norms (B,), B >= 1."""
+
+    def diagnostics(self) -> dict[str, Tensor]:
+        """Norm mean and (biased) variance of the last batch as detached 0-d tensors; empty before the first call."""
+        if self._norms is None or not len(self._norms):
+            return {}
+        return {"norm_mean": self._norms.mean(), "norm_variance": self._norms.var(correction=0)}
+
+
+def penalised(value: Tensor, regularizer: Regularizer, embeddings: Tensor, eta: float) -> Tensor:
+    """The objective: value + eta * regularizer(embeddings).
+
+    For eta = 0 it is the very same `value`, so that the baseline is bitwise unchanged.
+    With eta = 0 the regularizer still sees the batch, without gradient: its running mean starts at the first
+    batch under a schedule that starts from 0, and the norm statistics of a baseline are there to compare
+    with.
+    """
+    if eta == 0:
+        with torch.no_grad():
+            regularizer(embeddings)
+        return value
+    penalty: Tensor = regularizer(embeddings)
+    return value + eta * penalty

@@ -1,0 +1,85 @@
+"""How the regularizer's weight eta grows during training. Pure functions; imports no torch.
+
+t is the step from 0, T the total number of steps, E the number of epochs (method specification, section 1.6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trainables.errors import ConfigError, Problem, nearest
+
+__all__ = ["SCHEDULES", "eta_at", "schedule_problems"]
+
+# The epochs of epoch_ramp, as the face recognition experiments of SEC have them.
+RAMP_START, RAMP_END = 3, 4
+
+
+def constant(eta: float, step: int, total_steps: int, epochs: float) -> float:
+    """Eta at every step (deep metric learning)."""
+    return eta
+
+
+def epoch_ramp(eta: float, step: int, total_steps: int, epochs: float) -> float:
+    """0 in epochs 1 to 3, linear from 0 to eta step by step during epoch 4, then eta (face, SEC and L2)."""
+    return eta * min(max(epochs * step / total_steps - RAMP_START, 0.0), 1.0)
+
+
+def capped_linear(eta: float, step: int, total_steps: int, epochs: float) -> float:
+    """min(eta, 500 t/T): reaches eta at t = eta T/500 (face, SEC-EMA)."""
+    return min(eta, 500 * step / total_steps)
+
+
+def linear(eta: float, step: int, total_steps: int, epochs: float) -> float:
+    """Eta t/T (SimCLR)."""
+    return eta * step / total_steps
+
+
+Schedule = Callable[[float, int, int, float], float]
+SCHEDULES: dict[str, Schedule] = {
+    rule.__name__: rule for rule in (constant, epoch_ramp, capped_linear, linear)
+}
+
+
+def eta_at(schedule: str, eta: float, *, step: int, total_steps: int, epochs: float = 1) -> float:
+    """The weight at a step of a named schedule.
+
+    Args:
+        schedule: one of SCHEDULES.
+        eta: the weight aimed at, >= 0.
+        step: t, from 0.
+        total_steps: T, >= 1.
+        epochs: E, the number of epochs the T steps make; only epoch_ramp looks at it.
+
+    Raises:
+        ConfigError: for an unknown name or a number outside its domain.
+    """
+    rule = SCHEDULES.get(schedule)
+    if rule is None or eta < 0 or step < 0 or total_steps < 1 or epochs <= 0:
+        raise ConfigError(_misuses(schedule, eta, step, total_steps, epochs))
+    return rule(eta, step, total_steps, epochs)
+
+
+def schedule_problems(schedule: str, *, epochs: float) -> list[Problem]:
+    """What is wrong with a schedule before training starts: an unknown name, or a ramp that never begins."""
+    if schedule not in SCHEDULES:
+        remedy = nearest(schedule, list(SCHEDULES), what="schedule")
+        return [Problem("regularizer.schedule", "unknown schedule", schedule, remedy)]
+    if schedule == "epoch_ramp" and epochs <= RAMP_START:
+        rule = f"epoch_ramp keeps eta at 0 for {RAMP_START} epochs, so training must last longer"
+        return [Problem("regularizer.schedule", rule, epochs, "Train more epochs or use 'constant'.")]
+    return []
+
+
+def _misuses(schedule: str, eta: float, step: int, total_steps: int, epochs: float) -> list[Problem]:
+    problems = [] if schedule in SCHEDULES else schedule_problems(schedule, epochs=epochs)
+    domains = (
+        ("eta", eta, eta >= 0, ">= 0"),
+        ("step", step, step >= 0, ">= 0"),
+        ("total_steps", total_steps, total_steps >= 1, ">= 1"),
+        ("epochs", epochs, epochs > 0, "> 0"),
+    )
+    for name, value, holds, domain in domains:
+        if not holds:
+            problems.append(Problem(f"regularizer.{name}", f"must be {domain}", value))
+    return problems
