@@ -181,8 +181,8 @@ class Proposals:
 class CellSearcher(Searcher):  # type: ignore[misc]
     """`Proposals` as Ray Tune sees it. A trial's configuration is its key, label, seed and flat settings."""
 
-    def __init__(self, proposals: Proposals, metric: str):
-        super().__init__(metric=metric, mode="max")
+    def __init__(self, proposals: Proposals):
+        super().__init__()  # no metric: Tune would demand it in every report
         self.proposals = proposals
         self.running: dict[str, Trial] = {}
 
@@ -199,13 +199,10 @@ class CellSearcher(Searcher):  # type: ignore[misc]
         """Rows do not concern the search."""
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """Take the value from the trial's closing report; a trial that ended without one has failed."""
+        """A trial's value has come with its closing report; a trial that ended without one has failed."""
         trial = self.running.pop(trial_id, None)
-        if trial is None:
-            return
-        body = {} if error or result is None else result.get("ended") or {}
-        value = body.get("metrics", {}).get(self.metric, math.nan) if body.get("status") == "finished" else math.nan
-        self.proposals.ended(trial.key, float(value))
+        if trial is not None and trial.key not in self.proposals.known:
+            self.proposals.ended(trial.key, math.nan)
 
     def save(self, checkpoint_path: str) -> None:
         """Nothing: the ledger holds all that `Proposals` needs."""

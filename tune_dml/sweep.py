@@ -60,11 +60,13 @@ class Finish:
 class Recorder(Callback):  # type: ignore[misc]
     """Writes what happens to the ledger, then tells the live view and MLflow's projection."""
 
-    def __init__(self, ledger: Ledger, progress: Progress, tracker: Tracker):
+    def __init__(self, ledger: Ledger, plan: Plan, progress: Progress, tracker: Tracker):
         self.ledger = ledger
+        self.metric = plan.metric
         self.progress = progress
         self.tracker = tracker
         self.started: dict[str, float] = {}
+        self.proposals: Proposals | None = None
 
     def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         """A trial begins, or begins again."""
@@ -108,6 +110,8 @@ class Recorder(Callback):  # type: ignore[misc]
         body = {"seconds": seconds, **ended}
         self.ledger.append("ended", key, **body)
         (trial_folder(self.ledger.sweep, key) / "checkpoint.pt").unlink(missing_ok=True)
+        if self.proposals is not None:
+            self.proposals.ended(key, _value(body, self.metric))
         self.progress.ended(key, body["status"], body.get("metrics", {}), body.get("reason", ""))
 
 
@@ -126,12 +130,13 @@ def execute(
     with Ledger(folder) as ledger:
         plan_path = folder / "plan.json"
         plan.save(plan_path)
-        recorder = Recorder(ledger, progress, tracker)
+        recorder = Recorder(ledger, plan, progress, tracker)
         session = {"provenance": dict(provenance), "resources": asdict(execution.resources)}
         ledger.append("session", **session)
         for text in notes:
             ledger.append("note", text=text)
-        searcher = CellSearcher(_proposals(folder, plan, ledger, recorder), plan.metric)
+        recorder.proposals = _proposals(folder, plan, ledger, recorder)
+        searcher = CellSearcher(recorder.proposals)
         tracker.start()
         try:
             with progress:

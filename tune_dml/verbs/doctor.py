@@ -114,11 +114,12 @@ def _ray(address: str | None) -> list[Finding]:
 
 def _mlflow(flag: str | None) -> list[Finding]:
     from tune_dml import tracking
+    from tune_dml.provenance import mask
 
     uri, origin = tracking.tracking_uri(flag)
     if problems := tracking.check(uri):
         return _problems("MLflow", problems)
-    return [Finding("MLflow", "ok", f"{tracking.masked(uri)} ({origin})")]
+    return [Finding("MLflow", "ok", f"{mask(uri)} ({origin})")]
 
 
 def _datasets(cache_dir: Path | None) -> list[Finding]:
