@@ -15,19 +15,24 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.errors import DataError, Problem
+from trainables.errors import ConfigError, DataError, Problem
 
 __all__ = [
     "Images",
     "RaggedImages",
     "build_once",
     "create_images",
+    "create_ragged",
     "default_cache_dir",
+    "keep_images",
     "open_images",
+    "reopen_images",
+    "reopen_ragged",
     "require_space",
     "write_atomically",
 ]
@@ -100,8 +105,40 @@ def open_images(directory: Path) -> Images:
     if (directory / "images.npy").exists():
         mapped: Pixels = np.load(directory / "images.npy", mmap_mode="r")
         return mapped
+    return _open_ragged(directory, "r")
+
+
+def reopen_images(directory: Path) -> Pixels:
+    """A half-written `images.npy`, to go on writing."""
+    mapped: Pixels = np.load(directory / "images.npy", mmap_mode="r+")
+    return mapped
+
+
+def reopen_ragged(directory: Path) -> RaggedImages:
+    """Half-written `RaggedImages`, to go on writing."""
+    return _open_ragged(directory, "r+")
+
+
+def keep_images(directory: Path, kept: NDArray[np.int64]) -> None:
+    """Leave only the pictures numbered `kept`, in that order; of ragged ones the pixels stay and are not referred to."""
+    if (directory / "images.npy").exists():
+        before = reopen_images(directory)
+        shorter = directory / "kept.npy"
+        after = np.lib.format.open_memmap(
+            shorter, mode="w+", dtype=np.uint8, shape=(len(kept), *before.shape[1:])
+        )
+        for new, old in enumerate(kept):
+            after[new] = before[old]
+        after.flush()
+        shorter.replace(directory / "images.npy")
+        return
+    for name in ("offsets.npy", "shapes.npy"):
+        np.save(directory / name, np.load(directory / name)[kept])
+
+
+def _open_ragged(directory: Path, mode: Literal["r", "r+"]) -> RaggedImages:
     shapes = np.load(directory / "shapes.npy")
-    pixels = np.memmap(directory / "pixels.bin", mode="r", dtype=np.uint8)
+    pixels = np.memmap(directory / "pixels.bin", mode=mode, dtype=np.uint8)
     return RaggedImages(pixels, np.load(directory / "offsets.npy"), shapes[:, :2], int(shapes[0, 2]))
 
 
@@ -122,7 +159,8 @@ def require_space(directory: Path, needed: int, *, spare: int = 64 << 20) -> Non
 def build_once(target: Path, build: Callable[[Path], None]) -> None:
     """Run `build(temporary directory)` and rename the result to `target`, unless `target` is there already.
 
-    Waits while another process builds the same target. A cache whose files are truncated is rebuilt.
+    Waits while another process builds the same target. A build that was killed leaves its temporary directory for the
+    next one to go on from; one whose data are at fault (DataError) leaves nothing. A truncated cache is rebuilt.
     """
     if _complete(target):
         return
@@ -130,15 +168,15 @@ def build_once(target: Path, build: Callable[[Path], None]) -> None:
     with _locked(target.with_name(f".{target.name}.lock")):
         if _complete(target):
             return
-        _sweep_dead_builds(target)
-        temporary = target.with_name(f".building-{target.name}-{os.getpid()}-{uuid.uuid4().hex[:8]}")
-        temporary.mkdir()
+        temporary = target.with_name(f".building-{target.name}")
+        temporary.mkdir(exist_ok=True)
         try:
             build(temporary)
-            shutil.rmtree(target, ignore_errors=True)
-            temporary.rename(target)
-        finally:
+        except ConfigError:
             shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        shutil.rmtree(target, ignore_errors=True)
+        temporary.rename(target)
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -183,9 +221,3 @@ def _locked(path: Path) -> Iterator[None]:
             yield
         finally:
             fcntl.flock(handle, fcntl.LOCK_UN)
-
-
-def _sweep_dead_builds(target: Path) -> None:
-    # We hold the lock, so a temporary sibling belongs to a process that died while building.
-    for dead in target.parent.glob(f".building-{target.name}-*"):
-        shutil.rmtree(dead, ignore_errors=True)

@@ -1,0 +1,154 @@
+"""The decoded cache: complete or absent, built once, shared by place and not by copy."""
+
+import multiprocessing
+import pickle
+import shutil
+
+import numpy as np
+import pytest
+
+from trainables.data import build_dataset, cache, default_cache_dir
+from trainables.errors import DataError, Problem
+
+
+def _target(tmp_path):
+    return tmp_path / "cache" / "birds-123"
+
+
+def _write(directory):
+    cache.create_images(directory, (3, 4, 4, 1))[:] = 7
+    (directory / "about.json").write_text("{}")
+
+
+def test_a_build_is_renamed_into_place_and_not_repeated(tmp_path):
+    target = _target(tmp_path)
+    cache.build_once(target, _write)
+    cache.build_once(target, lambda _: pytest.fail("built twice"))
+    assert np.array_equal(cache.open_images(target), np.full((3, 4, 4, 1), 7))
+    assert not list(target.parent.glob(".building-*"))
+
+
+def test_a_build_that_dies_leaves_nothing_that_looks_complete(tmp_path):
+    target = _target(tmp_path)
+
+    def dies(directory):
+        _write(directory)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cache.build_once(target, dies)
+    assert not target.exists()
+    cache.build_once(target, _write)
+    assert (target / "about.json").exists()
+
+
+def test_bad_data_leave_nothing_at_all(tmp_path):
+    target = _target(tmp_path)
+
+    def bad(directory):
+        _write(directory)
+        raise DataError(Problem("x.png", "the picture cannot be decoded"))
+
+    with pytest.raises(DataError):
+        cache.build_once(target, bad)
+    assert [path.name for path in target.parent.iterdir()] == [".birds-123.lock"]
+
+
+@pytest.mark.parametrize("damage", ["images.npy", "about.json"])
+def test_a_damaged_cache_is_rebuilt(tmp_path, damage):
+    target = _target(tmp_path)
+    cache.build_once(target, _write)
+    file = target / damage
+    if damage == "about.json":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:-20])
+    cache.build_once(target, _write)
+    assert np.array_equal(cache.open_images(target), np.full((3, 4, 4, 1), 7))
+
+
+def _append_and_write(directory):
+    with (directory.parent / "builds.txt").open("a") as log:
+        log.write("built\n")
+    _write(directory)
+
+
+def _build(target, barrier):
+    barrier.wait()
+    cache.build_once(target, _append_and_write)
+
+
+def test_processes_that_start_together_build_once(tmp_path):
+    context = multiprocessing.get_context("fork")
+    barrier = context.Barrier(4)
+    workers = [context.Process(target=_build, args=(_target(tmp_path), barrier)) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(30)
+    assert [worker.exitcode for worker in workers] == [0] * 4
+    assert (_target(tmp_path).parent / "builds.txt").read_text() == "built\n"
+
+
+def test_a_full_disk_is_said_before_writing(tmp_path, monkeypatch):
+    free = shutil.disk_usage(tmp_path)._replace(free=10 << 20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
+    with pytest.raises(DataError, match=r"0\.01 GiB free.*TUNE_DML_CACHE"):
+        cache.create_images(tmp_path, (1000, 256, 256, 3))
+    assert not (tmp_path / "images.npy").exists()
+
+
+def test_an_unwritable_cache_is_a_data_error(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(DataError, match="must be writable"):
+        cache.build_once(tmp_path / "file" / "birds", _write)
+
+
+def test_pictures_travel_by_place_and_are_read_only(tmp_path):
+    pictures = build_dataset("digits", cache_dir=tmp_path).prepare()
+    sent = pickle.dumps(pictures)
+    assert len(sent) < 2000
+    received = pickle.loads(sent)  # noqa: S301 - our own bytes
+    assert np.array_equal(received.images, pictures.images)
+    assert isinstance(received.images, np.memmap)
+    with pytest.raises(ValueError, match="read-only"):
+        received.images[0] = 0
+
+
+def test_another_digest_is_another_cache(tmp_path):
+    first = build_dataset("digits", cache_dir=tmp_path).prepare()
+    second = build_dataset("digits", cache_dir=tmp_path, scale=3).prepare()
+    assert first.directory != second.directory
+    assert (first.image_size, second.image_size) == (16, 24)
+    assert np.array_equal(second.images[:, ::3, ::3], first.images[:, ::2, ::2])
+
+
+def test_digits_are_those_of_scikit_learn(tmp_path):
+    from sklearn.datasets import load_digits
+
+    pictures = build_dataset("digits", cache_dir=tmp_path).prepare()
+    expected = load_digits()
+    assert np.array_equal(pictures.labels, expected.target)
+    assert np.allclose(pictures.images[:, ::2, ::2, 0], expected.images * 255 / 16, atol=0.5)
+    assert pictures.test_classes == (5, 6, 7, 8, 9)
+
+
+def test_the_cache_lies_where_the_environment_says(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.delenv("TUNE_DML_CACHE", raising=False)
+    assert default_cache_dir() == tmp_path / "xdg" / "tune_dml"
+    monkeypatch.setenv("TUNE_DML_CACHE", str(tmp_path / "own"))
+    assert default_cache_dir() == tmp_path / "own"
+
+
+def test_ragged_pictures_index_like_an_array(tmp_path):
+    shapes = np.array([[2, 3], [4, 1], [1, 5]], dtype=np.int32)
+    images = cache.create_ragged(tmp_path, shapes, channels=3)
+    for i in range(3):
+        images[i][:] = i + 1
+    images.pixels.flush()
+    cache.keep_images(tmp_path, np.array([2, 0]))
+    opened = cache.open_images(tmp_path)
+    assert opened.shape == (2, 0, 0, 3)
+    assert [opened[i].shape for i in range(2)] == [(1, 5, 3), (2, 3, 3)]
+    assert [set(opened[i].ravel()) for i in range(2)] == [{3}, {1}]

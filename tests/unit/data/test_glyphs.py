@@ -1,0 +1,104 @@
+"""The glyph data set: deterministic, distinct classes, an honest error without fonts."""
+
+import numpy as np
+import pytest
+
+from trainables.data import build_dataset, glyphs
+from trainables.data.fonts import FAMILIES, installed_faces
+from trainables.errors import ConfigError, DataError
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def pictures(cache):
+    return build_dataset("glyphs", cache_dir=cache).prepare()
+
+
+def test_every_class_has_exactly_as_many_pictures_as_faces(pictures):
+    assert pictures.images.shape == (len(pictures.class_names) * 20, 24, 24, 1)
+    assert pictures.images.dtype == np.uint8
+    assert set(np.bincount(pictures.labels)) == {20}
+    assert 500 < len(pictures.class_names) < 700
+
+
+def test_no_picture_is_blank_and_none_fills_its_square(pictures):
+    ink = pictures.images.reshape(len(pictures), -1).mean(axis=1)
+    assert ink.min() > 0.2
+    assert ink.max() < 200
+
+
+def test_characters_of_one_drawing_are_one_class(pictures):
+    characters = {name[-1] for name in pictures.class_names}
+    assert {"A", "B", "o", "5", "Ж", "é", "&"} <= characters
+    for kept, twin in ["AА", "AΑ", "oо", "pр", "BВ", "cс"]:  # Latin, then its Cyrillic or Greek twin
+        assert kept in characters
+        assert twin not in characters
+
+
+def test_different_classes_never_share_most_of_their_pictures(pictures):
+    flat = pictures.images.reshape(len(pictures), -1)
+    _, groups = np.unique(flat, axis=0, return_inverse=True)
+    shared = {}
+    for label, group in zip(pictures.labels.tolist(), groups.ravel().tolist(), strict=True):
+        shared.setdefault(group, set()).add(label)
+    clashes = {}
+    for labels in shared.values():
+        for a in labels:
+            for b in labels - {a}:
+                clashes[a, b] = clashes.get((a, b), 0) + 1
+    assert max(clashes.values(), default=0) < 0.34 * 20
+
+
+def test_rendering_twice_gives_the_same_bytes(pictures, tmp_path):
+    small = {"size": 16, "faces": 25}
+    first = build_dataset("glyphs", cache_dir=tmp_path / "a", **small).prepare()
+    second = build_dataset("glyphs", cache_dir=tmp_path / "b", **small).prepare()
+    assert first.digest == second.digest != pictures.digest
+    assert np.array_equal(first.images, second.images)
+    assert first.class_names == second.class_names
+    assert first.test_classes == second.test_classes
+
+
+def test_half_of_the_classes_test_and_both_halves_mix_scripts(pictures):
+    names = np.array(pictures.class_names)
+    test = set(pictures.test_classes)
+    assert len(test) == len(names) // 2
+    for half in (test, set(range(len(names))) - test):
+        points = [int(names[c][2:6], 16) for c in half]
+        assert sum(p < 0x250 for p in points) > 20
+        assert sum(0x400 <= p < 0x530 for p in points) > 20
+
+
+def test_the_test_half_does_not_change_when_other_classes_are_added():
+    data = build_dataset("glyphs")
+    names = [f"U+{i:04X}" for i in range(40)]
+    order = {names[c] for c in data.test_classes(names)}
+    shuffled = names[::-1]
+    assert {shuffled[c] for c in data.test_classes(shuffled)} == order
+
+
+def test_missing_fonts_name_the_package_to_install(monkeypatch, tmp_path):
+    monkeypatch.setattr(glyphs, "installed_faces", lambda: installed_faces()[:3])
+    data = build_dataset("glyphs", cache_dir=tmp_path)
+    with pytest.raises(DataError, match=r"3 families.*pip install 'tune-dml\[demo\]'.*faces=3"):
+        data.prepare()
+    assert not list(tmp_path.glob("glyphs-*"))
+
+
+def test_character_maps_agree_with_fonttools():
+    font_tools = pytest.importorskip("fontTools.ttLib")
+    faces = installed_faces()
+    assert len(faces) == len(FAMILIES)
+    for face in faces:
+        assert face.characters == set(font_tools.TTFont(face.path, lazy=True).getBestCmap())
+
+
+def test_wrong_knobs_are_all_named():
+    with pytest.raises(ConfigError) as error:
+        build_dataset("glyphs", size=4, facse=3)
+    assert {problem.place for problem in error.value.problems} == {"dataset.size", "dataset.facse"}
+    assert "Did you mean 'faces'?" in str(error.value)

@@ -1,0 +1,83 @@
+"""Class-disjoint splits: identity 60 for every seed, and honest refusals."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainables.data.splits import class_disjoint_split
+from trainables.errors import ConfigError
+
+
+def _labels(counts):
+    return np.random.default_rng(0).permutation(np.repeat(np.arange(len(counts)), counts))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    counts=st.lists(st.integers(1, 5), min_size=12, max_size=40),
+    seed=st.integers(0, 5),
+    fraction=st.floats(0.05, 0.5),
+)
+def test_identity_60_parts_are_disjoint_in_classes_and_cover_everything(counts, seed, fraction):
+    counts = [max(2, n) if i % 2 else n for i, n in enumerate(counts)]
+    labels = _labels(counts)
+    test_classes = range(len(counts) // 2, len(counts))
+    split = class_disjoint_split(labels, test_classes, seed=seed, validation_fraction=fraction)
+    parts = [split.train, split.validation, split.test]
+    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(len(labels)))
+    classes = [set(labels[part].tolist()) for part in parts]
+    assert sum(map(len, classes)) == len(set.union(*classes))
+    assert classes[2] == set(test_classes)
+    assert sum(n >= 2 for n in np.bincount(labels[split.validation])) >= 2
+    assert all(np.all(np.diff(part) > 0) for part in parts)
+
+
+def test_the_seed_moves_validation_and_never_test():
+    labels = _labels([4] * 40)
+    splits = [class_disjoint_split(labels, range(20, 40), seed=seed) for seed in (0, 0, 1)]
+    assert np.array_equal(splits[0].validation, splits[1].validation)
+    assert not np.array_equal(splits[0].validation, splits[2].validation)
+    assert np.array_equal(splits[0].test, splits[2].test)
+    assert len(set(labels[splits[0].validation])) == 5
+
+
+def test_folds_are_a_partition_of_the_training_classes():
+    labels = _labels([3] * 30)
+    folds = [class_disjoint_split(labels, range(15, 30), seed=3, folds=4, fold=f) for f in range(4)]
+    held_out = [set(labels[split.validation].tolist()) for split in folds]
+    assert set.union(*held_out) == set(range(15))
+    assert sorted(map(len, held_out)) == [3, 4, 4, 4]
+    assert all(len(set(labels[s.train]) & set(labels[s.validation])) == 0 for s in folds)
+
+
+def test_selecting_on_test_is_explicit_and_labelled():
+    labels = _labels([3] * 10)
+    split = class_disjoint_split(labels, range(5, 10), seed=0, protocol="paper_test_selection")
+    assert split.protocol == "paper_test_selection"
+    assert np.array_equal(split.validation, split.test)
+    assert set(labels[split.train]) == set(range(5))
+    assert class_disjoint_split(labels, range(5, 10), seed=0).protocol == "class_disjoint"
+
+
+def test_classes_that_cannot_be_measured_are_refused_together():
+    labels = np.array([0, 0, 1, 1, 2, 3, 4, 4])
+    with pytest.raises(ConfigError) as error:
+        class_disjoint_split(labels, [2, 3], seed=0)
+    text = str(error.value)
+    assert "training needs at least 2 classes" in text
+    assert "test half needs at least 2 classes of 2 or more pictures" in text
+
+
+def test_wrong_arguments_are_refused_together():
+    labels = _labels([3] * 10)
+    with pytest.raises(ConfigError) as error:
+        class_disjoint_split(labels, [9], seed=0, validation_fraction=1.5, folds=3, fold=3, protocol="test")
+    assert len(error.value.problems) == 3
+
+
+def test_labels_need_not_be_contiguous():
+    labels = np.repeat([3, 7, 20, 21, 50, 51, 52], 2)
+    split = class_disjoint_split(labels, [50, 51, 52], seed=0)
+    assert len(set(labels[split.train])) == 2
+    assert len(set(labels[split.validation])) == 2

@@ -1,0 +1,192 @@
+"""Networks: shapes, poolings and heads against their formulas, groups, refusals."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from trainables.errors import ConfigError
+from trainables.models import BACKBONES, HEADS, POOLINGS, build_model, parameter_groups, to_tensor
+from trainables.models.batch_norm import GlobalBatchNorm1d, freeze
+from trainables.models.pooling import gem
+
+
+def _images(count=6, channels=1, size=24, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, (count, size, size, channels), dtype=np.uint8)
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_pictures_become_raw_embeddings(pooling, head):
+    model = build_model(pooling=pooling, head=head, embedding_dim=7, in_channels=1)
+    embeddings = model(to_tensor(_images()))
+    assert embeddings.shape == (6, 7)
+    embeddings.square().sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+    assert (embeddings.norm(dim=1) - 1).abs().max() > 1e-3  # nobody has normalised them
+
+
+@pytest.mark.parametrize(("channels", "size"), [(1, 16), (3, 16), (1, 24), (3, 33), (3, 64)])
+def test_small_conv_takes_grey_and_colour_of_any_size(channels, size):
+    model = build_model(in_channels=channels, image_size=size, embedding_dim=5)
+    assert model(to_tensor(_images(2, channels, size))).shape == (2, 5)
+
+
+def test_bytes_and_floats_in_0_to_1_are_the_same_picture():
+    model = build_model(in_channels=1)
+    images = to_tensor(_images())
+    assert torch.equal(model(images), model(images.float() / 255))
+
+
+def test_float64_stays_float64():
+    model = build_model(in_channels=1, head="bn_fc").double()
+    assert model(to_tensor(_images())).dtype == torch.float64
+
+
+def test_a_picture_is_embedded_alike_alone_and_in_company():
+    model = build_model(in_channels=1, pooling="gem").double()
+    images = to_tensor(_images(9))
+    together = model(images)
+    alone = torch.cat([model(image[None]) for image in images])
+    assert torch.allclose(together, alone, atol=1e-12)
+
+
+def test_the_seed_fixes_the_initial_weights():
+    first = build_model(in_channels=1).state_dict()
+    torch.manual_seed(0)
+    second = build_model(in_channels=1).state_dict()
+    assert all(torch.equal(first[key], second[key]) for key in first)
+
+
+def test_gem_is_the_mean_at_1_and_near_the_maximum_at_large_p():
+    features = torch.rand(2, 3, 4, 5, dtype=torch.float64) + 0.1
+    assert torch.allclose(gem(features, 1.0), features.mean(dim=(2, 3)))
+    assert torch.allclose(gem(features, 500.0), features.amax(dim=(2, 3)), rtol=1e-2)
+    naive = features.clamp_min(1e-6).pow(3).mean(dim=(2, 3)).pow(1 / 3)
+    assert torch.allclose(gem(features, 3.0), naive, rtol=1e-12)
+
+
+def test_gem_gradient_is_that_of_its_formula_and_finite_on_a_dead_map():
+    features = (torch.rand(1, 2, 3, 3, dtype=torch.float64) + 0.1).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: gem(x, 3.0), features)
+    dead = torch.zeros(1, 2, 3, 3, requires_grad=True)
+    gem(dead, 3.0).sum().backward()
+    assert dead.grad.isfinite().all()
+    huge = torch.full((1, 1, 3, 3), 1e30)
+    assert torch.allclose(gem(huge, 3.0), torch.tensor(1e30))
+
+
+def test_learned_gem_trains_its_exponent():
+    model = build_model(in_channels=1, pooling="gem_learned", pooling_parameters={"p": 2.0})
+    assert model.pooling.p.item() == 2.0
+    model(to_tensor(_images())).sum().backward()
+    assert model.pooling.p.grad.abs() > 0
+
+
+def test_wn_fc_is_weight_normalisation():
+    head = HEADS["wn_fc"](5, 3)
+    with torch.no_grad():
+        head.scale.copy_(torch.tensor([1.0, 2.0, 0.5]))
+    head.eval()
+    x = torch.randn(4, 5)
+    weight = head.scale[:, None] * head.direction / head.direction.norm(dim=1, keepdim=True)
+    assert torch.allclose(head(x), head.bn(x) @ weight.T + head.bias)
+    other = copy.deepcopy(head)
+    with torch.no_grad():
+        other.direction.mul_(3)
+    assert torch.allclose(head(x), other(x), atol=1e-6)
+
+
+def test_fc_bn_has_unit_variance_in_training():
+    model = build_model(in_channels=1, head="fc_bn", embedding_dim=4)
+    embeddings = model(to_tensor(_images(64)))
+    assert torch.allclose(embeddings.mean(dim=0), torch.zeros(4), atol=1e-5)
+    assert torch.allclose(embeddings.var(dim=0, correction=0), torch.ones(4), atol=1e-2)
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e4])
+def test_global_batch_norm_equals_torch_in_one_process(shift):
+    ours, theirs = GlobalBatchNorm1d(6).double(), nn.BatchNorm1d(6).double()
+    theirs.load_state_dict(ours.state_dict())
+    for step in range(4):
+        x = torch.randn(8, 6, dtype=torch.float64) * (step + 1) + shift
+        a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
+        (ours(a) ** 3).sum().backward()
+        (theirs(b) ** 3).sum().backward()
+        assert torch.allclose(a.grad, b.grad, atol=1e-9)
+    for key, value in theirs.state_dict().items():
+        assert torch.allclose(ours.state_dict()[key], value), key
+    ours.eval()
+    theirs.eval()
+    assert torch.allclose(ours(x), theirs(x))
+
+
+def test_a_batch_of_one_is_finite_where_torch_refuses():
+    layer = GlobalBatchNorm1d(3)
+    x = torch.randn(1, 3, requires_grad=True)
+    out = layer(x)
+    assert torch.equal(out, torch.zeros(1, 3))
+    out.sum().backward()
+    assert x.grad.isfinite().all()
+    assert layer.running_var.isfinite().all()
+
+
+def test_frozen_batch_norm_survives_train():
+    model = build_model(in_channels=1, head="bn_fc", freeze_bn=True, freeze_bn_affine=True)
+    model.backbone.layers.append(nn.BatchNorm2d(64))
+    model.train()
+    norm = model.backbone.layers[-1]
+    assert not norm.training
+    assert model.head.bn.training
+    before = norm.running_mean.clone()
+    model(to_tensor(_images()))
+    assert torch.equal(norm.running_mean, before)
+    assert model.head.bn.running_mean.abs().sum() > 0
+    assert not any(parameter.requires_grad for parameter in norm.parameters())
+    assert all(
+        parameter not in set(parameter_groups(model).get("backbone_no_decay", []))
+        for parameter in norm.parameters()
+    )
+
+
+def test_freezing_only_statistics_keeps_gamma_and_beta_training():
+    layer = nn.Sequential(nn.BatchNorm1d(3))
+    freeze(layer)
+    assert not layer[0].training
+    assert layer[0].weight.requires_grad
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_groups_hold_every_trainable_parameter_once(head):
+    model = build_model(in_channels=1, head=head, pooling="gem_learned")
+    groups = parameter_groups(model)
+    assert sorted(groups) == ["backbone", "backbone_no_decay", "head", "head_no_decay"]
+    grouped = [id(p) for group in groups.values() for p in group]
+    assert sorted(grouped) == sorted(id(p) for p in model.parameters())
+    assert all(p.ndim > 1 for key in ("backbone", "head") for p in groups[key])
+    assert id(model.pooling.p) in {id(p) for p in groups["head_no_decay"]}
+
+
+def test_everything_wrong_is_said_at_once():
+    with pytest.raises(ConfigError) as error:
+        build_model(backbone="smal_conv", pooling="average", head="bnfc", embedding_dim=0)
+    assert len(error.value.problems) == 4
+    with pytest.raises(ConfigError) as error:
+        build_model(
+            image_size=8, backbone_parameters={"width": 5}, pooling="gem", pooling_parameters={"p": -1}
+        )
+    places = [problem.place for problem in error.value.problems]
+    assert places == ["data.size", "model.width", "model.pooling.p"]
+
+
+def test_every_backbone_says_where_it_comes_from():
+    assert all(cls.citation and cls.minimum_size for cls in BACKBONES.values())

@@ -1,0 +1,128 @@
+"""Samplers: pure functions of the step, balanced, covering, shared out over ranks without loss."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainables.errors import ConfigError
+from trainables.samplers import SAMPLERS, build_sampler, local, sampler_problems
+from trainables.samplers.m_per_class import _without_replacement
+
+
+def _labels(counts):
+    return np.random.default_rng(1).permutation(np.repeat(np.arange(len(counts)), counts))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    counts=st.lists(st.integers(1, 7), min_size=4, max_size=20),
+    m=st.integers(1, 5),
+    step=st.integers(0, 10**9),
+    seed=st.integers(0, 2**31),
+)
+def test_m_per_class_is_balanced(counts, m, step, seed):
+    labels = _labels(counts)
+    batch = build_sampler("m_per_class", labels, 4 * m, instances_per_class=m, seed=seed).batch(step)
+    drawn = labels[batch]
+    assert np.array_equal(np.unique(drawn, return_counts=True)[1], [m] * 4)
+    assert np.array_equal(drawn, np.repeat(drawn[::m], m))
+    for label in np.unique(drawn):
+        if counts[label] >= m:
+            assert len(set(batch[drawn == label])) == m
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_a_batch_depends_on_seed_and_step_alone(name):
+    labels = _labels([5] * 12)
+    one, two = (build_sampler(name, labels, 12, instances_per_class=3, seed=4) for _ in range(2))
+    forwards = [one.batch(step) for step in range(20)]
+    backwards = [two.batch(step) for step in reversed(range(20))][::-1]
+    assert all(np.array_equal(a, b) for a, b in zip(forwards, backwards, strict=True))
+    assert len({tuple(batch) for batch in forwards}) == 20
+    other = build_sampler(name, labels, 12, instances_per_class=3, seed=5)
+    assert not np.array_equal(other.batch(0), one.batch(0))
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_batches_are_made_of_the_given_indices(name):
+    labels = _labels([5] * 12)
+    indices = 1000 + 7 * np.arange(len(labels))
+    plain = build_sampler(name, labels, 12, instances_per_class=3, seed=4)
+    moved = build_sampler(name, labels, 12, instances_per_class=3, seed=4, indices=indices)
+    assert np.array_equal(moved.batch(3), indices[plain.batch(3)])
+
+
+@settings(max_examples=40, deadline=None)
+@given(n=st.integers(1, 60), size=st.integers(1, 60), seed=st.integers(0, 100), epoch=st.integers(0, 50))
+def test_random_covers_an_epoch_without_repeats(n, size, seed, epoch):
+    size = min(size, n)
+    sampler = build_sampler("random", np.zeros(n), size, seed=seed)
+    steps = sampler.steps_per_epoch
+    seen = np.concatenate([sampler.batch(epoch * steps + step) for step in range(steps)])
+    assert steps == n // size
+    assert len(set(seen)) == len(seen) == steps * size
+    assert set(seen) <= set(range(n))
+
+
+def test_epochs_are_shuffled_differently():
+    sampler = build_sampler("random", np.zeros(50), 50, seed=0)
+    assert sorted(sampler.batch(0)) == sorted(sampler.batch(1)) == list(range(50))
+    assert not np.array_equal(sampler.batch(0), sampler.batch(1))
+
+
+@given(size=st.integers(0, 50), world=st.integers(1, 9))
+def test_ranks_partition_the_batch_in_order(size, world):
+    batch = np.random.default_rng(0).permutation(size)
+    parts = [local(batch, rank, world) for rank in range(world)]
+    assert np.array_equal(np.concatenate(parts), batch)
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def test_every_class_and_every_picture_come_equally_often():
+    counts = [3, 5, 8, 4, 10, 6]
+    labels = _labels(counts)
+    sampler = build_sampler("m_per_class", labels, 6, instances_per_class=2, seed=0)
+    drawn = np.concatenate([sampler.batch(step) for step in range(6000)])
+    classes = np.bincount(labels[drawn]) / len(drawn)
+    assert np.allclose(classes, 1 / 6, atol=0.006)  # 4.6 standard deviations of 18,000 draws at most
+    pictures = np.bincount(drawn) / len(drawn)
+    expected = 1 / 6 / np.array(counts)[labels]
+    assert np.allclose(pictures, expected, rtol=0.15)
+
+
+def test_draws_without_replacement_are_uniform_over_ordered_pairs():
+    draw = np.random.default_rng(0)
+    rows = _without_replacement(draw, np.full(40_000, 4), 2)
+    counts = np.bincount(rows[:, 0] * 4 + rows[:, 1], minlength=16).reshape(4, 4)
+    assert (np.diag(counts) == 0).all()
+    off = counts[~np.eye(4, dtype=bool)]
+    assert np.abs(off - 40_000 / 12).max() < 5 * np.sqrt(40_000 / 12)
+
+
+def test_a_whole_class_is_drawn_when_it_is_just_large_enough():
+    rows = _without_replacement(np.random.default_rng(0), np.full(50, 5), 5)
+    assert all(sorted(row) == [0, 1, 2, 3, 4] for row in rows.tolist())
+
+
+def test_broken_rules_name_the_nearest_valid_values():
+    text = "\n".join(map(str, sampler_problems("m_per_class", 64, 5, num_classes=8)))
+    assert "multiple of batch.instances_per_class=5" in text
+    assert "Try 60 or 65." in text
+    assert "holds 12 classes of 5, but the training half has 8" in text
+    assert "Set batch.batch_size to 40 or less, or batch.instances_per_class to 8 or more." in text
+    assert "Try 5." in str(sampler_problems("m_per_class", 3, 5)[0])
+    assert sampler_problems("m_per_class", 64, 4, num_classes=16) == []
+    assert "exceed the 30" in str(sampler_problems("random", 31, 1, num_images=30)[0])
+    assert sampler_problems("random", 30, 7, num_images=30) == []
+    assert "Did you mean 'm_per_class'?" in str(sampler_problems("m_per_clas", 1, 1)[0])
+    assert len(sampler_problems("m_per_class", 0, 0)) == 2
+
+
+def test_a_sampler_refuses_what_the_check_refuses():
+    with pytest.raises(ConfigError, match="holds 4 classes"):
+        build_sampler("m_per_class", _labels([3] * 3), 8, instances_per_class=2)
+    with pytest.raises(ConfigError, match="one index per label"):
+        build_sampler("random", np.zeros(4), 2, indices=[1, 2])
+    with pytest.raises(ConfigError, match="unknown sampler"):
+        build_sampler("shuffled", np.zeros(4), 2)

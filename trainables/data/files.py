@@ -1,0 +1,95 @@
+"""Picture files in folders: finding them, and knowing their content without reading it twice."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from trainables.data import cache
+from trainables.data.decoding import Encoded
+
+__all__ = ["SUFFIXES", "Fingerprint", "encoded_files", "find_pictures", "fingerprints"]
+
+SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp"})
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Content of one file."""
+
+    sha256: str
+    reason: str = ""
+    """Why it cannot be decoded; empty when it can, or when nobody looked."""
+
+
+def find_pictures(folder: Path) -> tuple[list[Path], list[Path]]:
+    """(pictures, other files) at any depth below `folder`, each sorted; names that start with a dot are passed over."""
+    visible = [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    ]
+    pictures = [path for path in visible if path.suffix.lower() in SUFFIXES]
+    return pictures, [path for path in visible if path.suffix.lower() not in SUFFIXES]
+
+
+def encoded_files(root: Path, names: Sequence[str]) -> Encoded:
+    """The files `names`, relative to `root`, as encoded pictures."""
+    return Encoded(names, lambda i: Image.open(root / names[i]))
+
+
+def fingerprints(
+    root: Path, names: Sequence[str], cache_dir: Path, *, verify: bool
+) -> dict[str, Fingerprint]:
+    """SHA-256 of every file `names` below `root`, in that order; with `verify`, whether each decodes to its end as well.
+
+    Remembered in `cache_dir` by name, size and time of change, so that a second call reads nothing.
+    """
+    place = hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:20]
+    index = cache_dir / "fingerprints" / f"{place}.json"
+    known = _read_index(index)
+    stats = {name: (root / name).stat() for name in names}
+    keys = {name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()}
+    stale = [
+        name
+        for name in names
+        if name not in known or known[name][:2] != keys[name] or (verify and not known[name][4])
+    ]
+    if stale:
+        with ThreadPoolExecutor() as pool:
+            looked = pool.map(lambda name: _look(root / name, verify=verify), stale)
+            known.update(
+                {n: [*keys[n], p.sha256, p.reason, verify] for n, p in zip(stale, looked, strict=True)}
+            )
+        cache.write_atomically(index, json.dumps(known))
+    return {name: Fingerprint(known[name][2], known[name][3]) for name in names}
+
+
+def _read_index(index: Path) -> dict[str, list[Any]]:
+    try:
+        known: dict[str, list[Any]] = json.loads(index.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return known
+
+
+def _look(path: Path, *, verify: bool) -> Fingerprint:
+    data = path.read_bytes()
+    sha256 = hashlib.sha256(data).hexdigest()
+    if not verify:
+        return Fingerprint(sha256)
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            image.draft("RGB", (32, 32))  # a JPEG is read to its end but decoded at an eighth of its size
+            image.load()
+    except Exception as error:  # decoders of broken files raise whatever they like
+        return Fingerprint(sha256, f"{type(error).__name__}: {error}")
+    return Fingerprint(sha256)

@@ -1,0 +1,168 @@
+"""The user's own pictures, one folder a class."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from trainables.data.base import Contents, DataSet, Progress, digest_of
+from trainables.data.decoding import decode_fixed, failure_problems, keep_or_raise
+from trainables.data.files import SUFFIXES, encoded_files, find_pictures, fingerprints
+from trainables.errors import DataError, Problem, nearest, raise_if_any
+
+__all__ = ["ImageFolder"]
+
+
+class ImageFolder(DataSet):
+    """`root/CLASS/**/*.png|jpg|jpeg|webp|bmp`, decoded to RGB squares of `size` pixels (shorter side, then centre).
+
+    Classes are sorted by name; the first half trains, the second half is the test half, unless a split file says
+    otherwise: JSON `{"class": "train" | "test"}`, or text lines `class train`.
+    """
+
+    name = "image_folder"
+    citation = "the user's own pictures"
+    licence = "the user's own"
+    source = "root/CLASS/*.png, .jpg, .jpeg, .webp or .bmp"
+
+    def __init__(
+        self,
+        *,
+        root: Path,
+        cache_dir: Path,
+        size: Annotated[int, Field(ge=16, le=1024, description="height and width in pixels")] = 64,
+        split_file: Annotated[
+            str | None, Field(description="which class trains, which tests; JSON or text")
+        ] = None,
+        skip_corrupt: Annotated[bool, Field(description="leave out pictures that cannot be decoded")] = False,
+    ) -> None:
+        super().__init__(cache_dir=cache_dir)
+        self.root = root
+        self.size = size
+        self.split_file = Path(split_file).expanduser() if split_file else None
+        self.skip_corrupt = skip_corrupt
+
+    def check(self) -> list[Problem]:
+        """The folder, its classes, the split file, and that every picture decodes."""
+        if not self.root.is_dir():
+            rule = "the data folder must exist" if not self.root.exists() else "must be a folder"
+            return [Problem(str(self.root), rule, None, f"Expected {self.source}.")]
+        names, labels, classes = self._listing()
+        found = self._class_problems(classes)
+        if self.split_file:
+            found += _read_split(self.split_file, classes)[1]
+        prints = fingerprints(self.root, names, self.cache_dir, verify=True)
+        reasons = {i: prints[name].reason for i, name in enumerate(names) if prints[name].reason}
+        if not self.skip_corrupt:
+            found += failure_problems(reasons, names)
+        left = Counter(label for i, label in enumerate(labels) if i not in reasons)
+        if self.skip_corrupt and len(left) < len(classes):
+            gone = [classes[c] for c in range(len(classes)) if c not in left]
+            found.append(Problem(str(self.root), "these classes have no picture that decodes", gone))
+        return found
+
+    def digest(self) -> str:
+        """Names and content of the pictures, settings and split."""
+        names, _, classes = self._listing()
+        prints = fingerprints(self.root, names, self.cache_dir, verify=False)
+        split = self.test_classes(classes)
+        content = [(name, prints[name].sha256) for name in names]
+        return digest_of(self.name, 1, self.size, self.skip_corrupt, split, content)
+
+    def test_classes(self, class_names: Sequence[str]) -> tuple[int, ...]:
+        """From the split file, else the second half of the sorted names (the smaller one of an odd number)."""
+        if self.split_file is None:
+            return tuple(range((len(class_names) + 1) // 2, len(class_names)))
+        parts, problems = _read_split(self.split_file, class_names)
+        raise_if_any(problems, DataError)
+        return tuple(i for i, name in enumerate(class_names) if parts[name] == "test")
+
+    def write(self, directory: Path, progress: Progress | None) -> Contents:
+        """Decode in parallel."""
+        names, labels, classes = self._listing()
+        failures = decode_fixed(directory, encoded_files(self.root, names), self.size, progress)
+        kept = keep_or_raise(directory, failures, names, skip_corrupt=self.skip_corrupt)
+        numbers = np.array(labels, dtype=np.int64)[kept]
+        return Contents(numbers, classes, self._notes(numbers, classes, [names[i] for i in sorted(failures)]))
+
+    def _listing(self) -> tuple[list[str], list[int], tuple[str, ...]]:
+        """(names relative to the root, label of each, class names); folders without pictures are no classes."""
+        folders = sorted(
+            path for path in self.root.iterdir() if path.is_dir() and not path.name.startswith(".")
+        )
+        pictures = {folder.name: find_pictures(folder)[0] for folder in folders}
+        classes = tuple(name for name, files in pictures.items() if files)
+        pairs = [(file, label) for label, name in enumerate(classes) for file in pictures[name]]
+        names = [file.relative_to(self.root).as_posix() for file, _ in pairs]
+        return names, [label for _, label in pairs], classes
+
+    def _class_problems(self, classes: Sequence[str]) -> list[Problem]:
+        if len(classes) >= 2:
+            return []
+        loose = [path.name for path in self.root.iterdir() if path.suffix.lower() in SUFFIXES]
+        if loose and not classes:
+            rule = f"pictures must lie in one folder a class, but {len(loose)} lie in the root itself"
+            return [Problem(str(self.root), rule, sorted(loose)[0], f"Expected {self.source}.")]
+        what = f"only {classes[0]!r}" if classes else "no picture at all"
+        return [Problem(str(self.root), "at least 2 classes are needed", what, f"Expected {self.source}.")]
+
+    def _notes(self, labels: np.ndarray, classes: Sequence[str], skipped: Sequence[str]) -> tuple[str, ...]:
+        notes = []
+        counts = np.bincount(labels, minlength=len(classes))
+        if single := [classes[c] for c in np.flatnonzero(counts == 1).tolist()]:
+            notes.append(
+                f"{len(single)} classes have a single picture and no query of their own: {_few(single)}"
+            )
+        folders = [p for p in self.root.iterdir() if p.is_dir() and not p.name.startswith(".")]
+        if empty := sorted(p.name for p in folders if p.name not in classes):
+            notes.append(f"{len(empty)} folders without pictures were passed over: {_few(empty)}")
+        if others := [p.name for folder in sorted(folders) for p in find_pictures(folder)[1]]:
+            notes.append(f"{len(others)} files that are no pictures were passed over: {_few(others)}")
+        if skipped:
+            notes.append(f"{len(skipped)} pictures cannot be decoded and were left out: {_few(skipped)}")
+        return tuple(notes)
+
+
+def _few(names: Sequence[str], shown: int = 5) -> str:
+    return ", ".join(names[:shown]) + (" ..." if len(names) > shown else "")
+
+
+def _read_split(path: Path, classes: Sequence[str]) -> tuple[dict[str, str], list[Problem]]:
+    """(class -> train or test, everything wrong with the file)."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        parts = json.loads(text) if path.suffix.lower() == ".json" else _split_lines(text)
+    except (OSError, ValueError) as error:
+        return {}, [Problem(str(path), "the split file must be readable JSON or text", str(error))]
+    if not isinstance(parts, dict):
+        return {}, [
+            Problem(str(path), 'must be an object {"class": "train" or "test"}', type(parts).__name__)
+        ]
+    found = [
+        Problem(str(path), f"class {name!r} must be 'train' or 'test'", part)
+        for name, part in parts.items()
+        if part not in ("train", "test")
+    ]
+    found += [
+        Problem(str(path), f"class {name!r} has no folder", None, nearest(name, classes, what="clas"))
+        for name in parts
+        if name not in classes
+    ]
+    if missing := [name for name in classes if name not in parts]:
+        found.append(Problem(str(path), "every class must be listed", f"missing: {_few(missing)}"))
+    return parts, found
+
+
+def _split_lines(text: str) -> dict[str, str]:
+    rows = [
+        line.rsplit(maxsplit=1) for line in text.splitlines() if line.strip() and not line.startswith("#")
+    ]
+    if bad := [row for row in rows if len(row) != 2]:
+        raise ValueError(f"expected `class train` or `class test`, but got {' '.join(bad[0])!r}")
+    return {name.rstrip(" ,\t"): part for name, part in rows}
