@@ -27,11 +27,12 @@ def exact_arithmetic(device: torch.device) -> Iterator[None]:
 
 def _full_products() -> list[tuple[object, str, object]]:
     """Switch the fast products off; returns the (object, attribute, value) that switch them on again."""
-    switches = [torch.backends.cuda.matmul, torch.backends.mkldnn.matmul]
-    if all(hasattr(switch, "fp32_precision") for switch in switches):
-        name, full = "fp32_precision", "ieee"
-    else:  # torch before 2.9, where only CUDA has a switch of its own
-        switches, name, full = switches[:1], "allow_tf32", False
+    switches: list[object] = [torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None)]
+    settings: tuple[str, object] = ("fp32_precision", "ieee")
+    if not all(hasattr(switch, "fp32_precision") for switch in switches):
+        # torch before 2.9, where only CUDA has a switch of its own
+        switches, settings = switches[:1], ("allow_tf32", False)
+    name, full = settings
     restore = [(switch, name, getattr(switch, name)) for switch in switches]
     for switch in switches:
         setattr(switch, name, full)

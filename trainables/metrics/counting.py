@@ -84,8 +84,8 @@ def _count_above(similarity: Tensor, thresholds: Tensor, counts: Tensor, scratch
 
 def largest(values: Tensor, count: int) -> Tensor:
     """The `count` largest of each row, descending; values (N, M) -> (N, count)."""
-    if count == 1:
-        return values.amax(dim=1, keepdim=True)
+    if count <= 1:
+        return values.amax(dim=1, keepdim=True)[:, :count]
     if count * 4 < values.shape[1]:
         return values.topk(count, dim=1).values
     return _ascending(values).flip(1)[:, :count]

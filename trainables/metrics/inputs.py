@@ -1,4 +1,4 @@
-"""What every metric is given: labelled embeddings, checked once and scaled to unit length."""
+"""What every metric is given: embeddings and their classes, checked once, scaled to unit length."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from torch import Tensor
 
 from trainables.errors import Problem, raise_if_any
 
-__all__ = ["Array", "LabelledVectors", "labelled_vectors", "unit_rows"]
+__all__ = [
+    "Array",
+    "LabelledVectors",
+    "checked_flags",
+    "checked_labels",
+    "checked_vectors",
+    "labelled_vectors",
+    "unit_rows",
+]
 
 Array: TypeAlias = "Tensor | np.ndarray[tuple[int, ...], np.dtype[np.generic]]"
 """A torch tensor on any device, or a numpy array."""
@@ -36,30 +44,49 @@ def labelled_vectors(embeddings: Array, labels: Array, *, place: str = "") -> La
     Half precision is computed in float32; labels follow the embeddings to their device. `place` prefixes the names in
     messages. Raises ConfigError listing every problem: shapes, types, lengths, an empty set, NaN or infinity.
     """
-    vectors, classes = _tensor(embeddings), _tensor(labels)
-    names = f"{place}embeddings", f"{place}labels"
-    problems = []
+    vectors, problems = checked_vectors(embeddings, f"{place}embeddings")
+    classes, more = checked_labels(labels, len(vectors), f"{place}labels")
+    raise_if_any(problems + more)
+    return LabelledVectors(unit_rows(vectors), classes.to(vectors.device))
+
+
+def checked_vectors(value: Array, name: str) -> tuple[Tensor, list[Problem]]:
+    """Embeddings as a detached float tensor (N, D), and what is wrong with them."""
+    vectors = _tensor(value)
     if vectors is None or vectors.ndim != 2 or not vectors.is_floating_point():
         rule = "must be a float tensor or array of shape (N, D)"
-        problems.append(Problem(names[0], rule, _describe(embeddings)))
-    if classes is None or classes.ndim != 1 or _is_not_integer(classes):
-        rule = "must be an integer tensor or array of shape (N,)"
-        problems.append(Problem(names[1], rule, _describe(labels)))
-    raise_if_any(problems)
-    assert vectors is not None  # noqa: S101 - the checks above have raised otherwise
-    assert classes is not None  # noqa: S101
-    if len(vectors) != len(classes):
-        rule = "there must be one label per embedding"
-        problems.append(Problem(names[1], rule, (len(classes), len(vectors))))
+        return torch.zeros(0, 1), [Problem(name, rule, _describe(value))]
     if vectors.numel() == 0:
-        problems.append(Problem(names[0], "must not be empty", tuple(vectors.shape)))
-    elif not bool(torch.isfinite(vectors).all()):
-        bad = (~torch.isfinite(vectors)).any(dim=1)
-        first = int(bad.nonzero()[0])
-        rule = f"must be finite, {int(bad.sum())} of {len(vectors)} rows have NaN or infinity"
-        problems.append(Problem(names[0], rule, f"row {first} first", "The model has diverged."))
-    raise_if_any(problems)
-    return LabelledVectors(unit_rows(vectors), classes.to(vectors.device, torch.int64))
+        return vectors, [Problem(name, "must not be empty", tuple(vectors.shape))]
+    finite = torch.isfinite(vectors).all(dim=1)
+    if bool(finite.all()):
+        return vectors, []
+    bad = (~finite).nonzero()[:, 0]
+    rule = f"must be finite, {len(bad)} of {len(vectors)} rows have NaN or infinity"
+    remedy = "The model has diverged, or the features are damaged."
+    return vectors, [Problem(name, rule, f"row {int(bad[0])} first", remedy)]
+
+
+def checked_labels(value: Array, length: int, name: str) -> tuple[Tensor, list[Problem]]:
+    """Labels as an int64 tensor (N,), and what is wrong with them; `length` 0 means unknown."""
+    labels = _tensor(value)
+    if labels is None or labels.ndim != 1 or labels.dtype == torch.bool or _is_not_whole(labels):
+        rule = "must be an integer tensor or array of shape (N,)"
+        return torch.zeros(0, dtype=torch.int64), [Problem(name, rule, _describe(value))]
+    if length and len(labels) != length:
+        return labels, [Problem(name, f"there must be one label per embedding ({length})", len(labels))]
+    return labels.to(torch.int64), []
+
+
+def checked_flags(value: Array, length: int, name: str) -> tuple[Tensor, list[Problem]]:
+    """Booleans, or integers 0 and 1, as a bool tensor (N,), and what is wrong with them; `length` 0 means unknown."""
+    flags = _tensor(value)
+    whole = flags.to(torch.uint8) if flags is not None and flags.dtype == torch.bool else value
+    labels, problems = checked_labels(whole, length, name)
+    strange = labels[(labels != 0) & (labels != 1)]
+    if len(strange):
+        problems.append(Problem(name, "must be booleans, or 0 and 1", int(strange[0])))
+    return labels == 1, problems
 
 
 def unit_rows(vectors: Tensor) -> Tensor:
@@ -67,9 +94,9 @@ def unit_rows(vectors: Tensor) -> Tensor:
 
     Each row is first divided by its largest entry, so that neither huge nor tiny rows leave the float range on squaring.
     """
+    full = vectors if vectors.dtype in (torch.float32, torch.float64) else vectors.float()
+    smallest = torch.finfo(full.dtype).tiny
     with torch.no_grad():
-        full = vectors if vectors.dtype in (torch.float32, torch.float64) else vectors.float()
-        smallest = torch.finfo(full.dtype).tiny
         scaled = full / full.abs().amax(dim=1, keepdim=True).clamp_min(smallest)
         return scaled.div_(scaled.norm(dim=1, keepdim=True).clamp_min_(smallest))
 
@@ -87,8 +114,8 @@ def _tensor(value: object) -> Tensor | None:
         return None
 
 
-def _is_not_integer(values: Tensor) -> bool:
-    return values.is_floating_point() or values.is_complex() or values.dtype == torch.bool
+def _is_not_whole(values: Tensor) -> bool:
+    return values.is_floating_point() or values.is_complex()
 
 
 def _describe(value: object) -> object:

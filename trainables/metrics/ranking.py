@@ -16,7 +16,6 @@ after it, in all metrics alike.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -24,19 +23,17 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from trainables.metrics.counting import count_negatives, largest
+from trainables.metrics.counting import count_negatives
 from trainables.metrics.grouping import Search, group_by_class
 from trainables.metrics.inputs import LabelledVectors
+from trainables.metrics.positives import ENTRIES, bands, positive_similarities, tie_width
 
-__all__ = ["ABSENT", "Ranking", "Ties", "rankings", "tie_width"]
+__all__ = ["ABSENT", "Ranking", "Ties", "rankings"]
 
 Ties = Literal["pessimistic", "optimistic"]
 
 ABSENT = torch.iinfo(torch.int64).max
 """The position of a positive that a query does not have: later than any k."""
-
-ENTRIES = 2**23
-"""Thresholds held at once: bounds the memory when a class is huge (float64 counts: 64 MiB)."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +67,7 @@ def rankings(
     relevant = search.relevant()
     wanted = relevant if depth is None else relevant.clamp_max(depth)
     tile = _tile_length(search.rows.vectors, int(wanted.max()))
-    for band in _bands(wanted, tile):
+    for band in bands(wanted, tile):
         here = slice(*band)
         if wanted[here].any():
             positions, tied = _positions(search, band, wanted[here], tile, ties)
@@ -78,22 +75,11 @@ def rankings(
             yield Ranking(positions[kept], relevant[here][kept], tied[kept])
 
 
-def tie_width(vectors: Tensor) -> float:
-    """The difference up to which two similarities of unit vectors (N, D) tie: u * max(sqrt(D), 8), u the unit roundoff.
-
-    sqrt(D) u is the probabilistic bound for a dot product of length D (Higham and Mary, A New Approach to Probabilistic
-    Rounding Error Analysis, 2019); 8 u covers the rounding of the unit vectors themselves. 1.3e-6 for D = 512 in float32,
-    where duplicates were seen to differ by up to 5e-7.
-    """
-    unit_roundoff = float(torch.finfo(vectors.dtype).eps) / 2
-    return unit_roundoff * max(math.sqrt(vectors.shape[1]), 8.0)
-
-
 def _positions(
     search: Search, band: tuple[int, int], wanted: Tensor, tile: int, ties: Ties
 ) -> tuple[Tensor, Tensor]:
     """Positions (B, P) of the wanted positives of a band's queries, and whether the best ties with a negative (B,)."""
-    positives = _positive_similarities(search, band, int(wanted.max()))
+    positives = positive_similarities(search, band, int(wanted.max()))
     width = tie_width(search.rows.vectors)
     slack = -width if ties == "pessimistic" else width
     # The best positive is judged by the other rule too: the counts differ when a negative ties with it.
@@ -104,38 +90,7 @@ def _positions(
     return positions.masked_fill_(order > wanted[:, None], ABSENT), ahead[0] != ahead[1]
 
 
-def _positive_similarities(search: Search, band: tuple[int, int], count: int) -> Tensor:
-    """(P, B): similarities of the queries of a band to their P best positives, descending, padded with -inf."""
-    rows, columns = search.rows, search.columns
-    found = rows.vectors.new_full((count, band[1] - band[0]), -torch.inf)
-    step = 128  # as wide as a few classes: most of the products are then positives
-    for first in range(*band, step):
-        last = min(first + step, band[1])
-        left, right = search.span(first, last)
-        similarity = rows.vectors[first:last] @ columns.vectors[left:right].T
-        hidden = rows.classes[first:last, None] != columns.classes[left:right]
-        if search.itself:
-            index = torch.arange(first, last, device=hidden.device)
-            hidden[index - first, index - left] = True
-        best = largest(similarity.masked_fill_(hidden, -torch.inf), min(count, right - left))
-        found[: best.shape[1], first - band[0] : last - band[0]] = best.T
-    return found
-
-
 def _tile_length(vectors: Tensor, count: int) -> int:
     """Rows and columns of a tile: two fill a CPU's caches, or keep a GPU busy; fewer when the thresholds are many."""
     longest = 1024 if vectors.device.type == "cpu" else 8192
     return max(64, min(longest, ENTRIES // (count + 1)))
-
-
-def _bands(wanted: Tensor, tile: int) -> Iterator[tuple[int, int]]:
-    """Consecutive ranges of queries, of whole tiles, whose thresholds fit in memory together."""
-    needs = wanted.tolist()
-    first = last = 0
-    while last < len(needs):
-        end = min(last + tile, len(needs))
-        if last > first and (end - first) * (needs[end - 1] + 1) > ENTRIES:
-            yield first, last
-            first = last
-        last = end
-    yield first, last

@@ -74,3 +74,13 @@ def metrics(lists: list[list[int]], ks: Sequence[int]) -> dict[str, float]:
             row[f"ndcg_at_{k}"] = ndcg(ranking, k)
         rows.append(row)
     return {name: 100 * sum(row[name] for row in rows) / len(rows) for name in rows[0]}
+
+
+def relevance_lists_fast(embeddings: FloatArray, labels: FloatArray) -> list[list[int]]:
+    """The same for larger sets without ties: one full sort of the float64 similarities of each query."""
+    unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
+    similarity = unit @ unit.T
+    np.fill_diagonal(similarity, -np.inf)
+    order = np.argsort(-similarity, axis=1)[:, :-1]
+    relevant = (labels[order] == labels[:, None]).astype(int)
+    return [row.tolist() for row in relevant if row.any()]

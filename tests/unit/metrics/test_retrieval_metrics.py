@@ -1,0 +1,354 @@
+"""Retrieval metrics against sorted lists and loops, and their identities."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import retrieval_oracles as oracles
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainables.errors import ConfigError
+from trainables.metrics import RETRIEVAL_METRICS, counting, positives, ranking, retrieval_metrics
+
+KS = (1, 2, 4, 8)
+
+
+def assert_same(got: dict[str, float], want: dict[str, float], tolerance: float = 1e-9) -> None:
+    assert {key: got[key] for key in want} == pytest.approx(want, rel=tolerance, abs=tolerance)
+
+
+def blobs(sizes: list[int], dim: int = 8, noise: float = 1.2, dtype: type = np.float64):
+    """Overlapping Gaussian classes of the given sizes, shuffled."""
+    rng = np.random.default_rng(7)
+    labels = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    centres = rng.standard_normal((len(sizes), dim))
+    return (centres[labels] + noise * rng.standard_normal((len(labels), dim))).astype(dtype), labels
+
+
+VARIED = [1, 1, 2, 2, 3, 3, 4, 5, 9, 30, 60]
+TIES = st.sampled_from(["pessimistic", "optimistic"])
+FLOATS = st.sampled_from([np.float32, np.float64])
+
+
+def grid_vectors(count: int, dim: int):
+    """Vectors of -1, 0, 1: many duplicates, exact ties and zeros."""
+    row = st.lists(st.integers(-1, 1), min_size=dim, max_size=dim)
+    vectors = st.lists(row, min_size=count, max_size=count)
+    return vectors.map(lambda rows: np.array(rows, dtype=np.float64).reshape(count, dim))
+
+
+@st.composite
+def labelled(draw, classes: int | None = None, dim: int | None = None):
+    count, dim = draw(st.integers(1, 40)), dim or draw(st.integers(1, 5))
+    highest = draw(st.integers(0, count)) if classes is None else classes
+    labels = draw(st.lists(st.integers(0, highest), min_size=count, max_size=count))
+    return draw(grid_vectors(count, dim)), np.array(labels)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(labelled(), TIES, FLOATS)
+def test_equals_sorted_loops_under_ties_and_duplicates(data, ties, dtype):
+    vectors, labels = data
+    lists = oracles.relevance_lists(vectors, labels, ties=ties)
+    if not lists:
+        with pytest.raises(ConfigError, match="at least one query"):
+            retrieval_metrics(vectors.astype(dtype), labels)
+        return
+    got = retrieval_metrics(vectors.astype(dtype), labels, KS, ties=ties)
+    assert_same(got, oracles.metrics(lists, KS))
+    assert got["queries"] == len(lists)
+    assert got["queries"] + got["queries_without_match"] == len(labels)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(labelled(classes=4, dim=3), labelled(classes=6, dim=3), TIES, FLOATS)
+def test_query_gallery_equals_sorted_loops(query, gallery, ties, dtype):
+    lists = oracles.relevance_lists(*query, gallery, ties)
+    if not lists:
+        return
+    references = (gallery[0].astype(dtype), gallery[1])
+    got = retrieval_metrics(query[0].astype(dtype), query[1], KS, gallery=references, ties=ties)
+    assert_same(got, oracles.metrics(lists, KS))
+    assert got["queries_without_match"] == len(query[1]) - len(lists)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(labelled(), FLOATS, st.integers(1, 12), st.integers(0, 4), st.integers(1, 80), st.integers(1, 12))
+def test_blocked_equals_unblocked(data, dtype, tile, compared, entries, step):
+    vectors, labels = data
+    if np.bincount(labels).max() < 2:
+        return
+    whole = retrieval_metrics(vectors.astype(dtype), labels, KS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranking, "_tile_length", lambda *_: tile)
+        patch.setattr(counting, "COMPARED", compared)
+        patch.setattr(positives, "ENTRIES", entries)
+        patch.setattr(positives, "STEP", step)
+        assert_same(retrieval_metrics(vectors.astype(dtype), labels, KS), whole, 1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("sizes", [VARIED, [150, 2, 1], [2] * 40, [50]])
+def test_equals_sorted_loops_on_classes_of_all_sizes(sizes, dtype):
+    vectors, labels = blobs(sizes, dtype=dtype)
+    assert_same(
+        retrieval_metrics(vectors, labels, KS), oracles.metrics(oracles.relevance_lists(vectors, labels), KS)
+    )
+
+
+def test_many_tiles_equal_sorted_loops():
+    vectors, labels = blobs([5] * 300 + [1] * 100, dim=4, noise=0.4)
+    lists = oracles.relevance_lists_fast(vectors, labels)
+    assert_same(
+        retrieval_metrics(vectors, labels, (1, 10, 100, 1000)), oracles.metrics(lists, (1, 10, 100, 1000))
+    )
+
+
+@pytest.mark.parametrize("with_gallery", [False, True])
+def test_equals_faiss_search(with_gallery):
+    faiss = pytest.importorskip("faiss")
+    vectors, labels = blobs(VARIED, dim=32, dtype=np.float32)
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    queries = slice(0, 40) if with_gallery else slice(None)
+    stored = slice(40, None) if with_gallery else slice(None)
+    index = faiss.IndexFlatIP(unit.shape[1])
+    index.add(unit[stored])
+    found = index.search(unit[queries], index.ntotal)[1]
+    if not with_gallery:
+        found = np.stack([row[row != i] for i, row in enumerate(found)])
+    lists = [
+        list(row) for row in (labels[stored][found] == labels[queries][:, None]).astype(int) if row.any()
+    ]
+    gallery = (vectors[stored], labels[stored]) if with_gallery else None
+    got = retrieval_metrics(vectors[queries], labels[queries], KS, gallery=gallery)
+    assert got["tie_fraction"] == 0
+    assert_same(got, oracles.metrics(lists, KS))
+
+
+def test_float32_and_float64_agree():
+    vectors, labels = blobs(VARIED, dim=32)
+    single = retrieval_metrics(vectors.astype(np.float32), labels, KS)
+    assert_same(single, retrieval_metrics(vectors.astype(np.float32).astype(np.float64), labels, KS))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_in_single(dtype):
+    vectors, labels = blobs(VARIED)
+    half = torch.from_numpy(vectors).to(dtype)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert retrieval_metrics(half, labels) == retrieval_metrics(half.float(), labels)
+
+
+def test_inputs_may_be_tensors_arrays_views_or_read_only():
+    vectors, labels = blobs(VARIED)
+    want = retrieval_metrics(vectors, labels)
+    frozen = vectors.copy()
+    frozen.setflags(write=False)
+    strided = torch.from_numpy(np.repeat(vectors, 2, axis=1))[:, ::2].requires_grad_()
+    assert retrieval_metrics(frozen, labels.astype(np.uint16)) == want
+    assert retrieval_metrics(strided, torch.from_numpy(labels).int()) == want
+    assert retrieval_metrics(vectors, list(labels - 1000)) == want
+
+
+def test_inputs_are_left_alone():
+    vectors, labels = blobs(VARIED)
+    before = vectors.copy(), labels.copy()
+    retrieval_metrics(vectors, labels)
+    assert (vectors == before[0]).all()
+    assert (labels == before[1]).all()
+
+
+@pytest.mark.parametrize("chosen", [("recall",), ("ndcg",), ("recall", "precision"), ("map",), ("map_at_r",)])
+@pytest.mark.parametrize("ties", ["pessimistic", "optimistic"])
+def test_chosen_metrics_equal_those_among_all(chosen, ties):
+    vectors, labels = blobs(VARIED)
+    some, every = (
+        retrieval_metrics(vectors, labels, metrics=m, ties=ties) for m in (chosen, RETRIEVAL_METRICS)
+    )
+    assert len(some) == 3 + sum(1 if name in ("map_at_r", "r_precision") else len(KS) for name in chosen)
+    assert_same(some, {key: every[key] for key in some}, 1e-12)
+
+
+def test_queries_without_a_match_are_dropped_but_stay_in_the_gallery():
+    vectors = np.array([[1.0, 0.0], [0.9, 0.1], [1.0, 0.05], [0.0, 1.0]])
+    got = retrieval_metrics(vectors, np.array([5, 5, 6, 7]), (1, 2))
+    # Both queries of class 5 have the single of class 6 nearer than one another.
+    assert (got["queries"], got["queries_without_match"]) == (2, 2)
+    assert (got["recall_at_1"], got["recall_at_2"]) == (0, 100)
+
+
+def test_a_k_beyond_the_gallery_means_the_whole_gallery():
+    vectors, labels = blobs([3, 3])
+    got = retrieval_metrics(vectors, labels, (5, 500))
+    assert got["recall_at_500"] == 100
+    assert got["ndcg_at_500"] == pytest.approx(got["ndcg_at_5"])
+    assert got["precision_at_500"] == pytest.approx(100 * 2 / 500)
+
+
+def test_ties_count_against_the_positive_or_for_it():
+    vectors = np.array([[1.0, 0.0], [0.6, 0.8], [0.6, -0.8], [-1.0, 0.0]], dtype=np.float32)
+    labels = np.array([0, 0, 1, 2])
+    pessimistic = retrieval_metrics(vectors, labels, (1,))
+    optimistic = retrieval_metrics(vectors, labels, (1,), ties="optimistic")
+    # The first query is as near to its positive as to a negative; the second is not in doubt.
+    assert (pessimistic["recall_at_1"], optimistic["recall_at_1"]) == (50, 100)
+    assert pessimistic["tie_fraction"] == optimistic["tie_fraction"] == 0.5
+
+
+TABLE_3 = {  # ranking: Recall@10, Precision@10, MAP@R (R = 4), MAP@10, nDCG@10, as printed
+    "1000000000": (100, 10, 25.0, 10.0, 39.0),
+    "1000000001": (100, 20, 25.0, 12.0, 50.3),
+    "1010000000": (100, 20, 41.7, 16.7, 58.6),
+    "1010001001": (100, 40, 41.7, 25.0, 82.9),
+    "1111000000": (100, 40, 100.0, 40.0, 100.0),
+}
+
+
+@pytest.mark.parametrize("shown", TABLE_3)
+def test_identity_52_worked_example_of_the_multi_proxy_anchor_paper(shown):
+    """Four positives, of which the first ten results show some; the others come after the negatives."""
+    hits = np.array([int(hit) for hit in shown] + [0] * 10 + [1] * (4 - shown.count("1")))
+    angles = np.linspace(0.1, 3, len(hits))
+    gallery = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    got = retrieval_metrics(np.array([[1.0, 0.0]]), np.array([1]), (10,), gallery=(gallery, hits))
+    keys = ("recall_at_10", "precision_at_10", "map_at_r", "map_at_10", "ndcg_at_10")
+    assert tuple(round(got[key], 1) for key in keys) == TABLE_3[shown]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(labelled(), TIES)
+def test_identities_53_to_55_order_among_metrics(data, ties):
+    vectors, labels = data
+    if np.bincount(labels).max() < 2:
+        return
+    got = retrieval_metrics(vectors, labels, range(1, 12), ties=ties)
+    assert got["ndcg_at_1"] == got["recall_at_1"] == got["precision_at_1"] == got["map_at_1"]
+    recalls = [got[f"recall_at_{k}"] for k in range(1, 12)]
+    assert recalls == sorted(recalls)
+    assert got["map_at_r"] <= got["r_precision"] + 1e-9 <= 100 + 2e-9
+
+
+@pytest.mark.parametrize("dim", [1, 3, 64, 512])
+@pytest.mark.parametrize("count", [40, 1500])
+def test_identity_57_collapsed_embedding_has_recall_0(count, dim):
+    """Also when the copies differ in length, and with a few other vectors around to shift the tiles."""
+    generator = torch.Generator().manual_seed(count + dim)
+    copies = torch.randn(1, dim, generator=generator) * (torch.rand(count, 1, generator=generator) + 0.01)
+    labels = torch.arange(count) // 4
+    got = retrieval_metrics(copies, labels, KS)
+    assert got["recall_at_1"] == got["recall_at_8"] == got["map_at_r"] == got["ndcg_at_8"] == 0
+    assert got["tie_fraction"] == 1
+    assert retrieval_metrics(copies, labels, KS, ties="optimistic")["map_at_r"] == 100
+    other = torch.randn(3, dim, generator=generator) - 50 * copies[:1]
+    mixed = retrieval_metrics(torch.cat([copies, other]), torch.cat([labels, -1 - torch.arange(3)]), (1,))
+    assert (mixed["recall_at_1"], mixed["queries_without_match"]) == (0, 3)
+
+
+def test_one_class_finds_nothing_but_itself():
+    got = retrieval_metrics(torch.ones(6, 4), torch.zeros(6, dtype=torch.int64), KS)
+    assert got["map_at_r"] == got["recall_at_1"] == got["ndcg_at_8"] == 100
+    assert got["tie_fraction"] == 0
+
+
+def test_identity_58_map_at_r_equals_pytorch_metric_learning():
+    calculators = pytest.importorskip("pytorch_metric_learning.utils.accuracy_calculator")
+    inference = pytest.importorskip("pytorch_metric_learning.utils.inference")
+    from pytorch_metric_learning.distances import CosineSimilarity
+
+    vectors, labels = blobs(VARIED, dim=16)
+    unit = torch.nn.functional.normalize(torch.from_numpy(vectors))
+    calculator = calculators.AccuracyCalculator(
+        include=("mean_average_precision_at_r", "r_precision", "precision_at_1"),
+        k=None,
+        device=torch.device("cpu"),
+        knn_func=inference.CustomKNN(CosineSimilarity()),
+    )
+    theirs = calculator.get_accuracy(unit, torch.from_numpy(labels))
+    got = retrieval_metrics(vectors, labels)
+    pairs = {
+        "map_at_r": "mean_average_precision_at_r",
+        "r_precision": "r_precision",
+        "recall_at_1": "precision_at_1",
+    }
+    for ours, name in pairs.items():
+        assert got[ours] / 100 == pytest.approx(theirs[name], abs=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-30, 1e30])
+def test_identity_59_rotation_and_row_scaling_change_nothing(scale):
+    vectors, labels = blobs(VARIED)
+    vectors = np.concatenate([vectors, vectors[:20]])  # with duplicates
+    labels = np.concatenate([labels, labels[5:25]])
+    rng = np.random.default_rng(1)
+    rotation = np.linalg.qr(rng.standard_normal((8, 8)))[0]
+    changed = (vectors @ rotation) * rng.uniform(0.1, 10, (len(vectors), 1)) * scale
+    assert_same(retrieval_metrics(changed, labels, KS), retrieval_metrics(vectors, labels, KS), 1e-12)
+    single = retrieval_metrics(changed.astype(np.float32), labels, KS)
+    assert_same(single, retrieval_metrics(vectors, labels, KS), 1e-12)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(labelled(), st.randoms(use_true_random=False))
+def test_order_of_rows_and_names_of_classes_do_not_matter(data, random):
+    vectors, labels = data
+    if np.bincount(labels).max() < 2:
+        return
+    order = list(range(len(labels)))
+    random.shuffle(order)
+    renamed = (7 - 3 * labels)[order]
+    assert_same(retrieval_metrics(vectors[order], renamed), retrieval_metrics(vectors, labels), 1e-12)
+
+
+GOOD, LABELS = np.eye(4), np.array([0, 0, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((GOOD[0], LABELS), {}, "embeddings: must be a float tensor or array of shape"),
+        ((np.eye(4, dtype=int), LABELS), {}, "embeddings: must be a float"),
+        ((GOOD, LABELS.astype(float)), {}, "labels: must be an integer"),
+        ((GOOD, LABELS > 0), {}, "labels: must be an integer"),
+        ((GOOD, ["a", "b", "a", "b"]), {}, "labels: must be an integer"),
+        ((GOOD, LABELS[:3]), {}, r"one label per embedding \(4\), but got 3"),
+        ((GOOD[:0], LABELS[:0]), {}, "embeddings: must not be empty"),
+        ((GOOD + np.array([0, 0, np.nan, np.inf]), LABELS), {}, "4 of 4 rows have NaN or infinity"),
+        ((GOOD, np.arange(4)), {}, "at least one query must share its label"),
+        ((GOOD, LABELS), {"ks": (1, 0)}, "ks: every k must be an integer of at least 1, but got 0"),
+        ((GOOD, LABELS), {"ks": (1.5,)}, "ks: every k"),
+        ((GOOD, LABELS), {"ks": (True,)}, "ks: every k"),
+        ((GOOD, LABELS), {"ks": ()}, "ks: must name at least one k"),
+        ((GOOD, LABELS), {"metrics": ("recal",)}, "Did you mean 'recall'"),
+        ((GOOD, LABELS), {"metrics": ()}, "must name at least one metric"),
+        ((GOOD, LABELS), {"ties": "random"}, "ties: must be one of pessimistic, optimistic"),
+        ((GOOD, LABELS), {"gallery": (np.eye(3), np.arange(3))}, "queries' dimension 4, but got 3"),
+        (
+            (GOOD, LABELS),
+            {"gallery": (np.eye(4)[:2] * np.nan, LABELS[:2])},
+            "gallery embeddings: must be finite",
+        ),
+        ((GOOD, LABELS), {"gallery": (GOOD.astype(np.float32), LABELS)}, "queries' type torch.float64"),
+    ],
+)
+def test_bad_input_is_named(arguments, options, message):
+    with pytest.raises(ConfigError, match=message):
+        retrieval_metrics(*arguments, **options)
+
+
+def test_all_problems_are_collected():
+    with pytest.raises(ConfigError) as caught:
+        retrieval_metrics(GOOD, LABELS, (0, -1), metrics=("nope",), ties="none")
+    assert len(caught.value.problems) == 4
+    with pytest.raises(ConfigError) as caught:
+        retrieval_metrics(np.eye(4, dtype=int), LABELS.astype(float))
+    assert len(caught.value.problems) == 2
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("sizes", [VARIED, [5] * 2000 + [300]])
+def test_cuda_equals_cpu(sizes):
+    vectors, labels = blobs(sizes, dim=32)
+    on_gpu = retrieval_metrics(torch.from_numpy(vectors).cuda(), labels, KS)
+    assert_same(on_gpu, retrieval_metrics(vectors, labels, KS), 1e-12)

@@ -1,0 +1,77 @@
+"""k-means on the unit sphere's points: what NMI and F1 compare with the classes.
+
+The result depends on the program that clusters as much as on the embeddings, so it carries a line that says which one,
+and metrics from different lines must not be compared.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.errors import ConfigError, Problem, raise_if_any
+from trainables.metrics.inputs import Array, checked_vectors, unit_rows
+
+__all__ = ["Clustering", "KMeansBackend", "kmeans"]
+
+KMeansBackend = Literal["sklearn", "faiss"]
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """A partition of N points."""
+
+    assignment: NDArray[np.int64]
+    """(N,), the cluster of each point, 0..clusters-1; a cluster may be empty."""
+    backend: str
+    """The program, its version and its settings."""
+
+
+def kmeans(
+    embeddings: Array, clusters: int, *, backend: KMeansBackend = "sklearn", seed: int = 0
+) -> Clustering:
+    """Clusters of the L2-normalised embeddings (N, D), on the CPU; deterministic for a given backend and seed.
+
+    "sklearn": the best of ten k-means++ starts, up to 300 iterations each, the setting of the SEC authors' code.
+    "faiss": one random start and 20 iterations on all points, as pytorch-metric-learning does; many times faster.
+    Stanford Online Products (60,502 points, 11,316 clusters) takes hours with the former: cluster at the end, not while
+    training. Raises ConfigError for bad embeddings, a number of clusters outside 1..N, or a backend that is absent.
+    """
+    vectors, problems = checked_vectors(embeddings, "embeddings")
+    if not problems and not 1 <= clusters <= len(vectors):
+        problems.append(Problem("clusters", f"must be between 1 and the {len(vectors)} points", clusters))
+    if backend not in get_args(KMeansBackend):
+        problems.append(Problem("backend", f"must be one of {', '.join(get_args(KMeansBackend))}", backend))
+    raise_if_any(problems)
+    points = unit_rows(vectors).cpu().numpy()
+    return _faiss(points, clusters, seed) if backend == "faiss" else _sklearn(points, clusters, seed)
+
+
+def _sklearn(points: NDArray[np.floating], clusters: int, seed: int) -> Clustering:
+    from sklearn.cluster import KMeans
+
+    fitted = KMeans(clusters, init="k-means++", n_init=10, max_iter=300, random_state=seed).fit(points)
+    settings = f"k-means++, best of 10 starts, at most 300 iterations, seed {seed}"
+    return Clustering(fitted.labels_.astype(np.int64), f"scikit-learn {version('scikit-learn')}: {settings}")
+
+
+def _faiss(points: NDArray[np.floating], clusters: int, seed: int) -> Clustering:
+    if importlib.util.find_spec("faiss") is None:
+        remedy = "Install tune-dml[cpu] or tune-dml[gpu], or choose 'sklearn'."
+        raise ConfigError(Problem("backend", "faiss is not installed", "faiss", remedy))
+    import faiss
+
+    data = np.ascontiguousarray(points, dtype=np.float32)
+    # Left to itself faiss trains on at most 256 points a centroid.
+    fitted = faiss.Kmeans(
+        data.shape[1], clusters, niter=20, nredo=1, seed=seed, max_points_per_centroid=len(data), gpu=False
+    )
+    fitted.cp.min_points_per_centroid = 1  # its warning is about indexing, not about clustering
+    fitted.train(data)
+    nearest = fitted.index.search(data, 1)[1][:, 0].astype(np.int64)
+    return Clustering(nearest, f"faiss {faiss.__version__}: random start, 20 iterations, seed {seed}")

@@ -1,0 +1,121 @@
+"""Face verification: are two embeddings of one person?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.errors import Problem, raise_if_any
+from trainables.metrics.inputs import Array, checked_flags, checked_vectors, unit_rows
+
+__all__ = ["VerificationMetrics", "verification_metrics"]
+
+THRESHOLDS = np.arange(400) / 100
+"""Candidate thresholds on the squared distance of unit vectors: 0, 0.01, ..., 3.99 of at most 4."""
+
+
+@dataclass(frozen=True)
+class VerificationMetrics:
+    """Means over the folds, in percent, with the threshold that each fold was given by the others."""
+
+    accuracy: float
+    accuracy_std: float
+    """Standard deviation over folds (biased, as verification papers print it)."""
+    tar_at_far: float
+    """True accepts among pairs of one person, at the threshold for the wanted false accept rate."""
+    far: float
+    """False accepts among pairs of two persons at that threshold: how well the wanted rate carried over."""
+    thresholds: tuple[float, ...]
+    """Squared distances below which each fold accepted a pair, for the accuracy."""
+
+
+def verification_metrics(
+    first: Array, second: Array, same: Array, *, folds: int = 10, far: float = 1e-3
+) -> VerificationMetrics:
+    """Accuracy and TAR at FAR of pairs (first[i], second[i]) by their squared distance after normalisation.
+
+    A pair is accepted when its squared distance is below a threshold. Each fold is judged by the threshold chosen on the
+    others: for the accuracy, the smallest of 0, 0.01, ..., 3.99 that is most often right; for TAR at FAR, the largest
+    distance with at most `far` of the others' different pairs below it. Folds are consecutive pairs, in the order of the
+    benchmark's own list (LFW, AgeDB-30 and CFP-FP; Huang et al., Labeled Faces in the Wild, 2007, image-restricted).
+
+    Args:
+        first: (N, D) floats.
+        second: (N, D) floats.
+        same: (N,) booleans or 0/1, true where both show one person.
+        folds: number of folds, from 2 to N.
+        far: the wanted false accept rate, at least 0 and below 1.
+
+    Raises:
+        ConfigError: wrong shapes, types or values, or pairs of only one kind outside some fold.
+    """
+    distance, positive = _checked(first, second, same)
+    n = len(distance)
+    problems = []
+    if not 2 <= folds <= n:
+        problems.append(Problem("folds", f"must be between 2 and the {n} pairs", folds))
+    if not 0 <= far < 1:
+        problems.append(Problem("far", "must be at least 0 and below 1", far))
+    raise_if_any(problems)
+    fold = np.repeat(np.arange(folds), [len(part) for part in np.array_split(np.arange(n), folds)])
+    for kind, members in (("same", positive), ("different", ~positive)):
+        if (np.bincount(fold, members, folds) == members.sum()).any():
+            rule = f"there must be {kind} pairs outside every fold"
+            remedy = "Spread both kinds over the list."
+            problems.append(Problem("same", rule, f"{int(members.sum())} {kind} pairs", remedy))
+    raise_if_any(problems)
+    right = _right(distance, positive, fold, folds)  # (folds, thresholds)
+    best = (right.sum(axis=0) - right).argmax(axis=1)
+    accuracy = right[np.arange(folds), best] / np.bincount(fold)
+    accepted = np.array([_rates_at_far(distance, positive, fold == i, far) for i in range(folds)])
+    tar, reached = np.nanmean(accepted, axis=0)
+    thresholds = tuple(float(value) for value in THRESHOLDS[best])
+    return VerificationMetrics(
+        100 * float(accuracy.mean()),
+        100 * float(accuracy.std()),
+        100 * float(tar),
+        100 * float(reached),
+        thresholds,
+    )
+
+
+def _checked(first: Array, second: Array, same: Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Squared distances (N,) of the unit vectors, and which pairs are positive (N,)."""
+    a, problems = checked_vectors(first, "first")
+    b, more = checked_vectors(second, "second")
+    problems += more
+    if not problems and a.shape != b.shape:
+        problems.append(Problem("second", f"must have the shape of first {tuple(a.shape)}", tuple(b.shape)))
+    flags, more = checked_flags(same, 0 if problems else len(a), "same")
+    raise_if_any(problems + more)
+    # Of the difference, not 2 - 2 cos: near pairs keep their digits.
+    distance = (unit_rows(a).double() - unit_rows(b).to(a.device).double()).square().sum(dim=1)
+    return distance.cpu().numpy(), flags.cpu().numpy()
+
+
+def _right(
+    distance: NDArray[np.float64], positive: NDArray[np.bool_], fold: NDArray[np.int64], folds: int
+) -> NDArray[np.int64]:
+    """(folds, T): pairs of each fold judged rightly at each threshold."""
+    first_accepting = np.searchsorted(
+        THRESHOLDS, distance, side="right"
+    )  # the first threshold above the distance
+    steps = np.zeros((folds, len(THRESHOLDS) + 1), dtype=np.int64)
+    np.add.at(steps, (fold, first_accepting), np.where(positive, 1, -1))
+    rejected = np.bincount(fold[~positive], minlength=folds)
+    return steps[:, :-1].cumsum(axis=1) + rejected[:, None]
+
+
+def _rates_at_far(
+    distance: NDArray[np.float64], positive: NDArray[np.bool_], here: NDArray[np.bool_], far: float
+) -> tuple[float, float]:
+    """True and false accept rates of the pairs `here`, by the threshold for `far` of the others; NaN for no pairs."""
+    others = np.sort(distance[~here & ~positive])
+    threshold = others[int(far * len(others))]  # exactly this many are nearer, or fewer when distances tie
+    accepted = distance < threshold
+    rates = [
+        accepted[here & kind].mean() if (here & kind).any() else np.nan for kind in (positive, ~positive)
+    ]
+    return float(rates[0]), float(rates[1])
