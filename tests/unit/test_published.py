@@ -1,0 +1,62 @@
+import math
+from dataclasses import replace
+
+import pytest
+
+from trainables.errors import ConfigError
+from tune_dml.published import published_curve, published_rows
+from tune_dml.space import Published
+
+RHO = Published(
+    paper="SEC-supplement",
+    table="4",
+    dataset="Cars196",
+    methods=("Triplet+SEC-EMA", "Triplet+SEC"),
+    hyperparameter="rho",
+    baseline_method="Triplet",
+    note="One run per value",
+)
+
+
+def test_rho_curve_of_the_sec_supplement() -> None:
+    curve = published_curve(RHO)
+    assert curve.values() == {0.01: 74.57, 0.1: 72.00, 0.5: 68.54, 0.9: 68.28, 1.0: 67.89}
+    assert curve.baseline == 60.84
+    assert curve.source == "SEC-supplement, Table 4, Cars196, BN-Inception"
+    assert curve.notes[0] == "One run per value."
+    assert any("60.79 in Table 5" in note for note in curve.notes)
+    assert any(note.startswith("Eta not printed") for note in curve.notes)
+    assert curve.values("final_norm_var")[1.0] == 0.06
+
+
+def test_gamma_curve_of_dro() -> None:
+    gamma = Published("DRO", "4", "In-Shop", ("DRO-KL-G",), "gamma", baseline_method="LS", embedding_dim=64)
+    curve = published_curve(gamma)
+    assert curve.values() == {0.001: 85.7, 0.01: 85.8, 0.1: 85.1, 1.0: 84.8}
+    assert curve.baseline == 82.6
+    assert any("impossible" in note for note in curve.notes)
+
+
+def test_proxies_curve_of_mpa() -> None:
+    proxies = Published("MPA", "7", "CUB200-2011", ("MPA",), "proxies_per_class", runs=3)
+    assert published_curve(proxies).values() == {1: 68.4, 4: 69.0, 8: 69.1, 12: 69.3, 16: 67.6}
+
+
+def test_every_number_is_whole() -> None:
+    rows = published_rows()
+    assert len(rows) == 1222
+    assert all(math.isfinite(row.value) and row.metric and row.method for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"table": "44"}, "no numbers of this table"),
+        ({"methods": ("Tripel+SEC",)}, "no such method"),
+        ({"hyperparameter": "rhoo"}, "varies with 'rhoo'"),
+        ({"hyperparameter": "eta"}, "one number a value"),
+    ],
+)
+def test_declarations_that_name_nothing_are_refused(change: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        published_curve(replace(RHO, **change))

@@ -1,0 +1,161 @@
+"""Numbers as printed in the papers: rows of `search_spaces/published.csv`, folded into curves.
+
+Columns: paper, table, dataset, method, hyperparameters (a JSON object), metric, value, note (errata). Read as a data file: no
+search space is imported.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from trainables.errors import Problem, nearest, raise_if_any
+from tune_dml.space import Published
+
+__all__ = ["PublishedCurve", "PublishedPoint", "PublishedRow", "published_curve", "published_rows"]
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """One printed number."""
+
+    paper: str
+    table: str
+    dataset: str
+    method: str
+    hyperparameters: Mapping[str, Any]
+    metric: str
+    value: float
+    note: str
+
+
+@dataclass(frozen=True)
+class PublishedPoint:
+    """One printed number of a curve."""
+
+    x: float | str
+    y: float
+    method: str
+
+
+@dataclass(frozen=True)
+class PublishedCurve:
+    """A printed curve with its source."""
+
+    published: Published
+    points: tuple[PublishedPoint, ...]
+    """In order of x."""
+    baseline: float | None
+    """The metric of the baseline method, where the table has it."""
+    others: Mapping[str, tuple[PublishedPoint, ...]]
+    """The table's other metrics along the same knob (`final_norm_var`, `NMI`)."""
+    source: str
+    notes: tuple[str, ...]
+    """The declaration's note, notes on how the numbers were read, and errata."""
+
+    def values(self, metric: str | None = None) -> dict[float | str, float]:
+        """x -> y, of the curve's own metric or another of the table."""
+        points = self.points if metric is None else self.others.get(metric, ())
+        return {point.x: point.y for point in points}
+
+
+@cache
+def published_rows() -> tuple[PublishedRow, ...]:
+    """Every printed number, in file order."""
+    with files("search_spaces").joinpath("published.csv").open(encoding="utf-8", newline="") as file:
+        return tuple(
+            PublishedRow(
+                row["paper"],
+                row["table"],
+                row["dataset"],
+                row["method"],
+                json.loads(row["hyperparameters"]),
+                row["metric"],
+                float(row["value"]),
+                row["note"],
+            )
+            for row in csv.DictReader(file)
+        )
+
+
+def published_curve(published: Published) -> PublishedCurve:
+    """The curve that a search space declares. Raises ConfigError when the file holds no such rows, or two for one point."""
+    table = [
+        row
+        for row in published_rows()
+        if (row.paper, row.table, row.dataset) == (published.paper, published.table, published.dataset)
+    ]
+    along = [
+        row
+        for row in table
+        if row.method in published.methods and published.hyperparameter in row.hyperparameters
+    ]
+    by_metric: dict[str, list[PublishedRow]] = {}
+    for row in along:
+        by_metric.setdefault(row.metric, []).append(row)
+    raise_if_any(_problems(published, table, by_metric.get(published.metric, [])))
+    curves = {metric: _points(rows, published.hyperparameter) for metric, rows in by_metric.items()}
+    points = curves.pop(published.metric)
+    baseline = next(
+        (r.value for r in table if r.method == published.baseline_method and r.metric == published.metric),
+        None,
+    )
+    used = along + [row for row in table if row.method == published.baseline_method]
+    notes = [published.note]
+    notes += [
+        f"{row.hyperparameters['source_note']}." for row in used if "source_note" in row.hyperparameters
+    ]
+    notes += [row.note for row in used]
+    return PublishedCurve(
+        published,
+        points,
+        baseline,
+        curves,
+        f"{published.paper}, Table {published.table}, {published.dataset}, {published.backbone}",
+        tuple(dict.fromkeys(_sentence(note) for note in notes if note)),
+    )
+
+
+def _points(rows: Iterable[PublishedRow], key: str) -> tuple[PublishedPoint, ...]:
+    points = [PublishedPoint(_knob_value(row.hyperparameters[key]), row.value, row.method) for row in rows]
+    return tuple(sorted(points, key=lambda point: (isinstance(point.x, str), point.x)))
+
+
+def _knob_value(raw: object) -> float | str:
+    """Numbers as floats; anything else (a name, `null`) as its text."""
+    is_number = isinstance(raw, int | float) and not isinstance(raw, bool)
+    return float(str(raw)) if is_number else str(raw)
+
+
+def _problems(published: Published, table: list[PublishedRow], rows: list[PublishedRow]) -> Iterable[Problem]:
+    place = f"{published.paper}, Table {published.table}, {published.dataset}"
+    if not table:
+        known = sorted({f"{row.paper}, Table {row.table}, {row.dataset}" for row in published_rows()})
+        yield Problem(
+            "published", "no numbers of this table are known", place, nearest(place, known, what="table")
+        )
+        return
+    for method in published.methods:
+        if method not in {row.method for row in table}:
+            known = sorted({row.method for row in table})
+            yield Problem(
+                place, "the table has no such method", method, nearest(method, known, what="method")
+            )
+    if not rows:
+        rule = f"no {published.metric} of these methods varies with {published.hyperparameter!r}"
+        yield Problem(place, rule, list(published.methods), "Check `hyperparameter` and `metric`.")
+    values = [row.hyperparameters[published.hyperparameter] for row in rows]
+    for value in dict.fromkeys(
+        value for value in map(repr, values) if list(map(repr, values)).count(value) > 1
+    ):
+        yield Problem(place, "a curve has one number a value", value, "Name fewer `methods`.")
+
+
+def _sentence(note: str) -> str:
+    note = note.strip()
+    return note[0].upper() + note[1:] + ("" if note.endswith((".", "!", "?")) else ".")
