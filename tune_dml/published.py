@@ -59,7 +59,7 @@ class PublishedCurve:
     """The declaration's note, notes on how the numbers were read, and errata."""
 
     def values(self, metric: str | None = None) -> dict[float | str, float]:
-        """x -> y, of the curve's own metric or another of the table."""
+        """The points as x -> y: of the curve's own metric or another of the table."""
         points = self.points if metric is None else self.others.get(metric, ())
         return {point.x: point.y for point in points}
 
@@ -67,7 +67,7 @@ class PublishedCurve:
 @cache
 def published_rows() -> tuple[PublishedRow, ...]:
     """Every printed number, in file order."""
-    with files("search_spaces").joinpath("published.csv").open(encoding="utf-8", newline="") as file:
+    with files("search_spaces").joinpath("published.csv").open(encoding="utf-8") as file:
         return tuple(
             PublishedRow(
                 row["paper"],
