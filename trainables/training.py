@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -139,8 +138,9 @@ def update(
     set_learning_rate(optimizer, config.optim, step)
     value = task.objective(network, step)
     if not torch.isfinite(value):
+        loss = float(value.detach())
         figures = {name: float(figure) for name, figure in task.diagnostics().items()}
-        raise Diverged(f"the loss is {float(value)} at step {step}", step, {"loss": float(value), **figures})
+        raise Diverged(f"the loss is {loss} at step {step}", step, {"loss": loss, **figures})
     optimizer.zero_grad(set_to_none=True)
     value.backward()  # type: ignore[no-untyped-call]
     distributed.average_gradients(task.loss.parameters())
@@ -218,7 +218,3 @@ def _tick(state: State, since: float) -> float:
     state.seconds += now - since
     return now
 
-
-def parameters_of(modules: Iterable[nn.Module]) -> list[nn.Parameter]:
-    """All parameters of several modules."""
-    return [parameter for module in modules for parameter in module.parameters()]

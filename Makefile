@@ -1,0 +1,68 @@
+# Two commands matter: `make demo` and `make test`. Everything they need is installed into .venv.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+# Trials bring their own parallelism; one thread each keeps the machine's cores for as many trials.
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test test-slow test-browser test-gpu check format bench-losses bench-metrics docs clean help
+
+help:
+	@echo "make demo          install, run the sweep sec_rho on the embedded data, say where the report is"
+	@echo "make test          install, run the test suite"
+	@echo "make check         format, lint, types"
+	@echo "make test-slow     the tests that take more than ten seconds"
+	@echo "make test-browser  the report in headless Chromium (needs chromium on the PATH)"
+	@echo "make test-gpu      the tests that need a CUDA device"
+	@echo "make bench-losses bench-metrics   speed, as ratios against named peers"
+
+demo: $(VENV)/.demo
+	$(BIN)/tune-dml sweep sec_rho --dataset glyphs --seeds 3 --name demo
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest
+
+test-slow: $(VENV)/.dev
+	$(BIN)/python -m pytest -m slow
+
+test-browser: $(VENV)/.dev
+	$(BIN)/python -m pytest -m browser
+
+test-gpu: $(VENV)/.dev
+	$(BIN)/python -m pytest -m gpu
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench-losses: $(VENV)/.dev
+	$(BIN)/python benchmarks/losses.py
+	$(BIN)/python benchmarks/proxies.py
+
+bench-metrics: $(VENV)/.dev
+	$(BIN)/python benchmarks/metrics.py
+
+docs: $(VENV)/.dev
+	$(BIN)/python docs/generate.py
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+
+$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[cpu,demo]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[dev]'
+	@touch $@

@@ -1,0 +1,183 @@
+"""The training loop: deterministic, resumes bit-identically, never trains on a loss that is not finite."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+import torch
+
+from trainables import training
+from trainables.config import Layer, TrialConfig
+from trainables.context import FolderContext
+from trainables.errors import ConfigError, Diverged
+from trainables.training import train
+
+SMALL = {
+    "data.name": "digits",
+    "data.validation_fraction": 0.4,
+    "model.embedding_dim": 8,
+    "batch.batch_size": 9,
+    "training.steps": 60,
+    "training.eval_every": 20,
+}
+
+
+def config_of(**settings):
+    dotted = {key.replace("__", "."): value for key, value in settings.items()}
+    return TrialConfig.from_settings(Layer("test", {**SMALL, **dotted}))[0]
+
+
+class Killed(Exception):
+    pass
+
+
+def run(config, folder, stop_after=None):
+    """Train in a folder; with `stop_after`, die while reporting that step, after its checkpoint was written."""
+    rows = []
+
+    def sink(row):
+        rows.append(dict(row))
+        if stop_after is not None and row["step"] == stop_after:
+            raise Killed
+
+    context = FolderContext(folder, torch.device("cpu"), sink=sink)
+    return train(config, context), rows
+
+
+def without_time(row):
+    return {name: value for name, value in row.items() if not name.startswith("time/")}
+
+
+VARIANTS = {
+    "triplet + sec-ema": {"regularizer__name": "sec", "regularizer__eta": 0.5, "regularizer__rho": 0.1},
+    "proxy anchor": {"loss__name": "proxy_anchor"},
+    "sampled dro": {"loss__name": "dro_kl", "loss__gamma": 0.5, "loss__samples": 20},
+    "bn head": {"model__head": "bn_fc", "loss__name": "multi_similarity"},
+    "sgd, decay": {"optim__name": "sgd", "optim__lr_milestones": [25], "optim__lr_decay": 0.1},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("killed_at", [20, 25, 40])
+def test_a_killed_trial_resumes_bit_identically(tmp_path, variant, killed_at):
+    config = config_of(**VARIANTS[variant])
+    whole, rows = run(config, tmp_path / "whole")
+    with pytest.raises(Killed):
+        run(config, tmp_path / "cut", stop_after=killed_at)
+    resumed, again = run(config, tmp_path / "cut")
+    assert resumed.metrics == whole.metrics
+    by_step = {row["step"]: without_time(row) for row in rows}
+    for row in again:
+        assert without_time(row) == by_step[row["step"]]
+    assert {row["step"] for row in again} >= {step for step in by_step if step > killed_at // 20 * 20}
+    state, other = (torch.load(tmp_path / name / "checkpoint.pt", weights_only=True) for name in ("whole", "cut"))
+    for name, tensor in state["task"].items():
+        if isinstance(tensor, torch.Tensor):
+            assert torch.equal(tensor, other["task"][name]), name
+
+
+def test_the_same_seed_gives_the_same_numbers_and_another_seed_does_not(tmp_path):
+    one, _ = run(config_of(), tmp_path / "a")
+    two, _ = run(config_of(), tmp_path / "b")
+    other, _ = run(config_of(seed=1), tmp_path / "c")
+    assert one.metrics == two.metrics
+    assert one.metrics != other.metrics
+
+
+def test_identity_02_eta_zero_is_the_baseline_bit_for_bit(tmp_path):
+    plain, rows = run(config_of(), tmp_path / "a")
+    zero, with_sec = run(config_of(regularizer__name="sec", regularizer__eta=0.0), tmp_path / "b")
+    assert [row["train/loss"] for row in rows] == [row["train/loss"] for row in with_sec]
+    assert zero.metrics["val/recall_at_1"] == plain.metrics["val/recall_at_1"]
+    weights = [torch.load(tmp_path / name / "checkpoint.pt", weights_only=True)["task"] for name in ("a", "b")]
+    for name in weights[0]:
+        if name.startswith("network."):
+            assert torch.equal(weights[0][name], weights[1][name])
+
+
+def test_seeds_are_paired_every_cell_starts_from_the_same_weights_and_sees_the_same_batches(tmp_path):
+    from trainables.retrieval import RetrievalTask
+
+    tasks = []
+    for settings in ({}, {"loss__name": "proxy_anchor"}, {"regularizer__name": "sec", "regularizer__eta": 1.0}):
+        config = config_of(seed=3, **settings)
+        context = FolderContext(tmp_path, torch.device("cpu"))
+        training.prepare_process(config, context)
+        tasks.append(RetrievalTask(config, context))
+    for task in tasks[1:]:
+        for mine, first in zip(task.network.parameters(), tasks[0].network.parameters(), strict=True):
+            assert torch.equal(mine, first)
+        assert all((task.sampler.batch(step) == tasks[0].sampler.batch(step)).all() for step in range(5))
+        assert (task.split.validation == tasks[0].split.validation).all()
+
+
+def test_rows_carry_mechanism_figures_and_steps_grow(tmp_path):
+    _, rows = run(config_of(regularizer__name="sec", regularizer__eta=0.5), tmp_path)
+    assert [row["step"] for row in rows] == [20, 25, 40, 50, 60]
+    for row in rows:
+        assert {"train/loss", "train/norm_mean", "train/norm_variance", "train/mu", "train/eta"} <= set(row)
+    assert "val/recall_at_1" in rows[0]
+    assert "val/recall_at_1" not in rows[1]
+    assert not [name for row in rows for name in row if name.startswith("test/")]
+
+
+def test_test_metrics_belong_to_the_evaluation_that_counts(tmp_path):
+    last, rows = run(config_of(), tmp_path / "last")
+    assert last.metrics["val/recall_at_1"] == rows[-1]["val/recall_at_1"]
+    best, rows = run(config_of(evaluation__epoch="best_validation"), tmp_path / "best")
+    seen = [row["val/recall_at_1"] for row in rows if "val/recall_at_1" in row]
+    assert best.metrics["val/recall_at_1"] == max(seen)
+    assert "test/recall_at_1" in last.metrics
+    assert "test/recall_at_1" in best.metrics
+
+
+@pytest.mark.parametrize("poison", ["huge learning rate", "nan weights"])
+def test_a_loss_that_is_not_finite_ends_the_trial_with_step_and_statistics(tmp_path, monkeypatch, poison):
+    if poison == "huge learning rate":
+        config = config_of(optim__lr=1e18, optim__name="sgd")
+    else:
+        config = config_of()
+        update = training.update
+
+        def poisoned(task, network, optimizer, step, config):
+            if step == 7:
+                with torch.no_grad():
+                    next(task.network.parameters()).fill_(float("nan"))
+            return update(task, network, optimizer, step, config)
+
+        monkeypatch.setattr(training, "update", poisoned)
+    with pytest.raises(Diverged) as error:
+        run(config, tmp_path)
+    assert error.value.step <= 20
+    assert "loss" in error.value.statistics or "val/mean_cosine" in error.value.statistics
+
+
+def test_collapsed_embeddings_end_the_trial(tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "COLLAPSE", -1.0)
+    with pytest.raises(Diverged, match="collapsed by step 20"):
+        run(config_of(), tmp_path)
+
+
+def test_more_classes_in_a_batch_than_exist_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match="class"):
+        run(config_of(batch__batch_size=90), tmp_path)
+
+
+class Evil:
+    """Pickles to a call."""
+
+    def __reduce__(self):
+        return print, ("executed",)
+
+
+def test_checkpoints_load_without_executing_anything(tmp_path, capsys):
+    torch.save({"bad": Evil()}, tmp_path / "checkpoint.pt")
+    with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
+        FolderContext(tmp_path, torch.device("cpu")).latest_checkpoint()
+    assert "executed" not in capsys.readouterr().out
+
+
+def test_double_precision_trains(tmp_path):
+    outcome, _ = run(config_of(training__precision="float64"), tmp_path)
+    assert outcome.metrics["val/recall_at_1"] > 50
