@@ -1,0 +1,241 @@
+"""Identities 12 to 17 of the method specification, and pytorch-metric-learning where it computes the same formula."""
+
+import math
+
+import pytest
+import torch
+from oracles_pairs import Batch, dws_log_weight
+from pytorch_metric_learning import distances, losses, miners, reducers
+
+from trainables.errors import ConfigError
+from trainables.losses import build_loss
+
+LABELS = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 3, 3, 3, 3])
+
+
+def raw(n=12, seed=0, spread=0.5, d=6):
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.randn(n, d, generator=generator, dtype=torch.float64) + spread).requires_grad_()
+
+
+def unit(angles):
+    angles = torch.tensor(angles, dtype=torch.float64)
+    return torch.stack((angles.cos(), angles.sin()), dim=1).requires_grad_()
+
+
+def same(loss, peer, embeddings, labels=LABELS):
+    value, expected = loss(embeddings, labels), peer(embeddings, labels)
+    torch.testing.assert_close(value, expected, rtol=1e-10, atol=1e-12)
+    gradient, wanted = (torch.autograd.grad(v, embeddings)[0] for v in (value, expected))
+    torch.testing.assert_close(gradient, wanted, rtol=1e-8, atol=1e-11)
+
+
+@pytest.mark.parametrize("margin", [1.0, 0.2])
+def test_identity_11_triplet_equals_pml_with_squared_distance_and_plain_mean(margin):
+    peer = losses.TripletMarginLoss(
+        margin=margin, distance=distances.LpDistance(power=2), reducer=reducers.MeanReducer()
+    )
+    same(build_loss("triplet", margin=margin), peer, raw())
+
+
+def test_identity_12_semihard_takes_the_closest_negative_beyond_the_positive():
+    # Anchor at 0, positive at 0.5 rad; negatives at 0.1 (closer), 0.6 (wanted) and 2.0.
+    embeddings = unit([0.0, 0.5, 0.1, 0.6, 2.0])
+    labels = torch.tensor([0, 0, 1, 2, 3])
+    S = (embeddings @ embeddings.T).detach()
+    from_first = 2 * (S[0, 3] - S[0, 1]) + 1
+    from_second = 2 * (S[1, 4] - S[1, 0]) + 1  # 0.1 and 0.6 are closer to it than its positive
+    expected = (from_first.clamp_min(0) + from_second.clamp_min(0)) / 2
+    torch.testing.assert_close(
+        build_loss("semihard_triplet", margin=1.0)(embeddings, labels).detach(), expected
+    )
+
+
+def test_identity_12_semihard_falls_back_to_the_farthest_negative():
+    embeddings = unit(
+        [0.0, 3.0, 0.2, 0.4]
+    )  # both negatives are closer than the positive, seen from either end
+    labels = torch.tensor([0, 0, 1, 2])
+    S = (embeddings @ embeddings.T).detach()
+    expected = ((2 * (S[0, 3] - S[0, 1]) + 0.2) + (2 * (S[1, 2] - S[1, 0]) + 0.2)) / 2
+    torch.testing.assert_close(build_loss("semihard_triplet")(embeddings, labels).detach(), expected)
+
+
+def test_identity_12_a_negative_at_the_same_distance_is_not_farther():
+    embeddings = unit([0.0, 0.5, -0.5, 1.5])
+    labels = torch.tensor([0, 0, 1, 2])
+    S = (embeddings @ embeddings.T).detach()
+    tied = S[0, 1] == S[0, 2]
+    assert tied
+    first = (2 * (S[0, 3] - S[0, 1]) + 1.5).clamp_min(0)
+    second = (2 * (S[1, 2] - S[1, 0]) + 1.5).clamp_min(0)
+    # Seen from the second sample, angles to the negatives are 1.0 and 1.0: farther than its positive at 0.5.
+    torch.testing.assert_close(
+        build_loss("semihard_triplet", margin=1.5)(embeddings, labels).detach(), (first + second) / 2
+    )
+
+
+def test_identity_13_npair_equals_pml_on_unit_vectors_times_five():
+    labels = torch.tensor([0, 0, 1, 1, 2, 2])
+    peer = losses.NPairsLoss(distance=distances.DotProductSimilarity(normalize_embeddings=False))
+    same(
+        build_loss("npair", scale=25),
+        lambda f, y: peer(5 * f / f.norm(dim=1, keepdim=True), y),
+        raw(6),
+        labels,
+    )
+
+
+def test_identity_13_npair_with_one_class_is_zero():
+    embeddings = raw(4)
+    value = build_loss("npair")(embeddings, torch.tensor([1, 1, 1, 1]))
+    assert value == 0
+    assert torch.autograd.grad(value, embeddings)[0].abs().max() < 1e-15
+
+
+@pytest.mark.parametrize("beta", [40, 50])
+def test_identity_14_multi_similarity_equals_pml_with_its_miner(beta):
+    miner = miners.MultiSimilarityMiner(0.1)
+    peer = losses.MultiSimilarityLoss(2, beta, 0.5)
+    same(build_loss("multi_similarity", beta=beta), lambda f, y: peer(f, y, miner(f, y)), raw())
+
+
+def test_tuplet_margin_equals_pml():
+    peer, variance = (
+        losses.TupletMarginLoss(0.1 * 180 / torch.pi, 64),
+        losses.IntraPairVarianceLoss(0.01, 0.01),
+    )
+    same(build_loss("tuplet_margin"), lambda f, y: peer(f, y) + 0.5 * variance(f, y), raw())
+
+
+def test_contrastive_equals_pml_on_cosines():
+    peer = losses.ContrastiveLoss(
+        0.7, 0.3, distance=distances.CosineSimilarity(), reducer=reducers.MeanReducer()
+    )
+    same(build_loss("contrastive"), peer, raw())
+
+
+def test_lifted_structure_is_the_batch_size_times_pml():
+    peer = losses.GeneralizedLiftedStructureLoss(
+        neg_margin=0.5, pos_margin=0.5, distance=distances.CosineSimilarity()
+    )
+    same(build_loss("lifted_structure"), lambda f, y: len(y) * peer(f, y), raw())
+
+
+@pytest.mark.parametrize(
+    "name", ["triplet", "semihard_triplet", "npair", "tuplet_margin", "multi_similarity"]
+)
+def test_identity_16_without_positive_pairs_value_and_gradient_are_zero(name):
+    embeddings = raw()
+    value = build_loss(name)(embeddings, torch.arange(12))
+    assert value == 0
+    assert (torch.autograd.grad(value, embeddings)[0] == 0).all()
+
+
+def test_identity_17_tuplet_margin_without_margin_compares_cosines():
+    embeddings = raw()
+    b = Batch(embeddings, LABELS)
+    terms = [
+        torch.logsumexp(torch.stack([b.zero] + [8 * (b.S[a, n] - b.S[a, p]) for n in b.N[a]]), dim=0)
+        for a, p in b.positives
+    ]
+    value = build_loss("tuplet_margin", margin=0, scale=8, ipv_weight=0)(embeddings, LABELS)
+    torch.testing.assert_close(value, torch.stack(terms).mean(), rtol=1e-10, atol=0)
+
+
+def test_tuplet_margin_of_coincident_embeddings_is_finite_where_acos_is_not():
+    embeddings = torch.ones(4, 3, requires_grad=True)
+    value = build_loss("tuplet_margin")(embeddings, torch.tensor([0, 0, 1, 1]))
+    value.backward()
+    assert value.isfinite()
+    assert embeddings.grad.isfinite().all()
+
+
+def test_npair_uses_the_first_two_samples_of_a_class_and_no_other():
+    embeddings = raw()
+    value = build_loss("npair")(embeddings, LABELS)
+    used = torch.autograd.grad(value, embeddings)[0].abs().sum(dim=1) > 0
+    assert used.tolist() == [True, True, False, True, True, False, True, True, True, True, False, False]
+
+
+@pytest.mark.parametrize("normalise", ["row", "global"])
+def test_distance_weighted_negatives_per_anchor(normalise):
+    """In 512 dimensions one close pair starves the other anchors of a globally normalised sampler, not of ours."""
+    generator = torch.Generator().manual_seed(0)
+    embeddings = torch.randn(40, 512, generator=generator)
+    embeddings[20] = embeddings[0] + 0.1 * embeddings[20]
+    labels = torch.arange(40) // 4
+    loss = build_loss(
+        "margin_dws", dws_normalise=normalise, threshold=-0.9, margin=0.5
+    )  # every negative has a loss
+    loss(embeddings.requires_grad_(), labels)
+    pairs, slopes = loss._seen
+    drawn = torch.where(pairs.negative, slopes, 0)
+    anchors = (drawn > 0).any(dim=1).sum()
+    if normalise == "row":
+        torch.testing.assert_close(drawn.sum(dim=1), torch.full((40,), 0.5 / 40))  # 3 of 240 pairs each
+    else:
+        assert anchors <= 4
+
+
+def test_distance_weighted_draws_follow_their_weights():
+    """Chi-square of 4000 draws of one anchor against the inverse density."""
+
+    embeddings = unit([0.0, 0.05, 0.3, 0.7, 1.0, 1.3, 2.5]).float()
+    labels = torch.tensor([0, 0, 1, 2, 3, 4, 5])
+    loss = build_loss("margin_dws", threshold=-0.9, margin=1.9)  # every negative has a loss
+    counts = torch.zeros(7)
+    for _ in range(4000):
+        loss(embeddings, labels)
+        counts += (loss._seen[1][0] > 0).float()
+    S = (embeddings @ embeddings.T)[0].tolist()
+    weights = torch.tensor([0, 0] + [math.exp(dws_log_weight(s, 2)) for s in S[2:]])
+    expected = 4000 * weights / weights.sum()
+    assert counts[6] == expected[6] == 0
+    chi_square = ((counts - expected) ** 2 / expected)[2:6].sum()
+    assert chi_square < 16.3  # 99.9 % quantile, 3 degrees of freedom
+
+
+def test_semihard_margin_takes_no_more_negatives_than_positives_and_only_semihard_ones():
+    embeddings = raw(12, seed=3, spread=0.2)
+    loss = build_loss("margin_semihard", margin=0.6, threshold=0.4)
+    loss(embeddings, LABELS)
+    pairs, slopes = loss._seen
+    chosen = pairs.negative & (slopes != 0)
+    assert chosen.any()
+    assert (chosen.sum(dim=1) <= pairs.positive.sum(dim=1)).all()
+    assert ((pairs.similarity > -0.2) & (pairs.similarity < 0.4))[chosen].all()
+
+
+@pytest.mark.parametrize(
+    ("name", "knobs"),
+    [
+        ("triplet", {"margin": -1}),
+        ("semihard_triplet", {"margin": -0.1}),
+        ("npair", {"scale": 0}),
+        ("multi_similarity", {"alpha": 0}),
+        ("multi_similarity", {"beta": -1}),
+        ("tuplet_margin", {"margin": 2}),
+        ("margin_all", {"threshold": -1.5}),
+        ("margin_all", {"threshold": 1.5}),
+        ("margin_semihard", {"margin": 0}),
+        ("margin_dws", {"dws_normalise": "batch"}),
+        ("hap2s", {"gamma": 0}),
+        ("binomial", {"beta_pos": 0}),
+        ("dro_topk", {}),
+        ("dro_topk", {"k": 0}),
+        ("dro_topk", {"k": 8, "base": "triplet"}),
+        ("dro_topk", {"k": 8, "threshold": 3}),
+        ("dro_topk_pn", {"k": 7}),
+        ("dro_kl", {"gamma": 0}),
+        ("dro_kl", {"gamma": -0.5}),
+        ("dro_kl", {"gamma": 0.5, "samples": 0}),
+        ("dro_kl_grouped", {"gamma": 0.1, "reduction": "max"}),
+    ],
+)
+def test_knobs_outside_their_domain_are_refused_with_their_place(name, knobs):
+    with pytest.raises(ConfigError) as error:
+        build_loss(name, **knobs)
+    places = [problem.place for problem in error.value.problems]
+    wrong = list(knobs)[-1] if knobs else "k"
+    assert places == [f"loss.{wrong}"]
