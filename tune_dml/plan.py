@@ -27,7 +27,7 @@ class Search:
     num_samples: int = 0
     """Cells that an adaptive method proposes; 0 for a grid."""
     window: int = 4
-    """A proposal waits until all but the last `window` cells are known, so that re-runs propose the same (ADR 0004)."""
+    """A proposal waits until all but the last `window` cells are known, so that re-runs propose the same (ADR 0003)."""
     seed: int = 0
 
 

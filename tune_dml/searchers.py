@@ -5,7 +5,7 @@ once, followed by what an adaptive method proposes. Each cell becomes one trial 
 seeds when all are in, or a failure when one diverged. A cell that was already proposed is never run again.
 
 Re-runs propose the same cells, also in parallel: proposal n is drawn by a sampler seeded with (search seed, n) from a study
-that has been told exactly the cells 0 .. n - window, in order, however early later cells came in (ADR 0004).
+that has been told exactly the cells 0 .. n - window, in order, however early later cells came in (ADR 0003).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Run, resume or extend a plan on Ray Tune.
 
 One idea serves all three: run what the ledger does not have yet. A finished trial is never rerun, an interrupted one goes
-on from its checkpoint, and the searcher is rebuilt from the ledger, so nothing depends on Tune's own snapshots (ADR 0003).
+on from its checkpoint, and the searcher is rebuilt from the ledger, so nothing depends on Tune's own snapshots (ADR 0001).
 """
 
 from __future__ import annotations
