@@ -14,26 +14,35 @@ __all__ = ["exact_arithmetic"]
 def exact_arithmetic(device: torch.device) -> Iterator[None]:
     """No gradients, no autocast, and float32 products neither in TF32 nor in bfloat16.
 
-    The product precision is a setting of the whole process; it is put back on leaving.
+    The precision of products is a setting of the whole process; it is put back on leaving.
     """
-    restore = _full_products()
-    try:
-        with torch.no_grad(), torch.autocast(device.type, enabled=False):
-            yield
-    finally:
-        for switch, name, value in restore:
-            setattr(switch, name, value)
+    with torch.no_grad(), torch.autocast(device.type, enabled=False), _full_products():
+        yield
 
 
-def _full_products() -> list[tuple[object, str, object]]:
-    """Switch the fast products off; returns the (object, attribute, value) that switch them on again."""
+@contextmanager
+def _full_products() -> Iterator[None]:
+    """torch keeps this setting twice, by an old name and since 2.9 by a new one, and objects when the two disagree."""
     switches: list[object] = [torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None)]
-    settings: tuple[str, object] = ("fp32_precision", "ieee")
-    if not all(hasattr(switch, "fp32_precision") for switch in switches):
-        # torch before 2.9, where only CUDA has a switch of its own
-        switches, settings = switches[:1], ("allow_tf32", False)
-    name, full = settings
-    restore = [(switch, name, getattr(switch, name)) for switch in switches]
-    for switch in switches:
-        setattr(switch, name, full)
-    return restore
+    new = {
+        switch: value for switch in switches if (value := getattr(switch, "fp32_precision", None)) is not None
+    }
+    try:
+        old = torch.get_float32_matmul_precision()
+    except RuntimeError:  # somebody has used the new name
+        old = None
+    try:
+        if old is None:
+            _set_all(dict.fromkeys(new, "ieee"))
+        else:
+            torch.set_float32_matmul_precision("highest")
+        yield
+    finally:
+        if old is not None:
+            torch.set_float32_matmul_precision(old)
+        _set_all(new)
+
+
+def _set_all(precisions: dict[object, str]) -> None:
+    for switch, precision in precisions.items():
+        setattr(switch, "fp32_precision", precision)  # noqa: B010 - unknown to the type checker in older torch

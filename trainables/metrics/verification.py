@@ -99,9 +99,8 @@ def _right(
     distance: NDArray[np.float64], positive: NDArray[np.bool_], fold: NDArray[np.int64], folds: int
 ) -> NDArray[np.int64]:
     """(folds, T): pairs of each fold judged rightly at each threshold."""
-    first_accepting = np.searchsorted(
-        THRESHOLDS, distance, side="right"
-    )  # the first threshold above the distance
+    # A pair is accepted from the first threshold above its distance.
+    first_accepting = np.searchsorted(THRESHOLDS, distance, side="right")
     steps = np.zeros((folds, len(THRESHOLDS) + 1), dtype=np.int64)
     np.add.at(steps, (fold, first_accepting), np.where(positive, 1, -1))
     rejected = np.bincount(fold[~positive], minlength=folds)
@@ -113,7 +112,8 @@ def _rates_at_far(
 ) -> tuple[float, float]:
     """True and false accept rates of the pairs `here`, by the threshold for `far` of the others; NaN for no pairs."""
     others = np.sort(distance[~here & ~positive])
-    threshold = others[int(far * len(others))]  # exactly this many are nearer, or fewer when distances tie
+    allowed = int(far * len(others) + 1e-9)  # 0.29 * 100 is 28.999...
+    threshold = others[allowed]  # so many of them are nearer, or fewer when distances tie
     accepted = distance < threshold
     rates = [
         accepted[here & kind].mean() if (here & kind).any() else np.nan for kind in (positive, ~positive)

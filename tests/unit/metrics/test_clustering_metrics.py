@@ -1,0 +1,164 @@
+"""NMI and pairwise F1 against loops and scikit-learn, and k-means through both backends."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import normalized_mutual_info_score
+
+from trainables.errors import ConfigError
+from trainables.metrics import clustering_metrics, kmeans, nmi, pairwise_f1
+
+BACKENDS = [
+    "sklearn",
+    pytest.param("faiss", marks=pytest.mark.skipif(not importlib.util.find_spec("faiss"), reason="no faiss")),
+]
+
+
+@st.composite
+def two_partitions(draw):
+    count = draw(st.integers(1, 30))
+    parts = st.lists(st.integers(-2, 6), min_size=count, max_size=count)
+    return np.array(draw(parts)), np.array(draw(parts))
+
+
+def naive_nmi(a, b) -> float:
+    """2 I / (H + H) from probabilities, one pair of parts at a time."""
+    n = len(a)
+
+    def share(condition) -> float:
+        return sum(condition) / n
+
+    information = 0.0
+    for part in set(a):
+        for other in set(b):
+            joint = share(x == part and y == other for x, y in zip(a, b, strict=True))
+            if joint:
+                apart = share(x == part for x in a) * share(y == other for y in b)
+                information += joint * math.log(joint / apart)
+    entropies = [
+        -sum(p * math.log(p) for p in (share(x == part for x in c) for part in set(c))) for c in (a, b)
+    ]
+    return 2 * information / sum(entropies) if sum(entropies) else 1.0
+
+
+def naive_f1(assignment, labels) -> float:
+    together = alike = both = 0
+    for i, j in combinations(range(len(labels)), 2):
+        same_cluster, same_class = assignment[i] == assignment[j], labels[i] == labels[j]
+        together += same_cluster
+        alike += same_class
+        both += same_cluster and same_class
+    if not both:
+        return 0.0
+    precision, recall = both / together, both / alike
+    return 2 * precision * recall / (precision + recall)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(two_partitions())
+def test_nmi_equals_loop_and_scikit_learn(partitions):
+    a, b = partitions
+    assert nmi(a, b) / 100 == pytest.approx(naive_nmi(a.tolist(), b.tolist()), abs=1e-12)
+    assert nmi(a, b) / 100 == pytest.approx(normalized_mutual_info_score(a, b), abs=1e-12)
+    assert nmi(a, b) == pytest.approx(nmi(b, a), abs=1e-10)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(two_partitions())
+def test_identity_56_f1_equals_pair_counting_loop(partitions):
+    assignment, labels = partitions
+    assert pairwise_f1(assignment, labels) / 100 == pytest.approx(naive_f1(assignment, labels), abs=1e-12)
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(two_partitions(), st.permutations(range(9)))
+def test_identity_56_names_of_clusters_do_not_matter(partitions, names):
+    assignment, labels = partitions
+    renamed = np.array(names)[assignment + 2]
+    assert nmi(renamed, labels) == pytest.approx(nmi(assignment, labels), abs=1e-10)
+    assert pairwise_f1(renamed, labels) == pairwise_f1(assignment, labels)
+
+
+def separate_classes(classes: int = 6, each: int = 9):
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(classes).repeat_interleave(each)
+    centres = torch.nn.functional.one_hot(labels, 8).float()
+    return centres + 0.02 * torch.randn(len(labels), 8, generator=generator), labels
+
+
+def test_identity_56_perfect_clustering():
+    vectors, labels = separate_classes()
+    found = clustering_metrics(3 * vectors, labels)
+    assert found.nmi == pytest.approx(100, abs=1e-10)
+    assert found.f1 == pytest.approx(100, abs=1e-10)
+    assert pairwise_f1(torch.arange(4), torch.arange(4)) == 0  # no pairs, none found
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_clusters_use_direction_only_repeat_and_say_who_made_them(backend):
+    vectors, labels = separate_classes()
+    lengths = torch.rand(len(labels), 1, generator=torch.Generator().manual_seed(1)) * 100 + 0.1
+    one, two = (kmeans(v, 6, backend=backend) for v in (vectors, vectors * lengths))
+    assert pairwise_f1(one.assignment, two.assignment) == 100
+    assert (one.assignment == kmeans(vectors, 6, backend=backend).assignment).all()
+    assert one.assignment.shape == (54,)
+    assert one.assignment.dtype == np.int64
+    assert "seed 0" in one.backend
+    assert ("scikit-learn" if backend == "sklearn" else "faiss") in one.backend
+
+
+def test_scikit_learn_backend_is_the_published_setting():
+    from sklearn.cluster import KMeans
+
+    vectors = np.random.default_rng(0).standard_normal((60, 5))
+    labels = np.arange(60) % 7
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    theirs = KMeans(7, n_init=10, random_state=0).fit(unit).labels_
+    found = clustering_metrics(vectors, labels)
+    assert found.nmi == pytest.approx(100 * normalized_mutual_info_score(labels, theirs))
+    assert found.f1 == pytest.approx(100 * naive_f1(theirs, labels))
+
+
+def test_faiss_trains_on_every_point():
+    """Two far groups of very different size: with a sample of each the small one would be lost."""
+    pytest.importorskip("faiss")
+    vectors = torch.eye(4)[torch.tensor([0] * 900 + [1] * 3)]
+    found = kmeans(vectors, 2, backend="faiss")
+    assert pairwise_f1(found.assignment, torch.tensor([0] * 900 + [1] * 3)) == 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"clusters": 0}, "clusters: must be between 1 and the 4 points"),
+        ({"clusters": 5}, "clusters: must be between 1 and the 4 points"),
+        ({"clusters": 2, "backend": "other"}, "backend: must be one of sklearn, faiss"),
+        ({"embeddings": torch.full((4, 2), torch.nan), "clusters": 2}, "must be finite"),
+    ],
+)
+def test_bad_input_is_named(arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        kmeans(**({"embeddings": torch.rand(4, 2)} | arguments))
+
+
+def test_absent_faiss_is_named(monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "faiss" else found(name))
+    with pytest.raises(ConfigError, match=r"faiss is not installed.*tune-dml\[cpu\]"):
+        kmeans(torch.rand(4, 2), 2, backend="faiss")
+
+
+@pytest.mark.parametrize("metric", [nmi, pairwise_f1])
+def test_partitions_must_match(metric):
+    with pytest.raises(ConfigError, match=r"labels: there must be one label per .* \(3\), but got 2"):
+        metric(torch.arange(3), torch.arange(2))
+    with pytest.raises(ConfigError, match="assignment: must be an integer"):
+        metric(torch.rand(3), torch.arange(3))
