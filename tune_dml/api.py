@@ -1,14 +1,14 @@
 """The platform from Python: run, resume, load and report a sweep; what the command line calls.
 
-    sweep = tune_dml.run_sweep("sec_rho", dataset="glyphs", seeds=3)
-    sweep.table()                                   # one row per trial
-    tune_dml.write_report(sweep, "report")
+sweep = tune_dml.run_sweep("sec_rho", dataset="glyphs", seeds=3)
+sweep.table()                                   # one row per trial
+tune_dml.write_report(sweep, "report")
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,15 @@ if TYPE_CHECKING:
     from tune_dml.report import ReportFiles
     from tune_dml.tracking import SyncReport
 
-__all__ = ["DEFAULT_STORAGE", "Sweep", "load_sweep", "resume_sweep", "run_sweep", "write_report"]
+__all__ = [
+    "DEFAULT_STORAGE",
+    "Sweep",
+    "extend_sweep",
+    "load_sweep",
+    "resume_sweep",
+    "run_sweep",
+    "write_report",
+]
 
 DEFAULT_STORAGE = Path("sweeps")
 
@@ -158,26 +166,82 @@ def resume_sweep(
     Finished trials are not rerun; interrupted ones continue from their checkpoint; with `retry_failed`, failed and
     diverged ones are tried again. Raises ConfigError when there is no such sweep, its data have changed, or it is running.
     """
-    from tune_dml import tracking
-
-    storage = Path(storage).absolute()
-    results = load_results(storage, name)
-    plan = results.plan
-    resources = _last_resources(results.folder)
-    where = cluster.address_of(address)
-    uri, _ = tracking.tracking_uri(tracking_uri)
-    root = plan.base_settings.get("data.root")
-    request = Request(plan.space, plan.dataset, Path(str(root)) if root else None, name=plan.name)
-    request = replace(request, cache_dir=Path(cache_dir).absolute() if cache_dir else None)
-    problems = [*tracking.check(uri), *_limit_problems(max_concurrent, time_budget), *_data_problems(plan, request)]
-    raise_if_any(problems)
-    execution = _execution(resources, where[0], max_concurrent, time_budget, request)
+    results = load_results(Path(storage).absolute(), name)
     if retry_failed:
         with ledger.Ledger(results.folder) as book:
             for trial in results.trials:
                 if trial.status in {"failed", "diverged"}:
                     book.append("reset", trial.key)
-    return _execute(results.folder, Prepared(plan, ()), execution, uri, experiment, console)
+    session = Session(address, max_concurrent, time_budget, tracking_uri, experiment, cache_dir, console)
+    return _continue(results.folder, results.plan, (), session)
+
+
+def extend_sweep(
+    name: str,
+    *,
+    seeds: Sequence[int] = (),
+    values: Mapping[str, Sequence[Value]] | None = None,
+    num_samples: int = 0,
+    storage: str | Path = DEFAULT_STORAGE,
+    address: str | None = None,
+    max_concurrent: int | None = None,
+    time_budget: float | None = None,
+    tracking_uri: str | None = None,
+    experiment: str | None = None,
+    cache_dir: str | Path | None = None,
+    console: Console | None = None,
+) -> Sweep:
+    """Add seeds, values of a listed knob, or cells to propose to a sweep, and run what is new.
+
+    Raises ConfigError when the sweep cannot be extended so; nothing stored is changed then.
+    """
+    results = load_results(Path(storage).absolute(), name)
+    plan = results.plan.extended(seeds=seeds, values=values, num_samples=num_samples)
+    if plan.identity() == results.plan.identity():
+        rule = "an extension must add a seed, a value or a sample that the sweep does not have"
+        raise ConfigError(
+            Problem("extend", rule, None, "Example: --seeds 3,4 or --values regularizer.rho=0.001.")
+        )
+    said = f"extended to {len(plan.cells)} planned cells and seeds {', '.join(map(str, plan.seeds))}"
+    session = Session(address, max_concurrent, time_budget, tracking_uri, experiment, cache_dir, console)
+    return _continue(results.folder, plan, (said,), session)
+
+
+@dataclass(frozen=True)
+class Session:
+    """How a stored sweep is taken up again."""
+
+    address: str | None
+    max_concurrent: int | None
+    time_budget: float | None
+    tracking_uri: str | None
+    experiment: str | None
+    cache_dir: str | Path | None
+    console: Console | None
+
+
+def _continue(folder: Path, plan: Plan, notes: tuple[str, ...], session: Session) -> Sweep:
+    """Run what the ledger lacks of a plan, with the resources of the last session, after the same checks as a new one."""
+    from tune_dml import tracking
+
+    resources = _last_resources(folder)
+    where = cluster.address_of(session.address)
+    uri, _ = tracking.tracking_uri(session.tracking_uri)
+    root = plan.base_settings.get("data.root")
+    cache = Path(session.cache_dir).absolute() if session.cache_dir else None
+    request = Request(
+        plan.space, plan.dataset, Path(str(root)) if root else None, name=plan.name, cache_dir=cache
+    )
+    raise_if_any(
+        [
+            *tracking.check(uri),
+            *_limit_problems(session.max_concurrent, session.time_budget),
+            *cluster.address_problems(*where),
+            *_data_problems(plan, request),
+        ]
+    )
+    execution = _execution(resources, where[0], session.max_concurrent, session.time_budget, request)
+    return _execute(folder, Prepared(plan, notes), execution, uri, session.experiment, session.console)
 
 
 def load_sweep(name: str, *, storage: str | Path = DEFAULT_STORAGE) -> Sweep:
@@ -186,7 +250,9 @@ def load_sweep(name: str, *, storage: str | Path = DEFAULT_STORAGE) -> Sweep:
     return Sweep(results, interrupted=results.count("missing") + results.count("running") > 0)
 
 
-def write_report(sweep: Sweep, path: str | Path, *, margin: float | None = None, unseal_test: bool = False) -> ReportFiles:
+def write_report(
+    sweep: Sweep, path: str | Path, *, margin: float | None = None, unseal_test: bool = False
+) -> ReportFiles:
     """Write the sensitivity report (HTML, CSV, LaTeX, JSON) of a sweep into a folder.
 
     Args:
@@ -216,7 +282,12 @@ def _execution(
 
 
 def _execute(
-    folder: Path, prepared: Prepared, execution: object, uri: str, experiment: str | None, console: Console | None
+    folder: Path,
+    prepared: Prepared,
+    execution: object,
+    uri: str,
+    experiment: str | None,
+    console: Console | None,
 ) -> Sweep:
     from tune_dml import provenance, sweep, tracking
     from tune_dml.progress import Progress

@@ -31,12 +31,16 @@ app = typer.Typer(
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Storage = Annotated[Path, typer.Option(help="Folder that keeps sweeps; on a cluster one that all nodes see.")]
-SpaceArgument = Annotated[str, typer.Argument(metavar="SPACE|FILE.yaml", help="A search space, or a sweep file.")]
+SpaceArgument = Annotated[
+    str, typer.Argument(metavar="SPACE|FILE.yaml", help="A search space, or a sweep file.")
+]
 SweepArgument = Annotated[str, typer.Argument(metavar="SWEEP", help="A sweep's name.")]
 Dataset = Annotated[str | None, typer.Option(help="Data set; the space's default otherwise.")]
 DataRoot = Annotated[Path | None, typer.Option(help="Folder of the pictures, for data sets that need one.")]
 Seeds = Annotated[str | None, typer.Option(help="How many paired seeds (3), or which (0,1,7).")]
-Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting; repeatable.")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting; repeatable.")
+]
 SearchOption = Annotated[
     Literal["grid", "tpe", "gp", "random"] | None, typer.Option("--search", help="How cells are chosen.")
 ]
@@ -46,7 +50,9 @@ Cache = Annotated[Path | None, typer.Option("--cache-dir", help="Where decoded p
 Address = Annotated[str | None, typer.Option(help="Ray cluster: auto, local, HOST:PORT or ray://HOST:PORT.")]
 MaxConcurrent = Annotated[int | None, typer.Option(help="Trials at once; as many as fit by default.")]
 TimeBudget = Annotated[float | None, typer.Option(help="Seconds after which the sweep stops, resumable.")]
-TrackingUri = Annotated[str | None, typer.Option(help="MLflow; MLFLOW_TRACKING_URI or ./mlflow.db by default.")]
+TrackingUri = Annotated[
+    str | None, typer.Option(help="MLflow; MLFLOW_TRACKING_URI or ./mlflow.db by default.")
+]
 Experiment = Annotated[str | None, typer.Option(help="MLflow experiment; the space's name by default.")]
 Margin = Annotated[float | None, typer.Option(help="Differences below this do not matter (metric units).")]
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="Folder to write to.")]
@@ -124,10 +130,13 @@ def sweep(
     name: Name = None,
     storage: Storage = Path("sweeps"),
     address: Address = None,
-    workers: Annotated[int, typer.Option(help="Workers (DDP) of each trial; more than one uses Ray Train.")] = 1,
+    workers: Annotated[
+        int, typer.Option(help="Workers (DDP) of each trial; more than one uses Ray Train.")
+    ] = 1,
     cpus_per_worker: Annotated[int, typer.Option(help="CPUs, and torch threads, of each worker.")] = 1,
     gpus_per_worker: Annotated[
-        float | None, typer.Option(help="GPUs of each worker: a share for small trials; 1 where there is a GPU.")
+        float | None,
+        typer.Option(help="GPUs of each worker: a share for small trials; 1 where there is a GPU."),
     ] = None,
     engine: Annotated[
         Literal["local", "train"] | None,
@@ -167,7 +176,17 @@ def sweep(
     )
     from tune_dml.verbs import closing
 
-    raise typer.Exit(closing.close(done, console, margin=margin, output=output, as_json=as_json))
+    raise typer.Exit(
+        closing.close(
+            done,
+            console,
+            margin=margin,
+            output=output,
+            as_json=as_json,
+            tracking_uri=tracking_uri,
+            experiment=experiment,
+        )
+    )
 
 
 @app.command()
@@ -202,7 +221,70 @@ def resume(
         retry_failed=retry_failed,
         console=console,
     )
-    raise typer.Exit(closing.close(done, console, margin=margin, output=output, as_json=as_json))
+    raise typer.Exit(
+        closing.close(
+            done,
+            console,
+            margin=margin,
+            output=output,
+            as_json=as_json,
+            tracking_uri=tracking_uri,
+            experiment=experiment,
+        )
+    )
+
+
+@app.command()
+def extend(
+    sweep_name: SweepArgument,
+    seeds: Annotated[str | None, typer.Option(help="Seeds to add, with commas: 3,4.")] = None,
+    values: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=V,V,...", help="Values to add to a listed knob; repeatable."),
+    ] = None,
+    num_samples: Annotated[int, typer.Option(help="Further cells for tpe, gp or random to propose.")] = 0,
+    storage: Storage = Path("sweeps"),
+    address: Address = None,
+    max_concurrent: MaxConcurrent = None,
+    time_budget: TimeBudget = None,
+    tracking_uri: TrackingUri = None,
+    experiment: Experiment = None,
+    cache_dir: Cache = None,
+    margin: Margin = None,
+    output: Output = None,
+    as_json: Json = False,
+) -> None:
+    """Add seeds, values or samples to a sweep and run only what is new."""
+    from tune_dml.api import extend_sweep
+    from tune_dml.verbs import closing
+
+    console = _console(as_json)
+    added = _seeds(f"{seeds},") if seeds else ()
+    done = extend_sweep(
+        sweep_name,
+        seeds=added if isinstance(added, tuple) else (),
+        values=_values(values),
+        num_samples=num_samples,
+        storage=storage,
+        address=address,
+        max_concurrent=max_concurrent,
+        time_budget=time_budget,
+        tracking_uri=tracking_uri,
+        experiment=experiment,
+        cache_dir=cache_dir,
+        console=console,
+    )
+    raise typer.Exit(
+        closing.close(
+            done,
+            console,
+            margin=margin,
+            output=output,
+            as_json=as_json,
+            tracking_uri=tracking_uri,
+            experiment=experiment,
+        )
+    )
 
 
 @app.command()
@@ -236,7 +318,9 @@ def report(
     storage: Storage = Path("sweeps"),
     margin: Margin = None,
     unseal_test: Annotated[bool, typer.Option(help="Open the test metrics; recorded in the sweep.")] = False,
-    check: Annotated[bool, typer.Option(help="Exit 3 when a trial failed or the optimum lies at an edge.")] = False,
+    check: Annotated[
+        bool, typer.Option(help="Exit 3 when a trial failed or the optimum lies at an edge.")
+    ] = False,
     tracking_uri: TrackingUri = None,
     experiment: Experiment = None,
     as_json: Json = False,
@@ -247,7 +331,12 @@ def report(
 
     loaded = load_sweep(sweep_name, storage=storage)
     written = closing.publish(
-        loaded, output, margin=margin, unseal_test=unseal_test, tracking_uri=tracking_uri, experiment=experiment
+        loaded,
+        output,
+        margin=margin,
+        unseal_test=unseal_test,
+        tracking_uri=tracking_uri,
+        experiment=experiment,
     )
     _show(written, as_json)
     raise typer.Exit(3 if check and written.findings else 0)
@@ -255,15 +344,21 @@ def report(
 
 @app.command()
 def train(
-    trial: Annotated[str | None, typer.Argument(metavar="[TRIAL]", help="The id of a trial to run again.")] = None,
+    trial: Annotated[
+        str | None, typer.Argument(metavar="[TRIAL]", help="The id of a trial to run again.")
+    ] = None,
     settings: Set = None,
-    protocol: Annotated[str | None, typer.Option(help="Start from a protocol, such as glyphs/triplet.")] = None,
+    protocol: Annotated[
+        str | None, typer.Option(help="Start from a protocol, such as glyphs/triplet.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed; 0 by default.")] = None,
     data_root: DataRoot = None,
     threads: Annotated[int | None, typer.Option(help="Torch threads; 1, or the trial's own.")] = None,
     storage: Storage = Path("sweeps"),
     cache_dir: Cache = None,
-    show: Annotated[bool, typer.Option("--show", help="Print the resolved settings and their origins; do not train.")] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="Print the resolved settings and their origins; do not train.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """One trial without Ray or MLflow: debug a setting, or run a finished trial again to the same numbers."""
@@ -357,13 +452,21 @@ def _settings(pairs: list[str] | None) -> dict[str, Any]:
     return settings
 
 
+def _values(pairs: list[str] | None) -> dict[str, list[Any]]:
+    """`KEY=V,V` of --values."""
+    from trainables.config import parse_value
+
+    split = (pair.partition("=") for pair in pairs or [])
+    return {key.strip(): [parse_value(part.strip()) for part in text.split(",")] for key, _, text in split}
+
+
 def _seeds(text: str | None) -> int | tuple[int, ...] | None:
     from trainables.errors import ConfigError, Problem
 
     if text is None:
         return None
     try:
-        numbers = [int(part) for part in text.split(",")]
+        numbers = [int(part) for part in text.split(",") if part.strip()] or [-1]
     except ValueError:
         numbers = [-1]
     if min(numbers) < 0 or (len(numbers) == 1 and "," not in text and numbers[0] < 1):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainables.config import PROTOCOL_VERSION, Layer, TrialConfig, canonical
-from trainables.errors import ConfigError, Problem
+from trainables.errors import ConfigError, Problem, nearest
 from tune_dml.space import Baseline, Citation, Grid, Knob, Protocol, Published, Range, Space, Value
 
 __all__ = ["Cell", "Plan", "Search", "Trial", "make_plan"]
@@ -102,9 +102,36 @@ class Plan:
         )
         return hashlib.sha256(body.encode()).hexdigest()[:16]
 
-    def with_seeds(self, seeds: Sequence[int]) -> Plan:
-        """The same cells under other seeds."""
-        return replace(self, seeds=tuple(seeds))
+    def extended(
+        self,
+        *,
+        seeds: Sequence[int] = (),
+        values: Mapping[str, Sequence[Value]] | None = None,
+        num_samples: int = 0,
+    ) -> Plan:
+        """This plan with more seeds, more values of a listed knob, or more cells to propose.
+
+        Every trial of this plan is a trial of the extended one. Raises ConfigError when nothing can be extended so.
+        """
+        space = _with_values(self.space, values or {})
+        problems = _search_problems(space, self.search)
+        if values and self.search.method != "grid":
+            problems.append(Problem("--values", "only a grid has listed values", None, "Use --num-samples."))
+        if num_samples and self.search.method == "grid":
+            problems.append(Problem("--num-samples", "a grid proposes nothing", num_samples, "Use --values."))
+        if problems:
+            raise ConfigError(problems)
+        kept = {cell.digest for cell in self.cells}
+        grown = _grid_cells(space, self.base_settings, start=len(self.cells)) if values else []
+        fresh = [cell for cell in grown if cell.digest not in kept]
+        numbered = tuple(replace(cell, index=len(self.cells) + n) for n, cell in enumerate(fresh))
+        return replace(
+            self,
+            space=space,
+            cells=self.cells + numbered,
+            seeds=tuple(dict.fromkeys((*self.seeds, *seeds))),
+            search=replace(self.search, num_samples=self.search.num_samples + num_samples),
+        )
 
     def save(self, path: Path) -> None:
         """Write the plan as JSON, atomically."""
@@ -186,22 +213,55 @@ def _known_cells(
     space: Space, layers: list[Layer], base: Mapping[str, Value], search: Search
 ) -> tuple[Cell, ...]:
     cells: list[Cell] = []
-    problems: list[Problem] = []
     if space.baseline is not None:
         layer = Layer("baseline", space.baseline.settings)
         config, _ = TrialConfig.from_settings(*layers, layer)
         cells.append(_cell_of(0, space.baseline.label, {}, config, baseline=True))
     if search.method == "grid":
-        grids = [knob.domain.values for knob in space.knobs if isinstance(knob.domain, Grid)]
-        for point in itertools.product(*grids):
-            knobs = {knob.path: value for knob, value in zip(space.knobs, point, strict=True)}
-            try:
-                cells.append(_cell(len(cells), knobs, base, space.knobs))
-            except ConfigError as error:
-                problems += error.problems
+        cells += _grid_cells(space, base, start=len(cells))
+    return tuple(_without_repeats(cells))
+
+
+def _grid_cells(space: Space, base: Mapping[str, Value], *, start: int) -> list[Cell]:
+    """Every combination of the listed values; raises ConfigError with the problems of all of them."""
+    cells: list[Cell] = []
+    problems: list[Problem] = []
+    grids = [knob.domain.values for knob in space.knobs if isinstance(knob.domain, Grid)]
+    for point in itertools.product(*grids):
+        knobs = {knob.path: value for knob, value in zip(space.knobs, point, strict=True)}
+        try:
+            cells.append(_cell(start + len(cells), knobs, base, space.knobs))
+        except ConfigError as error:
+            problems += error.problems
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
-    return tuple(_without_repeats(cells))
+    return cells
+
+
+def _with_values(space: Space, values: Mapping[str, Sequence[Value]]) -> Space:
+    """The space with values added to listed knobs, numbers in order. Raises ConfigError for unknown or unlisted knobs."""
+    problems = []
+    listed = {knob.path: knob for knob in space.knobs if isinstance(knob.domain, Grid)}
+    for path in values:
+        if path not in listed:
+            rule = "values can be added to a listed knob of the space"
+            problems.append(Problem("--values", rule, path, nearest(path, list(listed), what="knob")))
+    if problems:
+        raise ConfigError(problems)
+
+    def grown(knob: Knob) -> Knob:
+        if knob.path not in values or not isinstance(knob.domain, Grid):
+            return knob
+        every = list(dict.fromkeys((*knob.domain.values, *values[knob.path])))
+        numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in every)
+        ordered = sorted(every) if numbers else every  # type: ignore[type-var]
+        return replace(knob, domain=replace(knob.domain, values=tuple(ordered)))
+
+    return replace(
+        space,
+        scientific=tuple(grown(knob) for knob in space.scientific),
+        nuisance=tuple(grown(knob) for knob in space.nuisance),
+    )
 
 
 def _without_repeats(cells: Sequence[Cell]) -> list[Cell]:

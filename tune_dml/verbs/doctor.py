@@ -84,7 +84,11 @@ def _packages() -> list[Finding]:
         except PackageNotFoundError:
             found.append(Finding(name, "problem", "not installed", "pip install tune-dml"))
     if importlib.util.find_spec("faiss") is None:
-        found.append(Finding("faiss", "note", "not installed: exact search in torch is used", "pip install 'tune-dml[cpu]'"))
+        found.append(
+            Finding(
+                "faiss", "note", "not installed: exact search in torch is used", "pip install 'tune-dml[cpu]'"
+            )
+        )
     else:
         found.append(Finding("faiss", "ok", "installed"))
     return found
@@ -108,7 +112,11 @@ def _ray(address: str | None) -> list[Finding]:
     capacity = cluster.local_capacity()
     found = [Finding("Ray", "ok", f"local: {capacity.total('CPU'):g} CPUs, {capacity.total('GPU'):g} GPUs")]
     if importlib.util.find_spec("ray.dashboard.optional_deps") is None:
-        found.append(Finding("Ray dashboard", "problem", "missing: engine train needs it", "pip install 'ray[default]'"))
+        found.append(
+            Finding(
+                "Ray dashboard", "problem", "missing: engine train needs it", "pip install 'ray[default]'"
+            )
+        )
     return found
 
 
@@ -141,4 +149,6 @@ def _disk() -> list[Finding]:
 
 
 def _problems(subject: str, problems: list[Problem]) -> list[Finding]:
-    return [Finding(subject, "problem", f"{p.rule}: {p.value}" if p.value else p.rule, p.remedy) for p in problems]
+    return [
+        Finding(subject, "problem", f"{p.rule}: {p.value}" if p.value else p.rule, p.remedy) for p in problems
+    ]

@@ -85,7 +85,9 @@ def methods() -> Listing:
             knobs = {f"{kind}.{parameter.name}": parameter.default for parameter in parameters_of(cls)}
             summary = (cls.__doc__ or "").strip().partition("\n")[0]
             citation = getattr(cls, "citation", "")
-            rows.append({"kind": kind, "name": name, "formula": summary, "knobs": knobs, "citation": citation})
+            rows.append(
+                {"kind": kind, "name": name, "formula": summary, "knobs": knobs, "citation": citation}
+            )
     return Listing("Methods", tuple(rows))
 
 

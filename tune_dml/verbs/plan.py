@@ -83,7 +83,9 @@ class Preview:
             "detectable_difference": self.power.detectable,
             "interval_half_width": self.power.half_width,
             "power_source": self.power.source,
-            "settings": {k: {"value": v, "origin": plan.origins.get(k, "")} for k, v in plan.base_settings.items()},
+            "settings": {
+                k: {"value": v, "origin": plan.origins.get(k, "")} for k, v in plan.base_settings.items()
+            },
             "notes": list(self.notes),
         }
 

@@ -40,7 +40,10 @@ class Single:
     def data(self) -> dict[str, Any]:
         """Every setting with its origin."""
         settings = self.config.settings()
-        return {name: {"value": value, "origin": self.origins.get(name, "default")} for name, value in settings.items()}
+        return {
+            name: {"value": value, "origin": self.origins.get(name, "default")}
+            for name, value in settings.items()
+        }
 
     def text(self) -> Iterable[RenderableType]:
         """The resolved settings."""
@@ -68,13 +71,23 @@ class Ended:
     @property
     def differences(self) -> dict[str, tuple[float, float]]:
         """Figures that are not equal to the recorded ones to the last digit: (now, recorded)."""
-        both = {name: (value, self.recorded[name]) for name, value in self.metrics.items() if name in self.recorded}
-        return {name: (now, then) for name, (now, then) in both.items() if now != then and not (now != now and then != then)}
+        both = {
+            name: (value, self.recorded[name])
+            for name, value in self.metrics.items()
+            if name in self.recorded
+        }
+        return {
+            name: (now, then)
+            for name, (now, then) in both.items()
+            if now != then and not (now != now and then != then)
+        }
 
     def data(self) -> dict[str, Any]:
         """Status, metrics and, for a rerun, whether they agree with the record."""
         seen = {name: value for name, value in self.body.items() if name != "metrics"}
-        agrees = {"reproduced": not self.differences, "differences": self.differences} if self.recorded else {}
+        agrees = (
+            {"reproduced": not self.differences, "differences": self.differences} if self.recorded else {}
+        )
         return {**seen, "metrics": self.metrics, **agrees}
 
     def text(self) -> Iterable[RenderableType]:
@@ -84,7 +97,9 @@ class Ended:
             if trace := self.body.get("traceback"):
                 yield trace
             return
-        yield table("", ("metric", "value"), ((k, f"{v:.4f}") for k, v in self.metrics.items()), right=("value",))
+        yield table(
+            "", ("metric", "value"), ((k, f"{v:.4f}") for k, v in self.metrics.items()), right=("value",)
+        )
         if self.recorded and not self.differences:
             yield "Reproduced: every figure equals the recorded one to the last digit."
         elif self.recorded:
@@ -129,7 +144,9 @@ def run(single: Single, console: Console) -> Ended:
 
     def show(row: Row) -> None:
         if "val/recall_at_1" in row:
-            console.print(f"step {row['step']:>6}  loss {row['train/loss']:.4f}  val R@1 {row['val/recall_at_1']:.2f}")
+            console.print(
+                f"step {row['step']:>6}  loss {row['train/loss']:.4f}  val R@1 {row['val/recall_at_1']:.2f}"
+            )
         else:
             console.print(f"step {row['step']:>6}  loss {row['train/loss']:.4f}")
 
@@ -147,7 +164,9 @@ def _protocol_layers(name: str | None, settings: Mapping[str, Value]) -> list[La
     """The protocol asked for, else the one of the data set."""
     known = protocols()
     if name is not None and name not in known:
-        raise ConfigError(Problem("--protocol", "unknown protocol", name, nearest(name, list(known), what="protocol")))
+        raise ConfigError(
+            Problem("--protocol", "unknown protocol", name, nearest(name, list(known), what="protocol"))
+        )
     dataset = settings.get("data.name", TrialConfig().data.name)
     chosen = known[name] if name else next((p for p in known.values() if p.dataset == dataset), None)
     if chosen is None:
@@ -163,7 +182,9 @@ def _stored(trial: str, storage: Path) -> tuple[dict[str, Value], int, dict[str,
         matches += [(results, item) for item in results.trials if item.key.startswith(trial)]
     if len({item.key for _, item in matches}) != 1:
         rule = "no stored trial has this id" if not matches else "several stored trials begin with this id"
-        raise ConfigError(Problem("TRIAL", rule, trial, f"`tune-dml status SWEEP` lists them (under {storage})."))
+        raise ConfigError(
+            Problem("TRIAL", rule, trial, f"`tune-dml status SWEEP` lists them (under {storage}).")
+        )
     results, item = next(((r, i) for r, i in matches if i.status == "finished"), matches[0])
     sessions = [event.body for event in read_events(results.folder) if event.kind == "session"]
     threads = int(sessions[-1]["resources"]["cpus_per_worker"]) if sessions else 1

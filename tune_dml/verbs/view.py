@@ -22,7 +22,9 @@ class View(Protocol):
         """The content for a terminal."""
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> Table:
+def table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()
+) -> Table:
     """A plain table; the columns in `right` hold numbers. No markup is read from the content."""
     from rich import box
     from rich.table import Table
