@@ -47,13 +47,28 @@ class Outcome:
 
 @dataclass
 class State:
-    """Where a trial stands."""
+    """Where a trial stands; what a checkpoint holds beside weights and optimizer."""
 
     step: int = 0
     seconds: float = 0.0
     rows: list[Row] = field(default_factory=list)
     best: Row = field(default_factory=dict)
     """The evaluation that counts so far, test metrics included."""
+
+
+@dataclass
+class Run:
+    """A trial in progress."""
+
+    config: TrialConfig
+    context: TrialContext
+    task: RetrievalTask
+    network: nn.Module
+    """The task's network, wrapped for data parallelism where there are several workers."""
+    optimizer: torch.optim.Optimizer
+    state: State
+    recent: list[Tensor] = field(default_factory=list)
+    """Losses since the last row."""
 
 
 def train(config: TrialConfig, context: TrialContext, *, cache_dir: Path | None = None) -> Outcome:
@@ -72,24 +87,20 @@ def train(config: TrialConfig, context: TrialContext, *, cache_dir: Path | None 
     prepare_process(config, context)
     task = RetrievalTask(config, context, cache_dir=cache_dir)
     optimizer = build_optimizer(config.optim, task.network, task.loss)
-    network = distributed.data_parallel(task.network)
     state = restore(task, optimizer, context)
+    run = Run(config, context, task, distributed.data_parallel(task.network), optimizer, state)
     clock = time.perf_counter()
-    recent: list[Tensor] = []
     while state.step < config.training.steps:
-        recent.append(update(task, network, optimizer, state.step, config))
+        run.recent.append(update(run))
         state.step += 1
-        if _due(state.step, config.training.eval_every, config.training.steps):
-            clock = _tick(state, clock)
-            judge(task, optimizer, state, recent, config, context)
-            recent = []
+        if state.step % config.training.eval_every == 0 or state.step == config.training.steps:
+            judge(run, clock)
+            clock = time.perf_counter()
         elif state.step % LOG_EVERY == 0:
-            clock = _tick(state, clock)
-            row = {**training_figures(task, recent, state), "time/seconds": state.seconds}
-            state.rows.append(row)
-            context.report(row)
-            recent = []
-    return Outcome(_judged_by(state), state.step, state.seconds)
+            log(run, clock)
+            clock = time.perf_counter()
+    metrics = {name: v for name, v in state.best.items() if name != "step" and not name.startswith("time/")}
+    return Outcome(metrics, int(state.best["step"]), state.seconds)
 
 
 def prepare_process(config: TrialConfig, context: TrialContext) -> None:
@@ -131,58 +142,63 @@ def restore(task: RetrievalTask, optimizer: torch.optim.Optimizer, context: Tria
     return state
 
 
-def update(
-    task: RetrievalTask, network: nn.Module, optimizer: torch.optim.Optimizer, step: int, config: TrialConfig
-) -> Tensor:
+def update(run: Run) -> Tensor:
     """One optimiser step; returns the detached loss. A loss that is not finite is never trained on."""
-    set_learning_rate(optimizer, config.optim, step)
-    value = task.objective(network, step)
+    step = run.state.step
+    set_learning_rate(run.optimizer, run.config.optim, step)
+    value = run.task.objective(run.network, step)
     if not torch.isfinite(value):
         loss = float(value.detach())
-        figures = {name: float(figure) for name, figure in task.diagnostics().items()}
+        figures = {name: float(figure) for name, figure in run.task.diagnostics().items()}
         raise Diverged(f"the loss is {loss} at step {step}", step, {"loss": loss, **figures})
-    optimizer.zero_grad(set_to_none=True)
+    run.optimizer.zero_grad(set_to_none=True)
     value.backward()  # type: ignore[no-untyped-call]
-    distributed.average_gradients(task.loss.parameters())
-    optimizer.step()
+    distributed.average_gradients(run.task.loss.parameters())
+    run.optimizer.step()
     return value.detach()
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, optim: OptimConfig, step: int) -> None:
-    """lr * decay^(number of milestones reached); a decay applies before the step whose index equals its milestone."""
+    """Rate * decay^(number of milestones reached); a decay applies before the step whose index equals its milestone."""
     factor = optim.lr_decay ** sum(step >= milestone for milestone in optim.lr_milestones)
     for group in optimizer.param_groups:
         group["lr"] = group["initial_lr"] * factor
 
 
-def judge(
-    task: RetrievalTask,
-    optimizer: torch.optim.Optimizer,
-    state: State,
-    recent: list[Tensor],
-    config: TrialConfig,
-    context: TrialContext,
-) -> None:
+def log(run: Run, since: float) -> None:
+    """Report training figures."""
+    row = training_figures(run)
+    run.state.seconds += time.perf_counter() - since
+    _keep(run, row)
+    run.context.report(row)
+
+
+def judge(run: Run, since: float) -> None:
     """Evaluate on validation, keep the evaluation that counts, save, report."""
-    started = time.perf_counter()
-    row = training_figures(task, recent, state)
-    row.update(task.validate())
+    state = run.state
+    row = training_figures(run)
+    row.update(run.task.validate())
     if math.isnan(cosine := row["val/mean_cosine"]) or cosine > COLLAPSE:
         message = f"the embeddings collapsed by step {state.step}: mean pairwise cosine {cosine:.4f}"
         raise Diverged(message, state.step, dict(row))
-    if _counts(row, state, config):
-        state.best = {**row, **task.test()}
-    state.seconds += time.perf_counter() - started
-    row["time/seconds"] = state.seconds
-    state.rows.append(row)
-    context.report(row, _saved(task, optimizer, state))
+    if _counts(row, state, run.config):
+        state.best = {**row, **run.task.test()}
+    state.seconds += time.perf_counter() - since
+    _keep(run, row)
+    run.context.report(row, _checkpoint(run))
 
 
-def training_figures(task: RetrievalTask, recent: list[Tensor], state: State) -> Row:
+def training_figures(run: Run) -> Row:
     """The mean loss since the last row and the mechanism figures of the last batch."""
-    loss = float(torch.stack(recent).mean()) if recent else math.nan
-    figures = {f"train/{name}": float(value) for name, value in task.diagnostics().items()}
-    return {"step": state.step, "train/loss": loss, **figures}
+    loss = float(torch.stack(run.recent).mean())
+    run.recent.clear()
+    figures = {f"train/{name}": float(value) for name, value in run.task.diagnostics().items()}
+    return {"step": run.state.step, "train/loss": loss, **figures}
+
+
+def _keep(run: Run, row: Row) -> None:
+    row["time/seconds"] = run.state.seconds
+    run.state.rows.append(row)
 
 
 def _counts(row: Row, state: State, config: TrialConfig) -> bool:
@@ -192,29 +208,13 @@ def _counts(row: Row, state: State, config: TrialConfig) -> bool:
     return state.step == config.training.steps
 
 
-def _judged_by(state: State) -> dict[str, float]:
-    """The evaluation that counts, with training figures averaged over nothing: as they were then."""
-    return {name: value for name, value in state.best.items() if name != "step" and not name.startswith("time/")}
-
-
-def _saved(task: RetrievalTask, optimizer: torch.optim.Optimizer, state: State) -> dict[str, Any]:
+def _checkpoint(run: Run) -> dict[str, Any]:
     return {
-        "task": task.state_dict(),
-        "optimizer": optimizer.state_dict(),
+        "task": run.task.state_dict(),
+        "optimizer": run.optimizer.state_dict(),
         "rng": torch.get_rng_state(),
-        "step": state.step,
-        "seconds": state.seconds,
-        "rows": state.rows,
-        "best": state.best,
+        "step": run.state.step,
+        "seconds": run.state.seconds,
+        "rows": run.state.rows,
+        "best": run.state.best,
     }
-
-
-def _due(step: int, every: int, last: int) -> bool:
-    return step % every == 0 or step == last
-
-
-def _tick(state: State, since: float) -> float:
-    now = time.perf_counter()
-    state.seconds += now - since
-    return now
-

@@ -71,6 +71,19 @@ class Sweep:
         return self.results.table()
 
 
+@dataclass(frozen=True)
+class Session:
+    """How a session runs; None where the environment or a default decides."""
+
+    address: str | None
+    max_concurrent: int | None
+    time_budget: float | None
+    tracking_uri: str | None
+    experiment: str | None
+    cache_dir: str | Path | None
+    console: Console | None
+
+
 def run_sweep(
     space: str | Path | Space,
     *,
@@ -144,8 +157,8 @@ def run_sweep(
         progress=data_progress,
     )
     raise_if_any(_clashes(storage / prepared.plan.name, prepared.plan))
-    execution = _execution(resources, where[0], max_concurrent, time_budget, request)
-    return _execute(storage / prepared.plan.name, prepared, execution, uri, experiment, console)
+    session = Session(address, max_concurrent, time_budget, tracking_uri, experiment, cache_dir, console)
+    return _execute(storage / prepared.plan.name, prepared, resources, session)
 
 
 def resume_sweep(
@@ -207,19 +220,6 @@ def extend_sweep(
     return _continue(results.folder, plan, (said,), session)
 
 
-@dataclass(frozen=True)
-class Session:
-    """How a stored sweep is taken up again."""
-
-    address: str | None
-    max_concurrent: int | None
-    time_budget: float | None
-    tracking_uri: str | None
-    experiment: str | None
-    cache_dir: str | Path | None
-    console: Console | None
-
-
 def _continue(folder: Path, plan: Plan, notes: tuple[str, ...], session: Session) -> Sweep:
     """Run what the ledger lacks of a plan, with the resources of the last session, after the same checks as a new one."""
     from tune_dml import tracking
@@ -240,8 +240,7 @@ def _continue(folder: Path, plan: Plan, notes: tuple[str, ...], session: Session
             *_data_problems(plan, request),
         ]
     )
-    execution = _execution(resources, where[0], session.max_concurrent, session.time_budget, request)
-    return _execute(folder, Prepared(plan, notes), execution, uri, session.experiment, session.console)
+    return _execute(folder, Prepared(plan, notes), resources, session)
 
 
 def load_sweep(name: str, *, storage: str | Path = DEFAULT_STORAGE) -> Sweep:
@@ -269,37 +268,24 @@ def write_report(
     return report.write_report(sweep.results, Path(path), margin=margin, unseal_test=unseal_test)
 
 
-def _execution(
-    resources: Resources,
-    address: str | None,
-    max_concurrent: int | None,
-    time_budget: float | None,
-    request: Request,
-) -> object:
-    from tune_dml.sweep import Execution
-
-    return Execution(resources, address, max_concurrent, time_budget, request.cache_dir)
-
-
-def _execute(
-    folder: Path,
-    prepared: Prepared,
-    execution: object,
-    uri: str,
-    experiment: str | None,
-    console: Console | None,
-) -> Sweep:
+def _execute(folder: Path, prepared: Prepared, resources: Resources, session: Session) -> Sweep:
     from tune_dml import provenance, sweep, tracking
     from tune_dml.progress import Progress
 
-    assert isinstance(execution, sweep.Execution)  # noqa: S101
     plan = prepared.plan
+    uri, _ = tracking.tracking_uri(session.tracking_uri)
     finish = sweep.execute(
         folder,
         plan,
-        execution,
-        progress=Progress(plan, console),
-        tracker=tracking.Tracker(folder, plan, uri, tracking.experiment_name(experiment, plan)),
+        sweep.Execution(
+            resources,
+            cluster.address_of(session.address)[0],
+            session.max_concurrent,
+            session.time_budget,
+            Path(session.cache_dir).absolute() if session.cache_dir else None,
+        ),
+        progress=Progress(plan, session.console),
+        tracker=tracking.Tracker(folder, plan, uri, tracking.experiment_name(session.experiment, plan)),
         provenance=provenance.collect(),
         notes=prepared.notes,
     )

@@ -205,8 +205,8 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Run what a sweep still lacks: finished trials are kept, interrupted ones continue; brings MLflow up to date."""
-    from tune_dml.verbs import closing
     from tune_dml.api import resume_sweep
+    from tune_dml.verbs import closing
 
     console = _console(as_json)
     done = resume_sweep(
@@ -290,8 +290,8 @@ def extend(
 @app.command()
 def status(sweep_name: SweepArgument, storage: Storage = Path("sweeps"), as_json: Json = False) -> None:
     """The matrix of cells and seeds: done, running, failed and why, missing."""
-    from tune_dml.verbs import listings
     from tune_dml.api import load_sweep
+    from tune_dml.verbs import listings
 
     _show(listings.status(load_sweep(sweep_name, storage=storage).results), as_json)
 
@@ -326,8 +326,8 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write the sensitivity report: HTML, CSV, LaTeX and JSON verdicts; attach it to the sweep's MLflow run."""
-    from tune_dml.verbs import closing
     from tune_dml.api import load_sweep
+    from tune_dml.verbs import closing
 
     loaded = load_sweep(sweep_name, storage=storage)
     written = closing.publish(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -125,12 +126,12 @@ def close(
 
 
 def number(value: float | None) -> str:
-    return "" if value is None or value != value else f"{value:.2f}"
+    return "" if value is None or math.isnan(value) else f"{value:.2f}"
 
 
 def _signed(value: float | None) -> str:
-    return "" if value is None or value != value else f"{value:+.2f}"
+    return "" if value is None or math.isnan(value) else f"{value:+.2f}"
 
 
 def interval(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None or low != low else f"{low:.2f} to {high:.2f}"
+    return "" if low is None or high is None or math.isnan(low) else f"{low:.2f} to {high:.2f}"

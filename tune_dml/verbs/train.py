@@ -79,7 +79,7 @@ class Ended:
         return {
             name: (now, then)
             for name, (now, then) in both.items()
-            if now != then and not (now != now and then != then)
+            if now != then and not (math.isnan(now) and math.isnan(then))
         }
 
     def data(self) -> dict[str, Any]:
