@@ -1,0 +1,58 @@
+"""Multi-proxies anchor loss, class-wise."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+from torch import Tensor
+
+from trainables.losses.proxies import ProxyLoss, Solution
+from trainables.losses.proxy_anchor import Alpha, Delta, class_wise
+
+__all__ = ["GammaProxy", "MPALoss", "MultiProxyLoss", "ProxiesPerClass", "Tau"]
+
+ProxiesPerClass = Annotated[int, Field(ge=1, description="proxies per class K")]
+GammaProxy = Annotated[
+    float, Field(ge=1e-4, description="temperature gamma of the softmax over a class's proxies")
+]
+Tau = Annotated[float, Field(ge=0, description="weight tau of the proxy regularizer R")]
+
+
+class MultiProxyLoss(ProxyLoss):
+    """What the three MPA losses share: their knobs."""
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_dim: int,
+        *,
+        proxies_per_class: ProxiesPerClass = 10,
+        alpha: Alpha = 32.0,
+        delta: Delta = 0.1,
+        gamma: GammaProxy = 0.1,
+        tau: Tau = 0.2,
+    ):
+        super().__init__(
+            num_classes, embedding_dim, proxies_per_class=proxies_per_class, gamma=gamma, tau=tau
+        )
+        self.alpha = alpha
+        self.delta = delta
+
+
+class MPALoss(MultiProxyLoss):
+    """ProxyAnchor's two class-wise terms on multi-proxy similarities, plus tau R.
+
+    The negative term is averaged over the classes with a negative sample in the batch: all C, or C - 1 when
+    the batch holds one class only. The paper does not state alpha; 32 is ProxyAnchor's. K = 1 is ProxyAnchor.
+    """
+
+    name = "mpa"
+    citation = "Saeki et al., Multi Proxy Anchor Family Loss for Several Types of Gradients, 2023 (MPA)"
+    section = "6.4"
+
+    def solve(self, similarity: Tensor, labels: Tensor, norms: Tensor) -> Solution:
+        """Value and slopes of S (B, C)."""
+        one_class = (labels == labels[0]).all().to(similarity.dtype)
+        negative_classes = (similarity.shape[1] - one_class).clamp_min(1)
+        return class_wise(similarity, labels, self.alpha, self.delta, negative_classes)

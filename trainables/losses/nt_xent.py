@@ -1,0 +1,42 @@
+"""NT-Xent: the contrastive loss of SimCLR."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import nn
+
+from trainables.losses.pairs import PairLoss, Pairs, Solution
+from trainables.losses.soft_maximum import log_sum_exp
+
+__all__ = ["NTXentLoss"]
+
+
+class NTXentLoss(PairLoss):
+    """L = mean over ordered positive pairs (i, p) of -S_ip/T + log(e^{S_ip/T} + Σ_{n in N_i} e^{S_in/T}).
+
+    Two views of one image share a label: with two items of every label the denominator holds every other
+    item, and this is SimCLR's loss of 2N views. With more than two, the other positives are left out of it,
+    as in pytorch-metric-learning.
+    """
+
+    name = "nt_xent"
+    citation = "Chen et al., A Simple Framework for Contrastive Learning of Visual Representations, ICML 2020"
+    section = "4"
+
+    def __init__(self, *, temperature: Annotated[float, Field(ge=1e-4, description="temperature T")] = 0.5):
+        super().__init__()
+        self.temperature = temperature
+
+    def solve(self, pairs: Pairs) -> Solution:
+        """Value and slopes: with Λ_i = log Σ_n e^{S_in / T}, a pair's loss is softplus(Λ_i - S_ip / T)."""
+        logits = pairs.similarity / self.temperature
+        total, shares = log_sum_exp(logits.masked_fill(~pairs.negative, -torch.inf), dim=1)
+        excess = (total[:, None] - logits).masked_fill_(~pairs.positive, -torch.inf)
+        count = pairs.positive.sum().clamp_min(1).to(logits.dtype)
+        pull = excess.sigmoid().div_(count * self.temperature)
+        slopes = shares.mul_(pull.sum(dim=1, keepdim=True)).sub_(pull)
+        # nn.functional.softplus is linear beyond 20; this is exact everywhere.
+        return Solution(-nn.functional.logsigmoid(-excess).sum() / count, slopes)

@@ -1,0 +1,245 @@
+"""What losses with class representatives share: class similarities, their gradient, the proxy regularizer.
+
+Such a loss is written as `solve`: from the similarities S (B, C) of samples and classes to the loss value
+*and* dL/dS, both without autograd. `ProxyLoss` turns raw embeddings and raw proxies into S and carries dL/dS
+back to both, so that a step costs three products of size B x d x CK and a few passes over B x CK floats. Two
+things keep the passes over the (often much larger) proxies few:
+
+- they are never normalised in memory: a column of cosines is scaled by 1/||w|| instead, and the radial part
+  of a proxy's gradient is Σ_i G_i s_i, known without looking at the proxy;
+- the regularizer needs only their Gram matrices (C, K, K), and its gradient is a K x K mix of a class's own
+  proxies.
+
+Shapes: B batch, D embedding dimension, C classes, K proxies per class. Cosines are kept as (K, B, C), so that
+pooling over the proxies of a class runs along the outermost dimension.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import Function, once_differentiable
+
+from trainables.errors import Problem, raise_if_any
+from trainables.losses.base import EPSILON, Loss
+
+__all__ = ["ProxyLoss", "Solution", "proxy_spread"]
+
+SPREAD_EPSILON = (
+    1e-5  # under the root of eq. (3), as in SoftTriple's code: coincident proxies keep a finite slope
+)
+USAGE_MEMORY = 0.1  # weight of a batch in a class's running proxy usage
+DEAD = 0.01  # a proxy used less than this share of its fair part, 1/K, counts as dead
+
+
+class Solution(NamedTuple):
+    """What `ProxyLoss.solve` finds."""
+
+    value: Tensor
+    """The loss, 0-d."""
+    slopes: Tensor
+    """dL/dS, (B, C)."""
+    norm_slopes: Tensor | None = None
+    """dL/dn, (B,), for a loss that also looks at the norms n_i of the raw embeddings."""
+
+
+def proxy_spread(proxies: Tensor) -> Tensor:
+    """Mean distance of two unit proxies of one class, proxies (C, K, D); twice the regularizer R. 0 for K = 1."""
+    inverse, gram = _inverse_norms(proxies, want_gram=True)
+    return 2 * _spread(inverse, gram)[0] if gram is not None else proxies.new_zeros(())
+
+
+def _inverse_norms(proxies: Tensor, *, want_gram: bool) -> tuple[Tensor, Tensor | None]:
+    """1/||w|| (K, C), 0 for a proxy without direction, and the Gram matrices (C, K, K) where wanted and K > 1."""
+    gram = None
+    if want_gram and proxies.shape[1] > 1:
+        gram = torch.bmm(proxies, proxies.transpose(1, 2))
+        norms = gram.diagonal(dim1=1, dim2=2).clamp_min(0).sqrt()
+    else:
+        norms = torch.linalg.vector_norm(proxies, dim=2)
+    return torch.where(norms > EPSILON, 1 / norms, 0).T, gram
+
+
+def _spread(inverse: Tensor, gram: Tensor) -> tuple[Tensor, Tensor]:
+    """R = Σ_c Σ_{t<s} sqrt(2 - 2 w_cs.w_ct + 1e-5) / (C K (K-1)), and the mix M (C, K, K) with dR/dw_ct = Σ_s M_ts w_cs."""
+    classes, K, _ = gram.shape
+    scale = inverse.T[:, :, None] * inverse.T[:, None, :]
+    cosine = gram * scale
+    distance = (2 - 2 * cosine).clamp_min(0).add_(SPREAD_EPSILON).sqrt_()
+    distance.diagonal(dim1=1, dim2=2).fill_(torch.inf)  # a proxy and itself: no term, no slope
+    pairs = classes * K * (K - 1)
+    slope = distance.reciprocal() / -pairs  # dR/dcos of each unordered pair, seen from both its ends
+    mix = slope * scale
+    radial = (slope * cosine).sum(dim=2) * inverse.T.square()
+    mix.diagonal(dim1=1, dim2=2).copy_(-radial)
+    return distance.masked_fill_(distance.isinf(), 0).sum() / (2 * pairs), mix
+
+
+def _cosines(unit: Tensor, proxies: Tensor, inverse: Tensor) -> Tensor:
+    """Cosines of unit embeddings (B, D) with raw proxies (C, K, D), as (K, B, C)."""
+    C, K, _ = proxies.shape
+    cosines = unit.new_empty(K, len(unit), C)
+    for k in range(K):
+        torch.mm(unit, proxies[:, k].T, out=cosines[k])
+    return cosines.mul_(inverse[:, None, :])
+
+
+class _Objective(Function):
+    """Loss of raw embeddings (B, D) and raw proxies (C, K, D), plus tau R; backward is given by `loss.solve`."""
+
+    @staticmethod
+    def forward(ctx: Any, embeddings: Tensor, proxies: Tensor, labels: Tensor, loss: ProxyLoss) -> Tensor:
+        norms = torch.linalg.vector_norm(embeddings, dim=1, keepdim=True)
+        unit = embeddings / norms.clamp_min(EPSILON)
+        inverse, gram = _inverse_norms(proxies, want_gram=loss.tau > 0)
+        cosines = _cosines(unit, proxies, inverse)
+        if len(cosines) == 1:
+            solution = loss.solve(cosines[0], labels, norms[:, 0])
+            slopes = solution.slopes[None]
+        else:
+            shares = (cosines / loss.gamma).softmax(dim=0)
+            loss.observe(shares, labels)
+            similarity = (shares * cosines).sum(dim=0)
+            solution = loss.solve(similarity, labels, norms[:, 0])
+            # dS/ds_k = p_k (1 + (s_k - S) / gamma)
+            slopes = cosines.sub(similarity).div_(loss.gamma).add_(1).mul_(shares).mul_(solution.slopes)
+        value = solution.value
+        radial = (slopes * cosines).sum(dim=1).mul_(inverse.square()).T  # (C, K)
+        mix = -radial[..., None] if gram is None else torch.diag_embed(-radial)
+        if gram is not None:
+            spread, spread_mix = _spread(inverse, gram)
+            value = value + loss.tau * spread
+            mix.add_(spread_mix, alpha=loss.tau)
+        # A sample without direction gets no gradient, as in base.normalise.
+        inverse_norms = torch.where(norms > EPSILON, 1 / norms, 0)
+        scaled = slopes.mul_(inverse[:, None, :]) if slopes.shape[0] > 1 else slopes * inverse[:, None, :]
+        ctx.save_for_backward(unit, inverse_norms, proxies, scaled, mix, solution.norm_slopes)
+        return value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        unit, inverse_norms, proxies, slopes, mix, norm_slopes = ctx.saved_tensors
+        to_embeddings = to_proxies = None
+        with torch.autocast(grad.device.type, enabled=False):
+            if ctx.needs_input_grad[0]:
+                pull = slopes[0] @ proxies[:, 0]
+                for k in range(1, len(slopes)):
+                    pull.addmm_(slopes[k], proxies[:, k])
+                tangent = torch.addcmul(pull, unit, (pull * unit).sum(dim=1, keepdim=True), value=-1)
+                to_embeddings = tangent.mul_(inverse_norms)
+                if norm_slopes is not None:
+                    to_embeddings.addcmul_(unit, norm_slopes[:, None])
+                to_embeddings.mul_(grad)
+            if ctx.needs_input_grad[1]:
+                to_proxies = torch.empty_like(proxies)
+                weighted = unit * grad
+                for k in range(len(slopes)):
+                    torch.mm(slopes[k].T, weighted, out=to_proxies[:, k])
+                if mix.shape[2] == 1:
+                    to_proxies.addcmul_(proxies, mix * grad)
+                else:
+                    to_proxies.baddbmm_(mix * grad, proxies)
+        return to_embeddings, to_proxies, None, None
+
+
+class ProxyLoss(Loss):
+    """A loss of class similarities S(i, c) = Σ_k softmax_k(s_ick / gamma) s_ick (eq. 2 of MPA).
+
+    s_ick is the cosine of embedding i and proxy k of class c; S is their softened maximum (K = 1: the cosine
+    itself). The objective is L(S) + tau R, R half the mean distance between proxies of a class (eq. 3).
+    `proxies` is an nn.Parameter (C, K, D) of which only the directions matter. Labels are class indices in
+    [0, C): a label outside is a ConfigError, on CUDA only looked for in the first batch so that later ones
+    need not wait for the device.
+
+    A subclass implements `solve`; it runs without autograd and gives value and slopes together.
+    """
+
+    proxies: nn.Parameter
+    usage: Tensor
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_dim: int,
+        *,
+        proxies_per_class: int = 1,
+        gamma: float = 0.1,
+        tau: float = 0.0,
+    ):
+        super().__init__()
+        sizes = {
+            "num_classes": num_classes,
+            "embedding_dim": embedding_dim,
+            "proxies_per_class": proxies_per_class,
+        }
+        raise_if_any(Problem(f"loss.{name}", "must be at least 1", n) for name, n in sizes.items() if n < 1)
+        self.gamma = gamma
+        self.tau = tau if proxies_per_class > 1 else 0.0
+        self.proxies = nn.Parameter(torch.empty(num_classes, proxies_per_class, embedding_dim))
+        if proxies_per_class > 1:
+            self.register_buffer("usage", torch.full((num_classes, proxies_per_class), 1 / proxies_per_class))
+        self._labels_checked = False
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Kaiming-normal, fan_out, of the (C K, D) matrix, as in ProxyAnchor's code: variance 2 / (C K)."""
+        with torch.no_grad():
+            self.proxies.normal_(std=math.sqrt(2 / (self.proxies.shape[0] * self.proxies.shape[1])))
+
+    def value(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """The loss of raw embeddings (B, D), a scalar on the graph of embeddings and proxies; differentiable once."""
+        self._check(embeddings, labels)
+        proxies = self.proxies.to(embeddings.dtype)
+        value: Tensor = _Objective.apply(embeddings, proxies, labels.long(), self)  # type: ignore[no-untyped-call]
+        return value
+
+    @abstractmethod
+    def solve(self, similarity: Tensor, labels: Tensor, norms: Tensor) -> Solution:
+        """Loss value and slopes from S (B, C), labels (B,) and the norms (B,) of the raw embeddings; modifies none."""
+
+    def _check(self, embeddings: Tensor, labels: Tensor) -> None:
+        classes, _, dimension = self.proxies.shape
+        problems = []
+        if embeddings.shape[1] != dimension:
+            rule = f"must have the dimension of the proxies, {dimension}"
+            problems.append(Problem("embeddings", rule, embeddings.shape[1], "Set embedding_dim."))
+        if not (self._labels_checked and labels.is_cuda):
+            low, high = (int(bound) for bound in labels.aminmax())
+            if low < 0 or high >= classes:
+                remedy = "Number the training classes from 0, or set num_classes."
+                problems.append(Problem("labels", f"must lie in [0, {classes})", (low, high), remedy))
+        raise_if_any(problems)
+        self._labels_checked = True
+
+    def observe(self, shares: Tensor, labels: Tensor) -> None:
+        """Follow how each class's samples share its proxies; shares p (K, B, C). Only in training mode."""
+        if not self.training:
+            return
+        rows = torch.arange(len(labels), device=labels.device)
+        own = shares[:, rows, labels].T.to(self.usage.dtype)  # (B, K)
+        seen = torch.zeros_like(self.usage).index_add_(0, labels, own)
+        count = seen.sum(dim=1, keepdim=True)  # shares of a sample sum to 1
+        mean = seen / count.clamp_min(EPSILON)
+        self.usage.copy_(torch.where(count > 0, self.usage.lerp(mean, USAGE_MEMORY), self.usage))
+
+    def diagnostics(self) -> dict[str, Tensor]:
+        """For K > 1: evenness of proxy usage, share of dead proxies, mean distance within a class.
+
+        Evenness is the entropy of usage over log K, averaged over classes: 1 is even, 0 is one proxy only.
+        Usage is the running mean of softmax_k(s_iyk / gamma) over a class's own samples; it starts even.
+        """
+        K = self.proxies.shape[1]
+        if K == 1:
+            return {}
+        with torch.no_grad():
+            entropy = torch.special.entr(self.usage).sum(dim=1).mean() / math.log(K)
+            return {
+                "proxy_usage_entropy": entropy,
+                "dead_proxies": (self.usage < DEAD / K).to(self.usage.dtype).mean(),
+                "proxy_spread": proxy_spread(self.proxies),
+            }

@@ -1,0 +1,66 @@
+"""Proxy-anchor loss."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from trainables.losses.proxies import ProxyLoss, Solution
+from trainables.losses.soft_maximum import log_sum_exp
+
+__all__ = ["Alpha", "Delta", "ProxyAnchorLoss", "class_wise"]
+
+Alpha = Annotated[float, Field(gt=0, description="scale alpha of the similarities")]
+Delta = Annotated[float, Field(ge=0, description="margin delta")]
+
+
+class ProxyAnchorLoss(ProxyLoss):
+    """Each proxy is an anchor that pulls its hardest samples and pushes the nearest others (eq. 4).
+
+    L = (1/|C+|) Σ_{c in C+} log(1 + Σ_{i: y_i = c} e^{-alpha (S_ic - delta)})
+      + (1/C)    Σ_c         log(1 + Σ_{i: y_i != c} e^{alpha (S_ic + delta)})
+
+    C+ are the classes present in the batch; the second mean runs over all C, absent ones included.
+    """
+
+    name = "proxy_anchor"
+    citation = "Kim et al., Proxy Anchor Loss for Deep Metric Learning, CVPR 2020"
+    section = "6.3"
+
+    def __init__(self, num_classes: int, embedding_dim: int, *, alpha: Alpha = 32.0, delta: Delta = 0.1):
+        super().__init__(num_classes, embedding_dim)
+        self.alpha = alpha
+        self.delta = delta
+
+    def solve(self, similarity: Tensor, labels: Tensor, norms: Tensor) -> Solution:
+        """Value and slopes of S (B, C)."""
+        return class_wise(similarity, labels, self.alpha, self.delta, similarity.shape[1])
+
+
+def class_wise(
+    similarity: Tensor, labels: Tensor, alpha: float, delta: float, negative_classes: Tensor | int
+) -> Solution:
+    """The two class-wise terms of ProxyAnchor and MPA; the negative one is divided by `negative_classes`."""
+    own = labels[:, None]
+    pull, pull_slopes = _pull(similarity.gather(1, own), labels, alpha, delta)
+    logits = similarity.mul(alpha).add_(alpha * delta).scatter_(1, own, -torch.inf)
+    push, slopes = log_sum_exp(logits, dim=0, one=True)
+    slopes.mul_(alpha / negative_classes).scatter_(1, own, pull_slopes)
+    return Solution(pull + push.sum() / negative_classes, slopes)
+
+
+def _pull(own: Tensor, labels: Tensor, alpha: float, delta: float) -> tuple[Tensor, Tensor]:
+    """The positive term from each sample's similarity to its own class (B, 1), and its slopes (B, 1).
+
+    Row i of a (B, B) table holds the samples of i's class: a class of n samples shows in n equal rows,
+    counted 1/n each.
+    """
+    same = labels[:, None] == labels[None, :]
+    share = 1 / same.sum(dim=1).to(own.dtype)
+    classes = share.sum().round()
+    logits = (alpha * (delta - own.T)).masked_fill(~same, -torch.inf)
+    terms, weights = log_sum_exp(logits, dim=1, one=True)
+    return (terms * share).sum() / classes, weights.diagonal()[:, None] * (-alpha / classes)

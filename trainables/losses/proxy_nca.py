@@ -1,0 +1,55 @@
+"""Proxy-NCA loss."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from trainables.losses.class_weights import cross_entropy
+from trainables.losses.proxies import ProxyLoss, Solution
+from trainables.losses.soft_maximum import log_sum_exp
+
+__all__ = ["ProxyNCALoss"]
+
+
+class ProxyNCALoss(ProxyLoss):
+    """L = mean_i { D²(i, y_i) + log Σ_{c != y_i} e^{-D²(i, c)} }, D between vectors of length `scale`.
+
+    D² = 2 scale² (1 - cos); the own class is not in the sum, so the loss can be negative (the paper's form).
+    With `include_positive` it is: cross entropy over -D², as in most code. A single class gives 0.
+    """
+
+    name = "proxy_nca"
+    citation = "Movshovitz-Attias et al., No Fuss Distance Metric Learning using Proxies, ICCV 2017"
+    section = "6.7"
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_dim: int,
+        *,
+        scale: Annotated[float, Field(gt=0, description="length the unit vectors are scaled to")] = 3.0,
+        include_positive: Annotated[bool, Field(description="count the own class in the sum")] = False,
+    ):
+        super().__init__(num_classes, embedding_dim)
+        self.scale = scale
+        self.include_positive = include_positive
+
+    def solve(self, similarity: Tensor, labels: Tensor, norms: Tensor) -> Solution:
+        """Value and slopes of the cosines (B, C); the constant of D² cancels between the two terms."""
+        factor = 2 * self.scale**2
+        logits = similarity * factor
+        if self.include_positive:
+            value, slopes = cross_entropy(logits, labels)
+        elif similarity.shape[1] == 1:
+            value, slopes = similarity.new_zeros(()), torch.zeros_like(similarity)
+        else:
+            own = labels[:, None]
+            target = logits.gather(1, own)[:, 0]
+            total, slopes = log_sum_exp(logits.scatter_(1, own, -torch.inf), dim=1)
+            value = (total - target).mean()
+            slopes.scatter_(1, own, -1.0).div_(len(labels))
+        return Solution(value, slopes.mul_(factor))
