@@ -1,0 +1,74 @@
+"""A sweep on disk as its driver writes it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from tune_dml.ledger import Ledger
+from tune_dml.plan import Cell, Plan, Search, Trial
+from tune_dml.space import Citation, Grid, Knob, Space
+
+SPACE = Space(
+    name="toy_gamma",
+    title="Toy",
+    question="Does gamma matter?",
+    citation=Citation("A. Author", "A Title", "ICML", 2020, "table 3"),
+    scientific=(Knob("loss.gamma", Grid((0.1, 1.0)), "γ"),),
+    fixed={},
+)
+
+
+def make_plan(*, seeds: tuple[int, ...] = (0, 1), name: str = "toy", long: str = "short") -> Plan:
+    """Two cells; built by hand, so that no method has to exist."""
+    settings = {"loss.name": "toy", "data.name": "glyphs", "optim.lr_milestones": [1, 2], "loss.note": long}
+    cells = tuple(
+        Cell(
+            index, f"γ={gamma:g}", {"loss.gamma": gamma}, {**settings, "loss.gamma": gamma}, f"digest{index}"
+        )
+        for index, gamma in enumerate((0.1, 1.0))
+    )
+    return Plan(name, SPACE, "glyphs", seeds, cells, Search(), settings, {}, "data0")
+
+
+class Driver:
+    """What the sweep's driver does to its folder."""
+
+    def __init__(self, folder: Path, plan: Plan):
+        self.folder, self.plan, self.trials = folder, plan, plan.trials()
+        folder.mkdir(parents=True, exist_ok=True)
+        plan.save(folder / "plan.json")
+
+    def event(self, kind: str, key: str = "", /, **body: Any) -> None:
+        row = {"kind": kind, "time": time.time(), "key": key, "body": body}
+        with (self.folder / "ledger.jsonl").open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def session(self) -> None:
+        self.event("session", provenance={"git": {"commit": "c0ffee"}})
+
+    def started(self, trial: Trial) -> None:
+        self.event("started", trial.key, host="node1")
+
+    def row(self, trial: Trial, step: int, **metrics: Any) -> None:
+        row = {"step": step, "time": 1_700_000_000.0 + step, "val/recall_at_1": 50.0 + step, **metrics}
+        with Ledger(self.folder) as ledger:
+            ledger.report(trial.key, row)
+
+    def ended(self, trial: Trial, status: str = "finished", **body: Any) -> None:
+        self.event("ended", trial.key, **{"status": status, "reason": "", "metrics": {}, **body})
+
+    def run(self, trial: Trial, rows: int = 2) -> None:
+        """A whole trial."""
+        self.started(trial)
+        for step in range(1, rows + 1):
+            self.row(trial, step)
+        self.ended(trial, step=rows, seconds=1.5, metrics={"val/recall_at_1": 50.0 + rows})
+
+
+def history(client: Any, run: Any, name: str = "val/recall_at_1") -> list[tuple[int, int, float]]:
+    """(step, timestamp, value) of a metric."""
+    found = client.get_metric_history(run.info.run_id, name)
+    return sorted((point.step, point.timestamp, point.value) for point in found)
