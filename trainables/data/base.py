@@ -101,6 +101,10 @@ class DataSet(ABC):
     def check(self) -> list[Problem]:
         """Everything that would stop `prepare`, found without decoding into the cache; never raises for bad data."""
 
+    def verify(self) -> list[Problem]:
+        """`check`, and whatever takes reading everything: checksums, counts, that every picture decodes."""
+        return self.check()
+
     @abstractmethod
     def digest(self) -> str:
         """Identity of content and settings, a hexadecimal SHA-256, without decoding everything."""

@@ -156,17 +156,20 @@ def require_space(directory: Path, needed: int, *, spare: int = 64 << 20) -> Non
         )
 
 
-def build_once(target: Path, build: Callable[[Path], None]) -> None:
+def build_once(
+    target: Path, build: Callable[[Path], None], *, complete: Callable[[Path], bool] | None = None
+) -> None:
     """Run `build(temporary directory)` and rename the result to `target`, unless `target` is there already.
 
     Waits while another process builds the same target. A build that was killed leaves its temporary directory for the
     next one to go on from; one whose data are at fault (DataError) leaves nothing. A truncated cache is rebuilt.
     """
-    if _complete(target):
+    complete = complete or _complete
+    if complete(target):
         return
     _make(target.parent)
     with _locked(target.with_name(f".{target.name}.lock")):
-        if _complete(target):
+        if complete(target):
             return
         temporary = target.with_name(f".building-{target.name}")
         temporary.mkdir(exist_ok=True)

@@ -14,6 +14,7 @@ from pydantic import Field
 from trainables.data.base import Contents, DataSet, Progress, digest_of
 from trainables.data.decoding import decode_fixed, failure_problems, keep_or_raise
 from trainables.data.files import SUFFIXES, encoded_files, find_pictures, fingerprints
+from trainables.data.picture_files import SkipCorrupt, few
 from trainables.errors import DataError, Problem, nearest, raise_if_any
 
 __all__ = ["ImageFolder"]
@@ -40,7 +41,7 @@ class ImageFolder(DataSet):
         split_file: Annotated[
             str | None, Field(description="which class trains, which tests; JSON or text")
         ] = None,
-        skip_corrupt: Annotated[bool, Field(description="leave out pictures that cannot be decoded")] = False,
+        skip_corrupt: SkipCorrupt = False,
     ) -> None:
         super().__init__(cache_dir=cache_dir)
         self.root = root
@@ -117,20 +118,16 @@ class ImageFolder(DataSet):
         counts = np.bincount(labels, minlength=len(classes))
         if single := [classes[c] for c in np.flatnonzero(counts == 1).tolist()]:
             notes.append(
-                f"{len(single)} classes have a single picture and no query of their own: {_few(single)}"
+                f"{len(single)} classes have a single picture and no query of their own: {few(single)}"
             )
         folders = [p for p in self.root.iterdir() if p.is_dir() and not p.name.startswith(".")]
         if empty := sorted(p.name for p in folders if p.name not in classes):
-            notes.append(f"{len(empty)} folders without pictures were passed over: {_few(empty)}")
+            notes.append(f"{len(empty)} folders without pictures were passed over: {few(empty)}")
         if others := [p.name for folder in sorted(folders) for p in find_pictures(folder)[1]]:
-            notes.append(f"{len(others)} files that are no pictures were passed over: {_few(others)}")
+            notes.append(f"{len(others)} files that are no pictures were passed over: {few(others)}")
         if skipped:
-            notes.append(f"{len(skipped)} pictures cannot be decoded and were left out: {_few(skipped)}")
+            notes.append(f"{len(skipped)} pictures cannot be decoded and were left out: {few(skipped)}")
         return tuple(notes)
-
-
-def _few(names: Sequence[str], shown: int = 5) -> str:
-    return ", ".join(names[:shown]) + (" ..." if len(names) > shown else "")
 
 
 def _read_split(path: Path, classes: Sequence[str]) -> tuple[dict[str, str], list[Problem]]:
@@ -155,7 +152,7 @@ def _read_split(path: Path, classes: Sequence[str]) -> tuple[dict[str, str], lis
         if name not in classes
     ]
     if missing := [name for name in classes if name not in parts]:
-        found.append(Problem(str(path), "every class must be listed", f"missing: {_few(missing)}"))
+        found.append(Problem(str(path), "every class must be listed", f"missing: {few(missing)}"))
     return parts, found
 
 

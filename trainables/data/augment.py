@@ -1,0 +1,196 @@
+"""What augmentation does to each picture, decided by counters: a pure function of (seed, step, place in the batch).
+
+However many workers share a batch, and wherever training resumes, every picture is cut and coloured the same way. This
+module only decides (numpy); trainables.models.views applies the decisions to pixels on the device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from trainables import parameters
+from trainables.errors import ConfigError, Problem, nearest
+
+__all__ = [
+    "AUGMENTATIONS",
+    "Augmentation",
+    "Decisions",
+    "build_augmentation",
+    "uniforms",
+    "windows_at_centre",
+]
+
+Floats = NDArray[np.float64]
+ATTEMPTS = 10  # random windows tried before the largest centred one, as torchvision does
+DRAWS = 2 * ATTEMPTS + 2 + 1 + 10  # windows, their place, flip, colour
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """One row a picture."""
+
+    windows: NDArray[np.int64]
+    """top, left, height, width in pixels, (B, 4)."""
+    flips: NDArray[np.bool_]
+    factors: Floats
+    """Brightness, contrast and saturation factors and hue shift in turns, (B, 4); (1, 1, 1, 0) changes nothing."""
+    order: NDArray[np.int64]
+    """In which order the four are applied, (B, 4)."""
+    grey: NDArray[np.bool_]
+
+
+class Augmentation:
+    """Random resized crop, flip, colour jitter and loss of colour, in that order.
+
+    The window covers a uniform share of the area within `scale`, with a ratio width / height log-uniform within `ratio`;
+    colour jitter of strength s uses factors in [1-0.8s, 1+0.8s] and hue shifts in [-0.2s, 0.2s] (SimCLR).
+    """
+
+    name = "crop_flip"
+
+    def __init__(
+        self,
+        *,
+        crop: Annotated[int, Field(ge=8, description="height and width the network sees, in pixels")] = 227,
+        resize: Annotated[
+            int, Field(ge=8, description="shorter side before the centre crop of evaluation")
+        ] = 256,
+        scale: Annotated[tuple[float, float], Field(description="share of the area a window covers")] = (
+            0.16,
+            1.0,
+        ),
+        ratio: Annotated[tuple[float, float], Field(description="width over height of a window")] = (
+            3 / 4,
+            4 / 3,
+        ),
+        flip: Annotated[float, Field(ge=0, le=1, description="probability of a mirror image")] = 0.5,
+        jitter: Annotated[float, Field(ge=0, le=1, description="strength s of colour jitter")] = 0.0,
+        jitter_probability: Annotated[
+            float, Field(ge=0, le=1, description="probability of colour jitter")
+        ] = 0.8,
+        grey: Annotated[float, Field(ge=0, le=1, description="probability of losing the colours")] = 0.0,
+    ) -> None:
+        self.crop, self.resize = crop, resize
+        self.scale, self.ratio = scale, ratio
+        self.flip, self.grey = flip, grey
+        self.jitter, self.jitter_probability = jitter, jitter_probability
+
+    @classmethod
+    def check_parameters(cls, **given: object) -> list[Problem]:
+        """Ranges must be ranges, and the evaluation crop must fit."""
+        found = []
+        limits = {"scale": (" <= 1", 1.0), "ratio": ("", float("inf"))}
+        for key, (text, top) in limits.items():
+            pair = given[key]
+            if not (isinstance(pair, tuple) and 0 < pair[0] <= pair[1] <= top):
+                found.append(Problem(key, f"must satisfy 0 < low <= high{text}", pair))
+        if given["resize"] < given["crop"]:  # type: ignore[operator]
+            found.append(Problem("resize", f"must not be smaller than crop={given['crop']}", given["resize"]))
+        return found
+
+    def decide(
+        self, sizes: NDArray[np.int64], *, seed: int, step: int, first: int = 0, view: int = 0
+    ) -> Decisions:
+        """Decisions for consecutive places of a global batch.
+
+        Args:
+            sizes: height and width of each stored picture, (B, 2).
+            seed: the trial's seed.
+            step: the training step.
+            first: place of the first picture in the global batch (where this worker's part starts).
+            view: 0, 1 ... for several views of the same pictures.
+        """
+        places = np.arange(first, first + len(sizes))
+        u = uniforms(seed, step, view, places, draws=DRAWS)
+        windows = self._windows(sizes, u[:, : 2 * ATTEMPTS + 2])
+        colour = u[:, 2 * ATTEMPTS + 3 :]
+        jittered = (colour[:, 0] < self.jitter_probability) & (self.jitter > 0)
+        strength = np.array([0.8, 0.8, 0.8, 0.2]) * self.jitter
+        factors = np.array([1.0, 1.0, 1.0, 0.0]) + strength * (2 * colour[:, 1:5] - 1)
+        neutral = np.array([1.0, 1.0, 1.0, 0.0])
+        return Decisions(
+            windows=windows,
+            flips=u[:, 2 * ATTEMPTS + 2] < self.flip,
+            factors=np.where(jittered[:, None], factors, neutral),
+            order=np.argsort(colour[:, 5:9], axis=1),
+            grey=colour[:, 9] < self.grey,
+        )
+
+    def _windows(self, sizes: NDArray[np.int64], u: Floats) -> NDArray[np.int64]:
+        """The first of ten random windows that fits, else the largest centred one within `ratio`; (B, 4)."""
+        height, width = sizes[:, 0, None].astype(float), sizes[:, 1, None].astype(float)
+        area = height * width * (self.scale[0] + (self.scale[1] - self.scale[0]) * u[:, :ATTEMPTS])
+        low, high = np.log(self.ratio)
+        ratio = np.exp(low + (high - low) * u[:, ATTEMPTS : 2 * ATTEMPTS])
+        w, h = np.rint(np.sqrt(area * ratio)), np.rint(np.sqrt(area / ratio))
+        fits = (w >= 1) & (w <= width) & (h >= 1) & (h <= height)
+        pick = fits.argmax(axis=1)[:, None]
+        h, w = np.take_along_axis(h, pick, 1)[:, 0], np.take_along_axis(w, pick, 1)[:, 0]
+        room = np.stack([height[:, 0] - h, width[:, 0] - w], axis=1)
+        place = np.floor(u[:, 2 * ATTEMPTS : 2 * ATTEMPTS + 2] * (room + 1))
+        drawn = np.concatenate([place, h[:, None], w[:, None]], axis=1).astype(np.int64)
+        return np.where(fits.any(axis=1)[:, None], drawn, self._largest(sizes))
+
+    def _largest(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+        height, width = sizes[:, 0], sizes[:, 1]
+        w = np.clip(width, 1, np.maximum(np.rint(height * self.ratio[1]), 1)).astype(np.int64)
+        h = np.clip(height, 1, np.maximum(np.rint(width / self.ratio[0]), 1)).astype(np.int64)
+        return np.stack([(height - h) // 2, (width - w) // 2, h, w], axis=1)
+
+
+AUGMENTATIONS: dict[str, dict[str, object]] = {
+    # Spherical embedding and DRO (method specification, section 8).
+    "crop_flip": {},
+    # Multi-proxy, Proxy-Anchor, SoftTriple.
+    "crop_flip_224": {"crop": 224, "scale": (0.08, 1.0)},
+    # SimCLR without blur, for pictures of 32 pixels.
+    "simclr": {"crop": 32, "resize": 32, "scale": (0.08, 1.0), "jitter": 0.5, "grey": 0.2},
+}
+"""Name -> the knobs in which it differs from the defaults."""
+
+
+def build_augmentation(name: str, **knobs: object) -> Augmentation | None:
+    """The augmentation called `name` with some knobs changed; None for "none". Raises ConfigError with every problem."""
+    if name == "none" and not knobs:
+        return None
+    if name not in AUGMENTATIONS:
+        known = [*AUGMENTATIONS, "none"]
+        raise ConfigError(Problem("augmentation.name", "unknown augmentation", name, nearest(name, known)))
+    augmentation: Augmentation = parameters.build(
+        Augmentation, {**AUGMENTATIONS[name], **knobs}, {}, "augmentation"
+    )
+    return augmentation
+
+
+def windows_at_centre(sizes: NDArray[np.int64], resize: int, crop: int) -> NDArray[np.float64]:
+    """The window (top, left, height, width) that equals resizing the shorter side and cutting the centre, (B, 4).
+
+    In the stored picture's pixels, hence not whole numbers.
+    """
+    side = sizes.min(axis=1) * crop / resize
+    return np.stack([(sizes[:, 0] - side) / 2, (sizes[:, 1] - side) / 2, side, side], axis=1)
+
+
+def uniforms(*key: int | NDArray[np.int64], draws: int) -> Floats:
+    """Uniform numbers in [0, 1) that depend on the key alone, (B, draws) for a key that holds an array of length B.
+
+    SplitMix64's finaliser chained over the parts of the key and the draw's number (Steele et al., OOPSLA 2014): no
+    generator has to be made for each picture.
+    """
+    state = np.zeros((1, 1), dtype=np.uint64)
+    for part in (*key, np.arange(draws)[None]):
+        column = np.atleast_1d(np.asarray(part)).astype(np.int64).view(np.uint64)
+        state = _mix(state ^ (column if column.ndim == 2 else column[:, None]))
+    return np.asarray((state >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+
+
+def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    z = z + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))

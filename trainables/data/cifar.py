@@ -1,0 +1,154 @@
+"""CIFAR-10 and CIFAR-100, as the Python archives hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.data import archives, cache
+from trainables.data.base import Contents, DataSet, Progress, digest_of
+from trainables.data.files import fingerprints
+from trainables.data.picture_files import Strict, find_folder
+from trainables.data.safe_pickle import load_pickle
+from trainables.errors import DataError, Problem
+
+__all__ = ["Cifar10", "Cifar100"]
+
+
+class _Cifar(DataSet):
+    """60,000 colour pictures of 32 x 32 pixels.
+
+    `extras["official_test"]` numbers the 10,000 pictures of the official test batch (for linear evaluation); the
+    class-disjoint test half is the second half of the classes. `root` is the folder, its parent, or the archive.
+    """
+
+    licence = "none stated; pictures for research"
+    source = "www.cs.toronto.edu/~kriz/cifar.html, python version"
+    folder_name: ClassVar[str]
+    train_files: ClassVar[tuple[str, ...]]
+    test_file: ClassVar[str]
+    meta_file: ClassVar[str]
+    names_key: ClassVar[str]
+    labels_key: ClassVar[str]
+    archive_md5: ClassVar[dict[str, str]]
+
+    def __init__(self, *, root: Path, cache_dir: Path, strict: Strict = True) -> None:
+        super().__init__(cache_dir=cache_dir)
+        self.root = root
+        self.strict = strict
+
+    @cached_property
+    def folder(self) -> Path:
+        """Where the batches lie; raises DataError."""
+        root = archives.unpacked(self.root, self.cache_dir)
+        return find_folder(root, (".", self.folder_name), self.meta_file, given=self.root, source=self.source)
+
+    @property
+    def _files(self) -> list[str]:
+        return [*self.train_files, self.test_file, self.meta_file]
+
+    def check(self) -> list[Problem]:
+        """That every batch is there."""
+        try:
+            folder = self.folder
+        except DataError as error:
+            return list(error.problems)
+        missing = [name for name in self._files if not (folder / name).is_file()]
+        rule = "every batch file must be there"
+        return [Problem(str(folder / name), rule, None, f"Get it from: {self.source}.") for name in missing]
+
+    def verify(self) -> list[Problem]:
+        """`check`, the archive's checksum, and the content of every batch."""
+        found = archives.checksum_problems(self.root, self.archive_md5) + self.check()
+        if not found:
+            try:
+                self._load()
+            except DataError as error:
+                found = list(error.problems)
+        return found
+
+    def digest(self) -> str:
+        """Content of the batches."""
+        prints = fingerprints(self.folder, self._files, self.cache_dir, verify=False)
+        return digest_of(self.name, 1, [(name, print_.sha256) for name, print_ in prints.items()])
+
+    def test_classes(self, class_names: Sequence[str]) -> tuple[int, ...]:
+        """The second half of the classes."""
+        return tuple(range(len(class_names) // 2, len(class_names)))
+
+    def write(self, directory: Path, progress: Progress | None) -> Contents:
+        """Turn the colour planes into pixels."""
+        images, labels, class_names, extras = self._load()
+        cache.create_images(directory, images.shape)[:] = images
+        if progress:
+            progress(len(labels), len(labels))
+        notes = () if len(labels) == self.expected["images"] else (f"has {len(labels)} pictures, not 60,000",)
+        return Contents(labels, class_names, notes, extras)
+
+    def _load(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], tuple[str, ...], dict[str, NDArray[Any]]]:
+        meta = load_pickle(self.folder / self.meta_file)
+        class_names = tuple(str(name) for name in meta.get(self.names_key, ()))
+        batches = [self._batch(name, len(class_names)) for name in (*self.train_files, self.test_file)]
+        images = np.concatenate([pixels for pixels, _, _ in batches])
+        labels = np.concatenate([numbers for _, numbers, _ in batches])
+        if self.strict and len(labels) != self.expected["images"]:
+            remedy = "Download it again, or set data.strict=false to use it as it is."
+            rule = f"{self.name} has {self.expected['images']} images"
+            raise DataError(Problem(str(self.folder), rule, len(labels), remedy))
+        extras: dict[str, NDArray[Any]] = {
+            "official_test": np.arange(len(labels) - len(batches[-1][1]), len(labels))
+        }
+        if all(coarse is not None for _, _, coarse in batches):
+            extras["super_labels"] = np.concatenate([np.array(c, dtype=np.int64) for _, _, c in batches])
+        return images, labels, class_names, extras
+
+    def _batch(
+        self, name: str, classes: int
+    ) -> tuple[NDArray[np.uint8], NDArray[np.int64], list[int] | None]:
+        path = self.folder / name
+        batch = load_pickle(path)
+        try:
+            planes = np.asarray(batch["data"], dtype=np.uint8).reshape(-1, 3, 32, 32)
+            labels = np.asarray(batch[self.labels_key], dtype=np.int64)
+        except (KeyError, TypeError, ValueError) as error:
+            rule = f"must hold 'data' (N, 3072) and {self.labels_key!r}"
+            raise DataError(Problem(str(path), rule, f"{type(error).__name__}: {error}")) from error
+        if len(planes) != len(labels) or labels.min(initial=0) < 0 or labels.max(initial=0) >= classes:
+            rule = f"must hold one label below {classes} for each picture"
+            raise DataError(Problem(str(path), rule, (len(planes), len(labels), int(labels.max(initial=0)))))
+        return planes.transpose(0, 2, 3, 1), labels, batch.get("coarse_labels")
+
+
+class Cifar10(_Cifar):
+    """CIFAR-10: 10 classes."""
+
+    name = "cifar10"
+    citation = "Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009"
+    expected: ClassVar = {"images": 60_000, "classes": 10}
+    folder_name = "cifar-10-batches-py"
+    train_files = tuple(f"data_batch_{i}" for i in range(1, 6))
+    test_file = "test_batch"
+    meta_file = "batches.meta"
+    names_key = "label_names"
+    labels_key = "labels"
+    archive_md5: ClassVar = {"cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a"}
+
+
+class Cifar100(_Cifar):
+    """CIFAR-100: 100 classes; the 20 super-classes are in `extras["super_labels"]`."""
+
+    name = "cifar100"
+    citation = "Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009"
+    expected: ClassVar = {"images": 60_000, "classes": 100}
+    folder_name = "cifar-100-python"
+    train_files = ("train",)
+    test_file = "test"
+    meta_file = "meta"
+    names_key = "fine_label_names"
+    labels_key = "fine_labels"
+    archive_md5: ClassVar = {"cifar-100-python.tar.gz": "eb9058c3a382ffc7106e4002c42a8d85"}

@@ -1,0 +1,58 @@
+"""CUB-200-2011: birds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from trainables.data.picture_files import Listing, PictureFiles, table
+from trainables.errors import DataError, Problem, raise_if_any
+
+__all__ = ["Cub200"]
+
+
+class Cub200(PictureFiles):
+    """11,788 pictures of 200 bird species; classes 1 to 100 train, 101 to 200 test (zero-shot split).
+
+    The lists images.txt, image_class_labels.txt and classes.txt number from 1; the official train_test_split.txt cuts
+    within classes and is not used.
+    """
+
+    name = "cub200"
+    citation = "Wah et al., The Caltech-UCSD Birds-200-2011 Dataset, CNS-TR-2011-001"
+    licence = "non-commercial research"
+    source = "CUB_200_2011.tgz from data.caltech.edu/records/65de6-vp158"
+    expected: ClassVar = {
+        "images": 11_788,
+        "classes": 200,
+        "train_images": 5_864,
+        "train_classes": 100,
+        "test_images": 5_924,
+        "test_classes": 100,
+    }
+    marker = "images.txt"
+    folders = (".", "CUB_200_2011")
+    archives: ClassVar = {"CUB_200_2011.tgz": "97eceeb196236b17998738112f37df78"}
+
+    def read(self, folder: Path) -> Listing:
+        """Join the lists on the picture's number."""
+        lists = ("images.txt", "image_class_labels.txt", "classes.txt")
+        images, labels, classes = (table(folder / name, 2) for name in lists)
+        class_of, class_names = dict(labels), dict(classes)
+        problems = [
+            Problem(str(folder / lists[1]), f"picture {number} of images.txt has no class", path)
+            for number, path in images
+            if class_of.get(number) not in class_names
+        ]
+        raise_if_any(problems[:10], DataError)
+        order = sorted(class_names, key=int)
+        label = {number: i for i, number in enumerate(order)}
+        return Listing(
+            names=[f"images/{path}" for _, path in images],
+            labels=np.array([label[class_of[number]] for number, _ in images], dtype=np.int64),
+            class_names=tuple(class_names[number] for number in order),
+            test_classes=tuple(range((len(order) + 1) // 2, len(order))),
+            lists=lists,
+        )

@@ -1,0 +1,159 @@
+"""Face verification sets as one .bin file: lfw, agedb_30, cfp_fp, cfp_ff, calfw, cplfw."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from PIL import Image
+
+from trainables.data.base import Contents, DataSet, Progress, digest_of
+from trainables.data.decoding import Encoded, decode_fixed, failure_problems
+from trainables.data.files import fingerprints
+from trainables.data.picture_files import Strict
+from trainables.data.safe_pickle import load_pickle
+from trainables.errors import DataError, Problem
+
+__all__ = ["AgeDb30", "CaLfw", "CfpFf", "CfpFp", "CpLfw", "LfwBin"]
+
+SIZE = 112
+FOLDS = 10
+
+
+class _FaceBin(DataSet):
+    """Aligned faces of 112 x 112 pixels in pairs; `root` is the .bin file or its folder.
+
+    A pickle of (list of encoded pictures, two consecutive ones a pair; list of booleans "same"), read without the power
+    to run code. `extras`: `pairs` (P, 2), `same` (P,), `fold` (P,), ten folds in order. Who is who is not known, so every
+    picture is a class of its own: these sets judge verification only.
+    """
+
+    licence = "research; see the original data set"
+    source = "the data-set zoo of deepinsight/insightface"
+    file: ClassVar[str]
+
+    def __init__(self, *, root: Path, cache_dir: Path, strict: Strict = True) -> None:
+        super().__init__(cache_dir=cache_dir)
+        self.path = root if root.is_file() else root / self.file
+        self.strict = strict
+
+    def check(self) -> list[Problem]:
+        """That the file is there."""
+        if self.path.is_file():
+            return []
+        return [
+            Problem(str(self.path), "the verification file must exist", None, f"Get it from: {self.source}.")
+        ]
+
+    def verify(self) -> list[Problem]:
+        """`check`, and that the file holds what it should."""
+        found = self.check()
+        if not found:
+            try:
+                self._load()
+            except DataError as error:
+                found = list(error.problems)
+        return found
+
+    def digest(self) -> str:
+        """Content of the file."""
+        prints = fingerprints(self.path.parent, [self.path.name], self.cache_dir, verify=False)
+        return digest_of(self.name, 1, prints[self.path.name].sha256)
+
+    def test_classes(self, class_names: Sequence[str]) -> tuple[int, ...]:
+        """Everything judges, nothing trains."""
+        return tuple(range(len(class_names)))
+
+    def write(self, directory: Path, progress: Progress | None) -> Contents:
+        """Decode the pictures."""
+        encoded, same = self._load()
+        names = [f"{self.path.name}[{i}]" for i in range(len(encoded))]
+        source = Encoded(names, lambda i: Image.open(io.BytesIO(encoded[i])))
+        if failures := decode_fixed(directory, source, SIZE, progress):
+            raise DataError(failure_problems(failures, names))
+        extras = {
+            "pairs": np.arange(len(encoded)).reshape(-1, 2),
+            "same": np.array(same, dtype=bool),
+            "fold": np.arange(len(same)) * FOLDS // len(same),
+        }
+        notes = (
+            ()
+            if len(same) == self.expected["pairs"]
+            else (f"has {len(same)} pairs, not {self.expected['pairs']}",)
+        )
+        return Contents(np.arange(len(encoded)), tuple(str(i) for i in range(len(encoded))), notes, extras)
+
+    def _load(self) -> tuple[list[bytes], list[bool]]:
+        data: Any = load_pickle(self.path, encoding="bytes")
+        if not (isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(x, list) for x in data)):
+            raise DataError(Problem(str(self.path), "must be a pair (pictures, same)", type(data).__name__))
+        encoded = [bytes(item) for item in data[0]]
+        same = [bool(item) for item in data[1]]
+        if len(encoded) != 2 * len(same) or len(same) < FOLDS:
+            rule = f"must hold two pictures for each of at least {FOLDS} answers"
+            raise DataError(Problem(str(self.path), rule, (len(encoded), len(same))))
+        if self.strict and len(same) != self.expected["pairs"]:
+            remedy = "Download it again, or set data.strict=false to use it as it is."
+            raise DataError(
+                Problem(str(self.path), f"{self.name} has {self.expected['pairs']} pairs", len(same), remedy)
+            )
+        return encoded, same
+
+
+class LfwBin(_FaceBin):
+    """Labeled Faces in the Wild, aligned."""
+
+    name = "lfw_bin"
+    citation = (
+        "Huang et al., Labeled Faces in the Wild, University of Massachusetts, Technical Report 07-49, 2007"
+    )
+    expected: ClassVar = {"pairs": 6_000}
+    file = "lfw.bin"
+
+
+class AgeDb30(_FaceBin):
+    """AgeDB with an age gap of 30 years."""
+
+    name = "agedb30"
+    citation = "Moschoglou et al., AgeDB: the First Manually Collected, In-the-Wild Age Database, CVPR Workshops 2017"
+    expected: ClassVar = {"pairs": 6_000}
+    file = "agedb_30.bin"
+
+
+class CfpFp(_FaceBin):
+    """Celebrities in Frontal-Profile: frontal against profile."""
+
+    name = "cfp_fp"
+    citation = "Sengupta et al., Frontal to Profile Face Verification in the Wild, WACV 2016"
+    expected: ClassVar = {"pairs": 7_000}
+    file = "cfp_fp.bin"
+
+
+class CfpFf(_FaceBin):
+    """Celebrities in Frontal-Profile: frontal against frontal."""
+
+    name = "cfp_ff"
+    citation = "Sengupta et al., Frontal to Profile Face Verification in the Wild, WACV 2016"
+    expected: ClassVar = {"pairs": 7_000}
+    file = "cfp_ff.bin"
+
+
+class CaLfw(_FaceBin):
+    """Cross-Age LFW."""
+
+    name = "calfw"
+    citation = "Zheng et al., Cross-Age LFW, arXiv:1708.08197, 2017"
+    expected: ClassVar = {"pairs": 6_000}
+    file = "calfw.bin"
+
+
+class CpLfw(_FaceBin):
+    """Cross-Pose LFW."""
+
+    name = "cplfw"
+    citation = "Zheng and Deng, Cross-Pose LFW, Beijing University of Posts and Telecommunications, Report 18-01, 2018"
+    expected: ClassVar = {"pairs": 6_000}
+    file = "cplfw.bin"

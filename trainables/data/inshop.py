@@ -1,0 +1,99 @@
+"""DeepFashion In-Shop Clothes Retrieval: queries against a gallery."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from trainables.data.picture_files import Listing, PictureFiles, ShorterSide, SkipCorrupt, Strict, few, table
+from trainables.errors import DataError, Problem, raise_if_any
+
+__all__ = ["InShop"]
+
+
+class InShop(PictureFiles):
+    """52,712 pictures of 7,982 items: 25,882 of 3,997 items train; 14,218 queries and 12,612 gallery pictures of 3,985.
+
+    `extras["query"]` and `extras["gallery"]` number the test pictures: a query is matched against the gallery only.
+    """
+
+    name = "inshop"
+    citation = "Liu et al., DeepFashion: Powering Robust Clothes Recognition and Retrieval, CVPR 2016"
+    licence = "non-commercial research, by agreement"
+    source = "img.zip and list_eval_partition.txt of In-shop Clothes Retrieval, mmlab.ie.cuhk.edu.hk/projects/DeepFashion"
+    expected: ClassVar = {
+        "images": 52_712,
+        "classes": 7_982,
+        "train_images": 25_882,
+        "train_classes": 3_997,
+        "query": 14_218,
+        "gallery": 12_612,
+        "test_classes": 3_985,
+    }
+    marker = ""
+
+    def __init__(
+        self,
+        *,
+        root: Path,
+        cache_dir: Path,
+        shorter_side: ShorterSide = 256,
+        skip_corrupt: SkipCorrupt = False,
+        strict: Strict = True,
+        pictures: Annotated[
+            Literal["img", "img_highres"], Field(description="which folder of pictures to read")
+        ] = "img",
+    ) -> None:
+        super().__init__(
+            root=root,
+            cache_dir=cache_dir,
+            shorter_side=shorter_side,
+            skip_corrupt=skip_corrupt,
+            strict=strict,
+        )
+        self.pictures = pictures
+
+    def read(self, folder: Path) -> Listing:
+        """Line 1 a count, line 2 the head, then `image_name item_id evaluation_status`, padded with blanks."""
+        lists = [
+            name
+            for name in ("list_eval_partition.txt", "Eval/list_eval_partition.txt")
+            if (folder / name).exists()
+        ]
+        if not lists:
+            rule = "must hold list_eval_partition.txt, there or in Eval/"
+            raise DataError(Problem(str(folder), rule, None, f"Get it from: {self.source}."))
+        path = folder / lists[0]
+        rows = table(path, 3, skip=2)
+        parts = np.array([row[2] for row in rows])
+        raise_if_any(_problems(path, rows, parts), DataError)
+        ids, labels = np.unique([row[1] for row in rows], return_inverse=True)
+        test_classes = np.unique(labels[parts != "train"])
+        if shared := np.intersect1d(labels[parts == "train"], test_classes).tolist():
+            rule = "no item may be in both train and query or gallery"
+            raise DataError(Problem(str(path), rule, few([str(ids[c]) for c in shared])))
+        query, gallery = (np.flatnonzero(parts == part) for part in ("query", "gallery"))
+        lonely = np.setdiff1d(labels[query], labels[gallery])
+        notes = (f"{len(lonely)} query items have no gallery picture",) if len(lonely) else ()
+        return Listing(
+            names=[self.pictures + row[0].removeprefix("img") for row in rows],
+            labels=labels.astype(np.int64).reshape(-1),
+            class_names=tuple(str(name) for name in ids),
+            test_classes=tuple(test_classes.tolist()),
+            extras={"query": query, "gallery": gallery},
+            lists=lists[:1],
+            notes=notes,
+        )
+
+
+def _problems(path: Path, rows: list[list[str]], parts: np.ndarray) -> list[Problem]:
+    found = []
+    if unknown := sorted(set(parts.tolist()) - {"train", "query", "gallery"}):
+        found.append(Problem(str(path), "evaluation_status must be train, query or gallery", unknown[:5]))
+    declared = path.read_text(encoding="utf-8").split("\n", 1)[0].strip()
+    if declared.isdigit() and int(declared) != len(rows):
+        found.append(Problem(str(path), f"line 1 declares {declared} pictures", len(rows)))
+    return found

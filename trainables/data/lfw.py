@@ -1,0 +1,106 @@
+"""Labeled Faces in the Wild: verification of 6,000 pairs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from trainables.data.files import find_pictures
+from trainables.data.picture_files import (
+    Listing,
+    PictureFiles,
+    ShorterSide,
+    SkipCorrupt,
+    Strict,
+    few,
+)
+from trainables.errors import DataError, Problem, raise_if_any
+
+__all__ = ["LabeledFaces"]
+
+
+class LabeledFaces(PictureFiles):
+    """13,233 pictures of 5,749 people, NAME/NAME_0001.jpg, and pairs.txt: ten folds of 300 same and 300 different pairs.
+
+    `extras`: `pairs` (6000, 2) picture numbers, `same` (6000,), `fold` (6000,). All people belong to the test half: the
+    set judges, it does not train.
+    """
+
+    name = "lfw"
+    citation = (
+        "Huang et al., Labeled Faces in the Wild, University of Massachusetts, Technical Report 07-49, 2007"
+    )
+    licence = "research"
+    source = "lfw.tgz, lfw-funneled.tgz or lfw-deepfunneled.tgz, with pairs.txt beside or inside the folder"
+    expected: ClassVar = {"images": 13_233, "classes": 5_749, "pairs": 6_000}
+    marker = "pairs.txt"
+    archives: ClassVar = {
+        "lfw.tgz": "a17d05bd522c52d84eca14327a23d494",
+        "lfw-funneled.tgz": "1b42dfed7d15c9b2dd63d5e5840c86ad",
+        "lfw-deepfunneled.tgz": "68331da3eb755a505a502b5aacb3c201",
+    }
+
+    def __init__(
+        self,
+        *,
+        root: Path,
+        cache_dir: Path,
+        shorter_side: ShorterSide = 112,
+        skip_corrupt: SkipCorrupt = False,
+        strict: Strict = True,
+    ) -> None:
+        super().__init__(
+            root=root,
+            cache_dir=cache_dir,
+            shorter_side=shorter_side,
+            skip_corrupt=skip_corrupt,
+            strict=strict,
+        )
+
+    def read(self, folder: Path) -> Listing:
+        """People from the folders, pairs from the list."""
+        top = next(
+            (name for name in ("lfw", "lfw_funneled", "lfw-deepfunneled") if (folder / name).is_dir()), "."
+        )
+        files = [path for path in find_pictures(folder / top)[0] if path.parent != folder / top]
+        people = sorted({path.parent.name for path in files})
+        label = {name: i for i, name in enumerate(people)}
+        number = {path.stem: i for i, path in enumerate(files)}
+        pairs, same, fold = _pairs(folder / "pairs.txt", number)
+        return Listing(
+            names=[path.relative_to(folder).as_posix() for path in files],
+            labels=np.array([label[path.parent.name] for path in files], dtype=np.int64),
+            class_names=tuple(people),
+            test_classes=tuple(range(len(people))),
+            extras={"pairs": pairs, "same": same, "fold": fold},
+            lists=("pairs.txt",),
+        )
+
+
+def _pairs(path: Path, number: dict[str, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Line 1 `folds<TAB>n`, then per fold n lines `NAME i j` and n lines `NAME1 i NAME2 j`."""
+    lines = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    try:
+        folds, per_fold = (int(cell) for cell in lines[0])
+    except (IndexError, ValueError):
+        raise DataError(
+            Problem(f"{path}:1", "must hold the number of folds and of pairs", lines[:1])
+        ) from None
+    problems, missing, pairs, same = [], [], [], []
+    for i, row in enumerate(lines[1:], start=2):
+        if len(row) not in (3, 4):
+            problems.append(Problem(f"{path}:{i}", "must have 3 or 4 columns", row))
+            continue
+        other = row[0] if len(row) == 3 else row[2]
+        stems = (f"{row[0]}_{int(row[1]):04d}", f"{other}_{int(row[-1]):04d}")
+        missing += [stem for stem in stems if stem not in number]
+        pairs.append([number.get(stem, -1) for stem in stems])
+        same.append(len(row) == 3)
+    if missing:
+        problems.append(Problem(str(path), f"{len(missing)} pictures of pairs are missing", few(missing)))
+    if not problems and len(pairs) != 2 * folds * per_fold:
+        problems.append(Problem(str(path), f"line 1 declares {2 * folds * per_fold} pairs", len(pairs)))
+    raise_if_any(problems[:10], DataError)
+    return np.array(pairs, dtype=np.int64), np.array(same), np.repeat(np.arange(folds), 2 * per_fold)

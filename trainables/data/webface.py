@@ -1,0 +1,140 @@
+"""Face training sets: CASIA-WebFace and others of the same layout."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from PIL import Image
+from pydantic import Field
+
+from trainables.data.base import Contents, DataSet, Labels, Progress, digest_of
+from trainables.data.decoding import Encoded, decode_fixed, keep_or_raise
+from trainables.data.files import encoded_files, find_pictures, fingerprints
+from trainables.data.picture_files import SkipCorrupt, few
+from trainables.data.record_io import RecordFile
+from trainables.errors import DataError, Problem
+
+__all__ = ["WebFace"]
+
+RECORDS = ("train.rec", "train.idx", "property")
+
+
+class WebFace(DataSet):
+    """Aligned faces with identities: train.rec + train.idx + property, or folders PERSON/*.jpg; CASIA-WebFace has 10,575.
+
+    Everything trains: verification sets (lfw_bin, agedb30, cfp_fp ...) judge. Pictures are stored as squares of `size`
+    pixels, so half a million take 17 GiB at 112.
+    """
+
+    name = "webface"
+    citation = "Yi et al., Learning Face Representation from Scratch, arXiv:1411.7923, 2014"
+    licence = "research"
+    source = "faces_webface_112x112 of the data-set zoo of deepinsight/insightface, or folders PERSON/*.jpg"
+
+    def __init__(
+        self,
+        *,
+        root: Path,
+        cache_dir: Path,
+        size: Annotated[int, Field(ge=16, le=512, description="height and width in pixels")] = 112,
+        skip_corrupt: SkipCorrupt = False,
+    ) -> None:
+        super().__init__(cache_dir=cache_dir)
+        self.root = root
+        self.size = size
+        self.skip_corrupt = skip_corrupt
+
+    def check(self) -> list[Problem]:
+        """Files, index, declared number of people."""
+        if not self.root.is_dir():
+            return [
+                Problem(str(self.root), "the data folder must exist", None, f"Get it from: {self.source}.")
+            ]
+        try:
+            people = self._contents[2]
+        except DataError as error:
+            return list(error.problems)
+        if len(people) < 2:
+            rule = "at least 2 people are needed"
+            return [Problem(str(self.root), rule, len(people), f"Expected {self.source}.")]
+        return self._declared(len(people)) if self._is_records else []
+
+    def digest(self) -> str:
+        """Content of the files and settings."""
+        names = list(RECORDS) if self._is_records else list(self._contents[0].names)
+        prints = fingerprints(self.root, names, self.cache_dir, verify=False)
+        content = [(name, print_.sha256) for name, print_ in prints.items()]
+        return digest_of(self.name, 1, self.size, self.skip_corrupt, content)
+
+    def test_classes(self, class_names: Sequence[str]) -> tuple[int, ...]:
+        """None: everything trains."""
+        return ()
+
+    def write(self, directory: Path, progress: Progress | None) -> Contents:
+        """Decode in parallel, from where an interrupted call stopped."""
+        encoded, labels, people = self._contents
+        failures = decode_fixed(directory, encoded, self.size, progress)
+        kept = keep_or_raise(directory, failures, encoded.names, skip_corrupt=self.skip_corrupt)
+        lost = [encoded.names[i] for i in sorted(failures)]
+        notes = (f"{len(lost)} pictures cannot be decoded and were left out: {few(lost)}",) if lost else ()
+        return Contents(labels[kept], people, notes)
+
+    @property
+    def _is_records(self) -> bool:
+        return (self.root / RECORDS[0]).exists()
+
+    @cached_property
+    def _contents(self) -> tuple[Encoded, Labels, tuple[str, ...]]:
+        return self._records() if self._is_records else self._folders()
+
+    def _folders(self) -> tuple[Encoded, Labels, tuple[str, ...]]:
+        files = [path for path in find_pictures(self.root)[0] if path.parent != self.root]
+        names = [path.relative_to(self.root).as_posix() for path in files]
+        people, labels = np.unique([name.split("/")[0] for name in names], return_inverse=True)
+        return (encoded_files(self.root, names), labels.astype(np.int64).reshape(-1), tuple(map(str, people)))
+
+    def _records(self) -> tuple[Encoded, Labels, tuple[str, ...]]:
+        missing = [name for name in RECORDS if not (self.root / name).exists()]
+        if missing:
+            rule = "train.rec needs train.idx and property beside it"
+            raise DataError(Problem(str(self.root), rule, f"missing: {', '.join(missing)}"))
+        records = RecordFile(self.root / "train.rec", self.root / "train.idx")
+        if problems := records.problems():
+            raise DataError(problems)
+        keys = _picture_keys(records)
+        numbers, labels = np.unique([int(records.label(key)) for key in keys], return_inverse=True)
+        encoded = Encoded([f"train.rec[{key}]" for key in keys], _opener(records, keys))
+        return encoded, labels.astype(np.int64).reshape(-1), tuple(str(number) for number in numbers)
+
+    def _declared(self, people: int) -> list[Problem]:
+        path = self.root / "property"
+        cells = path.read_text(encoding="utf-8").strip().split(",")
+        if len(cells) != 3 or not all(cell.strip().isdigit() for cell in cells):
+            return [Problem(str(path), "must be `classes,height,width`", ",".join(cells))]
+        if int(cells[0]) != people:
+            return [Problem(str(path), f"declares {cells[0]} people", people, "Download the files again.")]
+        return []
+
+
+def _picture_keys(records: RecordFile) -> list[int]:
+    """Records 1 .. label[0]-1 when record 0 is a header (flag > 0), else every record."""
+    first = records.read(0) if 0 in records.offsets else None
+    if first is None or len(first.labels) < 2 or first.payload:
+        return sorted(records.offsets)
+    end = int(first.labels[0])
+    keys = sorted(key for key in records.offsets if 0 < key < end)
+    if len(keys) != end - 1:
+        rule = f"the header declares pictures 1 to {end - 1}"
+        raise DataError(
+            Problem(str(records.path), rule, f"{len(keys)} in the index", "Download both files again.")
+        )
+    return keys
+
+
+def _opener(records: RecordFile, keys: Sequence[int]) -> Callable[[int], Image.Image]:
+    return lambda i: Image.open(io.BytesIO(records.read(keys[i]).payload))

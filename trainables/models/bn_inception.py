@@ -1,0 +1,176 @@
+"""BN-Inception, the backbone of the deep metric learning papers, with the published Caffe-derived weights."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+
+from trainables.errors import ConfigError, DataError, Problem, raise_if_any
+from trainables.models.base import Backbone
+
+__all__ = ["BnInception", "load_published"]
+
+
+class Block(NamedTuple):
+    """Output channels of one inception block; a block without `one` halves the picture and joins the pooled input."""
+
+    one: int | None
+    reduce: int
+    three: int
+    double_reduce: int
+    double: int
+    pool: str
+    projection: int | None
+
+
+BLOCKS = {
+    "3a": Block(64, 64, 64, 64, 96, "avg", 32),
+    "3b": Block(64, 64, 96, 64, 96, "avg", 64),
+    "3c": Block(None, 128, 160, 64, 96, "max", None),
+    "4a": Block(224, 64, 96, 96, 128, "avg", 128),
+    "4b": Block(192, 96, 128, 96, 128, "avg", 128),
+    "4c": Block(160, 128, 160, 128, 160, "avg", 128),
+    "4d": Block(96, 128, 192, 160, 192, "avg", 128),
+    "4e": Block(None, 128, 192, 192, 256, "max", None),
+    "5a": Block(352, 192, 320, 160, 224, "avg", 128),
+    "5b": Block(352, 192, 320, 192, 224, "max", 128),
+}
+MEAN_BGR = (104.0, 117.0, 128.0)
+
+
+class BnInception(Backbone):
+    """Inception with batch normalisation: 224 pixels give a 1024 x 7 x 7 map; 10,270,240 parameters without classifier.
+
+    Every convolution has a bias, a batch norm and a ReLU. Module names are flat, as in the published file
+    bn_inception-52deb4733.pth. Input: BGR, 0..255, minus (104, 117, 128); grey pictures are repeated over the channels.
+    """
+
+    name = "bn_inception"
+    citation = "Ioffe and Szegedy, Batch Normalization, ICML 2015; weights ported from Caffe by R. Cadene"
+    minimum_size = 32
+    preferred_size = 224
+
+    def __init__(
+        self,
+        *,
+        in_channels: int,
+        weights: Annotated[
+            str | None, Field(description="file of published weights; null trains from scratch")
+        ] = None,
+    ) -> None:
+        super().__init__()
+        if in_channels not in (1, 3):
+            raise ConfigError(
+                Problem("model.backbone", "bn_inception needs pictures of 1 or 3 channels", in_channels)
+            )
+        self._convolution("conv1_7x7_s2", 3, 64, 7, stride=2)
+        self._convolution("conv2_3x3_reduce", 64, 64, 1)
+        self._convolution("conv2_3x3", 64, 192, 3)
+        channels = 192
+        for label, block in BLOCKS.items():
+            channels = self._block(f"inception_{label}", channels, block)
+        self.out_channels = channels
+        self.register_buffer("mean", torch.tensor(MEAN_BGR)[:, None, None], persistent=False)
+        if weights is not None:
+            load_published(self, Path(weights).expanduser())
+
+    def to_input(self, images: Tensor) -> Tensor:
+        """RGB or grey pictures to mean-free BGR in the range of bytes."""
+        dtype = next(self.parameters()).dtype
+        scaled = images.to(dtype) if images.dtype == torch.uint8 else images.to(dtype) * 255
+        return scaled.expand(-1, 3, -1, -1).flip(1) - self.mean.to(dtype)  # type: ignore[operator]
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(B, 3, H, W) to (B, 1024, h, w)."""
+        x = self._apply_convolution("conv1_7x7_s2", images)
+        x = functional.max_pool2d(x, 3, stride=2, ceil_mode=True)
+        x = self._apply_convolution("conv2_3x3", self._apply_convolution("conv2_3x3_reduce", x))
+        x = functional.max_pool2d(x, 3, stride=2, ceil_mode=True)
+        for label, block in BLOCKS.items():
+            x = self._apply_block(f"inception_{label}", x, block)
+        return x
+
+    def _convolution(self, name: str, before: int, after: int, kernel: int, stride: int = 1) -> None:
+        self.add_module(name, nn.Conv2d(before, after, kernel, stride=stride, padding=kernel // 2))
+        self.add_module(f"{name}_bn", nn.BatchNorm2d(after, eps=1e-5, momentum=0.1))
+
+    def _block(self, name: str, before: int, block: Block) -> int:
+        """Register a block's convolutions; returns its output channels."""
+        stride = 1 if block.one else 2
+        if block.one:
+            self._convolution(f"{name}_1x1", before, block.one, 1)
+        self._convolution(f"{name}_3x3_reduce", before, block.reduce, 1)
+        self._convolution(f"{name}_3x3", block.reduce, block.three, 3, stride)
+        self._convolution(f"{name}_double_3x3_reduce", before, block.double_reduce, 1)
+        self._convolution(f"{name}_double_3x3_1", block.double_reduce, block.double, 3)
+        self._convolution(f"{name}_double_3x3_2", block.double, block.double, 3, stride)
+        if block.projection:
+            self._convolution(f"{name}_pool_proj", before, block.projection, 1)
+        return (block.one or 0) + block.three + block.double + (block.projection or before)
+
+    def _apply_convolution(self, name: str, x: Tensor) -> Tensor:
+        parts = self._modules
+        return functional.relu(parts[f"{name}_bn"](parts[name](x)), inplace=True)  # type: ignore[misc]
+
+    def _apply_block(self, name: str, x: Tensor, block: Block) -> Tensor:
+        conv = self._apply_convolution
+        three = conv(f"{name}_3x3", conv(f"{name}_3x3_reduce", x))
+        double = conv(f"{name}_double_3x3_1", conv(f"{name}_double_3x3_reduce", x))
+        branches = [three, conv(f"{name}_double_3x3_2", double)]
+        if block.one is None:
+            return torch.cat([*branches, functional.max_pool2d(x, 3, stride=2, ceil_mode=True)], dim=1)
+        pool = functional.avg_pool2d if block.pool == "avg" else functional.max_pool2d
+        pooled = pool(x, 3, stride=1, padding=1, ceil_mode=True)
+        return torch.cat([conv(f"{name}_1x1", x), *branches, conv(f"{name}_pool_proj", pooled)], dim=1)
+
+
+def load_published(backbone: nn.Module, path: Path) -> None:
+    """Load a published file: 416 entries of 2018, without num_batches_tracked, some vectors of shape (1, C).
+
+    The classifier (last_linear) is left out. The file is read without executing anything it contains, and its SHA-256
+    must start with the digits in its name. Raises DataError with every missing, unknown or misshapen entry.
+    """
+    if not path.is_file():
+        source = "http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth"
+        raise DataError(Problem(str(path), "the weights file must exist", None, f"Get it from: {source}"))
+    _check_name(path)
+    try:
+        entries: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+        given = {key: value for key, value in entries.items() if not key.startswith("last_linear.")}
+    except Exception as error:  # damaged files raise whatever they like
+        reason = f"{type(error).__name__}: {str(error)[:200]}"
+        raise DataError(Problem(str(path), "must be a readable file of weights", reason)) from error
+    own = backbone.state_dict()
+    needed = {key for key in own if not key.endswith("num_batches_tracked")}
+    found = [Problem(str(path), "the file has no entry", key) for key in sorted(needed - set(given))]
+    found += [Problem(str(path), "the network has no entry", key) for key in sorted(set(given) - set(own))]
+    squeezed = {key: _squeeze(given[key], own[key]) for key in given if key in own}
+    found += [
+        Problem(str(path), f"{key} must have shape {tuple(own[key].shape)}", tuple(given[key].shape))
+        for key, value in squeezed.items()
+        if value.shape != own[key].shape
+    ]
+    raise_if_any(found[:20], DataError)
+    backbone.load_state_dict({**own, **squeezed})
+
+
+def _squeeze(value: Tensor, own: Tensor) -> Tensor:
+    return value.squeeze(0) if value.ndim == own.ndim + 1 and value.shape[0] == 1 else value
+
+
+def _check_name(path: Path) -> None:
+    """A file called NAME-<hex digits>.pth says how its SHA-256 starts."""
+    match = re.search(r"-([0-9a-f]{8,64})\.pth$", path.name)
+    if match is None:
+        return
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    if not digest.startswith(match[1]):
+        rule = f"the SHA-256 must start with {match[1]}"
+        raise DataError(Problem(str(path), rule, digest, "Download the file again."))

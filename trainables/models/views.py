@@ -1,0 +1,183 @@
+"""Pictures on the device: cut, resized, mirrored and coloured in batches, as trainables.data.augment decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainables.data.augment import Augmentation, Decisions, windows_at_centre
+from trainables.data.cache import Images, RaggedImages
+from trainables.models.embedder import to_tensor
+
+__all__ = ["Views", "colour_jitter", "cut_and_resize"]
+
+LUMA = (0.299, 0.587, 0.114)  # ITU-R 601-2, as Pillow and torchvision
+
+
+class Views:
+    """What the network sees of stored pictures.
+
+    Without an augmentation stored pictures are shown as they are (uint8). With one, training sees random crops and
+    evaluation the resized centre crop, as floats in 0..1.
+
+    Args:
+        images: stored pictures, of one size or ragged.
+        augmentation: from `build_augmentation`; None shows pictures as they are, which needs pictures of one size.
+        seed: the trial's seed.
+        device: where the pixels are worked on.
+    """
+
+    def __init__(
+        self,
+        images: Images,
+        augmentation: Augmentation | None,
+        *,
+        seed: int,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        if augmentation is None and isinstance(images, RaggedImages):
+            raise ValueError(
+                "pictures of different sizes need an augmentation, which says how large a crop to show"
+            )
+        self.images, self.augmentation = images, augmentation
+        self.seed, self.device = seed, torch.device(device)
+
+    def train(self, indices: NDArray[np.int64], *, step: int, first: int = 0, view: int = 0) -> Tensor:
+        """One training view, (B, C, S, S); `first` is the place of `indices[0]` in the global batch."""
+        if self.augmentation is None:
+            return self._as_stored(indices)
+        sizes = self._sizes(indices)
+        made = self.augmentation.decide(sizes, seed=self.seed, step=step, first=first, view=view)
+        pixels = self._windows(indices, made.windows.astype(np.float64), made.flips)
+        return colour_jitter(pixels, made)
+
+    def evaluation(self, indices: NDArray[np.int64]) -> Tensor:
+        """The deterministic view, (B, C, S, S)."""
+        if self.augmentation is None:
+            return self._as_stored(indices)
+        windows = windows_at_centre(self._sizes(indices), self.augmentation.resize, self.augmentation.crop)
+        return self._windows(indices, windows, np.zeros(len(indices), dtype=bool))
+
+    def _as_stored(self, indices: NDArray[np.int64]) -> Tensor:
+        if isinstance(self.images, RaggedImages):
+            raise TypeError("unreachable: checked at construction")
+        return to_tensor(self.images[indices]).to(self.device, non_blocking=True)
+
+    def _sizes(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        if isinstance(self.images, RaggedImages):
+            return self.images.sizes[indices].astype(np.int64)
+        return np.tile(np.array(self.images.shape[1:3], dtype=np.int64), (len(indices), 1))
+
+    def _windows(
+        self, indices: NDArray[np.int64], windows: NDArray[np.float64], flips: NDArray[np.bool_]
+    ) -> Tensor:
+        """Read only the rows and columns each window needs, pad to a common size, resize on the device."""
+        if self.augmentation is None:
+            raise TypeError("unreachable: only augmented views cut windows")
+        parts, local = [], windows.copy()
+        for row, index in enumerate(indices.tolist()):
+            top, left = np.floor(windows[row, :2]).astype(int)
+            bottom, right = np.ceil(windows[row, :2] + windows[row, 2:]).astype(int)
+            parts.append(self.images[index][top:bottom, left:right])
+            local[row, :2] -= (top, left)
+        padded = _padded(parts, self.images.shape[-1]).to(self.device, non_blocking=True)
+        return cut_and_resize(padded, local, flips, self.augmentation.crop)
+
+
+def cut_and_resize(
+    pictures: Tensor, windows: NDArray[np.float64], flips: NDArray[np.bool_], size: int
+) -> Tensor:
+    """Each picture's window resized to `size` x `size`, mirrored where asked: uint8 (B, C, H, W) to floats in 0..1.
+
+    Bilinear with antialiasing, as Pillow's `resize(box=window)`: output = A picture B^T with sparse triangular weights A
+    (size, H) and B (size, W) of each picture's own, hence two batched matrix products and no loop.
+    """
+    device = pictures.device
+    place = torch.as_tensor(windows, dtype=torch.float64, device=device)
+    rows = _weights(place[:, 0], place[:, 2], size, pictures.shape[2])
+    columns = _weights(place[:, 1], place[:, 3], size, pictures.shape[3])
+    mirrored = torch.as_tensor(flips, device=device)[:, None, None]
+    columns = torch.where(mirrored, columns.flip(1), columns)
+    pixels = pictures.float() / 255
+    return torch.matmul(rows[:, None], torch.matmul(pixels, columns.transpose(1, 2)[:, None]))
+
+
+def _weights(start: Tensor, length: Tensor, size: int, available: int) -> Tensor:
+    """Row-stochastic (B, size, available): the triangle filter of output pixel i over input pixels inside the window."""
+    step = (length / size)[:, None, None]
+    width = step.clamp_min(1)  # enlarging interpolates, shrinking averages
+    centres = start[:, None, None] + (torch.arange(size, device=start.device)[None, :, None] + 0.5) * step
+    pixels = torch.arange(available, device=start.device)[None, None] + 0.5
+    weights = (1 - (pixels - centres).abs() / width).clamp_min(0)
+    inside = (pixels > start[:, None, None]) & (pixels < (start + length)[:, None, None])
+    weights = torch.where(inside, weights, 0)
+    return (weights / weights.sum(dim=2, keepdim=True).clamp_min(1e-12)).float()
+
+
+def colour_jitter(images: Tensor, made: Decisions) -> Tensor:
+    """Brightness, contrast, saturation and hue in each picture's own order, then loss of colour; floats in 0..1.
+
+    Grey pictures (one channel) know brightness and contrast only.
+    """
+    changed = bool((made.factors != np.array([1.0, 1.0, 1.0, 0.0])).any())
+    if changed:
+        factors = torch.as_tensor(made.factors, dtype=images.dtype, device=images.device)[
+            ..., None, None, None
+        ]
+        order = torch.as_tensor(made.order, device=images.device)
+        for turn in range(4):
+            for kind in range(4 if images.shape[1] == 3 else 2):
+                chosen = (order[:, turn] == kind).nonzero()[:, 0]
+                images = images.index_copy(0, chosen, _ADJUST[kind](images[chosen], factors[chosen, kind]))
+    if made.grey.any() and images.shape[1] == 3:
+        mask = torch.as_tensor(made.grey, device=images.device)[:, None, None, None]
+        images = torch.where(mask, _grey(images), images)
+    return images
+
+
+def _grey(images: Tensor) -> Tensor:
+    if images.shape[1] == 1:
+        return images
+    return (images * images.new_tensor(LUMA)[:, None, None]).sum(dim=1, keepdim=True)
+
+
+def _brightness(images: Tensor, factor: Tensor) -> Tensor:
+    return (images * factor).clamp(0, 1)
+
+
+def _contrast(images: Tensor, factor: Tensor) -> Tensor:
+    mean = _grey(images).mean(dim=(1, 2, 3), keepdim=True)
+    return (mean + factor * (images - mean)).clamp(0, 1)
+
+
+def _saturation(images: Tensor, factor: Tensor) -> Tensor:
+    grey = _grey(images)
+    return (grey + factor * (images - grey)).clamp(0, 1)
+
+
+def _hue(images: Tensor, shift: Tensor) -> Tensor:
+    """Turn the hue of HSV by `shift` turns: c = v - v s max(0, min(k, 4-k, 1)) with k = (n + 6h) mod 6, n = 5, 3, 1."""
+    value, most = images.max(dim=1, keepdim=True)
+    span = value - images.amin(dim=1, keepdim=True)
+    red, green, blue = images.unbind(dim=1)
+    sector = torch.stack([(green - blue), (blue - red), (red - green)], dim=1).gather(1, most)
+    hue = (sector / span.clamp_min(1e-12) + 2 * most) / 6 + shift
+    n = images.new_tensor([5.0, 3.0, 1.0])[:, None, None]
+    k = (n + 6 * hue) % 6
+    return value - span * torch.minimum(k, 4 - k).clamp(0, 1)
+
+
+_ADJUST = (_brightness, _contrast, _saturation, _hue)
+
+
+def _padded(parts: Sequence[NDArray[np.uint8]], channels: int) -> Tensor:
+    height = max((part.shape[0] for part in parts), default=1)
+    width = max((part.shape[1] for part in parts), default=1)
+    batch = np.zeros((len(parts), channels, height, width), dtype=np.uint8)
+    for row, part in enumerate(parts):
+        batch[row, :, : part.shape[0], : part.shape[1]] = part.transpose(2, 0, 1)
+    return torch.from_numpy(batch)
