@@ -22,7 +22,7 @@ def exact_arithmetic(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def _full_products() -> Iterator[None]:
-    """torch keeps this setting twice, by an old name and since 2.9 by a new one, and objects when the two disagree."""
+    """The setting has an old name and, since torch 2.9, a new one; torch objects when the two disagree."""
     switches: list[object] = [torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None)]
     new = {
         switch: value for switch in switches if (value := getattr(switch, "fp32_precision", None)) is not None

@@ -58,7 +58,7 @@ def checked_vectors(value: Array, name: str) -> tuple[Tensor, list[Problem]]:
         return torch.zeros(0, 1), [Problem(name, rule, _describe(value))]
     if vectors.numel() == 0:
         return vectors, [Problem(name, "must not be empty", tuple(vectors.shape))]
-    finite = torch.isfinite(vectors).all(dim=1)
+    finite = torch.isfinite(_peaks(vectors))[:, 0]
     if bool(finite.all()):
         return vectors, []
     bad = (~finite).nonzero()[:, 0]
@@ -97,8 +97,14 @@ def unit_rows(vectors: Tensor) -> Tensor:
     full = vectors if vectors.dtype in (torch.float32, torch.float64) else vectors.float()
     smallest = torch.finfo(full.dtype).tiny
     with torch.no_grad():
-        scaled = full / full.abs().amax(dim=1, keepdim=True).clamp_min(smallest)
+        scaled = full / _peaks(full).clamp_min(smallest)
         return scaled.div_(scaled.norm(dim=1, keepdim=True).clamp_min_(smallest))
+
+
+def _peaks(vectors: Tensor) -> Tensor:
+    """The largest magnitude of each row, (N, 1), NaN or infinite where an entry is; makes no copy."""
+    peaks: Tensor = torch.linalg.vector_norm(vectors.detach(), torch.inf, dim=1, keepdim=True)
+    return peaks
 
 
 def _tensor(value: object) -> Tensor | None:
