@@ -162,11 +162,11 @@ class TrialConfig(Section):
         seed = merged.get("seed", 0)
         if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
             problems.append(Problem("seed", "must be a whole number >= 0", seed))
-        if not problems:
-            config = cls(**sections, seed=seed)
-            problems = [_with_origin(problem, origins) for problem in _cross_checks(config)]
+        sound = {name: section for name, section in sections.items() if section is not None}
+        problems += [_with_origin(problem, origins) for problem in _cross_checks(sound)]
         if problems:
             raise ConfigError(problems)
+        config = cls(**sections, seed=seed)
         resolved = config.settings()
         return config, {path: origins.get(path, "default") for path in resolved}
 
@@ -215,7 +215,11 @@ def methods_of(section: str) -> dict[str, type]:
     from trainables.losses import LOSSES
     from trainables.regularizers import REGULARIZERS
 
-    registries: dict[str, Mapping[str, type]] = {"loss": LOSSES, "regularizer": REGULARIZERS, "data": DATASETS}
+    registries: dict[str, Mapping[str, type]] = {
+        "loss": LOSSES,
+        "regularizer": REGULARIZERS,
+        "data": DATASETS,
+    }
     return dict(registries[section])
 
 
@@ -296,25 +300,27 @@ def _with_origin(problem: Problem, origins: Mapping[str, str]) -> Problem:
     )
 
 
-def _cross_checks(config: TrialConfig) -> list[Problem]:
-    """Rules that tie sections together and need no data."""
+def _cross_checks(sections: Mapping[str, Any]) -> list[Problem]:
+    """Rules that tie settings together and need no data, for the sections that are sound in themselves."""
     from trainables.models import BACKBONES, HEADS, POOLINGS
     from trainables.regularizers.schedules import SCHEDULES
     from trainables.samplers import sampler_problems
 
     problems = []
     named: list[tuple[str, str, Mapping[str, Callable[..., Any]]]] = [
-        ("model.backbone", config.model.backbone, BACKBONES),
-        ("model.pooling", config.model.pooling, POOLINGS),
-        ("model.head", config.model.head, HEADS),
-        ("regularizer.schedule", config.regularizer.schedule, SCHEDULES),
+        ("model", "backbone", BACKBONES),
+        ("model", "pooling", POOLINGS),
+        ("model", "head", HEADS),
+        ("regularizer", "schedule", SCHEDULES),
     ]
-    for path, value, registry in named:
-        if value not in registry:
-            problems.append(Problem(path, "unknown name", value, nearest(value, list(registry))))
-    batch = config.batch
-    problems += sampler_problems(batch.sampler, batch.batch_size, batch.instances_per_class)
-    if config.training.eval_every > config.training.steps:
-        rule = f"training.eval_every must not exceed training.steps ({config.training.steps})"
-        problems.append(Problem("training.eval_every", rule, config.training.eval_every, "Lower it."))
+    for section, key, registry in named:
+        value = getattr(sections.get(section), key, None)
+        if value is not None and value not in registry:
+            problems.append(Problem(f"{section}.{key}", "unknown name", value, nearest(value, list(registry))))
+    if batch := sections.get("batch"):
+        problems += sampler_problems(batch.sampler, batch.batch_size, batch.instances_per_class)
+    training = sections.get("training")
+    if training is not None and training.eval_every > training.steps:
+        rule = f"training.eval_every must not exceed training.steps ({training.steps})"
+        problems.append(Problem("training.eval_every", rule, training.eval_every, "Lower it."))
     return problems

@@ -307,7 +307,8 @@ def _data_problems(plan: Plan, request: Request) -> list[Problem]:
     from tune_dml.preflight import dataset_of
 
     try:
-        dataset = dataset_of(plan, request)
+        data = {path: value for path, value in plan.base_settings.items() if path.startswith("data.")}
+        dataset = dataset_of(data, request)
         raise_if_any(dataset.check())
         digest = dataset.digest()
     except ConfigError as error:

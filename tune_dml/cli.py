@@ -291,9 +291,9 @@ def extend(
 def status(sweep_name: SweepArgument, storage: Storage = Path("sweeps"), as_json: Json = False) -> None:
     """The matrix of cells and seeds: done, running, failed and why, missing."""
     from tune_dml.api import load_sweep
-    from tune_dml.verbs import listings
+    from tune_dml.verbs.status import Status
 
-    _show(listings.status(load_sweep(sweep_name, storage=storage).results), as_json)
+    _show(Status(load_sweep(sweep_name, storage=storage).results), as_json)
 
 
 @app.command()

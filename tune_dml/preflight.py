@@ -5,9 +5,11 @@ Every problem of every kind is collected and shown together; nothing that is alr
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -114,14 +116,14 @@ def prepare(
         problems += _resource_problems(resources) or _cluster_problems(resources, address)
     for check in other_checks:
         problems += check()
-    dataset = _collect(problems, lambda: dataset_of(plan, request)) if plan is not None else None
+    dataset = _collect(problems if plan else [], lambda: dataset_of(_data_settings(plan, request), request))
     found = list(dataset.check()) if dataset is not None else []
     problems += found
     pictures, digest = None, ""
     if plan is not None and dataset is not None and not found:
         digest = dataset.digest()
         if decode or dataset.is_prepared():
-            pictures = _collect(problems, lambda: dataset.prepare(progress))
+            pictures = _collect(problems, partial(dataset.prepare, progress))
     if plan is not None and pictures is not None:
         problems += _fit_problems(plan, pictures)
     raise_if_any(problems)
@@ -199,7 +201,9 @@ def _resource_problems(resources: Resources) -> list[Problem]:
             problems.append(Problem(flag, "must be at least 1", value))
     share = resources.gpus_per_worker
     if share < 0 or (share > 1 and share != int(share)):
-        problems.append(Problem("--gpus-per-worker", "must be a share of one GPU or a whole number of them", share))
+        problems.append(
+            Problem("--gpus-per-worker", "must be a share of one GPU or a whole number of them", share)
+        )
     if 0 < share < 1 and resources.workers > 1:
         rule = "several workers of one trial cannot share a GPU"
         problems.append(Problem("--gpus-per-worker", rule, share, "Use 1, or --workers 1."))
@@ -216,15 +220,35 @@ def _cluster_problems(resources: Resources, address: tuple[str | None, str]) -> 
     return cluster.address_problems(place, origin)
 
 
-def dataset_of(plan: Plan, request: Request) -> DataSet:
-    """The plan's data set; raises ConfigError for wrong knobs."""
+def _data_settings(plan: Plan | None, request: Request) -> dict[str, Value]:
+    """The data section, also of a request whose other settings are wrong: its data are checked all the same."""
+    if plan is not None:
+        return {path: value for path, value in plan.base_settings.items() if path.startswith("data.")}
+    own = {path: value for path, value in request.settings.items() if path.startswith("data.")}
+    root = {"data.root": str(request.data_root)} if request.data_root else {}
+    return {**own, **root, "data.name": request.dataset}
+
+
+def dataset_of(settings: Mapping[str, Value], request: Request) -> DataSet:
+    """The data set that a data section names; raises ConfigError for wrong knobs."""
+    from trainables.config import Layer
     from trainables.data import build_dataset
 
-    root = plan.base_settings.get("data.root")
-    data = _any_config(plan).data
+    data = TrialConfig.from_settings(Layer("--set", settings))[0].data
+    root = data.root
+    if root is None and needs_root(data.name):
+        rule = f"the data set {data.name!r} needs the folder of its pictures"
+        raise ConfigError(Problem("--data-root", rule, None, "Pass --data-root DIR."))
     return build_dataset(
         data.name, root=Path(str(root)) if root else None, cache_dir=request.cache_dir, **data.parameters
     )
+
+
+def needs_root(name: str) -> bool:
+    """Whether a data set lies on the user's disk."""
+    from trainables.data import DATASETS
+
+    return "root" in inspect.signature(DATASETS[name]).parameters
 
 
 def _fit_problems(plan: Plan, pictures: Pictures) -> list[Problem]:

@@ -65,7 +65,7 @@ class MPerClass(Sampler):
             )
         if num_classes is not None and classes > num_classes:
             rule = (
-                f"holds {classes} classes of {instances_per_class}, but the training half has {num_classes}"
+                f"{classes} classes of {instances_per_class} need as many training classes, and there are {num_classes}"
             )
             remedy = (
                 f"Set {place}.batch_size to {num_classes * instances_per_class} or less, or "

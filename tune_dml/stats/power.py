@@ -42,7 +42,8 @@ def detectable_difference(
     bound = studentized_range(cells, df, confidence) / math.sqrt(2)
 
     def shortfall(centre: float) -> float:
-        return float(nct.sf(bound, df, centre) + nct.cdf(-bound, df, centre)) - power
+        far = float(np.nan_to_num(nct.cdf(-bound, df, centre)))  # scipy gives NaN where the far tail underflows
+        return float(nct.sf(bound, df, centre)) + far - power
 
     top = 2 * bound + 10
     while shortfall(top) < 0:

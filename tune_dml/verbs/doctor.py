@@ -132,10 +132,11 @@ def _mlflow(flag: str | None) -> list[Finding]:
 
 def _datasets(cache_dir: Path | None) -> list[Finding]:
     from trainables.data import DATASETS, build_dataset
+    from tune_dml.preflight import needs_root
 
     found = []
-    for name, cls in DATASETS.items():
-        if cls.expected.get("embedded"):
+    for name in DATASETS:
+        if not needs_root(name):
             problems = build_dataset(name, cache_dir=cache_dir).check()
             found += _problems(f"data: {name}", problems) or [Finding(f"data: {name}", "ok", "ready")]
     return found

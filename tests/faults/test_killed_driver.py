@@ -1,0 +1,99 @@
+"""kill -9 of the driver in the middle of a sweep: nothing is lost, nothing is done twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+from tune_dml.ledger import read_events, read_history
+from tune_dml.results import results_of
+
+STEPS, EVERY = 400, 20
+COMMAND = [sys.executable, "-m", "tune_dml.cli"]
+SETTINGS = ["--set", f"training.steps={STEPS}", "--set", f"training.eval_every={EVERY}"]
+
+
+def start(*arguments, cache_dir):
+    return subprocess.Popen(
+        [*COMMAND, *arguments, "--cache-dir", str(cache_dir)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait_until(condition, process, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.stdout.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_killed_driver_resumes_where_it_was(cache_dir):
+    folder = Path.cwd() / "sweeps" / "killed"
+    process = start("sweep", "sec_rho", "--dataset", "digits", "--seeds", "1", "--name", "killed", *SETTINGS, cache_dir=cache_dir)
+
+    def in_the_middle():
+        events = read_events(folder)
+        ended = {event.key for event in events if event.kind == "ended"}
+        begun = {event.key for event in events if event.kind == "started"} - ended
+        return len(ended) >= 2 and any((folder / "trials" / key / "checkpoint.pt").exists() for key in begun)
+
+    wait_until(in_the_middle, process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    before = read_events(folder)
+    done = {event.key for event in before if event.kind == "ended"}
+    begun = {event.key for event in before if event.kind == "started"} - done
+    reached = {key: max((row["step"] for row in read_history(folder, key)), default=0) for key in begun}
+
+    process = start("resume", "killed", cache_dir=cache_dir)
+    output, _ = process.communicate(timeout=240)
+    assert process.returncode == 0, output
+
+    after = read_events(folder)[len(before) :]
+    started = [event.key for event in after if event.kind == "started"]
+    results = results_of(folder)
+    assert {trial.status for trial in results.trials} == {"finished"}
+    assert not set(started) & done
+    assert len(started) == len(set(started)) == 6 - len(done)
+    for trial in results.trials:
+        steps = [row["step"] for row in read_history(folder, trial.key)]
+        assert steps == sorted(set(steps))
+        assert steps[-1] == STEPS
+    assert any(reached.values())
+    for key in begun:
+        attempts = next(trial.attempts for trial in results.trials if trial.key == key)
+        assert attempts == 2
+
+    client = MlflowClient(f"sqlite:///{Path.cwd()}/mlflow.db")
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    runs = client.search_runs(experiments, "tags.sweep = 'killed'")
+    trials = [run for run in runs if run.data.tags.get("mlflow.parentRunId")]
+    assert sorted(run.data.tags["tune_dml.trial_key"].rpartition(":")[2][-16:] for run in trials) == sorted(
+        trial.key for trial in results.trials
+    )
+    assert {run.info.status for run in runs} == {"FINISHED"}
+    for run in trials:
+        rows = client.get_metric_history(run.info.run_id, "val/recall_at_1")
+        assert [row.step for row in rows] == list(range(EVERY, STEPS + 1, EVERY))
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGINT])
+def test_an_interrupted_sweep_says_how_to_continue(cache_dir, signal_number):
+    process = start("sweep", "sec_rho", "--dataset", "digits", "--seeds", "1", "--name", "cut", *SETTINGS, cache_dir=cache_dir)
+    folder = Path.cwd() / "sweeps" / "cut"
+    wait_until(lambda: any(event.kind == "started" for event in read_events(folder)), process)
+    os.kill(process.pid, signal_number)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, output
+    assert "tune-dml resume cut" in output

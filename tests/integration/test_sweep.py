@@ -1,0 +1,172 @@
+"""A sweep from Python, end to end: Ray Tune, Optuna, the ledger, MLflow, the table."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+import tune_dml
+from trainables.errors import ConfigError
+from tune_dml.results import load_results
+from tune_dml.space import Baseline, Grid, Knob, LogRange, Space
+
+QUICK = {"training.steps": 10, "training.eval_every": 5}
+
+
+def runs_of(folder, name):
+    """Trial runs of a sweep in the SQLite store of a folder: key -> run."""
+    client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    runs = client.search_runs(experiments, f"tags.sweep = '{name}'", max_results=1000)
+    return [run for run in runs if run.data.tags.get("mlflow.parentRunId")]
+
+
+@pytest.mark.usefixtures("ray_session")
+class TestAGrid:
+    @pytest.fixture(scope="class")
+    def sweep(self, tmp_path_factory, cache_dir, ray_session):
+        folder = tmp_path_factory.mktemp("grid")
+        uri = f"sqlite:///{folder}/mlflow.db"
+        done = tune_dml.run_sweep(
+            "sec_rho",
+            dataset="digits",
+            seeds=2,
+            settings=QUICK,
+            name="rho",
+            storage=folder / "sweeps",
+            tracking_uri=uri,
+            cache_dir=cache_dir,
+        )
+        return done, folder
+
+    def test_every_cell_ran_once_per_seed(self, sweep):
+        done, _ = sweep
+        table = done.table()
+        assert done.exit_code == 0
+        assert len(table) == 12
+        assert set(table["status"]) == {"finished"}
+        assert not table.duplicated(["cell", "seed"]).any()
+        assert table["val/recall_at_1"].between(0, 100).all()
+
+    def test_mlflow_has_each_trial_once_with_true_end_states(self, sweep):
+        done, folder = sweep
+        runs = runs_of(folder, "rho")
+        assert len(runs) == 12
+        assert {run.info.status for run in runs} == {"FINISHED"}
+        one = runs[0]
+        assert one.data.params["loss.name"] == "triplet"
+        assert "val/recall_at_1" in one.data.metrics
+        assert "test/recall_at_1" in one.data.metrics
+        assert {row["run_id"] for _, row in done.table().iterrows()} == {run.info.run_id for run in runs}
+
+    def test_nothing_runs_twice(self, sweep, cache_dir):
+        _, folder = sweep
+        before = (folder / "sweeps/rho/ledger.jsonl").read_text()
+        again = tune_dml.resume_sweep(
+            "rho", storage=folder / "sweeps", tracking_uri=f"sqlite:///{folder}/mlflow.db", cache_dir=cache_dir
+        )
+        after = (folder / "sweeps/rho/ledger.jsonl").read_text()
+        assert again.exit_code == 0
+        assert [json.loads(line)["kind"] for line in after[len(before) :].splitlines()] == ["session"]
+        assert len(runs_of(folder, "rho")) == 12
+
+    def test_extending_runs_only_what_is_new(self, sweep, cache_dir):
+        done, folder = sweep
+        old = {trial.key for trial in done.results.trials}
+        grown = tune_dml.extend_sweep(
+            "rho",
+            values={"regularizer.rho": [0.3]},
+            storage=folder / "sweeps",
+            tracking_uri=f"sqlite:///{folder}/mlflow.db",
+            cache_dir=cache_dir,
+        )
+        keys = {trial.key for trial in grown.results.trials}
+        assert old < keys
+        assert len(keys - old) == 2
+        assert all(trial.attempts == 1 for trial in grown.results.trials)
+        assert len(runs_of(folder, "rho")) == 14
+
+    def test_a_rerun_by_id_gives_the_same_numbers_to_the_last_digit(self, sweep, cache_dir):
+        from rich.console import Console
+
+        from tune_dml.verbs import train
+
+        done, folder = sweep
+        trial = done.results.trials[3]
+        single = train.request(trial.key, settings={}, storage=folder / "sweeps", cache_dir=cache_dir)
+        ended = train.run(single, Console(quiet=True))
+        assert ended.status == "finished"
+        assert single.recorded
+        assert ended.differences == {}
+        assert ended.metrics == dict(trial.metrics)
+
+    def test_another_plan_under_the_name_is_refused_and_touches_nothing(self, sweep, cache_dir):
+        _, folder = sweep
+        before = {path: path.read_bytes() for path in (folder / "sweeps").rglob("*.json*")}
+        with pytest.raises(ConfigError, match="another plan"):
+            tune_dml.run_sweep(
+                "sec_eta",
+                dataset="digits",
+                name="rho",
+                storage=folder / "sweeps",
+                tracking_uri=f"sqlite:///{folder}/mlflow.db",
+                cache_dir=cache_dir,
+            )
+        assert {path: path.read_bytes() for path in (folder / "sweeps").rglob("*.json*")} == before
+
+
+def space_of(*knobs, **fixed):
+    return Space(
+        name="own",
+        title="own",
+        question="",
+        citation=None,
+        scientific=knobs,
+        fixed={**QUICK, **fixed},
+        default_dataset="digits",
+    )
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_diverged_trial_is_shown_and_the_sweep_finishes(cache_dir):
+    space = space_of(Knob("optim.lr", Grid((1e-3, 1e18), "log"), "lr"), **{"optim.name": "sgd"})
+    done = tune_dml.run_sweep(space, seeds=2, cache_dir=cache_dir)
+    table = done.table().set_index(["cell", "seed"])["status"]
+    assert done.exit_code == 3
+    assert not done.interrupted
+    assert list(table.loc["lr=0.001"]) == ["finished"] * 2
+    assert list(table.loc["lr=1e+18"]) == ["diverged"] * 2
+    assert "step" in next(trial.reason for trial in done.results.trials if trial.status == "diverged")
+    states = {run.data.tags["cell"]: run.info.status for run in runs_of(Path.cwd(), "own")}
+    assert states == {"lr=0.001": "FINISHED", "lr=1e+18": "FAILED"}
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_an_adaptive_search_runs_its_budget(cache_dir):
+    space = space_of(Knob("optim.lr", LogRange(1e-4, 1e-2), "lr"))
+    done = tune_dml.run_sweep(space, seeds=2, search="tpe", num_samples=5, cache_dir=cache_dir)
+    assert done.exit_code == 0
+    assert len(done.results.cells) == 5
+    assert all(trial.status == "finished" for trial in done.results.trials)
+    assert load_results(Path("sweeps").absolute(), "own").cells == done.results.cells
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_baseline_is_a_cell_and_rho_one_is_plain_sec(cache_dir):
+    space = Space(
+        name="ema",
+        title="",
+        question="",
+        citation=None,
+        scientific=(Knob("regularizer.rho", Grid((0.0, 1.0)), "rho"),),
+        fixed={**QUICK, "regularizer.name": "sec", "regularizer.eta": 0.5},
+        baseline=Baseline("off", {"regularizer.name": "none", "regularizer.eta": 0.0}),
+        default_dataset="digits",
+    )
+    done = tune_dml.run_sweep(space, seeds=1, cache_dir=cache_dir)
+    assert [cell.label for cell in done.results.cells] == ["off", "rho=0", "rho=1"]
+    assert all(math.isfinite(trial.metrics["val/recall_at_1"]) for trial in done.results.trials)
