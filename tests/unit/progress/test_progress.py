@@ -1,0 +1,305 @@
+"""What is shown while a sweep runs, and where it stands afterwards."""
+
+from __future__ import annotations
+
+import io
+import threading
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tune_dml.plan import Cell, Plan, Search, Trial
+from tune_dml.progress import CELLS_SHOWN, Progress, duration, status_table
+from tune_dml.results import Results, TrialResult
+from tune_dml.space import Grid, Knob, Space
+
+METRIC = "val/recall_at_1"
+
+
+def make_plan(cells: int = 2, seeds: int = 2, proposed: int = 0) -> Plan:
+    space = Space("toy", "Toy", "?", None, (Knob("loss.gamma", Grid((1.0,))),), {})
+    settings = {"training.steps": 300}
+    known = tuple(Cell(index, f"γ={index}", {}, settings, f"digest{index}") for index in range(cells))
+    search = Search("tpe" if proposed else "grid", num_samples=proposed)
+    return Plan("toy", space, "glyphs", tuple(range(seeds)), known, search, settings, {}, "data0")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_COLOR", "CI", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "COLUMNS", "LINES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+
+def file_console() -> Console:
+    return Console(file=io.StringIO(), width=100)
+
+
+def terminal(height: int = 40, encoding: str = "utf-8") -> Console:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, write_through=True)
+    return Console(file=stream, force_terminal=True, width=100, height=height, color_system="standard")
+
+
+def text_of(console: Console) -> str:
+    stream = console.file
+    if isinstance(stream, io.StringIO):
+        return stream.getvalue()
+    return stream.buffer.getvalue().decode(stream.encoding)  # type: ignore[attr-defined]
+
+
+def drawn(progress: Progress, height: int = 40, width: int = 100) -> str:
+    console = Console(file=io.StringIO(), width=width, height=height)
+    console.print(progress)
+    return text_of(console)
+
+
+def start(progress: Progress, trial: Trial) -> None:
+    progress.started(trial.key, trial.cell.label, trial.seed)
+
+
+def test_a_file_gets_one_plain_line_a_start_and_an_end() -> None:
+    plan, console, clock = make_plan(), file_console(), Clock()
+    first, second = plan.trials()[:2]
+    with Progress(plan, console, clock=clock) as progress:
+        progress.slots = 1
+        start(progress, first)
+        progress.report(first.key, {"step": 100, METRIC: 61.25})
+        clock.now = 10.0
+        progress.ended(first.key, "finished", {METRIC: 63.456, "test/recall_at_1": 99.0}, "")
+        start(progress, second)
+        clock.now = 12.0
+        progress.ended(second.key, "diverged", {}, "the loss is\nnan\x1b[31m")
+        progress.note("one retry")
+    assert text_of(console).splitlines() == [
+        "[0/4] started: γ=0, seed 0",
+        "[1/4, 30 s left] finished: γ=0, seed 0: val/recall_at_1 63.46 (10 s)",
+        "[1/4] started: γ=1, seed 0",
+        "[2/4, 20 s left] diverged: γ=1, seed 0: the loss is nan [31m (2 s)",
+        "one retry",
+        "2/4 done, 1 diverged in 12 s",
+    ]
+
+
+@pytest.mark.parametrize("variable", ["NO_COLOR", "CI"])
+def test_a_terminal_that_wants_no_colour_gets_plain_lines(
+    variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "1")
+    plan, console = make_plan(), terminal()
+    with Progress(plan, console) as progress:
+        start(progress, plan.trials()[0])
+        progress.note("said")
+    text = text_of(console)
+    assert "started" in text
+    assert "said" in text
+    assert all(char.isprintable() or char == "\n" for char in text)
+
+
+def test_no_console_shows_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    plan = make_plan()
+    with Progress(plan) as progress:
+        start(progress, plan.trials()[0])
+        progress.ended(plan.trials()[0].key, "failed", {}, "why")
+        progress.note("said")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_terminal_gets_a_picture_and_failures_in_words() -> None:
+    plan, console = make_plan(), terminal()
+    first, second = plan.trials()[:2]
+    with Progress(plan, console) as progress:
+        start(progress, first)
+        progress.report(first.key, {"step": 100, METRIC: 61.25})
+        progress.ended(second.key, "failed", {}, "out of memory: CUDA")
+    text = text_of(console)
+    assert "\x1b[" in text
+    assert "failed: " in text
+    assert "out of memory: CUDA" in text
+    assert "started:" not in text
+    assert text.endswith("\n")
+
+
+def test_the_picture() -> None:
+    plan, clock = make_plan(), Clock()
+    progress = Progress(plan, Console(file=io.StringIO(), width=100, height=40), clock=clock)
+    trials = plan.trials()
+    start(progress, trials[0])
+    progress.report(trials[0].key, {"step": 100, METRIC: 61.25, "test/recall_at_1": 99.0})
+    progress.ended(trials[1].key, "failed", {}, "")
+    progress.ended(trials[2].key, "diverged", {}, "")
+    clock.now = 185.0
+    lines = [" ".join(line.split()) for line in drawn(progress).splitlines()]
+    assert "running seed step val/recall_at_1 time" in lines
+    assert "γ=0 0 100/300 61.25 3 min 05 s" in lines
+    assert "γ=0 ▶ ≈" in lines
+    assert "γ=1 ✗ ·" in lines
+    assert lines[-1].endswith("2/4 done, 1 failed, 1 diverged, 1 running")
+    assert "99" not in drawn(progress)
+
+
+def test_ten_thousand_trials_are_counted_not_drawn() -> None:
+    plan = make_plan(cells=1000, seeds=10)
+    progress = Progress(plan, Console(file=io.StringIO(), width=100, height=40))
+    trials = plan.trials()
+    for trial in trials[:9000]:
+        progress.ended(trial.key, "finished", {}, "")
+    for trial in trials[9000:9100]:
+        start(progress, trial)
+    text = drawn(progress)
+    assert len(text.splitlines()) < 20
+    assert "9000/10000 done, 100 running" in text
+    assert "and 88 more running" in text
+
+
+def test_the_picture_fits_a_small_window_and_a_poor_encoding() -> None:
+    plan = make_plan(cells=30)
+    progress = Progress(plan, terminal(height=20))
+    start(progress, plan.trials()[0])
+    assert "γ=29" not in drawn(progress, height=20)
+    poor = Progress(make_plan(), terminal(encoding="ascii"))
+    poor.ended(make_plan().trials()[0].key, "finished", {}, "")
+    assert "✓" not in drawn(poor)
+
+
+def test_the_time_left_counts_slots_running_and_waiting_trials() -> None:
+    plan, clock = make_plan(cells=5, seeds=2), Clock()
+    progress = Progress(plan, clock=clock)
+    trials = plan.trials()
+    assert progress.seconds_left() is None
+    for trial in trials[:2]:
+        start(progress, trial)
+    clock.now = 100.0
+    for trial in trials[:2]:
+        progress.ended(trial.key, "finished", {}, "")
+    for trial in trials[2:4]:
+        start(progress, trial)
+    clock.now = 140.0  # 6 waiting trials of 100 s and twice 60 s left, two at a time
+    assert progress.seconds_left() == pytest.approx((6 * 100 + 2 * 60) / 2)
+    progress.slots = 10  # with room for all, the slowest decides
+    assert progress.seconds_left() == pytest.approx(72.0)
+    progress.slots = 100
+    assert progress.seconds_left() == pytest.approx(60.0)
+
+
+def test_a_failed_trial_says_nothing_of_the_time_others_take() -> None:
+    plan, clock = make_plan(), Clock()
+    progress = Progress(plan, clock=clock)
+    start(progress, plan.trials()[0])
+    clock.now = 1.0
+    progress.ended(plan.trials()[0].key, "failed", {}, "")
+    assert progress.seconds_left() is None
+
+
+def test_what_was_done_before_counts() -> None:
+    plan = make_plan()
+    results = results_with(plan, {0: "finished", 1: "failed"})
+    assert "2/4 done, 1 failed" in drawn(Progress(plan, done=results))
+    again = Progress(plan, done=results)
+    start(again, plan.trials()[1])  # tried again
+    assert "1/4 done, 1 running" in drawn(again)
+
+
+def test_proposed_cells_count_though_unknown() -> None:
+    progress = Progress(make_plan(cells=1, seeds=2, proposed=4))
+    progress.started("unknown", "γ=5", 0)
+    text = drawn(progress)
+    assert "0/10 done, 1 running" in text
+    assert "0/300" in text
+
+
+def test_events_from_many_threads_do_not_block_the_picture() -> None:
+    plan, console = make_plan(cells=10, seeds=10), terminal()
+    trials = plan.trials()
+
+    def feed(part: list[Trial]) -> None:
+        for trial in part:
+            start(progress, trial)
+            progress.report(trial.key, {"step": 1})
+            progress.ended(trial.key, "failed", {}, "why")
+
+    with Progress(plan, console) as progress:
+        threads = [threading.Thread(target=feed, args=(trials[start::4],)) for start in range(4)]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            progress._live.refresh()  # type: ignore[union-attr]
+        for thread in threads:
+            thread.join()
+    assert "100/100 done, 100 failed" in text_of(console)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.2, "0 s"), (59.6, "1 min 00 s"), (185, "3 min 05 s"), (7800, "2 h 10 min"), (273_700, "3 d 4 h")],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+    assert duration(float("nan")) == "?"
+
+
+def results_with(plan: Plan, states: dict[int, str], folder: Path = Path("nowhere")) -> Results:
+    trials = [
+        TrialResult(
+            trial.key,
+            trial.cell,
+            trial.seed,
+            status=states.get(number, "missing"),  # type: ignore[arg-type]
+            reason="out of memory: CUDA" if states.get(number) == "failed" else "",
+            metrics={METRIC: 60.0 + number} if states.get(number) == "finished" else {},
+            sealed={"test/recall_at_1": 12.34},
+        )
+        for number, trial in enumerate(plan.trials())
+    ]
+    return Results(folder, plan, tuple(trials), {}, ())
+
+
+def shown(results: Results) -> list[str]:
+    console = Console(file=io.StringIO(), width=100)
+    console.print(status_table(results))
+    return [" ".join(line.replace("│", " ").split()) for line in text_of(console).splitlines()]
+
+
+def test_the_status_table(tmp_path: Path) -> None:
+    plan = make_plan(cells=2, seeds=3)
+    results = results_with(
+        plan, {0: "finished", 1: "failed", 2: "running", 3: "failed", 4: "diverged"}, tmp_path
+    )
+    history = tmp_path / "trials" / plan.trials()[2].key / "history.jsonl"
+    history.parent.mkdir(parents=True)
+    history.write_text('{"step": 100, "val/recall_at_1": 1.0}\n')
+    lines = shown(results)
+    assert lines[0] == "1 of 6 trials finished, 1 running, 1 diverged, 2 failed, 1 not run yet"
+    assert "γ=0 60 at 100/300 diverged" in lines
+    assert "γ=1 failed failed ." in lines
+    assert "failed: out of memory: CUDA [γ=1, seed 0 and 1 more]" in lines
+    assert "diverged: no reason was recorded [γ=0, seed 2]" in lines
+    assert not any("12.34" in line for line in lines)
+
+
+def test_of_many_cells_only_those_with_something_to_say_are_listed() -> None:
+    plan = make_plan(cells=1000, seeds=10)
+    results = results_with(plan, dict.fromkeys(range(10_000), "finished") | {4321: "failed"})
+    lines = shown(results)
+    assert "γ=321 done" not in lines
+    assert any(line.startswith("γ=321 ") for line in lines)
+    assert "999 of 1000 cells are not listed" in lines
+    assert len(lines) < CELLS_SHOWN
+
+
+def test_labels_are_text_not_markup() -> None:
+    plan = make_plan(cells=1, seeds=1)
+    cell = Cell(0, "layers=[bold]x", {}, {}, "d")
+    plan = Plan(**{**{name: getattr(plan, name) for name in plan.__dataclass_fields__}, "cells": (cell,)})
+    assert any("layers=[bold]x" in line for line in shown(results_with(plan, {})))
+    progress = Progress(plan)
+    progress.started(plan.trials()[0].key, "layers=[bold]x", 0)
+    assert "layers=[bold]x" in drawn(progress)
