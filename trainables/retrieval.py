@@ -79,7 +79,9 @@ class RetrievalTask:
         self.network: nn.Module = network.to(device, self.dtype)
         self.loss: nn.Module = loss.to(device, self.dtype)
         self.regularizer = regularizer.to(device)
-        self.modules = nn.ModuleDict({"network": self.network, "loss": self.loss, "regularizer": self.regularizer})
+        self.modules = nn.ModuleDict(
+            {"network": self.network, "loss": self.loss, "regularizer": self.regularizer}
+        )
         self.eta = 0.0
 
     def objective(self, network: nn.Module, step: int) -> Tensor:
@@ -142,7 +144,7 @@ class RetrievalTask:
     def _judge(self, embeddings: Tensor, labels: Tensor) -> dict[str, float]:
         cosine = _mean_cosine(embeddings)
         if not bool(torch.isfinite(embeddings).all()):
-            return {"mean_cosine": float("nan")}
+            return {"mean_cosine": float("nan"), "norm_mean": float("nan")}
         norms = torch.linalg.vector_norm(embeddings, dim=1)
         return {
             **retrieval_metrics(embeddings, labels, ks=self.config.evaluation.ks),
@@ -162,7 +164,11 @@ def data_problems(config: TrialConfig, pictures: Pictures) -> list[Problem]:
     batch = config.batch
     classes = len(np.unique(labels))
     return sampler_problems(
-        batch.sampler, batch.batch_size, batch.instances_per_class, num_classes=classes, num_images=len(labels)
+        batch.sampler,
+        batch.batch_size,
+        batch.instances_per_class,
+        num_classes=classes,
+        num_images=len(labels),
     )
 
 

@@ -178,7 +178,8 @@ def judge(run: Run, since: float) -> None:
     state = run.state
     row = training_figures(run)
     row.update(run.task.validate())
-    if math.isnan(cosine := row["val/mean_cosine"]) or cosine > COLLAPSE:
+    if _collapsed(row, state):
+        cosine = row["val/mean_cosine"]
         message = f"the embeddings collapsed by step {state.step}: mean pairwise cosine {cosine:.4f}"
         raise Diverged(message, state.step, dict(row))
     if _counts(row, state, run.config):
@@ -186,6 +187,13 @@ def judge(run: Run, since: float) -> None:
     state.seconds += time.perf_counter() - since
     _keep(run, row)
     run.context.report(row, _checkpoint(run))
+
+
+def _collapsed(row: Row, state: State) -> bool:
+    """Whether all pictures have one embedding and it is not getting better: an untrained network may start like that."""
+    cosine = row["val/mean_cosine"]
+    before = next((old["val/mean_cosine"] for old in reversed(state.rows) if "val/mean_cosine" in old), math.inf)
+    return math.isnan(cosine) or row["val/norm_mean"] == 0 or (cosine > COLLAPSE and cosine >= before)
 
 
 def training_figures(run: Run) -> Row:

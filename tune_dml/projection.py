@@ -152,11 +152,14 @@ class TrialState:
         self.taken(rows[: new[count - 1] + 1] if 0 < count <= len(new) else rows[: count and len(rows)])
 
     def closing_points(self) -> tuple[Point, ...]:
-        """The metrics that the trial is judged by, where no row of its history shows them."""
+        """The metrics that the trial is judged by, where no row of its history shows them: the sealed ones always."""
         step = None if self.ended is None else self.ended.body.get("step")
-        if self.ended is None or step is None or step in self.steps:
+        if self.ended is None or step is None:
             return ()
-        return _points(self.ended.body.get("metrics", {}), int(step), self.ended.time)
+        metrics = self.ended.body.get("metrics", {})
+        if step in self.steps:
+            metrics = {name: value for name, value in metrics.items() if name.startswith("test/")}
+        return _points(metrics, int(step), self.ended.time)
 
 
 class Projection:

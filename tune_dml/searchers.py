@@ -186,6 +186,10 @@ class CellSearcher(Searcher):  # type: ignore[misc]
         self.proposals = proposals
         self.running: dict[str, Trial] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing: Tune pickles its parts for a restore of its own; ours are rebuilt from the ledger."""
+        return {}
+
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """The next trial's configuration, None to wait, or FINISHED."""
         trial = self.proposals.next_trial()
@@ -198,7 +202,9 @@ class CellSearcher(Searcher):  # type: ignore[misc]
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Rows do not concern the search."""
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
         """A trial's value has come with its closing report; a trial that ended without one has failed."""
         trial = self.running.pop(trial_id, None)
         if trial is not None and trial.key not in self.proposals.known:
@@ -228,7 +234,9 @@ def _sampler(plan: Plan, number: int, attempt: int) -> optuna.samplers.BaseSampl
         return optuna.samplers.RandomSampler(seed=seed)
     if plan.search.method == "gp":
         return optuna.samplers.GPSampler(seed=seed, deterministic_objective=False)
-    return optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True, warn_independent_sampling=False)
+    return optuna.samplers.TPESampler(
+        seed=seed, multivariate=True, constant_liar=True, warn_independent_sampling=False
+    )
 
 
 def _suggest(ticket: optuna.trial.Trial, knob: Knob) -> Value:

@@ -68,6 +68,10 @@ class Recorder(Callback):  # type: ignore[misc]
         self.started: dict[str, float] = {}
         self.proposals: Proposals | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing: see `CellSearcher.__getstate__`."""
+        return {}
+
     def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         """A trial begins, or begins again."""
         key = trial.config["key"]
@@ -88,7 +92,9 @@ class Recorder(Callback):  # type: ignore[misc]
             self._end(key, ended)
         self.tracker.notify()
 
-    def on_trial_recover(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
+    def on_trial_recover(
+        self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any
+    ) -> None:
         """A lost process: Ray starts the trial again, which goes on from its checkpoint."""
         text = f"{trial.config['label']} seed {trial.config['seed']}: its process was lost; retrying from the checkpoint"
         self.ledger.append("retry", trial.config["key"])

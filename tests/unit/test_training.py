@@ -164,8 +164,18 @@ def test_a_loss_that_is_not_finite_ends_the_trial_with_step_and_statistics(tmp_p
 
 
 def test_collapsed_embeddings_end_the_trial(tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "COLLAPSE", -1.0)
-    with pytest.raises(Diverged, match="collapsed by step 20"):
+    update = training.update
+
+    def collapsing(run):
+        loss = update(run)
+        with torch.no_grad():
+            for name, parameter in run.network.named_parameters():
+                if name.startswith("head"):
+                    parameter.fill_(1.0 if parameter.ndim == 1 else 0.0)
+        return loss
+
+    monkeypatch.setattr(training, "update", collapsing)
+    with pytest.raises(Diverged, match="collapsed by step 40"):
         run(config_of(), tmp_path)
 
 
