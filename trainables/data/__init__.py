@@ -29,10 +29,10 @@ def build_dataset(
     """
     if name not in DATASETS:
         rule = "unknown data set"
-        raise ConfigError(Problem("dataset.name", rule, name, nearest(name, list(DATASETS), what="data set")))
+        raise ConfigError(Problem("data.name", rule, name, nearest(name, list(DATASETS), what="data set")))
     context = {
         "root": None if root is None else Path(root).expanduser(),
         "cache_dir": default_cache_dir() if cache_dir is None else Path(cache_dir).expanduser(),
     }
-    dataset: DataSet = parameters.build(DATASETS[name], knobs, context, place="dataset")
+    dataset: DataSet = parameters.build(DATASETS[name], knobs, context, place="data")
     return dataset

@@ -168,12 +168,15 @@ def build_augmentation(name: str, **knobs: object) -> Augmentation | None:
 
 
 def windows_at_centre(sizes: NDArray[np.int64], resize: int, crop: int) -> NDArray[np.float64]:
-    """The window (top, left, height, width) that equals resizing the shorter side and cutting the centre, (B, 4).
+    """The window (top, left, height, width) that equals resizing the shorter side, then cutting the centre, (B, 4).
 
-    In the stored picture's pixels, hence not whole numbers.
+    In the stored picture's pixels, hence not whole numbers; sides and offsets of the resized picture are rounded as
+    torchvision rounds them.
     """
-    side = sizes.min(axis=1) * crop / resize
-    return np.stack([(sizes[:, 0] - side) / 2, (sizes[:, 1] - side) / 2, side, side], axis=1)
+    resized = np.maximum(resize * sizes // sizes.min(axis=1, keepdims=True), resize)
+    offset = np.rint((resized - crop) / 2)
+    scale = sizes / resized
+    return np.concatenate([offset * scale, crop * scale], axis=1)
 
 
 def uniforms(*key: int | NDArray[np.int64], draws: int) -> Floats:

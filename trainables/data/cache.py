@@ -59,8 +59,8 @@ class RaggedImages:
         return len(self.sizes)
 
     def __getitem__(self, index: int) -> Pixels:
-        height, width = self.sizes[index]
-        start = self.offsets[index]
+        height, width = self.sizes[index].tolist()
+        start = int(self.offsets[index])
         return self.pixels[start : start + height * width * self.shape[3]].reshape(
             height, width, self.shape[3]
         )

@@ -46,6 +46,11 @@ class Cub200(PictureFiles):
             for number, path in images
             if class_of.get(number) not in class_names
         ]
+        problems += [
+            Problem(str(folder / lists[2]), "classes must be numbered", number)
+            for number in class_names
+            if not number.isdigit()
+        ]
         raise_if_any(problems[:10], DataError)
         order = sorted(class_names, key=int)
         label = {number: i for i, number in enumerate(order)}

@@ -73,7 +73,7 @@ def _file() -> Path:
     package = importlib.util.find_spec("sklearn")
     if package is None or not package.submodule_search_locations:  # pragma: no cover - a dependency of ours
         raise DataError(
-            Problem("dataset.name", "digits needs scikit-learn", None, "Run `pip install scikit-learn`.")
+            Problem("data.name", "digits needs scikit-learn", None, "Run `pip install scikit-learn`.")
         )
     return Path(package.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
 

@@ -90,7 +90,9 @@ class _FaceBin(DataSet):
         data: Any = load_pickle(self.path, encoding="bytes")
         if not (isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(x, list) for x in data)):
             raise DataError(Problem(str(self.path), "must be a pair (pictures, same)", type(data).__name__))
-        encoded = [bytes(item) for item in data[0]]
+        encoded = [item.tobytes() if isinstance(item, np.ndarray) else item for item in data[0]]
+        if wrong := [type(item).__name__ for item in encoded if not isinstance(item, bytes)]:
+            raise DataError(Problem(str(self.path), "pictures must be encoded bytes", wrong[0]))
         same = [bool(item) for item in data[1]]
         if len(encoded) != 2 * len(same) or len(same) < FOLDS:
             rule = f"must hold two pictures for each of at least {FOLDS} answers"

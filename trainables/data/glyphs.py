@@ -63,7 +63,7 @@ class Glyphs(DataSet):
         remedy = "Run `pip install 'tune-dml[demo]'`" + (
             f" or set faces={installed}." if installed > 1 else "."
         )
-        return [Problem("dataset.faces", rule, f"{installed} families", remedy)]
+        return [Problem("data.faces", rule, f"{installed} families", remedy)]
 
     def digest(self) -> str:
         """Font files, settings, and the versions of the two renderers."""

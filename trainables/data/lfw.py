@@ -93,6 +93,9 @@ def _pairs(path: Path, number: dict[str, int]) -> tuple[np.ndarray, np.ndarray, 
         if len(row) not in (3, 4):
             problems.append(Problem(f"{path}:{i}", "must have 3 or 4 columns", row))
             continue
+        if not (row[1].isdigit() and row[-1].strip().isdigit()):
+            problems.append(Problem(f"{path}:{i}", "pictures must be given by their numbers", row))
+            continue
         other = row[0] if len(row) == 3 else row[2]
         stems = (f"{row[0]}_{int(row[1]):04d}", f"{other}_{int(row[-1]):04d}")
         missing += [stem for stem in stems if stem not in number]

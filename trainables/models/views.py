@@ -52,7 +52,7 @@ class Views:
             return self._as_stored(indices)
         sizes = self._sizes(indices)
         made = self.augmentation.decide(sizes, seed=self.seed, step=step, first=first, view=view)
-        pixels = self._windows(indices, made.windows.astype(np.float64), made.flips)
+        pixels = self._cut(indices, made.windows.astype(np.float64), made.flips, margin=False)
         return colour_jitter(pixels, made)
 
     def evaluation(self, indices: NDArray[np.int64]) -> Tensor:
@@ -60,7 +60,7 @@ class Views:
         if self.augmentation is None:
             return self._as_stored(indices)
         windows = windows_at_centre(self._sizes(indices), self.augmentation.resize, self.augmentation.crop)
-        return self._windows(indices, windows, np.zeros(len(indices), dtype=bool))
+        return self._cut(indices, windows, np.zeros(len(indices), dtype=bool), margin=True)
 
     def _as_stored(self, indices: NDArray[np.int64]) -> Tensor:
         if isinstance(self.images, RaggedImages):
@@ -72,49 +72,78 @@ class Views:
             return self.images.sizes[indices].astype(np.int64)
         return np.tile(np.array(self.images.shape[1:3], dtype=np.int64), (len(indices), 1))
 
-    def _windows(
-        self, indices: NDArray[np.int64], windows: NDArray[np.float64], flips: NDArray[np.bool_]
+    def _cut(
+        self,
+        indices: NDArray[np.int64],
+        windows: NDArray[np.float64],
+        flips: NDArray[np.bool_],
+        *,
+        margin: bool,
     ) -> Tensor:
-        """Read only the rows and columns each window needs, pad to a common size, resize on the device."""
+        """Read only the rows and columns each window needs, pad to a common size, resize on the device.
+
+        With `margin` the filter may look beyond the window, as when a picture is resized first and cut afterwards.
+        """
         if self.augmentation is None:
             raise TypeError("unreachable: only augmented views cut windows")
-        parts, local = [], windows.copy()
-        for row, index in enumerate(indices.tolist()):
-            top, left = np.floor(windows[row, :2]).astype(int)
-            bottom, right = np.ceil(windows[row, :2] + windows[row, 2:]).astype(int)
-            parts.append(self.images[index][top:bottom, left:right])
-            local[row, :2] -= (top, left)
+        size = self.augmentation.crop
+        reach = np.maximum(windows[:, 2:] / size, 1) if margin else np.zeros((len(windows), 2))
+        start = np.maximum(np.floor(windows[:, :2] - reach), 0).astype(int)
+        stop = np.ceil(windows[:, :2] + windows[:, 2:] + reach).astype(int)
+        parts = [
+            self.images[index][top:bottom, left:right]
+            for index, (top, left), (bottom, right) in zip(indices.tolist(), start, stop, strict=True)
+        ]
+        local = windows - np.pad(start, ((0, 0), (0, 2)))
+        limits = np.array([[0, 0, *part.shape[:2]] for part in parts], dtype=np.float64).reshape(-1, 4)
         padded = _padded(parts, self.images.shape[-1]).to(self.device, non_blocking=True)
-        return cut_and_resize(padded, local, flips, self.augmentation.crop)
+        return cut_and_resize(padded, local, flips, size, limits=limits)
 
 
 def cut_and_resize(
-    pictures: Tensor, windows: NDArray[np.float64], flips: NDArray[np.bool_], size: int
+    pictures: Tensor,
+    windows: NDArray[np.float64],
+    flips: NDArray[np.bool_],
+    size: int,
+    *,
+    limits: NDArray[np.float64] | None = None,
 ) -> Tensor:
     """Each picture's window resized to `size` x `size`, mirrored where asked: uint8 (B, C, H, W) to floats in 0..1.
 
-    Bilinear with antialiasing, as Pillow's `resize(box=window)`: output = A picture B^T with sparse triangular weights A
-    (size, H) and B (size, W) of each picture's own, hence two batched matrix products and no loop.
+    Bilinear with antialiasing, as Pillow cuts and resizes: output = A picture B^T with triangular weights A (size, H) and
+    B (size, W) of each picture's own, hence two batched matrix products and no loop.
+
+    Args:
+        pictures: padded to a common size.
+        windows: top, left, height, width, (B, 4).
+        flips: which to mirror, (B,).
+        size: height and width of the output.
+        limits: the region whose pixels may be used, (B, 4); the window itself when not given.
     """
     device = pictures.device
     place = torch.as_tensor(windows, dtype=torch.float64, device=device)
-    rows = _weights(place[:, 0], place[:, 2], size, pictures.shape[2])
-    columns = _weights(place[:, 1], place[:, 3], size, pictures.shape[3])
+    valid = place if limits is None else torch.as_tensor(limits, dtype=torch.float64, device=device)
+    rows = _weights(place[:, 0::2], valid[:, 0::2], size, pictures.shape[2])
+    columns = _weights(place[:, 1::2], valid[:, 1::2], size, pictures.shape[3])
     mirrored = torch.as_tensor(flips, device=device)[:, None, None]
     columns = torch.where(mirrored, columns.flip(1), columns)
     pixels = pictures.float() / 255
     return torch.matmul(rows[:, None], torch.matmul(pixels, columns.transpose(1, 2)[:, None]))
 
 
-def _weights(start: Tensor, length: Tensor, size: int, available: int) -> Tensor:
-    """Row-stochastic (B, size, available): the triangle filter of output pixel i over input pixels inside the window."""
-    step = (length / size)[:, None, None]
+def _weights(window: Tensor, valid: Tensor, size: int, available: int) -> Tensor:
+    """Row-stochastic (B, size, available): the triangle filter of output pixel i over valid input pixels.
+
+    `window` and `valid` hold start and length along one axis, (B, 2).
+    """
+    start, length = window[:, 0, None, None], window[:, 1, None, None]
+    step = length / size
     width = step.clamp_min(1)  # enlarging interpolates, shrinking averages
-    centres = start[:, None, None] + (torch.arange(size, device=start.device)[None, :, None] + 0.5) * step
-    pixels = torch.arange(available, device=start.device)[None, None] + 0.5
+    centres = start + (torch.arange(size, device=window.device)[None, :, None] + 0.5) * step
+    pixels = torch.arange(available, device=window.device)[None, None] + 0.5
     weights = (1 - (pixels - centres).abs() / width).clamp_min(0)
-    inside = (pixels > start[:, None, None]) & (pixels < (start + length)[:, None, None])
-    weights = torch.where(inside, weights, 0)
+    first, count = valid[:, 0, None, None], valid[:, 1, None, None]
+    weights = torch.where((pixels > first) & (pixels < first + count), weights, 0)
     return (weights / weights.sum(dim=2, keepdim=True).clamp_min(1e-12)).float()
 
 

@@ -64,9 +64,7 @@ class MPerClass(Sampler):
                 Problem(f"{place}.batch_size", rule, batch_size, f"Try {' or '.join(map(str, near))}.")
             )
         if num_classes is not None and classes > num_classes:
-            rule = (
-                f"{classes} classes of {instances_per_class} need as many training classes, and there are {num_classes}"
-            )
+            rule = f"{classes} classes of {instances_per_class} need as many training classes, and there are {num_classes}"
             remedy = (
                 f"Set {place}.batch_size to {num_classes * instances_per_class} or less, or "
                 f"{place}.instances_per_class to {-(-batch_size // max(num_classes, 1))} or more."

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from trainables.data import build_dataset, cache, default_cache_dir
+from trainables.data import Pictures, build_dataset, cache, default_cache_dir
 from trainables.errors import DataError, Problem
 
 
@@ -152,3 +152,11 @@ def test_ragged_pictures_index_like_an_array(tmp_path):
     assert opened.shape == (2, 0, 0, 3)
     assert [opened[i].shape for i in range(2)] == [(1, 5, 3), (2, 3, 3)]
     assert [set(opened[i].ravel()) for i in range(2)] == [{3}, {1}]
+
+
+def test_pictures_without_a_cache_can_be_pickled_too():
+    pictures = Pictures("x", "d", np.zeros((2, 4, 4, 1), np.uint8), np.arange(2), ("a", "b"), (1,))
+    received = pickle.loads(pickle.dumps(pictures))  # noqa: S301 - our own bytes
+    assert np.array_equal(received.images, pictures.images)
+    assert received.class_names == ("a", "b")
+    assert (received.in_channels, received.image_size) == (1, 4)

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parent))
-import fixtures
+import published_formats as fixtures
 
 from trainables.data import build_dataset
 from trainables.data.record_io import RecordFile
@@ -116,9 +116,6 @@ def test_webface_reads_records_and_skips_header_and_identities(build, tmp_path):
 
 
 def test_a_training_only_set_has_an_empty_test_half():
-
-
-def test_a_training_only_set_has_an_empty_test_half():
     split = class_disjoint_split(np.repeat(np.arange(8), 3), (), seed=0)
     assert len(split.test) == 0
     assert len(split.validation) == 6
@@ -165,3 +162,14 @@ def test_distractors_are_any_pictures(build, tmp_path):
     assert set(pictures.labels) == {0}
     (tmp_path / "none").mkdir()
     assert "must hold pictures" in _text(build("distractors", tmp_path / "none").check())
+
+
+def test_lists_with_words_for_numbers_are_named(build, tmp_path):
+    root = fixtures.lfw(tmp_path / "faces")
+    (root / "pairs.txt").write_text("2\t2\nAnn_Bee\tone\t2\n")
+    assert "pairs.txt:2" in _text(build("lfw", root, strict=False).check())
+    birds = fixtures.cub(tmp_path / "birds")
+    (birds / "classes.txt").write_text("one 001.Bird_1\n" + (birds / "classes.txt").read_text())
+    assert "classes must be numbered, but got 'one'" in _text(build("cub200", birds, strict=False).check())
+    (tmp_path / "lfw.bin").write_bytes(pickle.dumps((["x", 5] * 10, [True] * 10)))
+    assert "must be encoded bytes" in _text(build("lfw_bin", tmp_path, strict=False).verify())

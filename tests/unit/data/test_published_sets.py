@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parent))
-import fixtures
+import published_formats as fixtures
 
 from trainables.data import build_dataset
 from trainables.data.cache import RaggedImages

@@ -109,7 +109,7 @@ def test_broken_rules_name_the_nearest_valid_values():
     text = "\n".join(map(str, sampler_problems("m_per_class", 64, 5, num_classes=8)))
     assert "multiple of batch.instances_per_class=5" in text
     assert "Try 60 or 65." in text
-    assert "holds 12 classes of 5, but the training half has 8" in text
+    assert "12 classes of 5 need as many training classes, and there are 8" in text
     assert "Set batch.batch_size to 40 or less, or batch.instances_per_class to 8 or more." in text
     assert "Try 5." in str(sampler_problems("m_per_class", 3, 5)[0])
     assert sampler_problems("m_per_class", 64, 4, num_classes=16) == []
@@ -120,7 +120,7 @@ def test_broken_rules_name_the_nearest_valid_values():
 
 
 def test_a_sampler_refuses_what_the_check_refuses():
-    with pytest.raises(ConfigError, match="holds 4 classes"):
+    with pytest.raises(ConfigError, match="4 classes of 2 need"):
         build_sampler("m_per_class", _labels([3] * 3), 8, instances_per_class=2)
     with pytest.raises(ConfigError, match="one index per label"):
         build_sampler("random", np.zeros(4), 2, indices=[1, 2])

@@ -1,0 +1,124 @@
+"""Decisions of augmentation: counters, distributions, windows."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainables.data.augment import AUGMENTATIONS, build_augmentation, uniforms, windows_at_centre
+from trainables.errors import ConfigError
+
+SIZES = np.tile([256, 341], (40, 1))
+
+
+def _same(a, b, rows=slice(None)):
+    return all(np.array_equal(getattr(a, name), getattr(b, name)[rows]) for name in vars(a))
+
+
+def test_decisions_do_not_depend_on_how_a_batch_is_shared_out():
+    augmentation = build_augmentation("simclr", crop=64, resize=64)
+    whole = augmentation.decide(SIZES, seed=1, step=7)
+    for start, stop in [(0, 13), (13, 14), (14, 40)]:
+        part = augmentation.decide(SIZES[start:stop], seed=1, step=7, first=start)
+        assert _same(part, whole, slice(start, stop))
+
+
+@pytest.mark.parametrize("changed", [{"seed": 2}, {"step": 8}, {"view": 1}, {"first": 1}])
+def test_every_part_of_the_key_counts(changed):
+    augmentation = build_augmentation("crop_flip")
+    key = {"seed": 1, "step": 7, "view": 0, "first": 0}
+    one, other = (augmentation.decide(SIZES, **k) for k in (key, {**key, **changed}))
+    assert (one.windows != other.windows).any(axis=1).mean() > 0.9
+
+
+def test_uniforms_are_uniform_and_independent():
+    u = uniforms(3, 0, np.arange(20_000), draws=4)
+    assert u.min() >= 0
+    assert u.max() < 1
+    counts = np.stack([np.histogram(u[:, d], bins=20, range=(0, 1))[0] for d in range(4)])
+    assert ((counts - 1000) ** 2 / 1000).sum(axis=1).max() < 50  # chi-squared, 19 degrees: 99.99 %
+    correlation = np.corrcoef(
+        np.vstack([u.T, uniforms(4, 0, np.arange(20_000), draws=1).T, u[1:, :1].T.repeat(2, 1)[:, :20_000]])
+    )
+    assert np.abs(correlation[~np.eye(6, dtype=bool)]).max() < 0.04
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    height=st.integers(1, 400),
+    width=st.integers(1, 400),
+    low=st.floats(0.01, 1.0),
+    step=st.integers(0, 10_000),
+)
+def test_windows_lie_inside_whatever_the_picture(height, width, low, step):
+    augmentation = build_augmentation("crop_flip", scale=(low, 1.0))
+    top, left, h, w = augmentation.decide(np.tile([height, width], (8, 1)), seed=0, step=step).windows.T
+    assert (top >= 0).all()
+    assert (left >= 0).all()
+    assert (h >= 1).all()
+    assert (w >= 1).all()
+    assert (top + h <= height).all()
+    assert (left + w <= width).all()
+
+
+def test_area_and_ratio_stay_in_range_and_fill_it():
+    augmentation = build_augmentation("crop_flip", scale=(0.16, 0.5), ratio=(0.75, 4 / 3))
+    windows = augmentation.decide(np.tile([400, 400], (4000, 1)), seed=0, step=0).windows
+    area, ratio = windows[:, 2] * windows[:, 3] / 160_000, windows[:, 3] / windows[:, 2]
+    assert area.min() > 0.155
+    assert area.max() < 0.505
+    assert ratio.min() > 0.73
+    assert ratio.max() < 1.36
+    assert abs(area.mean() - 0.33) < 0.01
+    assert abs(np.log(ratio).mean()) < 0.01
+
+
+def test_a_window_that_never_fits_is_the_largest_centred_one():
+    augmentation = build_augmentation("crop_flip", scale=(1.0, 1.0), ratio=(0.75, 4 / 3))
+    windows = augmentation.decide(np.array([[100, 1000], [1000, 100], [100, 100]]), seed=0, step=0).windows
+    assert windows[0].tolist() == [0, 433, 100, 133]
+    assert windows[1].tolist() == [433, 0, 133, 100]
+
+
+def test_flips_grey_and_jitter_come_as_often_as_asked():
+    augmentation = build_augmentation("simclr", flip=0.3)
+    made = augmentation.decide(np.tile([32, 32], (20_000, 1)), seed=0, step=0)
+    assert abs(made.flips.mean() - 0.3) < 0.015
+    assert abs(made.grey.mean() - 0.2) < 0.015
+    jittered = (made.factors != [1, 1, 1, 0]).any(axis=1)
+    assert abs(jittered.mean() - 0.8) < 0.015
+    assert np.allclose(made.factors[jittered].min(axis=0), [0.6, 0.6, 0.6, -0.1], atol=0.01)
+    assert np.allclose(made.factors[jittered].max(axis=0), [1.4, 1.4, 1.4, 0.1], atol=0.01)
+    first = np.bincount(made.order[:, 0], minlength=4) / len(made.order)
+    assert np.allclose(first, 0.25, atol=0.015)
+
+
+def test_defaults_are_the_papers():
+    assert AUGMENTATIONS["crop_flip"] == {}
+    sec, mpa = build_augmentation("crop_flip"), build_augmentation("crop_flip_224")
+    assert (sec.crop, sec.resize, sec.scale, sec.ratio, sec.flip) == (
+        227,
+        256,
+        (0.16, 1.0),
+        (3 / 4, 4 / 3),
+        0.5,
+    )
+    assert (mpa.crop, mpa.resize, mpa.scale) == (224, 256, (0.08, 1.0))
+    assert build_augmentation("none") is None
+
+
+def test_the_centre_window_is_resize_then_crop():
+    assert windows_at_centre(np.array([[256, 341], [512, 512]]), 256, 224).tolist() == [
+        [16.0, 58.0, 224.0, 224.0],  # halves are rounded to even, as torchvision does
+        [32.0, 32.0, 448.0, 448.0],
+    ]
+
+
+def test_wrong_settings_are_all_said():
+    with pytest.raises(ConfigError) as error:
+        build_augmentation("crop_flip", scale=(0.5, 0.1), ratio=(0.0, 1.0), crop=300)
+    assert len(error.value.problems) == 3
+    with pytest.raises(ConfigError, match="Did you mean 'crop_flip'"):
+        build_augmentation("crop_flips")
+    with pytest.raises(ConfigError, match="flip"):
+        build_augmentation("crop_flip", flip=2)

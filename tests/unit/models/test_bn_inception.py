@@ -1,0 +1,125 @@
+"""BN-Inception: published sizes and names, and the quirks of the published file."""
+
+import hashlib
+
+import pytest
+import torch
+
+from trainables.errors import ConfigError, DataError
+from trainables.models import BACKBONES, build_model
+from trainables.models.bn_inception import MEAN_BGR
+
+
+@pytest.fixture(scope="module")
+def network():
+    torch.manual_seed(0)
+    return BACKBONES["bn_inception"](in_channels=3).eval()
+
+
+@pytest.fixture(scope="module")
+def published(network, tmp_path_factory):
+    """A file as published: 416 entries, no num_batches_tracked, (1, C) vectors, a classifier, the old file format."""
+    entries = {}
+    for i, (key, value) in enumerate(network.state_dict().items()):
+        if not key.endswith("num_batches_tracked"):
+            entries[key] = value[None].clone() if value.ndim == 1 and i % 2 else value.clone()
+    entries["last_linear.weight"] = torch.randn(1000, 1024)
+    entries["last_linear.bias"] = torch.randn(1000)
+    path = tmp_path_factory.mktemp("weights") / "published.pth"
+    torch.save(entries, path, _use_new_zipfile_serialization=False)
+    return path
+
+
+def test_sizes_are_the_published_ones(network):
+    assert sum(parameter.numel() for parameter in network.parameters()) == 10_270_240
+    keys = list(network.state_dict())
+    assert len(keys) == 485 - 2  # the classifier's weight and bias
+    assert sum(key.endswith("num_batches_tracked") for key in keys) == 69
+    assert network.out_channels == 1024
+    with torch.no_grad():
+        assert network(torch.zeros(1, 3, 224, 224)).shape == (1, 1024, 7, 7)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "conv1_7x7_s2.bias",
+        "conv2_3x3_reduce_bn.running_var",
+        "inception_3a_double_3x3_2.weight",
+        "inception_3c_3x3_bn.weight",
+        "inception_4d_pool_proj_bn.bias",
+        "inception_5b_1x1.weight",
+    ],
+)
+def test_names_are_flat(network, key):
+    assert key in network.state_dict()
+
+
+def test_reducing_blocks_have_no_1x1_and_no_projection(network):
+    keys = set(network.state_dict())
+    for block in ("3c", "4e"):
+        assert f"inception_{block}_1x1.weight" not in keys
+        assert f"inception_{block}_pool_proj.weight" not in keys
+
+
+def test_the_published_file_is_loaded_with_its_quirks(network, published):
+    assert len(torch.load(published, weights_only=True)) == 416
+    torch.manual_seed(1)
+    loaded = BACKBONES["bn_inception"](in_channels=3, weights=str(published)).eval()
+    images = torch.rand(2, 3, 64, 64)
+    with torch.no_grad():
+        assert torch.equal(loaded(loaded.to_input(images)), network(network.to_input(images)))
+
+
+def test_everything_wrong_with_a_file_is_said(published, tmp_path):
+    entries = torch.load(published, weights_only=True)
+    del entries["conv1_7x7_s2.weight"]
+    entries["surplus"] = torch.zeros(2)
+    entries["conv2_3x3.bias"] = torch.zeros(5)
+    torch.save(entries, tmp_path / "bad.pth")
+    with pytest.raises(DataError) as error:
+        BACKBONES["bn_inception"](in_channels=3, weights=str(tmp_path / "bad.pth"))
+    text = str(error.value)
+    assert "no entry, but got 'conv1_7x7_s2.weight'" in text
+    assert "no entry, but got 'surplus'" in text
+    assert "conv2_3x3.bias must have shape (192,)" in text
+    (tmp_path / "junk.pth").write_bytes(b"junk")
+    with pytest.raises(DataError, match="readable file of weights"):
+        BACKBONES["bn_inception"](in_channels=3, weights=str(tmp_path / "junk.pth"))
+    with pytest.raises(DataError, match="must exist"):
+        BACKBONES["bn_inception"](in_channels=3, weights=str(tmp_path / "absent.pth"))
+
+
+def test_the_name_vouches_for_the_content(published, tmp_path):
+    data = published.read_bytes()
+    digest = hashlib.sha256(data).hexdigest()
+    (tmp_path / f"w-{digest[:9]}.pth").write_bytes(data)
+    BACKBONES["bn_inception"](in_channels=3, weights=str(tmp_path / f"w-{digest[:9]}.pth"))
+    (tmp_path / "w-52deb4733.pth").write_bytes(data)
+    with pytest.raises(DataError, match="must start with 52deb4733"):
+        BACKBONES["bn_inception"](in_channels=3, weights=str(tmp_path / "w-52deb4733.pth"))
+
+
+def test_input_is_bgr_in_bytes_without_the_mean(network):
+    images = torch.randint(0, 256, (2, 3, 5, 5), dtype=torch.uint8)
+    expected = torch.stack([images[:, 2 - c].float() - MEAN_BGR[c] for c in range(3)], dim=1)
+    assert torch.equal(network.to_input(images), expected)
+    assert torch.allclose(network.to_input(images.float() / 255), expected, atol=1e-4)
+    grey = torch.randint(0, 256, (2, 1, 5, 5), dtype=torch.uint8)
+    assert torch.equal(network.to_input(grey), network.to_input(grey.expand(-1, 3, -1, -1)))
+
+
+def test_it_trains_with_frozen_statistics():
+    torch.manual_seed(0)
+    model = build_model(backbone="bn_inception", pooling="max", head="fc", embedding_dim=8, freeze_bn=True)
+    before = model.backbone.inception_5b_1x1_bn.running_mean.clone()
+    model.train()
+    model(torch.rand(2, 3, 64, 64)).square().sum().backward()
+    assert torch.equal(model.backbone.inception_5b_1x1_bn.running_mean, before)
+    assert model.backbone.conv1_7x7_s2.weight.grad.isfinite().all()
+    assert model.backbone.inception_5b_1x1_bn.weight.grad is not None
+
+
+def test_only_grey_and_colour():
+    with pytest.raises(ConfigError, match="1 or 3 channels"):
+        build_model(backbone="bn_inception", in_channels=4)
