@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainables.metrics.clustering import ClusteringMetrics, clustering_metrics
+from trainables.metrics.cosines import cosine_statistics
 from trainables.metrics.identification import rank_1_with_distractors
 from trainables.metrics.kmeans import Clustering, kmeans
 from trainables.metrics.nmi import nmi
@@ -17,6 +18,7 @@ __all__ = [
     "ClusteringMetrics",
     "VerificationMetrics",
     "clustering_metrics",
+    "cosine_statistics",
     "kmeans",
     "nmi",
     "norm_statistics",

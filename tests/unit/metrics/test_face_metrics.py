@@ -1,4 +1,4 @@
-"""Verification and identification against loops; norm statistics."""
+"""Verification and identification against loops."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainables.errors import ConfigError
-from trainables.metrics import norm_statistics, rank_1_with_distractors, verification_metrics
+from trainables.metrics import rank_1_with_distractors, verification_metrics
 
 
 def pairs(count: int, noise: float, seed: int = 0, dim: int = 6):
@@ -164,20 +164,3 @@ def test_rank_1_names_bad_input(change, message):
     }
     with pytest.raises(ConfigError, match=message):
         rank_1_with_distractors(**(arguments | change))
-
-
-def test_norm_statistics():
-    vectors = np.array([[3.0, 4.0], [0.0, 0.0], [0.0, 1.0]], dtype=np.float32)
-    assert norm_statistics(vectors) == pytest.approx(
-        {"norm_mean": 2.0, "norm_variance": (9 + 4 + 1) / 3, "norm_min": 0.0, "norm_max": 5.0}
-    )
-    half = norm_statistics(torch.full((4, 10000), 30.0, dtype=torch.float16))  # 3000: squares leave float16
-    assert half["norm_mean"] == 3000
-    assert half["norm_variance"] == 0
-
-
-def test_norm_statistics_name_bad_input():
-    with pytest.raises(ConfigError, match="embeddings: must be finite"):
-        norm_statistics(torch.tensor([[torch.nan]]))
-    with pytest.raises(ConfigError, match="embeddings: must be a float"):
-        norm_statistics(torch.ones(3))

@@ -1,0 +1,34 @@
+"""How close the embeddings of one class, and of different classes, are on average."""
+
+from __future__ import annotations
+
+import torch
+
+from trainables.metrics.inputs import Array, labelled_vectors
+
+__all__ = ["cosine_statistics"]
+
+
+def cosine_statistics(embeddings: Array, labels: Array) -> dict[str, float]:
+    """Mean cosine similarity over all pairs i != j, in float64, of embeddings (N, D) with labels (N,).
+
+    `mean_cosine` over all pairs, `mean_positive_cosine` over pairs of one class, `mean_negative_cosine` over the others; a
+    mean over no pairs is left out. A mean near 1 tells of a collapsed embedding. No pair is visited: with m_c the sum of
+    the unit vectors of class c, the sums over ordered pairs are |Σ_c m_c|² - Σ_i |fh_i|² and Σ_c |m_c|² - Σ_i |fh_i|².
+
+    Raises ConfigError for wrong shapes, types or lengths, or non-finite values.
+    """
+    points = labelled_vectors(embeddings, labels)
+    vectors = points.vectors.double()
+    known, number = torch.unique(points.labels, return_inverse=True)
+    sums = vectors.new_zeros(len(known), vectors.shape[1]).index_add_(0, number, vectors)
+    sizes = torch.bincount(number)
+    own = float(vectors.square().sum())
+    every, positive = float(sums.sum(dim=0).square().sum()) - own, float(sums.square().sum()) - own
+    pairs, positives = len(points) * (len(points) - 1), int((sizes * (sizes - 1)).sum())
+    means = {
+        "mean_cosine": (every, pairs),
+        "mean_positive_cosine": (positive, positives),
+        "mean_negative_cosine": (every - positive, pairs - positives),
+    }
+    return {name: total / count for name, (total, count) in means.items() if count}
