@@ -58,7 +58,11 @@ class RaggedImages:
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def __getitem__(self, index: int) -> Pixels:
+    def __getitem__(self, index: int | np.integer) -> Pixels:
+        if not isinstance(index, int | np.integer):
+            raise TypeError(
+                "pictures of different sizes come one by one; trainables.models.views.Views makes batches"
+            )
         height, width = self.sizes[index].tolist()
         start = int(self.offsets[index])
         return self.pixels[start : start + height * width * self.shape[3]].reshape(

@@ -152,6 +152,8 @@ def test_ragged_pictures_index_like_an_array(tmp_path):
     assert opened.shape == (2, 0, 0, 3)
     assert [opened[i].shape for i in range(2)] == [(1, 5, 3), (2, 3, 3)]
     assert [set(opened[i].ravel()) for i in range(2)] == [{3}, {1}]
+    with pytest.raises(TypeError, match="Views makes batches"):
+        opened[np.array([0, 1])]
 
 
 def test_pictures_without_a_cache_can_be_pickled_too():
