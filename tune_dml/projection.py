@@ -86,8 +86,8 @@ class TrialState:
 
     key: str
     history: Tail
-    steps: set[int] = field(default_factory=set)
-    """Steps met in the history; a row reported twice counts once, as first written."""
+    steps: dict[int, frozenset[str]] = field(default_factory=dict)
+    """Steps met in the history and their metrics; a row reported twice counts once, as first written."""
     started: float = 0.0
     active: float = 0.0
     """When something last happened."""
@@ -142,7 +142,8 @@ class TrialState:
 
     def taken(self, rows: Sequence[Row]) -> None:
         """These rows are where they belong; reading goes on behind them."""
-        self.steps.update(row.step for row in rows)
+        for row in rows:
+            self.steps.setdefault(row.step, frozenset(point.name for point in row.points))
         self.history.offset = max((row.offset for row in rows), default=self.history.offset)
 
     def skip(self, count: int) -> None:
@@ -152,14 +153,13 @@ class TrialState:
         self.taken(rows[: new[count - 1] + 1] if 0 < count <= len(new) else rows[: count and len(rows)])
 
     def closing_points(self) -> tuple[Point, ...]:
-        """The metrics that the trial is judged by, where no row of its history shows them: the sealed ones always."""
+        """The metrics that the trial is judged by, as far as no row of its history shows them: the sealed ones."""
         step = None if self.ended is None else self.ended.body.get("step")
         if self.ended is None or step is None:
             return ()
-        metrics = self.ended.body.get("metrics", {})
-        if step in self.steps:
-            metrics = {name: value for name, value in metrics.items() if name.startswith("test/")}
-        return _points(metrics, int(step), self.ended.time)
+        shown = self.steps.get(int(step), frozenset())
+        points = _points(self.ended.body.get("metrics", {}), int(step), self.ended.time)
+        return tuple(point for point in points if point.name not in shown)
 
 
 class Projection:

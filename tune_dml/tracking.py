@@ -232,8 +232,7 @@ class Tracker:
         if found is not None:
             return found
         self._made = True
-        plan, tags = ledger.plan, ledger.parent_tags()
-        return self._create(experiment_id, plan.name, ledger.born or 0.0, tags, ledger.parent_parameters())
+        return self._create(experiment_id, ledger.plan.name, ledger.born or 0.0, ledger.parent_tags())
 
     def _one_of(self, known: Run | None, other: Run, key: str) -> Run:
         """Of two runs of one trial, which a lost answer to a creation can leave, keep the one on the books."""
@@ -243,19 +242,12 @@ class Tracker:
         self._client.delete_run(drop.id)
         return keep
 
-    def _create(
-        self,
-        experiment_id: str,
-        name: str,
-        started: float,
-        tags: Mapping[str, str],
-        params: Mapping[str, str],
-    ) -> Run:
+    def _create(self, experiment_id: str, name: str, started: float, tags: Mapping[str, str]) -> Run:
+        """A new run without parameters; the first news brings them."""
         git = {"mlflow.source.git.commit": tags["git_commit"]} if tags["git_commit"] else {}
         tags = {**tags, **git, "mlflow.source.name": "tune-dml", "mlflow.source.type": "JOB"}
         info = self._client.create_run(experiment_id, milliseconds(started), tags, name).info
-        self._log(info.run_id, (), params, {})
-        return Run(info.run_id, "RUNNING", tags, frozenset(params))
+        return Run(info.run_id, "RUNNING", tags, frozenset())
 
     def _push(self, work: _Work) -> None:
         for state in self._ledger.states.values():
@@ -279,7 +271,7 @@ class Tracker:
         if run is None:
             name = f"{trial.cell.label}, seed {trial.seed}" if trial else state.key
             own = self._ledger.trial_tags(state.key) | {_PARENT_TAG: self._books.runs[PARENT]}
-            run = self._create(self._books.experiment_id, name, state.started, {**own, **tags}, params)
+            run = self._create(self._books.experiment_id, name, state.started, {**own, **tags})
             self._found[state.key], self._books.runs[state.key] = run, run.id
         self._books.skip_known_rows(state)
         rows = state.unread()

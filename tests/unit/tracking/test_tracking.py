@@ -127,16 +127,25 @@ def test_many_metrics_go_in_batches(driver: Driver, tracker: Make, mlflow_has: L
     assert len(mlflow_has().by_key[trial.key].data.metrics) == 2501
 
 
-def test_rows_of_a_judged_step_that_has_no_history_are_shown(
+def test_what_only_the_end_tells_is_shown_at_the_judged_step(
     driver: Driver, tracker: Make, mlflow_has: Look
 ) -> None:
     first, second = driver.trials[:2]
     driver.ended(first, step=7, metrics={"val/recall_at_1": 9.0})
-    driver.run(second)
-    tracker().sync()
+    driver.started(second)
+    driver.row(second, 1, **{"test/seen": 1.0})
+    driver.row(second, 2)
+    metrics = {"val/recall_at_1": 51.0, "test/seen": 1.0, "test/recall_at_1": 41.0}
+    driver.ended(second, step=1, metrics=metrics)
+    for _ in range(2):
+        (driver.folder / "mlflow.json").unlink(missing_ok=True)
+        tracker().sync()
     seen = mlflow_has()
     assert [row[0::2] for row in history(seen.client, seen.by_key[first.key])] == [(7, 9.0)]
-    assert [row[0] for row in history(seen.client, seen.by_key[second.key])] == [1, 2]
+    run = seen.by_key[second.key]
+    assert [row[0::2] for row in history(seen.client, run)] == [(1, 51.0), (2, 52.0)]
+    assert [row[0::2] for row in history(seen.client, run, "test/recall_at_1")] == [(1, 41.0)]
+    assert len(history(seen.client, run, "test/seen")) == 1
 
 
 def test_replays_change_nothing(driver: Driver, tracker: Make, mlflow_has: Look) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -166,3 +168,12 @@ def test_the_command_that_shows_a_store() -> None:
     )
     assert ui_command("http://me:pw@h:5000") == "python -m webbrowser 'http://***@h:5000'"
     assert ui_command("postgresql://me:pw@h/db") == 'mlflow ui --backend-store-uri "$MLFLOW_TRACKING_URI"'
+
+
+def test_a_check_does_not_load_mlflow(tmp_path: Path) -> None:
+    code = (
+        "import sys; from tune_dml.tracking import check, ui_command\n"
+        f"assert check('sqlite:///{tmp_path}/x.db') == []\n"
+        "assert not {'mlflow', 'ray', 'torch'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
