@@ -42,7 +42,7 @@ class Solution(NamedTuple):
     value: Tensor
     """The loss, 0-d."""
     slopes: Tensor
-    """dL/dS, (B, C)."""
+    """dL/dS, (B, C); the caller may overwrite it."""
     norm_slopes: Tensor | None = None
     """dL/dn, (B,), for a loss that also looks at the norms n_i of the raw embeddings."""
 
@@ -79,13 +79,40 @@ def _spread(inverse: Tensor, gram: Tensor) -> tuple[Tensor, Tensor]:
     return distance.masked_fill_(distance.isinf(), 0).sum() / (2 * pairs), mix
 
 
-def _cosines(unit: Tensor, proxies: Tensor, inverse: Tensor) -> Tensor:
-    """Cosines of unit embeddings (B, D) with raw proxies (C, K, D), as (K, B, C)."""
-    C, K, _ = proxies.shape
-    cosines = unit.new_empty(K, len(unit), C)
-    for k in range(K):
-        torch.mm(unit, proxies[:, k].T, out=cosines[k])
-    return cosines.mul_(inverse[:, None, :])
+class _Pool:
+    """S = Σ_k p_k s_k with p = softmax(s / gamma), and the way back; works in the memory of the cosines.
+
+    The product of embeddings and proxies comes as (B, C K). Pooling wants (K, B, C), so that sums over k run along the
+    outermost dimension: the change of layout is folded into the scaling by 1/||w|| on either side.
+    """
+
+    def __init__(self, products: Tensor, inverse: Tensor, gamma: float):
+        self.inverse = inverse[:, None, :]  # 1/||w||, (K, 1, C)
+        self.gamma = gamma
+        shape = (len(inverse), len(products), inverse.shape[1])
+        self.logits = torch.mul(
+            self._by_proxy(products), self.inverse, out=products.new_empty(shape)
+        )  # s / gamma
+        self.shares = torch.softmax(self.logits, 0, out=products.view(shape))
+        self.pooled = self.shares[0] * self.logits[0]
+        for share, logit in zip(self.shares[1:], self.logits[1:], strict=True):
+            self.pooled.addcmul_(share, logit)
+        self.similarity = self.pooled * gamma  # (B, C)
+
+    def _by_proxy(self, products: Tensor) -> Tensor:
+        return products.view(len(products), -1, len(self.inverse)).permute(2, 0, 1)
+
+    def back(self, slopes: Tensor) -> tuple[Tensor, Tensor]:
+        """From G = dL/dS: dL/ds over ||w|| as (B, C K), and Σ_i dL/ds s as (K, C). Uses up everything held here."""
+        scratch = self.similarity
+        constant = self.pooled.neg_().add_(1).mul_(slopes)
+        radial = []
+        for share, logit in zip(self.shares, self.logits, strict=True):
+            share.mul_(torch.addcmul(constant, slopes, logit, out=scratch))  # G p (1 + (s - S) / gamma)
+            radial.append(torch.mul(share, logit, out=scratch).sum(dim=0))
+        products = self.logits.view(len(slopes), -1)
+        torch.mul(self.shares, self.inverse, out=self._by_proxy(products))
+        return products, torch.stack(radial).mul_(self.gamma)
 
 
 class _Objective(Function):
@@ -96,19 +123,19 @@ class _Objective(Function):
         norms = torch.linalg.vector_norm(embeddings, dim=1, keepdim=True)
         unit = embeddings / norms.clamp_min(EPSILON)
         inverse, gram = _inverse_norms(proxies, want_gram=loss.tau > 0)
-        cosines = _cosines(unit, proxies, inverse)
-        if len(cosines) == 1:
-            solution = loss.solve(cosines[0], labels, norms[:, 0])
-            slopes = solution.slopes[None]
+        weights = proxies.flatten(0, 1).T  # (D, C K)
+        if len(inverse) == 1:
+            cosines = (unit @ weights).mul_(inverse)
+            solution = loss.solve(cosines, labels, norms[:, 0])
+            radial = (solution.slopes * cosines).sum(dim=0, keepdim=True)
+            slopes = solution.slopes.mul_(inverse)
         else:
-            shares = (cosines / loss.gamma).softmax(dim=0)
-            loss.observe(shares, labels)
-            similarity = (shares * cosines).sum(dim=0)
-            solution = loss.solve(similarity, labels, norms[:, 0])
-            # dS/ds_k = p_k (1 + (s_k - S) / gamma)
-            slopes = cosines.sub(similarity).div_(loss.gamma).add_(1).mul_(shares).mul_(solution.slopes)
+            pool = _Pool((unit / loss.gamma) @ weights, inverse, loss.gamma)
+            loss.observe(pool.shares, labels)
+            solution = loss.solve(pool.similarity, labels, norms[:, 0])
+            slopes, radial = pool.back(solution.slopes)
         value = solution.value
-        radial = (slopes * cosines).sum(dim=1).mul_(inverse.square()).T  # (C, K)
+        radial = (radial * inverse.square()).T  # (C, K)
         mix = -radial[..., None] if gram is None else torch.diag_embed(-radial)
         if gram is not None:
             spread, spread_mix = _spread(inverse, gram)
@@ -116,8 +143,7 @@ class _Objective(Function):
             mix.add_(spread_mix, alpha=loss.tau)
         # A sample without direction gets no gradient, as in base.normalise.
         inverse_norms = torch.where(norms > EPSILON, 1 / norms, 0)
-        scaled = slopes.mul_(inverse[:, None, :]) if slopes.shape[0] > 1 else slopes * inverse[:, None, :]
-        ctx.save_for_backward(unit, inverse_norms, proxies, scaled, mix, solution.norm_slopes)
+        ctx.save_for_backward(unit, inverse_norms, proxies, slopes, mix, solution.norm_slopes)
         return value
 
     @staticmethod
@@ -127,19 +153,14 @@ class _Objective(Function):
         to_embeddings = to_proxies = None
         with torch.autocast(grad.device.type, enabled=False):
             if ctx.needs_input_grad[0]:
-                pull = slopes[0] @ proxies[:, 0]
-                for k in range(1, len(slopes)):
-                    pull.addmm_(slopes[k], proxies[:, k])
-                tangent = torch.addcmul(pull, unit, (pull * unit).sum(dim=1, keepdim=True), value=-1)
-                to_embeddings = tangent.mul_(inverse_norms)
+                pull = slopes @ proxies.flatten(0, 1)
+                pull.addcmul_(unit, (pull * unit).sum(dim=1, keepdim=True), value=-1)
+                to_embeddings = pull.mul_(inverse_norms)
                 if norm_slopes is not None:
                     to_embeddings.addcmul_(unit, norm_slopes[:, None])
                 to_embeddings.mul_(grad)
             if ctx.needs_input_grad[1]:
-                to_proxies = torch.empty_like(proxies)
-                weighted = unit * grad
-                for k in range(len(slopes)):
-                    torch.mm(slopes[k].T, weighted, out=to_proxies[:, k])
+                to_proxies = (slopes.T @ (unit * grad)).view(proxies.shape)
                 if mix.shape[2] == 1:
                     to_proxies.addcmul_(proxies, mix * grad)
                 else:

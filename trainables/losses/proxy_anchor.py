@@ -55,12 +55,16 @@ def class_wise(
 def _pull(own: Tensor, labels: Tensor, alpha: float, delta: float) -> tuple[Tensor, Tensor]:
     """The positive term from each sample's similarity to its own class (B, 1), and its slopes (B, 1).
 
-    Row i of a (B, B) table holds the samples of i's class: a class of n samples shows in n equal rows,
-    counted 1/n each.
+    Every sample computes its class's soft maximum; a class of n samples is then counted n times with weight 1/n. One
+    product with the (B, B) table of equal labels sums within classes, in the same order on every run.
     """
     same = labels[:, None] == labels[None, :]
-    share = 1 / same.sum(dim=1).to(own.dtype)
+    logits = alpha * (delta - own)
+    top = torch.where(same, logits.T, 0).amax(dim=1, keepdim=True).clamp_min_(0)
+    weights = (logits - top).exp()
+    table = same.to(own.dtype)
+    total, members = (table @ torch.cat((weights, torch.ones_like(weights)), dim=1)).unbind(dim=1)
+    total = total[:, None] + (-top).exp()
+    share = 1 / members[:, None]
     classes = share.sum().round()
-    logits = (alpha * (delta - own.T)).masked_fill(~same, -torch.inf)
-    terms, weights = log_sum_exp(logits, dim=1, one=True)
-    return (terms * share).sum() / classes, weights.diagonal()[:, None] * (-alpha / classes)
+    return ((top + total.log()) * share).sum() / classes, weights / total * (-alpha / classes)
