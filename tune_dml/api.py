@@ -16,7 +16,7 @@ from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml import cluster, ledger
 from tune_dml.plan import Plan, SearchMethod
 from tune_dml.preflight import DataProgress, Prepared, Request, prepare, request_for
-from tune_dml.results import Results, load_results
+from tune_dml.results import Results, load_results, results_of
 from tune_dml.space import Space, Value
 from tune_dml.trial import Resources
 
@@ -274,6 +274,9 @@ def _execute(folder: Path, prepared: Prepared, resources: Resources, session: Se
 
     plan = prepared.plan
     uri, _ = tracking.tracking_uri(session.tracking_uri)
+    experiment = tracking.experiment_name(session.experiment, plan)
+    earlier = results_of(folder) if (folder / "plan.json").exists() else None
+    progress = Progress(plan, session.console, done=earlier)
     finish = sweep.execute(
         folder,
         plan,
@@ -284,8 +287,8 @@ def _execute(folder: Path, prepared: Prepared, resources: Resources, session: Se
             session.time_budget,
             Path(session.cache_dir).absolute() if session.cache_dir else None,
         ),
-        progress=Progress(plan, session.console),
-        tracker=tracking.Tracker(folder, plan, uri, tracking.experiment_name(session.experiment, plan)),
+        progress=progress,
+        tracker=tracking.Tracker(folder, plan, uri, experiment, say=progress.note),
         provenance=provenance.collect(),
         notes=prepared.notes,
     )

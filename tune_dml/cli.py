@@ -288,12 +288,17 @@ def extend(
 
 
 @app.command()
-def status(sweep_name: SweepArgument, storage: Storage = Path("sweeps"), as_json: Json = False) -> None:
+def status(
+    sweep_name: SweepArgument,
+    storage: Storage = Path("sweeps"),
+    trials: Annotated[bool, typer.Option("--trials", help="Also list every trial with its id.")] = False,
+    as_json: Json = False,
+) -> None:
     """The matrix of cells and seeds: done, running, failed and why, missing."""
     from tune_dml.api import load_sweep
     from tune_dml.verbs.status import Status
 
-    _show(Status(load_sweep(sweep_name, storage=storage).results), as_json)
+    _show(Status(load_sweep(sweep_name, storage=storage).results, trials), as_json)
 
 
 @app.command()
@@ -339,7 +344,7 @@ def report(
         experiment=experiment,
     )
     _show(written, as_json)
-    raise typer.Exit(3 if check and written.findings else 0)
+    raise typer.Exit(3 if check and written.summary.findings else 0)
 
 
 @app.command()

@@ -93,7 +93,7 @@ class Ledger:
                 file.close()
         self._file = self._lock = None
 
-    def append(self, kind: Kind, key: str = "", **body: Any) -> Event:
+    def append(self, kind: Kind, key: str = "", /, **body: Any) -> Event:
         """Write one event and force it to disk."""
         if self._file is None:
             raise RuntimeError("the ledger is not open")

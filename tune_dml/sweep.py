@@ -149,7 +149,7 @@ def execute(
                 if not searcher.proposals.finished:
                     _fit(folder, searcher, recorder, execution)
         finally:
-            report = tracker.stop()
+            report = tracker.stop(interrupted=not searcher.proposals.finished)
     results = results_of(folder)
     missing = results.count("missing") + results.count("running") > 0 or not searcher.proposals.finished
     return Finish(results, missing, report)

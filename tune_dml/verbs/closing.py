@@ -32,14 +32,6 @@ class Written:
     attached: str | None
     """Why the report is not in MLflow; None when it is."""
 
-    @property
-    def findings(self) -> list[str]:
-        """What `--check` complains about: failed trials, and an optimum at the edge of the range."""
-        results = self.sweep.results
-        broken = results.count("failed") + results.count("diverged")
-        found = [f"{broken} trials failed or diverged"] if broken else []
-        return found + list(self.summary.edges)
-
     def data(self) -> dict[str, Any]:
         """Everything as JSON."""
         tracking = self.sweep.tracking
@@ -50,13 +42,14 @@ class Written:
             "verdicts": list(self.summary.verdicts),
             "counts": dict(self.summary.counts),
             "report": str(self.files.html),
-            "files": {name: str(path) for name, path in vars(self.files).items()},
+            "files": [str(path) for path in self.files.paths],
             "mlflow": {
                 "command": self.ui_command,
                 "waiting": tracking.waiting if tracking else 0,
                 "error": (tracking.error if tracking else None) or self.attached,
             },
-            "findings": self.findings,
+            "findings": list(self.summary.findings),
+            "next": list(self.summary.commands),
         }
 
     def text(self) -> Iterable[RenderableType]:
@@ -66,12 +59,14 @@ class Written:
             (r.label, r.n, number(r.mean), interval(r.low, r.high), _signed(r.difference))
             for r in summary.rows
         )
-        columns = ("cell", "seeds", summary.metric_label, "95% interval", "against baseline")
+        columns = ("cell", "seeds", summary.metric, "95% interval", "against baseline")
         yield table(self.sweep.name, columns, rows, right=columns[1:])
         for verdict in summary.verdicts:
             yield f"- {verdict}"
+        for command in summary.commands:
+            yield f"  next: {command}"
         yield ""
-        yield from self.sweep.results.notes
+        yield from (f"Note:    {note}" for note in self.sweep.results.notes)
         if self.sweep.interrupted:
             yield f"Not complete. Continue with: tune-dml resume {self.sweep.name}"
         yield f"Report:  {self.files.html}"
@@ -94,15 +89,15 @@ def publish(
     experiment: str | None = None,
 ) -> Written:
     """Write the report, attach it to the sweep's MLflow run, and read off the summary."""
-    from tune_dml import report, tracking
+    from tune_dml import tracking
 
     folder = (output or sweep.folder / "report").absolute()
     files = write_report(sweep, folder, margin=margin, unseal_test=unseal_test)
     plan = sweep.results.plan
     uri, _ = tracking.tracking_uri(tracking_uri)
     tracker = tracking.Tracker(sweep.folder, plan, uri, tracking.experiment_name(experiment, plan))
-    attached = tracker.attach(list(vars(files).values()), "report")
-    return Written(sweep, report.summary(sweep.results, margin=margin), files, tracker.ui_command(), attached)
+    attached = tracker.attach([files.folder], "report")
+    return Written(sweep, files.summary, files, tracker.ui_command(), attached)
 
 
 def close(

@@ -77,7 +77,7 @@ class Comparison:
         yield table("Budget", columns, budgets, right=columns[1:])
         if len({(budget.cells, budget.trials) for budget in self.budgets}) > 1:
             yield "The budgets differ: a larger one finds a better best cell by chance alone."
-        label = self.summaries[0].metric_label
+        label = self.summaries[0].metric
         cells = [
             (item.name, row.label, row.n, number(row.mean), interval(row.low, row.high))
             for item, summary in zip(self.results, self.summaries, strict=True)

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tune_dml.results import Results
+from tune_dml.results import Results, TrialResult
+from tune_dml.verbs.view import table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -21,6 +22,7 @@ class Status:
     """Where a sweep stands."""
 
     results: Results
+    list_trials: bool = False
 
     def data(self) -> dict[str, Any]:
         """Counts and one entry a trial."""
@@ -50,6 +52,9 @@ class Status:
         from tune_dml.progress import status_table
 
         yield status_table(self.results)
+        if self.list_trials:
+            columns = ("trial", "cell", "seed", "status", self.results.plan.metric, "seconds", "MLflow run", "reason")
+            yield table("", columns, (_row(trial, self.results.plan.metric) for trial in self.results.trials))
         yield from self.results.notes
         left = self.results.count("running") + self.results.count("missing")
         broken = self.results.count("failed") + self.results.count("diverged")
@@ -59,3 +64,10 @@ class Status:
             yield f"{broken} trials failed or diverged; to try them again: tune-dml resume {self.results.name} --retry-failed"
         else:
             yield f"Complete: tune-dml report {self.results.name}"
+
+
+def _row(trial: TrialResult, metric: str) -> tuple[object, ...]:
+    value = trial.metrics.get(metric)
+    shown = "" if value is None else f"{value:.2f}"
+    seconds = f"{trial.seconds:.0f}" if trial.seconds else ""
+    return trial.key, trial.cell.label, trial.seed, trial.status, shown, seconds, trial.run_id, trial.reason

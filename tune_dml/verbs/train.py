@@ -183,7 +183,7 @@ def _stored(trial: str, storage: Path) -> tuple[dict[str, Value], int, dict[str,
     if len({item.key for _, item in matches}) != 1:
         rule = "no stored trial has this id" if not matches else "several stored trials begin with this id"
         raise ConfigError(
-            Problem("TRIAL", rule, trial, f"`tune-dml status SWEEP` lists them (under {storage}).")
+            Problem("TRIAL", rule, trial, f"`tune-dml status SWEEP --trials` lists them (under {storage}).")
         )
     results, item = next(((r, i) for r, i in matches if i.status == "finished"), matches[0])
     sessions = [event.body for event in read_events(results.folder) if event.kind == "session"]
