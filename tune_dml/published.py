@@ -11,7 +11,8 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from trainables.errors import Problem, nearest, raise_if_any
@@ -67,7 +68,7 @@ class PublishedCurve:
 @cache
 def published_rows() -> tuple[PublishedRow, ...]:
     """Every printed number, in file order."""
-    with files("search_spaces").joinpath("published.csv").open(encoding="utf-8") as file:
+    with _file().open(encoding="utf-8", newline="") as file:
         return tuple(
             PublishedRow(
                 row["paper"],
@@ -81,6 +82,16 @@ def published_rows() -> tuple[PublishedRow, ...]:
             )
             for row in csv.DictReader(file)
         )
+
+
+def _file() -> Path:
+    """The data file, wherever the package is installed; nothing of the package is run."""
+    spec = find_spec("search_spaces")
+    folders = spec.submodule_search_locations if spec else None
+    found = [path for folder in folders or () if (path := Path(folder) / "published.csv").is_file()]
+    if not found:
+        raise FileNotFoundError("search_spaces/published.csv is not installed: reinstall tune-dml")
+    return found[0]
 
 
 def published_curve(published: Published) -> PublishedCurve:

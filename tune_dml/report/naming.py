@@ -1,0 +1,109 @@
+"""How metrics, knob values and numbers are written for people."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from tune_dml.space import Knob, Value
+
+__all__ = ["MetricName", "duration", "knob_name", "metric_name", "short", "symbol_of", "value_label"]
+
+_SETS = {"val": "validation", "train": "training", "test": "test"}
+_NAMES = {
+    "recall_at": "R@{k}",
+    "precision_at": "P@{k}",
+    "map_at": "MAP@{k}",
+    "ndcg_at": "nDCG@{k}",
+    "map_at_r": "MAP@R",
+    "r_precision": "R-precision",
+    "nmi": "NMI",
+    "f1": "F1",
+    "norm_mean": "norm mean",
+    "norm_variance": "norm variance",
+    "mu": "running mean norm mu",
+    "eta": "weight eta",
+    "seconds": "seconds",
+}
+_PERCENT = ("R@", "P@", "MAP@", "nDCG@", "R-precision", "NMI", "F1")
+
+
+@dataclass(frozen=True)
+class MetricName:
+    """A metric as people read it."""
+
+    key: str
+    """As logged: `val/recall_at_1`."""
+    name: str
+    """Without the set: `R@1`."""
+    label: str
+    """With the set: `validation R@1`."""
+    percent: bool
+
+    @property
+    def axis(self) -> str:
+        """The axis title."""
+        return f"{self.label} [%]" if self.percent else self.label
+
+    @property
+    def unit(self) -> str:
+        """What differences are counted in; empty for plain numbers."""
+        return "points" if self.percent else ""
+
+    def number(self, value: float) -> str:
+        """Two decimals for percentages, four significant digits otherwise."""
+        if not math.isfinite(value):
+            return "-"
+        text = f"{value:.2f}" if self.percent else f"{value:#.4g}".rstrip(".")
+        return "0" + text[2:] if set(text) <= set("-0.") and text.startswith("-") else text
+
+    def signed(self, value: float) -> str:
+        """A difference, with its sign."""
+        text = self.number(value)
+        return f"+{text}" if value > 0 and math.isfinite(value) else text
+
+    def amount(self, value: float) -> str:
+        """With the unit: `3.10 points`."""
+        return f"{self.number(value)} {self.unit}".strip()
+
+
+def metric_name(key: str) -> MetricName:
+    """`val/recall_at_1` -> validation R@1, in percent."""
+    group, _, tail = key.rpartition("/")
+    name = _NAMES.get(tail, "")
+    found = re.fullmatch(r"(\w+_at)_(\d+)", tail)
+    if not name and found and found[1] in _NAMES:
+        name = _NAMES[found[1]].format(k=found[2])
+    name = name or tail.replace("_", " ")
+    prefix = _SETS.get(group, group)
+    return MetricName(key, name, f"{prefix} {name}".strip(), name.startswith(_PERCENT))
+
+
+def symbol_of(knob: Knob) -> str:
+    """What the knob is called in sentences: the paper's symbol, else the last part of its path."""
+    return knob.symbol or knob.path.rpartition(".")[2]
+
+
+def knob_name(knob: Knob) -> str:
+    """The axis title."""
+    return knob.label
+
+
+def short(value: Value) -> str:
+    """A knob's value."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def value_label(knob: Knob, value: Value) -> str:
+    """`rho=0.01`."""
+    return f"{symbol_of(knob)}={short(value)}"
+
+
+def duration(seconds: float) -> str:
+    """`42 s`, `5.2 min`, `3.1 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
