@@ -25,6 +25,9 @@ __all__ = ["PROTOCOL_VERSION", "Layer", "TrialConfig", "canonical", "parse_value
 # Raised whenever the same configuration would train or judge differently than before.
 PROTOCOL_VERSION = 1
 
+# Where things lie and which replicate this is: not part of a cell's identity.
+PLACES = frozenset({"seed", "data.root", "task.evaluation_root"})
+
 Value = float | int | str | bool | None
 
 
@@ -39,6 +42,12 @@ class Method(Section):
 
     name: str
     parameters: dict[str, Any] = Field(default_factory=dict)
+
+
+class TaskConfig(Method):
+    """What is trained for and how it is judged: retrieval of unseen classes, face recognition, contrastive learning."""
+
+    name: str = "retrieval"
 
 
 class LossConfig(Method):
@@ -124,6 +133,7 @@ class Layer:
 class TrialConfig(Section):
     """Everything that determines a trial's numbers, apart from the data's content."""
 
+    task: TaskConfig = TaskConfig()
     loss: LossConfig = LossConfig()
     regularizer: RegularizerConfig = RegularizerConfig()
     batch: BatchConfig = BatchConfig()
@@ -186,8 +196,8 @@ class TrialConfig(Section):
         return flat
 
     def digest(self) -> str:
-        """Identity of the cell: 16 hexadecimal digits of the resolved settings, without seed and data root."""
-        identity = {key: value for key, value in self.settings().items() if key not in {"seed", "data.root"}}
+        """Identity of the cell: 16 hexadecimal digits of the resolved settings, without seed and folders."""
+        identity = {key: value for key, value in self.settings().items() if key not in PLACES}
         return hashlib.sha256(canonical(identity).encode()).hexdigest()[:16]
 
     def with_seed(self, seed: int) -> Self:
@@ -214,8 +224,10 @@ def methods_of(section: str) -> dict[str, type]:
     from trainables.data import DATASETS
     from trainables.losses import LOSSES
     from trainables.regularizers import REGULARIZERS
+    from trainables.task import tasks
 
     registries: dict[str, Mapping[str, type]] = {
+        "task": tasks(),
         "loss": LOSSES,
         "regularizer": REGULARIZERS,
         "data": DATASETS,
@@ -305,6 +317,7 @@ def _cross_checks(sections: Mapping[str, Any]) -> list[Problem]:
     from trainables.models import BACKBONES, HEADS, POOLINGS
     from trainables.regularizers.schedules import SCHEDULES
     from trainables.samplers import sampler_problems
+    from trainables.task import tasks
 
     problems = []
     named: list[tuple[str, str, Mapping[str, Callable[..., Any]]]] = [
@@ -316,11 +329,15 @@ def _cross_checks(sections: Mapping[str, Any]) -> list[Problem]:
     for section, key, registry in named:
         value = getattr(sections.get(section), key, None)
         if value is not None and value not in registry:
-            problems.append(Problem(f"{section}.{key}", "unknown name", value, nearest(value, list(registry))))
+            problems.append(
+                Problem(f"{section}.{key}", "unknown name", value, nearest(value, list(registry)))
+            )
     if batch := sections.get("batch"):
         problems += sampler_problems(batch.sampler, batch.batch_size, batch.instances_per_class)
     training = sections.get("training")
     if training is not None and training.eval_every > training.steps:
         rule = f"training.eval_every must not exceed training.steps ({training.steps})"
         problems.append(Problem("training.eval_every", rule, training.eval_every, "Lower it."))
+    if (task := sections.get("task")) and task.name in tasks():
+        problems += tasks()[task.name].problems(sections)
     return problems

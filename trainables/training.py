@@ -26,7 +26,7 @@ from trainables import distributed
 from trainables.config import OptimConfig, TrialConfig
 from trainables.context import Row, TrialContext
 from trainables.errors import Diverged
-from trainables.retrieval import RetrievalTask
+from trainables.task import Task, build_task
 
 __all__ = ["Outcome", "train"]
 
@@ -62,7 +62,7 @@ class Run:
 
     config: TrialConfig
     context: TrialContext
-    task: RetrievalTask
+    task: Task
     network: nn.Module
     """The task's network, wrapped for data parallelism where there are several workers."""
     optimizer: torch.optim.Optimizer
@@ -85,7 +85,7 @@ def train(config: TrialConfig, context: TrialContext, *, cache_dir: Path | None 
         Diverged: the loss or the embeddings left the finite numbers or collapsed.
     """
     prepare_process(config, context)
-    task = RetrievalTask(config, context, cache_dir=cache_dir)
+    task = build_task(config, context, cache_dir=cache_dir)
     optimizer = build_optimizer(config.optim, task.network, task.loss)
     state = restore(task, optimizer, context)
     run = Run(config, context, task, distributed.data_parallel(task.network), optimizer, state)
@@ -128,7 +128,7 @@ def build_optimizer(optim: OptimConfig, network: nn.Module, loss: nn.Module) -> 
     return {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}[optim.name](groups)
 
 
-def restore(task: RetrievalTask, optimizer: torch.optim.Optimizer, context: TrialContext) -> State:
+def restore(task: Task, optimizer: torch.optim.Optimizer, context: TrialContext) -> State:
     """Continue from the last checkpoint; its rows are reported again, so that a row lost in a crash is not missing."""
     saved = context.latest_checkpoint()
     if saved is None:
@@ -182,7 +182,7 @@ def judge(run: Run, since: float) -> None:
         cosine = row["val/mean_cosine"]
         message = f"the embeddings collapsed by step {state.step}: mean pairwise cosine {cosine:.4f}"
         raise Diverged(message, state.step, dict(row))
-    if _counts(row, state, run.config):
+    if _counts(row, run):
         state.best = {**row, **run.task.test()}
     state.seconds += time.perf_counter() - since
     _keep(run, row)
@@ -192,7 +192,9 @@ def judge(run: Run, since: float) -> None:
 def _collapsed(row: Row, state: State) -> bool:
     """Whether all pictures have one embedding and it is not getting better: an untrained network may start like that."""
     cosine = row["val/mean_cosine"]
-    before = next((old["val/mean_cosine"] for old in reversed(state.rows) if "val/mean_cosine" in old), math.inf)
+    before = next(
+        (old["val/mean_cosine"] for old in reversed(state.rows) if "val/mean_cosine" in old), math.inf
+    )
     return math.isnan(cosine) or row["val/norm_mean"] == 0 or (cosine > COLLAPSE and cosine >= before)
 
 
@@ -209,11 +211,11 @@ def _keep(run: Run, row: Row) -> None:
     run.state.rows.append(row)
 
 
-def _counts(row: Row, state: State, config: TrialConfig) -> bool:
+def _counts(row: Row, run: Run) -> bool:
     """Whether this evaluation is the one the trial is judged by, as far as is known now."""
-    if config.evaluation.epoch == "best_validation":
-        return row["val/recall_at_1"] > state.best.get("val/recall_at_1", -math.inf)
-    return state.step == config.training.steps
+    if run.config.evaluation.epoch == "best_validation":
+        return row[run.task.headline] > run.state.best.get(run.task.headline, -math.inf)
+    return run.state.step == run.config.training.steps
 
 
 def _checkpoint(run: Run) -> dict[str, Any]:

@@ -188,10 +188,10 @@ def _any_config(plan: Plan) -> TrialConfig:
 
 
 def metric_names(config: TrialConfig) -> list[str]:
-    """The validation metrics a trial reports."""
-    families = ("recall_at", "precision_at", "map_at", "ndcg_at")
-    ranked = [f"val/{family}_{k}" for family in families for k in config.evaluation.ks]
-    return [*ranked, "val/map_at_r", "val/r_precision"]
+    """The validation metrics a trial reports, as its task names them."""
+    from trainables.task import tasks
+
+    return tasks()[config.task.name].validation_metrics(config)
 
 
 def _resource_problems(resources: Resources) -> list[Problem]:
@@ -253,7 +253,7 @@ def needs_root(name: str) -> bool:
 
 def _fit_problems(plan: Plan, pictures: Pictures) -> list[Problem]:
     """Whether every cell's batches and splits can be drawn from these data, for every seed."""
-    from trainables.retrieval import data_problems
+    from trainables.task import data_problems
 
     seen = {}
     configs = [cell.config(seed) for cell in plan.cells for seed in plan.seeds] or [_any_config(plan)]

@@ -140,15 +140,13 @@ def run(single: Single, console: Console) -> Ended:
     from trainables.context import FolderContext
     from trainables.data import build_dataset
     from trainables.errors import raise_if_any
-    from trainables.retrieval import data_problems
+    from trainables.task import data_problems, tasks
+
+    headline = tasks()[single.config.task.name].headline
 
     def show(row: Row) -> None:
-        if "val/recall_at_1" in row:
-            console.print(
-                f"step {row['step']:>6}  loss {row['train/loss']:.4f}  val R@1 {row['val/recall_at_1']:.2f}"
-            )
-        else:
-            console.print(f"step {row['step']:>6}  loss {row['train/loss']:.4f}")
+        judged = f"  {headline} {row[headline]:.2f}" if headline in row else ""
+        console.print(f"step {row['step']:>6}  loss {row['train/loss']:.4f}{judged}")
 
     data = single.config.data
     root = Path(data.root) if data.root else None

@@ -1,0 +1,234 @@
+"""What a task is: how pictures become an objective, and how the network is judged. `training.train` runs any of them.
+
+Tasks are found by being there: a subclass of `Task` with a `name` in a module of this package, or an entry point of the
+group `tune_dml.tasks`. `task.name` in a configuration selects one; the keyword-only parameters of its constructor are its
+knobs, `task.<knob>`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from trainables import distributed
+from trainables.config import TrialConfig
+from trainables.context import TrialContext
+from trainables.data import build_dataset
+from trainables.data.base import DataSet, Indices, Pictures
+from trainables.data.splits import Split
+from trainables.discovery import discover
+from trainables.errors import ConfigError, Problem
+from trainables.losses import build_loss
+from trainables.losses.base import normalise
+from trainables.models import build_model
+from trainables.regularizers import build_regularizer, penalised
+from trainables.regularizers.schedules import eta_at
+from trainables.samplers import build_sampler, sampler_problems
+from trainables.samplers import local as local_part
+
+__all__ = ["Task", "build_task", "data_problems", "tasks"]
+
+EVALUATION_BATCH = 1000  # pictures embedded at a time
+
+
+class Task(ABC):
+    """Data, network, loss and regularizer of one trial, and how a step and an evaluation go.
+
+    The objective is L = L_metric + eta_t * L_regularizer on the raw embeddings of the global batch of all workers.
+    A subclass sets `name`, `citation` and `headline`, and says how pictures are split and how embeddings are judged.
+    """
+
+    name: ClassVar[str]
+    citation: ClassVar[str]
+    headline: ClassVar[str]
+    """The validation metric that `evaluation.epoch=best_validation` maximises."""
+
+    def __init__(self, config: TrialConfig, context: TrialContext, *, cache_dir: Path | None = None):
+        self.config = config
+        self.context = context
+        data = config.data
+        root = Path(data.root) if data.root else None
+        self.pictures = build_dataset(data.name, root=root, cache_dir=cache_dir, **data.parameters).prepare()
+        self.split = self.split_of(config, self.pictures)
+        self.classes, self.train_labels = np.unique(
+            self.pictures.labels[self.split.train], return_inverse=True
+        )
+        batch = config.batch
+        self.sampler = build_sampler(
+            batch.sampler,
+            self.train_labels,
+            batch.batch_size,
+            instances_per_class=batch.instances_per_class,
+            seed=config.seed,
+        )
+        self.dtype = getattr(torch, config.training.precision)
+        self.eta = 0.0
+        self._build_modules()
+
+    def _build_modules(self) -> None:
+        """The network first: its initial weights depend on the seed alone, whatever the loss draws afterwards."""
+        config, device = self.config, self.context.device
+        model = config.model
+        network = build_model(
+            backbone=model.backbone,
+            pooling=model.pooling,
+            head=model.head,
+            embedding_dim=model.embedding_dim,
+            in_channels=self.pictures.in_channels,
+            image_size=self.pictures.image_size,
+        )
+        loss = build_loss(
+            config.loss.name,
+            num_classes=len(self.classes),
+            embedding_dim=model.embedding_dim,
+            **config.loss.parameters,
+        )
+        regularizer = build_regularizer(config.regularizer.name, **config.regularizer.parameters)
+        self.network: nn.Module = network.to(device, self.dtype)
+        self.loss: nn.Module = loss.to(device, self.dtype)
+        self.regularizer = regularizer.to(device)
+        self.modules = nn.ModuleDict(
+            {"network": self.network, "loss": self.loss, "regularizer": self.regularizer}
+        )
+
+    def objective(self, network: nn.Module, step: int) -> Tensor:
+        """The training objective of one step on the global batch; a scalar, the same on every rank."""
+        self.modules.train()
+        embeddings, labels = self.batch(network, step)
+        regularizer = self.config.regularizer
+        total = self.config.training.steps
+        epochs = max(total / self.sampler.steps_per_epoch, 1e-9)
+        self.eta = eta_at(regularizer.schedule, regularizer.eta, step=step, total_steps=total, epochs=epochs)
+        return penalised(self.loss(embeddings, labels), self.regularizer, embeddings, self.eta)
+
+    def batch(self, network: nn.Module, step: int) -> tuple[Tensor, Tensor]:
+        """Raw embeddings and labels of a step's global batch, on every rank."""
+        places, parts = self._parts(step)
+        local = places[parts[self.context.rank]]
+        pictures = self._pictures(self.split.train[local])
+        labels = torch.from_numpy(self.train_labels[local]).to(self.context.device)
+        return distributed.gather_batch(network(pictures), labels, [len(part) for part in parts])
+
+    def _parts(self, step: int) -> tuple[Indices, list[Indices]]:
+        """The step's training pictures, and the places in this batch that belong to each rank."""
+        drawn = self.sampler.batch(step)
+        world = self.context.world_size
+        return drawn, [local_part(np.arange(len(drawn)), rank, world) for rank in range(world)]
+
+    @abstractmethod
+    def validate(self) -> dict[str, float]:
+        """Figures `val/...` of validation pictures, among them `val/mean_cosine` and `val/norm_mean`."""
+
+    @abstractmethod
+    def test(self) -> dict[str, float]:
+        """The same on the test pictures, `test/...`: sealed, and looked at once, for the evaluation that counts."""
+
+    @classmethod
+    @abstractmethod
+    def validation_metrics(cls, config: TrialConfig) -> list[str]:
+        """The names under which `validate` reports what a sweep can be judged by."""
+
+    @classmethod
+    @abstractmethod
+    def split_of(cls, config: TrialConfig, pictures: Pictures) -> Split:
+        """Train, validation and test pictures of a trial. Raises ConfigError where a part is too small."""
+
+    @classmethod
+    def problems(cls, sections: Mapping[str, Any]) -> list[Problem]:
+        """Rules that tie this task to other settings and need no data; holds the sections that are sound."""
+        return []
+
+    @classmethod
+    def data_problems(cls, config: TrialConfig, pictures: Pictures) -> list[Problem]:
+        """Whether this trial's split and batches can be drawn from these pictures; needs no network."""
+        try:
+            split = cls.split_of(config, pictures)
+        except ConfigError as error:
+            return list(error.problems)
+        labels = pictures.labels[split.train]
+        batch = config.batch
+        return sampler_problems(
+            batch.sampler,
+            batch.batch_size,
+            batch.instances_per_class,
+            num_classes=len(np.unique(labels)),
+            num_images=len(labels),
+        )
+
+    @classmethod
+    def further_datasets(cls, config: TrialConfig, cache_dir: Path | None) -> Sequence[DataSet]:
+        """Data sets it reads besides the one it trains on; their content is part of a trial's identity."""
+        return ()
+
+    def diagnostics(self) -> dict[str, Tensor]:
+        """Mechanism figures of the last batch: norms, mu, eta and what the loss itself reports."""
+        figures = {**self.regularizer.diagnostics(), **self.loss.diagnostics()}
+        return {"eta": torch.tensor(self.eta), **figures}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Weights, loss parameters and generators, regularizer state."""
+        state: dict[str, Any] = self.modules.state_dict()
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave."""
+        self.modules.load_state_dict(state)
+
+    def _pictures(self, indices: Indices) -> Tensor:
+        """uint8 pictures (B, C, H, W) on the device; the network scales them."""
+        pictures = torch.from_numpy(np.ascontiguousarray(self.pictures.images[indices]))
+        return pictures.to(self.context.device, non_blocking=True).permute(0, 3, 1, 2)
+
+    @torch.no_grad()
+    def _embed(self, indices: Indices) -> tuple[Tensor, Tensor]:
+        """Raw embeddings and labels of pictures, in order; the ranks share the work."""
+        self.modules.eval()
+        own = np.array_split(indices, self.context.world_size)[self.context.rank]
+        parts = [
+            self.network(self._pictures(own[start : start + EVALUATION_BATCH]))
+            for start in range(0, len(own), EVALUATION_BATCH)
+        ]
+        empty = torch.empty(0, self.config.model.embedding_dim, dtype=self.dtype, device=self.context.device)
+        embeddings = distributed.gather_rows(torch.cat([empty, *parts]))
+        return embeddings, torch.from_numpy(self.pictures.labels[indices]).to(self.context.device)
+
+    def _statistics(self, embeddings: Tensor) -> dict[str, float]:
+        """Mean pairwise cosine and norm statistics; NaN where an embedding is not finite."""
+        if not bool(torch.isfinite(embeddings).all()):
+            return {"mean_cosine": float("nan"), "norm_mean": float("nan")}
+        norms = torch.linalg.vector_norm(embeddings, dim=1)
+        return {
+            "mean_cosine": _mean_cosine(embeddings),
+            "norm_mean": float(norms.mean()),
+            "norm_variance": float(norms.var(correction=0)),
+        }
+
+
+@cache
+def tasks() -> dict[str, type[Task]]:
+    """Name -> class of every task."""
+    return discover("trainables", Task, group="tune_dml.tasks")  # type: ignore[type-abstract]
+
+
+def build_task(config: TrialConfig, context: TrialContext, *, cache_dir: Path | None = None) -> Task:
+    """The task that a configuration selects."""
+    return tasks()[config.task.name](config, context, cache_dir=cache_dir, **config.task.parameters)
+
+
+def data_problems(config: TrialConfig, pictures: Pictures) -> list[Problem]:
+    """Whether the trial's task can be trained and judged on these pictures."""
+    return tasks()[config.task.name].data_problems(config, pictures)
+
+
+def _mean_cosine(embeddings: Tensor) -> float:
+    """Mean cosine over all pairs i != j, from the sum of unit vectors: (|sum fh|^2 - N) / (N (N - 1))."""
+    n = len(embeddings)
+    total = normalise(embeddings.double()).sum(dim=0).square().sum()
+    return float((total - n) / max(n * (n - 1), 1))
