@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from trainables.errors import ConfigError
 from trainables.losses import LOSSES, build_loss
@@ -288,6 +289,45 @@ def test_diagnostics_are_detached_scalars(name):
         assert value.ndim == 0, key
         assert not value.requires_grad, key
         assert math.isfinite(value.item()), key
+
+
+class Watch(TorchDispatchMode):
+    """Sees every tensor operation of forward and backward: the largest result, and what waits for the device."""
+
+    WAITS = frozenset({"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::_unique2"})
+
+    def __init__(self):
+        super().__init__()
+        self.largest = 0
+        self.waits = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        operation = function._schema.name
+        by_mask = operation == "aten::index" and any(i is not None and i.dtype == torch.bool for i in args[1])
+        if operation in self.WAITS or by_mask:
+            self.waits.append(operation)
+        for tensor in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(tensor, torch.Tensor):
+                self.largest = max(self.largest, tensor.untyped_storage().nbytes() // tensor.element_size())
+        return result
+
+
+def reads_allowed(name, loss):
+    """Numbers read on the CPU alone: npair's count of couples, and the range of labels where there are proxies."""
+    return 1 if name == "npair" else 2 * hasattr(loss, "proxies")
+
+
+def test_memory_is_quadratic_and_nothing_waits_for_the_device(name):
+    """Two classes of 48: all triplets would be 48 x the square of the batch, so that any B x P x N tensor shows."""
+    labels = [0, 1] * 48 if name != "nt_xent" else [*range(48), *range(48)]
+    embeddings, labels = batch(labels)
+    loss = build(name)
+    weights = sum(parameter.numel() for parameter in loss.parameters())
+    with Watch() as watch:
+        loss(embeddings, labels).backward()
+    assert watch.largest <= 4 * max(len(labels) ** 2, len(labels) * weights)
+    assert len(watch.waits) <= reads_allowed(name, loss)
 
 
 @pytest.mark.slow

@@ -12,20 +12,24 @@ from torch import Tensor, nn
 
 from trainables.errors import ConfigError, Problem
 
-__all__ = ["Loss", "check_batch", "normalise"]
+__all__ = ["Loss", "check_batch", "inverse_norms", "normalise"]
 
-EPSILON = 1e-12  # below this norm a vector has no direction: it is scaled by 1/EPSILON and gets no gradient
+EPSILON = 1e-12  # a vector no longer than this has no direction
+
+
+def inverse_norms(embeddings: Tensor) -> Tensor:
+    """1 / ||f_i||, shape (B, 1); 0 for a row without direction."""
+    norms = embeddings.norm(dim=1, keepdim=True)
+    return torch.where(norms > EPSILON, 1 / norms.clamp_min(EPSILON), 0)
 
 
 def normalise(embeddings: Tensor) -> Tensor:
-    """Rows scaled to unit length: fh = f / max(||f||, 1e-12), shape (B, D).
+    """Rows scaled to unit length: fh = f / ||f||, shape (B, D).
 
-    A row of (near) zero length gets no gradient: the true slope 1/EPSILON would overflow half precision and destroy
-    the step.
+    A row of (near) zero length becomes the zero vector and gets no gradient: the slope 1/EPSILON of the usual
+    f / max(||f||, EPSILON) would overflow half precision and ruin the step.
     """
-    norms = embeddings.detach().norm(dim=1, keepdim=True)
-    unit = nn.functional.normalize(embeddings, dim=1, eps=EPSILON)
-    return torch.where(norms > EPSILON, unit, unit.detach())
+    return embeddings * inverse_norms(embeddings)
 
 
 def check_batch(embeddings: Tensor, labels: Tensor) -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from trainables.losses.base import EPSILON, Loss
+from trainables.losses.base import Loss, inverse_norms
 
 __all__ = ["PairLoss", "Pairs", "Solution", "cosine_matrix"]
 
@@ -27,21 +27,20 @@ class _CosineMatrix(Function):
 
     @staticmethod
     def forward(ctx: Any, embeddings: Tensor) -> Tensor:
-        norms: Tensor = embeddings.norm(dim=1, keepdim=True)
-        unit = embeddings / norms.clamp_min(EPSILON)
-        # A row without direction gets no gradient, as in base.normalise.
-        ctx.save_for_backward(unit, torch.where(norms > EPSILON, 1 / norms, 0))
+        scales = inverse_norms(embeddings)
+        unit = embeddings * scales
+        ctx.save_for_backward(unit, scales)
         return unit @ unit.T
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        unit, inverse_norms = ctx.saved_tensors
+        unit, scales = ctx.saved_tensors
         (grad,) = grads
         with torch.autocast(grad.device.type, enabled=False):
             slope = (grad + grad.T) @ unit
             radial = (slope * unit).sum(dim=1, keepdim=True)
             tangent: Tensor = torch.addcmul(slope, unit, radial, value=-1)
-            return tangent.mul_(inverse_norms)
+            return tangent.mul_(scales)
 
 
 class _WithSlopes(Function):

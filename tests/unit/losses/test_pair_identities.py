@@ -9,6 +9,7 @@ from pytorch_metric_learning import distances, losses, miners, reducers
 
 from trainables.errors import ConfigError
 from trainables.losses import build_loss
+from trainables.losses.npair import couples
 
 LABELS = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 3, 3, 3, 3])
 
@@ -156,6 +157,17 @@ def test_npair_uses_the_first_two_samples_of_a_class_and_no_other():
     value = build_loss("npair")(embeddings, LABELS)
     used = torch.autograd.grad(value, embeddings)[0].abs().sum(dim=1) > 0
     assert used.tolist() == [True, True, False, True, True, False, True, True, True, True, False, False]
+
+
+@pytest.mark.parametrize("labels", [LABELS.tolist(), [0, 1, 2], [4], [7, 1, 7, 1, 3], [2, 2]])
+def test_npair_padding_changes_nothing(labels, monkeypatch):
+    labels = torch.tensor(labels)
+    embeddings = raw(len(labels))
+    expected = build_loss("npair")(embeddings, labels)
+    monkeypatch.setattr("trainables.losses.npair.couples", lambda y, padded: couples(y, padded=True))
+    padded = build_loss("npair")(embeddings, labels)
+    torch.testing.assert_close(padded, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(v, embeddings)[0] for v in (padded, expected)))
 
 
 @pytest.mark.parametrize("normalise", ["row", "global"])

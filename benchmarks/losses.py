@@ -1,0 +1,181 @@
+"""Speed of every loss against the least a pair loss can do, and against pytorch-metric-learning.
+
+    python benchmarks/losses.py                  # B in 80 ... 640, d = 1024, 5 per class, float32
+    python benchmarks/losses.py --quick          # B = 640 alone, few repeats
+    python benchmarks/losses.py --only triplet --device cuda
+
+One step is forward and backward to the raw embeddings. The floor is `normalise`, one B x B x D product and their
+backward by autograd. Each repeat times floor, loss and peer one after the other and takes their ratio there, so that a
+slow moment of the machine strikes all three; the table shows the medians of these ratios.
+
+    step / floor   how many floors one step of the loss costs; the goal is a promise for B = 640
+    peer / step    how many times faster than the named pytorch-metric-learning configuration
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from trainables.losses import LOSSES, build_loss
+
+DIMENSION, PER_CLASS, CLASSES = 1024, 5, 128
+KNOBS = {
+    "dro_topk": {"k": 240},
+    "dro_topk_pn": {"k": 240},
+    "dro_kl": {"gamma": 0.5},
+    "dro_kl_grouped": {"gamma": 0.1},
+}
+GOALS = {
+    **dict.fromkeys(
+        ("dro_topk", "dro_topk_pn", "dro_kl", "dro_kl_grouped", "multi_similarity", "lifted_structure"), 1.6
+    ),
+    **dict.fromkeys(("triplet", "semihard_triplet"), 4.0),
+    **dict.fromkeys(("margin_dws", "margin_semihard"), 3.0),
+}
+# This peer holds positive pairs x negative pairs: at B = 640 that is a billion numbers.
+PEER_LIMIT = {"tuplet_margin": 160}
+
+Step = Callable[[Tensor, Tensor], Tensor]
+
+
+def floor(embeddings: Tensor, labels: Tensor) -> Tensor:
+    """The cosine matrix; its sum stands for a loss whose weights cost nothing."""
+    unit = normalize(embeddings)
+    return (unit @ unit.T).sum()
+
+
+def peers() -> dict[str, tuple[str, Step]]:
+    """Loss name -> what it is called in pytorch-metric-learning and how it is configured there."""
+    from pytorch_metric_learning import distances, losses, miners, reducers
+
+    mean, cosine = reducers.MeanReducer(), distances.CosineSimilarity()
+    squared = distances.LpDistance(power=2)
+    ms, ms_miner = losses.MultiSimilarityLoss(2, 40, 0.5), miners.MultiSimilarityMiner(0.1)
+    sh, sh_miner = (
+        losses.TripletMarginLoss(0.2, distance=squared),
+        miners.TripletMarginMiner(0.2, "semihard", distance=squared),
+    )
+    dw, dw_miner = losses.MarginLoss(0.2, beta=1.2), miners.DistanceWeightedMiner(0.5, 1.4)
+    tuplet, variance = losses.TupletMarginLoss(5.73, 64), losses.IntraPairVarianceLoss(0.01, 0.01)
+
+    def mined(loss: Step, miner: Callable[[Tensor, Tensor], object]) -> Step:
+        return lambda f, y: loss(f, y, miner(f, y))  # type: ignore[call-arg]
+
+    return {
+        "triplet": ("TripletMarginLoss", losses.TripletMarginLoss(1, distance=squared, reducer=mean)),
+        "semihard_triplet": ("TripletMarginLoss + semihard miner", mined(sh, sh_miner)),
+        "npair": ("NPairsLoss", losses.NPairsLoss()),
+        "multi_similarity": ("MultiSimilarityLoss + miner", mined(ms, ms_miner)),
+        "tuplet_margin": (
+            "TupletMarginLoss + IntraPairVariance",
+            lambda f, y: tuplet(f, y) + 0.5 * variance(f, y),
+        ),
+        "contrastive": ("ContrastiveLoss", losses.ContrastiveLoss(0.7, 0.3, distance=cosine, reducer=mean)),
+        "lifted_structure": (
+            "GeneralizedLiftedStructureLoss",
+            losses.GeneralizedLiftedStructureLoss(distance=cosine),
+        ),
+        "margin_dws": ("MarginLoss + DistanceWeightedMiner", mined(dw, dw_miner)),
+    }
+
+
+def batch(size: int, device: str) -> tuple[Tensor, Tensor]:
+    """Raw embeddings whose cosines spread as in training: classes are clusters."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(size) // PER_CLASS
+    centres = torch.randn(int(labels[-1]) + 1, DIMENSION, generator=generator)
+    embeddings = 0.8 * centres[labels] + torch.randn(size, DIMENSION, generator=generator)
+    return embeddings.to(device).requires_grad_(), labels.to(device)
+
+
+def seconds(step: Step, embeddings: Tensor, labels: Tensor) -> float:
+    """One forward and backward."""
+    embeddings.grad = None
+    synchronise(embeddings)
+    start = time.perf_counter()
+    step(embeddings, labels).backward()
+    synchronise(embeddings)
+    return time.perf_counter() - start
+
+
+def synchronise(tensor: Tensor) -> None:
+    if tensor.is_cuda:
+        torch.cuda.synchronize()
+
+
+def measure(steps: list[Step], embeddings: Tensor, labels: Tensor, repeats: int) -> list[list[float]]:
+    """For each step its times in `repeats` rounds; a round runs every step once, after two rounds of warming up."""
+    rounds = [[seconds(step, embeddings, labels) for step in steps] for _ in range(repeats + 2)]
+    return [list(times) for times in zip(*rounds[2:], strict=True)]
+
+
+def row(name: str, peer: tuple[str, Step] | None, size: int, device: str, repeats: int) -> bool:
+    """Measure and print one line; whether it keeps its goal."""
+    loss = build_loss(
+        name, num_classes=CLASSES, embedding_dim=DIMENSION, **KNOBS.get(name, LOSSES[name].example)
+    ).to(device)
+    embeddings, labels = batch(size, device)
+    try:
+        floors, own, *others = measure(
+            [floor, loss, *([peer[1]] if peer else [])], embeddings, labels, repeats
+        )
+    except ValueError as error:  # a loss that asks for another shape of batch
+        print(f"{name:18} {size:5}   not for this batch: {error}")
+        return True
+    ratio = statistics.median(mine / least for mine, least in zip(own, floors, strict=True))
+    gain = (
+        statistics.median(theirs / mine for theirs, mine in zip(others[0], own, strict=True))
+        if others
+        else None
+    )
+    goal = GOALS.get(name) if size == 640 else None
+    kept = (goal is None or ratio <= goal) and (gain is None or gain >= 1)
+    line = f"{name:18} {size:5} {1e3 * statistics.median(own):9.2f} {ratio:12.2f} {goal or '':>6}"
+    print(line + (f" {gain:11.2f}  {peer[0]}" if peer and gain else "") + ("" if kept else "   MISSED"))
+    return kept
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="B = 640 alone, 7 repeats")
+    parser.add_argument("--only", nargs="+", choices=sorted(LOSSES), default=sorted(LOSSES), metavar="LOSS")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--repeats", type=int, default=21)
+    arguments = parser.parse_args()
+    sizes, repeats = ([640], 7) if arguments.quick else ([80, 160, 320, 480, 640], arguments.repeats)
+    place = (
+        torch.cuda.get_device_name()
+        if arguments.device == "cuda"
+        else f"CPU, {torch.get_num_threads()} thread(s)"
+    )
+    print(
+        f"torch {torch.__version__}, {place}, d = {DIMENSION}, {PER_CLASS} per class, float32, {repeats} repeats"
+    )
+    print(f"{'loss':18} {'B':>5} {'step [ms]':>9} {'step / floor':>12} {'goal':>6} {'peer / step':>11}  peer")
+    known = peers()
+    kept = [
+        row(
+            name,
+            known.get(name) if size <= PEER_LIMIT.get(name, size) else None,
+            size,
+            arguments.device,
+            repeats,
+        )
+        for name in arguments.only
+        for size in sizes
+    ]
+    return 0 if all(kept) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
