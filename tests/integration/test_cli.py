@@ -1,0 +1,299 @@
+"""The command line: every verb, as text and as JSON, and one message with exit code 1 for everything that is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from tune_dml.cli import main
+
+QUICK = ("--set", "training.steps=10", "--set", "training.eval_every=5")
+
+
+@pytest.fixture
+def tune_dml(capsys, monkeypatch, cache_dir):
+    """Run a command line in this process: (exit code, standard output, standard error)."""
+    monkeypatch.setenv("TUNE_DML_CACHE", str(cache_dir))
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["tune-dml", *map(str, arguments)])
+        try:
+            main()
+            code = 0
+        except SystemExit as end:
+            code = end.code or 0
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, ray_session, cache_dir):
+    """A working directory with two finished sweeps, made by the command line."""
+    place = tmp_path_factory.mktemp("work")
+    here = Path.cwd()
+    os.chdir(place)
+    os.environ["TUNE_DML_CACHE"] = str(cache_dir)
+    try:
+        for space, name in (("sec_eta", "eta1"), ("sec_rho", "rho1")):
+            sys.argv = ["tune-dml", "sweep", space, "--dataset", "digits", "--seeds", "2", "--name", name, *QUICK]
+            with pytest.raises(SystemExit) as end:
+                main()
+            assert not end.value.code
+    finally:
+        os.chdir(here)
+        del os.environ["TUNE_DML_CACHE"]
+    return place
+
+
+@pytest.fixture
+def swept(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.mark.parametrize("verb", ["spaces", "datasets", "methods", "doctor", "version"])
+def test_listings_speak_text_and_json(tune_dml, verb):
+    code, out, _ = tune_dml(verb)
+    assert code == 0
+    assert out.strip()
+    code, out, _ = tune_dml(verb, "--json")
+    assert code == 0
+    assert json.loads(out)
+
+
+def test_every_verb_has_help(tune_dml):
+    _, out, _ = tune_dml("--help")
+    verbs = [line.split()[0] for line in out.partition("Commands:")[2].splitlines() if line.strip()]
+    assert {"sweep", "resume", "extend", "status", "compare", "report", "train", "plan", "doctor"} <= set(verbs)
+    for verb in verbs:
+        code, text, _ = tune_dml(verb, "--help")
+        assert code == 0
+        assert "--json" in text or "COMMAND" in text
+
+
+def test_methods_list_knobs_with_defaults(tune_dml):
+    _, out, _ = tune_dml("methods", "--json")
+    rows = {row["name"]: row for row in json.loads(out)}
+    assert rows["triplet"]["knobs"] == {"loss.margin": 1.0}
+    assert rows["sec"]["knobs"] == {"regularizer.rho": 1.0}
+
+
+def test_plan_touches_nothing(tune_dml, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = tune_dml("plan", "sec_rho", "--dataset", "digits", "--json")
+    seen = json.loads(out)
+    assert code == 0
+    assert len(seen["cells"]) == 6
+    assert seen["trials"] == 18
+    assert seen["settings"]["loss.name"]["origin"] == "space sec_rho"
+    assert not list(tmp_path.iterdir())
+
+
+def test_plan_counts_what_is_done_and_measures_cost_and_noise(tune_dml, swept):
+    _, out, _ = tune_dml(
+        "plan", "sec_rho", "--dataset", "digits", "--seeds", "2", "--name", "rho1", *QUICK, "--json"
+    )
+    seen = json.loads(out)
+    assert seen["done"] == seen["trials"] == 12
+    assert seen["seconds_per_trial"] > 0
+    assert seen["eta_seconds"] == 0
+    assert seen["noise"] > 0
+    assert "12 done already" in tune_dml(
+        "plan", "sec_rho", "--dataset", "digits", "--seeds", "2", "--name", "rho1", *QUICK
+    )[1]
+
+
+def test_status_is_a_matrix(tune_dml, swept):
+    code, out, _ = tune_dml("status", "rho1", "--json")
+    seen = json.loads(out)
+    assert code == 0
+    assert seen["counts"]["finished"] == 12
+    assert len(seen["trials"]) == 12
+    assert all(trial["run_id"] for trial in seen["trials"])
+    assert "rho=0.01" in tune_dml("status", "rho1")[1]
+    assert seen["trials"][0]["trial"] in tune_dml("status", "rho1", "--trials")[1]
+
+
+def test_compare_shows_what_differs_first(tune_dml, swept):
+    code, out, _ = tune_dml("compare", "eta1", "rho1", "--json")
+    seen = json.loads(out)
+    assert code == 0
+    assert seen["differences"]["regularizer.rho"] == [1.0, "(searched)"]
+    assert seen["differences"]["loss.name"] == ["semihard_triplet", "triplet"]
+    assert "training.steps" not in seen["differences"]
+    assert {cell["sweep"] for cell in seen["cells"]} == {"eta1", "rho1"}
+    text = tune_dml("compare", "eta1", "rho1")[1]
+    assert text.index("What differs") < text.index("Cells")
+
+
+def test_report_writes_and_attaches(tune_dml, swept, tmp_path):
+    code, out, _ = tune_dml("report", "rho1", "-o", tmp_path / "r", "--json")
+    seen = json.loads(out)
+    assert code == 0
+    assert seen["mlflow"]["error"] is None
+    for name in seen["files"]:
+        assert Path(name).stat().st_size
+    html = (tmp_path / "r" / "report.html").read_text()
+    assert "rho" in html
+    assert len(seen["verdicts"]) >= 3
+
+
+def test_train_runs_a_stored_trial_again_to_the_same_numbers(tune_dml, swept):
+    _, out, _ = tune_dml("status", "rho1", "--json")
+    trial = json.loads(out)["trials"][4]["trial"]
+    code, out, _ = tune_dml("train", trial[:10], "--json")
+    seen = json.loads(out)
+    assert code == 0
+    assert seen["reproduced"] is True
+    assert not [name for name in seen["metrics"] if name.startswith("test/")]
+
+
+def test_train_alone_shows_where_its_settings_come_from(tune_dml):
+    code, out, _ = tune_dml("train", "--set", "data.name=digits", "--set", "loss.margin=0.3", "--show", "--json")
+    seen = json.loads(out)
+    assert code == 0
+    assert seen["loss.margin"] == {"value": 0.3, "origin": "--set"}
+    assert seen["training.steps"]["origin"] == "protocol digits/quick"
+    assert seen["optim.weight_decay"]["origin"] == "default"
+
+
+def test_running_a_finished_sweep_again_runs_nothing(tune_dml, swept):
+    before = len((swept / "sweeps/rho1/ledger.jsonl").read_text().splitlines())
+    arguments = ("sweep", "sec_rho", "--dataset", "digits", "--seeds", "2", "--name", "rho1", *QUICK, "--json")
+    code, out, _ = tune_dml(*arguments)
+    assert code == 0
+    assert json.loads(out)["exit_code"] == 0
+    assert len((swept / "sweeps/rho1/ledger.jsonl").read_text().splitlines()) == before + 1
+
+
+def pictures(root, classes=8, each=5):
+    generator = np.random.default_rng(0)
+    for name in range(classes):
+        place = root / f"class{name}"
+        place.mkdir(parents=True)
+        for number in range(each):
+            pixels = generator.integers(0, 80, (40, 36, 3)) + 20 * name
+            Image.fromarray(pixels.astype(np.uint8)).save(place / f"{number}.{'png' if number % 2 else 'jpg'}")
+    return root
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_users_own_sweep_file_on_a_users_own_pictures(tune_dml, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pictures(tmp_path / "mine")
+    sweep = {
+        "method": "random",
+        "metric": {"name": "val/map_at_r", "goal": "maximize"},
+        "parameters": {
+            "loss.margin": {"values": [0.1, 0.5]},
+            "optim.lr": {"min": 1e-4, "max": 1e-2, "distribution": "log_uniform"},
+            "loss.name": {"value": "semihard_triplet"},
+        },
+        "run_cap": 3,
+        "dataset": "image_folder",
+        "data_root": "mine",
+        "seeds": 2,
+        "fixed": {"batch.batch_size": 4, "batch.instances_per_class": 2, "training.steps": 4, "training.eval_every": 2},
+    }
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(sweep))
+    code, out, err = tune_dml("sweep", "mine.yaml", "--set", "data.validation_fraction=0.5", "--json")
+    assert code == 0, err
+    seen = json.loads(out)
+    assert len(seen["cells"]) == 3
+    status = json.loads(tune_dml("status", "mine", "--json")[1])
+    assert status["counts"]["finished"] == 6
+    assert all(trial["metric"] is not None for trial in status["trials"])
+
+
+WRONG = {
+    "unknown space": (("sweep", "sec_roh"), ["sec_roh", "'sec_rho'"]),
+    "unknown setting": (("sweep", "sec_rho", "--set", "loss.margni=1"), ["loss.margni", "'margin'"]),
+    "unknown loss": (("sweep", "sec_eta", "--set", "loss.name=tripplet"), ["tripplet", "'triplet'"]),
+    "unknown data set": (("sweep", "sec_rho", "--dataset", "glyhps"), ["glyhps", "'glyphs'"]),
+    "rho out of range": (("train", "--set", "regularizer.name=sec", "--set", "regularizer.rho=1.5"), ["1.5", "rho"]),
+    "searched knob set": (("sweep", "sec_rho", "--set", "regularizer.rho=0.5"), ["searches"]),
+    "indivisible batch": (("sweep", "sec_rho", "--set", "batch.batch_size=91"), ["91", "Try 90 or 93"]),
+    "too many classes": (
+        ("sweep", "sec_rho", "--dataset", "digits", "--set", "batch.batch_size=90"),
+        ["batch.batch_size", "90"],
+    ),
+    "missing root": (("sweep", "sec_rho", "--dataset", "image_folder", "--data-root", "none"), ["none", "exist"]),
+    "no root": (("sweep", "sec_rho", "--dataset", "image_folder"), ["--data-root"]),
+    "dead tracking server": (
+        ("sweep", "sec_rho", "--dataset", "digits", "--tracking-uri", "http://127.0.0.1:9"),
+        ["127.0.0.1:9", "mlflow server"],
+    ),
+    "dead cluster": (
+        ("sweep", "sec_rho", "--dataset", "digits", "--address", "127.0.0.1:9"),
+        ["127.0.0.1:9", "--address"],
+    ),
+    "impossible resources": (("sweep", "sec_rho", "--dataset", "digits", "--workers", "999"), ["999", "--workers"]),
+    "bad name": (("sweep", "sec_rho", "--dataset", "digits", "--name", "../x"), ["../x", "--name"]),
+    "bad seeds": (("sweep", "sec_rho", "--seeds", "0"), ["--seeds"]),
+    "no such sweep": (("status", "nothing"), ["nothing"]),
+    "no such trial": (("train", "0123456789"), ["0123456789"]),
+    "no such file": (("sweep", "none.yaml"), ["none.yaml"]),
+    "unknown metric in file": (("sweep", "metric.yaml"), ["val/recall_at_11", "val/recall_at_1"]),
+    "bad file": (("sweep", "bad.yaml"), ["bad.yaml.method", "parameters.loss.margin", "'seeds'"]),
+}
+FILES = {
+    "metric.yaml": "method: grid\nmetric: {name: val/recall_at_11}\nparameters: {loss.margin: {values: [0.1]}}\ndataset: digits\n",
+    "bad.yaml": "method: grdi\nseedz: 3\nparameters: {loss.margin: {min: 1}}\n",
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_input_is_one_message_and_touches_nothing(tune_dml, tmp_path, monkeypatch, case):
+    monkeypatch.chdir(tmp_path)
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    arguments, words = WRONG[case]
+    code, out, err = tune_dml(*arguments)
+    assert code == 1, err
+    assert not out
+    assert "Traceback" not in err
+    for word in words:
+        assert word in err
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(FILES)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda root: root.mkdir(), ["empty"]),
+        (lambda root: pictures(root, classes=1), ["class"]),
+        (lambda root: (pictures(root) / "class3" / "2.jpg").write_bytes(b"no picture"), ["class3", "2.jpg"]),
+    ],
+    ids=["empty", "one class", "unreadable picture"],
+)
+def test_wrong_pictures_are_named(tune_dml, tmp_path, make, words):
+    make(tmp_path / "mine")
+    code, _, err = tune_dml("sweep", "sec_rho", "--dataset", "image_folder", "--data-root", tmp_path / "mine")
+    assert code == 1
+    for word in words:
+        assert word in err
+
+
+def test_several_problems_are_shown_together(tune_dml):
+    code, _, err = tune_dml(
+        "sweep", "sec_rho", "--dataset", "image_folder", "--data-root", "none", "--set", "optim.lr=-1",
+        "--workers", "999", "--tracking-uri", "http://127.0.0.1:9",
+    )  # fmt: skip
+    assert code == 1
+    assert err.startswith("4 problems")
+    for word in ("none", "optim.lr", "999", "127.0.0.1:9"):
+        assert word in err
+
+
+def test_usage_errors_exit_with_two(tune_dml):
+    assert tune_dml("sweep")[0] == 2
+    assert tune_dml("sweep", "sec_rho", "--nonsense")[0] == 2
