@@ -79,8 +79,11 @@ class DataConfig(Method):
     root: Annotated[str | None, Field(description="folder of the pictures; not part of the identity")] = None
     validation_fraction: Annotated[float, Field(gt=0, lt=1, description="share of training classes")] = 0.25
     split: Annotated[
-        Literal["class_disjoint", "paper_test_selection"],
-        Field(description="paper_test_selection validates on the test classes, as the papers did"),
+        Literal["class_disjoint", "shared_classes", "paper_test_selection"],
+        Field(
+            description="what is held out: classes, or pictures of every class (contrastive learning); "
+            "paper_test_selection validates on the test half, as the papers did"
+        ),
     ] = "class_disjoint"
 
 

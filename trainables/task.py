@@ -8,7 +8,7 @@ knobs, `task.<knob>`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,15 +21,17 @@ from trainables import distributed
 from trainables.config import TrialConfig
 from trainables.context import TrialContext
 from trainables.data import build_dataset
+from trainables.data.augment import Augmentation
 from trainables.data.base import DataSet, Indices, Pictures
-from trainables.data.splits import Split
+from trainables.data.splits import Protocol, Split
 from trainables.discovery import discover
 from trainables.errors import ConfigError, Problem
-from trainables.losses import build_loss
+from trainables.losses import Loss, build_loss
 from trainables.losses.base import normalise
 from trainables.models import build_model
+from trainables.models.views import Views
 from trainables.regularizers import build_regularizer, penalised
-from trainables.regularizers.schedules import eta_at
+from trainables.regularizers.schedules import eta_at, schedule_problems
 from trainables.samplers import build_sampler, sampler_problems
 from trainables.samplers import local as local_part
 
@@ -49,6 +51,8 @@ class Task(ABC):
     citation: ClassVar[str]
     headline: ClassVar[str]
     """The validation metric that `evaluation.epoch=best_validation` maximises."""
+    splits: ClassVar[tuple[Protocol, ...]] = ("class_disjoint", "paper_test_selection")
+    """The values of `data.split` that make sense for it, the usual one first."""
 
     def __init__(self, config: TrialConfig, context: TrialContext, *, cache_dir: Path | None = None):
         self.config = config
@@ -69,6 +73,9 @@ class Task(ABC):
             seed=config.seed,
         )
         self.dtype = getattr(torch, config.training.precision)
+        self.views = Views(
+            self.pictures.images, self._augmentation(), seed=config.seed, device=context.device
+        )
         self.eta = 0.0
         self._build_modules()
 
@@ -92,7 +99,7 @@ class Task(ABC):
         )
         regularizer = build_regularizer(config.regularizer.name, **config.regularizer.parameters)
         self.network: nn.Module = network.to(device, self.dtype)
-        self.loss: nn.Module = loss.to(device, self.dtype)
+        self.loss: Loss = loss.to(device, self.dtype)
         self.regularizer = regularizer.to(device)
         self.modules = nn.ModuleDict(
             {"network": self.network, "loss": self.loss, "regularizer": self.regularizer}
@@ -110,17 +117,21 @@ class Task(ABC):
 
     def batch(self, network: nn.Module, step: int) -> tuple[Tensor, Tensor]:
         """Raw embeddings and labels of a step's global batch, on every rank."""
-        places, parts = self._parts(step)
-        local = places[parts[self.context.rank]]
-        pictures = self._pictures(self.split.train[local])
-        labels = torch.from_numpy(self.train_labels[local]).to(self.context.device)
-        return distributed.gather_batch(network(pictures), labels, [len(part) for part in parts])
+        drawn, first, sizes = self._drawn(step)
+        pictures = self.views.train(self.split.train[drawn], step=step, first=first)
+        labels = torch.from_numpy(self.train_labels[drawn]).to(self.context.device)
+        return distributed.gather_batch(network(pictures), labels, sizes)
 
-    def _parts(self, step: int) -> tuple[Indices, list[Indices]]:
-        """The step's training pictures, and the places in this batch that belong to each rank."""
-        drawn = self.sampler.batch(step)
-        world = self.context.world_size
-        return drawn, [local_part(np.arange(len(drawn)), rank, world) for rank in range(world)]
+    def _drawn(self, step: int) -> tuple[Indices, int, list[int]]:
+        """This rank's training pictures, the place of the first in the global batch, and how many each rank has."""
+        batch = self.sampler.batch(step)
+        rank, world = self.context.rank, self.context.world_size
+        sizes = [len(local_part(batch, other, world)) for other in range(world)]
+        return local_part(batch, rank, world), sum(sizes[:rank]), sizes
+
+    def _augmentation(self) -> Augmentation | None:
+        """How training pictures are varied; None shows them as they are stored."""
+        return None
 
     @abstractmethod
     def validate(self) -> dict[str, float]:
@@ -143,7 +154,11 @@ class Task(ABC):
     @classmethod
     def problems(cls, sections: Mapping[str, Any]) -> list[Problem]:
         """Rules that tie this task to other settings and need no data; holds the sections that are sound."""
-        return []
+        data = sections.get("data")
+        if data is None or data.split in cls.splits:
+            return []
+        rule = f"task {cls.name} splits data by {' or '.join(cls.splits)}"
+        return [Problem("data.split", rule, data.split, f"Set data.split={cls.splits[0]}.")]
 
     @classmethod
     def data_problems(cls, config: TrialConfig, pictures: Pictures) -> list[Problem]:
@@ -153,14 +168,18 @@ class Task(ABC):
         except ConfigError as error:
             return list(error.problems)
         labels = pictures.labels[split.train]
-        batch = config.batch
-        return sampler_problems(
+        batch, regularizer = config.batch, config.regularizer
+        found = sampler_problems(
             batch.sampler,
             batch.batch_size,
             batch.instances_per_class,
             num_classes=len(np.unique(labels)),
             num_images=len(labels),
         )
+        if regularizer.eta and not found:
+            epochs = config.training.steps / max(len(labels) // batch.batch_size, 1)
+            found = schedule_problems(regularizer.schedule, epochs=epochs)
+        return found
 
     @classmethod
     def further_datasets(cls, config: TrialConfig, cache_dir: Path | None) -> Sequence[DataSet]:
@@ -181,23 +200,19 @@ class Task(ABC):
         """Restore what `state_dict` gave."""
         self.modules.load_state_dict(state)
 
-    def _pictures(self, indices: Indices) -> Tensor:
-        """uint8 pictures (B, C, H, W) on the device; the network scales them."""
-        pictures = torch.from_numpy(np.ascontiguousarray(self.pictures.images[indices]))
-        return pictures.to(self.context.device, non_blocking=True).permute(0, 3, 1, 2)
+    def _embed(self, indices: Indices) -> tuple[Tensor, Tensor]:
+        """Raw embeddings and labels of pictures, in order."""
+        embeddings = self._rows(lambda part: self.network(self.views.evaluation(part)), indices)
+        return embeddings, torch.from_numpy(self.pictures.labels[indices]).to(self.context.device)
 
     @torch.no_grad()
-    def _embed(self, indices: Indices) -> tuple[Tensor, Tensor]:
-        """Raw embeddings and labels of pictures, in order; the ranks share the work."""
+    def _rows(self, compute: Callable[[Indices], Tensor], indices: Indices) -> Tensor:
+        """`compute` of pictures, row by row and in order, in evaluation mode; the ranks share the work."""
         self.modules.eval()
         own = np.array_split(indices, self.context.world_size)[self.context.rank]
-        parts = [
-            self.network(self._pictures(own[start : start + EVALUATION_BATCH]))
-            for start in range(0, len(own), EVALUATION_BATCH)
-        ]
-        empty = torch.empty(0, self.config.model.embedding_dim, dtype=self.dtype, device=self.context.device)
-        embeddings = distributed.gather_rows(torch.cat([empty, *parts]))
-        return embeddings, torch.from_numpy(self.pictures.labels[indices]).to(self.context.device)
+        starts = range(0, max(len(own), 1), EVALUATION_BATCH)  # no picture still tells the number of columns
+        parts = [compute(own[start : start + EVALUATION_BATCH]) for start in starts]
+        return distributed.gather_rows(torch.cat(parts))
 
     def _statistics(self, embeddings: Tensor) -> dict[str, float]:
         """Mean pairwise cosine and norm statistics; NaN where an embedding is not finite."""

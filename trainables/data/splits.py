@@ -1,4 +1,4 @@
-"""Class-disjoint splits: search and early stopping see validation classes only, never a test class."""
+"""Splits: search and early stopping see validation classes (or pictures) only, never one of the test half."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import numpy as np
 from trainables.data.base import Indices, Labels
 from trainables.errors import ConfigError, Problem
 
-__all__ = ["Protocol", "Split", "class_disjoint_split"]
+__all__ = ["Protocol", "Split", "class_disjoint_split", "shared_class_split"]
 
-Protocol = Literal["class_disjoint", "paper_test_selection"]
+Protocol = Literal["class_disjoint", "shared_classes", "paper_test_selection"]
 
 STREAM = 0x5EED_5917  # keeps this generator apart from the samplers' for equal seeds
+TEST_STREAM = 0x5EED_7E57  # of the test pictures of sets that name none: the same for every seed
 
 
 @dataclass(frozen=True)
@@ -74,9 +75,68 @@ def class_disjoint_split(
     return Split(train, validation, test, protocol)
 
 
+def shared_class_split(
+    labels: Labels,
+    official_test: Iterable[int] | None = None,
+    *,
+    seed: int,
+    validation_fraction: float = 0.25,
+    test_fraction: float = 0.25,
+    protocol: Protocol = "shared_classes",
+) -> Split:
+    """Cut the pictures of every class into training, validation and test pictures, for linear evaluation.
+
+    Args:
+        labels: class number of every picture, (N,).
+        official_test: the test pictures of the data set; where it names none, a share of every class, the same for
+            every seed.
+        seed: fixes which of the other pictures validate; equal for every cell of a sweep.
+        validation_fraction: share of the non-test pictures of each class held out, at least one and never all.
+        test_fraction: share of each class's pictures that test where the data set names none.
+        protocol: `paper_test_selection` trains on all non-test pictures and validates on test.
+
+    Raises ConfigError when fewer than two classes have pictures for all parts.
+    """
+    labels = np.asarray(labels)
+    if not 0 < validation_fraction < 1:
+        rule = "must lie strictly between 0 and 1"
+        raise ConfigError(Problem("data.validation_fraction", rule, validation_fraction, "Try 0.25."))
+    everything = np.arange(len(labels))
+    if official_test is None:
+        test = _share_of_each_class(labels, everything, test_fraction, (TEST_STREAM,))
+    else:
+        test = np.unique(np.fromiter(official_test, dtype=np.int64))
+    rest = np.setdiff1d(everything, test)
+    if protocol == "paper_test_selection":
+        validation, train = test, rest
+    else:
+        validation = _share_of_each_class(labels, rest, validation_fraction, (STREAM, seed))
+        train = np.setdiff1d(rest, validation)
+    known = np.unique(labels[train])
+    for name, part in (("validation", validation), ("test", test)):
+        shared = np.intersect1d(known, labels[part])
+        if len(shared) < 2:
+            rule = f"training and {name} need pictures of at least 2 common classes"
+            raise ConfigError(Problem(name, rule, len(shared), "Use a data set with more pictures a class."))
+    return Split(train, validation, test, protocol)
+
+
+def _share_of_each_class(
+    labels: Labels, pictures: Indices, fraction: float, stream: tuple[int, ...]
+) -> Indices:
+    """A random share of each class's `pictures`, ascending: at least one and never all of a class of two or more."""
+    shuffled = np.random.default_rng(stream).permutation(pictures)
+    shuffled = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    _, start, number, counts = np.unique(
+        labels[shuffled], return_index=True, return_inverse=True, return_counts=True
+    )
+    wanted = np.minimum(np.maximum(np.rint(fraction * counts), 1), counts - 1)
+    return np.sort(shuffled[np.arange(len(shuffled)) - start[number] < wanted[number]])
+
+
 def _argument_problems(fraction: float, folds: int | None, fold: int, protocol: str) -> list[Problem]:
     problems = []
-    if protocol not in ("class_disjoint", "paper_test_selection"):
+    if protocol not in ("class_disjoint", "paper_test_selection"):  # shared_classes is another function
         rule = "must be 'class_disjoint' or 'paper_test_selection'"
         problems.append(Problem("validation.protocol", rule, protocol))
     if not 0 < fraction < 1:
