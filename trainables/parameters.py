@@ -106,7 +106,8 @@ def problems_of(error: ValidationError, place: str, known: list[str]) -> list[Pr
         elif item["type"] == "missing":
             problems.append(Problem(where, "a value is required", None, f"Set {where}=..."))
         else:
-            rule = item["msg"][0].lower() + item["msg"][1:]
+            message = item["msg"].removeprefix("Value error, ")
+            rule = message[0].lower() + message[1:]
             problems.append(Problem(where, rule.replace("input should", "value must"), item["input"]))
     return problems
 

@@ -85,7 +85,7 @@ def request_for(
     return Request(
         space=space,
         dataset=asked,
-        data_root=data_root or (file.data_root if file else None),
+        data_root=_absolute(data_root or (file.data_root if file else None)),
         seeds=count if isinstance(count, int) else tuple(count),
         settings=dict(settings or {}),
         method=chosen,
@@ -139,6 +139,8 @@ def _plan(request: Request, data_digest: str) -> Plan:
     samples = request.num_samples
     search = Search(request.method, samples, window=max(4, samples // 5), seed=request.search_seed)
     settings = dict(request.settings)
+    if settings.get("data.root"):  # workers have working directories of their own
+        settings["data.root"] = str(Path(str(settings["data.root"])).absolute())
     if request.data_root is not None:
         settings["data.root"] = str(request.data_root)
     return make_plan(
@@ -150,6 +152,10 @@ def _plan(request: Request, data_digest: str) -> Plan:
         overrides=settings,
         search=search,
     )
+
+
+def _absolute(path: Path | None) -> Path | None:
+    return path.absolute() if path else None
 
 
 def _protocols_of(dataset: str) -> list[Protocol]:

@@ -1,30 +1,29 @@
 """A user's own sweep in YAML that reads like a W&B sweep file, plus what a paired study needs.
 
-    name: my_margin                      # optional; the file's name otherwise
-    method: grid                         # grid | bayes (= tpe) | tpe | gp | random
-    metric: {name: val/recall_at_1, goal: maximize}
-    parameters:
-      loss.margin: {values: [0.1, 0.2, 0.5]}
-      optim.lr: {min: 1.0e-4, max: 1.0e-2, distribution: log_uniform}
-      loss.name: {value: semihard_triplet}        # a fixed one
-    run_cap: 20                          # cells to propose, for the adaptive methods
-    dataset: glyphs
-    data_root: path/to/pictures          # image_folder
-    seeds: 3
-    fixed: {training.steps: 300}
-    baseline: {label: no margin, settings: {loss.margin: 0.0}}
-    margin: 1.0                          # differences below this do not matter
+name: my_margin                      # optional; the file's name otherwise
+method: grid                         # grid | bayes (= tpe) | tpe | gp | random
+metric: {name: val/recall_at_1, goal: maximize}
+parameters:
+  loss.margin: {values: [0.1, 0.2, 0.5]}
+  optim.lr: {min: 1.0e-4, max: 1.0e-2, distribution: log_uniform}
+  loss.name: {value: semihard_triplet}        # a fixed one
+run_cap: 20                          # cells to propose, for the adaptive methods
+dataset: glyphs
+data_root: path/to/pictures          # image_folder
+seeds: 3
+fixed: {training.steps: 300}
+baseline: {label: no margin, settings: {loss.margin: 0.0}}
+margin: 1.0                          # differences below this do not matter
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.parameters import problems_of
@@ -33,15 +32,8 @@ from tune_dml.space import Baseline, Domain, Grid, Knob, Protocol, Range, Space,
 
 __all__ = ["SweepFile", "read_sweep_file"]
 
-METHODS: Mapping[str, SearchMethod] = {
-    "grid": "grid",
-    "bayes": "tpe",
-    "tpe": "tpe",
-    "gp": "gp",
-    "random": "random",
-}
 Distribution = Literal[
-    "constant", "categorical", "uniform", "log_uniform", "log_uniform_values", "int_uniform", "q_uniform"
+    "constant", "categorical", "uniform", "log_uniform", "log_uniform_values", "int_uniform"
 ]
 
 
@@ -67,11 +59,26 @@ class _Metric(_Part):
 
 
 class _Parameter(_Part):
-    values: list[Value] | None = None
+    values: Annotated[list[Value], Field(min_length=1)] | None = None
     value: Value = None
     min: float | None = None
     max: float | None = None
     distribution: Distribution | None = None
+
+    @model_validator(mode="after")
+    def _one_of_three_forms(self) -> Self:
+        given = self.model_fields_set
+        forms = ["values" in given, "value" in given, bool({"min", "max"} & given)]
+        if sum(forms) != 1:
+            raise ValueError("must have either `values`, or `value`, or `min` and `max`")
+        if forms[2] and (self.min is None or self.max is None):
+            raise ValueError("a range needs both `min` and `max`")
+        return self
+
+    @property
+    def is_fixed(self) -> bool:
+        """Given by `value`."""
+        return "value" in self.model_fields_set
 
 
 class _Baseline(_Part):
@@ -80,7 +87,7 @@ class _Baseline(_Part):
 
 
 class _File(_Part):
-    method: str
+    method: Literal["grid", "bayes", "tpe", "gp", "random"]
     parameters: Annotated[dict[str, _Parameter], Field(min_length=1)]
     metric: _Metric = _Metric()
     name: str | None = None
@@ -112,21 +119,9 @@ def read_sweep_file(path: Path, protocols: tuple[Protocol, ...] = ()) -> SweepFi
 
 
 def _sweep(path: Path, file: _File, protocols: tuple[Protocol, ...]) -> SweepFile:
-    problems: list[Problem] = []
-    if file.method not in METHODS:
-        remedy = f"Use one of {', '.join(METHODS)}."
-        problems.append(Problem(f"{path}.method", "unknown search method", file.method, remedy))
-    knobs, fixed = [], dict(file.fixed)
-    for name, parameter in file.parameters.items():
-        place = f"{path}.parameters.{name}"
-        if parameter.values is None and parameter.min is None and parameter.max is None:
-            if "value" not in parameter.model_fields_set:
-                problems.append(Problem(place, "needs `values`, `value`, or `min` and `max`", None))
-            fixed[name] = parameter.value
-            continue
-        domain = _domain(place, parameter, problems)
-        if domain is not None:
-            knobs.append(Knob(name, domain, symbol=name.rpartition(".")[2], origin="user"))
+    searched = {name: parameter for name, parameter in file.parameters.items() if not parameter.is_fixed}
+    fixed = {**file.fixed, **{name: p.value for name, p in file.parameters.items() if p.is_fixed}}
+    knobs = [Knob(name, _domain(p), name.rpartition(".")[2], origin="user") for name, p in searched.items()]
     baseline = Baseline(file.baseline.label, file.baseline.settings) if file.baseline else None
     space = Space(
         name=file.name or path.stem,
@@ -143,23 +138,19 @@ def _sweep(path: Path, file: _File, protocols: tuple[Protocol, ...]) -> SweepFil
         margin=file.margin,
         origin=str(path),
     )
-    raise_if_any(problems + space.problems())
+    raise_if_any(space.problems())
     seeds = tuple(file.seeds) if isinstance(file.seeds, list) else file.seeds
     root = (path.parent / file.data_root) if file.data_root else None
-    method = METHODS[file.method]
-    return SweepFile(space, method, file.run_cap or 0 if method != "grid" else 0, file.dataset, root, seeds)
+    method: SearchMethod = "tpe" if file.method == "bayes" else file.method
+    samples = 0 if method == "grid" else file.run_cap or 0
+    return SweepFile(space, method, samples, file.dataset, root, seeds)
 
 
-def _domain(place: str, parameter: _Parameter, problems: list[Problem]) -> Domain | None:
+def _domain(parameter: _Parameter) -> Domain:
     if parameter.values is not None:
-        if parameter.min is not None or parameter.max is not None:
-            problems.append(Problem(place, "give either `values` or `min` and `max`", None, "Remove one of them."))
         return Grid(tuple(parameter.values), _scale(parameter.values))
-    if parameter.min is None or parameter.max is None:
-        problems.append(Problem(place, "a range needs both `min` and `max`", None))
-        return None
-    if parameter.distribution == "q_uniform":
-        problems.append(Problem(f"{place}.distribution", "is not supported", "q_uniform", "List the `values`."))
+    assert parameter.min is not None  # noqa: S101 - the validator has seen to it
+    assert parameter.max is not None  # noqa: S101
     log = parameter.distribution in {"log_uniform", "log_uniform_values"}
     whole = all(float(bound).is_integer() for bound in (parameter.min, parameter.max))
     integer = parameter.distribution == "int_uniform" or (parameter.distribution is None and whole)

@@ -110,6 +110,7 @@ class Tracker:
     def start(self) -> None:
         """Sync in a background thread until `stop`."""
         if self._thread is None:
+            _load()
             self._stopping.clear()
             self._thread = threading.Thread(target=self._loop, name="mlflow-sync", daemon=True)
             self._thread.start()
@@ -349,6 +350,12 @@ class _Work:
     trials: int = 0
     rows: int = 0
     error: str | None = None
+
+
+def _load() -> None:
+    """Import MLflow on this thread: two threads importing it at once meet half of it."""
+    with calm():
+        import mlflow.tracking  # noqa: F401
 
 
 def _client(uri: str) -> Any:

@@ -44,7 +44,18 @@ def folder(tmp_path_factory, ray_session, cache_dir):
     os.environ["TUNE_DML_CACHE"] = str(cache_dir)
     try:
         for space, name in (("sec_eta", "eta1"), ("sec_rho", "rho1")):
-            sys.argv = ["tune-dml", "sweep", space, "--dataset", "digits", "--seeds", "2", "--name", name, *QUICK]
+            sys.argv = [
+                "tune-dml",
+                "sweep",
+                space,
+                "--dataset",
+                "digits",
+                "--seeds",
+                "2",
+                "--name",
+                name,
+                *QUICK,
+            ]
             with pytest.raises(SystemExit) as end:
                 main()
             assert not end.value.code
@@ -73,7 +84,9 @@ def test_listings_speak_text_and_json(tune_dml, verb):
 def test_every_verb_has_help(tune_dml):
     _, out, _ = tune_dml("--help")
     verbs = [line.split()[0] for line in out.partition("Commands:")[2].splitlines() if line.strip()]
-    assert {"sweep", "resume", "extend", "status", "compare", "report", "train", "plan", "doctor"} <= set(verbs)
+    assert {"sweep", "resume", "extend", "status", "compare", "report", "train", "plan", "doctor"} <= set(
+        verbs
+    )
     for verb in verbs:
         code, text, _ = tune_dml(verb, "--help")
         assert code == 0
@@ -107,9 +120,10 @@ def test_plan_counts_what_is_done_and_measures_cost_and_noise(tune_dml, swept):
     assert seen["seconds_per_trial"] > 0
     assert seen["eta_seconds"] == 0
     assert seen["noise"] > 0
-    assert "12 done already" in tune_dml(
-        "plan", "sec_rho", "--dataset", "digits", "--seeds", "2", "--name", "rho1", *QUICK
-    )[1]
+    assert (
+        "12 done already"
+        in tune_dml("plan", "sec_rho", "--dataset", "digits", "--seeds", "2", "--name", "rho1", *QUICK)[1]
+    )
 
 
 def test_status_is_a_matrix(tune_dml, swept):
@@ -158,7 +172,9 @@ def test_train_runs_a_stored_trial_again_to_the_same_numbers(tune_dml, swept):
 
 
 def test_train_alone_shows_where_its_settings_come_from(tune_dml):
-    code, out, _ = tune_dml("train", "--set", "data.name=digits", "--set", "loss.margin=0.3", "--show", "--json")
+    code, out, _ = tune_dml(
+        "train", "--set", "data.name=digits", "--set", "loss.margin=0.3", "--show", "--json"
+    )
     seen = json.loads(out)
     assert code == 0
     assert seen["loss.margin"] == {"value": 0.3, "origin": "--set"}
@@ -168,7 +184,18 @@ def test_train_alone_shows_where_its_settings_come_from(tune_dml):
 
 def test_running_a_finished_sweep_again_runs_nothing(tune_dml, swept):
     before = len((swept / "sweeps/rho1/ledger.jsonl").read_text().splitlines())
-    arguments = ("sweep", "sec_rho", "--dataset", "digits", "--seeds", "2", "--name", "rho1", *QUICK, "--json")
+    arguments = (
+        "sweep",
+        "sec_rho",
+        "--dataset",
+        "digits",
+        "--seeds",
+        "2",
+        "--name",
+        "rho1",
+        *QUICK,
+        "--json",
+    )
     code, out, _ = tune_dml(*arguments)
     assert code == 0
     assert json.loads(out)["exit_code"] == 0
@@ -182,7 +209,9 @@ def pictures(root, classes=8, each=5):
         place.mkdir(parents=True)
         for number in range(each):
             pixels = generator.integers(0, 80, (40, 36, 3)) + 20 * name
-            Image.fromarray(pixels.astype(np.uint8)).save(place / f"{number}.{'png' if number % 2 else 'jpg'}")
+            Image.fromarray(pixels.astype(np.uint8)).save(
+                place / f"{number}.{'png' if number % 2 else 'jpg'}"
+            )
     return root
 
 
@@ -202,7 +231,12 @@ def test_a_users_own_sweep_file_on_a_users_own_pictures(tune_dml, tmp_path, monk
         "dataset": "image_folder",
         "data_root": "mine",
         "seeds": 2,
-        "fixed": {"batch.batch_size": 4, "batch.instances_per_class": 2, "training.steps": 4, "training.eval_every": 2},
+        "fixed": {
+            "batch.batch_size": 4,
+            "batch.instances_per_class": 2,
+            "training.steps": 4,
+            "training.eval_every": 2,
+        },
     }
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(sweep))
     code, out, err = tune_dml("sweep", "mine.yaml", "--set", "data.validation_fraction=0.5", "--json")
@@ -219,14 +253,20 @@ WRONG = {
     "unknown setting": (("sweep", "sec_rho", "--set", "loss.margni=1"), ["loss.margni", "'margin'"]),
     "unknown loss": (("sweep", "sec_eta", "--set", "loss.name=tripplet"), ["tripplet", "'triplet'"]),
     "unknown data set": (("sweep", "sec_rho", "--dataset", "glyhps"), ["glyhps", "'glyphs'"]),
-    "rho out of range": (("train", "--set", "regularizer.name=sec", "--set", "regularizer.rho=1.5"), ["1.5", "rho"]),
+    "rho out of range": (
+        ("train", "--set", "regularizer.name=sec", "--set", "regularizer.rho=1.5"),
+        ["1.5", "rho"],
+    ),
     "searched knob set": (("sweep", "sec_rho", "--set", "regularizer.rho=0.5"), ["searches"]),
     "indivisible batch": (("sweep", "sec_rho", "--set", "batch.batch_size=91"), ["91", "Try 90 or 93"]),
     "too many classes": (
         ("sweep", "sec_rho", "--dataset", "digits", "--set", "batch.batch_size=90"),
         ["batch.batch_size", "90"],
     ),
-    "missing root": (("sweep", "sec_rho", "--dataset", "image_folder", "--data-root", "none"), ["none", "exist"]),
+    "missing root": (
+        ("sweep", "sec_rho", "--dataset", "image_folder", "--data-root", "none"),
+        ["none", "exist"],
+    ),
     "no root": (("sweep", "sec_rho", "--dataset", "image_folder"), ["--data-root"]),
     "dead tracking server": (
         ("sweep", "sec_rho", "--dataset", "digits", "--tracking-uri", "http://127.0.0.1:9"),
@@ -236,7 +276,10 @@ WRONG = {
         ("sweep", "sec_rho", "--dataset", "digits", "--address", "127.0.0.1:9"),
         ["127.0.0.1:9", "--address"],
     ),
-    "impossible resources": (("sweep", "sec_rho", "--dataset", "digits", "--workers", "999"), ["999", "--workers"]),
+    "impossible resources": (
+        ("sweep", "sec_rho", "--dataset", "digits", "--workers", "999"),
+        ["999", "--workers"],
+    ),
     "bad name": (("sweep", "sec_rho", "--dataset", "digits", "--name", "../x"), ["../x", "--name"]),
     "bad seeds": (("sweep", "sec_rho", "--seeds", "0"), ["--seeds"]),
     "no such sweep": (("status", "nothing"), ["nothing"]),
@@ -269,7 +312,7 @@ def test_wrong_input_is_one_message_and_touches_nothing(tune_dml, tmp_path, monk
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda root: root.mkdir(), ["empty"]),
+        (lambda root: root.mkdir(), ["no picture at all"]),
         (lambda root: pictures(root, classes=1), ["class"]),
         (lambda root: (pictures(root) / "class3" / "2.jpg").write_bytes(b"no picture"), ["class3", "2.jpg"]),
     ],
