@@ -27,6 +27,7 @@ class SphereFaceLoss(ClassWeightLoss):
     name = "sphereface"
     citation = "Liu et al., SphereFace: Deep Hypersphere Embedding for Face Recognition, CVPR 2017"
     section = "3"
+    uses_norms = True
 
     def __init__(
         self,
