@@ -1,0 +1,111 @@
+"""Linear evaluation against torch's own layer, cross entropy and SGD, one learning rate at a time."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from trainables.errors import ConfigError
+from trainables.metrics.linear_evaluation import STREAM, LinearProbes, fit_linear_probes
+
+N, F, C = 61, 5, 4
+
+
+def data(seed=0, n=N):
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(C, (n,), generator=generator)
+    centres = torch.randn(C, F, generator=generator, dtype=torch.float64)
+    return centres[labels] + torch.randn(n, F, generator=generator, dtype=torch.float64), labels
+
+
+def oracle(features, labels, lr, epochs, batch_size, seed):
+    layer = torch.nn.Linear(F, C).double()
+    torch.nn.init.zeros_(layer.weight)
+    torch.nn.init.zeros_(layer.bias)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=lr, momentum=0.9)
+    milestones = [round(share * epochs) for share in (0.6, 0.75, 0.9)]
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones, gamma=0.2)
+    shuffle = np.random.default_rng((STREAM, seed))
+    for _ in range(epochs):
+        order = shuffle.permutation(len(features))
+        for start in range(0, len(order), batch_size):
+            batch = order[start : start + batch_size]
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(layer(features[batch]), labels[batch]).backward()
+            optimizer.step()
+        schedule.step()
+    return layer
+
+
+@pytest.mark.parametrize(("epochs", "batch_size"), [(1, 61), (10, 16), (20, 7)])
+def test_probes_equal_torch_sgd_for_every_learning_rate(epochs, batch_size):
+    features, labels = data()
+    lrs = (0.1, 1.0, 2.0)
+    probes = fit_linear_probes(
+        features, labels, num_classes=C, lrs=lrs, epochs=epochs, batch_size=batch_size, seed=3
+    )
+    for number, lr in enumerate(lrs):
+        layer = oracle(features, labels, lr, epochs, batch_size, seed=3)
+        torch.testing.assert_close(probes.weight[:, number].T, layer.weight.detach(), rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(probes.bias[number], layer.bias.detach(), rtol=1e-9, atol=1e-9)
+
+
+def test_top_k_equals_a_loop():
+    features, labels = data()
+    probes = fit_linear_probes(features, labels, num_classes=C, epochs=3, lrs=(0.5, 5.0))
+    held_out, classes = data(seed=1, n=200)
+    found = probes.top_k(held_out, classes, ks=(1, 3))
+    for number in range(2):
+        logits = held_out @ probes.weight[:, number] + probes.bias[number]
+        for k in (1, 3):
+            hits = [
+                int(label) in sorted(range(C), key=lambda c: -row[c])[:k]
+                for row, label in zip(logits.tolist(), classes, strict=True)
+            ]
+            assert found[k][number] == pytest.approx(100 * sum(hits) / len(hits))
+
+
+def test_separable_classes_are_told_apart_and_noise_is_not():
+    labels = torch.arange(60) % 3
+    features = torch.nn.functional.one_hot(labels, 3).float()
+    assert fit_linear_probes(features, labels, num_classes=3).top_k(features, labels)[1] == [100.0] * 4
+    noise = torch.randn(3000, 3, generator=torch.Generator().manual_seed(0))
+    chance = fit_linear_probes(noise, torch.arange(3000) % 3, num_classes=3, epochs=5, lrs=(0.1,))
+    held_out = torch.randn(3000, 3, generator=torch.Generator().manual_seed(1))
+    assert chance.top_k(held_out, torch.arange(3000) % 3)[1][0] == pytest.approx(100 / 3, abs=5)
+
+
+def test_a_probe_that_says_nothing_or_diverged_is_never_right():
+    features, labels = data()
+    silent = LinearProbes((1.0,), torch.zeros(F, 1, C).double(), torch.zeros(1, C).double())
+    lost = LinearProbes((1.0,), torch.full((F, 1, C), math.nan).double(), torch.zeros(1, C).double())
+    for probes in (silent, lost):
+        assert probes.top_k(features, labels, ks=(1, C - 1)) == {1: [0.0], C - 1: [0.0]}
+    wild = fit_linear_probes(1e200 * features, labels, num_classes=C, epochs=2, lrs=(1e200, 1.0))
+    assert not torch.isfinite(wild.weight[:, 0]).all()
+    assert wild.top_k(features, labels, ks=(1,))[1][0] == 0
+
+
+def test_the_same_seed_gives_the_same_probes_and_the_global_generator_is_left_alone():
+    features, labels = data()
+    before = torch.get_rng_state()
+    one, two, other = (
+        fit_linear_probes(features, labels, num_classes=C, epochs=2, batch_size=9, seed=s) for s in (0, 0, 1)
+    )
+    assert torch.equal(one.weight, two.weight)
+    assert not torch.equal(one.weight, other.weight)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_every_misuse_is_named():
+    features, labels = data()
+    with pytest.raises(ConfigError) as error:
+        fit_linear_probes(features, labels, num_classes=C, lrs=(1.0, -1.0), epochs=0, batch_size=0)
+    assert {problem.place for problem in error.value.problems} == {"lrs", "epochs", "batch_size"}
+    with pytest.raises(ConfigError, match="numbered from 0 to 2"):
+        fit_linear_probes(features, labels, num_classes=3)
+    with pytest.raises(ConfigError, match="finite"):
+        fit_linear_probes(features * math.nan, labels, num_classes=C)
