@@ -56,10 +56,17 @@ class Written:
         """A small table, the verdicts, and where to look next."""
         summary = self.summary
         rows = (
-            (r.label, r.n, number(r.mean), interval(r.low, r.high), _signed(r.difference))
-            for r in summary.rows
+            (
+                row.label,
+                f"{row.n}/{row.planned}",
+                number(row.mean),
+                interval(row.low, row.high),
+                _signed(row.difference),
+                interval(row.difference_low, row.difference_high),
+            )
+            for row in summary.rows
         )
-        columns = ("cell", "seeds", summary.metric, "95% interval", "against baseline")
+        columns = ("cell", "seeds", summary.metric, "95% interval", "minus baseline", "95% simultaneous")
         yield table(self.sweep.name, columns, rows, right=columns[1:])
         for verdict in summary.verdicts:
             yield f"- {verdict}"
