@@ -212,7 +212,7 @@ class ProxyLoss(Loss):
         with torch.no_grad():
             self.proxies.normal_(std=math.sqrt(2 / (self.proxies.shape[0] * self.proxies.shape[1])))
 
-    @torch.compiler.disable  # writes into its own buffers, which the compiler's out= does not follow
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # its out= buffers are beyond the compiler
     def value(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """The loss of raw embeddings (B, D), a scalar on the graph of embeddings and proxies; differentiable once."""
         self._check(embeddings, labels)
