@@ -130,9 +130,9 @@ def test_scikit_learn_backend_is_the_published_setting():
 def test_faiss_trains_on_every_point():
     """Two far groups of very different size: with a sample of each the small one would be lost."""
     pytest.importorskip("faiss")
-    vectors = torch.eye(4)[torch.tensor([0] * 900 + [1] * 3)]
-    found = kmeans(vectors, 2, backend="faiss")
-    assert pairwise_f1(found.assignment, torch.tensor([0] * 900 + [1] * 3)) == 100
+    labels = torch.tensor([0] * 20_000 + [1] * 3)
+    found = kmeans(torch.eye(4)[labels], 2, backend="faiss")
+    assert pairwise_f1(found.assignment, labels) == 100
 
 
 @pytest.mark.parametrize(

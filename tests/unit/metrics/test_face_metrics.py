@@ -74,6 +74,14 @@ def test_verification_of_well_separated_pairs_is_perfect_and_ignores_length():
     assert all(0 < threshold < 2 for threshold in got.thresholds)
 
 
+def test_a_distance_equal_to_the_threshold_is_not_accepted():
+    axis, other = np.eye(2)[[0] * 20], np.eye(2)[[1] * 20]
+    same = np.arange(20) % 2 == 0
+    got = verification_metrics(axis, np.where(same[:, None], other, -axis), same)  # squared distances 2 and 4
+    assert got.accuracy == 100
+    assert set(got.thresholds) == {2.01}
+
+
 def test_verification_of_a_collapsed_embedding_is_a_coin_flip():
     got = verification_metrics(torch.ones(40, 3), torch.ones(40, 3) * 2, torch.arange(40) % 2)
     assert (got.accuracy, got.tar_at_far, got.far) == (50, 0, 0)
