@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tune_dml.published import PublishedCurve, published_curve
 from tune_dml.report import figure as drawing
-from tune_dml.report.measured import Measured, MeasuredCell, MeasuredKnob, is_number
+from tune_dml.report.measured import Measured, MeasuredCell, MeasuredKnob, is_number, level_key
 from tune_dml.report.naming import MetricName, duration, symbol_of
 from tune_dml.space import Knob, Value
 from tune_dml.stats import BlockFit, Excluded, SeedTable, Sensitivity, fit_blocks, judge_sensitivity
@@ -65,12 +65,16 @@ def extract(measured: Measured, knob: MeasuredKnob) -> Curve:
         )
         verdict = replace(verdict, reason=reason)
     bars, means = dict(verdict.half_widths), dict(zip(fit.table.labels, fit.means.tolist(), strict=True))
+    by_level: dict[object, list[MeasuredCell]] = {}
+    for cell in measured.cells:
+        if knob.knob.path in cell.cell.knobs and not cell.cell.baseline:
+            by_level.setdefault(level_key(cell.cell.knobs[knob.knob.path]), []).append(cell)
     points = []
     for label, level in zip(knob.labels, knob.levels, strict=True):
-        cells = [cell for cell in measured.cells if _has(cell, knob.knob, level)]
+        cells = by_level[level_key(level)]
         seeds = _isolated_seeds(knob.isolated.table, label)
         points.append(
-            _point(label, level, cells, means.get(label, math.nan), bars.get(label, math.nan), seeds)
+            _point(label, level, cells, means.get(label, math.nan), bars.get(label, math.nan), seeds=seeds)
         )
     baseline = _baseline(measured, len(points))
     published = published_for(measured, knob.knob)
@@ -104,19 +108,13 @@ def _plain(name: str) -> str:
     return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
-def _has(cell: MeasuredCell, knob: Knob, level: Value) -> bool:
-    value = cell.cell.knobs.get(knob.path)
-    if cell.cell.baseline or knob.path not in cell.cell.knobs:
-        return False
-    return value == level and is_number(value) == is_number(level)
-
-
 def _point(
     label: str,
     level: Value,
     cells: list[MeasuredCell],
     mean: float,
     bar: float,
+    *,
     seeds: tuple[tuple[int, float], ...] = (),
 ) -> CurvePoint:
     raw = tuple((seed, number) for cell in cells for seed, number in sorted(cell.values.items()))
@@ -276,14 +274,15 @@ def _draw_ours(ax: Axes, curve: Curve, place: drawing.Place) -> None:
         )
     drawn = [(place(p.value), p) for p in curve.points]
     seeds = [(x, number) for x, point in drawn for _, number in point.seeds]
+    line = [(x, p) for x, p in drawn if math.isfinite(p.mean)]
     if seeds:
+        label = "one seed (at left)" if line else "one seed"
         ax.plot(
             [x for x, _ in seeds], [number for _, number in seeds], "o", ms=3.5, mfc="none", mec=drawing.BLUE,
-            mew=0.8, label="one seed (left of its mean)", transform=drawing.beside(ax, -8),
+            mew=0.8, label=label, transform=drawing.beside(ax, -8 if line else 0),
         )  # fmt: skip
         ax.update_datalim(seeds)
         ax.autoscale_view()
-    line = [(x, p) for x, p in drawn if math.isfinite(p.mean)]
     if line:
         style = "-" if drawing.spread(place.values) else "none"
         xs, ys = [x for x, _ in line], [p.mean for _, p in line]
@@ -294,6 +293,9 @@ def _draw_ours(ax: Axes, curve: Curve, place: drawing.Place) -> None:
             [x for x, _ in barred], [p.mean for _, p in barred], yerr=[p.half_bar for _, p in barred],
             fmt="none", ecolor=drawing.BLUE, elinewidth=1.4, capsize=4, label="comparison bar", zorder=3,
         )  # fmt: skip
+    if not ax.has_data():
+        ax.set_yticks([])
+        ax.text(0.5, 0.5, "no trial has a result", transform=ax.transAxes, ha="center", color=drawing.GREY)
     _draw_failures(ax, drawn)
     ax.set_ylabel(curve.metric.axis)
     ax.set_title("This sweep")
@@ -306,7 +308,7 @@ def _draw_failures(ax: Axes, drawn: list[tuple[float, CurvePoint]]) -> None:
         return
     low, high = ax.get_ylim()
     ax.set_ylim(low - 0.2 * (high - low), high)
-    marks = (("diverged", 0.12, "X", "diverged (no number)"), ("failed", 0.04, "s", "failed (no number)"))
+    marks = (("diverged", 0.12, "X", "diverged"), ("failed", 0.04, "s", "failed"))
     across = ax.get_xaxis_transform()
     for status, height, marker, label in marks:
         shown: str | None = label

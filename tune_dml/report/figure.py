@@ -169,8 +169,8 @@ class Place:
         ax.grid(visible=False, axis="x")
 
     def _dress_many(self, ax: Axes, places: list[float], low: float, high: float) -> None:
-        """Round numbers named, and a small tick at each tested value."""
-        from matplotlib.ticker import MaxNLocator, NullFormatter
+        """Round numbers named, and a small mark at each tested value."""
+        from matplotlib.ticker import MaxNLocator
 
         if self.axis == "log":
             round_ = [
@@ -179,10 +179,9 @@ class Place:
         else:
             round_ = [place for place in MaxNLocator(6).tick_values(low, high) if low <= place <= high]
         ax.set_xticks(round_, [short(float(place)) for place in round_])
-        ax.set_xticks(places, minor=True)
-        ax.xaxis.set_minor_formatter(NullFormatter())
-        ax.tick_params(axis="x", which="major", length=6)
-        ax.tick_params(axis="x", which="minor", length=3)
+        ax.set_xticks([], minor=True)
+        ground = ax.get_xaxis_transform()
+        ax.plot(places, [0.012] * len(places), "|", ms=4, mew=0.7, color=GREY, transform=ground, zorder=1)
         ax.grid(visible=False, axis="x")
 
     def _limits(self, places: list[float]) -> tuple[float, float]:

@@ -81,9 +81,8 @@ def _knob_pictures(answer: KnobAnswer) -> Iterator[Picture]:
         )
     if found is not None and found.panels:
         names = ", ".join(panel.metric.name for panel in found.panels)
-        omitted = (
-            f" Left out for clarity, but in the table: {', '.join(found.omitted)}." if found.omitted else ""
-        )
+        more = len(found.omitted)
+        omitted = f" For clarity, {more} more values are in the table only." if more else ""
         yield _picture(
             f"mechanism-{anchor}",
             lambda narrow, name: mechanism.draw(found, narrow=narrow, name=name),
@@ -101,7 +100,9 @@ def _curve_caption(answer: KnobAnswer) -> str:
     parts = []
     if found.sensitivity.half_widths:
         parts.append("Values whose comparison bars do not overlap differ (simultaneous, Tukey).")
-    if found.how:
+    if not found.measured.isolated.crossed:
+        parts.append("Each point is one seed of one cell; the other knobs differ from point to point.")
+    elif found.how:
         parts.append(f"Means and seed points are {found.how}.")
     if any(point.failures for point in found.points):
         parts.append("Trials without a result are marked along the bottom, with their number.")

@@ -44,7 +44,7 @@ def latex_text(tables: Sequence[Table], heading: str) -> str:
 
 
 def _environment(table: Table) -> str:
-    columns = "".join("r" if table.numeric(index) else "l" for index in range(len(table.columns)))
+    columns = "".join("r" if table.numeric[index] else "l" for index in range(len(table.columns)))
     lines = [
         r"\begin{table}",
         r"\centering",

@@ -14,7 +14,7 @@ from tune_dml.results import Results, TrialResult
 from tune_dml.space import Grid, Knob, Value
 from tune_dml.stats import Excluded, Isolated, Point, SeedTable, isolate
 
-__all__ = ["Axis", "Measured", "MeasuredCell", "MeasuredKnob", "is_number", "measure"]
+__all__ = ["Axis", "Measured", "MeasuredCell", "MeasuredKnob", "is_number", "level_key", "measure"]
 
 Axis = Literal["log", "linear", "ordered"]
 
@@ -137,28 +137,33 @@ def _knob(knob: Knob, results: Results, cells: tuple[MeasuredCell, ...]) -> Meas
     nuisance = [other.path for other in space.nuisance if other.path != knob.path]
     points = [
         Point(
-            _key(cell.cell.knobs[knob.path]),
-            tuple(_key(cell.cell.knobs.get(path)) for path in others),
-            tuple(_key(cell.cell.knobs.get(path)) for path in nuisance),
+            level_key(cell.cell.knobs[knob.path]),
+            tuple(level_key(cell.cell.knobs.get(path)) for path in others),
+            tuple(level_key(cell.cell.knobs.get(path)) for path in nuisance),
             cell.values,
             cell.failed,
         )
         for cell in tried
     ]
-    labels = _distinct({_key(level): value_label(knob, level) for level in levels})
+    labels = _distinct({level_key(level): value_label(knob, level) for level in levels})
     isolated = isolate(points, labels, results.plan.seeds, goal=space.goal)
     return MeasuredKnob(knob, _axis(knob, levels), isolated, levels, tuple(labels.values()))
 
 
 def _ordered(knob: Knob, cells: list[MeasuredCell]) -> tuple[Value, ...]:
     """The values that were tried: numbers ascending, names in the order of the grid."""
-    found = list({_key(cell.cell.knobs[knob.path]): cell.cell.knobs[knob.path] for cell in cells}.values())
+    found = list(
+        {level_key(cell.cell.knobs[knob.path]): cell.cell.knobs[knob.path] for cell in cells}.values()
+    )
     numbers = [value for value in found if is_number(value)]
     if len(numbers) == len(found):
         return tuple(sorted(numbers))
-    order = [_key(value) for value in knob.domain.values] if isinstance(knob.domain, Grid) else []
+    order = [level_key(value) for value in knob.domain.values] if isinstance(knob.domain, Grid) else []
     return tuple(
-        sorted(found, key=lambda value: order.index(_key(value)) if _key(value) in order else len(order))
+        sorted(
+            found,
+            key=lambda value: order.index(level_key(value)) if level_key(value) in order else len(order),
+        )
     )
 
 
@@ -177,8 +182,8 @@ def is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _key(value: Value) -> tuple[str, str]:
-    """A hashable stand-in: 1 and 1.0 are one value, True is another."""
+def level_key(value: Value) -> tuple[str, str]:
+    """A hashable stand-in for a knob's value: 1 and 1.0 are one value, True is another."""
     return ("number", repr(float(value))) if is_number(value) else ("name", repr(value))
 
 

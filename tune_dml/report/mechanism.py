@@ -166,9 +166,9 @@ def _printed_at(curve: PublishedCurve, key: str, value: Value) -> float | None:
 def draw(found: Mechanism, *, narrow: bool, name: str) -> str:
     """A panel for each figure: mean over seeds as a line, range over seeds as a band."""
     count = len(found.panels)
-    rows = count if narrow else -(-count // 2)
-    with drawing.figure(narrow=narrow, height=2.6 * rows + 0.6) as made:
-        axes = drawing.panels(made, count, narrow=narrow)
+    columns = 1 if narrow else min(count, 3) if count != 4 else 2
+    with drawing.figure(narrow=narrow, height=2.6 * -(-count // columns) + 0.6) as made:
+        axes = drawing.panels(made, count, narrow=narrow, columns=columns)
         for ax, panel in zip(axes, found.panels, strict=True):
             for index, line in enumerate(panel.lines):
                 colour, style, marker = drawing.CYCLE[index % len(drawing.CYCLE)]
@@ -179,6 +179,7 @@ def draw(found: Mechanism, *, narrow: bool, name: str) -> str:
                 )  # fmt: skip
             ax.set_title(panel.metric.name)
             ax.set_xlabel("training step")
+            ax.locator_params(axis="x", nbins=5)
         handles, labels = axes[0].get_legend_handles_labels() if axes else ([], [])
         made.legend(handles, labels, loc="outside lower center", ncols=2 if narrow else 4, handlelength=2.6)
         return drawing.svg(made, name)

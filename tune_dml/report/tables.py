@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from tune_dml.report.naming import MetricName, metric_name, short
 from tune_dml.space import Value
@@ -42,9 +43,10 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[Entry, ...], ...]
 
-    def numeric(self, column: int) -> bool:
-        """Whether a column holds numbers."""
-        return any(row[column].numeric for row in self.rows)
+    @cached_property
+    def numeric(self) -> tuple[bool, ...]:
+        """For each column, whether it holds numbers."""
+        return tuple(any(row[index].numeric for row in self.rows) for index in range(len(self.columns)))
 
     def without(self, columns: Sequence[str]) -> Table:
         """The table less some columns."""

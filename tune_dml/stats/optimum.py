@@ -18,7 +18,7 @@ from tune_dml.stats.blocks import BlockFit
 __all__ = ["DRAWS", "KnobDomain", "Optimum", "extension", "judge_optimum"]
 
 DRAWS = 20_000
-ALGORITHM = f"multivariate t on the block design, {DRAWS} draws, seed 0"
+"""Fewer for more than 200 cells: the work stays the same."""
 
 OptimumVerdict = Literal["interior", "edge", "undecided", "none"]
 Side = Literal["low", "high", "either", ""]
@@ -106,7 +106,7 @@ def judge_optimum(
         tuple(zip(labels, shares.tolist(), strict=True)),
         natural_bound=bool(ends) and verdict == "edge" and not extend,
         extend=() if verdict == "interior" else extend,
-        algorithm=ALGORITHM,
+        algorithm=_algorithm(len(labels)),
     )
 
 
@@ -133,13 +133,22 @@ def extension(
     return tuple(found)
 
 
+def _draws(cells: int) -> int:
+    return max(2000, min(DRAWS, 200 * DRAWS // max(1, cells)))
+
+
+def _algorithm(cells: int) -> str:
+    return f"multivariate t on the block design, {_draws(cells)} draws, seed 0"
+
+
 def _shares_of_best(fit: BlockFit, sign: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """How often each cell is the best over the draws; exact ties share their draw."""
     random = np.random.default_rng(0)
     size = len(fit.means)
+    draws = _draws(size)
     root = _root(fit.covariance())
-    noise = random.standard_normal((DRAWS, size)) @ root.T
-    scale = np.sqrt(random.chisquare(fit.df, DRAWS) / fit.df)
+    noise = random.standard_normal((draws, size)) @ root.T
+    scale = np.sqrt(random.chisquare(fit.df, draws) / fit.df)
     drawn = sign * (fit.means + noise / scale[:, None])
     first = drawn == drawn.max(axis=1, keepdims=True)
     return np.asarray((first / first.sum(axis=1, keepdims=True)).mean(axis=0))
@@ -169,4 +178,4 @@ def _reason(verdict: OptimumVerdict, side: Side) -> str:
 
 
 def _without(verdict: OptimumVerdict, reason: str, best: str) -> Optimum:
-    return Optimum(verdict, reason, best, "", math.nan, (), False, (), ALGORITHM)
+    return Optimum(verdict, reason, best, "", math.nan, (), False, (), _algorithm(0))

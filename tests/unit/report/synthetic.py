@@ -76,7 +76,7 @@ def write_sweep(
     seed_sd: float = 1.0,
     failures: Mapping[tuple[str, int], tuple[str, str]] | None = None,
     missing: Sequence[tuple[str, int]] = (),
-    settings: Mapping[str, Value] | None = None,
+    cell_settings: Mapping[str, Value] | None = None,
     search: Search | None = None,
     dataset: str = "glyphs",
     histories: bool = True,
@@ -91,7 +91,7 @@ def write_sweep(
     truth = {cell.digest: float(baseline or 0) for cell in cells}
     for point, mean in means.items():
         values = point if isinstance(point, tuple) else (point,)
-        cell = _cell(len(cells), space, values)
+        cell = _cell(len(cells), space, values, cell_settings or {})
         cells.append(cell)
         truth[cell.digest] = mean
     plan = Plan(
@@ -101,7 +101,7 @@ def write_sweep(
         seeds=tuple(seeds),
         cells=tuple(cells),
         search=search or Search(),
-        base_settings={**SETTINGS, **(settings or {})},
+        base_settings={**SETTINGS, **(cell_settings or {})},
         origins={"loss.name": "space sec_rho"},
         data_digest="d" * 64,
     )
@@ -163,13 +163,15 @@ def _history(book: Ledger, key: str, cell: Cell, random: np.random.Generator, *,
         book.report(key, row)
 
 
-def _cell(index: int, space: Space, values: tuple[Value, ...]) -> Cell:
+def _cell(index: int, space: Space, values: tuple[Value, ...], settings: Mapping[str, Value]) -> Cell:
     knobs = {knob.path: value for knob, value in zip(space.knobs, values, strict=True)}
     label = ", ".join(
         f"{knob.symbol or knob.path}={f'{value:.4g}' if isinstance(value, float) else value}"
         for knob, value in zip(space.knobs, values, strict=True)
     )
-    return Cell(index, label, knobs, {**SETTINGS, **knobs}, _digest([label, list(map(repr, values))]))
+    return Cell(
+        index, label, knobs, {**SETTINGS, **settings, **knobs}, _digest([label, list(map(repr, values))])
+    )
 
 
 def _baseline_cell(space: Space) -> Cell:

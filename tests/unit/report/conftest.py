@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import pytest
+from synthetic import write_sweep
+from written import FAILURES, Written
+
+from tune_dml.report import write_report
+
+
+@pytest.fixture(scope="session")
+def steep(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """A complete sweep whose curve falls, best at the lowest value; test metrics opened."""
+    folder = tmp_path_factory.mktemp("steep")
+    results = write_sweep(folder / "sec_rho")
+    return Written(results, write_report(results, folder / "report", unseal_test=True))
+
+
+@pytest.fixture(scope="session")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """The same with diverged, failed and missing trials; test metrics sealed."""
+    folder = tmp_path_factory.mktemp("broken")
+    results = write_sweep(folder / "sec_rho", failures=FAILURES, missing=[("rho=0.1", 2)])
+    return Written(results, write_report(results, folder / "report"))

@@ -1,0 +1,165 @@
+"""CSV, LaTeX and JSON carry the numbers of the page."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+
+import pytest
+from pages import by_id, read
+from written import Written
+
+from tune_dml.report import seed_table, summary
+from tune_dml.report.csv import csv_text
+from tune_dml.report.latex import escape, latex_text
+from tune_dml.report.naming import duration, metric_name, short
+from tune_dml.report.tables import Entry, Table
+from tune_dml.report.verdicts import SCHEMA
+
+
+def test_csv_equals_the_page(steep: Written) -> None:
+    page = read(steep.html)
+    names = {path.stem for path in steep.files.csv}
+    assert {
+        "cells",
+        "trials",
+        "cost",
+        "baseline",
+        "differences-regularizer-rho",
+        "agreement-regularizer-rho-1",
+    } <= names
+    for path in steep.files.csv:
+        lines = list(csv.reader(path.open(newline="")))
+        table = by_id(page, f"table-{path.stem}")
+        rows = [row for row in table.all("tr") if row.all("td")]
+        assert lines[0] == [cell.text for cell in table.all("thead")[0].all("th")]
+        assert len(rows) == len(lines) - 1
+        for row, line in zip(rows, lines[1:], strict=True):
+            for cell, field in zip(row.children, line, strict=True):
+                if "data-value" in cell.attributes:
+                    assert float(cell.attributes["data-value"]) == float(field)
+
+
+def test_csv_neutralises_formulas() -> None:
+    table = Table("t", "", ("a", "b"), ((Entry("=HYPERLINK(1)"), Entry("-3.00", -3.0)),))
+    assert csv_text(table) == "a,b\n'=HYPERLINK(1),-3.0\n"
+
+
+def test_latex_is_balanced_and_rectangular(steep: Written, broken: Written) -> None:
+    for written in (steep, broken):
+        text = written.files.latex.read_text()
+        for environment in ("table", "tabular"):
+            assert text.count(rf"\begin{{{environment}}}") == text.count(rf"\end{{{environment}}}") > 0
+        assert text.count("{") - text.count(r"\{") == text.count("}") - text.count(r"\}")
+        for columns, body in re.findall(r"\\begin{tabular}{(\w+)}\n(.*?)\\end{tabular}", text, re.DOTALL):
+            for line in body.splitlines():
+                if line.endswith(r"\\"):
+                    assert len(re.findall(r"(?<!\\)&", line)) == len(columns) - 1
+        assert not re.search(
+            r"(?<!\\)[%_#](?!.*\n?% )", re.sub(r"^%.*$", "", text, flags=re.MULTILINE).replace("tab:", "")
+        )
+
+
+def test_latex_has_the_rounded_numbers_of_the_page(steep: Written) -> None:
+    text = steep.files.latex.read_text()
+    cells = by_id(read(steep.html), "table-cells")
+    for cell in cells.every():
+        if "data-value" in cell.attributes:
+            assert cell.text in text
+
+
+def test_latex_escapes() -> None:
+    assert escape("50% of a_b & ρ<1 {x} \\") == (
+        r"50\% of a\_b \& \ensuremath{\rho}\ensuremath{<}1 \{x\} \textbackslash{}"
+    )
+    table = Table("t", "c", ("a_b",), ((Entry("-1.00", -1.0),),))
+    assert "$-1.00$" in latex_text([table], "h")
+
+
+def test_json_schema(steep: Written, broken: Written) -> None:
+    for written in (steep, broken):
+        data = json.loads(written.files.verdicts.read_text(), parse_constant=pytest.fail)
+        assert data["schema"] == SCHEMA
+        assert set(data) >= {
+            "sweep", "space", "dataset", "data_digest", "protocol_version", "plan", "metric", "margin", "seeds",
+            "counts", "training_seconds", "sentences", "findings", "knobs", "baseline", "cells", "failures", "notes",
+            "opened_test", "trials", "mlflow_parent_run",
+        }  # fmt: skip
+        (knob,) = data["knobs"]
+        assert set(knob) >= {
+            "path",
+            "sensitivity",
+            "optimum",
+            "agreement",
+            "mechanism",
+            "points",
+            "sentences",
+        }
+        assert knob["sensitivity"]["verdict"] in {"sensitive", "insensitive", "undecided"}
+        for part in (knob["sensitivity"], knob["optimum"], *knob["agreement"], data["baseline"]):
+            assert part["algorithm"]
+        assert knob["optimum"]["verdict"] in {"interior", "edge", "undecided", "none"}
+        assert {trial["trial"] for trial in data["trials"]} == {t.key for t in written.results.trials}
+        assert not [name for trial in data["trials"] for name in trial["metrics"] if name.startswith("test/")]
+
+
+def test_json_cells_are_the_means_of_their_trials(broken: Written) -> None:
+    data = json.loads(broken.files.verdicts.read_text())
+    metrics = {trial["trial"]: trial["metrics"].get("val/recall_at_1") for trial in data["trials"]}
+    for cell in data["cells"]:
+        values = [metrics[trial["trial"]] for trial in cell["trials"] if metrics[trial["trial"]] is not None]
+        assert cell["n"] == len(values)
+        if values:
+            assert cell["mean"] == pytest.approx(sum(values) / len(values))
+
+
+def test_summary_agrees_with_the_report(steep: Written) -> None:
+    found = summary(steep.results)
+    assert found.rows == steep.files.summary.rows
+    assert found.verdicts == steep.files.summary.verdicts
+    assert found.counts == {"finished": 18}
+    row = found.rows[1]
+    assert row.label == "rho=0.01"
+    assert (row.n, row.planned) == (3, 3)
+    assert row.low < row.mean < row.high
+    assert row.difference == pytest.approx(row.mean - found.rows[0].mean)
+    assert math.isnan(found.rows[0].difference)
+
+
+def test_seed_table_leaves_failed_cells_out_by_name(broken: Written) -> None:
+    table = seed_table(broken.results)
+    assert table.labels == ("no SEC", "rho=0.01", "rho=0.1", "rho=0.5")
+    assert [item.label for item in table.excluded] == ["rho=0.9", "rho=1"]
+    assert table.counts == (3, 3, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("key", "label", "percent"),
+    [
+        ("val/recall_at_1", "validation R@1", True),
+        ("test/map_at_r", "test MAP@R", True),
+        ("val/ndcg_at_10", "validation nDCG@10", True),
+        ("train/norm_variance", "training norm variance", False),
+        ("train/active_pairs", "training active pairs", False),
+        ("loss", "loss", False),
+    ],
+)
+def test_metric_names(key: str, label: str, percent: bool) -> None:
+    found = metric_name(key)
+    assert (found.label, found.percent) == (label, percent)
+
+
+def test_numbers_for_people() -> None:
+    recall, variance = metric_name("val/recall_at_1"), metric_name("train/norm_variance")
+    assert recall.number(67.891) == "67.89"
+    assert recall.number(-0.001) == "0.00"
+    assert recall.signed(1.234) == "+1.23"
+    assert recall.signed(-1.234) == "-1.23"
+    assert recall.amount(1) == "1.00 points"
+    assert recall.number(math.nan) == "-"
+    assert variance.number(0.04) == "0.04000"
+    assert variance.number(12345.6) == "1.235e+04"
+    assert [short(value) for value in (0.01, 3, True, None, "x")] == ["0.01", "3", "yes", "none", "x"]
+    assert [duration(seconds) for seconds in (12, 300, 7200)] == ["12 s", "5.0 min", "2.0 h"]

@@ -1,0 +1,325 @@
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pages import by_id, read
+from synthetic import FLAT, RHO, STEEP, crossed, rho_space, write_sweep
+from written import FAILURES, Written
+
+from tune_dml.plan import Search
+from tune_dml.report import summary, write_report
+from tune_dml.space import Grid, Knob, LogRange, Range, Space
+
+
+def test_importing_the_report_loads_neither_torch_nor_ray_nor_a_drawing_library() -> None:
+    code = "import sys, tune_dml.report; print([m for m in ('torch', 'ray', 'mlflow', 'matplotlib') if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_same_sweep_same_bytes(steep: Written, tmp_path: Path) -> None:
+    again = write_report(steep.results, tmp_path / "again", unseal_test=True)
+    for first, second in zip(steep.files.paths, again.paths, strict=True):
+        assert first.read_bytes() == second.read_bytes(), first.name
+
+
+def test_page_is_well_formed_and_ids_are_unique(steep: Written, broken: Written) -> None:
+    for written in (steep, broken):
+        page = read(written.html)
+        ids = [item.attributes["id"] for item in page.every() if "id" in item.attributes]
+        assert len(ids) == len(set(ids))
+        targets = {item.attributes["href"] for item in page.all("a")}
+        assert all(target.startswith("#") and target[1:] in ids for target in targets)
+
+
+def test_page_is_self_contained(steep: Written) -> None:
+    page = read(steep.html)
+    assert not page.all("script")
+    for item in page.every():
+        for name in ("src", "href", "xlink:href", "srcset", "data"):
+            assert item.attributes.get(name, "#")[:1] in {"#", "d"}, (item.tag, name)
+            assert not item.attributes.get(name, "").startswith(("http", "//"))
+    assert not re.search(r"url\(\s*['\"]?(?!#)", steep.html)
+    assert "@import" not in steep.html
+
+
+def test_sections_stand_in_the_order_of_the_questions(steep: Written) -> None:
+    titles = [item.text for item in read(steep.html).all("h2")]
+    assert titles == [
+        "Verdicts",
+        "What was run, and what failed",
+        "How sensitive is the outcome to rho?",
+        "Is the best rho inside the tested range?",
+        "Does it agree with the published curve?",
+        "Why? The mechanism behind rho",
+        "Is it better than the baseline?",
+        "What did it cost?",
+        "Opened test metrics",
+        "Where every number comes from",
+    ]
+
+
+def test_the_verdict_sentence_is_plain_and_complete(steep: Written) -> None:
+    sentence = steep.files.summary.verdicts[0]
+    pattern = (
+        r"rho matters: validation R@1 is (\d\.\d\d) points higher at rho=0\.01 than at rho=(1|0\.9) "
+        r"\(95% simultaneous interval (\d\.\d\d) to (\d\.\d\d); Tukey, 5 values x 3 paired seeds\), "
+        r"more than the margin of 1\.00 points\."
+    )
+    assert re.fullmatch(pattern, sentence)
+    assert sentence in read(steep.html).text
+
+
+def test_edge_verdict_comes_with_a_command(steep: Written) -> None:
+    assert steep.files.summary.commands == ("tune-dml extend sec_rho --add regularizer.rho=0.001,0.0001",)
+    assert "tune-dml extend sec_rho --add regularizer.rho=0.001,0.0001" in read(steep.html).text
+    assert any("at the edge" in finding for finding in steep.files.findings)
+
+
+def test_every_number_of_a_table_is_in_the_json_or_a_trial(steep: Written) -> None:
+    """The page's numbers carry their full value; each is a number of verdicts.json."""
+    known: set[float] = set()
+
+    def collect(value: object) -> None:
+        if isinstance(value, dict):
+            for item in value.values():
+                collect(item)
+        elif isinstance(value, list):
+            for item in value:
+                collect(item)
+        elif isinstance(value, int | float):
+            known.add(float(value))
+
+    data = json.loads(steep.files.verdicts.read_text())
+    collect(data)
+    cost = {row["seconds"] for row in data["cells"]} | {3 * row["seconds"] for row in data["cells"]}
+    shown = [
+        float(item.attributes["data-value"])
+        for item in read(steep.html).every()
+        if "data-value" in item.attributes
+    ]
+    assert len(shown) > 300
+    assert [value for value in shown if value not in known | cost] == []
+
+
+def test_every_cell_links_to_its_trials_and_is_their_mean(steep: Written) -> None:
+    page = read(steep.html)
+    trials = {
+        row.attributes["id"]: row for row in by_id(page, "table-trials").all("tr") if "id" in row.attributes
+    }
+    assert len(trials) == len(steep.results.trials)
+    rows = by_id(page, "table-cells").all("tr")[1:]
+    assert len(rows) == 6
+    for row in rows:
+        links = [link.attributes["href"][1:] for link in row.all("a")]
+        assert len(links) == 3
+        assert set(links) <= set(trials)
+        keys = [link.removeprefix("trial-") for link in links]
+        metrics = [t.metrics["val/recall_at_1"] for t in steep.results.trials if t.key in keys]
+        shown = [float(c.attributes["data-value"]) for c in row.children if "data-value" in c.attributes]
+        assert shown[1] == pytest.approx(np.mean(metrics))
+
+
+def test_run_ids_stand_with_every_trial(steep: Written) -> None:
+    table = by_id(read(steep.html), "table-trials").text
+    for trial in steep.results.trials:
+        assert trial.run_id
+        assert trial.run_id in table
+        assert trial.key in table
+
+
+def test_failed_and_diverged_trials_are_listed_marked_and_drawn(broken: Written) -> None:
+    page = read(broken.html)
+    table = by_id(page, "table-failures")
+    assert len(table.all("tr")) == 1 + len(FAILURES)
+    assert "loss is not finite at step 180" in table.text
+    figure = by_id(page, "figure-curve-regularizer-rho")
+    assert "diverged" in figure.text
+    assert "failed" in figure.text
+    assert (
+        "Left out of the arithmetic: rho=0.9 (seed 1 diverged: loss is not finite at step 180)" in page.text
+    )
+    assert "1 diverged and 2 failed" in page.text
+    assert "1 trial is still to come" in page.text
+    assert len([f for f in broken.files.findings if "diverged" in f or "failed" in f]) == 3
+
+
+def test_markup_in_names_and_reasons_is_text(broken: Written) -> None:
+    assert "<b>CUDA</b>" not in broken.html
+    assert "&lt;b&gt;CUDA&lt;/b&gt;" in broken.html
+
+
+def test_test_metrics_stay_sealed_unless_opened(steep: Written, broken: Written) -> None:
+    for path in broken.files.paths:
+        text = path.read_text()
+        assert "test/" not in text, path.name
+        assert "Opened" not in text
+    sealed = {repr(value) for trial in broken.results.trials for value in trial.sealed.values()}
+    everything = "".join(path.read_text() for path in broken.files.paths)
+    assert not [value for value in sealed if value in everything]
+    assert "Opened test metrics" in steep.html
+    opened = json.loads(steep.files.verdicts.read_text())["opened_test"]
+    assert opened["chosen"] == "rho=0.01"
+
+
+def test_what_selecting_on_test_would_have_claimed(tmp_path: Path) -> None:
+    results = write_sweep(tmp_path / "flat", means=FLAT, sd=1.0, baseline=None, histories=False)
+    files = write_report(results, tmp_path / "report", unseal_test=True)
+    opened = json.loads(files.verdicts.read_text())["opened_test"]
+    means = {row["label"]: row["interval"]["mean"] for row in opened["rows"]}
+    validation = {row["label"]: row["validation"] for row in opened["rows"]}
+    assert opened["claimed"] == max(means, key=means.get)
+    assert opened["chosen"] == max(validation, key=validation.get)
+    assert opened["optimism"]["mean"] == pytest.approx(means[opened["claimed"]] - means[opened["chosen"]])
+    assert opened["optimism"]["mean"] >= 0
+
+
+def test_readable_without_seeing_and_without_a_mouse(steep: Written) -> None:
+    page = read(steep.html)
+    (html,) = page.all("html")
+    assert html.attributes["lang"] == "en"
+    links = page.all("a")
+    assert links[0].attributes == {"class": "skip", "href": "#main"}
+    pictures = [item for item in page.every() if item.attributes.get("role") == "img"]
+    assert len(pictures) == 6
+    assert all(len(item.attributes["aria-label"]) > 40 for item in pictures)
+    assert "0.01: 74.57" in pictures[0].attributes["aria-label"]
+    for item in page.every():
+        if item.attributes.get("class") == "scroll":
+            assert item.attributes["tabindex"] == "0"
+            assert "aria-labelledby" in item.attributes or "aria-label" in item.attributes
+    levels = [int(item.tag[1]) for item in page.every() if re.fullmatch(r"h[1-6]", item.tag)]
+    assert levels[0] == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+
+
+def test_the_published_curve_stands_beside_ours(steep: Written) -> None:
+    figure = by_id(read(steep.html), "figure-curve-regularizer-rho").text
+    assert "SEC-supplement, Table 4" in figure
+    assert "Cars196, BN-Inception, d=512" in figure
+    section = by_id(read(steep.html), "agreement-regularizer-rho").text
+    for reason in (
+        "other data set: glyphs, not Cars196",
+        "other backbone",
+        "other embedding size",
+        "other selection",
+    ):
+        assert reason in section
+
+
+def test_mechanism_shows_our_norms_beside_the_papers(steep: Written) -> None:
+    table = by_id(read(steep.html), "table-mechanism-regularizer-rho")
+    row = next(row for row in table.all("tr") if row.text.startswith("rho=0.01 training norm mean"))
+    assert float(row.children[-1].attributes["data-value"]) == 6.03
+
+
+LR = Knob("optim.lr", LogRange(1e-5, 1e-1), symbol="lr", origin="user")
+DIM = Knob("model.embedding_dim", Range(8, 512, integer=True, scale="log"), origin="user")
+SCHEDULE = Knob("regularizer.schedule", Grid(("constant", "epoch_ramp", "linear"), scale="category"))
+ETA = Knob("regularizer.eta", Grid((0.0, 0.5, 1.0), scale="log"), symbol="eta")
+FLAG = Knob("optim.nesterov", Grid((True, False)))
+
+
+def mine(*knobs: Knob, **changes: object) -> Space:
+    return Space("mine", "My own", "", None, knobs, {}, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("space", "means", "options", "said"),
+    [
+        (mine(SCHEDULE), {"constant": 65.0, "epoch_ramp": 66.0, "linear": 70.0}, {}, "schedule matters"),
+        (mine(FLAG), {True: 65.0, False: 70.0}, {}, "nesterov matters"),
+        (mine(ETA), {0.0: 60.0, 0.5: 66.0, 1.0: 61.0}, {}, "interior"),
+        (mine(LR), {1e-3: 70.0}, {}, "fewer than two values have results"),
+        (mine(LR), {1e-3: 70.0, 1e-2: 71.0}, {"seeds": (0,)}, "one seed gives no noise estimate"),
+        (mine(LR), {10.0**-k: 70 - (k - 3) ** 2 for k in range(1, 6)}, {"search": Search("tpe", 5)}, "interior"),
+        (mine(LR, DIM), {(1e-3, 8): 70.0, (1e-2, 64): 71.0}, {"search": Search("tpe", 2)}, "not tried with the same"),
+        (mine(DIM), {8: 60.0, 64: 66.0, 512: 70.0}, {}, "model.embedding_dim=4096,32768"),
+        (mine(LR), {1e-3: 0.20, 1e-2: 0.30}, {"sd": 0.001, "seed_sd": 0.0}, "higher at lr=0.01"),
+    ],
+)  # fmt: skip
+def test_any_sweep_renders(
+    tmp_path: Path, space: Space, means: dict[object, float], options: dict[str, object], said: str
+) -> None:
+    results = write_sweep(tmp_path / "s", space=space, means=means, baseline=None, histories=False, **options)  # type: ignore[arg-type]
+    files = write_report(results, tmp_path / "report")
+    text = read(files.html.read_text()).text
+    assert said in text
+    assert "nan" not in re.sub(r"[a-z]*nan[a-z]+", "", text.lower())
+
+
+def test_sweeps_without_any_result_say_so(tmp_path: Path) -> None:
+    labels = ["no SEC", *(f"rho={rho:g}" for rho in STEEP)]
+    every = [(label, seed) for label in labels for seed in range(3)]
+    failed = write_sweep(
+        tmp_path / "failed",
+        failures=dict.fromkeys(every, ("failed", "data: no such folder")),
+        histories=False,
+    )
+    files = write_report(failed, tmp_path / "a")
+    assert "no value has results" in files.summary.verdicts[0]
+    assert "18 failed" in files.html.read_text()
+    assert "no trial has a result" in files.html.read_text()
+    waiting = write_sweep(tmp_path / "waiting", missing=every)
+    files = write_report(waiting, tmp_path / "b")
+    assert "0 of 18 trials finished" in files.html.read_text()
+    assert files.findings == ()
+
+
+def test_two_knobs_share_the_error_rate_and_are_averaged_over_each_other(tmp_path: Path) -> None:
+    space = rho_space(scientific=(RHO, ETA), published=())
+    means = {(a, b): STEEP[a] + b for a, b in crossed(list(STEEP), [0.0, 0.5, 1.0])}
+    found = summary(write_sweep(tmp_path / "two", space=space, means=means, histories=False))
+    assert "97.5% simultaneous interval" in found.verdicts[0]
+    assert found.verdicts[0].startswith("rho matters")
+    assert any("eta" in sentence for sentence in found.verdicts[2:])
+
+
+def test_flat_curve_has_no_optimum(tmp_path: Path) -> None:
+    results = write_sweep(tmp_path / "flat", means=FLAT, seeds=range(8), sd=0.3, histories=False)
+    found = summary(results, margin=1.5)
+    assert found.verdicts[0].startswith("rho does not matter within 1.50 points")
+    assert "No optimum of rho to locate" in found.verdicts[1]
+    assert found.margin == 1.5
+    assert found.findings == ()
+
+
+def test_undecided_says_how_many_seeds_and_what_they_cost(tmp_path: Path) -> None:
+    results = write_sweep(tmp_path / "s", means=FLAT, sd=0.8, histories=False)
+    files = write_report(results, tmp_path / "report")
+    knob = json.loads(files.verdicts.read_text())["knobs"][0]
+    needed = knob["sensitivity"]["seeds_needed"]
+    assert knob["sensitivity"]["verdict"] == "undecided"
+    assert needed > 3
+    assert f"About {needed - 3} more seed" in knob["sentences"][1]
+    assert f"{(needed - 3) * 6} trials" in knob["sentences"][1]
+    assert f"tune-dml extend s --seeds {needed}" in files.html.read_text()
+
+
+def test_an_edge_at_the_legal_bound_is_not_extended(tmp_path: Path) -> None:
+    rising = dict(zip(STEEP, [60.0, 62.0, 64.0, 66.0, 70.0], strict=True))
+    found = summary(write_sweep(tmp_path / "s", means=rising, histories=False))
+    assert "as far as it may go" in found.verdicts[1]
+    assert found.commands == ()
+    assert found.findings == ()
+
+
+def test_a_comparable_sweep_is_judged_in_level(tmp_path: Path) -> None:
+    same = {
+        "model.backbone": "bn_inception",
+        "model.embedding_dim": 512,
+        "data.selection": "paper_test_selection",
+        "data.name": "cars196",
+    }
+    results = write_sweep(
+        tmp_path / "s", dataset="cars196", cell_settings=same, histories=False, seeds=range(4)
+    )
+    found = summary(results)
+    assert any(s.startswith("The level matches SEC-supplement, Table 4") for s in found.verdicts)

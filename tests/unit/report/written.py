@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tune_dml.report import ReportFiles
+from tune_dml.results import Results
+
+FAILURES = {
+    ("rho=0.9", 1): ("diverged", "loss is not finite at step 180"),
+    ("rho=1", 0): ("failed", "out of memory: <b>CUDA</b>"),
+    ("rho=1", 2): ("failed", "out of memory"),
+}
+
+
+@dataclass(frozen=True)
+class Written:
+    """A sweep and its report."""
+
+    results: Results
+    files: ReportFiles
+
+    @property
+    def html(self) -> str:
+        return self.files.html.read_text()
