@@ -39,5 +39,10 @@ def find_space(name: str) -> Space:
 
 def _declared() -> list[object]:
     package = importlib.import_module("search_spaces")
-    modules = [importlib.import_module(f"search_spaces.{info.name}") for info in pkgutil.iter_modules(package.__path__)]
-    return [value for module in modules for value in vars(module).values() if isinstance(value, Space | Protocol)]
+    modules = [
+        importlib.import_module(f"search_spaces.{info.name}")
+        for info in pkgutil.iter_modules(package.__path__)
+    ]
+    return [
+        value for module in modules for value in vars(module).values() if isinstance(value, Space | Protocol)
+    ]

@@ -84,7 +84,9 @@ def capacity_problems(capacity: Capacity, resources: Resources) -> list[Problem]
     """What the cluster can never satisfy; Ray would wait for it without a word."""
     if capacity.trials_that_fit(resources) >= 1:
         return []
-    has = f"{capacity.total('CPU'):g} CPUs and {capacity.total('GPU'):g} GPUs on {len(capacity.nodes)} node(s)"
+    has = (
+        f"{capacity.total('CPU'):g} CPUs and {capacity.total('GPU'):g} GPUs on {len(capacity.nodes)} node(s)"
+    )
     needs = f"{resources.workers} worker(s) x {resources.cpus_per_worker} CPU"
     if resources.gpus_per_worker:
         needs += f" and {resources.gpus_per_worker:g} GPU"

@@ -65,7 +65,7 @@ class Range:
 
 
 def LogRange(low: float, high: float) -> Range:  # noqa: N802 - reads as a type in a declaration
-    """low <= x <= high, uniform in log x."""
+    """Low <= x <= high, uniform in log x."""
     return Range(low, high, scale="log")
 
 

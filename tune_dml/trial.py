@@ -58,13 +58,25 @@ def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Pat
         outcome = train(config, context, cache_dir=cache_dir)
     except Diverged as error:
         seen = {name: value for name, value in error.statistics.items() if not name.startswith("test/")}
-        return {"status": "diverged", "reason": error.message, "step": error.step, "metrics": {}, "statistics": seen}
+        return {
+            "status": "diverged",
+            "reason": error.message,
+            "step": error.step,
+            "metrics": {},
+            "statistics": seen,
+        }
     except Exception as error:
         failure = classify(error)
         if failure.retries:
             raise
         trace = traceback.format_exc(limit=-6)
-        return {"status": "failed", "reason": failure.reason, "kind": failure.kind, "metrics": {}, "traceback": trace}
+        return {
+            "status": "failed",
+            "reason": failure.reason,
+            "kind": failure.kind,
+            "metrics": {},
+            "traceback": trace,
+        }
     return {
         "status": "finished",
         "reason": "",
@@ -74,7 +86,9 @@ def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Pat
     }
 
 
-def local_engine(sweep: Path, resources: Resources, cache_dir: Path | None) -> Callable[[dict[str, Any]], None]:
+def local_engine(
+    sweep: Path, resources: Resources, cache_dir: Path | None
+) -> Callable[[dict[str, Any]], None]:
     """A Tune function that trains in its own actor."""
 
     def trial(config: dict[str, Any]) -> None:
@@ -93,7 +107,9 @@ def local_engine(sweep: Path, resources: Resources, cache_dir: Path | None) -> C
     return trial
 
 
-def train_engine(sweep: Path, resources: Resources, cache_dir: Path | None) -> Callable[[dict[str, Any]], None]:
+def train_engine(
+    sweep: Path, resources: Resources, cache_dir: Path | None
+) -> Callable[[dict[str, Any]], None]:
     """A Tune function that trains on several Ray Train workers and forwards rank 0's rows."""
 
     def worker(config: dict[str, Any]) -> dict[str, Any]:

@@ -67,7 +67,10 @@ class TestAGrid:
         _, folder = sweep
         before = (folder / "sweeps/rho/ledger.jsonl").read_text()
         again = tune_dml.resume_sweep(
-            "rho", storage=folder / "sweeps", tracking_uri=f"sqlite:///{folder}/mlflow.db", cache_dir=cache_dir
+            "rho",
+            storage=folder / "sweeps",
+            tracking_uri=f"sqlite:///{folder}/mlflow.db",
+            cache_dir=cache_dir,
         )
         after = (folder / "sweeps/rho/ledger.jsonl").read_text()
         assert again.exit_code == 0

@@ -152,7 +152,9 @@ def test_the_identity_of_a_trial_needs_config_seed_and_data():
     plan = plan_of()
     trials = plan.trials()
     assert len({trial.key for trial in trials}) == 6
-    assert {trial.key for trial in plan_of(data_digest="other").trials()}.isdisjoint(trial.key for trial in trials)
+    assert {trial.key for trial in plan_of(data_digest="other").trials()}.isdisjoint(
+        trial.key for trial in trials
+    )
     assert plan_of(name="renamed").trials()[0].key == trials[0].key
 
 
