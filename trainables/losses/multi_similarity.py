@@ -52,8 +52,9 @@ class MultiSimilarityLoss(AnchorwiseLoss):
         similarity = pairs.similarity
         closest_negative = similarity.masked_fill(~pairs.negative, -torch.inf).amax(dim=1, keepdim=True)
         farthest_positive = similarity.masked_fill(~pairs.positive, torch.inf).amin(dim=1, keepdim=True)
+        upper, lower = closest_negative + self.epsilon, farthest_positive - self.epsilon
         # Both sets of an anchor are empty together but for rounding; one decision per anchor keeps it so.
-        overlap = closest_negative + self.epsilon > farthest_positive
-        positive = pairs.positive & (similarity - self.epsilon < closest_negative) & overlap
-        negative = pairs.negative & (similarity + self.epsilon > farthest_positive) & overlap
+        apart = (upper <= farthest_positive) | (closest_negative <= lower)
+        positive = pairs.positive & (similarity < upper.masked_fill_(apart, -torch.inf))
+        negative = pairs.negative & (similarity > lower.masked_fill_(apart, torch.inf))
         return positive, negative

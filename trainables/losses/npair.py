@@ -6,7 +6,7 @@ from typing import Annotated
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from trainables.losses.base import Loss, normalise
 
@@ -36,25 +36,33 @@ class NPairLoss(Loss):
     def value(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """Cross entropy of couples; embeddings (B, D), labels (B,)."""
         anchors, positives, valid = couples(labels, padded=labels.device.type != "cpu")
+        count = len(anchors)
         unit = normalise(embeddings[torch.cat((anchors, positives))])
-        logits = self.scale * unit[: len(anchors)] @ unit[len(anchors) :].T
-        # The diagonal stays in every row: the rows of absent couples remain finite and are then left out.
-        absent = ~valid[None, :] & ~torch.eye(len(valid), dtype=torch.bool, device=valid.device)
-        entropies = logits.masked_fill(absent, -torch.inf).logsumexp(dim=1) - logits.diagonal()
+        logits = self.scale * (unit[:count] @ unit[count:].T)
+        if valid is not None:
+            # The diagonal stays in every row: the rows of absent couples remain finite and are then left out.
+            absent = ~valid[None, :] & ~torch.eye(count, dtype=torch.bool, device=valid.device)
+            logits = logits.masked_fill(absent, -torch.inf)
+        targets = torch.arange(count, device=logits.device)
+        entropies = nn.functional.cross_entropy(logits, targets, reduction="none")
+        if valid is None:
+            return entropies.sum() / max(count, 1)
         return torch.where(valid, entropies, 0).sum() / valid.sum().clamp_min(1)
 
 
-def couples(labels: Tensor, *, padded: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Indices of anchors and of positives and whether each couple exists, all (n,), in the order of the labels.
+def couples(labels: Tensor, *, padded: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Indices (n,) of the anchors and of the positives, in the order of the labels, and which of them exist.
 
-    n is max(B // 2, 1) when padded, else the number of couples (at least 1), which the host has to wait for.
+    Padded, n is B // 2 and `valid` (n,) tells the couples that exist; else all n exist, `valid` is None and the host
+    has waited for n.
     """
     order = labels.argsort(stable=True)
     ranked = labels[order]
-    starts = torch.ones_like(ranked, dtype=torch.bool)
-    starts[1:] = ranked[1:] != ranked[:-1]
-    has_two = torch.zeros_like(starts)
-    has_two[:-1] = starts[:-1] & ~starts[1:]
-    size = len(labels) // 2 if padded else int(has_two.sum())
-    rows = (~has_two).to(torch.uint8).argsort(stable=True)[: max(size, 1)]
-    return order[rows], order[(rows + 1).clamp_max(len(labels) - 1)], has_two[rows]
+    repeats = ranked[1:] == ranked[:-1]
+    starts = repeats.clone()  # a repetition that no repetition comes before
+    starts[1:] &= ~repeats[:-1]
+    if not padded:
+        rows = starts.nonzero().squeeze(1)
+        return order[rows], order[rows + 1], None
+    rows = (~starts).to(torch.uint8).argsort(stable=True)[: len(labels) // 2]
+    return order[rows], order[rows + 1], starts[rows]

@@ -10,57 +10,17 @@ Shapes: B batch, D embedding dimension.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 from trainables.losses.base import Loss, inverse_norms
 
-__all__ = ["PairLoss", "Pairs", "Solution", "cosine_matrix"]
-
-
-class _CosineMatrix(Function):
-    """S = fh fh^T with fh = f / ||f||; backward is one product, (G + G^T) fh, projected off each fh_i."""
-
-    @staticmethod
-    def forward(ctx: Any, embeddings: Tensor) -> Tensor:
-        scales = inverse_norms(embeddings)
-        unit = embeddings * scales
-        ctx.save_for_backward(unit, scales)
-        return unit @ unit.T
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        unit, scales = ctx.saved_tensors
-        (grad,) = grads
-        with torch.autocast(grad.device.type, enabled=False):
-            slope = (grad + grad.T) @ unit
-            radial = (slope * unit).sum(dim=1, keepdim=True)
-            tangent: Tensor = torch.addcmul(slope, unit, radial, value=-1)
-            return tangent.mul_(scales)
-
-
-class _WithSlopes(Function):
-    """The identity on `value`, whose derivative with respect to the similarity is declared to be `slopes`."""
-
-    @staticmethod
-    def forward(ctx: Any, similarity: Tensor, value: Tensor, slopes: Tensor) -> Tensor:
-        ctx.save_for_backward(slopes)
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        (slopes,) = ctx.saved_tensors
-        return grads[0] * slopes, None, None
-
-
-def cosine_matrix(embeddings: Tensor) -> Tensor:
-    """Cosine similarities of raw embeddings (B, D) -> (B, B), attached to the graph; differentiable once."""
-    matrix: Tensor = _CosineMatrix.apply(embeddings)  # type: ignore[no-untyped-call]
-    return matrix
+__all__ = ["PairLoss", "Pairs", "Solution"]
 
 
 @dataclass(frozen=True)
@@ -75,20 +35,16 @@ class Pairs:
     """(B, B) bool: different classes."""
 
     @classmethod
-    def of(cls, embeddings: Tensor, labels: Tensor) -> Pairs:
-        """The pairs of raw embeddings (B, D) and labels (B,)."""
-        same = labels[:, None] == labels[None, :]
-        negative = ~same
-        same.fill_diagonal_(False)
-        return cls(cosine_matrix(embeddings), same, negative)
+    def of(cls, unit: Tensor, labels: Tensor) -> Pairs:
+        """The pairs of unit vectors (B, D) and labels (B,)."""
+        positive = labels[:, None] == labels[None, :]
+        negative = ~positive
+        positive.fill_diagonal_(False)
+        return cls(unit @ unit.T, positive, negative)
 
     def unordered(self) -> tuple[Tensor, Tensor]:
         """The masks of positive and negative pairs with each pair once: i < j."""
         return self.positive.triu(1), self.negative.triu(1)
-
-    def detached(self) -> Pairs:
-        """The same pairs outside the graph."""
-        return replace(self, similarity=self.similarity.detach())
 
 
 class Solution(NamedTuple):
@@ -100,27 +56,50 @@ class Solution(NamedTuple):
     """dL/dS (B, B) for every ordered pair; need not be symmetric."""
 
 
+class _Objective(Function):
+    """Embeddings to loss; the gradient is (G + G^T) fh with G = dL/dS, projected off each fh_i and over ||f_i||."""
+
+    @staticmethod
+    def forward(ctx: Any, embeddings: Tensor, labels: Tensor, loss: PairLoss) -> Tensor:
+        scales = inverse_norms(embeddings)
+        unit = embeddings * scales
+        pairs = Pairs.of(unit, labels)
+        value, slopes = loss.solve(pairs)
+        loss.remember(pairs, slopes)
+        ctx.save_for_backward(unit, scales, pairs.similarity, slopes)
+        return value
+
+    @staticmethod
+    @once_differentiable  # the slopes are numbers here: a second derivative would silently be wrong
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        unit, scales, similarity, slopes = ctx.saved_tensors
+        with torch.autocast(unit.device.type, enabled=False):
+            both = slopes + slopes.T
+            radial = (both * similarity).sum(dim=1, keepdim=True)  # dL/dfh_i . fh_i
+            gradient = torch.mm(both, unit).addcmul_(unit, radial, value=-1)
+            return gradient.mul_(scales * grads[0]), None, None
+
+
 class PairLoss(Loss):
     """A loss that is a function of the cosine matrix and the labels alone.
 
-    A subclass implements `solve`; it runs under no_grad and gives value and slopes together.
+    A subclass implements `solve`; it runs outside autograd and gives value and slopes together.
     """
 
     _seen: tuple[Pairs, Tensor] | None = None
 
     def value(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """The loss of raw embeddings (B, D), a scalar on the graph."""
-        pairs = Pairs.of(embeddings, labels)
-        detached = pairs.detached()
-        with torch.no_grad():
-            value, slopes = self.solve(detached)
-        self._seen = detached, slopes
-        attached: Tensor = _WithSlopes.apply(pairs.similarity, value, slopes)  # type: ignore[no-untyped-call]
-        return attached
+        """The loss of raw embeddings (B, D), a scalar on the graph; differentiable once."""
+        value: Tensor = _Objective.apply(embeddings, labels, self)  # type: ignore[no-untyped-call]
+        return value
+
+    def remember(self, pairs: Pairs, slopes: Tensor) -> None:
+        """Keep the last batch for `diagnostics`; nothing is computed until they are asked for."""
+        self._seen = pairs, slopes
 
     @abstractmethod
     def solve(self, pairs: Pairs) -> Solution:
-        """Loss value and dL/dS; pairs are detached. Must not modify them."""
+        """Loss value and dL/dS, outside autograd. Must not modify the pairs."""
 
     def diagnostics(self) -> dict[str, Tensor]:
         """Of the last batch: share of pairs with a gradient, mean cosine of positive and of negative pairs (else 0)."""
