@@ -39,7 +39,7 @@ class Parameter:
 
 
 def _knobs(cls: type) -> dict[str, tuple[Any, Any]]:
-    hints = typing.get_type_hints(cls.__init__, include_extras=True)
+    hints = typing.get_type_hints(cls.__init__, include_extras=True)  # type: ignore[misc]
     knobs = {}
     for parameter in inspect.signature(cls).parameters.values():
         if parameter.name in GIVEN_BY_CONTEXT or parameter.kind is not inspect.Parameter.KEYWORD_ONLY:

@@ -244,6 +244,9 @@ def _suggest(ticket: optuna.trial.Trial, knob: Knob) -> Value:
     if isinstance(domain, Grid):
         value: Value = ticket.suggest_categorical(knob.path, list(domain.values))
         return value
+    log = domain.scale == "log"
     if domain.integer:
-        return ticket.suggest_int(knob.path, int(domain.low), int(domain.high), log=domain.scale == "log")
-    return ticket.suggest_float(knob.path, domain.low, domain.high, log=domain.scale == "log")
+        whole: int = ticket.suggest_int(knob.path, int(domain.low), int(domain.high), log=log)
+        return whole
+    number: float = ticket.suggest_float(knob.path, domain.low, domain.high, log=log)
+    return number

@@ -23,7 +23,7 @@ from ray.tune.experiment import Trial as TuneTrial
 
 from tune_dml import cluster
 from tune_dml.ledger import Ledger, read_events, trial_folder
-from tune_dml.plan import Plan
+from tune_dml.plan import Cell, Plan
 from tune_dml.results import Results, results_of
 from tune_dml.searchers import CellSearcher, Proposals
 from tune_dml.trial import Resources, local_engine, train_engine
@@ -106,6 +106,10 @@ class Recorder(Callback):  # type: ignore[misc]
         reason = f"lost {TRIAL_RETRIES + 1} times: {_last_line(trial)}"
         self._end(key, {"status": "failed", "reason": reason, "kind": "infrastructure", "metrics": {}})
 
+    def cell(self, cell: Cell) -> None:
+        """A searcher has proposed a cell."""
+        self.ledger.append("cell", cell=asdict(cell))
+
     def note(self, text: str) -> None:
         """Say something aloud: on the screen, in the ledger, in the report."""
         self.ledger.append("note", text=text)
@@ -141,7 +145,7 @@ def execute(
         ledger.append("session", **session)
         for text in notes:
             ledger.append("note", text=text)
-        recorder.proposals = _proposals(folder, plan, ledger, recorder)
+        recorder.proposals = _proposals(folder, plan, recorder)
         searcher = CellSearcher(recorder.proposals)
         tracker.start()
         try:
@@ -155,7 +159,7 @@ def execute(
     return Finish(results, missing, report)
 
 
-def _proposals(folder: Path, plan: Plan, ledger: Ledger, recorder: Recorder) -> Proposals:
+def _proposals(folder: Path, plan: Plan, recorder: Recorder) -> Proposals:
     events = read_events(folder)
     known = {event.key: _value(event.body, plan.metric) for event in events if event.kind == "ended"}
     results = results_of(folder)
@@ -163,7 +167,7 @@ def _proposals(folder: Path, plan: Plan, ledger: Ledger, recorder: Recorder) -> 
         plan,
         known=known,
         proposed=results.cells[len(plan.cells) :],
-        on_cell=lambda cell: ledger.append("cell", cell=asdict(cell)) and None,
+        on_cell=recorder.cell,
         on_note=recorder.note,
     )
 
