@@ -62,9 +62,9 @@ def checked_vectors(value: Array, name: str) -> tuple[Tensor, list[Problem]]:
     if bool(finite.all()):
         return vectors, []
     bad = (~finite).nonzero()[:, 0]
-    rule = f"must be finite, {len(bad)} of {len(vectors)} rows have NaN or infinity"
+    found = f"{len(bad)} of {len(vectors)} rows have NaN or infinity, row {int(bad[0])} first"
     remedy = "The model has diverged, or the features are damaged."
-    return vectors, [Problem(name, rule, f"row {int(bad[0])} first", remedy)]
+    return vectors, [Problem(name, f"must be finite, but {found}", remedy=remedy)]
 
 
 def checked_labels(value: Array, length: int, name: str) -> tuple[Tensor, list[Problem]]:

@@ -33,10 +33,10 @@ RETRIEVAL_METRICS = (*AT_K, *AT_R)
 def retrieval_metrics(
     embeddings: Array,
     labels: Array,
-    ks: Sequence[int] = (1, 2, 4, 8),
+    ks: int | Sequence[int] = (1, 2, 4, 8),
     *,
     gallery: tuple[Array, Array] | None = None,
-    metrics: Iterable[str] = RETRIEVAL_METRICS,
+    metrics: str | Iterable[str] = RETRIEVAL_METRICS,
     ties: Ties = "pessimistic",
 ) -> dict[str, float]:
     """How well each query retrieves its own class by cosine similarity; mean over queries, in percent.
@@ -66,7 +66,7 @@ def retrieval_metrics(
     Raises:
         ConfigError: wrong shapes, types or lengths, NaN, an unknown metric, k < 1, or no query with a positive.
     """
-    chosen = tuple(metrics)
+    chosen = (metrics,) if isinstance(metrics, str) else tuple(metrics)
     lengths = _checked_options(ks, chosen, ties)
     queries = labelled_vectors(embeddings, labels)
     references = None if gallery is None else labelled_vectors(*gallery, place="gallery ")
@@ -80,8 +80,8 @@ def retrieval_metrics(
             sums["tied"] += float(ranking.tied.sum())
             for name, function in functions.items():
                 sums[name] += float(function(ranking).sum())
-    rule = "at least one query must share its label with a reference"
-    raise_if_any([] if matched else [Problem("labels", rule, f"{len(queries)} queries without a match")])
+    rule = f"at least one query must share its label with a reference, but none of {len(queries)} does"
+    raise_if_any([] if matched else [Problem("labels", rule)])
     result = {name: 100 * sums[name] / matched for name in functions}
     counts = {"queries": float(matched), "queries_without_match": float(len(queries) - matched)}
     return {**result, **counts, "tie_fraction": sums["tied"] / matched}
@@ -103,9 +103,9 @@ def _depth(chosen: Sequence[str], ks: Sequence[int]) -> int | None:
     return 1 if set(chosen) <= {"recall"} else max(ks)
 
 
-def _checked_options(ks: Sequence[int], metrics: Sequence[str], ties: str) -> tuple[int, ...]:
+def _checked_options(ks: int | Sequence[int], metrics: Sequence[str], ties: str) -> tuple[int, ...]:
     problems = []
-    lengths = tuple(ks)
+    lengths = tuple(ks) if isinstance(ks, Iterable) else (ks,)
     for k in lengths:
         if isinstance(k, bool) or not hasattr(k, "__index__") or k < 1:
             problems.append(Problem("ks", "every k must be an integer of at least 1", k))

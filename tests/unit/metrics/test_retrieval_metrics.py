@@ -337,6 +337,13 @@ def test_bad_input_is_named(arguments, options, message):
         retrieval_metrics(*arguments, **options)
 
 
+def test_one_metric_or_length_needs_no_tuple():
+    vectors, labels = blobs(VARIED)
+    assert retrieval_metrics(vectors, labels, 3, metrics="recall") == retrieval_metrics(
+        vectors, labels, np.array([3, 3]), metrics=["recall"]
+    )
+
+
 def test_all_problems_are_collected():
     with pytest.raises(ConfigError) as caught:
         retrieval_metrics(GOOD, LABELS, (0, -1), metrics=("nope",), ties="none")
