@@ -11,16 +11,32 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from trainables.errors import ConfigError, Problem, nearest
 from trainables.parameters import parameters_of, problems_of, resolve
+from trainables.sections import (
+    AugmentConfig,
+    BatchConfig,
+    DataConfig,
+    EvaluationConfig,
+    LossConfig,
+    Method,
+    ModelConfig,
+    OptimConfig,
+    RegularizerConfig,
+    Section,
+    TaskConfig,
+    TrainingConfig,
+    methods_of,
+    presets_of,
+)
 
-__all__ = ["PROTOCOL_VERSION", "Layer", "TrialConfig", "canonical", "parse_value"]
+__all__ = ["PROTOCOL_VERSION", "Layer", "TrialConfig", "canonical", "methods_of", "parse_value"]
 
 # Raised whenever the same configuration would train or judge differently than before.
 PROTOCOL_VERSION = 1
@@ -31,106 +47,18 @@ PLACES = frozenset({"seed", "data.root", "task.evaluation_root"})
 Value = float | int | str | bool | None
 
 
-class Section(BaseModel):
-    """A named part of the configuration."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Method(Section):
-    """A part that names a method; the method's own knobs live in `parameters`."""
-
-    name: str
-    parameters: dict[str, Any] = Field(default_factory=dict)
-
-
-class TaskConfig(Method):
-    """What is trained for and how it is judged: retrieval of unseen classes, face recognition, contrastive learning."""
-
-    name: str = "retrieval"
-
-
-class LossConfig(Method):
-    """The metric loss; it sees raw embeddings and normalises inside."""
-
-    name: str = "triplet"
-
-
-class RegularizerConfig(Method):
-    """L = L_metric + eta_t * L_regularizer."""
-
-    name: str = "none"
-    eta: Annotated[float, Field(ge=0, description="weight of the regularizer; 0 skips it")] = 0.0
-    schedule: Annotated[str, Field(description="how eta grows over training")] = "constant"
-
-
-class BatchConfig(Section):
-    """The global batch and how its pictures are drawn."""
-
-    sampler: str = "m_per_class"
-    batch_size: Annotated[int, Field(ge=1, description="pictures in the global batch")] = 90
-    instances_per_class: Annotated[int, Field(ge=1, description="pictures per class, M")] = 3
-
-
-class DataConfig(Method):
-    """The data set and its class-disjoint split."""
-
-    name: str = "glyphs"
-    root: Annotated[str | None, Field(description="folder of the pictures; not part of the identity")] = None
-    validation_fraction: Annotated[float, Field(gt=0, lt=1, description="share of training classes")] = 0.25
-    split: Annotated[
-        Literal["class_disjoint", "shared_classes", "paper_test_selection"],
-        Field(
-            description="what is held out: classes, or pictures of every class (contrastive learning); "
-            "paper_test_selection validates on the test half, as the papers did"
-        ),
-    ] = "class_disjoint"
-
-
-class ModelConfig(Section):
-    """Backbone, pooling and head; the output is the un-normalised embedding."""
-
-    backbone: str = "small_conv"
-    pooling: str = "avg"
-    head: str = "fc"
-    embedding_dim: Annotated[int, Field(ge=1)] = 64
-
-
-class OptimConfig(Section):
-    """The optimizer and its schedule."""
-
-    name: Literal["adamw", "adam", "sgd"] = "adamw"
-    lr: Annotated[float, Field(gt=0)] = 1e-3
-    weight_decay: Annotated[float, Field(ge=0)] = 1e-4
-    loss_lr_multiplier: Annotated[float, Field(gt=0, description="lr of proxies over lr")] = 100.0
-    lr_decay: Annotated[float, Field(gt=0, le=1, description="factor at each milestone")] = 1.0
-    lr_milestones: Annotated[tuple[int, ...], Field(description="steps before which lr is multiplied")] = ()
-
-
-class TrainingConfig(Section):
-    """How long to train and when to judge."""
-
-    steps: Annotated[int, Field(ge=1)] = 300
-    eval_every: Annotated[int, Field(ge=1, description="steps between evaluations and checkpoints")] = 100
-    precision: Literal["float32", "float64"] = "float32"
-
-
-class EvaluationConfig(Section):
-    """What is measured, and which evaluation counts."""
-
-    ks: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] = (1, 2, 4, 8)
-    epoch: Annotated[
-        Literal["last", "best_validation"],
-        Field(description="the evaluation a trial is judged by: the last, or the best on validation"),
-    ] = "last"
-
-
 @dataclass(frozen=True)
 class Layer:
     """Settings from one place, for `--set`, a file, a space, a protocol: the later layer wins."""
 
     origin: str
     settings: Mapping[str, Value]
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Where single settings come from, more exactly than `origin` says."""
+
+    def origin_of(self, path: str) -> str:
+        """Where a setting of this layer comes from."""
+        return self.sources.get(path, self.origin)
 
 
 class TrialConfig(Section):
@@ -141,6 +69,7 @@ class TrialConfig(Section):
     regularizer: RegularizerConfig = RegularizerConfig()
     batch: BatchConfig = BatchConfig()
     data: DataConfig = DataConfig()
+    augment: AugmentConfig = AugmentConfig()
     model: ModelConfig = ModelConfig()
     optim: OptimConfig = OptimConfig()
     training: TrainingConfig = TrainingConfig()
@@ -151,8 +80,9 @@ class TrialConfig(Section):
     def from_settings(cls, *layers: Layer) -> tuple[Self, dict[str, str]]:
         """Resolve layers of flat dotted settings; returns (configuration, origin of each setting).
 
-        A layer that changes a section's method (`loss.name`) drops that method's knobs set by earlier layers, since they
-        were meant for another method. Raises ConfigError with every problem of every section.
+        A layer that changes a method (`loss.name`) drops that method's knobs set by earlier layers, since they were
+        meant for another one; of `training.steps` and `training.epochs` the one set by the later layer counts.
+        Raises ConfigError with every problem of every section.
         """
         merged, origins = _merge(layers)
         sections: dict[str, Any] = {}
@@ -191,11 +121,9 @@ class TrialConfig(Section):
             if not isinstance(part, Section):
                 flat[name] = part
                 continue
-            for key, value in part.model_dump().items():
-                if key == "parameters":
-                    flat.update({f"{name}.{knob}": item for knob, item in value.items()})
-                else:
-                    flat[f"{name}.{key}"] = list(value) if isinstance(value, tuple) else value
+            own = part.model_dump()
+            knobs = own.pop("parameters", {})
+            flat.update({f"{name}.{key}": _listed(value) for key, value in {**own, **knobs}.items()})
         return flat
 
     def digest(self) -> str:
@@ -222,79 +150,90 @@ def parse_value(text: str) -> Value:
     return value
 
 
-def methods_of(section: str) -> dict[str, type]:
-    """Name -> class of the methods a section can name."""
-    from trainables.data import DATASETS
-    from trainables.losses import LOSSES
-    from trainables.regularizers import REGULARIZERS
-    from trainables.task import tasks
-
-    registries: dict[str, Mapping[str, type]] = {
-        "task": tasks(),
-        "loss": LOSSES,
-        "regularizer": REGULARIZERS,
-        "data": DATASETS,
-    }
-    return dict(registries[section])
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _merge(layers: tuple[Layer, ...]) -> tuple[dict[str, Value], dict[str, str]]:
     merged: dict[str, Value] = {}
     origins: dict[str, str] = {}
     for layer in layers:
-        for name in _method_sections():
-            renamed = layer.settings.get(f"{name}.name", merged.get(f"{name}.name"))
-            if renamed != merged.get(f"{name}.name"):
-                common = {f"{name}.{key}" for key in _fields(name)}
-                for path in [path for path in merged if path.startswith(name + ".") and path not in common]:
-                    del merged[path], origins[path]
-        merged.update(layer.settings)
-        origins.update(dict.fromkeys(layer.settings, layer.origin))
+        for path in [path for path in merged if path in _abandoned(merged, layer.settings)]:
+            del merged[path], origins[path]
+        changes = {**layer.settings, **_length(layer.settings)}
+        merged.update(changes)
+        origins.update({path: layer.origin_of(path) for path in changes})
     return merged, origins
 
 
-def _method_sections() -> list[str]:
-    return [
-        name
-        for name, info in TrialConfig.model_fields.items()
-        if isinstance(info.annotation, type) and issubclass(info.annotation, Method)
-    ]
+def _abandoned(merged: Mapping[str, Value], settings: Mapping[str, Value]) -> set[str]:
+    """The knobs set so far whose method a layer replaces by another one."""
+    found: set[str] = set()
+    for name, model in _method_sections().items():
+        changed = {
+            key
+            for key in model.chooses
+            if settings.get(f"{name}.{key}", _named(merged, name, key)) != _named(merged, name, key)
+        }
+        if not changed:
+            continue
+        kept = set(_fields(name))
+        for key in set(model.chooses) - changed:
+            method = methods_of(model.chooses[key]).get(str(_named(merged, name, key)))
+            kept |= {knob.name for knob in parameters_of(method)} if method else set()
+        found |= {
+            path for path in merged if path.startswith(name + ".") and path.partition(".")[2] not in kept
+        }
+    return found
+
+
+def _named(merged: Mapping[str, Value], section: str, key: str) -> Value:
+    default: Value = _model(section).model_fields[key].default
+    return merged.get(f"{section}.{key}", default)
+
+
+LENGTHS = ("training.steps", "training.epochs")
+
+
+def _length(settings: Mapping[str, Value]) -> dict[str, Value]:
+    """Steps and epochs exclude each other: to set one is to take back the other."""
+    given = [path for path in LENGTHS if settings.get(path) is not None]
+    return {path: None for path in LENGTHS if len(given) == 1 and path not in given}
+
+
+def _model(section: str) -> Any:
+    return TrialConfig.model_fields[section].annotation
+
+
+def _method_sections() -> dict[str, type[Method]]:
+    return {name: _model(name) for name in TrialConfig.model_fields if _is_a(Method, name)}
+
+
+def _is_a(kind: type[Section], section: str) -> bool:
+    return isinstance(_model(section), type) and issubclass(_model(section), kind)
 
 
 def _fields(section: str) -> list[str]:
-    model: Any = TrialConfig.model_fields[section].annotation
-    return [name for name in model.model_fields if name != "parameters"]
+    return [name for name in _model(section).model_fields if name != "parameters"]
 
 
 def _known_paths() -> list[str]:
-    paths = []
-    for name, info in TrialConfig.model_fields.items():
-        if isinstance(info.annotation, type) and issubclass(info.annotation, Section):
-            paths += [f"{name}.{field}" for field in _fields(name)]
-    return paths
+    return [
+        f"{name}.{key}" for name in TrialConfig.model_fields if _is_a(Section, name) for key in _fields(name)
+    ]
 
 
 def _section(
     name: str, model: type[Section], part: Mapping[str, Value]
 ) -> tuple[Section | None, list[Problem]]:
     fields = _fields(name)
-    own = {key: value for key, value in part.items() if key in fields}
+    own: dict[str, Any] = {key: value for key, value in part.items() if key in fields}
     extra = {key: value for key, value in part.items() if key not in fields}
     problems: list[Problem] = []
     known = list(fields)
     if issubclass(model, Method):
-        method = str(own.get("name", model.model_fields["name"].default))
-        methods = methods_of(name)
-        if method in methods:
-            known += [parameter.name for parameter in parameters_of(methods[method])]
-            unknown = {key: value for key, value in extra.items() if key not in known}
-            values, problems = resolve(methods[method], {k: v for k, v in extra.items() if k in known}, name)
-            own["parameters"] = values  # type: ignore[assignment]
-            extra = unknown
-        else:
-            remedy = nearest(method, list(methods), what="name")
-            problems.append(Problem(f"{name}.name", f"unknown {name} method", method, remedy))
-            extra = {}
+        own["parameters"], extra, knobs, problems = _choose(name, model, own, extra)
+        known += knobs
     for key, value in extra.items():
         problems.append(
             Problem(f"{name}.{key}", "unknown setting", value, nearest(key, known, what="setting"))
@@ -304,6 +243,31 @@ def _section(
     except ValidationError as error:
         return None, problems + problems_of(error, name, known)
     return section, problems
+
+
+def _choose(
+    name: str, model: type[Method], own: Mapping[str, Value], extra: Mapping[str, Value]
+) -> tuple[dict[str, Any], dict[str, Value], list[str], list[Problem]]:
+    """The knobs of a section's methods; returns (values, settings that are no knobs, known knobs, problems)."""
+    values: dict[str, Any] = {}
+    left = dict(extra)
+    known: list[str] = []
+    problems: list[Problem] = []
+    for key, registry in model.chooses.items():
+        method = str(own.get(key, model.model_fields[key].default))
+        methods = methods_of(registry)
+        if method not in methods:
+            remedy = nearest(method, list(methods), what="name")
+            problems.append(Problem(f"{name}.{key}", f"unknown {registry} method", method, remedy))
+            left = {}  # they may be knobs of the method that was meant
+            continue
+        knobs = [knob.name for knob in parameters_of(methods[method])]
+        given = {knob: left.pop(knob) for knob in knobs if knob in left}
+        found, wrong = resolve(methods[method], {**presets_of(registry, method), **given}, name)
+        values.update(found)
+        known += knobs
+        problems += wrong
+    return values, left, known, problems
 
 
 def _with_origin(problem: Problem, origins: Mapping[str, str]) -> Problem:
@@ -317,30 +281,34 @@ def _with_origin(problem: Problem, origins: Mapping[str, str]) -> Problem:
 
 def _cross_checks(sections: Mapping[str, Any]) -> list[Problem]:
     """Rules that tie settings together and need no data, for the sections that are sound in themselves."""
-    from trainables.models import BACKBONES, HEADS, POOLINGS
     from trainables.regularizers.schedules import SCHEDULES
     from trainables.samplers import sampler_problems
     from trainables.task import tasks
 
     problems = []
-    named: list[tuple[str, str, Mapping[str, Callable[..., Any]]]] = [
-        ("model", "backbone", BACKBONES),
-        ("model", "pooling", POOLINGS),
-        ("model", "head", HEADS),
-        ("regularizer", "schedule", SCHEDULES),
-    ]
-    for section, key, registry in named:
-        value = getattr(sections.get(section), key, None)
-        if value is not None and value not in registry:
-            problems.append(
-                Problem(f"{section}.{key}", "unknown name", value, nearest(value, list(registry)))
-            )
+    if (regularizer := sections.get("regularizer")) and regularizer.schedule not in SCHEDULES:
+        remedy = nearest(regularizer.schedule, list(SCHEDULES))
+        problems.append(Problem("regularizer.schedule", "unknown name", regularizer.schedule, remedy))
     if batch := sections.get("batch"):
         problems += sampler_problems(batch.sampler, batch.batch_size, batch.instances_per_class)
-    training = sections.get("training")
-    if training is not None and training.eval_every > training.steps:
-        rule = f"training.eval_every must not exceed training.steps ({training.steps})"
-        problems.append(Problem("training.eval_every", rule, training.eval_every, "Lower it."))
+    if training := sections.get("training"):
+        problems += _length_problems(training)
+    if (data := sections.get("data")) and data.folds is not None and data.fold >= data.folds:
+        problems.append(Problem("data.fold", f"must lie in 0 .. {data.folds - 1}", data.fold))
+    if (model := sections.get("model")) and model.freeze_bn_affine and not model.freeze_bn:
+        rule = "only a frozen batch normalisation can keep its gamma and beta"
+        problems.append(Problem("model.freeze_bn_affine", rule, True, "Set model.freeze_bn=true."))
     if (task := sections.get("task")) and task.name in tasks():
         problems += tasks()[task.name].problems(sections)
     return problems
+
+
+def _length_problems(training: TrainingConfig) -> list[Problem]:
+    steps, epochs = training.steps, training.epochs
+    if (steps is None) == (epochs is None):
+        rule = "give either training.steps or training.epochs"
+        return [Problem("training.steps", rule, {"steps": steps, "epochs": epochs}, "Set one to null.")]
+    if steps is not None and training.eval_every > steps:
+        rule = f"training.eval_every must not exceed training.steps ({steps})"
+        return [Problem("training.eval_every", rule, training.eval_every, "Lower it.")]
+    return []

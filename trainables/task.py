@@ -21,14 +21,16 @@ from trainables import distributed
 from trainables.config import TrialConfig
 from trainables.context import TrialContext
 from trainables.data import build_dataset
-from trainables.data.augment import Augmentation
+from trainables.data.augment import Augmentation, build_augmentation
 from trainables.data.base import DataSet, Indices, Pictures
 from trainables.data.splits import Protocol, Split
 from trainables.discovery import discover
 from trainables.errors import ConfigError, Problem
 from trainables.losses import Loss, build_loss
 from trainables.losses.base import normalise
-from trainables.models import build_model
+from trainables.models import BACKBONES, build_model
+from trainables.models.batch_norm import batch_norms
+from trainables.models.embedder import Embedder
 from trainables.models.views import Views
 from trainables.regularizers import build_regularizer, penalised
 from trainables.regularizers.schedules import eta_at, schedule_problems
@@ -37,7 +39,11 @@ from trainables.samplers import local as local_part
 
 __all__ = ["Task", "build_task", "data_problems", "tasks"]
 
-EVALUATION_BATCH = 1000  # pictures embedded at a time
+HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+EVALUATION_BATCH = 1000  # pictures embedded at a time,
+EVALUATION_PIXELS = 5_000_000  # and pixels, which decide the memory that activations take
+MEAN_STREAM = 0x5EC_0_3EA2  # keeps this generator apart from the samplers' for equal seeds
 
 
 class Task(ABC):
@@ -72,9 +78,9 @@ class Task(ABC):
             instances_per_class=batch.instances_per_class,
             seed=config.seed,
         )
-        self.dtype = getattr(torch, config.training.precision)
+        self.dtype = torch.float64 if config.training.precision == "float64" else torch.float32
         self.views = Views(
-            self.pictures.images, self._augmentation(), seed=config.seed, device=context.device
+            self.pictures.images, self.augmentation(config), seed=config.seed, device=context.device
         )
         self.eta = 0.0
         self._build_modules()
@@ -89,8 +95,19 @@ class Task(ABC):
             head=model.head,
             embedding_dim=model.embedding_dim,
             in_channels=self.pictures.in_channels,
-            image_size=self.pictures.image_size,
+            image_size=self.picture_size(config, self.pictures),
+            freeze_bn=model.freeze_bn,
+            freeze_bn_affine=model.freeze_bn_affine,
+            backbone_parameters=model.knobs("backbone"),
+            pooling_parameters=model.knobs("pooling"),
         )
+        network.autocast = HALF.get(config.training.precision)
+        network.micro_batch = config.training.micro_batch
+        if network.micro_batch and not model.freeze_bn and batch_norms(network.backbone):
+            rule = "micro-batches equal the whole batch only where the backbone uses no batch statistics"
+            raise ConfigError(
+                Problem("training.micro_batch", rule, network.micro_batch, "Set model.freeze_bn=true.")
+            )
         loss = build_loss(
             config.loss.name,
             num_classes=len(self.classes),
@@ -98,7 +115,8 @@ class Task(ABC):
             **config.loss.parameters,
         )
         regularizer = build_regularizer(config.regularizer.name, **config.regularizer.parameters)
-        self.network: nn.Module = network.to(device, self.dtype)
+        layout = torch.channels_last if config.training.channels_last else torch.preserve_format
+        self.network: Embedder = network.to(device, self.dtype, memory_format=layout)  # type: ignore[call-overload]
         self.loss: Loss = loss.to(device, self.dtype)
         self.regularizer = regularizer.to(device)
         self.modules = nn.ModuleDict(
@@ -110,10 +128,15 @@ class Task(ABC):
         self.modules.train()
         embeddings, labels = self.batch(network, step)
         regularizer = self.config.regularizer
-        total = self.config.training.steps
+        total = self.total_steps
         epochs = max(total / self.sampler.steps_per_epoch, 1e-9)
         self.eta = eta_at(regularizer.schedule, regularizer.eta, step=step, total_steps=total, epochs=epochs)
         return penalised(self.loss(embeddings, labels), self.regularizer, embeddings, self.eta)
+
+    @property
+    def total_steps(self) -> int:
+        """How many steps the trial has."""
+        return self.config.training.total_steps(self.sampler.steps_per_epoch)
 
     def batch(self, network: nn.Module, step: int) -> tuple[Tensor, Tensor]:
         """Raw embeddings and labels of a step's global batch, on every rank."""
@@ -129,9 +152,40 @@ class Task(ABC):
         sizes = [len(local_part(batch, other, world)) for other in range(world)]
         return local_part(batch, rank, world), sum(sizes[:rank]), sizes
 
-    def _augmentation(self) -> Augmentation | None:
+    @classmethod
+    def augmentation(cls, config: TrialConfig) -> Augmentation | None:
         """How training pictures are varied; None shows them as they are stored."""
-        return None
+        return build_augmentation(config.augment.name, **config.augment.parameters)
+
+    @classmethod
+    def picture_size(cls, config: TrialConfig, pictures: Pictures) -> int | None:
+        """Height = width that the network sees; None where pictures of different sizes are not cut to one."""
+        augmentation = cls.augmentation(config)
+        return augmentation.crop if augmentation else pictures.image_size
+
+    def settle(self) -> None:
+        """Measure what must be known before the first step: the mean norm that `sec_fixed` keeps."""
+        if getattr(self.regularizer, "needs_mean", False):
+            self.regularizer.set_mean(self._initial_mean_norm())  # type: ignore[operator]
+
+    @torch.no_grad()
+    def _initial_mean_norm(self) -> float:
+        """Mean norm of all training pictures' embeddings in training mode, without augmentation; changes no statistics.
+
+        Batch normalisation sees batches of the training size in a random order, whatever the number of workers.
+        """
+        self.modules.train()
+        kept = {name: buffer.clone() for name, buffer in self.network.named_buffers()}
+        order = np.random.default_rng((MEAN_STREAM, self.config.seed)).permutation(self.split.train)
+        total = torch.zeros((), dtype=torch.float64, device=self.context.device)
+        for start in range(0, len(order), self.config.batch.batch_size):
+            batch = order[start : start + self.config.batch.batch_size]
+            own = local_part(batch, self.context.rank, self.context.world_size)
+            embeddings = self.network(self.views.evaluation(own))
+            total += torch.linalg.vector_norm(embeddings, dim=1).double().sum()
+        for name, buffer in self.network.named_buffers():
+            buffer.copy_(kept[name])
+        return float(distributed.all_reduce_sum(total)) / len(order)
 
     @abstractmethod
     def validate(self) -> dict[str, float]:
@@ -169,7 +223,8 @@ class Task(ABC):
             return list(error.problems)
         labels = pictures.labels[split.train]
         batch, regularizer = config.batch, config.regularizer
-        found = sampler_problems(
+        found = cls._size_problems(config, pictures)
+        found += sampler_problems(
             batch.sampler,
             batch.batch_size,
             batch.instances_per_class,
@@ -177,9 +232,23 @@ class Task(ABC):
             num_images=len(labels),
         )
         if regularizer.eta and not found:
-            epochs = config.training.steps / max(len(labels) // batch.batch_size, 1)
+            per_epoch = max(len(labels) // batch.batch_size, 1)
+            epochs = config.training.total_steps(per_epoch) / per_epoch
             found = schedule_problems(regularizer.schedule, epochs=epochs)
         return found
+
+    @classmethod
+    def _size_problems(cls, config: TrialConfig, pictures: Pictures) -> list[Problem]:
+        """Whether pictures can be put into batches, and are large enough for the backbone."""
+        size, backbone = cls.picture_size(config, pictures), config.model.backbone
+        if size is None:
+            rule = "pictures of different sizes need an augmentation, which says how large a crop to show"
+            return [Problem("augment.name", rule, config.augment.name, "Set augment.name=crop_flip.")]
+        if size < BACKBONES[backbone].minimum_size:
+            rule = f"{backbone} needs pictures of at least {BACKBONES[backbone].minimum_size} pixels"
+            place = "augment.crop" if config.augment.name != "none" else "data"
+            return [Problem(place, rule, size, "Choose larger pictures or another model.backbone.")]
+        return []
 
     @classmethod
     def further_datasets(cls, config: TrialConfig, cache_dir: Path | None) -> Sequence[DataSet]:
@@ -210,8 +279,10 @@ class Task(ABC):
         """`compute` of pictures, row by row and in order, in evaluation mode; the ranks share the work."""
         self.modules.eval()
         own = np.array_split(indices, self.context.world_size)[self.context.rank]
-        starts = range(0, max(len(own), 1), EVALUATION_BATCH)  # no picture still tells the number of columns
-        parts = [compute(own[start : start + EVALUATION_BATCH]) for start in starts]
+        size = self.picture_size(self.config, self.pictures) or 1
+        count = max(1, min(EVALUATION_BATCH, EVALUATION_PIXELS // size**2))
+        starts = range(0, max(len(own), 1), count)  # no picture still tells the number of columns
+        parts = [compute(own[start : start + count]) for start in starts]
         return distributed.gather_rows(torch.cat(parts))
 
     def _statistics(self, embeddings: Tensor) -> dict[str, float]:

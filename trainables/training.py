@@ -2,7 +2,7 @@
 
     train                   the whole trial
       prepare_process       threads, seeds, determinism
-      restore               the last checkpoint, if there is one
+      begin                 network, optimizer and the last checkpoint, if there is one
       update                one optimiser step on the global batch
       judge                 one evaluation, one row, one checkpoint
       Outcome               the figures the trial is judged by
@@ -23,9 +23,11 @@ import torch
 from torch import Tensor, nn
 
 from trainables import distributed
-from trainables.config import OptimConfig, TrialConfig
+from trainables.config import TrialConfig
 from trainables.context import Row, TrialContext
-from trainables.errors import Diverged
+from trainables.errors import ConfigError, Diverged, Problem
+from trainables.optimizers import build_optimizer
+from trainables.rates import RATES, RateSchedule
 from trainables.task import Task, build_task
 
 __all__ = ["Outcome", "train"]
@@ -63,10 +65,18 @@ class Run:
     config: TrialConfig
     context: TrialContext
     task: Task
-    network: nn.Module
-    """The task's network, wrapped for data parallelism where there are several workers."""
     optimizer: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler
+    """Keeps gradients of fp16 above zero; does nothing in other precisions."""
+    rate: RateSchedule
+    watch: FiniteWatch
+    backbone: list[nn.Parameter]
+    """The parameters that do not train during the first `frozen_until` steps."""
+    frozen_until: int
     state: State
+    frozen: bool | None = None
+    network: nn.Module = field(default_factory=nn.Module)
+    """The task's network, wrapped for data parallelism where there are several workers (see `arrange`)."""
     recent: list[Tensor] = field(default_factory=list)
     """Losses since the last row."""
 
@@ -86,14 +96,13 @@ def train(config: TrialConfig, context: TrialContext, *, cache_dir: Path | None 
     """
     prepare_process(config, context)
     task = build_task(config, context, cache_dir=cache_dir)
-    optimizer = build_optimizer(config.optim, task.network, task.loss)
-    state = restore(task, optimizer, context)
-    run = Run(config, context, task, distributed.data_parallel(task.network), optimizer, state)
+    run = begin(config, context, task)
+    state, total = run.state, task.total_steps
     clock = time.perf_counter()
-    while state.step < config.training.steps:
+    while state.step < total:
         run.recent.append(update(run))
         state.step += 1
-        if state.step % config.training.eval_every == 0 or state.step == config.training.steps:
+        if state.step % config.training.eval_every == 0 or state.step == total:
             judge(run, clock)
             clock = time.perf_counter()
         elif state.step % LOG_EVERY == 0:
@@ -105,63 +114,117 @@ def train(config: TrialConfig, context: TrialContext, *, cache_dir: Path | None 
 
 def prepare_process(config: TrialConfig, context: TrialContext) -> None:
     """Fix threads and seeds: the same seed gives every cell of a sweep the same initial weights."""
+    if config.training.precision == "fp16" and context.device.type != "cuda":
+        rule = "fp16 is for CUDA devices"
+        raise ConfigError(Problem("training.precision", rule, str(context.device), "Use bf16 or float32."))
     torch.set_num_threads(context.threads)
     torch.use_deterministic_algorithms(context.device.type == "cpu", warn_only=True)
     torch.backends.cudnn.benchmark = False
     torch.manual_seed(config.seed)
 
 
-def build_optimizer(optim: OptimConfig, network: nn.Module, loss: nn.Module) -> torch.optim.Optimizer:
-    """One optimizer, up to three groups: weights, biases and norm parameters (no decay), loss parameters (own rate)."""
-    decayed = [p for p in network.parameters() if p.requires_grad and p.ndim > 1]
-    free = [p for p in network.parameters() if p.requires_grad and p.ndim <= 1]
-    groups: list[dict[str, Any]] = [
-        {"params": decayed, "lr": optim.lr, "weight_decay": optim.weight_decay},
-        {"params": free, "lr": optim.lr, "weight_decay": 0.0},
-    ]
-    if proxies := list(loss.parameters()):
-        groups.append({"params": proxies, "lr": optim.lr * optim.loss_lr_multiplier, "weight_decay": 0.0})
-    for group in groups:
-        group["initial_lr"] = group["lr"]
-    if optim.name == "sgd":
-        return torch.optim.SGD(groups, momentum=0.9)
-    return {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}[optim.name](groups)
-
-
-def restore(task: Task, optimizer: torch.optim.Optimizer, context: TrialContext) -> State:
-    """Continue from the last checkpoint; its rows are reported again, so that a row lost in a crash is not missing."""
+def begin(config: TrialConfig, context: TrialContext, task: Task) -> Run:
+    """A trial at its first step, or at its last checkpoint."""
+    optim, training = config.optim, config.training
+    per_epoch = task.sampler.steps_per_epoch
+    rate: RateSchedule = RATES[optim.lr_schedule](**optim.knobs("lr_schedule"))
+    run = Run(
+        config,
+        context,
+        task,
+        build_optimizer(optim, task.network, task.loss),
+        torch.amp.GradScaler(context.device.type, enabled=training.precision == "fp16"),
+        rate,
+        FiniteWatch(context.device),
+        [parameter for parameter in task.network.backbone.parameters() if parameter.requires_grad],
+        max(optim.freeze_backbone_steps, round(optim.freeze_backbone_epochs * per_epoch)),
+        State(),
+    )
     saved = context.latest_checkpoint()
     if saved is None:
-        return State()
-    task.load_state_dict(saved["task"])
-    optimizer.load_state_dict(saved["optimizer"])
+        task.settle()
+    else:
+        restore(run, saved)
+    return run
+
+
+def restore(run: Run, saved: dict[str, Any]) -> None:
+    """Continue from a checkpoint; its rows are reported again, so that a row lost in a crash is not missing."""
+    run.task.load_state_dict(saved["task"])
+    run.optimizer.load_state_dict(saved["optimizer"])
+    run.scaler.load_state_dict(saved["scaler"])
     torch.set_rng_state(saved["rng"].cpu())
-    state = State(saved["step"], saved["seconds"], saved["rows"], saved["best"])
-    for row in state.rows:
-        context.report(row)
-    return state
+    run.state = State(saved["step"], saved["seconds"], saved["rows"], saved["best"])
+    for row in run.state.rows:
+        run.context.report(row)
+
+
+class FiniteWatch:
+    """Notices a loss that is not finite: at once on the CPU, one step late on CUDA, where looking waits for the device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.lagging = device.type == "cuda"
+        self._pending: tuple[int, Tensor, Any] | None = None
+
+    def see(self, value: Tensor, step: int) -> tuple[int, float] | None:
+        """The step and the loss that is known not to be finite by now, if there is one."""
+        if not self.lagging:
+            return None if torch.isfinite(value) else (step, float(value))
+        before, event = self._pending, torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._pending = (step, value.to("cpu", non_blocking=True), event)
+        event.record()
+        if before is None:
+            return None
+        before[2].synchronize()  # the forward pass of the step before: done long ago
+        return None if torch.isfinite(before[1]) else (before[0], float(before[1]))
+
+
+def arrange(run: Run, frozen: bool) -> None:
+    """Let the backbone train or not; data parallelism must be told anew which parameters do."""
+    run.frozen = frozen
+    for parameter in run.backbone:
+        parameter.requires_grad_(not frozen)
+    network = distributed.data_parallel(run.task.network)
+    run.network = torch.compile(network) if run.config.training.compile else network  # type: ignore[assignment]
 
 
 def update(run: Run) -> Tensor:
     """One optimiser step; returns the detached loss. A loss that is not finite is never trained on."""
     step = run.state.step
-    set_learning_rate(run.optimizer, run.config.optim, step)
+    if run.frozen != (step < run.frozen_until):
+        arrange(run, frozen=step < run.frozen_until)
     value = run.task.objective(run.network, step)
-    if not torch.isfinite(value):
-        loss = float(value.detach())
+    if wrong := run.watch.see(value.detach(), step):
         figures = {name: float(figure) for name, figure in run.task.diagnostics().items()}
-        raise Diverged(f"the loss is {loss} at step {step}", step, {"loss": loss, **figures})
+        raise Diverged(f"the loss is {wrong[1]} at step {wrong[0]}", wrong[0], {"loss": wrong[1], **figures})
     run.optimizer.zero_grad(set_to_none=True)
-    value.backward()  # type: ignore[no-untyped-call]
+    run.scaler.scale(value).backward()  # type: ignore[no-untyped-call]
     distributed.average_gradients(run.task.loss.parameters())
-    run.optimizer.step()
+    clip(run)
+    set_learning_rate(run, step)
+    run.scaler.step(run.optimizer)
+    run.scaler.update()
     return value.detach()
 
 
-def set_learning_rate(optimizer: torch.optim.Optimizer, optim: OptimConfig, step: int) -> None:
-    """Rate * decay^(number of milestones reached); a decay applies before the step whose index equals its milestone."""
-    factor = optim.lr_decay ** sum(step >= milestone for milestone in optim.lr_milestones)
-    for group in optimizer.param_groups:
+def clip(run: Run) -> None:
+    """Limit each entry of the gradient, then the norm of the whole, network and loss parameters together."""
+    optim = run.config.optim
+    if optim.clip_value is None and optim.clip_norm is None:
+        return
+    run.scaler.unscale_(run.optimizer)
+    parameters = [parameter for group in run.optimizer.param_groups for parameter in group["params"]]
+    if optim.clip_value is not None:
+        nn.utils.clip_grad_value_(parameters, optim.clip_value)
+    if optim.clip_norm is not None:
+        nn.utils.clip_grad_norm_(parameters, optim.clip_norm)
+
+
+def set_learning_rate(run: Run, step: int) -> None:
+    """Every group's own rate times the schedule's factor."""
+    per_epoch = run.task.sampler.steps_per_epoch
+    factor = run.rate.factor(step, total_steps=run.task.total_steps, steps_per_epoch=per_epoch)
+    for group in run.optimizer.param_groups:
         group["lr"] = group["initial_lr"] * factor
 
 
@@ -203,6 +266,9 @@ def training_figures(run: Run) -> Row:
     loss = float(torch.stack(run.recent).mean())
     run.recent.clear()
     figures = {f"train/{name}": float(value) for name, value in run.task.diagnostics().items()}
+    if not math.isfinite(loss):  # of the very last step on CUDA
+        step = run.state.step
+        raise Diverged(f"the loss is {loss} by step {step}", step, {"loss": loss, **figures})
     return {"step": run.state.step, "train/loss": loss, **figures}
 
 
@@ -215,13 +281,14 @@ def _counts(row: Row, run: Run) -> bool:
     """Whether this evaluation is the one the trial is judged by, as far as is known now."""
     if run.config.evaluation.epoch == "best_validation":
         return row[run.task.headline] > run.state.best.get(run.task.headline, -math.inf)
-    return run.state.step == run.config.training.steps
+    return run.state.step == run.task.total_steps
 
 
 def _checkpoint(run: Run) -> dict[str, Any]:
     return {
         "task": run.task.state_dict(),
         "optimizer": run.optimizer.state_dict(),
+        "scaler": run.scaler.state_dict(),
         "rng": torch.get_rng_state(),
         "step": run.state.step,
         "seconds": run.state.seconds,

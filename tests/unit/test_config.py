@@ -74,7 +74,7 @@ def test_every_problem_is_reported_at_once_with_place_rule_value_and_remedy():
     text = str(error.value)
     for part in ("'triplet'", "regularizer.rho", "1.5", "optim.lrr", "'lr'", "lossy.margin"):
         assert part in text
-    assert len(error.value.problems) == 4
+    assert len(error.value.problems) == 6
 
 
 def test_sizes_that_do_not_divide_name_the_nearest_valid_ones():

@@ -54,7 +54,12 @@ VARIANTS = {
     "proxy anchor": {"loss__name": "proxy_anchor"},
     "sampled dro": {"loss__name": "dro_kl", "loss__gamma": 0.5, "loss__samples": 20},
     "bn head": {"model__head": "bn_fc", "loss__name": "multi_similarity"},
-    "sgd, decay": {"optim__name": "sgd", "optim__lr_milestones": [25], "optim__lr_decay": 0.1},
+    "sgd, decay": {
+        "optim__name": "sgd",
+        "optim__lr_schedule": "milestones",
+        "optim__lr_milestones": [25],
+        "optim__lr_decay": 0.1,
+    },
 }
 
 

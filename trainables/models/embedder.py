@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Self
+from contextlib import AbstractContextManager, nullcontext
+from typing import Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from trainables.models.base import Backbone, Head, Pooling
-from trainables.models.batch_norm import freeze
+from trainables.models.batch_norm import batch_norms, freeze
 
-__all__ = ["Embedder", "parameter_groups", "to_tensor"]
+__all__ = ["Decayed", "Embedder", "parameter_groups", "to_tensor"]
+
+Decayed = Literal["weights", "all_but_norms", "all"]
+NORMS = (nn.GroupNorm, nn.LayerNorm, nn.InstanceNorm2d)
 
 
 class Embedder(nn.Module):
@@ -23,7 +27,14 @@ class Embedder(nn.Module):
         backbone, pooling, head: the parts.
         freeze_bn: keep the backbone's batch normalisation on its running statistics, also after every `train()`.
         freeze_bn_affine: its gamma and beta do not train either.
+
+    Attributes:
+        autocast: the type to which torch.autocast lowers what may be lowered; None computes in the weights' type.
+        micro_batch: backbone activations of so many pictures exist at a time; None holds the whole batch.
     """
+
+    autocast: torch.dtype | None = None
+    micro_batch: int | None = None
 
     def __init__(
         self,
@@ -40,14 +51,31 @@ class Embedder(nn.Module):
         self.train()
 
     def forward(self, images: Tensor) -> Tensor:
-        """Raw embeddings (B, d)."""
-        embeddings: Tensor = self.head(self.features(images))
-        return embeddings
+        """Raw embeddings (B, d), in full precision."""
+        with self._lowered(images.device.type):
+            embeddings: Tensor = self.head(self.features(images))
+        return embeddings if self.autocast is None else embeddings.float()
 
     def features(self, images: Tensor) -> Tensor:
-        """Pooled features before the head, (B, F)."""
+        """Pooled features before the head, (B, F).
+
+        With `micro_batch` the activations of one part at a time are kept and recomputed in the backward pass: values and
+        gradients are those of the whole batch for a backbone without batch statistics (gradient caching, Gao et al.,
+        Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup, 2021). The head sees the whole batch.
+        """
+        if self.micro_batch is None or len(images) <= self.micro_batch:
+            return self._features(images)
+        parts = torch.split(images, self.micro_batch)
+        if not torch.is_grad_enabled():
+            return torch.cat([self._features(part) for part in parts])
+        return torch.cat([checkpoint(self._features, part, use_reentrant=False) for part in parts])
+
+    def _features(self, images: Tensor) -> Tensor:
         features: Tensor = self.pooling(self.backbone(self.backbone.to_input(images)))
         return features
+
+    def _lowered(self, device: str) -> AbstractContextManager[object]:
+        return nullcontext() if self.autocast is None else torch.autocast(device, dtype=self.autocast)
 
     def train(self, mode: bool = True) -> Self:
         """Switch modes; a frozen batch normalisation stays frozen."""
@@ -57,23 +85,36 @@ class Embedder(nn.Module):
         return self
 
 
-def parameter_groups(model: Embedder) -> dict[str, list[nn.Parameter]]:
-    """Trainable parameters by part and whether weight decay applies.
+def parameter_groups(model: nn.Module, decayed: Decayed = "weights") -> dict[str, list[nn.Parameter]]:
+    """Trainable parameters by part and whether weight decay applies (method specification, sections 9.1 and 9.6).
 
-    Keys `backbone`, `backbone_no_decay`, `head`, `head_no_decay`: biases, normalisation and other vectors or scalars
-    are not decayed (method specification, sections 9.1 and 9.6). Pooling counts as head. Empty groups are left out.
+    Args:
+        model: an embedding network; what is not below `backbone` counts as head, pooling too.
+        decayed: `weights` spares biases, normalisation and other vectors or scalars; `all_but_norms` spares gamma and
+            beta of normalisation layers only; `all` spares nothing.
+
+    Returns:
+        Keys `backbone`, `backbone_no_decay`, `head`, `head_no_decay`, in this order; empty groups are left out.
     """
-    groups: dict[str, list[nn.Parameter]] = {}
-    for part, parameter in _named(model):
-        key = part if parameter.ndim > 1 else f"{part}_no_decay"
-        groups.setdefault(key, []).append(parameter)
-    return groups
-
-
-def _named(model: Embedder) -> Iterator[tuple[str, nn.Parameter]]:
+    spared = _spared(model, decayed)
+    groups: dict[str, list[nn.Parameter]] = {
+        key: [] for part in ("backbone", "head") for key in (part, f"{part}_no_decay")
+    }
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            yield ("backbone" if name.startswith("backbone.") else "head"), parameter
+            part = "backbone" if name.startswith("backbone.") else "head"
+            groups[f"{part}_no_decay" if id(parameter) in spared else part].append(parameter)
+    return {key: group for key, group in groups.items() if group}
+
+
+def _spared(model: nn.Module, decayed: Decayed) -> set[int]:
+    """The parameters without weight decay, by identity."""
+    if decayed == "all":
+        return set()
+    if decayed == "weights":
+        return {id(parameter) for parameter in model.parameters() if parameter.ndim <= 1}
+    norms = [*batch_norms(model), *(part for part in model.modules() if isinstance(part, NORMS))]
+    return {id(parameter) for norm in norms for parameter in norm.parameters(recurse=False)}
 
 
 def to_tensor(images: NDArray[np.uint8]) -> Tensor:

@@ -1,0 +1,117 @@
+"""Optimizers by name, and which parameters get which learning rate and weight decay.
+
+Groups: backbone, head and loss (proxies, centres, class weights), each with its own learning rate, and within network
+parts those that weight decay spares (method specification, section 9.6).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Annotated, Any, ClassVar
+
+import torch
+from pydantic import Field
+from torch import nn
+
+from trainables.models.embedder import parameter_groups
+from trainables.sections import OptimConfig
+
+__all__ = ["OPTIMIZERS", "Recipe", "build_optimizer"]
+
+Groups = list[dict[str, Any]]
+Beta = Annotated[float, Field(ge=0, lt=1, description="decay of a running mean")]
+Epsilon = Annotated[float, Field(gt=0, description="added to the root of the second moment")]
+Momentum = Annotated[float, Field(ge=0, lt=1, description="momentum")]
+
+
+class Recipe(ABC):
+    """An optimizer with its own knobs; learning rate and weight decay belong to the groups."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def build(self, groups: Groups) -> torch.optim.Optimizer:
+        """The optimizer over these groups."""
+
+
+class _Adaptive(Recipe):
+    """Adam's two running means."""
+
+    kind: ClassVar[type[torch.optim.Optimizer]]
+
+    def __init__(self, *, beta1: Beta = 0.9, beta2: Beta = 0.999, eps: Epsilon = 1e-8) -> None:
+        self.betas, self.eps = (beta1, beta2), eps
+
+    def build(self, groups: Groups) -> torch.optim.Optimizer:
+        """Adam or AdamW."""
+        return self.kind(groups, betas=self.betas, eps=self.eps)  # type: ignore[call-arg]
+
+
+class AdamW(_Adaptive):
+    """Adam with decoupled weight decay (Loshchilov and Hutter, ICLR 2019)."""
+
+    name = "adamw"
+    kind = torch.optim.AdamW
+
+
+class Adam(_Adaptive):
+    """Adam (Kingma and Ba, ICLR 2015); weight decay is coupled: added to the gradient."""
+
+    name = "adam"
+    kind = torch.optim.Adam
+
+
+class SGD(Recipe):
+    """Stochastic gradient descent; weight decay is added to the gradient."""
+
+    name = "sgd"
+
+    def __init__(
+        self,
+        *,
+        momentum: Momentum = 0.9,
+        nesterov: Annotated[bool, Field(description="look ahead by one momentum step")] = False,
+    ) -> None:
+        self.momentum, self.nesterov = momentum, nesterov and momentum > 0
+
+    def build(self, groups: Groups) -> torch.optim.Optimizer:
+        """torch.optim.SGD."""
+        return torch.optim.SGD(groups, momentum=self.momentum, nesterov=self.nesterov)
+
+
+class RMSprop(Recipe):
+    """RMSprop (Tieleman and Hinton, 2012), as in powerful-benchmarker."""
+
+    name = "rmsprop"
+
+    def __init__(self, *, alpha: Beta = 0.99, momentum: Momentum = 0.0, eps: Epsilon = 1e-8) -> None:
+        self.alpha, self.momentum, self.eps = alpha, momentum, eps
+
+    def build(self, groups: Groups) -> torch.optim.Optimizer:
+        """torch.optim.RMSprop."""
+        return torch.optim.RMSprop(groups, alpha=self.alpha, momentum=self.momentum, eps=self.eps)
+
+
+OPTIMIZERS: dict[str, type[Recipe]] = {recipe.name: recipe for recipe in (Adam, AdamW, RMSprop, SGD)}
+
+
+def build_optimizer(optim: OptimConfig, network: nn.Module, loss: nn.Module) -> torch.optim.Optimizer:
+    """The configured optimizer over all trainable parameters; each group remembers its `initial_lr`."""
+    recipe: Recipe = OPTIMIZERS[optim.name](**optim.knobs("name"))
+    return recipe.build(_groups(optim, network, loss))
+
+
+def _groups(optim: OptimConfig, network: nn.Module, loss: nn.Module) -> Groups:
+    """Groups named backbone, head, loss, and `..._no_decay`; what does not train is in none."""
+    rates = {"backbone": optim.lr * optim.backbone_lr_multiplier, "head": optim.lr}
+    groups: Groups = []
+    for name, parameters in parameter_groups(network, optim.weight_decay_on).items():
+        part, spared = name.removesuffix("_no_decay"), name.endswith("_no_decay")
+        decay = 0.0 if spared else optim.weight_decay
+        groups.append({"name": name, "params": parameters, "lr": rates[part], "weight_decay": decay})
+    if proxies := [parameter for parameter in loss.parameters() if parameter.requires_grad]:
+        rate, decay = optim.lr * optim.loss_lr_multiplier, optim.loss_weight_decay
+        groups.append({"name": "loss", "params": proxies, "lr": rate, "weight_decay": decay})
+    for group in groups:
+        group["initial_lr"] = group["lr"]
+    return groups

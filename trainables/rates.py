@@ -1,0 +1,113 @@
+"""How the learning rate goes over training: a factor of the step alone, so that a resumed trial needs no scheduler state.
+
+Imports no torch.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from trainables.errors import Problem
+
+__all__ = ["RATES", "Constant", "Cosine", "EveryEpochs", "Milestones", "RateSchedule"]
+
+Decay = Annotated[float, Field(gt=0, le=1, description="factor of the learning rate at each decay")]
+
+
+class RateSchedule(ABC):
+    """The factor by which every group's learning rate is multiplied at a step, counted from 0."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def factor(self, step: int, *, total_steps: int, steps_per_epoch: int) -> float:
+        """The factor that holds for the step, decided before it is taken."""
+
+
+class Constant(RateSchedule):
+    """The learning rate never changes."""
+
+    name = "constant"
+
+    def factor(self, step: int, *, total_steps: int, steps_per_epoch: int) -> float:
+        """One."""
+        return 1.0
+
+
+class Milestones(RateSchedule):
+    """lr_decay^(number of milestones reached): a decay applies before the step whose index equals its milestone.
+
+    As in the released code of spherical embedding constraints (method specification, section 9.1).
+    """
+
+    name = "milestones"
+
+    def __init__(
+        self,
+        *,
+        lr_milestones: Annotated[
+            tuple[Annotated[int, Field(ge=0)], ...],
+            Field(min_length=1, description="steps before which the learning rate is multiplied by lr_decay"),
+        ],
+        lr_decay: Decay = 0.1,
+    ) -> None:
+        self.lr_milestones, self.lr_decay = lr_milestones, lr_decay
+
+    @classmethod
+    def check_parameters(cls, **given: object) -> list[Problem]:
+        """Milestones must be in order."""
+        steps = given["lr_milestones"]
+        if isinstance(steps, tuple) and list(steps) != sorted(set(steps)):
+            return [Problem("lr_milestones", "must grow", list(steps), "Sort them.")]
+        return []
+
+    def factor(self, step: int, *, total_steps: int, steps_per_epoch: int) -> float:
+        """One decay for each milestone reached."""
+        return float(self.lr_decay ** sum(step >= milestone for milestone in self.lr_milestones))
+
+
+class EveryEpochs(RateSchedule):
+    """lr_decay^floor(epochs done / lr_decay_epochs): torch's StepLR, stepped once an epoch."""
+
+    name = "every_epochs"
+
+    def __init__(
+        self,
+        *,
+        lr_decay_epochs: Annotated[int, Field(ge=1, description="epochs between two decays")],
+        lr_decay: Decay = 0.5,
+    ) -> None:
+        self.lr_decay_epochs, self.lr_decay = lr_decay_epochs, lr_decay
+
+    def factor(self, step: int, *, total_steps: int, steps_per_epoch: int) -> float:
+        """One decay for every `lr_decay_epochs` whole epochs done."""
+        return float(self.lr_decay ** (step // steps_per_epoch // self.lr_decay_epochs))
+
+
+class Cosine(RateSchedule):
+    """f + (1 - f) (1 + cos(pi t/T)) / 2 from 1 to f = lr_final (Loshchilov and Hutter, SGDR, ICLR 2017)."""
+
+    name = "cosine"
+
+    def __init__(
+        self,
+        *,
+        lr_final: Annotated[
+            float, Field(ge=0, lt=1, description="share of the learning rate left at the end")
+        ] = 0.0,
+    ) -> None:
+        self.lr_final = lr_final
+
+    def factor(self, step: int, *, total_steps: int, steps_per_epoch: int) -> float:
+        """Half a cosine wave over all steps."""
+        wave = (1 + math.cos(math.pi * min(step / total_steps, 1.0))) / 2
+        return self.lr_final + (1 - self.lr_final) * wave
+
+
+RATES: dict[str, type[RateSchedule]] = {
+    rule.name: rule for rule in (Constant, Cosine, EveryEpochs, Milestones)
+}
