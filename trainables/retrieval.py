@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
-from torch import Tensor
+import numpy as np
+import torch
 
 from trainables.config import TrialConfig
-from trainables.data.base import Pictures
+from trainables.data.base import Indices, Pictures
 from trainables.data.splits import Split, class_disjoint_split
 from trainables.metrics import retrieval_metrics
 from trainables.task import Task
@@ -19,7 +20,8 @@ class RetrievalTask(Task):
     """L = L_metric(f/|f|) + eta_t * L_regularizer(f), judged by Recall@k, MAP@R and the like.
 
     Validation uses classes never trained on; test classes are looked at once, for the evaluation that counts, and stay
-    sealed.
+    sealed. Every picture is searched among the others of its half; where the data set says which pictures of the test
+    half are queries and which the gallery (In-Shop), queries are searched in the gallery.
     """
 
     name = "retrieval"
@@ -40,19 +42,58 @@ class RetrievalTask(Task):
 
     def validate(self) -> dict[str, float]:
         """Retrieval metrics on the validation classes, `val/...`, with the mean pairwise cosine and norm statistics."""
-        embeddings, labels = self._embed(self.split.validation)
-        return {f"val/{name}": value for name, value in self._judge(embeddings, labels).items()}
+        return {f"val/{name}": value for name, value in self._judge(self.split.validation).items()}
 
     def test(self) -> dict[str, float]:
         """The same on the test classes, `test/...`: sealed."""
-        embeddings, labels = self._embed(self.split.test)
-        return {f"test/{name}": value for name, value in self._judge(embeddings, labels).items()}
+        if not len(self.split.test):
+            return {}  # a set that only trains, to be judged on another one
+        return {f"test/{name}": value for name, value in self._judge(self.split.test).items()}
 
-    def _judge(self, embeddings: Tensor, labels: Tensor) -> dict[str, float]:
+    def _judge(self, indices: Indices) -> dict[str, float]:
+        embeddings, labels = self._embed(indices)
         figures = self._statistics(embeddings)
         if math.isnan(figures["mean_cosine"]):
             return figures
-        return {**retrieval_metrics(embeddings, labels, ks=self.config.evaluation.ks), **figures}
+        queries, gallery = embeddings, None
+        query_labels = labels
+        if places := query_and_gallery(self.pictures, indices):
+            asked, searched = (torch.from_numpy(part).to(labels.device) for part in places)
+            gallery = (embeddings[searched], labels[searched])
+            queries, query_labels = embeddings[asked], labels[asked]
+        found = retrieval_metrics(queries, query_labels, ks=self.config.evaluation.ks, gallery=gallery)
+        return {**found, **figures}
+
+    @classmethod
+    def notes(cls, config: TrialConfig, pictures: Pictures) -> list[str]:
+        """How many classes are told apart in each half: a search among fewer classes is an easier one."""
+        split = split_of(config, pictures)
+        if split.protocol == "paper_test_selection":
+            return [
+                "Validation IS the test half, as in the papers: the figures are optimistic and so labelled."
+            ]
+        parts = [
+            f"{len(np.unique(pictures.labels[part]))} ({len(part)} pictures) for {use}"
+            for use, part in (
+                ("training", split.train),
+                ("validation", split.validation),
+                ("test", split.test),
+            )
+        ]
+        return [
+            f"Classes: {', '.join(parts)}. A search among fewer classes is easier, so validation figures compare with "
+            "validation figures only."
+        ]
+
+
+def query_and_gallery(pictures: Pictures, indices: Indices) -> tuple[Indices, Indices] | None:
+    """The places of queries and gallery among `indices`, where the data set's protocol keeps them apart."""
+    if not {"query", "gallery"} <= set(pictures.extras):
+        return None
+    query, gallery = (
+        np.flatnonzero(np.isin(indices, pictures.extras[part])) for part in ("query", "gallery")
+    )
+    return (query, gallery) if len(query) and len(gallery) else None
 
 
 def split_of(config: TrialConfig, pictures: Pictures) -> Split:
@@ -61,6 +102,8 @@ def split_of(config: TrialConfig, pictures: Pictures) -> Split:
         pictures.labels,
         pictures.test_classes,
         validation_fraction=config.data.validation_fraction,
+        folds=config.data.folds,
+        fold=config.data.fold,
         seed=config.seed,
         protocol=config.data.split,
     )

@@ -251,6 +251,11 @@ class Task(ABC):
         return []
 
     @classmethod
+    def notes(cls, config: TrialConfig, pictures: Pictures) -> list[str]:
+        """What a reader of the results must know about how these pictures are split."""
+        return []
+
+    @classmethod
     def further_datasets(cls, config: TrialConfig, cache_dir: Path | None) -> Sequence[DataSet]:
         """Data sets it reads besides the one it trains on; their content is part of a trial's identity."""
         return ()

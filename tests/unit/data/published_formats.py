@@ -66,18 +66,18 @@ def _struct(rows: list[dict[str, object]]) -> np.ndarray:
     return array
 
 
-def cars_original(folder: Path) -> Path:
+def cars_original(folder: Path, names: list[str] = CARS, each: int = 2) -> Path:
     from scipy.io import savemat
 
     rows = []
-    for i in range(1, 9):
+    for i in range(1, len(names) * each + 1):
         path = f"car_ims/{i:06d}.jpg"
         picture(folder / path, i)
         box = {f"bbox_{k}": 1 for k in ("x1", "y1", "x2", "y2")}
-        rows.append({"relative_im_path": path, **box, "class": (i - 1) // 2 + 1, "test": i % 2})
+        rows.append({"relative_im_path": path, **box, "class": (i - 1) // each + 1, "test": i % 2})
     savemat(
         folder / "cars_annos.mat",
-        {"annotations": _struct(rows), "class_names": np.array([CARS], dtype=object)},
+        {"annotations": _struct(rows), "class_names": np.array([names], dtype=object)},
     )
     return folder
 
@@ -113,13 +113,14 @@ def cars_by_class(folder: Path) -> Path:
     return folder
 
 
-def sop(folder: Path) -> Path:
+def sop(folder: Path, train: int = 3, test: int = 2, each: int = 2) -> Path:
     folder.mkdir(parents=True)
     number = 0
-    for part, classes in [("train", (1, 2, 3)), ("test", (4, 5))]:
+    every = range(1, train + test + 1)
+    for part, classes in [("train", every[:train]), ("test", every[train:])]:
         lines = ["image_id class_id super_class_id path"]
         for c in classes:
-            for i in range(2):
+            for i in range(each):
                 number += 1
                 path = f"bicycle_final/{c}_{i}.JPG"
                 picture(folder / path, number, mode="L" if number == 2 else "RGB")
@@ -128,14 +129,17 @@ def sop(folder: Path) -> Path:
     return folder
 
 
-def inshop(folder: Path, lists: str = "") -> Path:
+INSHOP = [
+    (1, ["train"] * 3),
+    (2, ["train"] * 2),
+    (7, ["query", "gallery", "gallery"]),
+    (9, ["gallery", "query"]),
+]
+
+
+def inshop(folder: Path, lists: str = "", items: list[tuple[int, list[str]]] = INSHOP) -> Path:
     rows = []
-    for item, parts in [
-        (1, ["train"] * 3),
-        (2, ["train"] * 2),
-        (7, ["query", "gallery", "gallery"]),
-        (9, ["gallery", "query"]),
-    ]:
+    for item, parts in items:
         for i, part in enumerate(parts):
             path = f"img/WOMEN/Dresses/id_{item:08d}/0{i}_1_front.jpg"
             picture(folder / path, 10 * item + i, (24, 24))

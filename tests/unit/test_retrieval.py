@@ -1,0 +1,137 @@
+"""The retrieval task: which pictures judge a trial, and what the network sees of them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent / "data"))
+import published_formats as fixtures
+
+from trainables.config import Layer, TrialConfig
+from trainables.context import FolderContext
+from trainables.data import build_dataset
+from trainables.errors import ConfigError
+from trainables.metrics import retrieval_metrics
+from trainables.retrieval import RetrievalTask, split_of
+from trainables.task import build_task, data_problems
+from trainables.training import train
+
+CROP = {"augment.name": "crop_flip", "augment.crop": 16, "augment.resize": 18}
+ITEMS = [(i, ["train"] * 4) for i in range(1, 13)] + [
+    (20 + i, ["query", "gallery", "gallery"][: 2 + i % 2]) for i in range(8)
+]
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory):
+    root = tmp_path_factory.mktemp("inshop")
+    fixtures.inshop(root, items=ITEMS)
+    settings = {
+        "data.name": "inshop",
+        "data.root": str(root),
+        "data.strict": False,
+        "data.shorter_side": 20,
+        "batch.batch_size": 6,
+        "batch.instances_per_class": 2,
+        "model.embedding_dim": 4,
+        "training.steps": 2,
+        "training.eval_every": 1,
+        **CROP,
+    }
+    return settings, root / "cache"
+
+
+def task_of(settings, cache, **more):
+    config = TrialConfig.from_settings(Layer("test", {**settings, **more}))[0]
+    return build_task(config, FolderContext(cache, torch.device("cpu")), cache_dir=cache)
+
+
+def test_queries_are_searched_in_the_gallery_only(shop):
+    task = task_of(*shop)
+    pictures = task.pictures
+    assert isinstance(task, RetrievalTask)
+    query, gallery = (pictures.extras[part] for part in ("query", "gallery"))
+    features, labels = task._embed(np.arange(len(pictures)))
+    expected = retrieval_metrics(
+        features[query], labels[query], gallery=(features[gallery], labels[gallery]), ks=(1, 2, 4, 8)
+    )
+    found = task.test()
+    assert found["test/queries"] == len(query) == 8
+    for name, value in expected.items():
+        assert found[f"test/{name}"] == pytest.approx(value), name
+    everyone, whose = task._embed(task.split.test)
+    assert retrieval_metrics(everyone, whose)["queries"] > 8  # leave-one-out would ask the gallery too
+
+
+def test_validation_leaves_one_out_on_training_classes(shop):
+    task = task_of(*shop)
+    assert not np.isin(task.split.validation, task.pictures.extras["query"]).any()
+    assert task.validate()["val/queries"] == len(task.split.validation) == 12
+
+
+def test_selecting_on_test_validates_by_query_and_gallery(shop):
+    settings, cache = shop
+    task = task_of(settings, cache, **{"data.split": "paper_test_selection"})
+    assert {key[4:]: v for key, v in task.validate().items()} == {k[5:]: v for k, v in task.test().items()}
+
+
+def test_folds_cover_the_training_classes_once(shop):
+    settings, cache = shop
+    held_out = []
+    for fold in range(4):
+        task = task_of(settings, cache, **{"data.folds": 4, "data.fold": fold})
+        held_out += task.split.validation.tolist()
+    expected = np.flatnonzero(~np.isin(task.pictures.labels, task.pictures.test_classes))
+    assert sorted(held_out) == expected.tolist()
+    with pytest.raises(ConfigError, match=r"data\.fold"):
+        task_of(settings, cache, **{"data.folds": 4, "data.fold": 4})
+
+
+def test_notes_count_classes_and_label_selection_on_test(shop):
+    settings, cache = shop
+    task = task_of(settings, cache)
+    (note,) = task.notes(task.config, task.pictures)
+    assert "9 (36 pictures) for training, 3 (12 pictures) for validation, 8 (20 pictures) for test" in note
+    task = task_of(settings, cache, **{"data.split": "paper_test_selection"})
+    assert "IS the test half" in task.notes(task.config, task.pictures)[0]
+
+
+def test_pictures_of_different_sizes_train_and_need_an_augmentation(shop, tmp_path):
+    settings, cache = shop
+    context = FolderContext(tmp_path, torch.device("cpu"))
+    config, _ = TrialConfig.from_settings(Layer("test", settings))
+    outcome = train(config, context, cache_dir=cache)
+    assert 0 <= outcome.metrics["val/recall_at_1"] <= 100
+    plain, _ = TrialConfig.from_settings(Layer("test", settings), Layer("--set", {"augment.name": "none"}))
+    pictures = build_dataset(
+        "inshop", root=settings["data.root"], cache_dir=cache, **plain.data.parameters
+    ).prepare()
+    (problem,) = data_problems(plain, pictures)
+    assert problem.place == "augment.name"
+    small, _ = TrialConfig.from_settings(Layer("test", {**settings, "augment.crop": 12}))
+    assert "16 pixels" in data_problems(small, pictures)[0].rule
+
+
+def test_training_crops_depend_on_seed_and_step_and_evaluation_is_fixed(shop):
+    task = task_of(*shop)
+    part = task.split.train[:4]
+    one, again = (task.views.train(part, step=3) for _ in range(2))
+    assert torch.equal(one, again)
+    assert not torch.equal(one, task.views.train(part, step=4))
+    assert one.shape == task.views.evaluation(part).shape == (4, 3, 16, 16)
+    assert torch.equal(task.views.train(part, step=3)[2:], task.views.train(part[2:], step=3, first=2))
+
+
+def test_split_of_is_the_same_for_every_cell(shop):
+    settings, cache = shop
+    pictures = task_of(settings, cache).pictures
+    splits = [
+        split_of(TrialConfig.from_settings(Layer("t", {**settings, **more, "seed": 5}))[0], pictures)
+        for more in ({}, {"loss.name": "proxy_anchor"}, {"optim.lr": 0.1})
+    ]
+    assert all(np.array_equal(split.validation, splits[0].validation) for split in splits)
