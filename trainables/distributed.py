@@ -48,6 +48,11 @@ __all__ = [
 
 T = TypeVar("T")
 
+# torch 2.13 renamed it, and warns under the old name.
+_all_gather_equal: Any = getattr(dist, "all_gather_single", None) or getattr(
+    dist, "all_gather_into_tensor", None
+)
+
 
 def is_distributed() -> bool:
     """True inside a process group, even one of a single process."""
@@ -131,11 +136,13 @@ def _summed(tensor: Tensor) -> Tensor:
 def _all_gather(rows: Tensor, sizes: Sequence[int]) -> Tensor:
     """Concatenate rows of uneven number: pad to the largest, gather into one buffer, trim."""
     largest = max(sizes)
+    if largest == 0:  # gloo aborts on an empty exchange
+        return rows.detach().clone()
     padded = rows.detach().contiguous()
     if len(rows) < largest:
         padded = torch.cat([padded, padded.new_zeros(largest - len(rows), *rows.shape[1:])])
     gathered = padded.new_empty(len(sizes) * largest, *rows.shape[1:])
-    dist.all_gather_into_tensor(gathered, padded)
+    _all_gather_equal(gathered, padded)
     if min(sizes) == largest:
         return gathered
     return torch.cat([gathered[r * largest : r * largest + size] for r, size in enumerate(sizes)])
@@ -144,7 +151,7 @@ def _all_gather(rows: Tensor, sizes: Sequence[int]) -> Tensor:
 def _sizes(rows: Tensor) -> list[int]:
     local = torch.tensor([len(rows)], device=rows.device)
     everyone = local.new_empty(world_size())
-    dist.all_gather_into_tensor(everyone, local)
+    _all_gather_equal(everyone, local)
     sizes: list[int] = everyone.tolist()
     return sizes
 
@@ -198,6 +205,7 @@ def mean_over_ranks(value: Tensor, weight: Tensor | float = 1.0) -> Tensor:
     """
     if not is_distributed():
         return value.detach()
+    value = value if value.is_floating_point() else value.float()
     share = torch.as_tensor(weight, dtype=value.dtype, device=value.device)
     weighted = torch.where(share > 0, value.detach() * share, 0)
     total = torch.cat([weighted.reshape(-1), share.reshape(1)])

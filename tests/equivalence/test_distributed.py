@@ -1,0 +1,203 @@
+"""The collectives of trainables.distributed: values, gradients, uneven sizes, and identity when alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from processes import run_ranks
+
+from trainables import distributed as d
+
+W = 3
+
+
+def double(*shape, seed):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def gathered(rank):
+    """Sizes 2, 0, 3; a loss that mixes all rows, so that each row's gradient depends on the others."""
+    size = [2, 0, 3][rank]
+    rows = double(size, 4, seed=rank).requires_grad_()
+    labels = torch.arange(size) + 10 * rank
+    everyone, all_labels = d.gather_batch(rows, labels)
+    (everyone @ everyone.T).square().sum().backward()
+    plain = d.gather_rows(rows)
+    return {"everyone": everyone.detach(), "labels": all_labels, "gradient": rows.grad, "plain": plain}
+
+
+def nobody(rank):
+    rows = torch.zeros(0, 4, requires_grad=True)
+    everyone, labels = d.gather_batch(rows, torch.zeros(0, dtype=torch.long))
+    everyone.sum().backward()
+    return {"shape": torch.tensor(everyone.shape), "labels": labels, "gradient": rows.grad}
+
+
+def images(rank):
+    return {"rows": d.gather_rows(torch.full((rank + 1, 2, 2), rank, dtype=torch.uint8))}
+
+
+def halves(rank):
+    rows = torch.full((rank, 2), float(rank), dtype=torch.bfloat16)
+    return {"rows": d.gather_batch(rows, torch.full((rank,), rank))[0]}
+
+
+def batch_norm(rank):
+    """Synchronised batch normalisation from differentiable sums, as a network would use it."""
+    x = double(rank + 2, 3, seed=rank).requires_grad_()
+    count = d.all_reduce_sum(torch.tensor(float(len(x)), dtype=torch.float64))
+    mean = d.all_reduce_sum(x.sum(dim=0)) / count
+    variance = d.all_reduce_sum((x - mean).square().sum(dim=0)) / count
+    normalised = (x - mean) / (variance + 1e-5).sqrt()
+    everyone, _ = d.gather_batch(normalised, torch.zeros(len(x), dtype=torch.long))
+    everyone.square().mul(torch.arange(len(everyone))[:, None]).sin().sum().backward()
+    return {"normalised": normalised.detach(), "gradient": x.grad}
+
+
+def statistics(rank):
+    values = torch.tensor([1.0, 10.0]) * rank
+    nothing = torch.tensor(float("nan") if rank == 0 else float(rank))
+    return {
+        "plain": d.mean_over_ranks(values),
+        "weighted": d.mean_over_ranks(values, weight=rank),
+        "nan without weight": d.mean_over_ranks(nothing, weight=torch.tensor(float(rank > 0))),
+        "no weight": d.mean_over_ranks(values, weight=0.0),
+        "counts": d.mean_over_ranks(torch.tensor(rank)),
+    }
+
+
+def shared(rank):
+    torch.manual_seed(rank)
+    network = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+    network[1].running_mean.fill_(rank)
+    d.broadcast_module(network, source=1)
+    tensor = d.broadcast(torch.tensor([rank, rank]), source=2)
+    d.barrier()
+    return {"tensor": tensor, "object": d.broadcast({"rank": rank})["rank"], **network.state_dict()}
+
+
+def averaged(rank):
+    parameters = [torch.nn.Parameter(torch.zeros(2, 3)), torch.nn.Parameter(torch.zeros(4).double())]
+    parameters += [torch.nn.Parameter(torch.zeros(5)), torch.nn.Parameter(torch.zeros(2))]
+    parameters[0].grad = torch.full((2, 3), float(rank))
+    parameters[1].grad = torch.arange(4).double() * rank
+    parameters[3].grad = torch.full((2,), 3.0)
+    d.average_gradients(parameters)
+    return {str(i): p.grad for i, p in enumerate(parameters) if p.grad is not None}
+
+
+SCENES = (gathered, nobody, images, halves, batch_norm, statistics, shared, averaged)
+
+
+def work(rank, folder):
+    torch.set_num_threads(1)
+    with d.process_group(
+        rank=rank, world_size=W, init_method=f"file://{folder}/meet", backend="gloo", timeout_s=60
+    ):
+        assert (d.rank(), d.world_size(), d.is_distributed()) == (rank, W, True)
+        torch.save({scene.__name__: scene(rank) for scene in SCENES}, folder / f"{rank}.pt")
+    assert not d.is_distributed()
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ranks")
+    run_ranks(work, W, folder)
+    ranks = [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(W)]
+    return {scene.__name__: [rank[scene.__name__] for rank in ranks] for scene in SCENES}
+
+
+def same(found, expected):
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_gathering_concatenates_in_rank_order_and_multiplies_the_local_gradient(seen):
+    rows = torch.cat([double(2, 4, seed=0), double(3, 4, seed=2)]).requires_grad_()
+    (rows @ rows.T).square().sum().backward()
+    for rank, own in ((0, slice(0, 2)), (1, slice(2, 2)), (2, slice(2, 5))):
+        found = seen["gathered"][rank]
+        same(found["everyone"], rows.detach())
+        same(found["plain"], rows.detach())
+        assert found["labels"].tolist() == [0, 1, 20, 21, 22]
+        same(found["gradient"], W * rows.grad[own])
+
+
+def test_gathering_nothing_is_nothing(seen):
+    for found in seen["nobody"]:
+        assert found["shape"].tolist() == [0, 4]
+        assert found["labels"].tolist() == []
+        assert found["gradient"].shape == (0, 4)
+
+
+def test_rows_of_any_shape_and_type(seen):
+    for found in seen["images"]:
+        assert found["rows"].shape == (6, 2, 2)
+        assert found["rows"][:, 0, 0].tolist() == [0, 1, 1, 2, 2, 2]
+    for found in seen["halves"]:
+        assert found["rows"].dtype == torch.bfloat16
+        assert found["rows"][:, 1].tolist() == [1, 2, 2]
+
+
+def test_synchronised_batch_norm_equals_one_process(seen):
+    sizes = [2, 3, 4]
+    x = torch.cat([double(size, 3, seed=rank) for rank, size in enumerate(sizes)]).requires_grad_()
+    normalised = torch.nn.functional.batch_norm(x, None, None, training=True, eps=1e-5)
+    normalised.square().mul(torch.arange(9)[:, None]).sin().sum().backward()
+    same(torch.cat([found["normalised"] for found in seen["batch_norm"]]), normalised.detach())
+    same(torch.cat([found["gradient"] for found in seen["batch_norm"]]), W * x.grad)
+
+
+def test_means_over_ranks(seen):
+    for found in seen["statistics"]:
+        same(found["plain"], torch.tensor([1.0, 10.0]))
+        same(found["weighted"], torch.tensor([1.0, 10.0]) * 5 / 3)
+        same(found["nan without weight"], torch.tensor(1.5))
+        same(found["no weight"], torch.zeros(2))
+        same(found["counts"], torch.tensor(1.0))
+
+
+def test_broadcast_of_tensors_objects_and_modules(seen):
+    torch.manual_seed(1)
+    weight = torch.nn.Linear(2, 2).weight.detach()
+    for found in seen["shared"]:
+        assert found["tensor"].tolist() == [2, 2]
+        assert found["object"] == 0
+        assert torch.equal(found["0.weight"], weight)
+        assert found["1.running_mean"].tolist() == [1, 1]
+
+
+def test_average_gradients_leaves_missing_ones_alone(seen):
+    for found in seen["averaged"]:
+        assert sorted(found) == ["0", "1", "3"]
+        same(found["0"], torch.ones(2, 3))
+        same(found["1"], torch.arange(4).double())
+        same(found["3"], torch.full((2,), 3.0))
+
+
+def test_alone_everything_is_the_identity():
+    rows, labels = torch.randn(3, 2, requires_grad=True), torch.arange(3)
+    assert (d.rank(), d.world_size(), d.is_distributed()) == (0, 1, False)
+    assert d.gather_batch(rows, labels) == (rows, labels)
+    assert torch.equal(d.gather_rows(rows), rows)
+    assert not d.gather_rows(rows).requires_grad
+    assert d.all_reduce_sum(rows) is rows
+    assert not d.mean_over_ranks(rows).requires_grad
+    assert torch.equal(d.mean_over_ranks(rows, weight=5), rows)
+    value = {"any": "object"}
+    assert d.broadcast(value) is value
+    network = torch.nn.Linear(2, 2)
+    assert d.data_parallel(network) is network
+    network(rows).sum().backward()
+    gradient = network.weight.grad.clone()
+    d.average_gradients(network.parameters())
+    d.broadcast_module(network)
+    d.barrier()
+    assert torch.equal(network.weight.grad, gradient)
+
+
+def test_a_frozen_network_is_not_wrapped(tmp_path):
+    network = torch.nn.Linear(2, 2).requires_grad_(False)
+    with d.process_group(rank=0, world_size=1, init_method=f"file://{tmp_path}/meet", backend="gloo"):
+        assert d.data_parallel(network) is network
+        assert isinstance(d.data_parallel(torch.nn.Linear(2, 2)), torch.nn.parallel.DistributedDataParallel)
+    assert not d.is_distributed()
