@@ -1,0 +1,114 @@
+"""Which parameters get which learning rate and weight decay, and what each optimizer's knobs do."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from trainables.config import Layer, TrialConfig
+from trainables.losses import build_loss
+from trainables.models import build_model
+from trainables.optimizers import OPTIMIZERS, build_optimizer
+
+
+def optim_of(**settings):
+    dotted = {f"optim.{key}": value for key, value in settings.items()}
+    return TrialConfig.from_settings(Layer("test", dotted))[0].optim
+
+
+def network(**knobs):
+    torch.manual_seed(0)
+    return build_model(backbone="bn_inception", head="bn_fc", embedding_dim=8, **knobs)
+
+
+def groups(optimizer):
+    return {group["name"]: group for group in optimizer.param_groups}
+
+
+def test_backbone_head_and_proxies_have_rates_of_their_own():
+    loss = build_loss("proxy_anchor", num_classes=3, embedding_dim=8)
+    optim = optim_of(
+        lr=0.1, backbone_lr_multiplier=0.5, loss_lr_multiplier=7, weight_decay=0.01, loss_weight_decay=0.3
+    )
+    found = groups(build_optimizer(optim, network(), loss))
+    assert {name: group["lr"] for name, group in found.items()} == pytest.approx(
+        {"backbone": 0.05, "backbone_no_decay": 0.05, "head": 0.1, "head_no_decay": 0.1, "loss": 0.7}
+    )
+    assert {name: group["weight_decay"] for name, group in found.items()} == pytest.approx(
+        {"backbone": 0.01, "backbone_no_decay": 0, "head": 0.01, "head_no_decay": 0, "loss": 0.3}
+    )
+    assert found["loss"]["params"] == list(loss.parameters())
+
+
+@pytest.mark.parametrize("decayed", ["weights", "all_but_norms", "all"])
+def test_weight_decay_spares_what_is_named(decayed):
+    net = network()
+    found = groups(build_optimizer(optim_of(weight_decay_on=decayed), net, nn.Identity()))
+    spared = {id(p) for name in found if name.endswith("no_decay") for p in found[name]["params"]}
+    for name, parameter in net.named_parameters():
+        norm = "_bn." in name or ".bn." in name
+        expected = {"weights": norm or name.endswith("bias"), "all_but_norms": norm, "all": False}[decayed]
+        assert (id(parameter) in spared) == expected, name
+
+
+def test_every_trainable_parameter_is_in_one_group_and_a_frozen_one_in_none():
+    net = network(freeze_bn=True, freeze_bn_affine=True)
+    found = build_optimizer(optim_of(), net, nn.Identity()).param_groups
+    inside = [id(parameter) for group in found for parameter in group["params"]]
+    assert len(inside) == len(set(inside))
+    for name, parameter in net.named_parameters():
+        frozen = name.startswith("backbone.") and "_bn." in name
+        assert (id(parameter) in inside) == (not frozen), name
+
+
+PEERS = {
+    "adamw": (
+        {"beta1": 0.8, "beta2": 0.95, "eps": 1e-3},
+        torch.optim.AdamW,
+        {"betas": (0.8, 0.95), "eps": 1e-3},
+    ),
+    "adam": ({"eps": 0.01}, torch.optim.Adam, {"eps": 0.01}),
+    "sgd": ({"momentum": 0.5, "nesterov": True}, torch.optim.SGD, {"momentum": 0.5, "nesterov": True}),
+    "rmsprop": (
+        {"alpha": 0.9, "momentum": 0.9, "eps": 1e-4},
+        torch.optim.RMSprop,
+        {"alpha": 0.9, "momentum": 0.9, "eps": 1e-4},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_knobs_reach_torchs_optimizer(name):
+    knobs, peer, theirs = PEERS[name]
+    one, two = (nn.Linear(3, 3) for _ in range(2))
+    two.load_state_dict(one.state_dict())
+    settings = {"lr": 0.1, "weight_decay": 0.2, "weight_decay_on": "all", **knobs}
+    mine = build_optimizer(optim_of(name=name, **settings), one, nn.Identity())
+    other = peer(two.parameters(), lr=0.1, weight_decay=0.2, **theirs)
+    data = torch.randn(5, 3, generator=torch.Generator().manual_seed(1))
+    for _ in range(3):
+        for net, optimizer in ((one, mine), (two, other)):
+            optimizer.zero_grad()
+            net(data).square().sum().backward()
+            optimizer.step()
+    for p, q in zip(one.parameters(), two.parameters(), strict=True):
+        assert torch.equal(p, q)
+
+
+def test_another_optimizer_drops_the_first_ones_knobs_and_keeps_the_schedules():
+    config, origins = TrialConfig.from_settings(
+        Layer(
+            "protocol",
+            {
+                "optim.name": "adam",
+                "optim.eps": 0.01,
+                "optim.lr_schedule": "every_epochs",
+                "optim.lr_decay_epochs": 5,
+            },
+        ),
+        Layer("--set", {"optim.name": "sgd"}),
+    )
+    assert config.optim.knobs("name") == {"momentum": 0.9, "nesterov": False}
+    assert config.optim.knobs("lr_schedule") == {"lr_decay_epochs": 5, "lr_decay": 0.5}
+    assert origins["optim.lr_decay_epochs"] == "protocol"
