@@ -55,6 +55,8 @@ class PublishedCurve:
     """The metric of the baseline method, where the table has it."""
     others: Mapping[str, tuple[PublishedPoint, ...]]
     """The table's other metrics along the same knob (`final_norm_var`, `NMI`)."""
+    baseline_others: Mapping[str, float]
+    """The table's other metrics of the baseline method."""
     source: str
     notes: tuple[str, ...]
     """The declaration's note, notes on how the numbers were read, and errata."""
@@ -112,10 +114,7 @@ def published_curve(published: Published) -> PublishedCurve:
     raise_if_any(_problems(published, table, by_metric.get(published.metric, [])))
     curves = {metric: _points(rows, published.hyperparameter) for metric, rows in by_metric.items()}
     points = curves.pop(published.metric)
-    baseline = next(
-        (r.value for r in table if r.method == published.baseline_method and r.metric == published.metric),
-        None,
-    )
+    baseline = {row.metric: row.value for row in table if row.method == published.baseline_method}
     used = along + [row for row in table if row.method == published.baseline_method]
     notes = [published.note]
     notes += [
@@ -125,8 +124,9 @@ def published_curve(published: Published) -> PublishedCurve:
     return PublishedCurve(
         published,
         points,
-        baseline,
+        baseline.pop(published.metric, None),
         curves,
+        baseline,
         f"{published.paper}, Table {published.table}, {published.dataset}, {published.backbone}",
         tuple(dict.fromkeys(_sentence(note) for note in notes if note)),
     )

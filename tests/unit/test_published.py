@@ -27,6 +27,7 @@ def test_rho_curve_of_the_sec_supplement() -> None:
     assert any("60.79 in Table 5" in note for note in curve.notes)
     assert any(note.startswith("Eta not printed") for note in curve.notes)
     assert curve.values("final_norm_var")[1.0] == 0.02
+    assert curve.baseline_others["final_norm_mean"] == 8.03
 
 
 def test_gamma_curve_of_dro() -> None:

@@ -40,12 +40,14 @@ class Comparison:
     def brief(self) -> str:
         """Level and shape in a line."""
         found = self.agreement
-        if not math.isfinite(found.tau):
-            return f"{self.published.source}: {found.shared} shared values, too few to compare shapes."
-        shape = f"shape: Kendall's tau {found.tau:.2f} over {found.shared} shared values"
+        if not found.shared:
+            return f"Against {self.published.source}: no value was tried in both."
         what = ", ".join(reason.partition(":")[0] for reason in found.reasons)
-        level = f"level: {what}" if what else f"level: {found.verdict}"
-        return f"{self.published.source}; {level}; {shape}."
+        level = f"level not comparable ({what})" if what else f"level: {found.verdict}"
+        shape = f"shape: Kendall's tau {found.tau:.2f} over {found.shared} shared values"
+        if not math.isfinite(found.tau):
+            shape = f"shape: {found.shared} shared values are too few"
+        return f"Against {self.published.source}: {level}; {shape}."
 
 
 def extract(measured: Measured, curve: Curve) -> tuple[Comparison, ...]:

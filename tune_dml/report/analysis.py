@@ -64,7 +64,7 @@ class Analysis:
             found.append(answer.curve.sentences[0])
             if answer.location is not None:
                 found.append(answer.location.sentence)
-            found += [comparison.sentences[0] for comparison in answer.comparisons]
+            found += [comparison.brief for comparison in answer.comparisons]
         if self.baseline is not None:
             found.append(self.baseline.sentence)
         return tuple(found)

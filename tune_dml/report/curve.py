@@ -16,7 +16,7 @@ from tune_dml.stats import BlockFit, Excluded, SeedTable, Sensitivity, fit_block
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Curve", "CurvePoint", "draw", "extract", "published_for"]
+__all__ = ["Curve", "CurvePoint", "draw", "extract", "published_for", "same_value"]
 
 
 @dataclass(frozen=True)
@@ -247,12 +247,13 @@ def _merged(curve: Curve, published: list[PublishedCurve]) -> list[Value]:
     values: list[Value] = list(curve.measured.levels)
     for point in (point for found in published for point in found.points):
         drawable = not is_number(point.x) or point.x > 0 or curve.measured.axis != "log"
-        if drawable and not any(_same(value, point.x) for value in values):
+        if drawable and not any(same_value(value, point.x) for value in values):
             values.append(point.x)
     return sorted(values, key=lambda value: value if is_number(value) else 0.0)
 
 
-def _same(value: Value, x: float | str) -> bool:
+def same_value(value: Value, x: float | str) -> bool:
+    """Whether a knob's value is the one a paper printed."""
     if is_number(value) and is_number(x):
         return math.isclose(value, x, rel_tol=1e-9)
     return str(value) == str(x)
@@ -350,7 +351,7 @@ def _draw_published(ax: Axes, published: PublishedCurve, place: drawing.Place) -
 
 
 def _placed(place: drawing.Place, x: float | str) -> float | None:
-    return next((place(value) for value in place.values if _same(value, x)), None)
+    return next((place(value) for value in place.values if same_value(value, x)), None)
 
 
 def _legend(ax: Axes) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeGuard
 
+from trainables.errors import ConfigError, Problem
 from tune_dml.plan import Cell
 from tune_dml.report.naming import MetricName, metric_name, value_label
 from tune_dml.results import Results, TrialResult
@@ -102,7 +103,7 @@ class Measured:
 
 
 def measure(results: Results, margin: float | None = None, metric: str | None = None) -> Measured:
-    """Fold a sweep's results; `margin` and `metric` default to the space's."""
+    """Fold a sweep's results; `margin` and `metric` default to the space's. Raises ConfigError unless margin > 0."""
     key = metric or results.plan.metric
     grouped: dict[str, list[TrialResult]] = {}
     for trial in results.trials:
@@ -110,7 +111,11 @@ def measure(results: Results, margin: float | None = None, metric: str | None = 
     cells = tuple(_cell(trials, key) for trials in grouped.values())
     space = results.plan.space
     knobs = tuple(_knob(knob, results, cells) for knob in space.scientific or space.knobs)
+    place = f"{space.name}.margin" if margin is None else "--margin"
     margin = space.margin if margin is None else margin
+    if not margin > 0:
+        rule = "the margin must be greater than 0: below it, differences do not matter"
+        raise ConfigError(Problem(place, rule, margin, "Example: --margin 1.0 for one percentage point."))
     return Measured(results, metric_name(key), margin, cells, knobs)
 
 

@@ -11,10 +11,9 @@ import numpy as np
 
 from tune_dml.published import PublishedCurve
 from tune_dml.report import figure as drawing
-from tune_dml.report.curve import Curve, CurvePoint
+from tune_dml.report.curve import Curve, CurvePoint, same_value
 from tune_dml.report.measured import Measured, is_number
-from tune_dml.report.naming import MetricName, metric_name, short
-from tune_dml.space import Value
+from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.stats import mean_interval
 
 __all__ = ["Final", "Line", "Mechanism", "Panel", "draw", "extract"]
@@ -140,7 +139,7 @@ def _final(
     last = [history[-1][key] for history in histories if history and key in history[-1]]
     found = mean_interval(last)
     printed = next(
-        (value for curve in published if (value := _printed_at(curve, key, point.value)) is not None), None
+        (value for curve in published if (value := _printed_at(curve, key, point)) is not None), None
     )
     return Final(
         point.label, metric_name(key), found.n, found.mean, found.sd, math.nan if printed is None else printed
@@ -151,14 +150,13 @@ def _printed(curve: PublishedCurve) -> str | None:
     return next((name for names in _PUBLISHED.values() for name in names if name in curve.others), None)
 
 
-def _printed_at(curve: PublishedCurve, key: str, value: Value) -> float | None:
+def _printed_at(curve: PublishedCurve, key: str, point: CurvePoint) -> float | None:
+    """The paper's figure at a value of the knob; of its baseline at ours, which has no value."""
     for name in _PUBLISHED.get(key, ()):
+        if point.value is None and name in curve.baseline_others:
+            return curve.baseline_others[name]
         for x, y in curve.values(name).items():
-            if (
-                x == value
-                or short(value) == x
-                or (is_number(x) and is_number(value) and math.isclose(x, value))
-            ):
+            if same_value(point.value, x):
                 return y
     return None
 

@@ -147,14 +147,12 @@ def agreement(answer: KnobAnswer, index: int) -> Table:
         )
         for point in found.agreement.points
     )
-    what = (
-        "Level intervals are not given, since the level is not comparable." if found.agreement.reasons else ""
-    )
-    caption = (
-        f"Our means and the numbers of {found.published.source}. {found.agreement.algorithm}. {what}".strip()
-    )
+    comparable = not found.agreement.reasons
+    what = found.agreement.algorithm if comparable else "No intervals, since the level is not comparable"
+    caption = f"Our means and the numbers of {found.published.source}. {what}."
     name = f"agreement-{slug(found.knob)}-{index + 1}"
-    return Table(name, caption, ("value", "ours", "published", "gap", "low", "high"), rows)
+    table = Table(name, caption, ("value", "ours", "published", "gap", "low", "high"), rows)
+    return table if comparable else table.without(["low", "high"])
 
 
 def finals(answer: KnobAnswer) -> Table | None:

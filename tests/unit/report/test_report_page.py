@@ -13,6 +13,7 @@ from pages import by_id, read
 from synthetic import FLAT, RHO, STEEP, crossed, rho_space, write_sweep
 from written import FAILURES, Written
 
+from trainables.errors import ConfigError
 from tune_dml.plan import Search
 from tune_dml.report import summary, write_report
 from tune_dml.space import Grid, Knob, LogRange, Range, Space
@@ -218,6 +219,8 @@ def test_mechanism_shows_our_norms_beside_the_papers(steep: Written) -> None:
     table = by_id(read(steep.html), "table-mechanism-regularizer-rho")
     row = next(row for row in table.all("tr") if row.text.startswith("rho=0.01 training norm mean"))
     assert float(row.children[-1].attributes["data-value"]) == 6.03
+    baseline = next(row for row in table.all("tr") if row.text.startswith("no SEC training norm mean"))
+    assert float(baseline.children[-1].attributes["data-value"]) == 8.03
 
 
 LR = Knob("optim.lr", LogRange(1e-5, 1e-1), symbol="lr", origin="user")
@@ -322,4 +325,15 @@ def test_a_comparable_sweep_is_judged_in_level(tmp_path: Path) -> None:
         tmp_path / "s", dataset="cars196", cell_settings=same, histories=False, seeds=range(4)
     )
     found = summary(results)
-    assert any(s.startswith("The level matches SEC-supplement, Table 4") for s in found.verdicts)
+    assert found.verdicts[2] == (
+        "Against SEC-supplement, Table 4, Cars196, BN-Inception: level: matches; shape: Kendall's tau 1.00 over 5 shared values."
+    )
+    text = read(write_report(results, tmp_path / "report").html.read_text()).text
+    assert "The level matches SEC-supplement, Table 4" in text
+    assert "prediction interval" in text
+
+
+@pytest.mark.parametrize("margin", [0.0, -1.0, float("nan")])
+def test_a_margin_that_means_nothing_is_refused(steep: Written, margin: float) -> None:
+    with pytest.raises(ConfigError, match="--margin: the margin must be greater than 0"):
+        summary(steep.results, margin=margin)

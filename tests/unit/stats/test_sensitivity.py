@@ -22,7 +22,7 @@ def verdicts(
     return {verdict: count / repeats for verdict, count in found.items()}
 
 
-REPEATS = 500
+REPEATS = 400
 LIMIT = 0.05 + 3 * np.sqrt(0.05 * 0.95 / REPEATS)  # three standard errors of a simulated rate
 
 
