@@ -1,0 +1,79 @@
+"""The regularizers for existing pytorch-metric-learning code, one line each.
+
+    from pytorch_metric_learning.losses import MultiSimilarityLoss
+    from trainables.pml import SECRegularizer
+
+    loss = MultiSimilarityLoss(embedding_regularizer=SECRegularizer(), embedding_reg_weight=0.5)   # eta = 0.5
+
+The regularizer is called with the embeddings handed to the loss, before any normalisation: let the network NOT
+normalise its output, or there is nothing to regularize. It is called once per forward pass of the loss, so a running mean
+advances once per pass; inside `MultipleLosses` give it to one loss only, or it counts twice. PML has no weight
+schedule: change `loss.embedding_reg_weight` between steps (trainables.regularizers.eta_at says what to).
+
+Our losses need no adapter: `trainables.losses.build_loss("mpa", ...)` is callable as PML's trainers call a loss (without a
+miner). Under PML's `DistributedLossWrapper` a running mean would see one rank's batch only; use
+trainables.distributed.gather_batch instead.
+
+pytorch-metric-learning is imported when a class is first asked for.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from trainables.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["FixedMeanSECRegularizer", "L2Regularizer", "SECRegularizer", "regularizer_class"]  # noqa: F822
+
+CLASS_NAMES = {"sec": "SECRegularizer", "sec_fixed": "FixedMeanSECRegularizer", "l2": "L2Regularizer"}
+
+
+def __getattr__(name: str) -> Any:
+    for regularizer, class_name in CLASS_NAMES.items():
+        if name == class_name:
+            return regularizer_class(regularizer)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+@cache
+def regularizer_class(regularizer: str) -> Any:
+    """A pytorch-metric-learning `BaseRegularizer` class for the regularizer of that name, a user's own included.
+
+    Its constructor takes the regularizer's knobs, e.g. `SECRegularizer(rho=0.1)`, and raises ConfigError for a wrong one; its
+    state is in the `state_dict` of the loss it is given to. The wrapped module is its attribute `regularizer`.
+
+    Raises:
+        ConfigError: no regularizer has that name, or pytorch-metric-learning is not installed.
+    """
+    try:
+        from pytorch_metric_learning.regularizers import BaseRegularizer
+    except ImportError as error:
+        remedy = "pip install pytorch-metric-learning"
+        rule = "pytorch-metric-learning must be installed to regularize its losses"
+        raise ConfigError(Problem("trainables.pml", rule, None, remedy)) from error
+    from trainables.regularizers import REGULARIZERS, build_regularizer
+
+    if regularizer not in REGULARIZERS:
+        build_regularizer(regularizer)  # says which names there are
+
+    class Adapter(BaseRegularizer):  # type: ignore[misc]
+        def __init__(self, **knobs: object):
+            super().__init__()
+            self.regularizer = build_regularizer(regularizer, **knobs)
+
+        def compute_loss(self, embeddings: Tensor) -> dict[str, dict[str, object]]:
+            value = self.regularizer(embeddings)
+            return {"loss": {"losses": value, "indices": None, "reduction_type": "already_reduced"}}
+
+    Adapter.__name__ = Adapter.__qualname__ = CLASS_NAMES.get(regularizer, regularizer)
+    Adapter.__module__ = __name__
+    Adapter.__doc__ = REGULARIZERS[regularizer].__doc__
+    return Adapter
