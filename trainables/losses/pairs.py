@@ -57,27 +57,25 @@ class Solution(NamedTuple):
 
 
 class _Objective(Function):
-    """Embeddings to loss; the gradient is (G + G^T) fh with G = dL/dS, projected off each fh_i and over ||f_i||."""
+    """A loss that is known with its G = dL/dS, as a function of the embeddings.
+
+    Its gradient is (G + G^T) fh, projected off each fh_i and over ||f_i||.
+    """
 
     @staticmethod
-    def forward(ctx: Any, embeddings: Tensor, labels: Tensor, loss: PairLoss) -> Tensor:
-        scales = inverse_norms(embeddings)
-        unit = embeddings * scales
-        pairs = Pairs.of(unit, labels)
-        value, slopes = loss.solve(pairs)
-        loss.remember(pairs, slopes)
-        ctx.save_for_backward(unit, scales, pairs.similarity, slopes)
-        return value
+    def forward(ctx: Any, embeddings: Tensor, value: Tensor, *known: Tensor) -> Tensor:
+        ctx.save_for_backward(*known)
+        return value.clone()
 
     @staticmethod
     @once_differentiable  # the slopes are numbers here: a second derivative would silently be wrong
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         unit, scales, similarity, slopes = ctx.saved_tensors
         with torch.autocast(unit.device.type, enabled=False):
             both = slopes + slopes.T
             radial = (both * similarity).sum(dim=1, keepdim=True)  # dL/dfh_i . fh_i
             gradient = torch.mm(both, unit).addcmul_(unit, radial, value=-1)
-            return gradient.mul_(scales * grads[0]), None, None
+            return gradient.mul_(scales * grads[0]), None, None, None, None, None
 
 
 class PairLoss(Loss):
@@ -90,12 +88,16 @@ class PairLoss(Loss):
 
     def value(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """The loss of raw embeddings (B, D), a scalar on the graph; differentiable once."""
-        value: Tensor = _Objective.apply(embeddings, labels, self)  # type: ignore[no-untyped-call]
-        return value
-
-    def remember(self, pairs: Pairs, slopes: Tensor) -> None:
-        """Keep the last batch for `diagnostics`; nothing is computed until they are asked for."""
+        with torch.no_grad():
+            scales = inverse_norms(embeddings)
+            unit = embeddings * scales
+            pairs = Pairs.of(unit, labels)
+            value, slopes = self.solve(pairs)
         self._seen = pairs, slopes
+        attached: Tensor = _Objective.apply(  # type: ignore[no-untyped-call]
+            embeddings, value, unit, scales, pairs.similarity, slopes
+        )
+        return attached
 
     @abstractmethod
     def solve(self, pairs: Pairs) -> Solution:

@@ -140,9 +140,8 @@ class Entropic(UncertaintySet):
         top = top.clamp_min_(0) if self.null else top.masked_fill_(top == -torch.inf, 0)
         p = scaled.sub_(top).exp_()
         total = p.sum(dim=1, keepdim=True)
-        if self.null:
-            total += torch.exp(-top)
-        total.clamp_min_(1)  # at least exp(0) in every group that has pairs
+        # A total is at least exp(0) in every group that has pairs.
+        total = total.add_(torch.exp(-top)) if self.null else total.clamp_min_(1)
         value = total.log().add_(top)
         if not self.counting:
             count = mask.sum(dim=1, keepdim=True) + int(self.null)
