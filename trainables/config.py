@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError
@@ -158,7 +159,7 @@ def _merge(layers: tuple[Layer, ...]) -> tuple[dict[str, Value], dict[str, str]]
     merged: dict[str, Value] = {}
     origins: dict[str, str] = {}
     for layer in layers:
-        for path in [path for path in merged if path in _abandoned(merged, layer.settings)]:
+        for path in _abandoned(merged, layer.settings):
             del merged[path], origins[path]
         changes = {**layer.settings, **_length(layer.settings)}
         merged.update(changes)
@@ -205,6 +206,7 @@ def _model(section: str) -> Any:
     return TrialConfig.model_fields[section].annotation
 
 
+@cache
 def _method_sections() -> dict[str, type[Method]]:
     return {name: _model(name) for name in TrialConfig.model_fields if _is_a(Method, name)}
 

@@ -65,6 +65,7 @@ class Ledger:
         self.sweep = sweep
         self._lock: TextIO | None = None
         self._file: TextIO | None = None
+        self._steps: dict[str, set[int]] = {}
 
     def __enter__(self) -> Self:
         self.sweep.mkdir(parents=True, exist_ok=True)
@@ -106,8 +107,10 @@ class Ledger:
         """Append one evaluation to a trial's history; a step already there is not written again."""
         path = trial_folder(self.sweep, key) / "history.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
-        if any(old["step"] == row["step"] for old in _rows(path)):
+        seen = self._steps.setdefault(key, set()) or {int(old["step"]) for old in _rows(path)}
+        if row["step"] in seen:
             return
+        self._steps[key] = seen | {int(row["step"])}
         with _open_whole(path) as file:
             _write(file, {**row, "time": row.get("time", time.time())})
 

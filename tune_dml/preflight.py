@@ -261,13 +261,13 @@ def _fit_problems(plan: Plan, pictures: Pictures) -> list[Problem]:
     """Whether every cell's batches and splits can be drawn from these data, for every seed."""
     from trainables.task import data_problems
 
-    seen = {}
-    configs = [cell.config(seed) for cell in plan.cells for seed in plan.seeds] or [_any_config(plan)]
-    for config in configs:
-        key = (config.seed, config.batch.model_dump_json(), config.data.model_dump_json())
-        if key not in seen:
-            seen[key] = data_problems(config, pictures)
-    return list(dict.fromkeys(problem for found in seen.values() for problem in found))
+    cells = {
+        tuple((path, str(value)) for path, value in cell.settings.items() if path.startswith(("batch.", "data."))): cell
+        for cell in plan.cells
+    }
+    configs = [cell.config(seed) for cell in cells.values() for seed in plan.seeds]
+    found = [data_problems(config, pictures) for config in configs or [_any_config(plan)]]
+    return list(dict.fromkeys(problem for problems in found for problem in problems))
 
 
 def _dropped(request: Request, plan: Plan) -> list[str]:

@@ -13,13 +13,13 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ray.tune.search import Searcher
 
 from tune_dml.plan import Cell, Plan, Trial
-from tune_dml.space import Grid, Knob, Value
+from tune_dml.space import Grid, Knob
 
 if TYPE_CHECKING:
     import optuna
@@ -31,11 +31,11 @@ REPEATS = 50  # how often a sampler may propose a known cell before the search i
 
 @dataclass
 class _Asked:
-    """One cell in the study: its Optuna trial and the values of its seeds so far."""
+    """One cell in the study."""
 
     cell: Cell
-    ticket: optuna.trial.Trial
-    values: dict[int, float] = field(default_factory=dict)
+    number: int
+    """Of its trial in the study."""
 
 
 class Proposals:
@@ -63,6 +63,7 @@ class Proposals:
         self.on_cell = on_cell
         self.on_note = on_note
         self.study = _new_study(plan)
+        self.distributions = {knob.path: _distribution(knob) for knob in plan.space.knobs}
         self.asked: list[_Asked] = []
         self.told = 0
         self.over = plan.search.method == "grid"
@@ -111,32 +112,33 @@ class Proposals:
         index = len(self.plan.cells) + adaptive
         for attempt in range(REPEATS):
             self.study.sampler = _sampler(self.plan, len(self.asked), attempt)
-            ticket = self.study.ask()
-            knobs = {knob.path: _suggest(ticket, knob) for knob in self.plan.space.knobs}
-            cell = self.plan.cell(index, knobs)
+            ticket = self.study.ask(self.distributions)
+            cell = self.plan.cell(index, ticket.params)
             if cell.digest not in self.digests:
-                self._take(cell, ticket)
+                self._take(cell, ticket.number)
                 return
-            self._tell_again(ticket, cell.digest)
+            self._tell_again(ticket.number, cell.digest)
         self.over = True
         self.on_note(
             f"{self.plan.search.method} proposed only known cells {REPEATS} times after {adaptive} of "
             f"{self.plan.search.num_samples} samples: the space has no further cells to try"
         )
 
-    def _take(self, cell: Cell, ticket: optuna.trial.Trial) -> None:
+    def _take(self, cell: Cell, number: int) -> None:
         self.digests.add(cell.digest)
-        self.asked.append(_Asked(cell, ticket))
+        self.asked.append(_Asked(cell, number))
         self.on_cell(cell)
         self._queue([cell])
 
     def _ask_for(self, cell: Cell) -> None:
-        """Put a given cell into the study."""
-        self.study.enqueue_trial(dict(cell.knobs))
-        ticket = self.study.ask()
-        for knob in self.plan.space.knobs:
-            _suggest(ticket, knob)
-        self.asked.append(_Asked(cell, ticket))
+        """Put a given cell into the study, as one that is running."""
+        from optuna.trial import TrialState, create_trial
+
+        running = create_trial(
+            state=TrialState.RUNNING, params=dict(cell.knobs), distributions=self.distributions
+        )
+        self.study.add_trial(running)
+        self.asked.append(_Asked(cell, len(self.study.get_trials(deepcopy=False)) - 1))
 
     def _first_open(self) -> int:
         """The first cell that still lacks a seed: everything before it can be told."""
@@ -152,22 +154,22 @@ class Proposals:
             value = self._value(asked)
             if value is None:
                 break
-            self._tell(asked.ticket, value)
+            self._tell(asked.number, value)
             self.told += 1
 
-    def _tell_again(self, ticket: optuna.trial.Trial, digest: str) -> None:
+    def _tell_again(self, number: int, digest: str) -> None:
         """A repeated proposal is answered from what is known, or dropped."""
         known = next((a for a in self.asked[: self.told] if a.cell.digest == digest), None)
         value = self._value(known) if known else None
-        self._tell(ticket, math.nan if value is None else value)
+        self._tell(number, math.nan if value is None else value)
 
-    def _tell(self, ticket: optuna.trial.Trial, value: float) -> None:
+    def _tell(self, number: int, value: float) -> None:
         from optuna.trial import TrialState
 
         if math.isfinite(value):
-            self.study.tell(ticket, value)
+            self.study.tell(number, value)
         else:
-            self.study.tell(ticket, state=TrialState.FAIL)
+            self.study.tell(number, state=TrialState.FAIL)
 
     def _value(self, asked: _Asked) -> float | None:
         """Mean over seeds; None while one is missing, NaN when one failed."""
@@ -239,14 +241,13 @@ def _sampler(plan: Plan, number: int, attempt: int) -> optuna.samplers.BaseSampl
     )
 
 
-def _suggest(ticket: optuna.trial.Trial, knob: Knob) -> Value:
+def _distribution(knob: Knob) -> optuna.distributions.BaseDistribution:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
     domain = knob.domain
     if isinstance(domain, Grid):
-        value: Value = ticket.suggest_categorical(knob.path, list(domain.values))
-        return value
+        return CategoricalDistribution(list(domain.values))
     log = domain.scale == "log"
     if domain.integer:
-        whole: int = ticket.suggest_int(knob.path, int(domain.low), int(domain.high), log=log)
-        return whole
-    number: float = ticket.suggest_float(knob.path, domain.low, domain.high, log=log)
-    return number
+        return IntDistribution(int(domain.low), int(domain.high), log=log)
+    return FloatDistribution(domain.low, domain.high, log=log)
