@@ -213,7 +213,7 @@ def extend_sweep(
     if plan.identity() == results.plan.identity():
         rule = "an extension must add a seed, a value or a sample that the sweep does not have"
         raise ConfigError(
-            Problem("extend", rule, None, "Example: --seeds 3,4 or --values regularizer.rho=0.001.")
+            Problem("extend", rule, None, "Example: --seeds 5 or --add regularizer.rho=0.001.")
         )
     said = f"extended to {len(plan.cells)} planned cells and seeds {', '.join(map(str, plan.seeds))}"
     session = Session(address, max_concurrent, time_budget, tracking_uri, experiment, cache_dir, console)

@@ -12,10 +12,35 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from tune_dml.options import (
+    Address,
+    Cache,
+    DataRoot,
+    Dataset,
+    Experiment,
+    Json,
+    Margin,
+    MaxConcurrent,
+    Name,
+    NumSamples,
+    Output,
+    SearchOption,
+    Seeds,
+    Set,
+    SpaceArgument,
+    Storage,
+    SweepArgument,
+    TimeBudget,
+    TrackingUri,
+    resources_of,
+    seeds_of,
+    settings_of,
+    values_of,
+)
+
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tune_dml.trial import Resources
 
 __all__ = ["app", "main"]
 
@@ -28,34 +53,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-Storage = Annotated[Path, typer.Option(help="Folder that keeps sweeps; on a cluster one that all nodes see.")]
-SpaceArgument = Annotated[
-    str, typer.Argument(metavar="SPACE|FILE.yaml", help="A search space, or a sweep file.")
-]
-SweepArgument = Annotated[str, typer.Argument(metavar="SWEEP", help="A sweep's name.")]
-Dataset = Annotated[str | None, typer.Option(help="Data set; the space's default otherwise.")]
-DataRoot = Annotated[Path | None, typer.Option(help="Folder of the pictures, for data sets that need one.")]
-Seeds = Annotated[str | None, typer.Option(help="How many paired seeds (3), or which (0,1,7).")]
-Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting; repeatable.")
-]
-SearchOption = Annotated[
-    Literal["grid", "tpe", "gp", "random"] | None, typer.Option("--search", help="How cells are chosen.")
-]
-NumSamples = Annotated[int | None, typer.Option(help="Cells that tpe, gp or random propose.")]
-Name = Annotated[str | None, typer.Option(help="The sweep's name; the space's by default.")]
-Cache = Annotated[Path | None, typer.Option("--cache-dir", help="Where decoded pictures are kept.")]
-Address = Annotated[str | None, typer.Option(help="Ray cluster: auto, local, HOST:PORT or ray://HOST:PORT.")]
-MaxConcurrent = Annotated[int | None, typer.Option(help="Trials at once; as many as fit by default.")]
-TimeBudget = Annotated[float | None, typer.Option(help="Seconds after which the sweep stops, resumable.")]
-TrackingUri = Annotated[
-    str | None, typer.Option(help="MLflow; MLFLOW_TRACKING_URI or ./mlflow.db by default.")
-]
-Experiment = Annotated[str | None, typer.Option(help="MLflow experiment; the space's name by default.")]
-Margin = Annotated[float | None, typer.Option(help="Differences below this do not matter (metric units).")]
-Output = Annotated[Path | None, typer.Option("-o", "--output", help="Folder to write to.")]
 
 
 @app.command()
@@ -107,14 +104,14 @@ def plan(
         space,
         dataset=dataset,
         data_root=_absolute(data_root),
-        seeds=_seeds(seeds),
-        settings=_settings(settings),
+        seeds=seeds_of(seeds),
+        settings=settings_of(settings),
         method=search,
         num_samples=num_samples,
         name=name,
         cache_dir=cache_dir,
     )
-    resources = _resources(workers, cpus_per_worker, gpus_per_worker, None)
+    resources = resources_of(workers, cpus_per_worker, gpus_per_worker, None)
     _show(preview(request, resources, storage.absolute()), as_json)
 
 
@@ -159,13 +156,13 @@ def sweep(
         space,
         dataset=dataset,
         data_root=_absolute(data_root),
-        seeds=_seeds(seeds),
-        settings=_settings(settings),
+        seeds=seeds_of(seeds),
+        settings=settings_of(settings),
         search=search,
         num_samples=num_samples,
         name=name,
         storage=storage,
-        resources=_resources(workers, cpus_per_worker, gpus_per_worker, engine),
+        resources=resources_of(workers, cpus_per_worker, gpus_per_worker, engine),
         address=address,
         max_concurrent=max_concurrent,
         time_budget=time_budget,
@@ -237,8 +234,10 @@ def resume(
 @app.command()
 def extend(
     sweep_name: SweepArgument,
-    seeds: Annotated[str | None, typer.Option(help="Seeds to add, with commas: 3,4.")] = None,
-    values: Annotated[
+    seeds: Annotated[
+        str | None, typer.Option(help="How many paired seeds in all (5), or which to add (3,4).")
+    ] = None,
+    add: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=V,V,...", help="Values to add to a listed knob; repeatable."),
     ] = None,
@@ -259,11 +258,11 @@ def extend(
     from tune_dml.verbs import closing
 
     console = _console(as_json)
-    added = _seeds(f"{seeds},") if seeds else ()
+    added = seeds_of(seeds) or ()
     done = extend_sweep(
         sweep_name,
-        seeds=added if isinstance(added, tuple) else (),
-        values=_values(values),
+        seeds=range(added) if isinstance(added, int) else added,
+        values=values_of(add),
         num_samples=num_samples,
         storage=storage,
         address=address,
@@ -372,7 +371,7 @@ def train(
     console = _console(as_json)
     request = single.request(
         trial,
-        settings=_settings(settings),
+        settings=settings_of(settings),
         protocol=protocol,
         seed=seed,
         data_root=_absolute(data_root),
@@ -439,54 +438,6 @@ def _console(as_json: bool) -> Console:
 
     width = None if sys.stdout.isatty() else 120  # a file or a pipe has no width of its own
     return Console(stderr=as_json, highlight=False, width=width)
-
-
-def _settings(pairs: list[str] | None) -> dict[str, Any]:
-    from trainables.config import parse_value
-    from trainables.errors import ConfigError, Problem
-
-    settings: dict[str, Any] = {}
-    problems = []
-    for pair in pairs or []:
-        key, equals, value = pair.partition("=")
-        if not equals or not key:
-            problems.append(Problem("--set", "must read KEY=VALUE", pair, "Example: --set loss.margin=0.2."))
-        settings[key.strip()] = parse_value(value)
-    if problems:
-        raise ConfigError(problems)
-    return settings
-
-
-def _values(pairs: list[str] | None) -> dict[str, list[Any]]:
-    """`KEY=V,V` of --values."""
-    from trainables.config import parse_value
-
-    split = (pair.partition("=") for pair in pairs or [])
-    return {key.strip(): [parse_value(part.strip()) for part in text.split(",")] for key, _, text in split}
-
-
-def _seeds(text: str | None) -> int | tuple[int, ...] | None:
-    from trainables.errors import ConfigError, Problem
-
-    if text is None:
-        return None
-    try:
-        numbers = [int(part) for part in text.split(",") if part.strip()] or [-1]
-    except ValueError:
-        numbers = [-1]
-    if min(numbers) < 0 or (len(numbers) == 1 and "," not in text and numbers[0] < 1):
-        rule = "seeds are a count of at least 1, or whole numbers >= 0 with commas"
-        raise ConfigError(Problem("--seeds", rule, text, "Example: --seeds 3, or --seeds 0,1,7."))
-    return numbers[0] if len(numbers) == 1 and "," not in text else tuple(numbers)
-
-
-def _resources(workers: int, cpus: int, gpus: float | None, engine: str | None) -> Resources:
-    from tune_dml.cluster import local_capacity
-    from tune_dml.trial import Resources
-
-    if gpus is None:
-        gpus = 1.0 if local_capacity().total("GPU") else 0.0
-    return Resources(workers, cpus, gpus, engine or ("local" if workers == 1 else "train"))
 
 
 def _absolute(path: Path | None) -> Path | None:

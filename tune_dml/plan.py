@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from trainables.config import PROTOCOL_VERSION, Layer, TrialConfig, canonical
 from trainables.errors import ConfigError, Problem, nearest
-from tune_dml.space import Baseline, Citation, Grid, Knob, Protocol, Published, Range, Space, Value
+from tune_dml.space import Baseline, Citation, Grid, Knob, Protocol, Published, Range, Space, Tie, Value
 
 __all__ = ["Cell", "Plan", "Search", "Trial", "make_plan"]
 
@@ -91,7 +91,7 @@ class Plan:
 
     def cell(self, index: int, knobs: Mapping[str, Value]) -> Cell:
         """A cell at a point that a searcher proposed. Raises ConfigError when the point is not allowed."""
-        return _cell(index, knobs, self.base_settings, self.space.knobs)
+        return _cell(index, knobs, self.base_settings, self.space)
 
     def identity(self) -> str:
         """Digest of everything that decides which trials exist; two plans of one sweep name must share it."""
@@ -116,9 +116,9 @@ class Plan:
         space = _with_values(self.space, values or {})
         problems = _search_problems(space, self.search)
         if values and self.search.method != "grid":
-            problems.append(Problem("--values", "only a grid has listed values", None, "Use --num-samples."))
+            problems.append(Problem("--add", "only a grid has listed values", None, "Use --num-samples."))
         if num_samples and self.search.method == "grid":
-            problems.append(Problem("--num-samples", "a grid proposes nothing", num_samples, "Use --values."))
+            problems.append(Problem("--num-samples", "a grid proposes nothing", num_samples, "Use --add."))
         if problems:
             raise ConfigError(problems)
         kept = {cell.digest for cell in self.cells}
@@ -187,17 +187,25 @@ def protocol_for(space: Space, dataset: str) -> Protocol | None:
     return next((protocol for protocol in space.protocols if protocol.dataset == dataset), None)
 
 
+def protocol_layer(protocol: Protocol) -> Layer:
+    """A protocol's settings, each with the source that states it."""
+    origin = f"protocol {protocol.name}"
+    sources = {path: f"{origin}: {source}" for path, source in protocol.sources.items()}
+    return Layer(origin, protocol.settings, sources)
+
+
 def _layers(space: Space, dataset: str, overrides: Mapping[str, Value]) -> list[Layer]:
     protocol = protocol_for(space, dataset)
     layers = [Layer("--dataset", {"data.name": dataset})]
     if protocol is not None:
-        layers.append(Layer(f"protocol {protocol.name}", protocol.settings))
+        layers.append(protocol_layer(protocol))
     return [*layers, Layer(f"space {space.name}", space.fixed), Layer("--set", overrides)]
 
 
 def _base(space: Space, layers: list[Layer]) -> tuple[dict[str, Value], dict[str, str]]:
     """What all cells share: resolved with each knob at one of its values, the knobs then taken out."""
     first = {knob.path: _a_value(knob) for knob in space.knobs}
+    first |= {tie.path: tie.value(first) for tie in space.ties}
     config, origins = TrialConfig.from_settings(*layers, Layer("knob", first))
     base = {key: value for key, value in config.settings().items() if key not in first and key != "seed"}
     return base, {key: origin for key, origin in origins.items() if key in base}
@@ -230,7 +238,7 @@ def _grid_cells(space: Space, base: Mapping[str, Value], *, start: int) -> list[
     for point in itertools.product(*grids):
         knobs = {knob.path: value for knob, value in zip(space.knobs, point, strict=True)}
         try:
-            cells.append(_cell(start + len(cells), knobs, base, space.knobs))
+            cells.append(_cell(start + len(cells), knobs, base, space))
         except ConfigError as error:
             problems += error.problems
     if problems:
@@ -245,7 +253,7 @@ def _with_values(space: Space, values: Mapping[str, Sequence[Value]]) -> Space:
     for path in values:
         if path not in listed:
             rule = "values can be added to a listed knob of the space"
-            problems.append(Problem("--values", rule, path, nearest(path, list(listed), what="knob")))
+            problems.append(Problem("--add", rule, path, nearest(path, list(listed), what="knob")))
     if problems:
         raise ConfigError(problems)
 
@@ -271,9 +279,10 @@ def _without_repeats(cells: Sequence[Cell]) -> list[Cell]:
     return list(seen.values())
 
 
-def _cell(index: int, knobs: Mapping[str, Value], base: Mapping[str, Value], order: Sequence[Knob]) -> Cell:
-    config, _ = TrialConfig.from_settings(Layer("plan", base), Layer("knob", knobs))
-    label = ", ".join(f"{knob.symbol or knob.path}={_short(knobs[knob.path])}" for knob in order)
+def _cell(index: int, knobs: Mapping[str, Value], base: Mapping[str, Value], space: Space) -> Cell:
+    tied = Layer("tie", {tie.path: tie.value(knobs) for tie in space.ties})
+    config, _ = TrialConfig.from_settings(Layer("plan", base), Layer("knob", knobs), tied)
+    label = ", ".join(f"{knob.symbol or knob.path}={_short(knobs[knob.path])}" for knob in space.knobs)
     return _cell_of(index, label, knobs, config)
 
 
@@ -295,6 +304,10 @@ def _override_problems(space: Space, overrides: Mapping[str, Value]) -> list[Pro
             rule = f"{knob.path} is the knob that {space.name} searches and cannot be set"
             remedy = f"Leave it out, or use `tune-dml train --set {knob.path}=...` for one trial."
             problems.append(Problem("--set", rule, overrides[knob.path], remedy))
+    for tie in space.ties:
+        if tie.path in overrides:
+            rule = f"{tie.path} follows {tie.knob} in {space.name} and cannot be set"
+            problems.append(Problem("--set", rule, overrides[tie.path], "Leave it out."))
     for path in sorted({"seed", "data.name"} & set(overrides)):
         flag = "--seeds" if path == "seed" else "--dataset"
         problems.append(Problem("--set", f"{path} has a flag of its own", overrides[path], f"Use {flag}."))
@@ -345,6 +358,7 @@ def _space_from(raw: dict[str, Any]) -> Space:
     raw["published"] = tuple(
         Published(**{**item, "methods": tuple(item["methods"])}) for item in raw["published"]
     )
+    raw["ties"] = tuple(Tie(**item) for item in raw.get("ties", ()))
     for key in ("identities", "notes"):
         raw[key] = tuple(raw[key])
     return Space(**raw)
