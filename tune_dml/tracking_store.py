@@ -17,9 +17,11 @@ import logging
 import os
 import re
 import shlex
+import shutil
 import socket
 import sqlite3
 import ssl
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -96,8 +98,18 @@ def ui_command(uri: str) -> str:
     if uri.startswith(("http://", "https://")):
         return f"python -m webbrowser {shlex.quote(mask(uri))}"
     if mask(uri) != uri:  # the secret stays where it is
-        return 'mlflow ui --backend-store-uri "$MLFLOW_TRACKING_URI"'
-    return f"mlflow ui --backend-store-uri {shlex.quote(uri)}"
+        return f'{_program()} ui --backend-store-uri "$MLFLOW_TRACKING_URI"'
+    return f"{_program()} ui --backend-store-uri {shlex.quote(uri)}"
+
+
+def _program() -> str:
+    """MLflow as typed here: by name when it is on the PATH, else by its place in this environment."""
+    beside = Path(sys.executable).parent / "mlflow"
+    found = shutil.which("mlflow")
+    if not beside.exists() or (found and Path(found).samefile(beside)):
+        return "mlflow"
+    inside = beside.is_relative_to(Path.cwd())
+    return shlex.quote(str(beside.relative_to(Path.cwd()) if inside else beside))
 
 
 def check(uri: str) -> list[Problem]:

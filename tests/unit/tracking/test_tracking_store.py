@@ -162,7 +162,8 @@ def test_a_database_server_needs_its_driver_and_must_listen(monkeypatch: pytest.
     assert "hunter2" not in text
 
 
-def test_the_command_that_shows_a_store() -> None:
+def test_the_command_that_shows_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
     assert (
         ui_command("sqlite:////a b/mlflow.db") == "mlflow ui --backend-store-uri 'sqlite:////a b/mlflow.db'"
     )
