@@ -72,10 +72,10 @@ class _Objective(Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         unit, scales, similarity, slopes = ctx.saved_tensors
         with torch.autocast(unit.device.type, enabled=False):
-            both = slopes + slopes.T
-            radial = (both * similarity).sum(dim=1, keepdim=True)  # dL/dfh_i . fh_i
-            gradient = torch.mm(both, unit).addcmul_(unit, radial, value=-1)
-            return gradient.mul_(scales * grads[0]), None, None, None, None, None
+            pull = (slopes + slopes.T).mul_(scales * grads[0])
+            # Row i of `pull @ unit` less its part along fh_i, which is fh_i times sum_j pull_ij S_ij: a diagonal.
+            pull.diagonal().sub_((pull * similarity).sum(dim=1))
+            return torch.mm(pull, unit), None, None, None, None, None
 
 
 class PairLoss(Loss):
