@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from trainables.losses import LOSSES
-from trainables.parameters import parameters_of
+from trainables.parameters import Parameter, parameters_of
 from trainables.regularizers import REGULARIZERS
 
 ROOT = Path(__file__).parents[1]
@@ -27,7 +27,10 @@ def page() -> str:
     """The whole page."""
     tests = list(_identity_tests())
     parts = [HEAD]
-    for title, section, registry in (("Losses", "loss", LOSSES), ("Regularizers", "regularizer", REGULARIZERS)):
+    for title, section, registry in (
+        ("Losses", "loss", LOSSES),
+        ("Regularizers", "regularizer", REGULARIZERS),
+    ):
         parts.append(f"## {title}\n\n{_summary(section, registry, tests)}\n")
         parts += [_method(section, name, cls) for name, cls in registry.items()]
     parts.append(f"## Identities\n\n{_identities(tests)}\n")
@@ -37,7 +40,9 @@ def page() -> str:
 def _summary(section: str, registry: Mapping[str, type], tests: list[tuple[list[int], str, str]]) -> str:
     rows = ["| method | specification | knobs | identities | source |", "|---|---|---|---|---|"]
     for name, cls in registry.items():
-        knobs = ", ".join(f"`{section}.{knob.name}`={knob.default}" for knob in parameters_of(cls)) or "none"
+        knobs = (
+            ", ".join(f"`{section}.{knob.name}`={_default(knob)}" for knob in parameters_of(cls)) or "none"
+        )
         numbers = sorted({n for found, _, text in tests for n in found if _names(text, name, cls)})
         listed = ", ".join(map(str, numbers)) or "those of every method"
         rows.append(f"| [`{name}`](#{name}) | {cls.section} | {knobs} | {listed} | {cls.citation} |")
@@ -53,7 +58,7 @@ def _method(section: str, name: str, cls: type) -> str:
     if knobs := parameters_of(cls):
         lines += ["| knob | type | default | domain | meaning |", "|---|---|---|---|---|"]
         lines += [
-            f"| `{section}.{k.name}` | {_cell(k.type)} | {_cell(k.default)} | {_cell(k.domain)} | {_cell(k.description)} |"
+            f"| `{section}.{k.name}` | {_cell(k.type)} | {_cell(_default(k))} | {_cell(k.domain)} | {_cell(k.description)} |"
             for k in knobs
         ]
         lines.append("")
@@ -64,6 +69,10 @@ def _plain(text: str) -> str:
     first, _, rest = text.strip().partition("\n")
     body = "\n".join(line[4:] if line.startswith("    ") else line for line in rest.splitlines())
     return f"{first}\n{body}".rstrip()
+
+
+def _default(knob: Parameter) -> object:
+    return "(required)" if knob.required else knob.default
 
 
 def _cell(value: object) -> str:

@@ -36,6 +36,7 @@ class Parameter:
     default: object
     domain: str
     description: str
+    required: bool = False
 
 
 def _knobs(cls: type) -> dict[str, tuple[Any, Any]]:
@@ -64,7 +65,7 @@ def parameters_of(cls: type) -> tuple[Parameter, ...]:
         base, info = _describe(hint)
         domain = ", ".join(str(rule) for rule in (info.metadata if info else ()))
         text = (info.description or "") if info else ""
-        table.append(Parameter(name, base, None if default is ... else default, domain, text))
+        table.append(Parameter(name, base, None if default is ... else default, domain, text, default is ...))
     return tuple(table)
 
 

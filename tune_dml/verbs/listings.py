@@ -82,7 +82,10 @@ def methods() -> Listing:
     rows = []
     for kind, registry in (("loss", LOSSES), ("regularizer", REGULARIZERS)):
         for name, cls in registry.items():
-            knobs = {f"{kind}.{parameter.name}": parameter.default for parameter in parameters_of(cls)}
+            knobs = {
+                f"{kind}.{knob.name}": "(required)" if knob.required else knob.default
+                for knob in parameters_of(cls)
+            }
             summary = (cls.__doc__ or "").strip().partition("\n")[0]
             citation = getattr(cls, "citation", "")
             rows.append(

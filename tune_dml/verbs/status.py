@@ -53,7 +53,16 @@ class Status:
 
         yield status_table(self.results)
         if self.list_trials:
-            columns = ("trial", "cell", "seed", "status", self.results.plan.metric, "seconds", "MLflow run", "reason")
+            columns = (
+                "trial",
+                "cell",
+                "seed",
+                "status",
+                self.results.plan.metric,
+                "seconds",
+                "MLflow run",
+                "reason",
+            )
             yield table("", columns, (_row(trial, self.results.plan.metric) for trial in self.results.trials))
         yield from self.results.notes
         left = self.results.count("running") + self.results.count("missing")

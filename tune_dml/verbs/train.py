@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from trainables.config import Layer, TrialConfig
 from trainables.errors import ConfigError, Problem, nearest
-from tune_dml.catalogue import protocols
+from tune_dml.catalogue import default_protocol, protocols
 from tune_dml.ledger import read_events
+from tune_dml.plan import protocol_layer
 from tune_dml.results import load_results, sweep_names
 from tune_dml.space import Value
 from tune_dml.trial import run_trial
@@ -167,10 +168,10 @@ def _protocol_layers(name: str | None, settings: Mapping[str, Value]) -> list[La
             Problem("--protocol", "unknown protocol", name, nearest(name, list(known), what="protocol"))
         )
     dataset = settings.get("data.name", TrialConfig().data.name)
-    chosen = known[name] if name else next((p for p in known.values() if p.dataset == dataset), None)
+    chosen = known[name] if name else default_protocol(str(dataset))
     if chosen is None:
         return []
-    return [Layer(f"protocol {chosen.name}", {"data.name": chosen.dataset, **chosen.settings})]
+    return [Layer("--protocol", {"data.name": chosen.dataset}), protocol_layer(chosen)]
 
 
 def _stored(trial: str, storage: Path) -> tuple[dict[str, Value], int, dict[str, float]]:
