@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 from trainables.errors import ConfigError, Problem, nearest
 from tune_dml.space import Protocol, Space
 
-__all__ = ["find_space", "protocols", "spaces"]
+__all__ = ["default_protocol", "find_space", "protocols", "spaces"]
 
 
 @cache
@@ -29,6 +29,12 @@ def protocols() -> dict[str, Protocol]:
     return {protocol.name: protocol for protocol in found}
 
 
+def default_protocol(dataset: str) -> Protocol | None:
+    """The protocol of a data set where a space names none."""
+    known = [protocol for protocol in protocols().values() if protocol.dataset == dataset]
+    return next((protocol for protocol in known if protocol.default), known[0] if known else None)
+
+
 def find_space(name: str) -> Space:
     """The space called `name`; raises ConfigError with the nearest name."""
     if name not in spaces():
@@ -40,8 +46,8 @@ def find_space(name: str) -> Space:
 def _declared() -> list[object]:
     package = importlib.import_module("search_spaces")
     modules = [
-        importlib.import_module(f"search_spaces.{info.name}")
-        for info in pkgutil.iter_modules(package.__path__)
+        importlib.import_module(info.name)
+        for info in pkgutil.walk_packages(package.__path__, prefix="search_spaces.")
     ]
     return [
         value for module in modules for value in vars(module).values() if isinstance(value, Space | Protocol)

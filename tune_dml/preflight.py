@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from trainables.config import TrialConfig
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from tune_dml import cluster
-from tune_dml.catalogue import find_space, protocols
+from tune_dml.catalogue import default_protocol, find_space, protocols
 from tune_dml.plan import Plan, Search, SearchMethod, make_plan
 from tune_dml.space import Protocol, Space, Value
 from tune_dml.sweep_file import read_sweep_file
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["Prepared", "Request", "dataset_of", "prepare", "request_for"]
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+# What decides whether batches and splits can be drawn.
+SHAPING = ("augment.", "batch.", "data.", "model.", "training.", "task.", "regularizer.schedule")
 DataProgress = Callable[[int, int], None]
 T = TypeVar("T")
 
@@ -129,7 +131,17 @@ def prepare(
     raise_if_any(problems)
     assert plan is not None  # noqa: S101 - a missing plan has left a problem
     final = replace(plan, data_digest=digest)
-    return Prepared(final, (*_dropped(request, plan), *(pictures.notes if pictures else ())))
+    return Prepared(final, (*_dropped(request, plan), *_data_notes(final, pictures)))
+
+
+def _data_notes(plan: Plan, pictures: Pictures | None) -> Sequence[str]:
+    """What a reader must know about the pictures and how they are split, for the first seed."""
+    if pictures is None:
+        return ()
+    from trainables.task import tasks
+
+    config = plan.cells[0].config(plan.seeds[0]) if plan.cells else _any_config(plan)
+    return (*pictures.notes, *tasks()[config.task.name].notes(config, pictures))
 
 
 def _plan(request: Request, data_digest: str) -> Plan:
@@ -159,7 +171,8 @@ def _absolute(path: Path | None) -> Path | None:
 
 
 def _protocols_of(dataset: str) -> list[Protocol]:
-    return [protocol for protocol in protocols().values() if protocol.dataset == dataset][:1]
+    chosen = default_protocol(dataset)
+    return [chosen] if chosen else []
 
 
 def _collect(problems: list[Problem], make: Callable[[], T]) -> T | None:
@@ -262,7 +275,7 @@ def _fit_problems(plan: Plan, pictures: Pictures) -> list[Problem]:
     from trainables.task import data_problems
 
     cells = {
-        tuple((path, str(value)) for path, value in cell.settings.items() if path.startswith(("batch.", "data."))): cell
+        tuple((path, str(value)) for path, value in cell.settings.items() if path.startswith(SHAPING)): cell
         for cell in plan.cells
     }
     configs = [cell.config(seed) for cell in cells.values() for seed in plan.seeds]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from trainables.errors import Problem
 
@@ -23,6 +23,8 @@ __all__ = [
     "Published",
     "Range",
     "Space",
+    "Stated",
+    "Tie",
     "Value",
 ]
 
@@ -90,6 +92,20 @@ class Knob:
 
 
 @dataclass(frozen=True)
+class Tie:
+    """A setting that follows a knob: its value is `factor` times the knob's (K = 2B while the batch size B is searched)."""
+
+    path: str
+    knob: str
+    factor: float
+
+    def value(self, knobs: Mapping[str, Value]) -> Value:
+        """The setting at a point of the space; a whole number where it is one."""
+        product = self.factor * float(knobs[self.knob])  # type: ignore[arg-type]
+        return int(product) if product == int(product) else product
+
+
+@dataclass(frozen=True)
 class Baseline:
     """The cell the knob is compared with: the method switched off."""
 
@@ -117,6 +133,15 @@ class Published:
 
 
 @dataclass(frozen=True)
+class Stated:
+    """Settings that one source states."""
+
+    source: str
+    """`paper: ...`, `code: ...`, or `open: ...` where neither says it and the choice is ours."""
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Protocol:
     """How a data set is trained and judged when a space does not say otherwise."""
 
@@ -125,6 +150,19 @@ class Protocol:
     settings: Mapping[str, Value]
     origin: Origin = "ours"
     note: str = ""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Where single settings come from."""
+    default: bool = False
+    """Used for its data set where a space names no protocol."""
+
+    @classmethod
+    def cited(
+        cls, name: str, dataset: str, *stated: Stated, note: str = "", default: bool = False
+    ) -> Protocol:
+        """A paper's protocol from what its sources state; a later one wins."""
+        settings = {path: value for part in stated for path, value in part.settings.items()}
+        sources = {path: part.source for part in stated for path in part.settings}
+        return cls(name, dataset, settings, "paper", note, sources, default)
 
 
 @dataclass(frozen=True)
@@ -139,6 +177,7 @@ class Space:
     fixed: Mapping[str, Value]
     protocols: tuple[Protocol, ...] = ()
     nuisance: tuple[Knob, ...] = ()
+    ties: tuple[Tie, ...] = ()
     baseline: Baseline | None = None
     published: tuple[Published, ...] = ()
     default_dataset: str = "glyphs"
@@ -173,6 +212,14 @@ class Space:
             )
         for knob in self.knobs:
             found += _domain_problems(f"{self.name}.{knob.path}", knob.domain)
+        for tie in self.ties:
+            place = f"{self.name}.{tie.path}"
+            if tie.knob not in paths:
+                rule = "a setting can follow a knob of the space"
+                found.append(Problem(place, rule, tie.knob, f"Its knobs are {', '.join(paths)}."))
+            if tie.path in {*paths, *self.fixed}:
+                rule = "a setting that follows a knob cannot be searched or fixed as well"
+                found.append(Problem(place, rule, None, "Remove it there."))
         return found
 
 

@@ -1,0 +1,46 @@
+"""Wang et al., Multi-Similarity Loss with General Pair Weighting, CVPR 2019: the released code."""
+
+from __future__ import annotations
+
+from search_spaces.protocols.shared import BN_INCEPTION, CROP_227, KS, LAST
+from tune_dml.space import Protocol, Stated
+
+__all__ = ["MS_CUB200"]
+
+CODE = "code: MalongTech/research-ms-loss 8db6c9c"
+
+MS_CUB200 = Protocol.cited(
+    "ms/cub200",
+    "cub200",
+    *BN_INCEPTION,
+    Stated(
+        CODE,
+        {
+            "loss.name": "multi_similarity",
+            "loss.alpha": 2.0,
+            "loss.beta": 40.0,
+            "loss.base": 0.5,
+            "loss.epsilon": 0.1,
+            "model.pooling": "max",
+            "model.head": "fc",
+            "model.embedding_dim": 512,
+            "model.freeze_bn": True,
+            "optim.name": "adam",
+            "optim.lr": 3e-5,
+            "optim.backbone_lr_multiplier": 0.1,
+            "optim.weight_decay": 5e-4,
+            "optim.weight_decay_on": "all",
+            "optim.lr_schedule": "milestones",
+            "optim.lr_milestones": [1200, 2400],
+            "optim.lr_decay": 0.1,
+            "batch.sampler": "m_per_class",
+            "batch.batch_size": 80,
+            "batch.instances_per_class": 5,
+            "training.steps": 3000,
+        },
+    ),
+    Stated("open: the code judges every 200 steps on test", {"training.eval_every": 600}),
+    CROP_227,
+    KS,
+    LAST,
+)

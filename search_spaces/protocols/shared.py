@@ -1,0 +1,48 @@
+"""What several papers' protocols have in common."""
+
+from __future__ import annotations
+
+from tune_dml.space import Stated
+
+__all__ = ["BN_INCEPTION", "CROP_224", "CROP_227", "KS", "LAST", "SHOP_KS", "SOP_KS"]
+
+BN_INCEPTION = (
+    Stated("paper: BN-Inception with ImageNet weights", {"model.backbone": "bn_inception"}),
+    Stated(
+        "open: the published file that all released codes load",
+        {"model.weights": "bn_inception-52deb4733.pth"},
+    ),
+)
+
+CROP_227 = Stated(
+    "code: shorter side 256, random resized crop 227 with scale (.16, 1) and ratio (3/4, 4/3), flip; centre crop in test",
+    {
+        "augment.name": "crop_flip",
+        "augment.crop": 227,
+        "augment.resize": 256,
+        "augment.scale": [0.16, 1.0],
+        "augment.ratio": [0.75, 1.3333333333333333],
+        "augment.flip": 0.5,
+    },
+)
+
+CROP_224 = Stated(
+    "paper and code: random resized crop 224 (scale .08 to 1 in the codes), flip; shorter side 256 and centre crop in test",
+    {
+        "augment.name": "crop_flip_224",
+        "augment.crop": 224,
+        "augment.resize": 256,
+        "augment.scale": [0.08, 1.0],
+        "augment.ratio": [0.75, 1.3333333333333333],
+        "augment.flip": 0.5,
+    },
+)
+
+KS = Stated("paper: Recall@k of its tables", {"evaluation.ks": [1, 2, 4, 8, 16, 32]})
+SOP_KS = Stated("paper: Recall@k of its tables", {"evaluation.ks": [1, 10, 100, 1000]})
+SHOP_KS = Stated("paper: Recall@k of its tables", {"evaluation.ks": [1, 10, 20, 30, 40, 50]})
+
+LAST = Stated(
+    "open: the papers report their best evaluation on the test classes; ours is the last one, on validation classes",
+    {"evaluation.epoch": "last", "data.split": "class_disjoint"},
+)

@@ -1,0 +1,56 @@
+"""Qian et al., SoftTriple Loss: Deep Metric Learning Without Triplet Sampling, ICCV 2019: the released code."""
+
+from __future__ import annotations
+
+from search_spaces.protocols.shared import BN_INCEPTION, CROP_224, KS, LAST, SOP_KS
+from tune_dml.space import Protocol, Stated
+
+__all__ = ["SOFT_TRIPLE_CARS196", "SOFT_TRIPLE_CUB200", "SOFT_TRIPLE_SOP"]
+
+CODE = "code: idstcv/SoftTriple cc1c32d"
+
+COMMON = (
+    *BN_INCEPTION,
+    Stated(
+        CODE,
+        {
+            "loss.name": "soft_triple",
+            "loss.la": 20.0,
+            "loss.gamma": 0.1,
+            "loss.tau": 0.2,
+            "loss.delta": 0.01,
+            "model.pooling": "avg",
+            "model.head": "fc",
+            "model.embedding_dim": 64,
+            "optim.name": "adam",
+            "optim.eps": 0.01,
+            "optim.lr": 1e-4,
+            "optim.loss_lr_multiplier": 100.0,
+            "optim.weight_decay": 1e-4,
+            "optim.weight_decay_on": "all",
+            "optim.loss_weight_decay": 1e-4,
+            "optim.lr_schedule": "every_epochs",
+            "optim.lr_decay_epochs": 20,
+            "optim.lr_decay": 0.1,
+            "batch.sampler": "random",
+            "batch.batch_size": 32,
+            "training.epochs": 50,
+        },
+    ),
+    Stated("open: an option of the code; on, as the other papers have it", {"model.freeze_bn": True}),
+    CROP_224,
+    LAST,
+)
+
+
+def _protocol(name: str, proxies: int, source: str, eval_every: int, ks: Stated) -> Protocol:
+    every = Stated("open: about every fifth epoch", {"training.eval_every": eval_every})
+    count = Stated(source, {"loss.proxies_per_class": proxies})
+    return Protocol.cited(f"soft_triple/{name}", name, *COMMON, count, every, ks)
+
+
+SOFT_TRIPLE_CUB200 = _protocol("cub200", 10, CODE, 680, KS)
+SOFT_TRIPLE_CARS196 = _protocol("cars196", 10, CODE, 940, KS)
+SOFT_TRIPLE_SOP = _protocol(
+    "sop", 2, "open: few images a class; as the multi-proxy paper reran it", 7000, SOP_KS
+)

@@ -1,0 +1,172 @@
+"""Search spaces and protocols as declared: every one resolves into cells, without data, and says where its values come from."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+import pytest
+
+import search_spaces
+from trainables.config import Layer, TrialConfig
+from trainables.errors import ConfigError
+from tune_dml.catalogue import default_protocol, protocols, spaces
+from tune_dml.plan import Plan, make_plan, protocol_layer
+from tune_dml.published import published_curve
+from tune_dml.space import Grid, Knob, Protocol, Space, Stated, Tie
+
+PAIRS = [(name, protocol.dataset) for name, space in spaces().items() for protocol in space.protocols]
+
+
+def plan_of(name, dataset, **options):
+    return make_plan(spaces()[name], name=name, dataset=dataset, seeds=1, data_digest="", **options)
+
+
+@pytest.mark.parametrize(("name", "dataset"), PAIRS)
+def test_every_space_plans_on_every_data_set_it_has_a_protocol_for(name, dataset):
+    space, plan = spaces()[name], plan_of(name, dataset)
+    grid = [knob.domain.values for knob in space.knobs if isinstance(knob.domain, Grid)]
+    expected = 1
+    for values in grid:
+        expected *= len(values)
+    assert len(plan.cells) == expected + (space.baseline is not None)
+    for cell in plan.cells:
+        assert cell.config(0).digest() == cell.digest
+        if not cell.baseline:
+            assert all(cell.settings[knob.path] in knob.domain.values for knob in space.knobs)
+
+
+@pytest.mark.parametrize("name", spaces())
+def test_every_space_runs_on_the_embedded_data_and_names_one_protocol_a_data_set(name):
+    datasets = [protocol.dataset for protocol in spaces()[name].protocols]
+    assert spaces()[name].default_dataset in datasets
+    assert len(datasets) == len(set(datasets))
+
+
+@pytest.mark.parametrize("name", spaces())
+def test_every_printed_number_of_a_space_is_known_and_lies_at_a_value_it_tries(name):
+    space = spaces()[name]
+    for published in space.published:
+        curve = published_curve(published)
+        (knob,) = space.scientific
+        assert all(point.x in knob.domain.values for point in curve.points), (published.table, curve.points)
+
+
+@pytest.mark.parametrize("name", protocols())
+def test_every_protocol_resolves_alone_and_every_setting_is_used(name):
+    protocol = protocols()[name]
+    config, origins = TrialConfig.from_settings(
+        Layer("data", {"data.name": protocol.dataset}), protocol_layer(protocol)
+    )
+    resolved = config.settings()
+    for path, value in protocol.settings.items():
+        assert resolved[path] == value, path
+        assert origins[path].startswith(f"protocol {name}"), path
+
+
+def test_a_papers_protocol_says_where_each_value_comes_from():
+    papers = [protocol for protocol in protocols().values() if protocol.origin == "paper"]
+    assert {name.partition("/")[0] for name in protocols()} >= {
+        "sec",
+        "dro",
+        "mpa",
+        "proxy_anchor",
+        "soft_triple",
+    }
+    for protocol in papers:
+        assert set(protocol.sources) == set(protocol.settings), protocol.name
+        for path, source in protocol.sources.items():
+            assert source.startswith(("paper", "code: ", "open: ")), (protocol.name, path, source)
+
+
+SEC = {"cub200": (8000, 2.5e-3), "cars196": (8000, 2.5e-3), "sop": (12_000, 1e-5), "inshop": (12_000, 1e-5)}
+
+
+@pytest.mark.parametrize("dataset", SEC)
+def test_secs_protocols_hold_the_printed_numbers(dataset):
+    """Method specification, section 9.1."""
+    printed = {
+        "cub200": (5e-6, 2.5e-6, [5000], 0.1),
+        "cars196": (1e-5, 1e-5, [4000, 6000], 0.5),
+        "sop": (5e-4, 1e-4, [6000], 0.1),
+        "inshop": (5e-4, 1e-4, [6000], 0.1),
+    }[dataset]
+    config, _ = TrialConfig.from_settings(
+        Layer("data", {"data.name": dataset}), protocol_layer(protocols()[f"sec/{dataset}"])
+    )
+    optim = config.optim
+    found = (optim.lr, optim.lr * optim.backbone_lr_multiplier, list(optim.parameters["lr_milestones"]))
+    assert found[:2] == pytest.approx(printed[:2])
+    assert found[2] == printed[2]
+    assert optim.parameters["lr_decay"] == printed[3]
+    assert (config.training.steps, optim.weight_decay) == SEC[dataset]
+    assert (config.batch.batch_size, config.batch.instances_per_class) == (120, 3)
+    assert config.model.freeze_bn_affine
+
+
+def test_default_protocols_are_unique_and_spaces_fall_back_on_them():
+    chosen = [protocol.dataset for protocol in protocols().values() if protocol.default]
+    assert len(chosen) == len(set(chosen))
+    assert default_protocol("glyphs").name == "glyphs/triplet"
+    assert default_protocol("cub200").name == "sec/cub200"
+    assert default_protocol("webface") is None or default_protocol("webface").dataset == "webface"
+
+
+def test_names_are_unique():
+    modules = [
+        importlib.import_module(info.name)
+        for info in pkgutil.walk_packages(search_spaces.__path__, prefix="search_spaces.")
+    ]
+    for kind in (Space, Protocol):
+        found = [value for module in modules for value in vars(module).values() if isinstance(value, kind)]
+        names = {value.name for value in found}
+        assert len({id(value) for value in found}) == len(names)
+
+
+def test_a_tied_setting_follows_its_knob_through_grid_proposals_and_files(tmp_path):
+    plan = plan_of("dro_imbalance", "glyphs")
+    assert [(c.settings["batch.batch_size"], c.settings["loss.k"]) for c in plan.cells] == [
+        (80, 160),
+        (160, 320),
+        (320, 640),
+        (640, 1280),
+    ]
+    assert "loss.k" not in plan.base_settings
+    plan.save(tmp_path / "plan.json")
+    loaded = Plan.load(tmp_path / "plan.json")
+    assert loaded.cell(9, {"batch.batch_size": 100}).settings["loss.k"] == 200
+    grown = loaded.extended(values={"batch.batch_size": [40]})
+    assert grown.cells[-1].settings["loss.k"] == 80
+    with pytest.raises(ConfigError, match=r"loss\.k follows batch\.batch_size"):
+        plan_of("dro_imbalance", "glyphs", overrides={"loss.k": 3})
+
+
+def test_ties_that_cannot_hold_are_refused():
+    def space(**changes):
+        base = {
+            "name": "s",
+            "title": "",
+            "question": "",
+            "citation": None,
+            "scientific": (Knob("optim.lr", Grid((0.1, 0.2))),),
+            "fixed": {"loss.margin": 0.1},
+        }
+        return Space(**{**base, **changes})
+
+    assert not space(ties=(Tie("optim.weight_decay", "optim.lr", 0.5),)).problems()
+    assert "follow" in space(ties=(Tie("optim.weight_decay", "optim.beta1", 0.5),)).problems()[0].rule
+    assert "fixed" in space(ties=(Tie("loss.margin", "optim.lr", 0.5),)).problems()[0].rule
+    assert "fixed" in space(ties=(Tie("optim.lr", "optim.lr", 0.5),)).problems()[0].rule
+
+
+def test_of_several_sources_the_later_one_wins():
+    protocol = Protocol.cited(
+        "x/y",
+        "glyphs",
+        Stated("paper: a", {"optim.lr": 1.0, "optim.beta1": 0.5}),
+        Stated("code: b", {"optim.lr": 2.0}),
+    )
+    assert protocol.settings == {"optim.lr": 2.0, "optim.beta1": 0.5}
+    _, origins = TrialConfig.from_settings(protocol_layer(protocol))
+    assert origins["optim.lr"] == "protocol x/y: code: b"
+    assert origins["optim.beta1"] == "protocol x/y: paper: a"
