@@ -15,7 +15,7 @@ COMPARED = 24
 
 
 def count_negatives(
-    search: Search, band: tuple[int, int], thresholds: Tensor, used: Tensor, tile: int
+    search: Search, band: tuple[int, int], thresholds: Tensor, limits: Tensor, tile: int
 ) -> Tensor:
     """For each threshold of each query of a band, the number of negatives in the gallery that are more similar.
 
@@ -25,8 +25,10 @@ def count_negatives(
     Args:
         search: queries and gallery, sorted by class.
         band: first and last (exclusive) query to count for; the first is a multiple of `tile`.
-        thresholds: (T, B), for B = last - first queries, descending along T but for the first.
-        used: (B,) how many of its thresholds a query needs; the counts of the others mean nothing.
+        thresholds: (T, B), for B = last - first queries, descending along T but for the first; +inf where a query has
+            fewer.
+        limits: (B,) where counting may stop: from here on a count is only known not to be lower. The first two
+            thresholds of each query are always counted in full.
         tile: rows and columns of the similarity matrix computed at a time.
 
     Returns:
@@ -36,6 +38,7 @@ def count_negatives(
     counts = torch.zeros(thresholds.shape, dtype=torch.float64, device=thresholds.device)
     first, last = band
     height, width = _tile_shape(len(thresholds), len(columns), tile)
+    used = (thresholds < torch.inf).sum(dim=0)
     needs = [int(used[i : i + height].max()) for i in range(0, last - first, height)]
     buffers = thresholds.new_empty(2, height * width)
     for top in range(first, last, height):
@@ -54,7 +57,7 @@ def count_negatives(
             for values, work, start, stop in targets:
                 need = needs[(start - first) // height]
                 here = slice(start - first, stop - first)
-                _count_above(values, thresholds[:need, here], counts[:need, here], work)
+                _count_above(values, thresholds[:need, here], counts[:need, here], limits[here], work)
     return counts
 
 
@@ -71,15 +74,28 @@ def _hide_positives(similarity: Tensor, rows: Tensor, columns: Tensor) -> None:
         similarity.masked_fill_(rows[:, None] == columns, -torch.inf)
 
 
-def _count_above(similarity: Tensor, thresholds: Tensor, counts: Tensor, scratch: Tensor) -> None:
+def _count_above(
+    similarity: Tensor, thresholds: Tensor, counts: Tensor, limits: Tensor, scratch: Tensor
+) -> None:
     """Add to counts (T, rows) how many of each row's similarities (rows, columns) exceed thresholds (T, rows)."""
-    if len(thresholds) <= COMPARED:
-        for i, threshold in enumerate(thresholds):
-            # A float target: five times faster than a mask of bool, whose sum would have to widen it first.
-            counts[i] += torch.gt(similarity, threshold[:, None], out=scratch).sum(dim=1)
-    else:
+    if len(thresholds) > COMPARED:
         not_above = torch.searchsorted(_ascending(similarity), thresholds.T.contiguous(), right=True)
         counts += similarity.shape[1] - not_above.T
+        return
+    open_ = thresholds < similarity.amax(dim=1)  # a good positive has nothing above it in most tiles
+    open_[2:] &= counts[2:] < limits  # a bad one is soon beyond what any metric looks at
+    for threshold, count, rows, many in zip(
+        thresholds, counts, open_, open_.sum(dim=1).tolist(), strict=True
+    ):
+        if many * 3 > len(rows):
+            # A float target: five times faster than a mask of bool, whose sum would have to widen it first.
+            count.add_(torch.gt(similarity, threshold[:, None], out=scratch).sum(dim=1))
+        elif many:
+            few = rows.nonzero()[:, 0]
+            # Along the rows of the tile as it lies in memory, also where it stands transposed.
+            lying = similarity.is_contiguous()
+            part = similarity.index_select(0, few) if lying else similarity.T.index_select(1, few).T
+            count.index_add_(0, few, part.gt_(threshold[few, None]).sum(dim=1, dtype=count.dtype))
 
 
 def largest(values: Tensor, count: int) -> Tensor:

@@ -28,7 +28,7 @@ from trainables.metrics.grouping import Search, group_by_class
 from trainables.metrics.inputs import LabelledVectors
 from trainables.metrics.positives import ENTRIES, bands, positive_similarities, tie_width
 
-__all__ = ["ABSENT", "Ranking", "Ties", "rankings"]
+__all__ = ["ABSENT", "Ranking", "Scope", "Ties", "rankings"]
 
 Ties = Literal["pessimistic", "optimistic"]
 
@@ -41,7 +41,8 @@ class Ranking:
     """The positions of the positives of B queries, each of which has at least one."""
 
     positions: Tensor
-    """(B, P), int64: 1-based positions of each query's best P positives, ascending, padded with ABSENT."""
+    """(B, P), int64: 1-based positions of each query's best P positives, padded with ABSENT. Ascending and exact as far as
+    the scope's metrics look; further ones are only known to lie further."""
     relevant: Tensor
     """(B,), int64: R_q, the number of positives in the whole gallery, at least 1."""
     tied: Tensor
@@ -55,39 +56,60 @@ class Ranking:
         return self.positions[:, :k]
 
 
+@dataclass(frozen=True)
+class Scope:
+    """What the wanted metrics look at; what they do not is not computed."""
+
+    k: int
+    """The longest result list of fixed length, 0 for none."""
+    to_r: bool
+    """Whether lists of length R_q count too; then all positives are located."""
+    only_best: bool = False
+    """Whether the best positive alone matters; it does for recall."""
+
+    def positives(self, relevant: Tensor) -> Tensor:
+        """(N,) how many positives to locate for queries with R_q `relevant` (N,)."""
+        return relevant if self.to_r else relevant.clamp_max(1 if self.only_best else self.k)
+
+    def last_position(self, relevant: Tensor) -> Tensor:
+        """(N,) the last position that matters."""
+        return relevant.clamp_min(self.k) if self.to_r else torch.full_like(relevant, self.k)
+
+
 def rankings(
-    queries: LabelledVectors, gallery: LabelledVectors | None, *, depth: int | None, ties: Ties
+    queries: LabelledVectors, gallery: LabelledVectors | None, *, scope: Scope, ties: Ties
 ) -> Iterator[Ranking]:
     """Rankings of all queries that have a positive, in blocks (in no particular order of queries).
 
-    Without a gallery the queries rank one another, each leaving out itself (by index). `depth` bounds the number of
-    positives located per query: min(R_q, depth), all of them when None.
+    Without a gallery the queries rank one another, each leaving out itself (by index).
     """
     search = group_by_class(queries, gallery)
     relevant = search.relevant()
-    wanted = relevant if depth is None else relevant.clamp_max(depth)
+    wanted, limits = scope.positives(relevant), scope.last_position(relevant)
     tile = _tile_length(search.rows.vectors, int(wanted.max()))
     for band in bands(wanted, tile):
         here = slice(*band)
         if wanted[here].any():
-            positions, tied = _positions(search, band, wanted[here], tile, ties)
+            positions, tied = _positions(search, band, wanted[here], limits[here], tile, ties)
             kept = wanted[here] > 0
             yield Ranking(positions[kept], relevant[here][kept], tied[kept])
 
 
-def _positions(
-    search: Search, band: tuple[int, int], wanted: Tensor, tile: int, ties: Ties
+def _positions(  # noqa: PLR0917
+    search: Search, band: tuple[int, int], wanted: Tensor, limits: Tensor, tile: int, ties: Ties
 ) -> tuple[Tensor, Tensor]:
     """Positions (B, P) of the wanted positives of a band's queries, and whether the best ties with a negative (B,)."""
     positives = positive_similarities(search, band, int(wanted.max()))
     width = tie_width(search.rows.vectors)
     slack = -width if ties == "pessimistic" else width
     # The best positive is judged by the other rule too: the counts differ when a negative ties with it.
+    order = torch.arange(1, len(positives) + 1, device=positives.device)
+    absent = order[:, None] > wanted
+    positives.masked_fill_(absent, torch.inf)
     thresholds = torch.cat([positives[:1] - slack, positives + slack])
-    ahead = count_negatives(search, band, thresholds, wanted + 1, tile)
-    order = torch.arange(1, len(positives) + 1, device=ahead.device)
-    positions = (ahead[1:].T + order).to(torch.int64)
-    return positions.masked_fill_(order > wanted[:, None], ABSENT), ahead[0] != ahead[1]
+    ahead = count_negatives(search, band, thresholds, limits, tile)
+    positions = (ahead[1:] + order[:, None]).to(torch.int64).masked_fill_(absent, ABSENT)
+    return positions.T, ahead[0] != ahead[1]
 
 
 def _tile_length(vectors: Tensor, count: int) -> int:

@@ -13,7 +13,7 @@ from trainables.metrics.average_precision import map_at_k, map_at_r
 from trainables.metrics.inputs import Array, LabelledVectors, labelled_vectors
 from trainables.metrics.ndcg import ndcg_at_k
 from trainables.metrics.precision import precision_at_k, r_precision
-from trainables.metrics.ranking import Ranking, Ties, rankings
+from trainables.metrics.ranking import Ranking, Scope, Ties, rankings
 from trainables.metrics.recall import recall_at_k
 
 __all__ = ["RETRIEVAL_METRICS", "retrieval_metrics"]
@@ -75,7 +75,7 @@ def retrieval_metrics(
     sums = dict.fromkeys([*functions, "tied"], 0.0)
     matched = 0
     with exact_arithmetic(queries.vectors.device):
-        for ranking in rankings(queries, references, depth=_depth(chosen, lengths), ties=ties):
+        for ranking in rankings(queries, references, scope=_scope(chosen, lengths), ties=ties):
             matched += len(ranking)
             sums["tied"] += float(ranking.tied.sum())
             for name, function in functions.items():
@@ -96,11 +96,10 @@ def _functions(chosen: Sequence[str], ks: Sequence[int]) -> dict[str, Callable[[
     return found | {name: metric for name, metric in AT_R.items() if name in chosen}
 
 
-def _depth(chosen: Sequence[str], ks: Sequence[int]) -> int | None:
-    """How many positives per query the chosen metrics look at; None for all."""
-    if any(name in AT_R for name in chosen):
-        return None
-    return 1 if set(chosen) <= {"recall"} else max(ks)
+def _scope(chosen: Sequence[str], ks: Sequence[int]) -> Scope:
+    """What the chosen metrics look at."""
+    longest = max(ks, default=0) if set(chosen) & set(AT_K) else 0
+    return Scope(longest, to_r=bool(set(chosen) & set(AT_R)), only_best=set(chosen) <= {"recall"})
 
 
 def _checked_options(ks: int | Sequence[int], metrics: Sequence[str], ties: str) -> tuple[int, ...]:
