@@ -48,7 +48,8 @@ class TripletLoss(PairLoss):
 
 def _violations(positive: Tensor) -> Tensor:
     """From 1/0 for positive/negative in ascending order of the keys (B, B), first column the self pair: the counts w."""
-    positives_below = positive.cumsum(dim=1)
+    # Counted in integers: exact, and deterministic on every device.
+    positives_below = positive.cumsum(dim=1, dtype=torch.int32).to(positive.dtype)
     rank = torch.arange(positive.shape[1], device=positive.device, dtype=positive.dtype)
     negatives_below = rank - positives_below
     negatives_above = negatives_below[:, -1:] - negatives_below
