@@ -224,6 +224,7 @@ class Task(ABC):
         labels = pictures.labels[split.train]
         batch, regularizer = config.batch, config.regularizer
         found = cls._size_problems(config, pictures)
+        found += BACKBONES[config.model.backbone].file_problems(**config.model.knobs("backbone"))
         found += sampler_problems(
             batch.sampler,
             batch.batch_size,

@@ -8,6 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from trainables.errors import Problem
+
 __all__ = ["Backbone", "Head", "Pooling"]
 
 
@@ -26,6 +28,11 @@ class Backbone(nn.Module, ABC):
     """The crop the published weights were trained on; None when any size is as good."""
 
     out_channels: int
+
+    @classmethod
+    def file_problems(cls, **knobs: object) -> list[Problem]:
+        """Files the knobs name that are not on this machine."""
+        return []
 
     def to_input(self, images: Tensor) -> Tensor:
         """uint8 pictures in 0..255, or float pictures in 0..1, as floats in the dtype of the weights."""

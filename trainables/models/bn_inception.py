@@ -62,7 +62,11 @@ class BnInception(Backbone):
         *,
         in_channels: int,
         weights: Annotated[
-            str | None, Field(description="file of published weights; null trains from scratch")
+            str | None,
+            Field(
+                description="file of published weights, a path or a name in torch's folder of checkpoints "
+                "($TORCH_HOME/hub/checkpoints); null trains from scratch"
+            ),
         ] = None,
     ) -> None:
         super().__init__()
@@ -79,7 +83,13 @@ class BnInception(Backbone):
         self.out_channels = channels
         self.register_buffer("mean", torch.tensor(MEAN_BGR)[:, None, None], persistent=False)
         if weights is not None:
-            load_published(self, Path(weights).expanduser())
+            load_published(self, weights_file(weights))
+
+    @classmethod
+    def file_problems(cls, **knobs: object) -> list[Problem]:
+        """Whether the file of weights is there."""
+        weights = knobs.get("weights")
+        return [] if weights is None else _missing(weights_file(str(weights)))
 
     def to_input(self, images: Tensor) -> Tensor:
         """RGB or grey pictures to mean-free BGR in the range of bytes."""
@@ -131,15 +141,29 @@ class BnInception(Backbone):
         return torch.cat([conv(f"{name}_1x1", x), *branches, conv(f"{name}_pool_proj", pooled)], dim=1)
 
 
+def weights_file(weights: str) -> Path:
+    """The path that is meant: a bare file name that is not here lies where torch keeps downloaded weights."""
+    path = Path(weights).expanduser()
+    if path.name == weights and not path.exists():
+        return Path(torch.hub.get_dir()) / "checkpoints" / weights
+    return path
+
+
+def _missing(path: Path) -> list[Problem]:
+    if path.is_file():
+        return []
+    source = "http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth"
+    remedy = f"Get it from: {source}, or train from scratch with --set model.weights=null."
+    return [Problem("model.weights", "the file of published weights must exist", str(path), remedy)]
+
+
 def load_published(backbone: nn.Module, path: Path) -> None:
     """Load a published file: 416 entries of 2018, without num_batches_tracked, some vectors of shape (1, C).
 
     The classifier (last_linear) is left out. The file is read without executing anything it contains, and its SHA-256
     must start with the digits in its name. Raises DataError with every missing, unknown or misshapen entry.
     """
-    if not path.is_file():
-        source = "http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth"
-        raise DataError(Problem(str(path), "the weights file must exist", None, f"Get it from: {source}"))
+    raise_if_any(_missing(path), DataError)
     _check_name(path)
     try:
         entries: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)

@@ -7,7 +7,7 @@ import torch
 
 from trainables.errors import ConfigError, DataError
 from trainables.models import BACKBONES, build_model
-from trainables.models.bn_inception import MEAN_BGR
+from trainables.models.bn_inception import MEAN_BGR, BnInception
 
 
 @pytest.fixture(scope="module")
@@ -123,3 +123,15 @@ def test_it_trains_with_frozen_statistics():
 def test_only_grey_and_colour():
     with pytest.raises(ConfigError, match="1 or 3 channels"):
         build_model(backbone="bn_inception", in_channels=4)
+
+
+def test_a_bare_file_name_is_looked_up_among_torchs_checkpoints(published, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    (problem,) = BnInception.file_problems(weights="weights.pth")
+    assert str(tmp_path / "torch") in str(problem)
+    assert "null" in problem.remedy
+    target = tmp_path / "torch" / "hub" / "checkpoints" / "weights.pth"
+    target.parent.mkdir(parents=True)
+    target.write_bytes(published.read_bytes())
+    assert BnInception.file_problems(weights="weights.pth") == BnInception.file_problems(weights=None) == []
+    assert BnInception(in_channels=3, weights="weights.pth").out_channels == 1024

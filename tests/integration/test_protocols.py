@@ -1,0 +1,106 @@
+"""Every paper's protocol through the training loop, on small copies of its data in exactly the published format."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "data"))
+import published_formats as fixtures
+
+from trainables.config import Layer, TrialConfig
+from trainables.context import FolderContext
+from trainables.errors import ConfigError
+from trainables.training import train
+from tune_dml.catalogue import protocols
+from tune_dml.plan import protocol_layer
+
+RETRIEVAL = ("cub200", "cars196", "sop", "inshop")
+PAPERS = [name for name, p in protocols().items() if p.origin == "paper" and p.dataset in RETRIEVAL]
+ITEMS = [(i, ["train"] * 4) for i in range(1, 13)] + [
+    (20 + i, ["query", "gallery", "gallery"]) for i in range(6)
+]
+LATE = {  # what the protocols decide late in training, brought forward
+    "milestones": {"optim.lr_milestones": [1, 2], "training.steps": 4},
+    "every_epochs": {"optim.lr_decay_epochs": 1, "training.epochs": 2, "batch.batch_size": 10},
+    "constant": {"training.steps": 4},
+}
+
+
+@pytest.fixture(scope="module")
+def roots(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("published")
+    made = {
+        "cub200": fixtures.cub(folder / "CUB_200_2011", classes=24, each=6),
+        "cars196": fixtures.cars_original(folder / "cars", [f"Car {i}" for i in range(24)], each=5),
+        "sop": fixtures.sop(folder / "sop", train=12, test=8, each=4),
+        "inshop": fixtures.inshop(folder / "shop", items=ITEMS),
+    }
+    return made, folder / "cache"
+
+
+def small(name, roots, **more):
+    """A protocol with its sizes cut down and everything else as it is."""
+    protocol = protocols()[name]
+    instances = int(protocol.settings.get("batch.instances_per_class", 2))
+    layers = [
+        Layer("data", {"data.name": protocol.dataset}),
+        protocol_layer(protocol),
+        Layer(
+            "small",
+            {
+                "data.root": str(roots[0][protocol.dataset]),
+                "data.strict": False,
+                "data.shorter_side": 20,
+                "augment.crop": 16,
+                "augment.resize": 18,
+                "model.backbone": "small_conv",
+                "model.embedding_dim": 8,
+                "batch.batch_size": 4 * instances,
+                "training.eval_every": 2,
+                **LATE[str(protocol.settings["optim.lr_schedule"])],
+            },
+        ),
+        Layer("more", more),
+    ]
+    return TrialConfig.from_settings(*layers)[0]
+
+
+def run(config, folder, cache):
+    rows = []
+    context = FolderContext(folder, torch.device("cpu"), sink=lambda row: rows.append(dict(row)))
+    return train(config, context, cache_dir=cache), rows
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_a_papers_protocol_trains_and_is_judged(name, roots, tmp_path):
+    config = small(name, roots)
+    outcome, rows = run(config, tmp_path, roots[1])
+    assert outcome.step == rows[-1]["step"]
+    assert {f"test/recall_at_{k}" for k in config.evaluation.ks} <= set(outcome.metrics)
+    assert all(torch.isfinite(torch.tensor(row["train/loss"])) for row in rows)
+    if config.data.name == "inshop":
+        assert outcome.metrics["test/queries"] == 6
+
+
+def test_every_data_set_of_the_papers_has_a_protocol_here():
+    assert {protocols()[name].dataset for name in PAPERS} == set(RETRIEVAL)
+    assert len(PAPERS) > 30
+
+
+def test_bn_inception_trains_under_the_papers_protocol_and_needs_its_weights(roots, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    own = {"model.backbone": "bn_inception", "augment.crop": 32, "augment.resize": 36}
+    with pytest.raises(ConfigError, match="checkpoints"):
+        run(
+            small("sec/cub200", roots, **own, **{"model.weights": "bn_inception-52deb4733.pth"}),
+            tmp_path,
+            roots[1],
+        )
+    config = small("sec/cub200", roots, **own, **{"training.steps": 2})
+    assert config.model.freeze_bn
+    outcome, _ = run(config, tmp_path / "run", roots[1])
+    assert outcome.step == 2
