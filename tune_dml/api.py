@@ -212,9 +212,7 @@ def extend_sweep(
     plan = results.plan.extended(seeds=seeds, values=values, num_samples=num_samples)
     if plan.identity() == results.plan.identity():
         rule = "an extension must add a seed, a value or a sample that the sweep does not have"
-        raise ConfigError(
-            Problem("extend", rule, None, "Example: --seeds 5 or --add regularizer.rho=0.001.")
-        )
+        raise ConfigError(Problem("extend", rule, None, "Example: --seeds 5 or --add regularizer.rho=0.001."))
     said = f"extended to {len(plan.cells)} planned cells and seeds {', '.join(map(str, plan.seeds))}"
     session = Session(address, max_concurrent, time_budget, tracking_uri, experiment, cache_dir, console)
     return _continue(results.folder, plan, (said,), session)
@@ -307,13 +305,12 @@ def _clashes(folder: Path, plan: Plan) -> list[Problem]:
 
 def _data_problems(plan: Plan, request: Request) -> list[Problem]:
     """Resuming on other data would mix two studies."""
-    from tune_dml.preflight import dataset_of
+    from tune_dml.preflight import data_digest, datasets_of
 
     try:
-        data = {path: value for path, value in plan.base_settings.items() if path.startswith("data.")}
-        dataset = dataset_of(data, request)
-        raise_if_any(dataset.check())
-        digest = dataset.digest()
+        datasets = datasets_of(plan, request)
+        raise_if_any(problem for dataset in datasets for problem in dataset.check())
+        digest = data_digest(*datasets)
     except ConfigError as error:
         return list(error.problems)
     if digest == plan.data_digest:

@@ -25,7 +25,7 @@ from tune_dml.trial import Resources
 if TYPE_CHECKING:
     from trainables.data.base import DataSet, Pictures
 
-__all__ = ["Prepared", "Request", "dataset_of", "prepare", "request_for"]
+__all__ = ["Prepared", "Request", "data_digest", "dataset_of", "datasets_of", "prepare", "request_for"]
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 # What decides whether batches and splits can be drawn.
@@ -119,11 +119,12 @@ def prepare(
     for check in other_checks:
         problems += check()
     dataset = _collect(problems if plan else [], lambda: dataset_of(_data_settings(plan, request), request))
-    found = list(dataset.check()) if dataset is not None else []
+    others = _collect(problems, partial(_further_datasets, plan, request)) or [] if plan else []
+    found = [problem for item in (dataset, *others) if item is not None for problem in item.check()]
     problems += found
     pictures, digest = None, ""
     if plan is not None and dataset is not None and not found:
-        digest = dataset.digest()
+        digest = data_digest(dataset, *others)
         if decode or dataset.is_prepared():
             pictures = _collect(problems, partial(dataset.prepare, progress))
     if plan is not None and pictures is not None:
@@ -151,8 +152,9 @@ def _plan(request: Request, data_digest: str) -> Plan:
     samples = request.num_samples
     search = Search(request.method, samples, window=max(4, samples // 5), seed=request.search_seed)
     settings = dict(request.settings)
-    if settings.get("data.root"):  # workers have working directories of their own
-        settings["data.root"] = str(Path(str(settings["data.root"])).absolute())
+    for path in ("data.root", "task.evaluation_root"):
+        if settings.get(path):  # workers have working directories of their own
+            settings[path] = str(Path(str(settings[path])).expanduser().absolute())
     if request.data_root is not None:
         settings["data.root"] = str(request.data_root)
     return make_plan(
@@ -253,7 +255,9 @@ def dataset_of(settings: Mapping[str, Value], request: Request) -> DataSet:
     from trainables.config import Layer
     from trainables.data import build_dataset
 
-    data = TrialConfig.from_settings(Layer("--set", settings))[0].data
+    # Which split makes sense is a matter of the task, and checked with it.
+    own = {path: value for path, value in settings.items() if path != "data.split"}
+    data = TrialConfig.from_settings(Layer("--set", own))[0].data
     root = data.root
     if root is None and needs_root(data.name):
         rule = f"the data set {data.name!r} needs the folder of its pictures"
@@ -261,6 +265,26 @@ def dataset_of(settings: Mapping[str, Value], request: Request) -> DataSet:
     return build_dataset(
         data.name, root=Path(str(root)) if root else None, cache_dir=request.cache_dir, **data.parameters
     )
+
+
+def _further_datasets(plan: Plan, request: Request) -> list[DataSet]:
+    """What the plan's task reads besides the data set it trains on: benchmarks, distractors."""
+    from trainables.task import tasks
+
+    config = _any_config(plan)
+    return list(tasks()[config.task.name].further_datasets(config, request.cache_dir))
+
+
+def data_digest(dataset: DataSet, *others: DataSet) -> str:
+    """Identity of all data of a sweep: the data set's own digest where there is no other."""
+    from trainables.data.base import digest_of
+
+    return digest_of(*(item.digest() for item in (dataset, *others))) if others else dataset.digest()
+
+
+def datasets_of(plan: Plan, request: Request) -> list[DataSet]:
+    """The data set that a plan trains on, then those its task reads besides."""
+    return [dataset_of(_data_settings(plan, request), request), *_further_datasets(plan, request)]
 
 
 def needs_root(name: str) -> bool:
