@@ -17,6 +17,7 @@ from tune_dml.options import (
     Cache,
     DataRoot,
     Dataset,
+    DataSetArgument,
     Experiment,
     Json,
     Margin,
@@ -24,6 +25,7 @@ from tune_dml.options import (
     Name,
     NumSamples,
     Output,
+    Root,
     SearchOption,
     Seeds,
     Set,
@@ -63,12 +65,60 @@ def spaces(as_json: Json = False) -> None:
     _show(listings.spaces(), as_json)
 
 
-@app.command()
-def datasets(as_json: Json = False) -> None:
-    """The data sets: licence, where to get them, what is expected."""
+datasets_app = typer.Typer(
+    invoke_without_command=True, help="The data sets: list them, verify your copy, decode it beforehand."
+)
+app.add_typer(datasets_app, name="datasets")
+
+
+@datasets_app.callback()
+def datasets(context: typer.Context, as_json: Json = False) -> None:
+    """The data sets: licence, where to get them, what is expected. See also: verify, prepare."""
     from tune_dml.verbs import listings
 
-    _show(listings.datasets(), as_json)
+    if context.invoked_subcommand is None:
+        _show(listings.datasets(), as_json)
+
+
+@datasets_app.command("verify")
+def datasets_verify(
+    name: DataSetArgument,
+    root: Root = None,
+    settings: Set = None,
+    cache_dir: Cache = None,
+    as_json: Json = False,
+) -> None:
+    """Read everything: published counts and checksums, and that every picture decodes."""
+    from tune_dml.verbs import datasets as verbs
+
+    dataset = verbs.open_dataset(
+        name, root=_absolute(root), cache_dir=_absolute(cache_dir), settings=settings_of(settings)
+    )
+    _show(verbs.verify(dataset), as_json)
+
+
+@datasets_app.command("prepare")
+def datasets_prepare(
+    name: DataSetArgument,
+    root: Root = None,
+    settings: Set = None,
+    cache_dir: Cache = None,
+    skip_corrupt: Annotated[bool, typer.Option(help="Leave out pictures that cannot be decoded.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Decode the pictures into the cache that every trial of this machine shares; goes on where it was interrupted."""
+    from tune_dml.verbs import datasets as verbs
+
+    dataset = verbs.open_dataset(
+        name,
+        root=_absolute(root),
+        cache_dir=_absolute(cache_dir),
+        settings=settings_of(settings),
+        skip_corrupt=skip_corrupt,
+    )
+    with verbs.decoding(_console(as_json)) as progress:
+        prepared = verbs.prepare(dataset, progress)
+    _show(prepared, as_json)
 
 
 @app.command()
@@ -150,28 +200,31 @@ def sweep(
 ) -> None:
     """Run a sweep on Ray Tune, log it to MLflow, write its report, print the verdicts."""
     from tune_dml.api import run_sweep
+    from tune_dml.verbs import closing
+    from tune_dml.verbs.datasets import decoding
 
     console = _console(as_json)
-    done = run_sweep(
-        space,
-        dataset=dataset,
-        data_root=_absolute(data_root),
-        seeds=seeds_of(seeds),
-        settings=settings_of(settings),
-        search=search,
-        num_samples=num_samples,
-        name=name,
-        storage=storage,
-        resources=resources_of(workers, cpus_per_worker, gpus_per_worker, engine),
-        address=address,
-        max_concurrent=max_concurrent,
-        time_budget=time_budget,
-        tracking_uri=tracking_uri,
-        experiment=experiment,
-        cache_dir=cache_dir,
-        console=console,
-    )
-    from tune_dml.verbs import closing
+    with decoding(console) as data_progress:
+        done = run_sweep(
+            space,
+            dataset=dataset,
+            data_root=_absolute(data_root),
+            seeds=seeds_of(seeds),
+            settings=settings_of(settings),
+            search=search,
+            num_samples=num_samples,
+            name=name,
+            storage=storage,
+            resources=resources_of(workers, cpus_per_worker, gpus_per_worker, engine),
+            address=address,
+            max_concurrent=max_concurrent,
+            time_budget=time_budget,
+            tracking_uri=tracking_uri,
+            experiment=experiment,
+            cache_dir=cache_dir,
+            console=console,
+            data_progress=data_progress,
+        )
 
     raise typer.Exit(
         closing.close(

@@ -14,6 +14,7 @@ __all__ = [
     "Address",
     "Cache",
     "DataRoot",
+    "DataSetArgument",
     "Dataset",
     "Experiment",
     "Json",
@@ -22,6 +23,7 @@ __all__ = [
     "Name",
     "NumSamples",
     "Output",
+    "Root",
     "SearchOption",
     "Seeds",
     "Set",
@@ -44,6 +46,10 @@ SpaceArgument = Annotated[
 SweepArgument = Annotated[str, typer.Argument(metavar="SWEEP", help="A sweep's name.")]
 Dataset = Annotated[str | None, typer.Option(help="Data set; the space's default otherwise.")]
 DataRoot = Annotated[Path | None, typer.Option(help="Folder of the pictures, for data sets that need one.")]
+DataSetArgument = Annotated[str, typer.Argument(metavar="NAME", help="A data set: `tune-dml datasets`.")]
+Root = Annotated[
+    Path | None, typer.Option("--root", "--data-root", help="Folder or archive of the data, as downloaded.")
+]
 Seeds = Annotated[str | None, typer.Option(help="How many paired seeds (3), or which (0,1,7).")]
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting; repeatable.")

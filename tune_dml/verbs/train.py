@@ -17,6 +17,7 @@ from tune_dml.plan import protocol_layer
 from tune_dml.results import load_results, sweep_names
 from tune_dml.space import Value
 from tune_dml.trial import run_trial
+from tune_dml.verbs.datasets import decoding
 from tune_dml.verbs.view import table
 
 if TYPE_CHECKING:
@@ -152,7 +153,9 @@ def run(single: Single, console: Console) -> Ended:
 
     data = single.config.data
     root = Path(data.root) if data.root else None
-    pictures = build_dataset(data.name, root=root, cache_dir=single.cache_dir, **data.parameters).prepare()
+    with decoding(console) as progress:
+        dataset = build_dataset(data.name, root=root, cache_dir=single.cache_dir, **data.parameters)
+        pictures = dataset.prepare(progress)
     raise_if_any(data_problems(single.config, pictures))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with tempfile.TemporaryDirectory(prefix="tune-dml-") as folder:

@@ -1,0 +1,119 @@
+"""`tune-dml datasets`, `datasets verify` and `datasets prepare`: counts, corrupt pictures, progress, every error at once."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "data"))
+import published_formats as fixtures
+
+from trainables.data import DATASETS
+from tune_dml.cli import main
+from tune_dml.verbs.datasets import decoding
+
+
+@pytest.fixture
+def tune_dml(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("TUNE_DML_CACHE", str(tmp_path / "cache"))
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["tune-dml", "datasets", *map(str, arguments)])
+        try:
+            main()
+            code = 0
+        except SystemExit as end:
+            code = end.code or 0
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def birds(tmp_path):
+    return fixtures.cub(tmp_path / "CUB_200_2011", classes=6, each=4)
+
+
+LOOSE = ("--set", "data.strict=false")
+
+
+def test_alone_it_lists_every_data_set(tune_dml):
+    code, out, _ = tune_dml("--json")
+    assert code == 0
+    assert {row["data set"] for row in json.loads(out)} == set(DATASETS)
+    assert tune_dml()[0] == 0
+
+
+def test_prepare_decodes_once_and_says_what_is_there(tune_dml, birds):
+    code, out, _ = tune_dml("prepare", "cub200", "--root", birds, *LOOSE, "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert (found["images"], found["classes"], found["test_classes"]) == (24, 6, 3)
+    assert found["seconds"] > 0
+    assert found["bytes"] > 24 * 256 * 256
+    assert any("11788" in note for note in found["notes"])
+    again = json.loads(tune_dml("prepare", "cub200", "--root", birds, *LOOSE, "--json")[1])
+    assert again["seconds"] == 0
+    assert again["digest"] == found["digest"]
+    assert "decoded before" in tune_dml("prepare", "cub200", "--root", birds, *LOOSE)[1]
+
+
+def test_verify_counts_and_decodes_everything(tune_dml, birds):
+    code, _, err = tune_dml("verify", "cub200", "--root", birds)
+    assert code == 1
+    assert "11788" in err
+    code, out, _ = tune_dml("verify", "cub200", "--root", birds, *LOOSE)
+    assert code == 0
+    assert "every picture decodes" in out
+    victim = next((birds / "images").rglob("*.jpg"))
+    victim.write_bytes(victim.read_bytes()[:50])
+    code, _, err = tune_dml("verify", "cub200", "--root", birds, *LOOSE)
+    assert code == 1
+    assert victim.name in err
+
+
+def test_corrupt_pictures_are_left_out_only_when_asked(tune_dml, birds):
+    victim = next((birds / "images").rglob("*.jpg"))
+    victim.write_bytes(b"not a picture")
+    code, _, err = tune_dml("prepare", "cub200", "--root", birds, *LOOSE)
+    assert code == 1
+    assert victim.name in err
+    code, out, _ = tune_dml("prepare", "cub200", "--root", birds, *LOOSE, "--skip-corrupt", "--json")
+    found = json.loads(out)
+    assert (code, found["images"]) == (0, 23)
+    assert any(victim.name in note for note in found["notes"])
+
+
+def test_everything_wrong_is_said_at_once(tune_dml):
+    code, _, err = tune_dml("prepare", "digits", "--root", ".", "--skip-corrupt", "--set", "optim.lr=1")
+    assert code == 1
+    assert all(part in err for part in ("--root", "--skip-corrupt", "optim.lr"))
+    code, _, err = tune_dml("verify", "cub20")
+    assert (code, "Did you mean 'cub200'" in err) == (1, True)
+    code, _, err = tune_dml("verify", "cub200")
+    assert (code, "--root" in err) == (1, True)
+    code, _, err = tune_dml("verify", "digits", "--set", "data.scael=3")
+    assert (code, "scale" in err) == (1, True)
+
+
+def test_a_folder_that_is_not_the_data_set_is_said(tune_dml, tmp_path):
+    code, _, err = tune_dml("verify", "cub200", "--root", tmp_path)
+    assert code == 1
+    assert "images.txt" in err
+
+
+def test_the_bar_appears_with_the_first_picture_and_leaves_the_terminal_free():
+    console = Console(file=io.StringIO(), force_terminal=True, width=80)
+    with decoding(console) as told:
+        assert not console._live_stack
+        told(1, 4)
+        assert console._live_stack
+        told(4, 4)
+        assert not console._live_stack
+    assert "1/4" in console.file.getvalue()
