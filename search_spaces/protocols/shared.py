@@ -15,7 +15,7 @@ BN_INCEPTION = (
 )
 
 CROP_227 = Stated(
-    "code: shorter side 256, random resized crop 227 with scale (.16, 1) and ratio (3/4, 4/3), flip; centre crop in test",
+    "code: random resized crop 227 of the picture at 256, flip; centre crop in test",
     {
         "augment.name": "crop_flip",
         "augment.crop": 227,
@@ -27,7 +27,7 @@ CROP_227 = Stated(
 )
 
 CROP_224 = Stated(
-    "paper and code: random resized crop 224 (scale .08 to 1 in the codes), flip; shorter side 256 and centre crop in test",
+    "paper and code: random resized crop 224 of the picture at 256, flip; centre crop in test",
     {
         "augment.name": "crop_flip_224",
         "augment.crop": 224,
