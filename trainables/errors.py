@@ -26,6 +26,9 @@ class Problem:
     remedy: str = ""
     """What to do about it."""
 
+    def __hash__(self) -> int:
+        return hash((self.place, self.rule))  # the value may be a list
+
     def __str__(self) -> str:
         got = "" if self.value is None else f", but got {self.value!r}"
         remedy = f" {self.remedy}" if self.remedy else ""

@@ -1,0 +1,209 @@
+"""Face recognition: exams against loops, benchmarks read through their lists, every misuse named."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent / "data"))
+import published_formats as fixtures
+from test_tasks import TASKS, task_of
+from trials import config_of, run
+
+from trainables.config import Layer, TrialConfig
+from trainables.errors import ConfigError
+from trainables.metrics import verification_metrics
+from trainables.task import tasks
+
+DIGITS = TASKS["face_recognition"]
+TASK = tasks()["face_recognition"]
+
+
+@pytest.fixture
+def faces(tmp_path, monkeypatch):
+    """Settings of a small training set with two benchmarks and distractors in the papers' formats."""
+    monkeypatch.setenv("TUNE_DML_CACHE", str(tmp_path / "cache"))
+    fixtures.webface(tmp_path / "web", people=(6,) * 8)
+    for name in ("lfw.bin", "agedb_30.bin"):
+        fixtures.face_bin(tmp_path / "bins" / name, pairs=20)
+    for i in range(12):
+        fixtures.picture(tmp_path / "bins" / "distractors" / f"{i}.png", i)
+    return {
+        "task.name": "face_recognition",
+        "task.evaluation_root": str(tmp_path / "bins"),
+        "task.strict": False,
+        "task.pairs": 40,
+        "data.name": "webface",
+        "data.root": str(tmp_path / "web"),
+        "loss.name": "cosface",
+        "augment.name": "crop_flip",
+        "augment.crop": 24,
+        "augment.resize": 24,
+        "batch.sampler": "random",
+        "batch.batch_size": 8,
+        "model.embedding_dim": 4,
+        "training.steps": 2,
+        "training.eval_every": 1,
+    }
+
+
+def test_figures_equal_a_loop_over_pairs_probes_and_strangers(tmp_path):
+    task = task_of(config_of(DIGITS, task__mirror=True), tmp_path)
+    found = task.validate()
+    half = task.validation_half
+    exam = half.exams[0]
+    task.modules.eval()
+
+    def descriptor(index):
+        image = torch.from_numpy(np.array(task.pictures.images[index])).permute(2, 0, 1)[None]
+        with torch.no_grad():
+            total = task.network(image) + task.network(image.flip(-1))
+        return (total / total.norm())[0].double().numpy()
+
+    vectors = {index: descriptor(index) for index in task.split.validation}
+    first, second = (np.stack([vectors[i] for i in side]) for side in exam.pairs.couples.T)
+    expected = verification_metrics(first, second, exam.pairs.same)
+    assert found["val/verification_accuracy"] == pytest.approx(expected.accuracy, abs=0.5)
+    assert found["val/tar_at_far_1e-3"] == pytest.approx(expected.tar_at_far, abs=0.5)
+    strangers = np.stack([vectors[i] for i in half.strangers])
+    assert len(strangers) == 100
+    for size in (10, 100):
+        hits = trials = 0
+        for i, own in zip(exam.probes, exam.probe_labels, strict=True):
+            nearest = (strangers[:size] @ vectors[i]).max()
+            for j, other in zip(exam.probes, exam.probe_labels, strict=True):
+                if i != j and own == other:
+                    trials += 1
+                    hits += vectors[i] @ vectors[j] > nearest
+        assert found[f"val/rank1_at_{size}"] == pytest.approx(100 * hits / trials, abs=0.2)
+
+
+def test_no_class_of_an_exam_is_trained_on_and_strangers_are_nobody_sought(tmp_path):
+    task = task_of(config_of(DIGITS), tmp_path)
+    labels = task.pictures.labels
+    trained = set(labels[task.split.train])
+    for half, part in ((task.validation_half, task.split.validation), (task.test_half, task.split.test)):
+        (exam,) = half.exams
+        assert set(exam.pairs.couples.ravel()) <= set(part)
+        assert not trained & set(labels[exam.pairs.couples.ravel()])
+        assert not set(exam.probe_labels) & set(labels[half.strangers])
+    again = task_of(config_of(DIGITS, seed=5), tmp_path)
+    assert np.array_equal(again.test_half.exams[0].pairs.couples, task.test_half.exams[0].pairs.couples)
+
+
+def test_benchmarks_validate_and_test_through_their_own_lists(faces, tmp_path):
+    config = config_of(
+        faces, task__validation_sets=["lfw_bin"], task__test_sets=["agedb30"], task__distractors=[5, 12]
+    )
+    task = task_of(config, tmp_path / "task")
+    assert len(task.split.train) == 48  # nobody is held out where benchmarks validate
+    (exam,) = task.validation_half.exams
+    assert exam.name == "lfw_bin"
+    assert exam.pairs.couples[3].tolist() == [6, 7]
+    assert exam.probes.tolist() == [i for pair in range(0, 20, 2) for i in (2 * pair, 2 * pair + 1)]
+    outcome, rows = run(config, tmp_path / "run")
+    named = TASK.validation_metrics(config)
+    assert "val/rank1_at_12_lfw_bin" in named
+    assert set(named) <= set(rows[-1])
+    assert (
+        outcome.metrics["val/verification_accuracy"] == outcome.metrics["val/verification_accuracy_lfw_bin"]
+    )
+    assert "test/tar_at_far_1e-3_agedb30" in outcome.metrics
+
+
+def test_figures_of_several_benchmarks_are_averaged(faces, tmp_path):
+    config = config_of(faces, task__test_sets=["lfw_bin", "agedb30"], data__validation_fraction=0.5)
+    task = task_of(config, tmp_path)
+    found = task.test()
+    for figure in ("verification_accuracy", "tar_at_far_1e-3"):
+        own = [found[f"test/{figure}_{name}"] for name in ("lfw_bin", "agedb30")]
+        assert found[f"test/{figure}"] == pytest.approx(np.mean(own))
+    assert "val/verification_accuracy" in task.validate()  # of people held out
+
+
+def test_paper_test_selection_validates_on_the_test_sets_and_is_labelled(faces, tmp_path):
+    config = config_of(faces, task__test_sets=["lfw_bin"], data__split="paper_test_selection")
+    task = task_of(config, tmp_path)
+    assert task.split.protocol == "paper_test_selection"
+    assert task.validation_half is task.test_half
+    validated = task.validate()
+    assert set(TASK.validation_metrics(config)) <= set(validated)
+    assert {name.replace("test/", "val/"): value for name, value in task.test().items()} == validated
+    drawn = task_of(config_of(DIGITS, data__split="paper_test_selection"), tmp_path)
+    assert drawn.validation_half is drawn.test_half
+
+
+def test_what_a_trial_reads_besides_is_known_before_training(faces, tmp_path):
+    config = config_of(faces, task__test_sets=["lfw_bin", "agedb30"], task__distractors=[5])
+    further = TASK.further_datasets(config, tmp_path / "cache")
+    assert [dataset.name for dataset in further] == ["lfw_bin", "agedb30", "distractors"]
+    assert not [problem for dataset in further for problem in dataset.check()]
+    (tmp_path / "bins" / "lfw.bin").unlink()
+    assert any("lfw.bin" in problem.place for dataset in further for problem in dataset.check())
+
+
+MISUSES = {
+    "Did you mean 'lfw_bin'": {"task__test_sets": ["lfw_bim"]},
+    r"Set task\.evaluation_root": {"task__test_sets": ["lfw_bin"]},
+    "need at least 20 pairs": {"task__pairs": 10},
+    "a test set must not validate": {
+        "task__test_sets": ["lfw_bin"],
+        "task__validation_sets": ["lfw_bin"],
+        "task__evaluation_root": "/faces",
+    },
+    "paper_test_selection validates on what tests": {
+        "task__validation_sets": ["lfw_bin"],
+        "task__evaluation_root": "/faces",
+        "data__split": "paper_test_selection",
+    },
+}
+
+
+@pytest.mark.parametrize("message", MISUSES)
+def test_settings_that_contradict_each_other_are_refused(message):
+    with pytest.raises(ConfigError, match=message):
+        config_of(DIGITS, **MISUSES[message])
+
+
+def test_too_few_pairs_strangers_or_tests_are_said_before_training(faces, tmp_path):
+    task = task_of(config_of(DIGITS), tmp_path)
+
+    def said(**settings):
+        problems = TASK.data_problems(config_of(DIGITS, **settings), task.pictures)
+        return "\n".join(map(str, problems))
+
+    assert not said()
+    assert "strangers" in said(task__distractors=[5000])
+    assert "pairs of one class" in said(task__pairs=200_000)
+    untested = TrialConfig.from_settings(Layer("test", faces))[0]
+    web = task_of(config_of(faces, task__test_sets=["lfw_bin"], data__validation_fraction=0.5), tmp_path)
+    problems = TASK.data_problems(untested, web.pictures)
+    assert "task.test_sets" in [problem.place for problem in problems]
+    with pytest.raises(ConfigError, match="12 strangers"):
+        task_of(config_of(faces, task__test_sets=["lfw_bin"], task__distractors=[13]), tmp_path)
+
+
+def test_benchmarks_that_the_network_would_see_otherwise_are_refused(faces, tmp_path):
+    plain = {"augment__name": "none", "data__size": 24, "task__test_sets": ["lfw_bin"]}
+    with pytest.raises(ConfigError, match="24 pixels of webface"):
+        task_of(config_of(faces, **plain), tmp_path)
+    grey = {"task__test_sets": ["lfw_bin"], "task__evaluation_root": faces["task.evaluation_root"]}
+    with pytest.raises(ConfigError, match="1 channels of digits"):
+        task_of(config_of(DIGITS, **grey, task__strict=False, task__distractors=[]), tmp_path)
+
+
+@pytest.mark.slow
+def test_characters_never_seen_are_verified_well_above_chance(tmp_path):
+    """Same character or not, of 73 characters not trained on, in 20 typefaces."""
+    from search_spaces.protocols.ours import GLYPHS_FACE
+
+    config = TrialConfig.from_settings(Layer("protocol", GLYPHS_FACE.settings))[0]
+    outcome, _ = run(config, tmp_path)
+    assert outcome.metrics["val/verification_accuracy"] > 90
+    assert outcome.metrics["test/verification_accuracy"] > 90
+    assert outcome.metrics["val/rank1_at_100"] > 50

@@ -1,0 +1,179 @@
+"""What every task owes the training loop: resumes bit-identically, pairs seeds, keeps test sealed, names its metrics."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from trials import Killed, config_of, run, without_time
+
+from trainables import training
+from trainables.config import Layer, TrialConfig
+from trainables.context import FolderContext
+from trainables.errors import ConfigError, Diverged
+from trainables.task import build_task, tasks
+
+DIGITS = {
+    "data.name": "digits",
+    "model.embedding_dim": 8,
+    "batch.sampler": "random",
+    "training.steps": 60,
+    "training.eval_every": 20,
+}
+TASKS = {
+    "retrieval": {**DIGITS, "data.validation_fraction": 0.4, "batch.batch_size": 16},
+    "face_recognition": {
+        **DIGITS,
+        "task.name": "face_recognition",
+        "task.mirror": False,
+        "task.pairs": 400,
+        "task.distractors": [10, 100],
+        "data.validation_fraction": 0.4,
+        "loss.name": "arcface",
+        "loss.scale": 16.0,
+        "optim.loss_lr_multiplier": 10.0,
+        "batch.batch_size": 16,
+        "regularizer.name": "sec",
+        "regularizer.eta": 1.0,
+        "regularizer.rho": 0.4,
+        "regularizer.schedule": "capped_linear",
+    },
+    "contrastive": {
+        **DIGITS,
+        "task.name": "contrastive",
+        "task.linear_epochs": 5,
+        "data.split": "shared_classes",
+        "loss.name": "nt_xent",
+        "augment.name": "simclr",
+        "augment.crop": 16,
+        "augment.resize": 16,
+        "augment.flip": 0.0,
+        "augment.scale": [0.5, 1.0],
+        "model.head": "mlp",
+        "batch.batch_size": 16,
+        "regularizer.name": "sec",
+        "regularizer.eta": 0.25,
+        "regularizer.schedule": "linear",
+        "optim.lr_schedule": "cosine",
+    },
+}
+
+
+def task_of(config, folder):
+    context = FolderContext(folder, torch.device("cpu"))
+    training.prepare_process(config, context)
+    return build_task(config, context)
+
+
+def test_every_task_is_found_and_tested_here():
+    assert set(tasks()) == set(TASKS)
+    for task in tasks().values():
+        assert task.citation
+        assert task.__doc__
+
+
+@pytest.mark.parametrize("name", ["face_recognition", "contrastive"])
+def test_a_killed_trial_resumes_bit_identically(tmp_path, name):
+    config = config_of(TASKS[name])
+    whole, rows = run(config, tmp_path / "whole")
+    with pytest.raises(Killed):
+        run(config, tmp_path / "cut", stop_after=25)  # five steps after the checkpoint
+    resumed, again = run(config, tmp_path / "cut")
+    assert resumed.metrics == whole.metrics
+    by_step = {row["step"]: without_time(row) for row in rows}
+    assert [row["step"] for row in again] == [20, 25, 40, 50, 60]
+    for row in again:
+        assert without_time(row) == by_step[row["step"]]
+    states = [torch.load(tmp_path / x / "checkpoint.pt", weights_only=True)["task"] for x in ("whole", "cut")]
+    for key, tensor in states[0].items():
+        if isinstance(tensor, torch.Tensor):
+            assert torch.equal(tensor, states[1][key]), key
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_named_metrics_are_reported_and_test_stays_sealed(tmp_path, name):
+    config = config_of(TASKS[name], training__steps=4, training__eval_every=2)
+    outcome, rows = run(config, tmp_path)
+    named = set(tasks()[name].validation_metrics(config))
+    assert tasks()[name].headline in named
+    for row in rows:
+        assert {*named, "val/mean_cosine", "val/norm_mean", "train/loss"} <= set(row)
+        assert all(np.isfinite(value) for value in row.values())
+        assert not any(key.startswith("test/") for key in row)
+    sealed = {key.replace("test/", "val/") for key in outcome.metrics if key.startswith("test/")}
+    assert named <= sealed
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_best_validation_keeps_the_highest_headline(tmp_path, name):
+    config = config_of(
+        TASKS[name], evaluation__epoch="best_validation", training__steps=6, training__eval_every=1
+    )
+    outcome, rows = run(config, tmp_path)
+    headline = tasks()[name].headline
+    seen = [row[headline] for row in rows]
+    assert outcome.metrics[headline] == max(seen)
+    assert outcome.step == 1 + int(np.argmax(seen))
+
+
+@pytest.mark.parametrize("name", ["face_recognition", "contrastive"])
+def test_seeds_are_paired(tmp_path, name):
+    one = task_of(config_of(TASKS[name], seed=3), tmp_path)
+    other = task_of(config_of(TASKS[name], seed=3, regularizer__name="none", regularizer__eta=0.0), tmp_path)
+    moved = task_of(config_of(TASKS[name], seed=4), tmp_path)
+    for mine, theirs in zip(one.network.parameters(), other.network.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+    assert all((one.sampler.batch(step) == other.sampler.batch(step)).all() for step in range(5))
+    assert np.array_equal(one.split.validation, other.split.validation)
+    assert not np.array_equal(one.split.validation, moved.split.validation)
+    assert np.array_equal(one.split.test, moved.split.test)
+
+
+def test_a_split_that_a_task_cannot_use_is_refused():
+    with pytest.raises(ConfigError, match=r"Set data\.split=shared_classes"):
+        config_of(TASKS["contrastive"], data__split="class_disjoint")
+    with pytest.raises(ConfigError, match=r"Set data\.split=class_disjoint"):
+        config_of(TASKS["face_recognition"], data__split="shared_classes")
+
+
+def test_a_task_has_knobs_of_its_own_that_count_and_a_folder_that_does_not():
+    face = config_of(TASKS["face_recognition"])
+    fewer = config_of(TASKS["face_recognition"], task__pairs=200)
+    moved = config_of(TASKS["face_recognition"], task__evaluation_root="/somewhere")
+    assert face.digest() != fewer.digest()
+    assert face.digest() == moved.digest()
+    again, _ = TrialConfig.from_settings(Layer("again", face.settings()))
+    assert again == face
+    with pytest.raises(ConfigError, match=r"task\.pears.*Did you mean 'pairs'"):
+        config_of(TASKS["face_recognition"], task__pears=3)
+    with pytest.raises(ConfigError, match="Did you mean 'contrastive'"):
+        config_of(DIGITS, task__name="contrastiv")
+
+
+def test_a_ramp_that_never_begins_is_refused_before_training(tmp_path):
+    config = config_of(TASKS["face_recognition"], regularizer__schedule="epoch_ramp")
+    task = task_of(config_of(TASKS["face_recognition"]), tmp_path)
+    problems = task.data_problems(config, task.pictures)
+    assert [problem.place for problem in problems] == ["regularizer.schedule"]
+    assert not task.data_problems(config_of(TASKS["face_recognition"]), task.pictures)
+
+
+@pytest.mark.parametrize("name", ["face_recognition", "contrastive"])
+def test_embeddings_that_left_the_finite_numbers_end_the_trial(tmp_path, monkeypatch, name):
+    update = training.update
+
+    def poisoned(run):
+        loss = update(run)
+        if run.state.step == 19:
+            with torch.no_grad():
+                next(run.task.network.parameters()).fill_(float("nan"))
+        return loss
+
+    monkeypatch.setattr(training, "update", poisoned)
+    with pytest.raises(Diverged, match="step 20"):
+        run(config_of(TASKS[name]), tmp_path)
