@@ -1,0 +1,154 @@
+"""Contrastive learning: two views a picture, labels never seen, linear evaluation of frozen features."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent / "data"))
+import published_formats as fixtures
+from test_tasks import TASKS, task_of
+from trials import config_of, run
+
+from trainables.config import Layer, TrialConfig
+from trainables.errors import ConfigError
+from trainables.metrics.linear_evaluation import fit_linear_probes
+
+DIGITS = TASKS["contrastive"]
+
+
+def test_the_objective_is_nt_xent_plus_sec_over_both_views(tmp_path):
+    """A loop over 2N views (method specification, section 4), in double precision."""
+    config = config_of(DIGITS, training__precision="float64", loss__temperature=0.5)
+    task = task_of(config, tmp_path)
+    step, n = 30, config.batch.batch_size
+    indices = task.split.train[task.sampler.batch(step)]
+    first, second = (task.views.train(indices, step=step, view=view) for view in (0, 1))
+    assert not torch.equal(first, second)
+    with torch.no_grad():
+        z = task.network(torch.cat([first, second]))  # batch statistics over both views
+        value = task.objective(task.network, step)
+    unit = z / z.norm(dim=1, keepdim=True)
+    losses = []
+    for i in range(2 * n):
+        others = torch.stack([unit[i] @ unit[k] / 0.5 for k in range(2 * n) if k != i])
+        losses.append(torch.logsumexp(others, 0) - unit[i] @ unit[(i + n) % (2 * n)] / 0.5)
+    norms = z.norm(dim=1)
+    eta = config.regularizer.eta * step / config.training.steps
+    expected = torch.stack(losses).mean() + eta * norms.var(correction=0)
+    torch.testing.assert_close(value, expected, rtol=1e-9, atol=1e-12)
+    assert float(task.diagnostics()["eta"]) == pytest.approx(eta)
+
+
+def test_labels_are_never_seen_in_training(tmp_path):
+    task = task_of(config_of(DIGITS), tmp_path)
+    seen = []
+    task.loss.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[1]))
+    task.objective(task.network, 0)
+    assert seen[0].tolist() == [*range(16), *range(16)]
+
+
+def test_linear_evaluation_reads_the_features_before_the_projection_head(tmp_path):
+    task = task_of(config_of(DIGITS), tmp_path)
+    found = task.validate()
+    with torch.no_grad():
+        features = {
+            part: task.network.features(task.views.evaluation(getattr(task.split, part)))
+            for part in ("train", "validation", "test")
+        }
+    labels = {part: task.pictures.labels[getattr(task.split, part)] for part in features}
+    probes = fit_linear_probes(features["train"], labels["train"], num_classes=10, epochs=5)
+    tops = probes.top_k(features["validation"], labels["validation"])
+    best = int(np.argmax(tops[1]))
+    assert found["val/linear_top1"] == pytest.approx(tops[1][best], abs=0.3)
+    assert found["val/linear_top5"] == pytest.approx(tops[5][best], abs=0.3)
+    assert found["val/linear_lr"] == probes.lrs[best]
+    sealed = task.test()
+    assert sealed["test/linear_top1"] == pytest.approx(
+        probes.top_k(features["test"], labels["test"])[1][best], abs=0.3
+    )
+
+
+def test_the_test_classifier_is_fitted_to_the_weights_it_judges(tmp_path):
+    task = task_of(config_of(DIGITS), tmp_path)
+    task.validate()
+    with torch.no_grad():
+        task.objective(task.network, 0)
+        task.network.backbone.layers[0].weight.mul_(-1)
+    fresh = task.test()
+    task.validate()
+    assert task.test() == fresh
+
+
+def test_evaluation_leaves_the_training_stream_alone(tmp_path):
+    task = task_of(config_of(DIGITS), tmp_path)
+    before = torch.get_rng_state(), {k: v.clone() for k, v in task.network.state_dict().items()}
+    task.validate()
+    task.test()
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert all(torch.equal(value, before[1][key]) for key, value in task.network.state_dict().items())
+
+
+def test_the_official_test_pictures_of_cifar_are_the_test_half(tmp_path, monkeypatch):
+    monkeypatch.setenv("TUNE_DML_CACHE", str(tmp_path / "cache"))
+    fixtures.cifar10(tmp_path / "cifar-10-batches-py", each=40)
+    config = config_of(
+        DIGITS,
+        data__name="cifar10",
+        data__root=str(tmp_path),
+        data__strict=False,
+        augment__crop=32,
+        augment__resize=32,
+        training__steps=2,
+        training__eval_every=2,
+    )
+    task = task_of(config, tmp_path / "task")
+    assert task.split.test.tolist() == task.pictures.extras["official_test"].tolist()
+    assert set(task.pictures.labels[task.split.test]) <= set(task.pictures.labels[task.split.train])
+    outcome, _ = run(config, tmp_path / "run")
+    assert 0 <= outcome.metrics["test/linear_top1"] <= outcome.metrics["test/linear_top5"] <= 100
+
+
+MISUSES = {
+    r"Set batch\.sampler=random": {"batch__sampler": "m_per_class", "batch__batch_size": 18},
+    r"holds a vector for each.*Set loss\.name=nt_xent": {"loss__name": "proxy_anchor"},
+    r"Set augment\.name=simclr": {"augment__name": "none"},
+}
+
+
+@pytest.mark.parametrize("message", MISUSES)
+def test_settings_that_make_no_sense_without_labels_are_refused(message):
+    with pytest.raises(ConfigError, match=message):
+        config_of(DIGITS, **MISUSES[message])
+
+
+def test_any_pair_loss_tells_pictures_apart(tmp_path):
+    config = config_of(DIGITS, loss__name="triplet", training__steps=2, training__eval_every=2)
+    outcome, _ = run(config, tmp_path)
+    assert np.isfinite(outcome.metrics["val/linear_top1"])
+
+
+def test_training_beats_the_untrained_encoder_on_digits(tmp_path):
+    settings = {"task__linear_epochs": 10, "batch__batch_size": 64}
+    start, _ = run(config_of(DIGITS, **settings, training__steps=1, training__eval_every=1), tmp_path / "a")
+    end, _ = run(config_of(DIGITS, **settings, training__steps=60, training__eval_every=60), tmp_path / "b")
+    assert end.metrics["val/linear_top1"] > start.metrics["val/linear_top1"] + 5
+
+
+@pytest.mark.slow
+def test_training_beats_the_untrained_encoder_on_glyphs(tmp_path):
+    """583 characters told apart by a linear classifier, without labels in pretraining."""
+    from search_spaces.protocols.ours import GLYPHS_SIMCLR
+
+    found = {}
+    for steps in (1, GLYPHS_SIMCLR.settings["training.steps"]):
+        settings = {**GLYPHS_SIMCLR.settings, "training.steps": steps, "training.eval_every": steps}
+        config = TrialConfig.from_settings(Layer("protocol", settings))[0]
+        found[steps], _ = run(config, tmp_path / str(steps))
+    start, end = (found[steps].metrics["val/linear_top1"] for steps in sorted(found))
+    assert end > start + 10
