@@ -13,6 +13,7 @@ import yaml
 from PIL import Image
 
 from tune_dml.cli import main
+from tune_dml.ledger import read_events
 
 QUICK = ("--set", "training.steps=10", "--set", "training.eval_every=5")
 
@@ -183,7 +184,7 @@ def test_train_alone_shows_where_its_settings_come_from(tune_dml):
 
 
 def test_running_a_finished_sweep_again_runs_nothing(tune_dml, swept):
-    before = len((swept / "sweeps/rho1/ledger.jsonl").read_text().splitlines())
+    before = events(swept)
     arguments = (
         "sweep",
         "sec_rho",
@@ -199,7 +200,11 @@ def test_running_a_finished_sweep_again_runs_nothing(tune_dml, swept):
     code, out, _ = tune_dml(*arguments)
     assert code == 0
     assert json.loads(out)["exit_code"] == 0
-    assert len((swept / "sweeps/rho1/ledger.jsonl").read_text().splitlines()) == before + 1
+    assert [event.kind for event in events(swept)[len(before) :] if event.kind != "note"] == ["session"]
+
+
+def events(folder):
+    return read_events(folder / "sweeps" / "rho1")
 
 
 def pictures(root, classes=8, each=5):

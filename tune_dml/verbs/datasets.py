@@ -166,11 +166,15 @@ def decoding(console: Console) -> Iterator[Progress]:
     def told(done: int, total: int) -> None:
         bar.update(task, completed=done, total=total, visible=True)
         if done >= total:
-            bar.stop()  # the terminal is free for what comes next
-        elif not bar.live.is_started:
+            stop()  # the terminal is free for what comes next
+        elif console.is_interactive and not bar.live.is_started:
             bar.start()
+
+    def stop() -> None:
+        if bar.live.is_started:  # stopping a bar that never began would print an empty line
+            bar.stop()
 
     try:
         yield told
     finally:
-        bar.stop()
+        stop()
