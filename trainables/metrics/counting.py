@@ -95,7 +95,7 @@ def _count_above(
             # Along the rows of the tile as it lies in memory, also where it stands transposed.
             lying = similarity.is_contiguous()
             part = similarity.index_select(0, few) if lying else similarity.T.index_select(1, few).T
-            count.index_add_(0, few, part.gt_(threshold[few, None]).sum(dim=1, dtype=count.dtype))
+            count.index_add_(0, few, part.gt_(threshold[few, None]).sum(dim=1).to(count.dtype))
 
 
 def largest(values: Tensor, count: int) -> Tensor:
