@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # another program's memory must not kill a test's trial
+os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # noqa: SIM112 - another program's memory must not kill a test's trial
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["COLUMNS"] = "120"
 for name in ("RAY_ADDRESS", "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"):

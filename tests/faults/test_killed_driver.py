@@ -40,7 +40,18 @@ def wait_until(condition, process, seconds=120):
 
 def test_a_killed_driver_resumes_where_it_was(cache_dir):
     folder = Path.cwd() / "sweeps" / "killed"
-    process = start("sweep", "sec_rho", "--dataset", "digits", "--seeds", "1", "--name", "killed", *SETTINGS, cache_dir=cache_dir)
+    process = start(
+        "sweep",
+        "sec_rho",
+        "--dataset",
+        "digits",
+        "--seeds",
+        "1",
+        "--name",
+        "killed",
+        *SETTINGS,
+        cache_dir=cache_dir,
+    )
 
     def in_the_middle():
         events = read_events(folder)
@@ -90,7 +101,18 @@ def test_a_killed_driver_resumes_where_it_was(cache_dir):
 
 @pytest.mark.parametrize("signal_number", [signal.SIGINT])
 def test_an_interrupted_sweep_says_how_to_continue(cache_dir, signal_number):
-    process = start("sweep", "sec_rho", "--dataset", "digits", "--seeds", "1", "--name", "cut", *SETTINGS, cache_dir=cache_dir)
+    process = start(
+        "sweep",
+        "sec_rho",
+        "--dataset",
+        "digits",
+        "--seeds",
+        "1",
+        "--name",
+        "cut",
+        *SETTINGS,
+        cache_dir=cache_dir,
+    )
     folder = Path.cwd() / "sweeps" / "cut"
     wait_until(lambda: any(event.kind == "started" for event in read_events(folder)), process)
     os.kill(process.pid, signal_number)

@@ -294,7 +294,10 @@ WRONG = {
     "bad file": (("sweep", "bad.yaml"), ["bad.yaml.method", "parameters.loss.margin", "'seeds'"]),
 }
 FILES = {
-    "metric.yaml": "method: grid\nmetric: {name: val/recall_at_11}\nparameters: {loss.margin: {values: [0.1]}}\ndataset: digits\n",
+    "metric.yaml": (
+        "method: grid\ndataset: digits\n"
+        "metric: {name: val/recall_at_11}\nparameters: {loss.margin: {values: [0.1]}}\n"
+    ),
     "bad.yaml": "method: grdi\nseedz: 3\nparameters: {loss.margin: {min: 1}}\n",
 }
 

@@ -31,7 +31,17 @@ def test_two_workers_give_the_losses_of_one(cache_dir):
     rows = {}
     for workers in (1, 2):
         name = f"workers{workers}"
-        command = [sys.executable, "-m", "tune_dml.cli", "sweep", "one_cell.yaml", "--workers", workers, "--name", name]
+        command = [
+            sys.executable,
+            "-m",
+            "tune_dml.cli",
+            "sweep",
+            "one_cell.yaml",
+            "--workers",
+            workers,
+            "--name",
+            name,
+        ]
         command = [*map(str, command), "--cache-dir", str(cache_dir)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -8,7 +8,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from trainables import distributed
 
-__all__ = ["GlobalBatchNorm1d", "batch_norms", "freeze"]
+__all__ = ["GlobalBatchNorm1d", "GlobalBatchNorm2d", "batch_norms", "freeze"]
 
 
 class GlobalBatchNorm1d(nn.Module):
@@ -38,26 +38,60 @@ class GlobalBatchNorm1d(nn.Module):
             return (vectors - self.running_mean) * (
                 self.running_var + self.eps
             ).rsqrt() * self.weight + self.bias
-        full = vectors if vectors.dtype == torch.float64 else vectors.float()
-        ones = full.new_tensor([len(full)])
-        totals = distributed.all_reduce_sum(torch.cat([full.sum(dim=0), ones]))
-        count = totals[-1].detach().clamp_min(1)
-        mean = totals[:-1] / count
-        centred = full - mean  # two passes: no cancellation when the mean is large
-        variance = distributed.all_reduce_sum((centred * centred).sum(dim=0)) / count
-        self._track(mean.detach(), variance.detach(), count)
+        centred, mean, variance, count = _moments(vectors, (0,))
+        _track(self, mean, variance, count, self.momentum)
         return (centred * (variance + self.eps).rsqrt() * self.weight + self.bias).to(vectors.dtype)
-
-    @torch.no_grad()
-    def _track(self, mean: Tensor, variance: Tensor, count: Tensor) -> None:
-        unbiased = variance * (count / (count - 1).clamp_min(1))
-        self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
-        self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
-        self.num_batches_tracked += 1
 
     def extra_repr(self) -> str:
         """Shown by print(module)."""
         return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
+
+
+class GlobalBatchNorm2d(nn.BatchNorm2d):
+    """torch.nn.BatchNorm2d whose statistics are those of the pictures of ALL workers, on CPU as on CUDA.
+
+    Alone it is torch's own; over W processes output, gradients and running statistics equal those of one process.
+    """
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Normalise (B, C, H, W)."""
+        if not (self.training and distributed.is_distributed()):
+            normalised: Tensor = super().forward(images)
+            return normalised
+        centred, mean, variance, count = _moments(images, (0, 2, 3))
+        _track(self, mean.flatten(), variance.flatten(), count, self.momentum or 0.0)
+        scale = (variance + self.eps).rsqrt() * self.weight[:, None, None]
+        return (centred * scale + self.bias[:, None, None]).to(images.dtype)
+
+
+def _moments(values: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Values less their mean over all workers, the mean, the biased variance, and how many values each comes from."""
+    full = values if values.dtype == torch.float64 else values.float()
+    sums = full.sum(dim=dims, keepdim=True)
+    ones = full.new_tensor([full.numel() // full.shape[1]])
+    totals = distributed.all_reduce_sum(torch.cat([sums.flatten(), ones]))
+    count = totals[-1].detach().clamp_min(1)
+    mean = (totals[:-1] / count).view_as(sums)
+    centred = full - mean  # two passes: no cancellation when the mean is large
+    variance = distributed.all_reduce_sum((centred * centred).sum(dim=dims, keepdim=True)) / count
+    return centred, mean, variance, count
+
+
+@torch.no_grad()
+def _track(
+    norm: GlobalBatchNorm1d | GlobalBatchNorm2d,
+    mean: Tensor,
+    variance: Tensor,
+    count: Tensor,
+    momentum: float,
+) -> None:
+    """Move the running statistics; the variance is the unbiased one, as in torch."""
+    unbiased = variance * (count / (count - 1).clamp_min(1))
+    for running, value in ((norm.running_mean, mean), (norm.running_var, unbiased)):
+        if running is not None:
+            running.lerp_(value.to(running.dtype).view_as(running), momentum)
+    if norm.num_batches_tracked is not None:
+        norm.num_batches_tracked += 1
 
 
 def batch_norms(module: nn.Module) -> list[nn.Module]:

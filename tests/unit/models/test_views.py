@@ -73,7 +73,7 @@ def test_training_views_are_the_decided_windows(ragged):
     assert ours.shape == (4, 3, 16, 16)
     for row in range(4):
         expected = _pillow(np.asarray(ragged[row]), made.windows[row], 16, made.flips[row])
-        assert np.abs(ours[row].permute(1, 2, 0).numpy() * 255 - expected).max() <= 1.01
+        assert np.array_equal(ours[row].permute(1, 2, 0).numpy(), expected)
 
 
 @pytest.mark.parametrize(("resize", "crop"), [(32, 28), (32, 32), (40, 31), (64, 56)])
@@ -88,13 +88,30 @@ def test_evaluation_is_resize_then_centre_crop(ragged, resize, crop):
         )
         left, top = round((small.width - crop) / 2), round((small.height - crop) / 2)
         expected = np.asarray(small.crop((left, top, left + crop, top + crop))).astype(float)
-        assert np.abs(ours[row].permute(1, 2, 0).numpy() * 255 - expected).max() <= 1.01
+        assert np.abs(ours[row].permute(1, 2, 0).numpy() - expected).max() <= 1.01
 
 
 def test_a_stored_square_is_evaluated_unchanged():
     pictures = np.stack([_noise(32, 32, seed) for seed in range(3)])
     views = Views(pictures, build_augmentation("simclr"), seed=0)
-    assert np.allclose(views.evaluation(np.arange(3)).permute(0, 2, 3, 1).numpy() * 255, pictures, atol=1e-3)
+    assert np.array_equal(views.evaluation(np.arange(3)).permute(0, 2, 3, 1).numpy(), pictures)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("crop", [9, 24])
+def test_pillow_and_matrix_products_cut_alike(ragged, channels, crop):
+    """What the CPU shows is what other devices show, up to rounding to grey levels."""
+    images = ragged if channels == 3 else np.stack([_noise(40, 60, seed)[..., :1] for seed in range(4)])
+    augmentation = build_augmentation("crop_flip", crop=crop, resize=crop + 4)
+    by_pillow = Views(images, augmentation, seed=0)
+    by_products = Views(images, augmentation, seed=0)
+    by_products.by_pillow = False
+    for one, two in (
+        (by_pillow.train(np.arange(4), step=3), by_products.train(np.arange(4), step=3)),
+        (by_pillow.evaluation(np.arange(4)), by_products.evaluation(np.arange(4))),
+    ):
+        assert one.shape == two.shape == (4, channels, crop, crop)
+        assert (one.float() - two * 255).abs().max() <= 1.01
 
 
 def test_without_augmentation_pictures_are_shown_as_stored(ragged):
