@@ -1,0 +1,58 @@
+"""Residual networks: torchvision's sizes and names, shapes, gradients, batch statistics of all workers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from trainables.models import BACKBONES, build_model
+from trainables.models.resnet import _Basic, _Bottleneck
+
+# torchvision's counts of trained numbers, less its classifier of 1000 classes.
+SIZES = {"resnet18": 11_689_512 - 513_000, "resnet50": 25_557_032 - 2_049_000}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_size_and_names_are_torchvisions(name):
+    network = BACKBONES[name](in_channels=3, stem="imagenet")
+    assert sum(parameter.numel() for parameter in network.parameters()) == SIZES[name]
+    keys = set(network.state_dict())
+    assert {"conv1.weight", "bn1.running_var", "layer1.0.conv2.weight", "layer4.1.bn2.bias"} <= keys
+    assert {"layer2.0.downsample.0.weight", "layer2.0.downsample.1.weight"} <= keys
+    assert ("layer1.0.downsample.0.weight" in keys) == (name == "resnet50")
+    assert "layer2.1.downsample.0.weight" not in keys
+
+
+@pytest.mark.parametrize(("stem", "side"), [("small", 4), ("imagenet", 1)])
+def test_shapes(stem, side):
+    network = BACKBONES["resnet18"](in_channels=3, stem=stem).eval()
+    with torch.no_grad():
+        assert network(torch.rand(2, 3, 32, 32)).shape == (2, 512, side, side)
+
+
+@pytest.mark.parametrize("block", [_Basic, _Bottleneck])
+@pytest.mark.parametrize(("before", "width", "stride"), [(8, 8, 1), (32, 8, 1), (8, 8, 2)])
+def test_a_block_is_its_formula(block, before, width, stride):
+    torch.manual_seed(0)
+    layer = block(before, width, stride).double().eval()
+    images = torch.randn(2, before, 6, 6, dtype=torch.float64)
+    inner = images
+    for number in (1, 2, 3) if block is _Bottleneck else (1, 2):
+        inner = getattr(layer, f"bn{number}")(getattr(layer, f"conv{number}")(inner))
+        inner = inner if number == (3 if block is _Bottleneck else 2) else inner.clamp_min(0)
+    same = stride == 1 and before == width * block.expansion
+    assert isinstance(layer.downsample, torch.nn.Identity) == same
+    torch.testing.assert_close(layer(images), (layer.downsample(images) + inner).clamp_min(0))
+
+
+def test_pictures_are_scaled_around_zero():
+    network = BACKBONES["resnet18"](in_channels=1)
+    ends = network.to_input(torch.tensor([0, 255], dtype=torch.uint8)[:, None, None, None])
+    assert ends.flatten().tolist() == [-1.0, 1.0]
+
+
+def test_every_parameter_trains():
+    torch.manual_seed(0)
+    network = build_model(backbone="resnet18", head="mlp", embedding_dim=4, in_channels=1, image_size=16)
+    network(torch.randint(0, 256, (4, 1, 16, 16), dtype=torch.uint8)).square().sum().backward()
+    assert all(parameter.grad is not None for parameter in network.parameters())

@@ -1,0 +1,144 @@
+"""Residual networks, in torch alone: for contrastive learning and faces, which train from scratch."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+
+from trainables.models.base import Backbone
+from trainables.models.batch_norm import GlobalBatchNorm2d
+
+__all__ = ["ResNet18", "ResNet50"]
+
+WIDTHS = (64, 128, 256, 512)
+
+Stem = Annotated[
+    Literal["imagenet", "small"],
+    Field(
+        description="imagenet: 7x7 stride 2 and max pooling; small: 3x3 stride 1, for pictures of 32 pixels"
+    ),
+]
+
+
+class _Block(nn.Module):
+    """y = ReLU(x' + F(x)), where x' is x or, where shape changes, BN(1x1 x)."""
+
+    expansion: ClassVar[int]
+
+    def __init__(self, before: int, width: int, stride: int) -> None:
+        super().__init__()
+        after = width * self.expansion
+        self.downsample: nn.Module = nn.Identity()
+        if stride > 1 or before != after:
+            self.downsample = nn.Sequential(
+                nn.Conv2d(before, after, 1, stride=stride, bias=False), GlobalBatchNorm2d(after)
+            )
+
+    def residual(self, images: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def forward(self, images: Tensor) -> Tensor:
+        return functional.relu(self.downsample(images) + self.residual(images), inplace=True)
+
+
+class _Basic(_Block):
+    """Two 3x3 convolutions."""
+
+    expansion = 1
+
+    def __init__(self, before: int, width: int, stride: int) -> None:
+        super().__init__(before, width, stride)
+        self.conv1 = nn.Conv2d(before, width, 3, stride=stride, padding=1, bias=False)
+        self.bn1 = GlobalBatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.bn2 = GlobalBatchNorm2d(width)
+
+    def residual(self, images: Tensor) -> Tensor:
+        inner: Tensor = self.bn2(self.conv2(self.bn1(self.conv1(images)).relu_()))
+        return inner
+
+
+class _Bottleneck(_Block):
+    """1x1, 3x3 (which strides) and 1x1 convolutions, the last four times as wide."""
+
+    expansion = 4
+
+    def __init__(self, before: int, width: int, stride: int) -> None:
+        super().__init__(before, width, stride)
+        self.conv1 = nn.Conv2d(before, width, 1, bias=False)
+        self.bn1 = GlobalBatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride=stride, padding=1, bias=False)
+        self.bn2 = GlobalBatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, 4 * width, 1, bias=False)
+        self.bn3 = GlobalBatchNorm2d(4 * width)
+
+    def residual(self, images: Tensor) -> Tensor:
+        inner = self.bn2(self.conv2(self.bn1(self.conv1(images)).relu_())).relu_()
+        outer: Tensor = self.bn3(self.conv3(inner))
+        return outer
+
+
+class _ResNet(Backbone):
+    """Four stages of residual blocks; keys and shapes of the state dictionary are torchvision's, without its classifier.
+
+    Batch normalisation sees the pictures of all workers. Pictures are scaled to [-1, 1].
+    """
+
+    citation = "He et al., Deep Residual Learning for Image Recognition, CVPR 2016"
+    minimum_size = 16
+    block: ClassVar[type[_Block]]
+    depths: ClassVar[tuple[int, ...]]
+
+    def __init__(self, *, in_channels: int, stem: Stem = "small") -> None:
+        super().__init__()
+        kernel, stride, padding = (3, 1, 1) if stem == "small" else (7, 2, 3)
+        self.conv1 = nn.Conv2d(in_channels, 64, kernel, stride=stride, padding=padding, bias=False)
+        self.bn1 = GlobalBatchNorm2d(64)
+        self.maxpool = nn.Identity() if stem == "small" else nn.MaxPool2d(3, stride=2, padding=1)
+        self.out_channels = 64
+        self.layer1, self.layer2, self.layer3, self.layer4 = (
+            self._stage(width, depth, stride=1 if width == WIDTHS[0] else 2)
+            for width, depth in zip(WIDTHS, self.depths, strict=True)
+        )
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def _stage(self, width: int, depth: int, *, stride: int) -> nn.Sequential:
+        blocks = []
+        for number in range(depth):
+            blocks.append(self.block(self.out_channels, width, stride if number == 0 else 1))
+            self.out_channels = width * self.block.expansion
+        return nn.Sequential(*blocks)
+
+    def to_input(self, images: Tensor) -> Tensor:
+        """Floats in [-1, 1]."""
+        return super().to_input(images) * 2 - 1
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(B, C, H, W) to (B, out_channels, H/8, W/8), or a quarter of that with the stem `imagenet`."""
+        features = self.maxpool(torch.relu_(self.bn1(self.conv1(images))))
+        for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
+            features = stage(features)
+        found: Tensor = features
+        return found
+
+
+class ResNet18(_ResNet):
+    """18 layers, 512 channels."""
+
+    name = "resnet18"
+    block = _Basic
+    depths = (2, 2, 2, 2)
+
+
+class ResNet50(_ResNet):
+    """50 layers, 2048 channels."""
+
+    name = "resnet50"
+    block = _Bottleneck
+    depths = (3, 4, 6, 3)
