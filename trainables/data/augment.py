@@ -21,6 +21,7 @@ __all__ = [
     "Augmentation",
     "Decisions",
     "build_augmentation",
+    "resized_sizes",
     "uniforms",
     "windows_at_centre",
 ]
@@ -173,10 +174,17 @@ def windows_at_centre(sizes: NDArray[np.int64], resize: int, crop: int) -> NDArr
     In the stored picture's pixels, hence not whole numbers; sides and offsets of the resized picture are rounded as
     torchvision rounds them.
     """
-    resized = np.maximum(resize * sizes // sizes.min(axis=1, keepdims=True), resize)
-    offset = np.rint((resized - crop) / 2)
+    resized, offset = resized_sizes(sizes, resize, crop)
     scale = sizes / resized
     return np.concatenate([offset * scale, crop * scale], axis=1)
+
+
+def resized_sizes(
+    sizes: NDArray[np.int64], resize: int, crop: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Height and width once the shorter side is `resize`, and top and left of the centre crop there, (B, 2) each."""
+    resized = np.maximum(resize * sizes // sizes.min(axis=1, keepdims=True), resize)
+    return resized, np.rint((resized - crop) / 2)
 
 
 def uniforms(*key: int | NDArray[np.int64], draws: int) -> Floats:

@@ -73,7 +73,7 @@ def test_training_views_are_the_decided_windows(ragged):
     assert ours.shape == (4, 3, 16, 16)
     for row in range(4):
         expected = _pillow(np.asarray(ragged[row]), made.windows[row], 16, made.flips[row])
-        assert np.array_equal(ours[row].permute(1, 2, 0).numpy(), expected)
+        assert np.abs(ours[row].permute(1, 2, 0).numpy() - expected).max() <= 2
 
 
 @pytest.mark.parametrize(("resize", "crop"), [(32, 28), (32, 32), (40, 31), (64, 56)])
@@ -88,7 +88,7 @@ def test_evaluation_is_resize_then_centre_crop(ragged, resize, crop):
         )
         left, top = round((small.width - crop) / 2), round((small.height - crop) / 2)
         expected = np.asarray(small.crop((left, top, left + crop, top + crop))).astype(float)
-        assert np.abs(ours[row].permute(1, 2, 0).numpy() - expected).max() <= 1.01
+        assert np.abs(ours[row].permute(1, 2, 0).numpy() - expected).max() <= 2  # bytes are rounded twice
 
 
 def test_a_stored_square_is_evaluated_unchanged():
@@ -99,19 +99,19 @@ def test_a_stored_square_is_evaluated_unchanged():
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("crop", [9, 24])
-def test_pillow_and_matrix_products_cut_alike(ragged, channels, crop):
+def test_bytes_on_the_host_and_matrix_products_cut_alike(ragged, channels, crop):
     """What the CPU shows is what other devices show, up to rounding to grey levels."""
     images = ragged if channels == 3 else np.stack([_noise(40, 60, seed)[..., :1] for seed in range(4)])
     augmentation = build_augmentation("crop_flip", crop=crop, resize=crop + 4)
-    by_pillow = Views(images, augmentation, seed=0)
+    on_host = Views(images, augmentation, seed=0)
     by_products = Views(images, augmentation, seed=0)
-    by_products.by_pillow = False
+    by_products.on_host = False
     for one, two in (
-        (by_pillow.train(np.arange(4), step=3), by_products.train(np.arange(4), step=3)),
-        (by_pillow.evaluation(np.arange(4)), by_products.evaluation(np.arange(4))),
+        (on_host.train(np.arange(4), step=3), by_products.train(np.arange(4), step=3)),
+        (on_host.evaluation(np.arange(4)), by_products.evaluation(np.arange(4))),
     ):
         assert one.shape == two.shape == (4, channels, crop, crop)
-        assert (one.float() - two * 255).abs().max() <= 1.01
+        assert (one.float() - two * 255).abs().max() <= 2
 
 
 def test_without_augmentation_pictures_are_shown_as_stored(ragged):
