@@ -15,10 +15,13 @@ slow moment of the machine strikes all three; the table shows the medians of the
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -117,8 +120,21 @@ def measure(steps: list[Step], embeddings: Tensor, labels: Tensor, repeats: int)
     return [list(times) for times in zip(*rounds[2:], strict=True)]
 
 
-def row(name: str, peer: tuple[str, Step] | None, size: int, device: str, repeats: int) -> bool:
-    """Measure and print one line; whether it keeps its goal."""
+@dataclass(frozen=True)
+class Row:
+    """One loss at one batch size; medians in seconds."""
+
+    name: str
+    size: int
+    floor: float = math.nan
+    own: float = math.nan
+    peer: float = math.nan
+    kept: bool = True
+    """Whether it keeps its goal."""
+
+
+def row(name: str, peer: tuple[str, Step] | None, size: int, device: str, repeats: int) -> Row:
+    """Measure and print one line."""
     loss = build_loss(
         name, num_classes=CLASSES, embedding_dim=DIMENSION, **KNOBS.get(name, LOSSES[name].example)
     ).to(device)
@@ -129,7 +145,7 @@ def row(name: str, peer: tuple[str, Step] | None, size: int, device: str, repeat
         )
     except ValueError as error:  # a loss that asks for another shape of batch
         print(f"{name:18} {size:5}   not for this batch: {error}")
-        return True
+        return Row(name, size)
     ratio = statistics.median(mine / least for mine, least in zip(own, floors, strict=True))
     gain = (
         statistics.median(theirs / mine for theirs, mine in zip(others[0], own, strict=True))
@@ -140,7 +156,49 @@ def row(name: str, peer: tuple[str, Step] | None, size: int, device: str, repeat
     kept = (goal is None or ratio <= goal) and (gain is None or gain >= 1)
     line = f"{name:18} {size:5} {1e3 * statistics.median(own):9.2f} {ratio:12.2f} {goal or '':>6}"
     print(line + (f" {gain:11.2f}  {peer[0]}" if peer and gain else "") + ("" if kept else "   MISSED"))
-    return kept
+    median = statistics.median
+    return Row(name, size, median(floors), median(own), median(others[0]) if others else math.nan, kept)
+
+
+def draw(rows: list[Row], path: Path) -> None:
+    """The runtime figure of the DRO paper for these losses: seconds per iteration against the batch size."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams.update({"svg.hashsalt": "losses", "font.size": 9})
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8, 5), layout="constrained")
+    sizes = sorted({item.size for item in rows})
+    least = [min(item.floor for item in rows if item.size == size) for size in sizes]
+    axes.plot(sizes, least, color="black", linestyle=":", linewidth=2, label="floor: one similarity product")
+    colours = plt.get_cmap("tab10").colors
+    shown = [name for name in FIGURE if any(item.name == name for item in rows)]
+    for number, name in enumerate(shown):
+        mine = [item for item in rows if item.name == name]
+        colour = colours[number % len(colours)]
+        places = [item.size for item in mine]
+        axes.plot(places, [item.own for item in mine], "o-", color=colour, label=name, markersize=4)
+        if any(not math.isnan(item.peer) for item in mine):
+            peers_line = [item.peer for item in mine]
+            axes.plot(places, peers_line, "x--", color=colour, label=f"{name}, pytorch-metric-learning")
+    axes.set(xlabel="batch size B (5 per class)", ylabel="seconds per iteration", yscale="log", xticks=sizes)
+    axes.grid(axis="y", alpha=0.3)
+    figure.legend(loc="outside right upper", frameon=False)
+    figure.savefig(path, metadata={"Date": None})
+
+
+FIGURE = (
+    "triplet",
+    "semihard_triplet",
+    "multi_similarity",
+    "lifted_structure",
+    "margin_dws",
+    "dro_topk",
+    "dro_topk_pn",
+    "dro_kl",
+    "dro_kl_grouped",
+)
 
 
 def main() -> int:
@@ -151,6 +209,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=sorted(LOSSES), default=sorted(LOSSES), metavar="LOSS")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--repeats", type=int, default=21)
+    parser.add_argument("--figure", type=Path, help="also draw seconds per iteration against B (SVG)")
     arguments = parser.parse_args()
     sizes, repeats = ([640], 7) if arguments.quick else ([80, 160, 320, 480, 640], arguments.repeats)
     place = (
@@ -163,7 +222,7 @@ def main() -> int:
     )
     print(f"{'loss':18} {'B':>5} {'step [ms]':>9} {'step / floor':>12} {'goal':>6} {'peer / step':>11}  peer")
     known = peers()
-    kept = [
+    rows = [
         row(
             name,
             known.get(name) if size <= PEER_LIMIT.get(name, size) else None,
@@ -174,7 +233,9 @@ def main() -> int:
         for name in arguments.only
         for size in sizes
     ]
-    return 0 if all(kept) else 1
+    if arguments.figure:
+        draw(rows, arguments.figure)
+    return 0 if all(item.kept for item in rows) else 1
 
 
 if __name__ == "__main__":
