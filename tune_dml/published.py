@@ -102,6 +102,7 @@ def published_curve(published: Published) -> PublishedCurve:
         row
         for row in published_rows()
         if (row.paper, row.table, row.dataset) == (published.paper, published.table, published.dataset)
+        and all(row.hyperparameters.get(key) == value for key, value in published.where.items())
     ]
     along = [
         row

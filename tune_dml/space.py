@@ -130,6 +130,8 @@ class Published:
     runs: int = 1
     selection: Literal["test", "validation", "unknown"] = "test"
     note: str = ""
+    where: Mapping[str, Value] = field(default_factory=dict)
+    """Only rows with these hyperparameters, where a table prints several curves (`{"epochs": 100}`)."""
 
 
 @dataclass(frozen=True)

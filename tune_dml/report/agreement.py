@@ -19,9 +19,14 @@ _ALIASES = {
     "caltechucsdbirds": "cub200",
     "stanfordcars": "cars196",
     "stanfordonlineproducts": "sop",
+    "verificationaccuracy": "verificationacc",
+    "linearevaluationtop1": "top1",
+    "linearevaluationtop5": "top5",
 }
 _SELECTED = {
     "validation": "chosen on validation classes",
+    "class_disjoint": "chosen on validation classes",
+    "shared_classes": "chosen on validation pictures",
     "paper_test_selection": "chosen on the test classes",
     "test": "chosen on the test classes",
 }
@@ -76,7 +81,7 @@ def _reasons(measured: Measured, published: PublishedCurve, path: str) -> tuple[
     """What differs between the two studies and sets the level of the metric."""
     theirs = published.published
     settings = next((c.cell.settings for c in measured.cells if not c.cell.baseline), {})
-    selection = str(settings.get("data.selection", "validation"))
+    selection = str(settings.get("data.split", "class_disjoint"))
     pairs = [
         ("data set", measured.results.plan.dataset, theirs.dataset, ""),
         ("backbone", settings.get("model.backbone"), theirs.backbone, "model.backbone"),

@@ -114,7 +114,7 @@ def _network(settings: Mapping[str, Value]) -> str:
 
 
 def _selection(settings: Mapping[str, Value]) -> str:
-    if settings.get("data.selection") == "paper_test_selection":
+    if settings.get("data.split") == "paper_test_selection":
         return "selected on the TEST classes, as the papers did: no figure here is an unbiased estimate"
     which = {"last": "the last evaluation", "best_validation": "the evaluation best on validation"}
     return which.get(str(settings.get("evaluation.epoch")), "the evaluation that counts")

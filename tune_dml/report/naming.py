@@ -18,6 +18,11 @@ _NAMES = {
     "ndcg_at": "nDCG@{k}",
     "map_at_r": "MAP@R",
     "r_precision": "R-precision",
+    "verification_accuracy": "verification accuracy",
+    "tar_at_far_1e-3": "TAR at FAR 0.001",
+    "rank1_at": "rank-1@{k}",
+    "linear_top1": "linear evaluation top-1",
+    "linear_top5": "linear evaluation top-5",
     "nmi": "NMI",
     "f1": "F1",
     "norm_mean": "norm mean",
@@ -26,7 +31,21 @@ _NAMES = {
     "eta": "weight eta",
     "seconds": "seconds",
 }
-_PERCENT = ("R@", "P@", "MAP@", "nDCG@", "R-precision", "NMI", "F1")
+_OF_BENCHMARKS = ("verification_accuracy", "tar_at_far_1e-3")
+"""Reported for each benchmark too, whose name follows."""
+_PERCENT = (
+    "R@",
+    "P@",
+    "MAP@",
+    "nDCG@",
+    "R-precision",
+    "NMI",
+    "F1",
+    "verification accuracy",
+    "TAR at FAR",
+    "rank-1@",
+    "linear evaluation top-",
+)
 
 
 @dataclass(frozen=True)
@@ -69,12 +88,15 @@ class MetricName:
 
 
 def metric_name(key: str) -> MetricName:
-    """`val/recall_at_1` -> validation R@1, in percent."""
+    """`val/recall_at_1` -> validation R@1, in percent; `val/verification_accuracy_lfw` -> ... (lfw)."""
     group, _, tail = key.rpartition("/")
     name = _NAMES.get(tail, "")
-    found = re.fullmatch(r"(\w+_at)_(\d+)", tail)
+    found = re.fullmatch(r"(\w+?_at)_(\d+)(?:_(\w+))?", tail)
     if not name and found and found[1] in _NAMES:
-        name = _NAMES[found[1]].format(k=found[2])
+        name = _NAMES[found[1]].format(k=found[2]) + (f" ({found[3]})" if found[3] else "")
+    for known in _OF_BENCHMARKS:
+        if not name and tail.startswith(f"{known}_"):
+            name = f"{_NAMES[known]} ({tail.removeprefix(f'{known}_')})"
     name = name or tail.replace("_", " ")
     prefix = _SETS.get(group, group)
     return MetricName(key, name, f"{prefix} {name}".strip(), name.startswith(_PERCENT))

@@ -30,7 +30,7 @@ STEEP = {0.01: 74.6, 0.1: 72.0, 0.5: 68.5, 0.9: 68.3, 1.0: 67.9}
 FLAT = {0.01: 68.0, 0.1: 68.1, 0.5: 68.05, 0.9: 67.95, 1.0: 68.0}
 SETTINGS: dict[str, Value] = {
     "data.name": "glyphs",
-    "data.selection": "validation",
+    "data.split": "class_disjoint",
     "evaluation.epoch": "last",
     "loss.name": "triplet",
     "loss.margin": 1.0,

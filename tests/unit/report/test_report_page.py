@@ -318,7 +318,7 @@ def test_a_comparable_sweep_is_judged_in_level(tmp_path: Path) -> None:
     same = {
         "model.backbone": "bn_inception",
         "model.embedding_dim": 512,
-        "data.selection": "paper_test_selection",
+        "data.split": "paper_test_selection",
         "data.name": "cars196",
     }
     results = write_sweep(
