@@ -7,7 +7,7 @@ PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 # Trials bring their own parallelism; one thread each keeps the machine's cores for as many trials.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-slow test-browser test-gpu check format bench-losses bench-metrics docs clean help
+.PHONY: demo test test-slow test-browser test-gpu check format bench-losses bench-metrics bench-training docs clean help
 
 help:
 	@echo "make demo          install, run the sweep sec_rho on the embedded data, say where the report is"
@@ -16,7 +16,7 @@ help:
 	@echo "make test-slow     the tests that take more than ten seconds"
 	@echo "make test-browser  the report in headless Chromium (needs chromium on the PATH)"
 	@echo "make test-gpu      the tests that need a CUDA device"
-	@echo "make bench-losses bench-metrics   speed, as ratios against named peers"
+	@echo "make bench-losses bench-metrics bench-training   speed, as ratios against named peers"
 
 demo: $(VENV)/.demo
 	$(BIN)/tune-dml sweep sec_rho --dataset glyphs --seeds 3 --name demo
@@ -48,6 +48,9 @@ bench-losses: $(VENV)/.dev
 
 bench-metrics: $(VENV)/.dev
 	$(BIN)/python benchmarks/metrics.py
+
+bench-training: $(VENV)/.dev
+	$(BIN)/python benchmarks/training.py
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/generate.py

@@ -22,6 +22,8 @@ nccl.
 from __future__ import annotations
 
 import datetime
+import inspect
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -269,4 +271,10 @@ def data_parallel(network: nn.Module) -> nn.Module:
     """
     if not is_distributed() or not any(parameter.requires_grad for parameter in network.parameters()):
         return network
-    return nn.parallel.DistributedDataParallel(network, broadcast_buffers=False)
+    # A convolution of one input channel has two layouts at once, which costs nothing but a warning.
+    warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")
+    wrapper = nn.parallel.DistributedDataParallel
+    renamed = "forward_sync_buffers" in inspect.signature(wrapper).parameters  # since torch 2.13
+    keyword = "forward_sync_buffers" if renamed else "broadcast_buffers"
+    options: dict[str, Any] = {keyword: False}
+    return wrapper(network, **options)

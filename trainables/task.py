@@ -126,7 +126,8 @@ class Task(ABC):
 
     def objective(self, network: nn.Module, step: int) -> Tensor:
         """The training objective of one step on the global batch; a scalar, the same on every rank."""
-        self.modules.train()
+        if not self.modules.training:
+            self.modules.train()  # walks through every module: only after an evaluation
         embeddings, labels = self.batch(network, step)
         regularizer = self.config.regularizer
         total = self.total_steps

@@ -130,8 +130,8 @@ class Views:
         return batch
 
     def _empty(self, count: int, size: int) -> Tensor:
-        """uint8 (B, C, S, S), channels last."""
-        return torch.empty(count, size, size, self.images.shape[-1], dtype=torch.uint8).permute(0, 3, 1, 2)
+        """uint8 (B, C, S, S), in the layout in which resizing leaves a picture."""
+        return torch.empty(count, self.images.shape[-1], size, size, dtype=torch.uint8)
 
 
 def _resized(picture: NDArray[np.uint8], shape: Sequence[int]) -> Tensor:
