@@ -253,12 +253,16 @@ def judge(run: Run, since: float) -> None:
 
 
 def _collapsed(row: Row, state: State) -> bool:
-    """Whether all pictures have one embedding and it is not getting better: an untrained network may start like that."""
+    """Whether all pictures have had one embedding since the last evaluation, and it is not getting better.
+
+    One evaluation is not enough: an untrained network may look like that.
+    """
     cosine = row["val/mean_cosine"]
     before = next(
-        (old["val/mean_cosine"] for old in reversed(state.rows) if "val/mean_cosine" in old), math.inf
+        (old["val/mean_cosine"] for old in reversed(state.rows) if "val/mean_cosine" in old), -math.inf
     )
-    return math.isnan(cosine) or row["val/norm_mean"] == 0 or (cosine > COLLAPSE and cosine >= before)
+    stuck = cosine > COLLAPSE and before > COLLAPSE and cosine >= before
+    return math.isnan(cosine) or row["val/norm_mean"] == 0 or stuck
 
 
 def training_figures(run: Run) -> Row:

@@ -15,7 +15,7 @@ from mlflow.tracking import MlflowClient
 from tune_dml.ledger import read_events, read_history
 from tune_dml.results import results_of
 
-STEPS, EVERY = 400, 20
+STEPS, EVERY = 200, 20
 COMMAND = [sys.executable, "-m", "tune_dml.cli"]
 SETTINGS = ["--set", f"training.steps={STEPS}", "--set", f"training.eval_every={EVERY}"]
 

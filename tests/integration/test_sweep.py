@@ -14,7 +14,7 @@ from trainables.errors import ConfigError
 from tune_dml.results import load_results
 from tune_dml.space import Baseline, Grid, Knob, LogRange, Space
 
-QUICK = {"training.steps": 10, "training.eval_every": 5}
+QUICK = {"training.steps": 10, "training.eval_every": 10}
 
 
 def runs_of(folder, name):
@@ -152,7 +152,7 @@ def test_a_diverged_trial_is_shown_and_the_sweep_finishes(cache_dir):
 def test_an_adaptive_search_runs_its_budget(cache_dir):
     space = space_of(Knob("optim.lr", LogRange(1e-4, 1e-2), "lr"))
     done = tune_dml.run_sweep(space, seeds=2, search="tpe", num_samples=5, cache_dir=cache_dir)
-    assert done.exit_code == 0
+    assert done.exit_code == 0, [trial.reason for trial in done.results.trials]
     assert len(done.results.cells) == 5
     assert all(trial.status == "finished" for trial in done.results.trials)
     assert load_results(Path("sweeps").absolute(), "own").cells == done.results.cells
