@@ -61,7 +61,9 @@ class Views:
             pixels = self._train_on_host(indices, made, self.augmentation.crop)
         else:
             pixels = self._cut(indices, made.windows.astype(np.float64), made.flips, margin=False)
-        return colour_jitter(pixels, made) if _coloured(made) else pixels
+        # The type must not depend on what was drawn: views are joined to one batch.
+        coloured = self.augmentation.jitter > 0 or self.augmentation.grey > 0
+        return colour_jitter(pixels, made) if coloured else pixels
 
     def evaluation(self, indices: NDArray[np.int64]) -> Tensor:
         """The deterministic view, (B, C, S, S)."""
@@ -212,10 +214,6 @@ def colour_jitter(images: Tensor, made: Decisions) -> Tensor:
 
 def _jittered(made: Decisions) -> bool:
     return bool((made.factors != np.array([1.0, 1.0, 1.0, 0.0])).any())
-
-
-def _coloured(made: Decisions) -> bool:
-    return _jittered(made) or bool(made.grey.any())
 
 
 def _grey(images: Tensor) -> Tensor:

@@ -64,6 +64,13 @@ def test_views_do_not_depend_on_the_company_or_the_number_of_workers(ragged):
     assert not torch.equal(views.train(indices, step=5, view=1), whole)
 
 
+def test_the_type_of_a_view_does_not_depend_on_what_was_drawn(ragged):
+    views = Views(ragged, build_augmentation("simclr", crop=16, resize=16, jitter_probability=0.5), seed=0)
+    assert {views.train(np.array([0]), step=step).dtype for step in range(12)} == {torch.float32}
+    plain = Views(ragged, build_augmentation("crop_flip", crop=16, resize=16), seed=0)
+    assert plain.train(np.array([0]), step=0).dtype == torch.uint8
+
+
 def test_training_views_are_the_decided_windows(ragged):
     augmentation = build_augmentation("crop_flip", crop=16, resize=20)
     views = Views(ragged, augmentation, seed=0)
