@@ -13,7 +13,7 @@ from pydantic import Field
 
 from trainables.errors import Problem
 
-__all__ = ["RATES", "Constant", "Cosine", "EveryEpochs", "Milestones", "RateSchedule"]
+__all__ = ["RATES", "Constant", "Cosine", "EpochMilestones", "EveryEpochs", "Milestones", "RateSchedule"]
 
 Decay = Annotated[float, Field(gt=0, le=1, description="factor of the learning rate at each decay")]
 
@@ -60,14 +60,37 @@ class Milestones(RateSchedule):
     @classmethod
     def check_parameters(cls, **given: object) -> list[Problem]:
         """Milestones must be in order."""
-        steps = given["lr_milestones"]
-        if isinstance(steps, tuple) and list(steps) != sorted(set(steps)):
-            return [Problem("lr_milestones", "must grow", list(steps), "Sort them.")]
-        return []
+        return _order_problems("lr_milestones", given["lr_milestones"])
 
     def factor(self, step: int, *, total_steps: int, steps_per_epoch: int) -> float:
         """One decay for each milestone reached."""
         return float(self.lr_decay ** sum(step >= milestone for milestone in self.lr_milestones))
+
+
+class EpochMilestones(RateSchedule):
+    """lr_decay^(number of epochs reached): torch's MultiStepLR, stepped once an epoch."""
+
+    name = "epoch_milestones"
+
+    def __init__(
+        self,
+        *,
+        lr_epochs: Annotated[
+            tuple[Annotated[int, Field(ge=1)], ...],
+            Field(min_length=1, description="epochs after which the learning rate is multiplied by lr_decay"),
+        ],
+        lr_decay: Decay = 0.1,
+    ) -> None:
+        self.lr_epochs, self.lr_decay = lr_epochs, lr_decay
+
+    @classmethod
+    def check_parameters(cls, **given: object) -> list[Problem]:
+        """Epochs must be in order."""
+        return _order_problems("lr_epochs", given["lr_epochs"])
+
+    def factor(self, step: int, *, total_steps: int, steps_per_epoch: int) -> float:
+        """One decay for each epoch reached."""
+        return float(self.lr_decay ** sum(step >= epoch * steps_per_epoch for epoch in self.lr_epochs))
 
 
 class EveryEpochs(RateSchedule):
@@ -108,6 +131,12 @@ class Cosine(RateSchedule):
         return self.lr_final + (1 - self.lr_final) * wave
 
 
+def _order_problems(place: str, milestones: object) -> list[Problem]:
+    if isinstance(milestones, tuple) and list(milestones) != sorted(set(milestones)):
+        return [Problem(place, "must grow", list(milestones), "Sort them.")]
+    return []
+
+
 RATES: dict[str, type[RateSchedule]] = {
-    rule.name: rule for rule in (Constant, Cosine, EveryEpochs, Milestones)
+    rule.name: rule for rule in (Constant, Cosine, EpochMilestones, EveryEpochs, Milestones)
 }

@@ -10,7 +10,7 @@ import torch
 
 from trainables.config import Layer, TrialConfig
 from trainables.errors import ConfigError
-from trainables.rates import RATES, Cosine, EveryEpochs, Milestones
+from trainables.rates import RATES, Cosine, EpochMilestones, EveryEpochs, Milestones
 
 
 def factors(rule, total, per_epoch):
@@ -46,6 +46,12 @@ def test_decay_every_epochs_is_torchs_step_lr():
     assert mine[6] == 0.5
 
 
+def test_epoch_milestones_are_torchs_multi_step_lr():
+    mine = factors(EpochMilestones(lr_epochs=(2, 5), lr_decay=0.1), 24, 4)
+    theirs = scheduled(lambda o: torch.optim.lr_scheduler.MultiStepLR(o, [2, 5], 0.1), 24, per_epoch=4)
+    assert mine == pytest.approx(theirs)
+
+
 def test_cosine_is_torchs_cosine_annealing_and_ends_at_its_share():
     mine = factors(Cosine(lr_final=0.0), 20, 5)
     assert mine == pytest.approx(
@@ -56,7 +62,11 @@ def test_cosine_is_torchs_cosine_annealing_and_ends_at_its_share():
 
 @pytest.mark.parametrize("name", RATES)
 def test_every_schedule_starts_at_one_and_never_grows(name):
-    knobs = {"milestones": {"lr_milestones": (2, 5)}, "every_epochs": {"lr_decay_epochs": 1}}.get(name, {})
+    knobs = {
+        "milestones": {"lr_milestones": (2, 5)},
+        "epoch_milestones": {"lr_epochs": (1, 2)},
+        "every_epochs": {"lr_decay_epochs": 1},
+    }.get(name, {})
     seen = factors(RATES[name](**knobs), 12, 4)
     assert seen[0] == 1
     assert all(math.isfinite(f) and 0 <= f <= before for before, f in itertools.pairwise(seen))

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from trainables.errors import ConfigError, DataError, Problem, raise_if_any
 from trainables.models.base import Backbone
+from trainables.models.batch_norm import GlobalBatchNorm2d
 
 __all__ = ["BnInception", "load_published"]
 
@@ -48,7 +49,7 @@ MEAN_BGR = (104.0, 117.0, 128.0)
 class BnInception(Backbone):
     """Inception with batch normalisation: 224 pixels give a 1024 x 7 x 7 map; 10,270,240 parameters without classifier.
 
-    Every convolution has a bias, a batch norm and a ReLU. Module names are flat, as in the published file
+    Every convolution has a bias, a batch norm (over the pictures of all workers) and a ReLU. Module names are flat, as in the published file
     bn_inception-52deb4733.pth. Input: BGR, 0..255, minus (104, 117, 128); grey pictures are repeated over the channels.
     """
 
@@ -109,7 +110,7 @@ class BnInception(Backbone):
 
     def _convolution(self, name: str, before: int, after: int, kernel: int, stride: int = 1) -> None:
         self.add_module(name, nn.Conv2d(before, after, kernel, stride=stride, padding=kernel // 2))
-        self.add_module(f"{name}_bn", nn.BatchNorm2d(after, eps=1e-5, momentum=0.1))
+        self.add_module(f"{name}_bn", GlobalBatchNorm2d(after, eps=1e-5, momentum=0.1))
 
     def _block(self, name: str, before: int, block: Block) -> int:
         """Register a block's convolutions; returns its output channels."""
