@@ -49,8 +49,9 @@ MEAN_BGR = (104.0, 117.0, 128.0)
 class BnInception(Backbone):
     """Inception with batch normalisation: 224 pixels give a 1024 x 7 x 7 map; 10,270,240 parameters without classifier.
 
-    Every convolution has a bias, a batch norm (over the pictures of all workers) and a ReLU. Module names are flat, as in the published file
-    bn_inception-52deb4733.pth. Input: BGR, 0..255, minus (104, 117, 128); grey pictures are repeated over the channels.
+    Every convolution has a bias, a batch norm (over the pictures of all workers) and a ReLU. Module names are flat, as in
+    the published file bn_inception-52deb4733.pth. Input: BGR, 0..255, minus (104, 117, 128); grey pictures are repeated
+    over the channels.
     """
 
     name = "bn_inception"
