@@ -63,7 +63,8 @@ class FaceRecognitionTask(Task):
             Names, Field(description="benchmarks of the sealed test; empty uses the data set's test classes")
         ] = (),
         evaluation_root: Annotated[
-            str | None, Field(description="folder of the benchmarks, and of `distractors`")
+            str | None,
+            Field(description="folder of the benchmarks, and of `distractors`; data.root where not given"),
         ] = None,
         strict: Annotated[bool, Field(description="benchmarks must have their published size")] = True,
         mirror: Annotated[bool, Field(description="add the mirror image's embedding")] = True,
@@ -106,7 +107,7 @@ class FaceRecognitionTask(Task):
 
     @classmethod
     def problems(cls, sections: Mapping[str, Any]) -> list[Problem]:
-        """Benchmarks must be known, have a folder, and not both validate and test unless that is said aloud."""
+        """Benchmarks must be known, and not both validate and test unless that is said aloud."""
         found, task = super().problems(sections), sections["task"].parameters
         known = sorted(name for name, kind in DATASETS.items() if "pairs" in kind.expected)
         sets = {half: task[half] for half in ("validation_sets", "test_sets")}
@@ -114,9 +115,6 @@ class FaceRecognitionTask(Task):
             if name not in DATASETS:
                 remedy = nearest(name, known, what="verification set")
                 found.append(Problem(f"task.{half}", "unknown verification set", name, remedy))
-        if any(sets.values()) and task["evaluation_root"] is None:
-            rule, remedy = "verification sets need the folder they lie in", "Set task.evaluation_root=DIR."
-            found.append(Problem("task.evaluation_root", rule, None, remedy))
         if task["pairs"] < 2 * task["folds"]:
             rule = f"{task['folds']} folds need at least {2 * task['folds']} pairs"
             found.append(Problem("task.pairs", rule, task["pairs"]))
@@ -140,6 +138,10 @@ class FaceRecognitionTask(Task):
         if not (pictures.test_classes or tested):
             rule = f"{pictures.name} has no test classes, so benchmarks must test"
             found.append(Problem("task.test_sets", rule, [], 'Set task.test_sets=["lfw_bin"] or the like.'))
+        try:
+            cls.further_datasets(config, None)
+        except ConfigError as error:
+            found += error.problems
         if found:
             return found
         split = cls.split_of(config, pictures)
@@ -155,13 +157,18 @@ class FaceRecognitionTask(Task):
 
     @classmethod
     def further_datasets(cls, config: TrialConfig, cache_dir: Path | None) -> list[DataSet]:
-        """The benchmarks, and the distractors where benchmarks need them."""
+        """The benchmarks, and the distractors where benchmarks need them. Raises ConfigError where no folder is given."""
         task = config.task.parameters
         names = list(dict.fromkeys([*task["validation_sets"], *task["test_sets"]]))
         if names and task["distractors"]:
             names.append(DISTRACTORS)
-        root = Path(task["evaluation_root"] or ".")
-        return [benchmark(name, root, cache_dir, strict=task["strict"]) for name in names]
+        root: str | None = task["evaluation_root"] or config.data.root
+        if not names:
+            return []
+        if root is None:
+            rule, remedy = "benchmarks need the folder they lie in", "Set task.evaluation_root=DIR."
+            raise ConfigError(Problem("task.evaluation_root", rule, None, remedy))
+        return [benchmark(name, Path(root), cache_dir, strict=task["strict"]) for name in names]
 
     def validate(self) -> dict[str, float]:
         """Figures of the validation exams, `val/...`, with the mean pairwise cosine and norm statistics."""

@@ -10,7 +10,9 @@ from importlib.metadata import entry_points
 from trainables.errors import ConfigError, Problem, nearest
 from tune_dml.space import Protocol, Space
 
-__all__ = ["default_protocol", "find_space", "protocols", "spaces"]
+__all__ = ["RETRIEVAL", "default_protocol", "find_space", "protocols", "spaces"]
+
+RETRIEVAL = "retrieval"  # the task of settings that name none
 
 
 @cache
@@ -29,9 +31,13 @@ def protocols() -> dict[str, Protocol]:
     return {protocol.name: protocol for protocol in found}
 
 
-def default_protocol(dataset: str) -> Protocol | None:
-    """The protocol of a data set where a space names none."""
-    known = [protocol for protocol in protocols().values() if protocol.dataset == dataset]
+def default_protocol(dataset: str, task: str = RETRIEVAL) -> Protocol | None:
+    """The protocol of a data set for a task, where a space names none."""
+    known = [
+        protocol
+        for protocol in protocols().values()
+        if protocol.dataset == dataset and protocol.settings.get("task.name", RETRIEVAL) == task
+    ]
     return next((protocol for protocol in known if protocol.default), known[0] if known else None)
 
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, TypeVar
 from trainables.config import TrialConfig
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from tune_dml import cluster
-from tune_dml.catalogue import default_protocol, find_space, protocols
+from tune_dml.catalogue import RETRIEVAL, default_protocol, find_space, protocols
 from tune_dml.plan import Plan, Search, SearchMethod, make_plan
-from tune_dml.space import Protocol, Space, Value
+from tune_dml.space import Space, Value
 from tune_dml.sweep_file import read_sweep_file
 from tune_dml.trial import Resources
 
@@ -148,7 +148,9 @@ def _data_notes(plan: Plan, pictures: Pictures | None) -> Sequence[str]:
 def _plan(request: Request, data_digest: str) -> Plan:
     space = request.space
     if not any(protocol.dataset == request.dataset for protocol in space.protocols):
-        space = replace(space, protocols=(*space.protocols, *_protocols_of(request.dataset)))
+        task = {**space.fixed, **request.settings}.get("task.name", RETRIEVAL)
+        chosen = default_protocol(request.dataset, str(task))
+        space = replace(space, protocols=(*space.protocols, *([chosen] if chosen else [])))
     samples = request.num_samples
     search = Search(request.method, samples, window=max(4, samples // 5), seed=request.search_seed)
     settings = dict(request.settings)
@@ -170,11 +172,6 @@ def _plan(request: Request, data_digest: str) -> Plan:
 
 def _absolute(path: Path | None) -> Path | None:
     return path.absolute() if path else None
-
-
-def _protocols_of(dataset: str) -> list[Protocol]:
-    chosen = default_protocol(dataset)
-    return [chosen] if chosen else []
 
 
 def _collect(problems: list[Problem], make: Callable[[], T]) -> T | None:

@@ -143,7 +143,7 @@ def test_training_beats_the_untrained_encoder_on_digits(tmp_path):
 @pytest.mark.slow
 def test_training_beats_the_untrained_encoder_on_glyphs(tmp_path):
     """583 characters told apart by a linear classifier, without labels in pretraining."""
-    from search_spaces.protocols.ours import GLYPHS_SIMCLR
+    from search_spaces.protocols.simclr import GLYPHS_SIMCLR
 
     found = {}
     for steps in (1, GLYPHS_SIMCLR.settings["training.steps"]):

@@ -138,6 +138,13 @@ def test_paper_test_selection_validates_on_the_test_sets_and_is_labelled(faces, 
     assert drawn.validation_half is drawn.test_half
 
 
+def test_benchmarks_may_lie_beside_the_training_set(faces, tmp_path):
+    (tmp_path / "bins" / "lfw.bin").rename(tmp_path / "web" / "lfw.bin")
+    settings = {**faces, "task.test_sets": ["lfw_bin"], "data.validation_fraction": 0.5}
+    del settings["task.evaluation_root"]
+    assert task_of(config_of(settings), tmp_path).test_half.exams[0].name == "lfw_bin"
+
+
 def test_what_a_trial_reads_besides_is_known_before_training(faces, tmp_path):
     config = config_of(faces, task__test_sets=["lfw_bin", "agedb30"], task__distractors=[5])
     further = TASK.further_datasets(config, tmp_path / "cache")
@@ -149,7 +156,6 @@ def test_what_a_trial_reads_besides_is_known_before_training(faces, tmp_path):
 
 MISUSES = {
     "Did you mean 'lfw_bin'": {"task__test_sets": ["lfw_bim"]},
-    r"Set task\.evaluation_root": {"task__test_sets": ["lfw_bin"]},
     "need at least 20 pairs": {"task__pairs": 10},
     "a test set must not validate": {
         "task__test_sets": ["lfw_bin"],
@@ -180,6 +186,7 @@ def test_too_few_pairs_strangers_or_tests_are_said_before_training(faces, tmp_pa
     assert not said()
     assert "strangers" in said(task__distractors=[5000])
     assert "pairs of one class" in said(task__pairs=200_000)
+    assert "Set task.evaluation_root" in said(task__test_sets=["lfw_bin"])
     untested = TrialConfig.from_settings(Layer("test", faces))[0]
     web = task_of(config_of(faces, task__test_sets=["lfw_bin"], data__validation_fraction=0.5), tmp_path)
     problems = TASK.data_problems(untested, web.pictures)
@@ -200,7 +207,7 @@ def test_benchmarks_that_the_network_would_see_otherwise_are_refused(faces, tmp_
 @pytest.mark.slow
 def test_characters_never_seen_are_verified_well_above_chance(tmp_path):
     """Same character or not, of 73 characters not trained on, in 20 typefaces."""
-    from search_spaces.protocols.ours import GLYPHS_FACE
+    from search_spaces.protocols.faces import GLYPHS_FACE
 
     config = TrialConfig.from_settings(Layer("protocol", GLYPHS_FACE.settings))[0]
     outcome, _ = run(config, tmp_path)

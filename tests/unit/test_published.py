@@ -43,6 +43,20 @@ def test_proxies_curve_of_mpa() -> None:
     assert published_curve(proxies).values() == {1: 68.4, 4: 69.0, 8: 69.1, 12: 69.3, 16: 67.6}
 
 
+def test_a_table_with_two_curves_is_read_by_what_tells_them_apart() -> None:
+    eta = Published(
+        "SEC-supplement", "7", "CIFAR-10", ("NT-Xent+SEC",), "eta", metric="top1", baseline_method="NT-Xent"
+    )
+    with pytest.raises(ConfigError, match="one number a value"):
+        published_curve(eta)
+    found = {epochs: published_curve(replace(eta, where={"epochs": epochs})) for epochs in (100, 200)}
+    assert {epochs: curve.values() for epochs, curve in found.items()} == {
+        100: {0.25: 86.87},
+        200: {0.25: 90.35},
+    }
+    assert {epochs: curve.baseline for epochs, curve in found.items()} == {100: 84.76, 200: 89.05}
+
+
 def test_every_number_is_whole() -> None:
     rows = published_rows()
     assert len(rows) == 1222

@@ -109,7 +109,9 @@ def test_default_protocols_are_unique_and_spaces_fall_back_on_them():
     assert len(chosen) == len(set(chosen))
     assert default_protocol("glyphs").name == "glyphs/triplet"
     assert default_protocol("cub200").name == "sec/cub200"
-    assert default_protocol("webface") is None or default_protocol("webface").dataset == "webface"
+    assert default_protocol("glyphs", "contrastive").name == "glyphs/simclr"
+    assert default_protocol("webface", "face_recognition").name == "sec/webface"
+    assert default_protocol("webface") is None  # its protocols are of another task
 
 
 def test_names_are_unique():

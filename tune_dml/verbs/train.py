@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainables.config import Layer, TrialConfig
 from trainables.errors import ConfigError, Problem, nearest
-from tune_dml.catalogue import default_protocol, protocols
+from tune_dml.catalogue import RETRIEVAL, default_protocol, protocols
 from tune_dml.ledger import read_events
 from tune_dml.plan import protocol_layer
 from tune_dml.results import load_results, sweep_names
@@ -164,14 +164,15 @@ def run(single: Single, console: Console) -> Ended:
 
 
 def _protocol_layers(name: str | None, settings: Mapping[str, Value]) -> list[Layer]:
-    """The protocol asked for, else the one of the data set."""
+    """The protocol asked for, else the data set's for the task."""
     known = protocols()
     if name is not None and name not in known:
         raise ConfigError(
             Problem("--protocol", "unknown protocol", name, nearest(name, list(known), what="protocol"))
         )
     dataset = settings.get("data.name", TrialConfig().data.name)
-    chosen = known[name] if name else default_protocol(str(dataset))
+    task = settings.get("task.name", RETRIEVAL)
+    chosen = known[name] if name else default_protocol(str(dataset), str(task))
     if chosen is None:
         return []
     return [Layer("--protocol", {"data.name": chosen.dataset}), protocol_layer(chosen)]

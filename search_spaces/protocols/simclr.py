@@ -1,0 +1,54 @@
+"""SimCLR in the SEC paper (supplement, Table 7): CIFAR-10 and CIFAR-100, judged by linear evaluation."""
+
+from __future__ import annotations
+
+from tune_dml.space import Protocol, Stated
+
+__all__ = ["SIMCLR_CIFAR10", "SIMCLR_CIFAR100"]
+
+COMMON = (
+    Stated(
+        "paper: SEC supplement, contrastive learning (ResNet-50, two-layer head, SGD, cosine from .5, 100 epochs)",
+        {
+            "task.name": "contrastive",
+            "loss.name": "nt_xent",
+            "model.backbone": "resnet50",
+            "model.pooling": "avg",
+            "model.head": "mlp",
+            "optim.name": "sgd",
+            "optim.lr": 0.5,
+            "optim.lr_schedule": "cosine",
+            "training.epochs": 100,
+            "task.linear_lrs": [1.0, 2.0, 5.0, 10.0],
+            "task.linear_epochs": 100,
+            "task.linear_batch_size": 256,
+            "augment.name": "simclr",
+        },
+    ),
+    Stated(
+        "paper: SEC rebuttal, Table 1 (the supplement does not say; assumed equal)",
+        {"loss.temperature": 0.5, "batch.batch_size": 256, "model.embedding_dim": 128},
+    ),
+    Stated(
+        "open: not stated; SimCLR's code for CIFAR",
+        {
+            "model.stem": "small",
+            "optim.momentum": 0.9,
+            "optim.weight_decay": 1e-4,
+            "batch.sampler": "random",
+            "training.precision": "bf16",
+        },
+    ),
+    Stated(
+        "open: the paper reports the best accuracy on the test pictures; ours chooses on pictures held out from training",
+        {
+            "data.split": "shared_classes",
+            "data.validation_fraction": 0.1,
+            "evaluation.epoch": "last",
+            "training.eval_every": 4000,
+        },
+    ),
+)
+
+SIMCLR_CIFAR10 = Protocol.cited("sec/cifar10", "cifar10", *COMMON, default=True)
+SIMCLR_CIFAR100 = Protocol.cited("sec/cifar100", "cifar100", *COMMON, default=True)
