@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from search_spaces.protocols.faces import FACES_ARCFACE
-from search_spaces.protocols.ours import GLYPHS_FACE
+from search_spaces.protocols.faces import FACES_ARCFACE, GLYPHS_FACE
 from tune_dml.space import Baseline, Citation, Grid, Knob, Published, Space
 
 SPACE = Space(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from search_spaces.protocols.ours import GLYPHS_CONTRASTIVE
-from search_spaces.protocols.simclr import SIMCLR_CIFAR10, SIMCLR_CIFAR100
+from search_spaces.protocols.simclr import GLYPHS_SIMCLR, SIMCLR_CIFAR10, SIMCLR_CIFAR100
 from tune_dml.space import Baseline, Citation, Grid, Knob, Published, Space
 
 SPACE = Space(
@@ -20,7 +19,7 @@ SPACE = Space(
     scientific=(Knob("regularizer.eta", Grid((0.01, 0.05, 0.1, 0.25, 0.5, 1.0), scale="log"), symbol="eta"),),
     fixed={"regularizer.name": "sec", "regularizer.rho": 1.0, "regularizer.schedule": "linear"},
     baseline=Baseline("no SEC", {"regularizer.name": "none", "regularizer.eta": 0.0}),
-    protocols=(GLYPHS_CONTRASTIVE, SIMCLR_CIFAR10, SIMCLR_CIFAR100),
+    protocols=(GLYPHS_SIMCLR, SIMCLR_CIFAR10, SIMCLR_CIFAR100),
     published=tuple(
         Published(
             paper="SEC-supplement",

@@ -5,9 +5,10 @@ Backbone, batch size, scale, weight decay and the smaller margins of SphereFace 
 
 from __future__ import annotations
 
+from search_spaces.protocols.ours import GLYPHS_PROXY
 from tune_dml.space import Protocol, Stated
 
-__all__ = ["FACES_ARCFACE", "FACES_COSFACE", "FACES_SPHEREFACE"]
+__all__ = ["FACES_ARCFACE", "FACES_COSFACE", "FACES_SPHEREFACE", "GLYPHS_FACE"]
 
 COMMON = (
     Stated(
@@ -62,13 +63,13 @@ COMMON = (
 )
 
 
-def _protocol(loss: str, stated: Stated, *, default: bool = False) -> Protocol:
+def _protocol(suffix: str, stated: Stated, *, default: bool = False) -> Protocol:
     note = "Pass --set task.evaluation_root=DIR with the verification files; validation holds 5% of the people out."
-    return Protocol.cited(f"sec/webface-{loss}", "webface", *COMMON, stated, note=note, default=default)
+    return Protocol.cited(f"sec/webface{suffix}", "webface", *COMMON, stated, note=note, default=default)
 
 
 FACES_ARCFACE = _protocol(
-    "arcface",
+    "",
     Stated(
         "open: smaller than .5, at which training diverged; the value is not in our sources",
         {"loss.name": "arcface", "loss.margin": 0.4, "loss.scale": 64.0},
@@ -76,13 +77,27 @@ FACES_ARCFACE = _protocol(
     default=True,
 )
 FACES_COSFACE = _protocol(
-    "cosface",
+    "-cosface",
     Stated("paper: CosFace", {"loss.name": "cosface", "loss.margin": 0.35, "loss.scale": 64.0}),
 )
 FACES_SPHEREFACE = _protocol(
-    "sphereface",
+    "-sphereface",
     Stated(
         "open: smaller than 4, at which training diverged; the value is not in our sources",
         {"loss.name": "sphereface", "loss.margin": 3},
     ),
+)
+
+GLYPHS_FACE = Protocol(
+    name="glyphs/face",
+    dataset="glyphs",
+    settings={
+        **GLYPHS_PROXY.settings,
+        "task.name": "face_recognition",
+        "task.mirror": False,
+        "loss.name": "arcface",
+        "loss.margin": 0.2,
+        "loss.scale": 16.0,
+    },
+    note="Ours: a character in many typefaces in place of a person in many pictures; its mirror image is another one.",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tune_dml.space import Protocol, Stated
 
-__all__ = ["SIMCLR_CIFAR10", "SIMCLR_CIFAR100"]
+__all__ = ["GLYPHS_SIMCLR", "SIMCLR_CIFAR10", "SIMCLR_CIFAR100"]
 
 COMMON = (
     Stated(
@@ -52,3 +52,30 @@ COMMON = (
 
 SIMCLR_CIFAR10 = Protocol.cited("sec/cifar10", "cifar10", *COMMON, default=True)
 SIMCLR_CIFAR100 = Protocol.cited("sec/cifar100", "cifar100", *COMMON, default=True)
+
+GLYPHS_SIMCLR = Protocol(
+    name="glyphs/simclr",
+    dataset="glyphs",
+    settings={
+        "task.name": "contrastive",
+        "task.linear_epochs": 20,
+        "data.split": "shared_classes",
+        "loss.name": "nt_xent",
+        "model.head": "mlp",
+        "model.embedding_dim": 64,
+        "batch.sampler": "random",
+        "batch.batch_size": 64,
+        "augment.name": "simclr",
+        "augment.crop": 24,
+        "augment.resize": 24,
+        "augment.scale": [0.5, 1.0],
+        "augment.jitter": 0.0,
+        "augment.grey": 0.0,
+        "augment.flip": 0.0,
+        "optim.lr": 2e-3,
+        "optim.lr_schedule": "cosine",
+        "training.steps": 400,
+        "training.eval_every": 400,
+    },
+    note="Ours: crops are the only variation; a mirrored character is another one.",
+)
