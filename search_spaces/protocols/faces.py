@@ -5,10 +5,9 @@ Backbone, batch size, scale, weight decay and the smaller margins of SphereFace 
 
 from __future__ import annotations
 
-from search_spaces.protocols.ours import GLYPHS_PROXY
 from tune_dml.space import Protocol, Stated
 
-__all__ = ["FACES_ARCFACE", "FACES_COSFACE", "FACES_SPHEREFACE", "GLYPHS_FACE"]
+__all__ = ["DIGITS_FACE", "FACES_ARCFACE", "FACES_COSFACE", "FACES_SPHEREFACE", "GLYPHS_FACE"]
 
 COMMON = (
     Stated(
@@ -92,12 +91,47 @@ GLYPHS_FACE = Protocol(
     name="glyphs/face",
     dataset="glyphs",
     settings={
-        **GLYPHS_PROXY.settings,
         "task.name": "face_recognition",
         "task.mirror": False,
+        "task.distractors": [100, 500],
         "loss.name": "arcface",
         "loss.margin": 0.2,
         "loss.scale": 16.0,
+        "model.backbone": "small_conv",
+        "model.pooling": "avg",
+        "model.head": "bn_fc",
+        "model.embedding_dim": 64,
+        "batch.sampler": "random",
+        "batch.batch_size": 128,
+        "optim.name": "adamw",
+        "optim.lr": 5e-3,
+        "optim.lr_schedule": "cosine",
+        "optim.loss_lr_multiplier": 10.0,
+        "training.epochs": 16,
+        "training.eval_every": 272,
     },
-    note="Ours: a character in many typefaces in place of a person in many pictures; its mirror image is another one.",
+    note="Ours: same character or not, among characters never trained on; half a minute a trial on one CPU core. 16 epochs "
+    "as on CASIA-WebFace. A mirrored character is another one, so descriptors come from the picture alone.",
+)
+
+DIGITS_FACE = Protocol(
+    name="digits/face",
+    dataset="digits",
+    settings={
+        "task.name": "face_recognition",
+        "task.mirror": False,
+        "task.pairs": 400,
+        "task.distractors": [10, 100],
+        "loss.name": "arcface",
+        "loss.margin": 0.2,
+        "loss.scale": 16.0,
+        "model.embedding_dim": 16,
+        "batch.sampler": "random",
+        "batch.batch_size": 32,
+        "optim.lr": 1e-3,
+        "training.epochs": 6,
+        "training.eval_every": 30,
+        "data.validation_fraction": 0.4,
+    },
+    note="Ours: a smoke test with three classes to train on.",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tune_dml.space import Protocol, Stated
 
-__all__ = ["GLYPHS_SIMCLR", "SIMCLR_CIFAR10", "SIMCLR_CIFAR100"]
+__all__ = ["DIGITS_SIMCLR", "GLYPHS_SIMCLR", "SIMCLR_CIFAR10", "SIMCLR_CIFAR100"]
 
 COMMON = (
     Stated(
@@ -61,21 +61,48 @@ GLYPHS_SIMCLR = Protocol(
         "task.linear_epochs": 20,
         "data.split": "shared_classes",
         "loss.name": "nt_xent",
-        "model.head": "mlp",
-        "model.embedding_dim": 64,
-        "batch.sampler": "random",
-        "batch.batch_size": 64,
+        "loss.temperature": 0.1,
         "augment.name": "simclr",
         "augment.crop": 24,
         "augment.resize": 24,
-        "augment.scale": [0.5, 1.0],
-        "augment.jitter": 0.0,
-        "augment.grey": 0.0,
+        "augment.scale": [0.3, 1.0],
         "augment.flip": 0.0,
+        "model.backbone": "small_conv",
+        "model.pooling": "avg",
+        "model.head": "mlp",
+        "model.embedding_dim": 64,
+        "batch.sampler": "random",
+        "batch.batch_size": 128,
+        "optim.name": "adamw",
         "optim.lr": 2e-3,
         "optim.lr_schedule": "cosine",
         "training.steps": 400,
         "training.eval_every": 400,
     },
-    note="Ours: crops are the only variation; a mirrored character is another one.",
+    note="Ours: 583 characters, told apart by a linear classifier after pretraining without labels; under a minute a trial "
+    "on one CPU core. A mirrored character is another one, and crops leave a character legible.",
+)
+
+DIGITS_SIMCLR = Protocol(
+    name="digits/simclr",
+    dataset="digits",
+    settings={
+        "task.name": "contrastive",
+        "task.linear_epochs": 10,
+        "data.split": "shared_classes",
+        "loss.name": "nt_xent",
+        "augment.name": "simclr",
+        "augment.crop": 16,
+        "augment.resize": 16,
+        "augment.scale": [0.5, 1.0],
+        "augment.flip": 0.0,
+        "model.head": "mlp",
+        "model.embedding_dim": 16,
+        "batch.sampler": "random",
+        "batch.batch_size": 64,
+        "optim.lr": 1e-3,
+        "training.steps": 60,
+        "training.eval_every": 30,
+    },
+    note="Ours: a smoke test.",
 )
