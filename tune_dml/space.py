@@ -149,7 +149,7 @@ class Protocol:
 
     name: str
     dataset: str
-    settings: Mapping[str, Value]
+    settings: Mapping[str, Any]
     origin: Origin = "ours"
     note: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
