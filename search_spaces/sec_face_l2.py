@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from search_spaces.protocols.faces import FACES_ARCFACE, GLYPHS_FACE
+from search_spaces.protocols.faces import DIGITS_FACE, FACES_ARCFACE, GLYPHS_FACE
 from tune_dml.space import Baseline, Citation, Grid, Knob, Published, Space
 
 SPACE = Space(
@@ -17,9 +17,9 @@ SPACE = Space(
         place="supplement, face recognition (grid) and Table 6",
     ),
     scientific=(Knob("regularizer.eta", Grid((5e-4, 1e-3, 5e-3, 1e-2, 5e-2), scale="log"), symbol="eta"),),
-    fixed={"regularizer.name": "l2", "regularizer.schedule": "epoch_ramp"},
+    fixed={"task.name": "face_recognition", "regularizer.name": "l2", "regularizer.schedule": "epoch_ramp"},
     baseline=Baseline("no L2-reg", {"regularizer.name": "none", "regularizer.eta": 0.0}),
-    protocols=(GLYPHS_FACE, FACES_ARCFACE),
+    protocols=(GLYPHS_FACE, DIGITS_FACE, FACES_ARCFACE),
     published=tuple(
         Published(
             paper="SEC-supplement",
@@ -35,6 +35,6 @@ SPACE = Space(
         for dataset in ("LFW", "AgeDB30", "CFPFP")
     ),
     metric="val/verification_accuracy",
-    margin=0.2,
+    margin=0.5,
     identities=("L2-reg is SEC with a fixed mean of 0",),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from search_spaces.protocols.simclr import GLYPHS_SIMCLR, SIMCLR_CIFAR10, SIMCLR_CIFAR100
+from search_spaces.protocols.simclr import DIGITS_SIMCLR, GLYPHS_SIMCLR, SIMCLR_CIFAR10, SIMCLR_CIFAR100
 from tune_dml.space import Baseline, Citation, Grid, Knob, Published, Space
 
 SPACE = Space(
@@ -17,9 +17,16 @@ SPACE = Space(
         place="supplement, contrastive learning (grid) and Table 7",
     ),
     scientific=(Knob("regularizer.eta", Grid((5e-4, 1e-3, 5e-3, 1e-2, 5e-2), scale="log"), symbol="eta"),),
-    fixed={"regularizer.name": "l2", "regularizer.schedule": "linear"},
+    fixed={
+        "task.name": "contrastive",
+        "data.split": "shared_classes",
+        "batch.sampler": "random",
+        "loss.name": "nt_xent",
+        "regularizer.name": "l2",
+        "regularizer.schedule": "linear",
+    },
     baseline=Baseline("no L2-reg", {"regularizer.name": "none", "regularizer.eta": 0.0}),
-    protocols=(GLYPHS_SIMCLR, SIMCLR_CIFAR10, SIMCLR_CIFAR100),
+    protocols=(GLYPHS_SIMCLR, DIGITS_SIMCLR, SIMCLR_CIFAR10, SIMCLR_CIFAR100),
     published=tuple(
         Published(
             paper="SEC-supplement",
@@ -37,7 +44,7 @@ SPACE = Space(
         for dataset in ("CIFAR-10", "CIFAR-100")
     ),
     metric="val/linear_top1",
-    margin=0.5,
+    margin=1.0,
     identities=("L2-reg is SEC with a fixed mean of 0",),
     notes=("eta grows linearly from 0 to its value at the last step.",),
 )
