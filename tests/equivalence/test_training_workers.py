@@ -23,6 +23,19 @@ SETTINGS = {
 VARIANTS = {
     "sec-ema": {"regularizer.name": "sec", "regularizer.eta": 0.5, "regularizer.rho": 0.1},
     "bn head and proxies": {"model.head": "bn_fc", "loss.name": "proxy_anchor", "optim.name": "sgd"},
+    "crops, micro-batches, a backbone that thaws, the initial mean norm": {
+        "augment.name": "crop_flip",
+        "augment.crop": 16,
+        "augment.resize": 16,
+        "training.micro_batch": 2,
+        "optim.freeze_backbone_steps": 5,
+        "optim.clip_norm": 1.0,
+        "optim.lr_schedule": "cosine",
+        "optim.backbone_lr_multiplier": 0.5,
+        "model.head": "bn_fc",
+        "regularizer.name": "sec_fixed",
+        "regularizer.eta": 0.5,
+    },
 }
 
 
