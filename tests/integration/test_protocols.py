@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from trainables.context import FolderContext
 from trainables.errors import ConfigError
 from trainables.training import train
 from tune_dml.catalogue import protocols
+from tune_dml.cli import main
 from tune_dml.plan import protocol_layer
 
 RETRIEVAL = ("cub200", "cars196", "sop", "inshop")
@@ -69,6 +71,14 @@ def small(name, roots, **more):
     return TrialConfig.from_settings(*layers)[0]
 
 
+def resolved(name):
+    protocol = protocols()[name]
+    config, _ = TrialConfig.from_settings(
+        Layer("data", {"data.name": protocol.dataset}), protocol_layer(protocol)
+    )
+    return config.settings()
+
+
 def run(config, folder, cache):
     rows = []
     context = FolderContext(folder, torch.device("cpu"), sink=lambda row: rows.append(dict(row)))
@@ -104,3 +114,18 @@ def test_bn_inception_trains_under_the_papers_protocol_and_needs_its_weights(roo
     assert config.model.freeze_bn
     outcome, _ = run(config, tmp_path / "run", roots[1])
     assert outcome.step == 2
+
+
+def test_the_command_line_shows_a_protocol_with_the_source_of_each_value(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["tune-dml", "train", "--protocol", "sec/cars196", "--show", "--json"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["data.name"] == {"value": "cars196", "origin": "--protocol"}
+    assert shown["optim.lr"]["value"] == 1e-5
+    assert "paper: SEC supplement" in shown["optim.lr"]["origin"]
+    assert "code: Dyfine/SphericalEmbedding" in shown["optim.weight_decay"]["origin"]
+    assert shown["model.weights"]["origin"].startswith("protocol sec/cars196: open: ")
+    assert shown["optim.beta1"]["origin"] == "default"
+    assert set(shown) == set(resolved("sec/cars196"))

@@ -143,7 +143,7 @@ def _same(folder: Path, plan: Plan) -> Results | None:
 
 
 def _alike(plan: Plan, results: Results) -> bool:
-    keys = ("training.steps", "batch.batch_size", "model.backbone", "model.embedding_dim")
+    keys = ("training.steps", "training.epochs", "batch.batch_size", "model.backbone", "model.embedding_dim")
     other = results.plan
     return other.dataset == plan.dataset and all(
         other.base_settings.get(key) == plan.base_settings.get(key) for key in keys
