@@ -10,25 +10,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from trainables.errors import ConfigError, Problem, raise_if_any
-from tune_dml import cluster, ledger
+from tune_dml import ledger
 from tune_dml.plan import Plan, SearchMethod
-from tune_dml.preflight import DataProgress, Prepared, Request, prepare, request_for
+from tune_dml.preflight import DataProgress, Prepared, Request, prepare, request_for, resource_problems
 from tune_dml.results import Results, load_results, results_of
+from tune_dml.session import DEFAULT_STORAGE, Session, SessionOptions
 from tune_dml.space import Space, Value
 from tune_dml.trial import Resources
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.console import Console
 
     from tune_dml.report import ReportFiles
     from tune_dml.tracking import SyncReport
 
 __all__ = [
-    "DEFAULT_STORAGE",
+    "SessionOptions",
     "Sweep",
     "extend_sweep",
     "load_sweep",
@@ -36,8 +36,6 @@ __all__ = [
     "run_sweep",
     "write_report",
 ]
-
-DEFAULT_STORAGE = Path("sweeps")
 
 
 @dataclass(frozen=True)
@@ -71,19 +69,6 @@ class Sweep:
         return self.results.table()
 
 
-@dataclass(frozen=True)
-class Session:
-    """How a session runs; None where the environment or a default decides."""
-
-    address: str | None
-    max_concurrent: int | None
-    time_budget: float | None
-    tracking_uri: str | None
-    experiment: str | None
-    cache_dir: str | Path | None
-    console: Console | None
-
-
 def run_sweep(
     space: str | Path | Space,
     *,
@@ -94,16 +79,9 @@ def run_sweep(
     search: SearchMethod | None = None,
     num_samples: int | None = None,
     name: str | None = None,
-    storage: str | Path = DEFAULT_STORAGE,
     resources: Resources | None = None,
-    address: str | None = None,
-    max_concurrent: int | None = None,
-    time_budget: float | None = None,
-    tracking_uri: str | None = None,
-    experiment: str | None = None,
-    cache_dir: str | Path | None = None,
-    console: Console | None = None,
     data_progress: DataProgress | None = None,
+    **options: Unpack[SessionOptions],
 ) -> Sweep:
     """Run a sweep to its end on Ray Tune and return it.
 
@@ -118,75 +96,49 @@ def run_sweep(
         search: grid (exact), or tpe, gp, random with `num_samples` cells.
         num_samples: cells that an adaptive search proposes.
         name: the sweep's name; the space's by default.
-        storage: the folder that keeps sweeps; on a cluster one that all nodes see.
         resources: workers, CPUs and GPUs of a trial.
-        address: of a Ray cluster; RAY_ADDRESS, or this machine, by default.
-        max_concurrent: trials at once; by default as many as fit.
-        time_budget: seconds after which the sweep stops, resumable.
-        tracking_uri: MLflow's; MLFLOW_TRACKING_URI, or SQLite in the working directory, by default.
-        experiment: MLflow's experiment; MLFLOW_EXPERIMENT_NAME, or the space's name, by default.
-        cache_dir: where decoded pictures are kept.
-        console: where progress is shown; nowhere by default.
         data_progress: told of decoding as (done, total).
+        **options: where and how it runs; see `SessionOptions`.
 
     Raises:
         ConfigError: everything that is wrong with the request, before any worker starts.
     """
-    from tune_dml import tracking
-
+    session = Session(**options)
     resources = resources or Resources()
-    storage = Path(storage).absolute()
     request = request_for(
         space,
         dataset=dataset,
         data_root=Path(data_root).absolute() if data_root else None,
         seeds=seeds,
         settings=settings,
-        method=search,
+        search=search,
         num_samples=num_samples,
         name=name,
-        cache_dir=Path(cache_dir).absolute() if cache_dir else None,
+        cache_dir=session.cache,
     )
-    where = cluster.address_of(address)
-    uri, _ = tracking.tracking_uri(tracking_uri)
     prepared = prepare(
         request,
         resources=resources,
-        address=where,
-        other_checks=[lambda: tracking.check(uri), lambda: _limit_problems(max_concurrent, time_budget)],
+        address=session.place,
+        other_checks=[session.problems],
         progress=data_progress,
     )
-    raise_if_any(_clashes(storage / prepared.plan.name, prepared.plan))
-    session = Session(address, max_concurrent, time_budget, tracking_uri, experiment, cache_dir, console)
-    return _execute(storage / prepared.plan.name, prepared, resources, session)
+    folder = session.sweeps / prepared.plan.name
+    raise_if_any(_clashes(folder, prepared.plan))
+    return _execute(folder, prepared, resources, session)
 
 
-def resume_sweep(
-    name: str,
-    *,
-    storage: str | Path = DEFAULT_STORAGE,
-    address: str | None = None,
-    max_concurrent: int | None = None,
-    time_budget: float | None = None,
-    tracking_uri: str | None = None,
-    experiment: str | None = None,
-    cache_dir: str | Path | None = None,
-    retry_failed: bool = False,
-    console: Console | None = None,
-) -> Sweep:
+def resume_sweep(name: str, *, retry_failed: bool = False, **options: Unpack[SessionOptions]) -> Sweep:
     """Run what a sweep still lacks, with the resources it was started with, and bring MLflow up to date.
 
     Finished trials are not rerun; interrupted ones continue from their checkpoint; with `retry_failed`, failed and
-    diverged ones are tried again. Raises ConfigError when there is no such sweep, its data have changed, or it is running.
+    diverged ones are tried again. The options are those of `SessionOptions`. Raises ConfigError when there is no such
+    sweep, its data have changed, it does not fit on the cluster, or it is running; nothing stored is changed then.
     """
-    results = load_results(Path(storage).absolute(), name)
-    if retry_failed:
-        with ledger.Ledger(results.folder) as book:
-            for trial in results.trials:
-                if trial.status in {"failed", "diverged"}:
-                    book.append("reset", trial.key)
-    session = Session(address, max_concurrent, time_budget, tracking_uri, experiment, cache_dir, console)
-    return _continue(results.folder, results.plan, (), session)
+    session = Session(**options)
+    results = load_results(session.sweeps, name)
+    again = [trial.key for trial in results.trials if trial.status in {"failed", "diverged"}]
+    return _continue(results.folder, results.plan, session, reset=again if retry_failed else [])
 
 
 def extend_sweep(
@@ -195,49 +147,43 @@ def extend_sweep(
     seeds: Sequence[int] = (),
     values: Mapping[str, Sequence[Value]] | None = None,
     num_samples: int = 0,
-    storage: str | Path = DEFAULT_STORAGE,
-    address: str | None = None,
-    max_concurrent: int | None = None,
-    time_budget: float | None = None,
-    tracking_uri: str | None = None,
-    experiment: str | None = None,
-    cache_dir: str | Path | None = None,
-    console: Console | None = None,
+    **options: Unpack[SessionOptions],
 ) -> Sweep:
     """Add seeds, values of a listed knob, or cells to propose to a sweep, and run what is new.
 
-    Raises ConfigError when the sweep cannot be extended so; nothing stored is changed then.
+    The options are those of `SessionOptions`. Raises ConfigError when the sweep cannot be extended so, and for what
+    `resume_sweep` raises it; nothing stored is changed then.
     """
-    results = load_results(Path(storage).absolute(), name)
+    session = Session(**options)
+    results = load_results(session.sweeps, name)
     plan = results.plan.extended(seeds=seeds, values=values, num_samples=num_samples)
     if plan.identity() == results.plan.identity():
         rule = "an extension must add a seed, a value or a sample that the sweep does not have"
         raise ConfigError(Problem("extend", rule, None, "Example: --seeds 5 or --add regularizer.rho=0.001."))
     said = f"extended to {len(plan.cells)} planned cells and seeds {', '.join(map(str, plan.seeds))}"
-    session = Session(address, max_concurrent, time_budget, tracking_uri, experiment, cache_dir, console)
-    return _continue(results.folder, plan, (said,), session)
+    return _continue(results.folder, plan, session, notes=(said,))
 
 
-def _continue(folder: Path, plan: Plan, notes: tuple[str, ...], session: Session) -> Sweep:
+def _continue(
+    folder: Path, plan: Plan, session: Session, *, notes: tuple[str, ...] = (), reset: Sequence[str] = ()
+) -> Sweep:
     """Run what the ledger lacks of a plan, with the resources of the last session, after the same checks as a new one."""
-    from tune_dml import tracking
-
     resources = _last_resources(folder)
-    where = cluster.address_of(session.address)
-    uri, _ = tracking.tracking_uri(session.tracking_uri)
     root = plan.base_settings.get("data.root")
-    cache = Path(session.cache_dir).absolute() if session.cache_dir else None
     request = Request(
-        plan.space, plan.dataset, Path(str(root)) if root else None, name=plan.name, cache_dir=cache
+        plan.space, plan.dataset, Path(str(root)) if root else None, name=plan.name, cache_dir=session.cache
     )
     raise_if_any(
         [
-            *tracking.check(uri),
-            *_limit_problems(session.max_concurrent, session.time_budget),
-            *cluster.address_problems(*where),
+            *session.problems(),
+            *resource_problems(resources, session.place),
             *_data_problems(plan, request),
         ]
     )
+    if reset:
+        with ledger.Ledger(folder) as book:
+            for key in reset:
+                book.append("reset", key)
     return _execute(folder, Prepared(plan, notes), resources, session)
 
 
@@ -271,22 +217,15 @@ def _execute(folder: Path, prepared: Prepared, resources: Resources, session: Se
     from tune_dml.progress import Progress
 
     plan = prepared.plan
-    uri, _ = tracking.tracking_uri(session.tracking_uri)
-    experiment = tracking.experiment_name(session.experiment, plan)
     earlier = results_of(folder) if (folder / "plan.json").exists() else None
     progress = Progress(plan, session.console, done=earlier)
+    address, _ = session.place
     finish = sweep.execute(
         folder,
         plan,
-        sweep.Execution(
-            resources,
-            cluster.address_of(session.address)[0],
-            session.max_concurrent,
-            session.time_budget,
-            Path(session.cache_dir).absolute() if session.cache_dir else None,
-        ),
+        sweep.Execution(resources, address, session.max_concurrent, session.time_budget, session.cache),
         progress=progress,
-        tracker=tracking.Tracker(folder, plan, uri, experiment, say=progress.note),
+        tracker=tracking.Tracker(folder, plan, session.uri, session.experiment_of(plan), say=progress.note),
         provenance=provenance.collect(),
         notes=prepared.notes,
     )
@@ -317,15 +256,6 @@ def _data_problems(plan: Plan, request: Request) -> list[Problem]:
         return []
     rule = "the data must be those the sweep began with; their content has changed"
     return [Problem("data", rule, digest[:12], "Restore them, or start a new sweep under another --name.")]
-
-
-def _limit_problems(max_concurrent: int | None, time_budget: float | None) -> list[Problem]:
-    problems = []
-    if max_concurrent is not None and max_concurrent < 1:
-        problems.append(Problem("--max-concurrent", "must be at least 1", max_concurrent))
-    if time_budget is not None and time_budget <= 0:
-        problems.append(Problem("--time-budget", "must be more than 0 seconds", time_budget))
-    return problems
 
 
 def _last_resources(folder: Path) -> Resources:

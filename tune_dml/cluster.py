@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from urllib.parse import urlsplit
 from trainables.errors import ConfigError, Problem
 from tune_dml.trial import Resources
 
-__all__ = ["Capacity", "address_of", "address_problems", "capacity_problems", "connected"]
+__all__ = ["Capacity", "address_of", "address_problems", "capacity_at", "capacity_problems", "connected"]
 
 DRIVERS_PER_NODE = 64  # trial drivers of engine `train`; they only wait, so their number is no real limit
 REACH_SECONDS = 3.0
@@ -75,9 +76,13 @@ def address_problems(address: str | None, origin: str) -> list[Problem]:
         with socket.create_connection((host, port or 10001), timeout=REACH_SECONDS):
             return []
     except OSError as error:
-        rule = f"the Ray cluster must be reachable ({error.strerror or error})"
-        remedy = "Start it (`ray up cluster.yaml`), correct the address, or use --address local."
-        return [Problem(origin, rule, address, remedy)]
+        return [_unreachable(address, origin, error)]
+
+
+def _unreachable(address: str | None, origin: str, error: Exception) -> Problem:
+    reason = str(getattr(error, "strerror", None) or error).strip().partition("\n")[0]
+    remedy = "Start it (`ray up cluster.yaml`), correct the address, or use --address local."
+    return Problem(origin, f"the Ray cluster must be reachable ({reason})", address, remedy)
 
 
 def capacity_problems(capacity: Capacity, resources: Resources) -> list[Problem]:
@@ -105,6 +110,21 @@ def _local_gpus() -> int:
     if visible is not None:
         return len([device for device in visible.split(",") if device.strip() not in {"", "-1"}])
     return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+
+
+def capacity_at(address: str | None, origin: str = "default") -> Capacity:
+    """What a cluster has: asked over a short connection, but worked out for a local one that is not started yet.
+
+    Raises ConfigError when what listens at the address is no cluster that this Ray can join.
+    """
+    ray = sys.modules.get("ray")
+    if address is None and not (ray and ray.is_initialized()):
+        return local_capacity()
+    try:
+        with connected(address, engine="local") as capacity:
+            return capacity
+    except (ConnectionError, RuntimeError) as error:
+        raise ConfigError(_unreachable(address, origin, error)) from error
 
 
 @contextmanager

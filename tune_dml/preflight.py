@@ -25,7 +25,16 @@ from tune_dml.trial import Resources
 if TYPE_CHECKING:
     from trainables.data.base import DataSet, Pictures
 
-__all__ = ["Prepared", "Request", "data_digest", "dataset_of", "datasets_of", "prepare", "request_for"]
+__all__ = [
+    "Prepared",
+    "Request",
+    "data_digest",
+    "dataset_of",
+    "datasets_of",
+    "prepare",
+    "request_for",
+    "resource_problems",
+]
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 # What decides whether batches and splits can be drawn.
@@ -66,7 +75,7 @@ def request_for(
     data_root: Path | None = None,
     seeds: int | Sequence[int] | None = None,
     settings: Mapping[str, Value] | None = None,
-    method: SearchMethod | None = None,
+    search: SearchMethod | None = None,
     num_samples: int | None = None,
     name: str | None = None,
     cache_dir: Path | None = None,
@@ -81,7 +90,7 @@ def request_for(
     else:
         space = find_space(str(what))
     asked = dataset or (file.dataset if file else None) or space.default_dataset
-    chosen = method or (file.method if file else "grid")
+    chosen = search or (file.method if file else "grid")
     samples = num_samples if num_samples is not None else (file.num_samples if file else 0)
     count = seeds if seeds is not None else (file.seeds if file and file.seeds else 3)
     return Request(
@@ -115,7 +124,7 @@ def prepare(
     problems += _name_problems(request.name)
     problems += _metric_problems(request.space, plan)
     if resources is not None:
-        problems += _resource_problems(resources) or _cluster_problems(resources, address)
+        problems += resource_problems(resources, address)
     for check in other_checks:
         problems += check()
     dataset = _collect(problems if plan else [], lambda: dataset_of(_data_settings(plan, request), request))
@@ -212,7 +221,17 @@ def metric_names(config: TrialConfig) -> list[str]:
     return tasks()[config.task.name].validation_metrics(config)
 
 
-def _resource_problems(resources: Resources) -> list[Problem]:
+def resource_problems(resources: Resources, address: tuple[str | None, str]) -> list[Problem]:
+    """What a trial asks for, in itself and of the cluster; a cluster elsewhere is asked what it has."""
+    if problems := _impossible(resources) or cluster.address_problems(*address):
+        return problems
+    try:
+        return cluster.capacity_problems(cluster.capacity_at(*address), resources)
+    except ConfigError as error:
+        return list(error.problems)
+
+
+def _impossible(resources: Resources) -> list[Problem]:
     problems = []
     for flag, value in (("--workers", resources.workers), ("--cpus-per-worker", resources.cpus_per_worker)):
         if value < 1:
@@ -229,13 +248,6 @@ def _resource_problems(resources: Resources) -> list[Problem]:
         rule = "engine local trains with one worker"
         problems.append(Problem("--engine", rule, resources.workers, "Use --engine train."))
     return problems
-
-
-def _cluster_problems(resources: Resources, address: tuple[str | None, str]) -> list[Problem]:
-    place, origin = address
-    if place is None:
-        return cluster.capacity_problems(cluster.local_capacity(), resources)
-    return cluster.address_problems(place, origin)
 
 
 def _data_settings(plan: Plan | None, request: Request) -> dict[str, Value]:

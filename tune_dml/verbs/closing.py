@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +12,11 @@ from tune_dml.api import Sweep, write_report
 from tune_dml.verbs.view import table
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
 
     from tune_dml.report import ReportFiles, SweepSummary
 
-__all__ = ["Written", "close", "publish"]
+__all__ = ["Written", "publish"]
 
 
 @dataclass(frozen=True)
@@ -105,26 +103,6 @@ def publish(
     tracker = tracking.Tracker(sweep.folder, plan, uri, tracking.experiment_name(experiment, plan))
     attached = tracker.attach([files.folder], "report")
     return Written(sweep, files.summary, files, tracker.ui_command(), attached)
-
-
-def close(
-    sweep: Sweep,
-    console: Console,
-    *,
-    margin: float | None,
-    output: Path | None,
-    as_json: bool,
-    tracking_uri: str | None = None,
-    experiment: str | None = None,
-) -> int:
-    """Publish a session's report and print it; returns the exit code."""
-    written = publish(sweep, output, margin=margin, tracking_uri=tracking_uri, experiment=experiment)
-    if as_json:
-        sys.stdout.write(json.dumps(written.data(), indent=1, default=str) + "\n")
-    else:
-        for part in written.text():
-            console.print(part)
-    return sweep.exit_code
 
 
 def number(value: float | None) -> str:
