@@ -11,8 +11,10 @@ from mlflow.tracking import MlflowClient
 
 import tune_dml
 from trainables.errors import ConfigError
+from tune_dml import api
 from tune_dml.results import load_results
 from tune_dml.space import Baseline, Grid, Knob, LogRange, Space
+from tune_dml.trial import Resources
 
 QUICK = {"training.steps": 10, "training.eval_every": 10}
 
@@ -106,6 +108,34 @@ class TestAGrid:
         assert single.recorded
         assert ended.differences == {}
         assert ended.metrics == dict(trial.metrics)
+
+    @pytest.mark.parametrize("verb", ["run", "resume", "extend"])
+    def test_what_never_fits_on_a_cluster_elsewhere_is_refused_and_touches_nothing(
+        self, sweep, cache_dir, monkeypatch, verb
+    ):
+        import ray
+
+        _, folder = sweep
+        elsewhere = ray.get_runtime_context().gcs_address
+        too_much = Resources(cpus_per_worker=999)
+        monkeypatch.setattr(api, "_last_resources", lambda folder: too_much)
+        before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        here = {
+            "storage": folder / "sweeps",
+            "tracking_uri": f"sqlite:///{folder}/mlflow.db",
+            "cache_dir": cache_dir,
+            "address": elsewhere,
+        }
+        call = {
+            "run": lambda: tune_dml.run_sweep(
+                "sec_rho", dataset="digits", name="new", resources=too_much, **here
+            ),
+            "resume": lambda: tune_dml.resume_sweep("rho", retry_failed=True, **here),
+            "extend": lambda: tune_dml.extend_sweep("rho", seeds=[7], **here),
+        }[verb]
+        with pytest.raises(ConfigError, match="999 CPU"):
+            call()
+        assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
     def test_another_plan_under_the_name_is_refused_and_touches_nothing(self, sweep, cache_dir):
         _, folder = sweep
