@@ -42,8 +42,8 @@ __all__ = ["PROTOCOL_VERSION", "Layer", "TrialConfig", "canonical", "methods_of"
 # Raised whenever the same configuration would train or judge differently than before.
 PROTOCOL_VERSION = 1
 
-# Where things lie and which replicate this is: not part of a cell's identity.
-PLACES = frozenset({"seed", "data.root", "task.evaluation_root"})
+# Where things lie, which replicate this is, and what is shown of it: not part of a cell's identity.
+PLACES = frozenset({"seed", "data.root", "task.evaluation_root", "evaluation.sheet_queries"})
 
 Value = float | int | str | bool | None
 

@@ -8,15 +8,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["CHECKPOINT", "FolderContext", "Row", "TrialContext"]
+__all__ = ["CHECKPOINT", "EVIDENCE", "FolderContext", "Row", "TrialContext"]
 
 CHECKPOINT = "checkpoint.pt"
+EVIDENCE = "evidence"
+"""Folder of the files left to look at, within the trial's; see `trainables.evidence`."""
 
 Row = dict[str, float]
 """One report: `step` and figures named `train/...`, `val/...`, `test/...` (sealed) or `time/...` (not reproducible)."""
@@ -34,12 +37,19 @@ class TrialContext(Protocol):
     def report(self, row: Row, state: Mapping[str, Any] | None = None) -> None:
         """Hand over one row; with a state, first make it the checkpoint to resume from."""
 
+    def leave(self, files: Mapping[str, bytes]) -> None:
+        """Leave small files for people to look at, in place of those left before; rank 0's count."""
+
     def latest_checkpoint(self) -> dict[str, Any] | None:
         """The last state handed to `report`, or None on a fresh start."""
 
 
 def discard(row: Row) -> None:
     """Report to nobody."""
+
+
+def _write(data: bytes, file: BinaryIO) -> None:
+    file.write(data)
 
 
 @dataclass
@@ -56,19 +66,30 @@ class FolderContext:
     def report(self, row: Row, state: Mapping[str, Any] | None = None) -> None:
         """Save the state (whole or not at all), then report: a row is never known without its checkpoint."""
         if state is not None and self.rank == 0:
-            self._save(state)
+            import torch
+
+            self._replace(CHECKPOINT, lambda file: torch.save(dict(state), file))
         self.sink(row)
 
-    def _save(self, state: Mapping[str, Any]) -> None:
-        import torch
+    def leave(self, files: Mapping[str, bytes]) -> None:
+        """Write each file whole or not at all, then take away what is no longer among them."""
+        if self.rank != 0:
+            return
+        for name, data in files.items():
+            self._replace(f"{EVIDENCE}/{name}", partial(_write, data))
+        for old in (self.folder / EVIDENCE).glob("*"):
+            if old.name not in files:
+                old.unlink()
 
-        self.folder.mkdir(parents=True, exist_ok=True)
-        temporary = self.folder / (CHECKPOINT + ".tmp")
+    def _replace(self, name: str, write: Callable[[BinaryIO], object]) -> None:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(path.name + ".tmp")
         with temporary.open("wb") as file:
-            torch.save(dict(state), file)
+            write(file)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(self.folder / CHECKPOINT)
+        temporary.replace(path)
 
     def latest_checkpoint(self) -> dict[str, Any] | None:
         """The saved state, on this context's device; loaded without executing anything it contains."""

@@ -125,8 +125,12 @@ class ContrastiveTask(Task):
         return _reordered(embeddings, parts, order), _reordered(labels, parts, order)
 
     def validate(self) -> dict[str, float]:
-        """Linear evaluation on the validation pictures, `val/...`, with statistics of their projections."""
+        """Linear evaluation on the validation pictures, `val/...`, with statistics of their projections.
+
+        Their sheet shows neighbours by the features that linear evaluation judges.
+        """
         features, projections = self._encode(self.split.validation)
+        self.evidence = self._evidence(projections, self._neighbours(features, self.split.validation))
         figures = self._statistics(projections)
         probes = self._fit()
         if probes is None:

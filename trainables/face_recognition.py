@@ -8,7 +8,7 @@ character drawn in many typefaces in place of a person in many pictures, the sam
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,8 +23,11 @@ from trainables.data import DATASETS
 from trainables.data.base import DataSet, Indices, Pictures
 from trainables.data.splits import Split
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
+from trainables.evidence import Sheet, hardest_pairs
 from trainables.exams import DISTRACTORS, Exam, Half, benchmark, benchmark_half, held_out_half
+from trainables.losses.base import normalise
 from trainables.metrics import rank_1_with_distractors, verification_metrics
+from trainables.metrics.verification import VerificationMetrics
 from trainables.models.views import Views
 from trainables.retrieval import split_of
 from trainables.task import Task
@@ -172,23 +175,36 @@ class FaceRecognitionTask(Task):
 
     def validate(self) -> dict[str, float]:
         """Figures of the validation exams, `val/...`, with the mean pairwise cosine and norm statistics."""
-        return {f"val/{name}": value for name, value in self._examine(self.validation_half).items()}
+        return {
+            f"val/{name}": value for name, value in self._examine(self.validation_half, show=True).items()
+        }
 
     def test(self) -> dict[str, float]:
         """The same of the test exams, `test/...`: sealed."""
         return {f"test/{name}": value for name, value in self._examine(self.test_half).items()}
 
-    def _examine(self, half: Half) -> dict[str, float]:
-        """Each exam's figures under its name, their means under plain names, statistics of the raw embeddings."""
+    def _examine(self, half: Half, *, show: bool = False) -> dict[str, float]:
+        """Each exam's figures under its name, their means under plain names, statistics of the raw embeddings.
+
+        `show`: leave evidence, with the pairs of the first exam that were judged wrong with most confidence.
+        """
         strangers = self._describe(half.gallery, half.strangers)[0] if len(half.strangers) else None
         results, raw = [], []
+        sheet = None
         for exam in half.exams:
             needed = np.unique(np.concatenate([exam.pairs.couples.reshape(-1), exam.probes]))
             descriptors, embeddings = self._describe(exam.pictures, needed)
             raw.append(embeddings)
             if bool(torch.isfinite(descriptors).all()):
-                results.append(self._marks(exam, needed, descriptors, strangers))
+                of = _lookup(needed, descriptors)
+                first, second = (of(part) for part in exam.pairs.couples.T)
+                found = verification_metrics(first, second, exam.pairs.same, folds=self.folds, far=FAR)
+                results.append(self._marks(exam, found, of, strangers))
+                if show and sheet is None:
+                    sheet = self._confused(exam, found, first, second)
         figures = self._statistics(torch.cat(raw))
+        if show:
+            self.evidence = self._evidence(torch.cat(raw), sheet)
         if math.isnan(figures["mean_cosine"]) or len(results) < len(half.exams):
             return figures
         means = {name: float(np.mean([marks[name] for marks in results])) for name in results[0]}
@@ -201,20 +217,34 @@ class FaceRecognitionTask(Task):
         return {**means, **own, **figures}
 
     def _marks(
-        self, exam: Exam, needed: Indices, descriptors: Tensor, strangers: Tensor | None
+        self,
+        exam: Exam,
+        found: VerificationMetrics,
+        of: Callable[[Indices], Tensor],
+        strangers: Tensor | None,
     ) -> dict[str, float]:
-        """The figures of one exam; `descriptors` are those of the pictures `needed`."""
-
-        def of(pictures: Indices) -> Tensor:
-            return descriptors[torch.from_numpy(np.searchsorted(needed, pictures)).to(descriptors.device)]
-
-        first, second = exam.pairs.couples.T
-        found = verification_metrics(of(first), of(second), exam.pairs.same, folds=self.folds, far=FAR)
+        """The figures of one exam; `of` gives the descriptors of pictures."""
         marks = dict(zip(VERIFICATION, (found.accuracy, found.tar_at_far), strict=True))
         if strangers is not None:
             ranked = rank_1_with_distractors(of(exam.probes), exam.probe_labels, strangers, self.sizes)
             marks |= {f"rank1_at_{size}": value for size, value in ranked.items()}
         return marks
+
+    def _confused(
+        self, exam: Exam, found: VerificationMetrics, first: Tensor, second: Tensor
+    ) -> Sheet | None:
+        """The pairs judged wrong with most confidence; None where there are none, or none are wanted."""
+        similarity = (normalise(first) * normalise(second)).sum(dim=1).double().cpu().numpy()
+        rows = hardest_pairs(
+            similarity,
+            exam.pairs.same,
+            found.thresholds,
+            exam.pairs.couples,
+            exam.pictures,
+            count=self.config.evaluation.sheet_queries,
+        )
+        titles = (0, "two told the same"), (3, "one told two")
+        return Sheet(titles, rows, exam.pictures) if rows else None
 
     def _describe(self, pictures: Pictures, indices: Indices) -> tuple[Tensor, Tensor]:
         """Descriptors and raw embeddings of pictures, (N, d) each."""
@@ -247,6 +277,15 @@ class FaceRecognitionTask(Task):
             rule = f"{pictures.name} must be shown at the {wanted} pixels of {mine.name}"
             found.append(Problem("augment.name", rule, size, "Set augment.name=crop_flip, augment.crop=..."))
         return found
+
+
+def _lookup(needed: Indices, descriptors: Tensor) -> Callable[[Indices], Tensor]:
+    """The descriptors of pictures among the `needed`, whose descriptors these are."""
+
+    def of(pictures: Indices) -> Tensor:
+        return descriptors[torch.from_numpy(np.searchsorted(needed, pictures)).to(descriptors.device)]
+
+    return of
 
 
 def _validating_sets(config: TrialConfig) -> Names:

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from trainables.config import TrialConfig
 from trainables.data.base import Indices, Pictures
@@ -42,16 +43,22 @@ class RetrievalTask(Task):
 
     def validate(self) -> dict[str, float]:
         """Retrieval metrics on the validation classes, `val/...`, with the mean pairwise cosine and norm statistics."""
-        return {f"val/{name}": value for name, value in self._judge(self.split.validation).items()}
+        indices = self.split.validation
+        embeddings, labels = self._embed(indices)
+        sheet = self._neighbours(embeddings, indices, query_and_gallery(self.pictures, indices))
+        self.evidence = self._evidence(embeddings, sheet)
+        return {f"val/{name}": value for name, value in self._judge(indices, embeddings, labels).items()}
 
     def test(self) -> dict[str, float]:
         """The same on the test classes, `test/...`: sealed."""
         if not len(self.split.test):
             return {}  # a set that only trains, to be judged on another one
-        return {f"test/{name}": value for name, value in self._judge(self.split.test).items()}
+        embeddings, labels = self._embed(self.split.test)
+        return {
+            f"test/{name}": value for name, value in self._judge(self.split.test, embeddings, labels).items()
+        }
 
-    def _judge(self, indices: Indices) -> dict[str, float]:
-        embeddings, labels = self._embed(indices)
+    def _judge(self, indices: Indices, embeddings: Tensor, labels: Tensor) -> dict[str, float]:
         figures = self._statistics(embeddings)
         if math.isnan(figures["mean_cosine"]):
             return figures

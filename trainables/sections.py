@@ -193,6 +193,9 @@ class EvaluationConfig(Section):
         Literal["last", "best_validation"],
         Field(description="the evaluation a trial is judged by: the last, or the best on validation"),
     ] = "last"
+    sheet_queries: Annotated[
+        int, Field(ge=0, le=12, description="pictures on a trial's sheet of what it retrieves; 0 makes none")
+    ] = 6
 
 
 class _Nothing:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from trainables import distributed
+from trainables import directions, distributed
 from trainables.config import TrialConfig
 from trainables.context import TrialContext
 from trainables.data import build_dataset
@@ -26,6 +26,7 @@ from trainables.data.base import DataSet, Indices, Pictures
 from trainables.data.splits import Protocol, Split
 from trainables.discovery import discover
 from trainables.errors import ConfigError, Problem
+from trainables.evidence import NEIGHBOURS, Evidence, Sheet, histogram_of, neighbour_rows, queries_of
 from trainables.losses import Loss, build_loss
 from trainables.losses.base import normalise
 from trainables.models import BACKBONES, build_model
@@ -84,6 +85,8 @@ class Task(ABC):
             self.pictures.images, self.augmentation(config), seed=config.seed, device=context.device
         )
         self.eta = 0.0
+        self.evidence: Evidence | None = None
+        """What the last validation leaves to look at; None where embeddings were not finite."""
         self._build_modules()
 
     def _build_modules(self) -> None:
@@ -268,6 +271,10 @@ class Task(ABC):
         figures = {**self.regularizer.diagnostics(), **self.loss.diagnostics()}
         return {"eta": torch.tensor(self.eta), **figures}
 
+    def directions(self) -> Tensor:
+        """Unit embeddings (n, D) of the training pictures whose turning is watched; see `trainables.directions`."""
+        return normalise(self._embed(directions.sampled(self.split.train, seed=self.config.seed))[0])
+
     def state_dict(self) -> dict[str, Any]:
         """Weights, loss parameters and generators, regularizer state."""
         state: dict[str, Any] = self.modules.state_dict()
@@ -294,6 +301,46 @@ class Task(ABC):
         starts = range(0, max(len(own), 1), count)  # no picture still tells the number of columns
         parts = [compute(own[start : start + count]) for start in starts]
         return distributed.gather_rows(torch.cat(parts))
+
+    def _evidence(self, embeddings: Tensor, sheet: Sheet | None) -> Evidence | None:
+        """What raw embeddings (N, D) of the validation pictures leave to look at."""
+        norms = histogram_of(torch.linalg.vector_norm(embeddings, dim=1))
+        selected = self.split.protocol == "paper_test_selection"
+        part = (
+            "test pictures, which validate under paper_test_selection" if selected else "validation pictures"
+        )
+        return None if norms is None else Evidence(part, norms, sheet)
+
+    def _neighbours(
+        self, embeddings: Tensor, indices: Indices, places: tuple[Indices, Indices] | None = None
+    ) -> Sheet | None:
+        """A few of the pictures `indices` with their nearest by embedding (N, D).
+
+        `places`: of queries and gallery among them, where a protocol keeps these apart.
+        """
+        count = self.config.evaluation.sheet_queries
+        if not count or not bool(torch.isfinite(embeddings).all()):
+            return None
+        queries, gallery = places if places else (np.arange(len(indices)), None)
+        numbers = indices[queries]
+        searched = np.arange(len(indices)) if gallery is None else gallery
+        asked = queries[
+            queries_of(
+                numbers,
+                None if gallery is None else indices[gallery],
+                self.pictures.labels,
+                count,
+                seed=self.config.seed,
+            )
+        ]
+        if not len(asked):
+            return None
+
+        def of(part: Indices) -> tuple[Tensor, Indices]:
+            return embeddings[torch.from_numpy(part).to(embeddings.device)], indices[part]
+
+        rows = neighbour_rows(of(asked), of(searched), self.pictures, top=NEIGHBOURS)
+        return Sheet(((0, "query"), (1, "nearest pictures")), rows, self.pictures)
 
     def _statistics(self, embeddings: Tensor) -> dict[str, float]:
         """Mean pairwise cosine and norm statistics; NaN where an embedding is not finite."""

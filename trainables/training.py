@@ -22,12 +22,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainables import distributed
+from trainables import directions, distributed
 from trainables.config import TrialConfig
 from trainables.context import Row, TrialContext
 from trainables.errors import ConfigError, Diverged, Problem
+from trainables.evidence import NAMES
 from trainables.optimizers import build_optimizer
 from trainables.rates import RATES, RateSchedule
+from trainables.sheet import draw_sheet
 from trainables.task import Task, build_task
 
 __all__ = ["Outcome", "train"]
@@ -56,6 +58,8 @@ class State:
     rows: list[Row] = field(default_factory=list)
     best: Row = field(default_factory=dict)
     """The evaluation that counts so far, test metrics included."""
+    directions: Tensor | None = None
+    """Unit embeddings of the watched training pictures at the last look; see `trainables.directions`."""
 
 
 @dataclass
@@ -143,6 +147,8 @@ def begin(config: TrialConfig, context: TrialContext, task: Task) -> Run:
     saved = context.latest_checkpoint()
     if saved is None:
         task.settle()
+        if directions.interval(task.total_steps, LOG_EVERY) <= task.total_steps:
+            run.state.directions = task.directions()
     else:
         restore(run, saved)
     return run
@@ -154,7 +160,7 @@ def restore(run: Run, saved: dict[str, Any]) -> None:
     run.optimizer.load_state_dict(saved["optimizer"])
     run.scaler.load_state_dict(saved["scaler"])
     torch.set_rng_state(saved["rng"].cpu())
-    run.state = State(saved["step"], saved["seconds"], saved["rows"], saved["best"])
+    run.state = State(saved["step"], saved["seconds"], saved["rows"], saved["best"], saved.get("directions"))
     for row in run.state.rows:
         run.context.report(row)
 
@@ -246,10 +252,22 @@ def judge(run: Run, since: float) -> None:
         message = f"the embeddings collapsed by step {state.step}: mean pairwise cosine {cosine:.4f}"
         raise Diverged(message, state.step, dict(row))
     if _counts(row, run):
+        leave_evidence(run)
         state.best = {**row, **run.task.test()}
     state.seconds += time.perf_counter() - since
     _keep(run, row)
     run.context.report(row, _checkpoint(run))
+
+
+def leave_evidence(run: Run) -> None:
+    """Keep what the evaluation that counts has to show, in place of an earlier one's."""
+    evidence = run.task.evidence
+    if evidence is None or run.context.rank != 0:
+        return
+    files = {NAMES[0]: evidence.text(run.state.step).encode()}
+    if evidence.sheet is not None:
+        files[NAMES[1]] = draw_sheet(evidence.sheet)
+    run.context.leave(files)
 
 
 def _collapsed(row: Row, state: State) -> bool:
@@ -273,7 +291,16 @@ def training_figures(run: Run) -> Row:
     if not math.isfinite(loss):  # of the very last step on CUDA
         step = run.state.step
         raise Diverged(f"the loss is {loss} by step {step}", step, {"loss": loss, **figures})
-    return {"step": run.state.step, "train/loss": loss, **figures}
+    return {"step": run.state.step, "train/loss": loss, **figures, **direction_figures(run)}
+
+
+def direction_figures(run: Run) -> Row:
+    """Every 1000 steps, how far the watched pictures' directions have turned since the last look."""
+    state, before = run.state, run.state.directions
+    if before is None or state.step % directions.interval(run.task.total_steps, LOG_EVERY):
+        return {}
+    state.directions = run.task.directions()
+    return {f"train/{name}": v for name, v in directions.spread(before, state.directions).items()}
 
 
 def _keep(run: Run, row: Row) -> None:
@@ -298,4 +325,5 @@ def _checkpoint(run: Run) -> dict[str, Any]:
         "seconds": run.state.seconds,
         "rows": run.state.rows,
         "best": run.state.best,
+        "directions": run.state.directions,
     }

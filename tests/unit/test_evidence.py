@@ -1,0 +1,268 @@
+"""What a trial leaves to look at: the numbers against naive loops, the picture against its own pixels, and never sealed data."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_tasks import TASKS
+from trials import Killed, config_of, run
+
+from trainables import sheet as drawing
+from trainables.config import Layer, TrialConfig
+from trainables.context import FolderContext
+from trainables.data.base import Pictures
+from trainables.evidence import (
+    Sheet,
+    Tile,
+    hardest_pairs,
+    histogram_of,
+    neighbour_rows,
+    queries_of,
+)
+from trainables.task import build_task
+
+
+def pictures_of(labels, side=16, channels=1, noise=False):
+    draw = np.random.default_rng(3)
+    shape = (len(labels), side, side, channels)
+    pixels = draw.integers(0, 256, shape) if noise else np.full(shape, 90)
+    names = tuple(f"class {label}" for label in range(max(labels) + 1))
+    return Pictures("made", "0", pixels.astype(np.uint8), np.asarray(labels), names, ())
+
+
+def read(folder):
+    return json.loads((folder / "evidence" / "evidence.json").read_text())
+
+
+def picture(folder):
+    return Image.open(folder / "evidence" / "sheet.jpg")
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 500])
+def test_the_histogram_counts_as_a_naive_loop_does(count):
+    values = torch.randn(count, generator=torch.Generator().manual_seed(count), dtype=torch.float64)
+    found = histogram_of(values, bins=9)
+    edges = np.linspace(found.low, found.high, 10)
+    counts = [0] * 9
+    for value in values.tolist():
+        counts[next((i for i in range(9) if value < edges[i + 1]), 8)] += 1
+    assert list(found.counts) == counts
+    assert found.low <= float(values.min()) <= float(values.max()) <= found.high
+    assert found.mean == pytest.approx(float(values.mean()))
+    assert found.variance == pytest.approx(float(((values - values.mean()) ** 2).mean()))
+
+
+def test_equal_norms_are_one_bin_and_no_norms_are_none():
+    found = histogram_of(torch.full((5,), 2.0))
+    assert sum(found.counts) == max(found.counts) == 5
+    assert found.low < 2.0 < found.high
+    assert found.variance == 0
+    assert histogram_of(torch.tensor([1.0, float("nan")])) is None
+    assert histogram_of(torch.tensor([1.0, float("inf")])) is None
+    assert histogram_of(torch.zeros(0)) is None
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_neighbours_are_those_of_a_naive_ranking(apart):
+    draw = np.random.default_rng(0)
+    labels = draw.integers(0, 4, 40)
+    embeddings = torch.from_numpy(draw.normal(size=(40, 3)))
+    pictures = pictures_of(labels)
+    asked = np.array([3, 17, 25])
+    searched = np.arange(26, 40) if apart else np.arange(40)
+    rows = neighbour_rows((embeddings[asked], asked), (embeddings[searched], searched), pictures, top=6)
+    for query, row in zip(asked, rows, strict=True):
+        cosines = {
+            other: float(
+                embeddings[query] @ embeddings[other] / embeddings[query].norm() / embeddings[other].norm()
+            )
+            for other in searched.tolist()
+            if other != query
+        }
+        ranking = sorted(cosines, key=cosines.get, reverse=True)[:6]
+        assert row[0] == Tile(query, f"class {labels[query]}")
+        assert [tile.picture for tile in row[1:]] == ranking
+        assert [tile.right for tile in row[1:]] == [labels[n] == labels[query] for n in ranking]
+        assert [tile.similarity for tile in row[1:]] == pytest.approx([cosines[n] for n in ranking])
+
+
+def test_a_gallery_smaller_than_a_row_gives_a_shorter_row():
+    pictures = pictures_of([0, 0, 1])
+    embeddings = torch.eye(3)
+    (row,) = neighbour_rows((embeddings[:1], np.array([0])), (embeddings, np.arange(3)), pictures, top=5)
+    assert [tile.picture for tile in row] == [0, 1, 2]
+
+
+def test_queries_follow_the_seed_and_can_be_answered_and_show_many_classes():
+    labels = np.repeat(np.arange(10), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
+    everything = np.arange(len(labels))
+    seen = [queries_of(everything, None, labels, 6, seed=seed) for seed in range(5)]
+    for found in seen:
+        assert len(set(labels[found])) == 6
+        assert 0 not in labels[found]  # its only picture has no other to find
+    assert len({tuple(found) for found in seen}) == 5
+    assert (queries_of(everything, None, labels, 6, seed=2) == seen[2]).all()
+    assert len(queries_of(everything, None, labels, 30, seed=0)) == 30
+    gallery = everything[labels >= 8]
+    alone = queries_of(everything[:-19], gallery, labels, 6, seed=0)
+    assert len(alone) == 0  # nobody's class is in the gallery
+    half = queries_of(everything[::2], everything[1::2], labels, 12, seed=0)
+    assert set(labels[everything[::2][half]]) <= set(labels[1::2])
+
+
+def test_the_hardest_pairs_are_those_furthest_beyond_their_fold_threshold():
+    similarity = np.array([0.9, 0.2, 0.7, 0.95, 0.1, 0.6])
+    same = np.array([True, False, False, False, True, True])
+    couples = np.arange(12).reshape(6, 2)
+    limits = [2 - 2 * 0.5, 2 - 2 * 0.65]  # accepted from cosine 0.5, in the second fold from 0.65
+    rows = hardest_pairs(similarity, same, limits, couples, pictures_of([0] * 12), count=3)
+    accepted = [(row[0].picture, row[1].picture) for row in rows if row[0]]
+    rejected = [(row[3].picture, row[4].picture) for row in rows if len(row) > 3 and row[3]]
+    assert accepted == [(6, 7), (4, 5)]  # 0.95 - 0.65 before 0.7 - 0.5
+    assert rejected == [(8, 9), (10, 11)]
+    assert rows[0][2] is None
+    assert rows[0][1].right is False
+    assert hardest_pairs(similarity, same, limits, couples, pictures_of([0] * 12), count=0) == ()
+    assert (
+        hardest_pairs(np.array([1.0, -1.0]), np.array([True, False]), [1.0], couples[:2], None, count=3) == ()
+    )
+
+
+def near(pixel, colour, tolerance=45):
+    return all(abs(a - b) <= tolerance for a, b in zip(pixel, colour, strict=True))
+
+
+def test_frames_say_right_and_wrong_with_and_without_colour():
+    verdicts = [None, True, False, True, False]
+    tiles = tuple(
+        Tile(n, f"class {n}", verdict, None if verdict is None else 0.5) for n, verdict in enumerate(verdicts)
+    )
+    data = drawing.draw_sheet(Sheet(((0, "query"),), (tiles, tiles[::-1]), pictures_of(range(5))))
+    found = Image.open(io.BytesIO(data))
+    for row, shown in enumerate((tiles, tiles[::-1])):
+        for column, tile in enumerate(shown):
+            left, top = drawing.place_of(row, column)
+            middle = top + drawing.CELL // 2
+            edge = [found.getpixel((left + 1, y)) for y in range(top + 2, top + drawing.CELL - 2)]
+            painted = [not near(pixel, drawing.PAPER, 90) for pixel in edge]
+            if tile.right is None:
+                assert not any(painted)
+                continue
+            colour = drawing.GREEN if tile.right else drawing.RED
+            assert near(found.getpixel((left + 1, top + 1)), colour)
+            assert all(painted) is tile.right, "wrong answers are dashed"
+            assert tile.right or 0.3 < np.mean(painted) < 0.7
+            assert near(found.getpixel((left + drawing.CELL // 2, middle)), (90, 90, 90), 20)
+
+
+@pytest.mark.parametrize(("rows", "side", "channels"), [(12, 300, 3), (6, 8, 1), (1, 64, 3)])
+def test_a_sheet_is_bounded_whatever_it_shows(rows, side, channels):
+    pictures = pictures_of(range(6), side=side, channels=channels, noise=True)
+    tiles = tuple(Tile(n, "日本語" if n else "x" * 40, n > 2, 0.1) for n in range(6))
+    data = drawing.draw_sheet(Sheet((), (tiles,) * rows, pictures))
+    assert len(data) <= drawing.LIMIT
+    Image.open(io.BytesIO(data)).load()
+
+
+def test_pictures_keep_their_shape():
+    wide = np.zeros((1, 20, 60, 3), dtype=np.uint8)
+    pictures = Pictures("made", "0", wide, np.zeros(1, dtype=np.int64), ("a",), ())
+    found = Image.open(io.BytesIO(drawing.draw_sheet(Sheet((), ((Tile(0, "a", True),),), pictures))))
+    left, top = drawing.place_of(0, 0)
+    middle = left + drawing.CELL // 2
+    assert near(found.getpixel((middle, top + drawing.CELL // 2)), (0, 0, 0))
+    assert near(found.getpixel((middle, top + drawing.CELL // 2 - 20)), drawing.PAPER)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_leaves_its_norms_and_a_sheet_of_validation_pictures(tmp_path, name):
+    config = config_of(TASKS[name], training__steps=4, training__eval_every=2)
+    outcome, _ = run(config, tmp_path)
+    found = read(tmp_path)
+    assert found["step"] == outcome.step
+    assert found["part"] == "validation pictures"
+    assert found["norms"]["mean"] == pytest.approx(outcome.metrics["val/norm_mean"], rel=1e-5)
+    assert found["norms"]["variance"] == pytest.approx(outcome.metrics["val/norm_variance"], rel=1e-4)
+    picture(tmp_path).load()
+    task = build_task(config, FolderContext(tmp_path / "again", torch.device("cpu")))
+    shown = {tile["picture"] for row in found["sheet"]["rows"] for tile in row if tile}
+    assert shown
+    assert shown <= set(task.split.validation.tolist())
+    assert (
+        sum((tmp_path / "evidence" / file).stat().st_size for file in ("sheet.jpg", "evidence.json")) < 65_000
+    )
+    if name != "face_recognition":
+        rows = found["sheet"]["rows"]
+        assert len(rows) == 6
+        for query, *others in rows:
+            mine = task.pictures.labels[query["picture"]]
+            assert [tile["right"] for tile in others] == [
+                bool(task.pictures.labels[tile["picture"]] == mine) for tile in others
+            ]
+
+
+def test_queries_are_the_same_for_every_cell_of_a_seed(tmp_path):
+    def queries(folder, **settings):
+        run(config_of(TASKS["retrieval"], training__steps=2, training__eval_every=2, **settings), folder)
+        return [row[0]["picture"] for row in read(folder)["sheet"]["rows"]]
+
+    one = queries(tmp_path / "a")
+    assert queries(tmp_path / "b", regularizer__name="sec", regularizer__eta=1.0) == one
+    assert queries(tmp_path / "c", seed=1) != one
+
+
+def test_selection_on_test_is_said(tmp_path):
+    config = config_of(
+        TASKS["retrieval"],
+        training__steps=2,
+        training__eval_every=2,
+        data__split="paper_test_selection",
+    )
+    run(config, tmp_path)
+    assert read(tmp_path)["part"] == "test pictures, which validate under paper_test_selection"
+
+
+def test_the_number_of_queries_is_a_knob_that_changes_no_trial(tmp_path):
+    config = config_of(TASKS["retrieval"], training__steps=2, training__eval_every=2)
+    none = config_of(
+        TASKS["retrieval"], training__steps=2, training__eval_every=2, evaluation__sheet_queries=0
+    )
+    assert none.digest() == config.digest()
+    again, _ = TrialConfig.from_settings(Layer("again", none.settings()))
+    assert again == none
+    some, _ = run(config, tmp_path / "some")
+    without, _ = run(none, tmp_path / "none")
+    assert some.metrics == without.metrics
+    assert read(tmp_path / "none")["sheet"] is None
+    assert [file.name for file in (tmp_path / "none" / "evidence").iterdir()] == ["evidence.json"]
+
+
+def test_evidence_is_of_the_evaluation_that_counts_and_survives_a_kill(tmp_path):
+    settings = {"evaluation__epoch": "best_validation", "training__steps": 60, "training__eval_every": 20}
+    config = config_of(TASKS["retrieval"], **settings)
+    outcome, _ = run(config, tmp_path / "whole")
+    with pytest.raises(Killed):
+        run(config, tmp_path / "cut", stop_after=40)
+    assert read(tmp_path / "cut")["step"] <= 40
+    run(config, tmp_path / "cut")
+    assert read(tmp_path / "whole")["step"] == outcome.step
+    for file in ("evidence.json", "sheet.jpg"):
+        first, second = (tmp_path / name / "evidence" / file for name in ("whole", "cut"))
+        assert first.read_bytes() == second.read_bytes()
+
+
+def test_what_is_left_replaces_what_was_left_and_only_rank_0_leaves(tmp_path):
+    context = FolderContext(tmp_path, torch.device("cpu"))
+    context.leave({"a": b"1", "b": b"2"})
+    context.leave({"b": b"3"})
+    FolderContext(tmp_path, torch.device("cpu"), rank=1, world_size=2).leave({"c": b"4"})
+    assert {file.name: file.read_bytes() for file in (tmp_path / "evidence").iterdir()} == {"b": b"3"}
