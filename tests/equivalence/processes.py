@@ -10,6 +10,7 @@ PRELOADED = [
     "torch.nn.parallel",
     "trainables.losses",
     "trainables.regularizers",
+    "trainables.training",
 ]
 
 

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import pytest
-import torch
-import torch.multiprocessing as mp
-
-from trainables import distributed
-from trainables.config import Layer, TrialConfig
-from trainables.context import FolderContext
-from trainables.training import train
+from workers import assert_alike, train_on_one_and_two
 
 SETTINGS = {
     "data.name": "digits",
@@ -39,30 +33,13 @@ VARIANTS = {
 }
 
 
-def work(rank, world_size, folder, settings):
-    config, _ = TrialConfig.from_settings(Layer("test", {**SETTINGS, **settings}))
-    rows = []
-    context = FolderContext(folder, torch.device("cpu"), rank=rank, world_size=world_size, sink=rows.append)
-    with distributed.process_group(rank=rank, world_size=world_size, init_method=f"file://{folder}/meet"):
-        outcome = train(config, context)
-    if rank == 0:
-        torch.save({"rows": rows, "metrics": outcome.metrics}, folder / "seen.pt")
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return train_on_one_and_two(tmp_path_factory, SETTINGS, VARIANTS)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_identity_61_two_workers_equal_one_through_training(tmp_path, variant):
-    seen = {}
-    for world_size in (1, 2):
-        folder = tmp_path / str(world_size)
-        folder.mkdir()
-        mp.spawn(work, (world_size, folder, VARIANTS[variant]), nprocs=world_size)
-        seen[world_size] = torch.load(folder / "seen.pt", weights_only=True)
-        seen[world_size]["state"] = torch.load(folder / "checkpoint.pt", weights_only=True)["task"]
-    for one, two in zip(seen[1]["rows"], seen[2]["rows"], strict=True):
-        for name in one:
-            if not name.startswith("time/"):
-                assert two[name] == pytest.approx(one[name], rel=1e-10, abs=1e-10), name
-    for name, tensor in seen[1]["state"].items():
-        if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
-            torch.testing.assert_close(seen[2]["state"][name], tensor, rtol=1e-9, atol=1e-10)
-    assert seen[1]["metrics"].keys() == seen[2]["metrics"].keys()
+def test_identity_61_two_workers_equal_one_through_training(trained, variant):
+    one, two = (trained[world_size][variant] for world_size in (1, 2))
+    assert [row["step"] for row in one["rows"]] == [6, 12]
+    assert_alike(one, two, weights_atol=1e-10)
