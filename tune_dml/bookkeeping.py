@@ -1,7 +1,8 @@
 """What has been pushed to MLflow, remembered in <sweep>/mlflow.json. A convenience: losing it costs a replay, nothing more.
 
 {"uri": ..., "experiment": ..., "experiment_id": ..., "runs": {"parent": run, key: run, ...},
- "rows": {key: evaluations pushed}, "ended": {key: time of the end that was pushed}, "sessions": attached}
+ "rows": {key: evaluations pushed}, "ended": {key: time of the end that was pushed}, "sessions": attached,
+ "evidence": {key: time of the end whose files were pushed}}
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Books:
         self.runs: dict[str, str] = {}
         self.rows: dict[str, int] = {}
         self.ended: dict[str, float] = {}
+        self.evidence: dict[str, float] = {}
         self.sessions = 0
         self._load()
 
@@ -51,13 +53,14 @@ class Books:
                 return
             self.experiment_id, self.runs = str(raw["experiment_id"]), dict(raw["runs"])
             self.rows, self.ended, self.sessions = dict(raw["rows"]), dict(raw["ended"]), int(raw["sessions"])
+            self.evidence = dict(raw.get("evidence", {}))  # older books know of none
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return  # missing or damaged: MLflow itself is asked what it has
         self._saved = text
 
     def save(self) -> None:
         """Write it, atomically, if anything changed."""
-        names = ("experiment_id", "runs", "rows", "ended", "sessions")
+        names = ("experiment_id", "runs", "rows", "ended", "sessions", "evidence")
         text = json.dumps({**self._where, **{name: getattr(self, name) for name in names}}) + "\n"
         if text == self._saved or not self.runs:
             return
@@ -75,6 +78,7 @@ class Books:
         for key in [key for key in {*self.rows, *self.ended} if self.runs.get(key) != before.get(key)]:
             self.rows.pop(key, None)
             self.ended.pop(key, None)
+            self.evidence.pop(key, None)
         for key, state in states.items():
             if self.runs.get(key) != before.get(key):  # gone, or new to us: from the beginning
                 state.forget()
@@ -94,3 +98,14 @@ class Books:
         if state.ended is not None:
             self.ended[state.key] = state.ended.time
         state.changed, state.settled = False, state.ended is not None
+
+    def lacks_evidence(self, state: TrialState) -> bool:
+        """Whether a trial has ended and the files it left are not known to be in the store."""
+        if state.ended is None or state.key not in self.runs:
+            return False
+        return self.evidence.get(state.key) != state.ended.time
+
+    def evidence_pushed(self, state: TrialState) -> None:
+        """Remember that they are."""
+        if state.ended is not None:
+            self.evidence[state.key] = state.ended.time

@@ -16,16 +16,19 @@ import contextlib
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainables.context import EVIDENCE
 from tune_dml.bookkeeping import PARENT, Books, Run
+from tune_dml.ledger import trial_folder
 from tune_dml.plan import Plan
 from tune_dml.projection import Point, Projection, RunStatus, TrialState, milliseconds, parameters
 from tune_dml.provenance import mask
 from tune_dml.tracking_store import (
+    attach,
     calm,
     check,
     experiment_id_of,
@@ -98,7 +101,7 @@ class Tracker:
         self._found: dict[str, Run] = {}
         self._connected = False
         self._made = False
-        self._troubled = self._was_away = self._sources_failed = False
+        self._troubled = self._was_away = self._files_failed = False
         self._lock = threading.RLock()
         self._wake, self._stopping = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
@@ -158,7 +161,8 @@ class Tracker:
                 ):  # this store knew nothing of the sweep, and nobody tells it
                     self._push(_Work(final=True, interrupted=False))
                     self._books.save()
-                _attach(self._client, self._books.runs[PARENT], paths, subfolder)
+                parent = self._books.runs[PARENT]
+                attach(self._client, _repository(self._client, parent), parent, paths, subfolder)
         except Exception as error:
             self._connected = False
             return one_line(error)
@@ -193,7 +197,8 @@ class Tracker:
             except Exception as error:  # MLflow raises whatever its store's libraries raise
                 work.error = one_line(error)
                 self._connected = False
-            waiting = sum(state.due for state in self._ledger.states.values()) if work.error else 0
+            states = self._ledger.states.values() if work.error else ()
+            waiting = sum(state.due or self._books.lacks_evidence(state) for state in states)
         self._tell(work.error)
         return SyncReport(work.trials, work.rows, waiting, work.error)
 
@@ -265,6 +270,23 @@ class Tracker:
             if work.trials % SAVE_EVERY == SAVE_EVERY - 1:
                 self._books.save()
         self._push_parent(work)
+        self._push_evidence(work)
+
+    def _push_evidence(self, work: _Work) -> None:
+        """The files that ended trials left to look at, each under its own name: pushing them again adds none."""
+        for state in self._ledger.states.values():
+            if self._files_failed and not work.final:
+                return
+            if not self._books.lacks_evidence(state):
+                continue
+            folder = trial_folder(self._ledger.folder, state.key) / EVIDENCE
+            try:
+                if folder.is_dir():
+                    self._client.log_artifacts(self._books.runs[state.key], str(folder), EVIDENCE)
+            except Exception as error:  # files have a store of their own; the numbers do not wait for it
+                self._files_failed, work.error = True, one_line(error)
+                return
+            self._books.evidence_pushed(state)
 
     def _push_trial(self, state: TrialState, run: Run | None, work: _Work) -> None:
         trial = self._ledger.trials.get(state.key)
@@ -292,12 +314,12 @@ class Tracker:
         self._log_news(run, (), ledger.parent_parameters(), ledger.parent_tags())
         last = max((state.active for state in ledger.states.values()), default=ledger.born or 0.0)
         self._set_status(run, ledger.parent_status(final=work.final, interrupted=work.interrupted), last)
-        if self._books.sessions == len(ledger.sessions) or (self._sources_failed and not work.final):
+        if self._books.sessions == len(ledger.sessions) or (self._files_failed and not work.final):
             return
         try:
             self._attach_sources(run.id)
         except Exception as error:  # files have a store of their own; the numbers do not wait for it
-            self._sources_failed, work.error = True, one_line(error)
+            self._files_failed, work.error = True, one_line(error)
 
     def _attach_sources(self, run_id: str) -> None:
         """The plan and each session's provenance, whole, once a session."""
@@ -371,30 +393,8 @@ def _client(uri: str) -> Any:
     return client
 
 
-def _attach(client: Any, run_id: str, paths: Sequence[Path], subfolder: str) -> None:
-    """Upload first, then take away what an earlier attachment left: a failure in between loses nothing."""
+def _repository(client: Any, run_id: str) -> Any:
+    """Where a run's files lie."""
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
-    fresh: set[str] = set()
-    for path in paths:
-        if path.is_dir():
-            client.log_artifacts(run_id, str(path), subfolder)
-            fresh |= {
-                f"{subfolder}/{file.relative_to(path).as_posix()}"
-                for file in path.rglob("*")
-                if file.is_file()
-            }
-        else:
-            client.log_artifact(run_id, str(path), subfolder)
-            fresh.add(f"{subfolder}/{path.name}")
-    repository = get_artifact_repository(client.get_run(run_id).info.artifact_uri, client.tracking_uri)
-    for stale in set(_files(client, run_id, subfolder)) - fresh:
-        repository.delete_artifacts(stale)
-
-
-def _files(client: Any, run_id: str, folder: str) -> Iterator[str]:
-    for entry in client.list_artifacts(run_id, folder):
-        if entry.is_dir:
-            yield from _files(client, run_id, entry.path)
-        else:
-            yield entry.path
+    return get_artifact_repository(client.get_run(run_id).info.artifact_uri, client.tracking_uri)

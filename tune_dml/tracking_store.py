@@ -24,7 +24,7 @@ import ssl
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -35,6 +35,7 @@ from tune_dml.plan import Plan
 from tune_dml.provenance import mask
 
 __all__ = [
+    "attach",
     "calm",
     "check",
     "experiment_id_of",
@@ -310,6 +311,32 @@ def search_runs(client: Any, experiment_id: str, query: str) -> Iterator[Run]:
         token = page.token
         if not token:
             return
+
+
+def attach(client: Any, repository: Any, run_id: str, paths: Sequence[Path], subfolder: str) -> None:
+    """Upload first, then take away what an earlier attachment left: a failure in between loses nothing."""
+    fresh: set[str] = set()
+    for path in paths:
+        if path.is_dir():
+            client.log_artifacts(run_id, str(path), subfolder)
+            fresh |= {
+                f"{subfolder}/{file.relative_to(path).as_posix()}"
+                for file in path.rglob("*")
+                if file.is_file()
+            }
+        else:
+            client.log_artifact(run_id, str(path), subfolder)
+            fresh.add(f"{subfolder}/{path.name}")
+    for stale in set(_files(client, run_id, subfolder)) - fresh:
+        repository.delete_artifacts(stale)
+
+
+def _files(client: Any, run_id: str, folder: str) -> Iterator[str]:
+    for entry in client.list_artifacts(run_id, folder):
+        if entry.is_dir:
+            yield from _files(client, run_id, entry.path)
+        else:
+            yield entry.path
 
 
 def one_line(error: Exception) -> str:

@@ -16,6 +16,7 @@ from toy_sweep import Driver, history, make_plan
 
 from tune_dml import tracking, tracking_store
 from tune_dml.ledger import trial_folder
+from tune_dml.plan import Trial
 from tune_dml.tracking import SyncReport, Tracker
 
 Look = Callable[[], SimpleNamespace]
@@ -487,7 +488,7 @@ def test_attaching_again_replaces(tmp_path: Path, driver: Driver, tracker: Make,
     assert tracker().attach([folder], "report") is None
     seen = mlflow_has()
     run_id = seen.parents[0].info.run_id
-    assert sorted(tracking._files(seen.client, run_id, "report")) == [
+    assert sorted(tracking_store._files(seen.client, run_id, "report")) == [
         "report/figures/one.svg",
         "report/index.html",
     ]
@@ -535,3 +536,111 @@ def test_no_secret_is_kept(driver: Driver, tracker: Make) -> None:
     assert report.error
     assert "hunter2" not in report.error + one.ui_command()
     assert not any("hunter2" in path.read_text() for path in driver.folder.glob("*.json"))
+
+
+def leave(driver: Driver, trial: Trial, **files: str) -> None:
+    """What a trial leaves in its folder to look at."""
+    folder = trial_folder(driver.folder, trial.key) / "evidence"
+    folder.mkdir(parents=True)
+    for name, text in files.items():
+        (folder / name.replace("_", ".")).write_text(text)
+
+
+def left(seen: SimpleNamespace) -> dict[str, dict[str, str]]:
+    """Trial key -> the files in its run, by path."""
+    found = {}
+    for key, run in seen.by_key.items():
+        entries = seen.client.list_artifacts(run.info.run_id, "evidence")
+        paths = [seen.client.download_artifacts(run.info.run_id, entry.path) for entry in entries]
+        found[key] = {f"evidence/{Path(path).name}": Path(path).read_text() for path in paths}
+    return found
+
+
+def test_what_trials_leave_is_there_once_whatever_is_replayed(
+    driver: Driver, tracker: Make, mlflow_has: Look
+) -> None:
+    first, second, third, going = driver.trials
+    for trial in (first, second, going):
+        leave(driver, trial, evidence_json="{}", sheet_jpg=f"picture of {trial.key}")
+    for trial in (first, second, third):
+        driver.run(trial)
+    driver.started(going)  # what it has left so far is not its last word
+    expected = {
+        trial.key: {"evidence/evidence.json": "{}", "evidence/sheet.jpg": f"picture of {trial.key}"}
+        for trial in (first, second)
+    } | {third.key: {}, going.key: {}}
+    one = tracker()
+    assert one.sync().error is None
+    assert left(mlflow_has()) == expected
+    one.sync()
+    tracker().sync()
+    (driver.folder / "mlflow.json").unlink()
+    tracker().sync()
+    assert left(mlflow_has()) == expected
+    driver.ended(going)
+    assert tracker().stop().error is None
+    assert left(mlflow_has())[going.key]["evidence/sheet.jpg"] == f"picture of {going.key}"
+
+
+def test_files_are_sent_once(driver: Driver, tracker: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    for trial in driver.trials:
+        leave(driver, trial, evidence_json="{}")
+        driver.run(trial)
+    tracker().sync()
+    one = tracker()
+    one.sync()
+    monkeypatch.setattr(one._client, "log_artifacts", lambda *arguments: pytest.fail("sent again"))
+    driver.session()
+    one.sync()
+    other = tracker()
+    other._client = one._client
+    assert other.sync().error is None
+
+
+def test_numbers_do_not_wait_for_files_and_files_are_not_lost(
+    driver: Driver, tracker: Make, mlflow_has: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for trial in driver.trials[:2]:
+        leave(driver, trial, evidence_json="{}")
+        driver.run(trial)
+    asked: list[str] = []
+    make = tracking._client
+
+    def client(uri: str) -> Any:
+        found = make(uri)
+
+        def refuse(run_id: str, *rest: str) -> None:
+            asked.append(run_id)
+            raise ConnectionError("the bucket is away")
+
+        found.log_artifacts = refuse
+        return found
+
+    monkeypatch.setattr(tracking, "_client", client)
+    one = tracker()
+    report = one.sync()
+    assert report.error == "the bucket is away"
+    assert report.waiting == 2
+    assert one.sync().error is None  # not asked again before the last word
+    assert len(asked) == 1
+    assert one.stop().error == "the bucket is away"
+    assert len(asked) == 1 + tracking.LAST_ATTEMPTS
+    seen = mlflow_has()
+    assert {run.info.status for run in seen.children} == {"FINISHED"}
+    assert left(seen) == {trial.key: {} for trial in driver.trials[:2]}
+    monkeypatch.setattr(tracking, "_client", make)
+    assert tracker().sync().error is None
+    assert all(left(mlflow_has()).values())
+
+
+def test_older_books_know_of_no_files(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
+    leave(driver, driver.trials[0], evidence_json="{}")
+    driver.run(driver.trials[0])
+    tracker().sync()
+    path = driver.folder / "mlflow.json"
+    books = json.loads(path.read_text())
+    del books["evidence"]
+    path.write_text(json.dumps(books))
+    before = snapshot(mlflow_has())
+    assert tracker().sync() == SyncReport()
+    assert snapshot(mlflow_has()) == before
