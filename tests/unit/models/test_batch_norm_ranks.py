@@ -38,7 +38,7 @@ def _worker(rank, folder):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("ranks")
-    mp.spawn(_worker, args=(str(place),), nprocs=2)
+    mp.start_processes(_worker, args=(str(place),), nprocs=2, start_method="forkserver")
     return place
 
 

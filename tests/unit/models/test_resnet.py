@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from trainables.errors import ConfigError
 from trainables.models import BACKBONES, build_model
 from trainables.models.resnet import _Basic, _Bottleneck
 
@@ -56,3 +57,36 @@ def test_every_parameter_trains():
     network = build_model(backbone="resnet18", head="mlp", embedding_dim=4, in_channels=1, image_size=16)
     network(torch.randint(0, 256, (4, 1, 16, 16), dtype=torch.uint8)).square().sum().backward()
     assert all(parameter.grad is not None for parameter in network.parameters())
+
+
+def torchvision_file(path, network):
+    """Weights as torchvision publishes them, with the classifier."""
+    torch.save(
+        {**network.state_dict(), "fc.weight": torch.zeros(1000, 512), "fc.bias": torch.zeros(1000)}, path
+    )
+    return str(path)
+
+
+def test_torchvisions_files_are_loaded_and_pictures_standardised_for_them(tmp_path):
+    torch.manual_seed(0)
+    source = BACKBONES["resnet18"](in_channels=3, stem="imagenet").eval()
+    file = torchvision_file(tmp_path / "w.pth", source)
+    loaded = BACKBONES["resnet18"](in_channels=1, stem="imagenet", weights=file).eval()
+    colour = torch.rand(2, 3, 32, 32)
+    mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+    expected = (colour - mean[:, None, None]) / std[:, None, None]
+    torch.testing.assert_close(loaded.to_input(colour), expected)
+    with torch.no_grad():
+        assert torch.equal(loaded(expected), source(expected))
+    grey = torch.randint(0, 256, (2, 1, 32, 32), dtype=torch.uint8)
+    assert torch.equal(loaded.to_input(grey), loaded.to_input(grey.expand(-1, 3, -1, -1)))
+
+
+def test_weights_of_another_stem_or_other_channels_are_refused(tmp_path):
+    file = torchvision_file(tmp_path / "w.pth", BACKBONES["resnet18"](in_channels=3, stem="imagenet"))
+    with pytest.raises(ConfigError, match=r"conv1\.weight must have shape .*model\.stem=imagenet"):
+        BACKBONES["resnet18"](in_channels=3, weights=file)
+    with pytest.raises(ConfigError, match="1 or 3 channels"):
+        BACKBONES["resnet18"](in_channels=4, stem="imagenet", weights=file)
+    with pytest.raises(ConfigError, match="the file has no entry"):
+        BACKBONES["resnet50"](in_channels=3, stem="imagenet", weights=file)
