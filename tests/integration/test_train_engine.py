@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from trainables.context import FolderContext
+from trainables.training import train
 from tune_dml.ledger import read_history
 from tune_dml.results import results_of
 
@@ -28,29 +31,21 @@ fixed:
 @pytest.mark.timeout(300)
 def test_two_workers_give_the_losses_of_one(cache_dir):
     Path("one_cell.yaml").write_text(SWEEP)
-    rows = {}
-    for workers in (1, 2):
-        name = f"workers{workers}"
-        command = [
-            sys.executable,
-            "-m",
-            "tune_dml.cli",
-            "sweep",
-            "one_cell.yaml",
-            "--workers",
-            workers,
-            "--name",
-            name,
-        ]
-        command = [*map(str, command), "--cache-dir", str(cache_dir)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        folder = Path("sweeps") / name
-        results = results_of(folder)
-        assert [trial.status for trial in results.trials] == ["finished"]
-        rows[workers] = read_history(folder, results.trials[0].key)
-    assert [row["step"] for row in rows[1]] == [row["step"] for row in rows[2]] == [6, 12]
-    for one, two in zip(rows[1], rows[2], strict=True):
-        for name in one.keys() - {"time"}:
+    command = [sys.executable, "-m", "tune_dml.cli", "sweep", "one_cell.yaml", "--workers", "2"]
+    command += ["--name", "two", "--cache-dir", str(cache_dir)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = results_of(Path("sweeps/two"))
+    (trial,) = results.trials
+    assert trial.status == "finished"
+    two = read_history(results.folder, trial.key)
+
+    one = []
+    context = FolderContext(Path("alone"), torch.device("cpu"), sink=one.append)
+    train(results.plan.cells[0].config(0), context, cache_dir=cache_dir)
+
+    assert [row["step"] for row in one] == [row["step"] for row in two] == [6, 12]
+    for alone, shared in zip(one, two, strict=True):
+        for name in alone.keys() - {"time"}:
             if not name.startswith("time/"):
-                assert two[name] == pytest.approx(one[name], rel=1e-10, abs=1e-10), name
+                assert shared[name] == pytest.approx(alone[name], rel=1e-10, abs=1e-10), name
