@@ -70,7 +70,10 @@ def test_verify_counts_and_decodes_everything(tune_dml, birds):
     assert "11788" in err
     code, out, _ = tune_dml("verify", "cub200", "--root", birds, *LOOSE)
     assert code == 0
-    assert "every picture decodes" in out
+    assert "Every picture decodes" in out
+    assert "NOT the published data" in out
+    assert "11788" in out
+    assert f"datasets prepare cub200 --root {birds} --set data.strict=false" in " ".join(out.split())
     victim = next((birds / "images").rglob("*.jpg"))
     victim.write_bytes(victim.read_bytes()[:50])
     code, _, err = tune_dml("verify", "cub200", "--root", birds, *LOOSE)
@@ -88,6 +91,43 @@ def test_corrupt_pictures_are_left_out_only_when_asked(tune_dml, birds):
     found = json.loads(out)
     assert (code, found["images"]) == (0, 23)
     assert any(victim.name in note for note in found["notes"])
+
+
+def test_verify_counts_what_will_be_left_out(tune_dml, birds):
+    victim = next((birds / "images").rglob("*.jpg"))
+    victim.write_bytes(b"")
+    code, out, _ = tune_dml("verify", "cub200", "--root", birds, *LOOSE, "--skip-corrupt")
+    assert (code, "1 pictures do NOT decode" in out) == (0, True)
+    assert "--set data.skip_corrupt=true" in " ".join(out.split())
+
+
+def test_verify_says_every_problem_in_json_too(tune_dml, birds):
+    code, out, _ = tune_dml("verify", "cub200", "--root", birds, "--json")
+    found = json.loads(out)
+    assert (code, found["ok"], len(found["problems"])) == (1, False, 6)
+    assert set(found["problems"][0]) == {"place", "rule", "value", "remedy"}
+    code, out, _ = tune_dml("verify", "cub200", "--root", birds, *LOOSE, "--json")
+    found = json.loads(out)
+    assert (code, found["ok"], found["problems"]) == (0, True, [])
+    assert found["counts"]["images"] == 24
+    assert "images" in found["differs"]
+
+
+def test_a_home_and_a_relative_root_are_those_of_the_shell(tune_dml, birds, monkeypatch):
+    monkeypatch.setenv("HOME", str(birds.parent))
+    assert tune_dml("verify", "cub200", "--root=~/CUB_200_2011", *LOOSE)[0] == 0
+    monkeypatch.chdir(birds.parent)
+    assert tune_dml("verify", "cub200", "--root", "CUB_200_2011", *LOOSE)[0] == 0
+    linked = birds.parent / "link"
+    linked.symlink_to(birds)
+    code, out, _ = tune_dml("verify", "cub200", "--root", linked, *LOOSE, "--json")
+    assert (code, json.loads(out)["counts"]["images"]) == (0, 24)
+
+
+def test_the_list_names_dead_addresses(tune_dml):
+    rows = {row["data set"]: row for row in json.loads(tune_dml("--json")[1])}
+    assert "ai.stanford.edu" in rows["cars196"]["dead"]
+    assert "Dead" in tune_dml()[1]
 
 
 def test_everything_wrong_is_said_at_once(tune_dml):

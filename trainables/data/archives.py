@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import lzma
 import shutil
 import stat
 import tarfile
 import zipfile
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from trainables.data import cache
 from trainables.errors import DataError, Problem, raise_if_any
 
-__all__ = ["checksum_problems", "unpack", "unpacked"]
+__all__ = ["STRICT", "checksum_problems", "checksums", "unpack", "unpacked"]
 
 SHOWN = 5
+STRICT = "Download it again, or pass --set data.strict=false to use it as it is."
 
 
 def unpacked(root: Path, cache_dir: Path) -> Path:
@@ -34,14 +38,26 @@ def checksum_problems(archive: Path, published: Mapping[str, str]) -> list[Probl
     expected = published.get(archive.name)
     if expected is None or not archive.is_file():
         return []
+    found = _md5(archive, archive.stat().st_mtime_ns)
+    return [] if found == expected else [Problem(str(archive), f"the MD5 must be {expected}", found, STRICT)]
+
+
+@lru_cache
+def _md5(file: Path, changed: int) -> str:  # `changed` tells apart what one name held at different times
     digest = hashlib.md5(usedforsecurity=False)
-    with archive.open("rb") as file:
-        while block := file.read(1 << 22):
+    with file.open("rb") as source:
+        while block := source.read(1 << 22):
             digest.update(block)
-    if digest.hexdigest() == expected:
-        return []
-    remedy = "Download it again, or set data.strict=false to use it as it is."
-    return [Problem(str(archive), f"the MD5 must be {expected}", digest.hexdigest(), remedy)]
+    return digest.hexdigest()
+
+
+def checksums(files: Iterable[tuple[Path, Mapping[str, str]]]) -> dict[str, str]:
+    """Name -> "published" or "differs" for each file whose name has a published MD5."""
+    return {
+        file.name: "differs" if checksum_problems(file, published) else "published"
+        for file, published in files
+        if file.name in published and file.is_file()
+    }
 
 
 def unpack(archive: Path, folder: Path) -> None:
@@ -55,7 +71,9 @@ def unpack(archive: Path, folder: Path) -> None:
             _unzip(archive, folder)
         else:
             _untar(archive, folder)
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
+        if isinstance(error, OSError) and error.errno in cache.FULL:
+            raise
         remedy = "Download it again; known kinds are .tar, .tgz, .tar.gz, .tar.bz2, .tar.xz and .zip."
         raise DataError(Problem(str(archive), "must be a readable archive", str(error), remedy)) from error
 

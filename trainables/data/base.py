@@ -91,19 +91,31 @@ class DataSet(ABC):
     licence: ClassVar[str]
     source: ClassVar[str]
     """Where to get it."""
+    dead: ClassVar[str] = ""
+    """Addresses that no longer work or cannot be relied on, so that nobody looks there."""
     expected: ClassVar[Mapping[str, int]] = {}
     """Published counts, e.g. {"images": 11788, "classes": 200}; empty where the user's own files decide."""
 
     def __init__(self, *, cache_dir: Path) -> None:
         self.cache_dir = Path(cache_dir)
+        self.unreadable: Sequence[str] = ()
+        """Pictures that `verify` found broken and that `skip_corrupt` leaves out."""
 
     @abstractmethod
     def check(self) -> list[Problem]:
         """Everything that would stop `prepare`, found without decoding into the cache; never raises for bad data."""
 
-    def verify(self) -> list[Problem]:
+    def verify(self, progress: Progress | None = None) -> list[Problem]:
         """`check`, and whatever takes reading everything: checksums, counts, that every picture decodes."""
         return self.check()
+
+    def counts(self) -> Mapping[str, int]:
+        """The figures of these data, by the names of `expected` where those are given; for data that `check` accepts."""
+        return {}
+
+    def checksums(self) -> Mapping[str, str]:
+        """Files whose digest is published: name -> "published" or "differs"; for data that `check` accepts."""
+        return {}
 
     @abstractmethod
     def digest(self) -> str:

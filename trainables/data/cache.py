@@ -8,6 +8,7 @@ A build happens in a temporary sibling under a file lock and is renamed into pla
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -23,6 +24,8 @@ from numpy.typing import NDArray
 from trainables.errors import ConfigError, DataError, Problem
 
 __all__ = [
+    "FULL",
+    "DiskFull",
     "Images",
     "RaggedImages",
     "build_once",
@@ -38,6 +41,12 @@ __all__ = [
 ]
 
 Pixels = NDArray[np.uint8]
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+SPARE = 64 << 20  # bytes of a disk that are left to others
+
+
+class DiskFull(DataError):
+    """The decoded pictures do not fit on the disk of the cache."""
 
 
 class RaggedImages:
@@ -87,6 +96,7 @@ def create_images(directory: Path, shape: Sequence[int]) -> Pixels:
     mapped: Pixels = np.lib.format.open_memmap(
         directory / "images.npy", mode="w+", dtype=np.uint8, shape=tuple(shape)
     )
+    _reserve(directory / "images.npy")
     return mapped
 
 
@@ -101,7 +111,21 @@ def create_ragged(directory: Path, shapes: NDArray[np.int32], channels: int) -> 
         np.concatenate([shapes, np.full((len(shapes), 1), channels)], 1).astype(np.int32),
     )
     pixels = np.memmap(directory / "pixels.bin", mode="w+", dtype=np.uint8, shape=(int(offsets[-1]),))
+    _reserve(directory / "pixels.bin")
     return RaggedImages(pixels, offsets[:-1], shapes, channels)
+
+
+def _reserve(file: Path) -> None:
+    """Claim the blocks of a new file now: a write into a mapped file for which there is no block kills the process."""
+    with file.open("r+b") as handle:
+        try:
+            os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)
+        except AttributeError:  # not a system that has it
+            return
+        except OSError as error:
+            if error.errno not in FULL:  # a file system that cannot; `require_space` has looked
+                return
+            raise _disk_full(file.parent, file.stat().st_size) from error
 
 
 def open_images(directory: Path) -> Images:
@@ -146,18 +170,21 @@ def _open_ragged(directory: Path, mode: Literal["r", "r+"]) -> RaggedImages:
     return RaggedImages(pixels, np.load(directory / "offsets.npy"), shapes[:, :2], int(shapes[0, 2]))
 
 
-def require_space(directory: Path, needed: int, *, spare: int = 64 << 20) -> None:
-    """Raise DataError when the disk of `directory` has fewer than `needed` bytes (and a little) to spare."""
-    free = shutil.disk_usage(directory).free
-    if free < needed + spare:
-        raise DataError(
-            Problem(
-                str(directory),
-                f"the decoded pictures need {needed / 2**30:.2f} GiB",
-                f"{free / 2**30:.2f} GiB free",
-                "Free some space or point TUNE_DML_CACHE at a larger disk.",
-            )
-        )
+def require_space(directory: Path, needed: int) -> None:
+    """Raise DiskFull when the disk of `directory` has fewer than `needed` bytes and SPARE free."""
+    if shutil.disk_usage(directory).free < needed + SPARE:
+        raise _disk_full(directory, needed)
+
+
+def _disk_full(directory: Path, needed: int) -> DiskFull:
+    rule = f"the data need {_size(needed)} on the disk of the cache, which keeps {_size(SPARE)} for others"
+    free = f"{_size(shutil.disk_usage(directory).free)} free"
+    remedy = "Free some space, or point TUNE_DML_CACHE (--cache-dir) at a larger disk."
+    return DiskFull(Problem(str(directory.parent), rule, free, remedy))
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"
 
 
 def build_once(
@@ -182,6 +209,13 @@ def build_once(
         except ConfigError:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            shutil.rmtree(temporary, ignore_errors=True)
+            remedy = "Free some space, or point TUNE_DML_CACHE (--cache-dir) at a larger disk."
+            rule = "the disk of the cache is full"
+            raise DiskFull(Problem(str(target.parent), rule, None, remedy)) from error
         shutil.rmtree(target, ignore_errors=True)
         temporary.rename(target)
 
@@ -193,6 +227,9 @@ def write_atomically(path: Path, text: str) -> None:
     try:
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)
+    except OSError as error:
+        rule, remedy = "the cache must be writable", "Free some space, or point TUNE_DML_CACHE elsewhere."
+        raise DataError(Problem(str(path.parent), rule, str(error.strerror), remedy)) from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -213,7 +250,7 @@ def _make(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        remedy = "Point TUNE_DML_CACHE at a writable directory."
+        remedy = "Point TUNE_DML_CACHE (--cache-dir) at a writable directory."
         raise DataError(
             Problem(str(directory), "the cache directory must be writable", str(error), remedy)
         ) from error

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import csv
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from trainables.data.picture_files import Listing, PictureFiles
+from trainables.data.picture_files import Listing, PictureFiles, require_root, wrong_root
 from trainables.errors import DataError, Problem
 
 __all__ = ["Cars196"]
+
+
+LAYOUTS = ("cars_annos.mat", "devkit/cars_train_annos.mat", "anno_train.csv")
 
 
 class Cars196(PictureFiles):
@@ -25,7 +29,10 @@ class Cars196(PictureFiles):
     name = "cars196"
     citation = "Krause et al., 3D Object Representations for Fine-Grained Categorization, 3dRR-13 2013"
     licence = "non-commercial research"
-    source = "car_ims.tgz with cars_annos.mat, or a mirror of the devkit or of the by-class folders"
+    source = "mirrors only: car_ims.tgz with cars_annos.mat, or the devkit's folders, or the by-class folders"
+    dead = (
+        "ai.stanford.edu/~jkrause (404 since 2023), the imagenet.stanford.edu copies, torchvision's download"
+    )
     expected: ClassVar = {
         "images": 16_185,
         "classes": 196,
@@ -35,18 +42,33 @@ class Cars196(PictureFiles):
         "test_classes": 98,
     }
     marker = ""
+    folders = (".", "stanford_cars")
     archives: ClassVar = {"car_ims.tgz": "d5c8f0aa497503f355e17dc7886c3f14"}
+    list_digests: ClassVar = {"cars_annos.mat": "b407c6086d669747186bd1d764ff9dbc"}
+
+    @cached_property
+    def folder(self) -> Path:
+        """The first folder that holds one of the layouts' annotations; raises DataError when there is none."""
+        if self.root.is_file():
+            rule = "holds pictures but not their classes, which cars_annos.mat has"
+            remedy = (
+                f"Extract it, put cars_annos.mat beside car_ims/ and pass that folder: {self.root.parent}."
+            )
+            raise DataError(Problem(str(self.root), rule, None, remedy))
+        require_root(self.root, self.source)
+        for folder in (self.root / name for name in self.folders):
+            if any((folder / layout).exists() for layout in LAYOUTS):
+                return folder.resolve()
+        rule = f"must hold {', '.join(LAYOUTS[:-1])} or {LAYOUTS[-1]}"
+        raise wrong_root(self.root, rule, given=self.root, source=self.source)
 
     def read(self, folder: Path) -> Listing:
         """The first layout whose annotations are there."""
-        if (folder / "cars_annos.mat").exists():
+        if (folder / LAYOUTS[0]).exists():
             return _original(folder)
-        if (folder / "devkit" / "cars_train_annos.mat").exists():
+        if (folder / LAYOUTS[1]).exists():
             return _devkit(folder)
-        if (folder / "anno_train.csv").exists():
-            return _by_class(folder)
-        rule = "must hold cars_annos.mat, devkit/cars_train_annos.mat or anno_train.csv"
-        raise DataError(Problem(str(folder), rule, None, f"Get it from: {self.source}."))
+        return _by_class(folder)
 
 
 def _original(folder: Path) -> Listing:
@@ -71,7 +93,8 @@ def _devkit(folder: Path) -> Listing:
     names, numbers = [], []
     for part, path in (("cars_train", train), ("cars_test", test)):
         rows = _structs(_mat(path), "annotations", path, ("fname", "class"))
-        names += [f"{part}/{row['fname']}" for row in rows]
+        doubled = (folder / part / part).is_dir()  # as some mirrors pack them
+        names += [f"{part}/{part}/{row['fname']}" if doubled else f"{part}/{row['fname']}" for row in rows]
         numbers += [row["class"] for row in rows]
     meta = _mat(folder / "devkit" / "cars_meta.mat")
     lists = [
@@ -109,7 +132,11 @@ def _mat(path: Path) -> dict[str, Any]:
     try:
         data: dict[str, Any] = loadmat(path, simplify_cells=True)
     except Exception as error:  # damaged files raise whatever they like
-        raise DataError(Problem(str(path), "must be a readable MATLAB file", str(error))) from error
+        rule = "must be there" if not path.exists() else "must be a readable MATLAB file"
+        reason = None if not path.exists() else str(error)
+        raise DataError(
+            Problem(str(path), rule, reason, "Get it again from the source of the others.")
+        ) from error
     return data
 
 
@@ -120,7 +147,8 @@ def _structs(data: dict[str, Any], key: str, path: Path, fields: tuple[str, ...]
             sorted(rows[0]) if rows and isinstance(rows[0], dict) else sorted(k for k in data if k[0] != "_")
         )
         rule = f"must hold the struct array {key!r} with fields {', '.join(fields)}"
-        raise DataError(Problem(str(path), rule, has, "A test file without labels will not do."))
+        remedy = "Layouts must not be mixed, and a test file without labels will not do."
+        raise DataError(Problem(str(path), rule, has, remedy))
     return rows
 
 
@@ -135,7 +163,8 @@ def _csv(path: Path, columns: int) -> list[list[str]]:
         with path.open(newline="", encoding="utf-8") as file:
             rows = [row for row in csv.reader(file) if row]
     except OSError as error:
-        raise DataError(Problem(str(path), "the list must be readable", str(error))) from error
+        rule, remedy = "the list must be there and readable", "Extract the archive again."
+        raise DataError(Problem(str(path), rule, str(error.strerror), remedy)) from error
     for number, row in enumerate(rows, start=1):
         if len(row) < columns or (columns > 1 and not row[-1].strip().isdigit()):
             raise DataError(

@@ -46,7 +46,14 @@ class _Cifar(DataSet):
     def folder(self) -> Path:
         """Where the batches lie; raises DataError."""
         root = archives.unpacked(self.root, self.cache_dir)
-        return find_folder(root, (".", self.folder_name), self.meta_file, given=self.root, source=self.source)
+        return find_folder(
+            root,
+            (".", self.folder_name),
+            self.meta_file,
+            given=self.root,
+            source=self.source,
+            archives=self.archive_md5,
+        )
 
     @property
     def _files(self) -> list[str]:
@@ -62,15 +69,26 @@ class _Cifar(DataSet):
         rule = "every batch file must be there"
         return [Problem(str(folder / name), rule, None, f"Get it from: {self.source}.") for name in missing]
 
-    def verify(self) -> list[Problem]:
-        """`check`, the archive's checksum, and the content of every batch."""
-        found = archives.checksum_problems(self.root, self.archive_md5) + self.check()
+    def verify(self, progress: Progress | None = None) -> list[Problem]:
+        """`check`, the archive's checksum (unless `strict=False`), and the content of every batch."""
+        found = self.check()
+        if self.strict:
+            found = archives.checksum_problems(self.root, self.archive_md5) + found
         if not found:
             try:
                 self._load()
             except DataError as error:
                 found = list(error.problems)
         return found
+
+    def counts(self) -> dict[str, int]:
+        """Pictures and classes."""
+        _, labels, class_names, _ = self._load()
+        return {"images": len(labels), "classes": len(class_names)}
+
+    def checksums(self) -> dict[str, str]:
+        """Of the archive."""
+        return archives.checksums([(self.root, self.archive_md5)])
 
     def digest(self) -> str:
         """Content of the batches."""
@@ -97,9 +115,8 @@ class _Cifar(DataSet):
         images = np.concatenate([pixels for pixels, _, _ in batches])
         labels = np.concatenate([numbers for _, numbers, _ in batches])
         if self.strict and len(labels) != self.expected["images"]:
-            remedy = "Download it again, or set data.strict=false to use it as it is."
             rule = f"{self.name} has {self.expected['images']} images"
-            raise DataError(Problem(str(self.folder), rule, len(labels), remedy))
+            raise DataError(Problem(str(self.folder), rule, len(labels), archives.STRICT))
         extras: dict[str, NDArray[Any]] = {
             "official_test": np.arange(len(labels) - len(batches[-1][1]), len(labels))
         }

@@ -23,7 +23,8 @@ class Cub200(PictureFiles):
     name = "cub200"
     citation = "Wah et al., The Caltech-UCSD Birds-200-2011 Dataset, CNS-TR-2011-001"
     licence = "non-commercial research"
-    source = "CUB_200_2011.tgz from data.caltech.edu/records/65de6-vp158"
+    source = "data.caltech.edu/records/65de6-vp158 (CUB_200_2011.tgz)"
+    dead = "www.vision.caltech.edu/visipedia-data"
     expected: ClassVar = {
         "images": 11_788,
         "classes": 200,

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from trainables.data import cache
-from trainables.data.base import Progress
+from trainables.data.base import DataSet, Progress
 from trainables.errors import DataError, Problem
 
 __all__ = [
@@ -22,10 +22,13 @@ __all__ = [
     "decode_ragged",
     "failure_problems",
     "fit",
+    "judged",
     "keep_or_raise",
+    "reason_of",
     "shrink",
     "shrunk_size",
     "to_rgb",
+    "unreadable",
 ]
 
 CHUNK = 256  # pictures between two notes of what is done
@@ -119,14 +122,23 @@ def decode_ragged(
     return _decode_all(directory, encoded, work, images.pixels, progress)
 
 
-def failure_problems(failures: Mapping[int, str], names: Sequence[str]) -> list[Problem]:
-    """One problem a picture, up to ten, then one that counts the rest."""
+SKIP = "Replace it, or leave it out: --skip-corrupt of `datasets prepare`, in sweeps --set data.skip_corrupt=true."
+
+
+def reason_of(error: Exception) -> str:
+    """What a decoder says of a broken file, the same each time."""
+    if isinstance(error, UnidentifiedImageError):  # its text holds an address in memory
+        return "no picture in a known format"
+    return f"{type(error).__name__}: {error}"
+
+
+def failure_problems(
+    failures: Mapping[int, str], names: Sequence[str], folder: Path | None = None, remedy: str = SKIP
+) -> list[Problem]:
+    """One problem a picture (a file in `folder`), up to ten, then one that counts the rest."""
     found = [
         Problem(
-            names[i],
-            "the picture cannot be decoded",
-            reason,
-            "Replace or remove it, or set data.skip_corrupt=true.",
+            str(folder / names[i]) if folder else names[i], "the picture cannot be decoded", reason, remedy
         )
         for i, reason in sorted(failures.items())[:SHOWN]
     ]
@@ -135,13 +147,49 @@ def failure_problems(failures: Mapping[int, str], names: Sequence[str]) -> list[
     return found
 
 
+def unreadable(encoded: Encoded, progress: Progress | None = None) -> dict[int, str]:
+    """Picture number -> reason for each that does not decode to its end; nothing is kept."""
+
+    def attempt(i: int) -> str:
+        try:
+            with encoded.open(i) as image:
+                image.draft("RGB", (32, 32))  # a JPEG is read to its end but decoded at an eighth of its size
+                image.load()
+        except Exception as error:  # decoders of broken files raise whatever they like
+            return reason_of(error)
+        return ""
+
+    failures, count = {}, len(encoded.names)
+    with ThreadPoolExecutor(_threads()) as pool:
+        for chunk in _chunks(range(count)):
+            failures.update({i: why for i, why in zip(chunk, pool.map(attempt, chunk), strict=True) if why})
+            if progress:
+                progress(chunk[-1] + 1, count)
+    return failures
+
+
+def judged(
+    dataset: DataSet, failures: Mapping[int, str], names: Sequence[str], folder: Path, *, skip_corrupt: bool
+) -> list[Problem]:
+    """`failure_problems`, or none, but a note in `dataset`, when they are to be left out and others stay."""
+    if not skip_corrupt or len(failures) == len(names):
+        return failure_problems(failures, names, folder)
+    dataset.unreadable = tuple(names[i] for i in sorted(failures))
+    return []
+
+
 def keep_or_raise(
-    directory: Path, failures: Mapping[int, str], names: Sequence[str], *, skip_corrupt: bool
+    directory: Path,
+    failures: Mapping[int, str],
+    names: Sequence[str],
+    *,
+    skip_corrupt: bool,
+    folder: Path | None = None,
 ) -> NDArray[np.int64]:
     """The numbers of the pictures that stay; drops failed ones from the cache, or raises DataError naming them."""
     kept = np.setdiff1d(np.arange(len(names)), list(failures))
     if failures and not (skip_corrupt and len(kept)):
-        raise DataError(failure_problems(failures, names))
+        raise DataError(failure_problems(failures, names, folder))
     if failures:
         cache.keep_images(directory, kept)
     return kept
@@ -183,7 +231,7 @@ def _decode_all(
         try:
             work(i)
         except Exception as error:  # decoders of broken files raise whatever they like
-            return f"{type(error).__name__}: {error}"
+            return reason_of(error)
         return ""
 
     with ThreadPoolExecutor(_threads()) as pool:

@@ -50,6 +50,11 @@ class Digits(DataSet):
             return []
         return [Problem(str(_file()), "scikit-learn's digits are missing", None, "Reinstall scikit-learn.")]
 
+    def counts(self) -> dict[str, int]:
+        """Digits and their classes."""
+        labels = _load()[1]
+        return {"images": len(labels), "classes": len(np.unique(labels))}
+
     def digest(self) -> str:
         """Settings and the pixels themselves."""
         return digest_of(self.name, 1, self.scale, hashlib.sha256(_file().read_bytes()).hexdigest())

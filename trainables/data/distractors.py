@@ -11,8 +11,8 @@ import numpy as np
 from pydantic import Field
 
 from trainables.data.base import Contents, DataSet, Progress, digest_of
-from trainables.data.decoding import decode_fixed, keep_or_raise
-from trainables.data.files import encoded_files, find_pictures, fingerprints
+from trainables.data.decoding import decode_fixed, judged, keep_or_raise
+from trainables.data.files import encoded_files, find_pictures, fingerprints, unreadable_files
 from trainables.data.picture_files import SkipCorrupt, few
 from trainables.errors import Problem
 
@@ -29,6 +29,7 @@ class Distractors(DataSet):
     citation = "protocol of Kemelmacher-Shlizerman et al., The MegaFace Benchmark, CVPR 2016"
     licence = "the user's own"
     source = "root/**/*.png, .jpg, .jpeg, .webp or .bmp"
+    dead = "MegaFace itself: retired by its authors, no download is left"
 
     def __init__(
         self,
@@ -55,6 +56,17 @@ class Distractors(DataSet):
             return [Problem(str(self.root), "must hold pictures", None, f"Expected {self.source}.")]
         return []
 
+    def verify(self, progress: Progress | None = None) -> list[Problem]:
+        """`check`, and that every picture decodes."""
+        if found := self.check():
+            return found
+        reasons = unreadable_files(self.root, self._names, self.cache_dir, progress)
+        return judged(self, reasons, self._names, self.root, skip_corrupt=self.skip_corrupt)
+
+    def counts(self) -> dict[str, int]:
+        """Pictures."""
+        return {"images": len(self._names)}
+
     def digest(self) -> str:
         """Names and content of the pictures, settings."""
         prints = fingerprints(self.root, self._names, self.cache_dir, verify=False)
@@ -68,7 +80,9 @@ class Distractors(DataSet):
     def write(self, directory: Path, progress: Progress | None) -> Contents:
         """Decode in parallel, from where an interrupted call stopped."""
         failures = decode_fixed(directory, encoded_files(self.root, self._names), self.size, progress)
-        kept = keep_or_raise(directory, failures, self._names, skip_corrupt=self.skip_corrupt)
+        kept = keep_or_raise(
+            directory, failures, self._names, skip_corrupt=self.skip_corrupt, folder=self.root
+        )
         lost = [self._names[i] for i in sorted(failures)]
         notes = (f"{len(lost)} pictures cannot be decoded and were left out: {few(lost)}",) if lost else ()
         return Contents(np.zeros(len(kept), dtype=np.int64), ("distractor",), notes)

@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 from PIL import Image
 
+from trainables.data.archives import STRICT
 from trainables.data.base import Contents, DataSet, Progress, digest_of
-from trainables.data.decoding import Encoded, decode_fixed, failure_problems
+from trainables.data.decoding import Encoded, decode_fixed, failure_problems, unreadable
 from trainables.data.files import fingerprints
 from trainables.data.picture_files import Strict
 from trainables.data.safe_pickle import load_pickle
@@ -21,6 +22,7 @@ __all__ = ["AgeDb30", "CaLfw", "CfpFf", "CfpFp", "CpLfw", "LfwBin"]
 
 SIZE = 112
 FOLDS = 10
+AGAIN = "Download the file again."
 
 
 class _FaceBin(DataSet):
@@ -32,7 +34,8 @@ class _FaceBin(DataSet):
     """
 
     licence = "research; see the original data set"
-    source = "the data-set zoo of deepinsight/insightface"
+    source = "the data-set zoo of github.com/deepinsight/insightface (Google Drive or Baidu)"
+    dead = "links of the zoo, at times; other packs of the zoo (MS1M ...) hold the same .bin files"
     file: ClassVar[str]
 
     def __init__(self, *, root: Path, cache_dir: Path, strict: Strict = True) -> None:
@@ -48,15 +51,24 @@ class _FaceBin(DataSet):
             Problem(str(self.path), "the verification file must exist", None, f"Get it from: {self.source}.")
         ]
 
-    def verify(self) -> list[Problem]:
-        """`check`, and that the file holds what it should."""
-        found = self.check()
-        if not found:
-            try:
-                self._load()
-            except DataError as error:
-                found = list(error.problems)
-        return found
+    def verify(self, progress: Progress | None = None) -> list[Problem]:
+        """`check`, and that the file holds what it should, down to every picture."""
+        if found := self.check():
+            return found
+        try:
+            encoded, _ = self._load()
+        except DataError as error:
+            return list(error.problems)
+        source = self._encoded(encoded)
+        return failure_problems(unreadable(source, progress), source.names, remedy=AGAIN)
+
+    def counts(self) -> dict[str, int]:
+        """Pairs."""
+        return {"pairs": len(self._load()[1])}
+
+    def _encoded(self, encoded: Sequence[bytes]) -> Encoded:
+        names = [f"{self.path}[{i}]" for i in range(len(encoded))]
+        return Encoded(names, lambda i: Image.open(io.BytesIO(encoded[i])))
 
     def digest(self) -> str:
         """Content of the file."""
@@ -70,10 +82,9 @@ class _FaceBin(DataSet):
     def write(self, directory: Path, progress: Progress | None) -> Contents:
         """Decode the pictures."""
         encoded, same = self._load()
-        names = [f"{self.path.name}[{i}]" for i in range(len(encoded))]
-        source = Encoded(names, lambda i: Image.open(io.BytesIO(encoded[i])))
+        source = self._encoded(encoded)
         if failures := decode_fixed(directory, source, SIZE, progress):
-            raise DataError(failure_problems(failures, names))
+            raise DataError(failure_problems(failures, source.names, remedy=AGAIN))
         extras = {
             "pairs": np.arange(len(encoded)).reshape(-1, 2),
             "same": np.array(same, dtype=bool),
@@ -98,9 +109,8 @@ class _FaceBin(DataSet):
             rule = f"must hold two pictures for each of at least {FOLDS} answers"
             raise DataError(Problem(str(self.path), rule, (len(encoded), len(same))))
         if self.strict and len(same) != self.expected["pairs"]:
-            remedy = "Download it again, or set data.strict=false to use it as it is."
             raise DataError(
-                Problem(str(self.path), f"{self.name} has {self.expected['pairs']} pairs", len(same), remedy)
+                Problem(str(self.path), f"{self.name} has {self.expected['pairs']} pairs", len(same), STRICT)
             )
         return encoded, same
 

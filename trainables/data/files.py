@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,9 +15,13 @@ from typing import Any
 from PIL import Image
 
 from trainables.data import cache
-from trainables.data.decoding import Encoded
+from trainables.data.base import Progress
+from trainables.data.decoding import Encoded, reason_of
 
-__all__ = ["SUFFIXES", "Fingerprint", "encoded_files", "find_pictures", "fingerprints"]
+REPORT = 64  # files between two reports of progress
+SAVE_EVERY = 15.0  # seconds
+
+__all__ = ["SUFFIXES", "Fingerprint", "encoded_files", "find_pictures", "fingerprints", "unreadable_files"]
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp"})
 
@@ -47,7 +52,7 @@ def encoded_files(root: Path, names: Sequence[str]) -> Encoded:
 
 
 def fingerprints(
-    root: Path, names: Sequence[str], cache_dir: Path, *, verify: bool
+    root: Path, names: Sequence[str], cache_dir: Path, *, verify: bool, progress: Progress | None = None
 ) -> dict[str, Fingerprint]:
     """SHA-256 of every file `names` below `root`, in that order; with `verify`, whether each decodes to its end as well.
 
@@ -66,9 +71,14 @@ def fingerprints(
     if stale:
         with ThreadPoolExecutor() as pool:
             looked = pool.map(lambda name: _look(root / name, verify=verify), stale)
-            known.update(
-                {n: [*keys[n], p.sha256, p.reason, verify] for n, p in zip(stale, looked, strict=True)}
-            )
+            saved = time.monotonic()
+            for done, (name, seen) in enumerate(zip(stale, looked, strict=True), start=1):
+                known[name] = [*keys[name], seen.sha256, seen.reason, verify]
+                if time.monotonic() - saved > SAVE_EVERY:  # a killed call has not read in vain
+                    cache.write_atomically(index, json.dumps(known))
+                    saved = time.monotonic()
+                if progress and (done % REPORT == 0 or done == len(stale)):
+                    progress(done, len(stale))
         cache.write_atomically(index, json.dumps(known))
     return {name: Fingerprint(known[name][2], known[name][3]) for name in names}
 
@@ -86,10 +96,25 @@ def _look(path: Path, *, verify: bool) -> Fingerprint:
     sha256 = hashlib.sha256(data).hexdigest()
     if not verify:
         return Fingerprint(sha256)
+    return Fingerprint(sha256, _why_unreadable(data))
+
+
+def unreadable_files(
+    root: Path, names: Sequence[str], cache_dir: Path, progress: Progress | None = None
+) -> dict[int, str]:
+    """Number in `names` -> reason for each file that does not decode to its end."""
+    prints = fingerprints(root, names, cache_dir, verify=True, progress=progress)
+    return {i: prints[name].reason for i, name in enumerate(names) if prints[name].reason}
+
+
+def _why_unreadable(data: bytes) -> str:
+    """Why encoded bytes are no whole picture; empty when they are one."""
+    if not data:
+        return "the file is empty"
     try:
         with Image.open(io.BytesIO(data)) as image:
             image.draft("RGB", (32, 32))  # a JPEG is read to its end but decoded at an eighth of its size
             image.load()
     except Exception as error:  # decoders of broken files raise whatever they like
-        return Fingerprint(sha256, f"{type(error).__name__}: {error}")
-    return Fingerprint(sha256)
+        return reason_of(error)
+    return ""

@@ -12,9 +12,9 @@ import numpy as np
 from pydantic import Field
 
 from trainables.data.base import Contents, DataSet, Progress, digest_of
-from trainables.data.decoding import decode_fixed, failure_problems, keep_or_raise
-from trainables.data.files import SUFFIXES, encoded_files, find_pictures, fingerprints
-from trainables.data.picture_files import SkipCorrupt, few
+from trainables.data.decoding import decode_fixed, judged, keep_or_raise
+from trainables.data.files import SUFFIXES, encoded_files, find_pictures, fingerprints, unreadable_files
+from trainables.data.picture_files import SkipCorrupt, few, single_picture_notes
 from trainables.errors import DataError, Problem, nearest, raise_if_any
 
 __all__ = ["ImageFolder"]
@@ -51,6 +51,10 @@ class ImageFolder(DataSet):
 
     def check(self) -> list[Problem]:
         """The folder, its classes, the split file, and that every picture decodes."""
+        return self.verify()
+
+    def verify(self, progress: Progress | None = None) -> list[Problem]:
+        """The same: a folder of one's own has no published list to compare with."""
         if not self.root.is_dir():
             rule = "the data folder must exist" if not self.root.exists() else "must be a folder"
             return [Problem(str(self.root), rule, None, f"Expected {self.source}.")]
@@ -58,15 +62,24 @@ class ImageFolder(DataSet):
         found = self._class_problems(classes)
         if self.split_file:
             found += _read_split(self.split_file, classes)[1]
-        prints = fingerprints(self.root, names, self.cache_dir, verify=True)
-        reasons = {i: prints[name].reason for i, name in enumerate(names) if prints[name].reason}
-        if not self.skip_corrupt:
-            found += failure_problems(reasons, names)
+        reasons = unreadable_files(self.root, names, self.cache_dir, progress)
+        found += judged(self, reasons, names, self.root, skip_corrupt=self.skip_corrupt)
         left = Counter(label for i, label in enumerate(labels) if i not in reasons)
         if self.skip_corrupt and len(left) < len(classes):
             gone = [classes[c] for c in range(len(classes)) if c not in left]
             found.append(Problem(str(self.root), "these classes have no picture that decodes", gone))
         return found
+
+    def counts(self) -> dict[str, int]:
+        """Pictures, classes, and those that test."""
+        _, labels, classes = self._listing()
+        test = set(self.test_classes(classes))
+        return {
+            "images": len(labels),
+            "classes": len(classes),
+            "test_images": sum(label in test for label in labels),
+            "test_classes": len(test),
+        }
 
     def digest(self) -> str:
         """Names and content of the pictures, settings and split."""
@@ -88,7 +101,7 @@ class ImageFolder(DataSet):
         """Decode in parallel."""
         names, labels, classes = self._listing()
         failures = decode_fixed(directory, encoded_files(self.root, names), self.size, progress)
-        kept = keep_or_raise(directory, failures, names, skip_corrupt=self.skip_corrupt)
+        kept = keep_or_raise(directory, failures, names, skip_corrupt=self.skip_corrupt, folder=self.root)
         numbers = np.array(labels, dtype=np.int64)[kept]
         return Contents(numbers, classes, self._notes(numbers, classes, [names[i] for i in sorted(failures)]))
 
@@ -114,12 +127,7 @@ class ImageFolder(DataSet):
         return [Problem(str(self.root), "at least 2 classes are needed", what, f"Expected {self.source}.")]
 
     def _notes(self, labels: np.ndarray, classes: Sequence[str], skipped: Sequence[str]) -> tuple[str, ...]:
-        notes = []
-        counts = np.bincount(labels, minlength=len(classes))
-        if single := [classes[c] for c in np.flatnonzero(counts == 1).tolist()]:
-            notes.append(
-                f"{len(single)} classes have a single picture and no query of their own: {few(single)}"
-            )
+        notes = single_picture_notes(labels, classes)
         folders = [p for p in self.root.iterdir() if p.is_dir() and not p.name.startswith(".")]
         if empty := sorted(p.name for p in folders if p.name not in classes):
             notes.append(f"{len(empty)} folders without pictures were passed over: {few(empty)}")

@@ -8,7 +8,17 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from trainables.data.picture_files import Listing, PictureFiles, ShorterSide, SkipCorrupt, Strict, few, table
+from trainables.data.picture_files import (
+    Listing,
+    PictureFiles,
+    ShorterSide,
+    SkipCorrupt,
+    Strict,
+    few,
+    read_list,
+    table,
+    wrong_root,
+)
 from trainables.errors import DataError, Problem, raise_if_any
 
 __all__ = ["InShop"]
@@ -23,12 +33,14 @@ class InShop(PictureFiles):
     name = "inshop"
     citation = "Liu et al., DeepFashion: Powering Robust Clothes Recognition and Retrieval, CVPR 2016"
     licence = "non-commercial research, by agreement"
-    source = "img.zip and list_eval_partition.txt of In-shop Clothes Retrieval, mmlab.ie.cuhk.edu.hk/projects/DeepFashion"
+    source = "mmlab.ie.cuhk.edu.hk/projects/DeepFashion, In-shop Clothes Retrieval: img.zip and list_eval_partition.txt"
+    dead = "no direct download: a Google Drive folder, by agreement with the authors"
     expected: ClassVar = {
         "images": 52_712,
         "classes": 7_982,
         "train_images": 25_882,
         "train_classes": 3_997,
+        "test_images": 26_830,
         "query": 14_218,
         "gallery": 12_612,
         "test_classes": 3_985,
@@ -65,8 +77,9 @@ class InShop(PictureFiles):
         ]
         if not lists:
             rule = "must hold list_eval_partition.txt, there or in Eval/"
-            raise DataError(Problem(str(folder), rule, None, f"Get it from: {self.source}."))
+            raise wrong_root(folder, rule, given=self.root, source=self.source)
         path = folder / lists[0]
+        place = self._pictures_folder(folder)
         rows = table(path, 3, skip=2)
         parts = np.array([row[2] for row in rows])
         raise_if_any(_problems(path, rows, parts), DataError)
@@ -79,7 +92,7 @@ class InShop(PictureFiles):
         lonely = np.setdiff1d(labels[query], labels[gallery])
         notes = (f"{len(lonely)} query items have no gallery picture",) if len(lonely) else ()
         return Listing(
-            names=[self.pictures + row[0].removeprefix("img") for row in rows],
+            names=[place + row[0].removeprefix("img") for row in rows],
             labels=labels.astype(np.int64).reshape(-1),
             class_names=tuple(str(name) for name in ids),
             test_classes=tuple(test_classes.tolist()),
@@ -88,12 +101,24 @@ class InShop(PictureFiles):
             notes=notes,
         )
 
+    def _pictures_folder(self, folder: Path) -> str:
+        """Where below `folder` the pictures lie: beside the lists, or in Img/ as the authors' folder has them."""
+        other = "img_highres" if self.pictures == "img" else "img"
+        for above in ("", "Img/"):
+            if (folder / above / self.pictures).is_dir():
+                return above + self.pictures
+        there = next((above + other for above in ("", "Img/") if (folder / above / other).is_dir()), None)
+        remedy = f"Pass --set data.pictures={other} to read {there}/." if there else "Extract img.zip there."
+        rule = f"must hold the pictures in {self.pictures}/, there or in Img/"
+        raise DataError(Problem(str(folder), rule, there and f"only {there}/", remedy))
+
 
 def _problems(path: Path, rows: list[list[str]], parts: np.ndarray) -> list[Problem]:
     found = []
     if unknown := sorted(set(parts.tolist()) - {"train", "query", "gallery"}):
         found.append(Problem(str(path), "evaluation_status must be train, query or gallery", unknown[:5]))
-    declared = path.read_text(encoding="utf-8").split("\n", 1)[0].strip()
+    declared = read_list(path).split("\n", 1)[0].strip()
     if declared.isdigit() and int(declared) != len(rows):
-        found.append(Problem(str(path), f"line 1 declares {declared} pictures", len(rows)))
+        remedy = "The list was cut short or changed: get it again."
+        found.append(Problem(str(path), f"line 1 declares {declared} pictures", len(rows), remedy))
     return found

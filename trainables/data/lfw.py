@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
+from trainables.data import archives
 from trainables.data.files import find_pictures
 from trainables.data.picture_files import (
     Listing,
@@ -15,10 +17,15 @@ from trainables.data.picture_files import (
     SkipCorrupt,
     Strict,
     few,
+    read_list,
+    require_root,
 )
 from trainables.errors import DataError, Problem, raise_if_any
 
 __all__ = ["LabeledFaces"]
+
+
+TOPS = ("lfw", "lfw_funneled", "lfw-deepfunneled")
 
 
 class LabeledFaces(PictureFiles):
@@ -34,8 +41,10 @@ class LabeledFaces(PictureFiles):
     )
     licence = "research"
     source = "lfw.tgz, lfw-funneled.tgz or lfw-deepfunneled.tgz, with pairs.txt beside or inside the folder"
+    dead = "vis-www.cs.umass.edu/lfw (does not resolve); scikit-learn keeps a copy on figshare, Kaggle has others"
     expected: ClassVar = {"images": 13_233, "classes": 5_749, "pairs": 6_000}
     marker = "pairs.txt"
+    list_digests: ClassVar = {"pairs.txt": "9f1ba174e4e1c508ff7cdf10ac338a7d"}
     archives: ClassVar = {
         "lfw.tgz": "a17d05bd522c52d84eca14327a23d494",
         "lfw-funneled.tgz": "1b42dfed7d15c9b2dd63d5e5840c86ad",
@@ -59,42 +68,60 @@ class LabeledFaces(PictureFiles):
             strict=strict,
         )
 
+    @cached_property
+    def folder(self) -> Path:
+        """The folder of the people's folders, or its parent."""
+        require_root(self.root, self.source)
+        return archives.unpacked(self.root, self.cache_dir).resolve()
+
+    def _pairs_file(self) -> Path:
+        """pairs.txt, in the folder or beside it: the archives of pictures do not hold it."""
+        for place in (self.folder, self.root, self.root.parent):
+            if (place / self.marker).is_file():
+                return (place / self.marker).resolve()
+        rule = "must hold pairs.txt, or lie beside it"
+        remedy = "Get pairs.txt, which the archives of pictures do not hold, and put it there."
+        raise DataError(Problem(str(self.root), rule, None, remedy))
+
     def read(self, folder: Path) -> Listing:
         """People from the folders, pairs from the list."""
-        top = next(
-            (name for name in ("lfw", "lfw_funneled", "lfw-deepfunneled") if (folder / name).is_dir()), "."
-        )
+        list_file = self._pairs_file()
+        top = next((name for name in TOPS if (folder / name).is_dir()), ".")
         files = [path for path in find_pictures(folder / top)[0] if path.parent != folder / top]
         people = sorted({path.parent.name for path in files})
         label = {name: i for i, name in enumerate(people)}
         number = {path.stem: i for i, path in enumerate(files)}
-        pairs, same, fold = _pairs(folder / "pairs.txt", number)
+        pairs, same, fold = _pairs(list_file, number)
         return Listing(
             names=[path.relative_to(folder).as_posix() for path in files],
             labels=np.array([label[path.parent.name] for path in files], dtype=np.int64),
             class_names=tuple(people),
             test_classes=tuple(range(len(people))),
             extras={"pairs": pairs, "same": same, "fold": fold},
-            lists=("pairs.txt",),
+            lists=(str(list_file),),
         )
 
 
 def _pairs(path: Path, number: dict[str, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Line 1 `folds<TAB>n`, then per fold n lines `NAME i j` and n lines `NAME1 i NAME2 j`."""
-    lines = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    numbered = enumerate(read_list(path).splitlines(), start=1)
+    lines = [(place, line.strip().split("\t")) for place, line in numbered if line.strip()]
     try:
-        folds, per_fold = (int(cell) for cell in lines[0])
+        folds, per_fold = (int(cell) for cell in lines[0][1])
     except (IndexError, ValueError):
-        raise DataError(
-            Problem(f"{path}:1", "must hold the number of folds and of pairs", lines[:1])
-        ) from None
+        got = "\t".join(lines[0][1]) if lines else "an empty file"
+        rule = "must hold the number of folds and of pairs, separated by a tab"
+        remedy = "Use the published pairs.txt, which begins with 10 and 300."
+        raise DataError(Problem(f"{path}:1", rule, got, remedy)) from None
     problems, missing, pairs, same = [], [], [], []
-    for i, row in enumerate(lines[1:], start=2):
+    for i, row in lines[1:]:
         if len(row) not in (3, 4):
-            problems.append(Problem(f"{path}:{i}", "must have 3 or 4 columns", row))
+            problems.append(
+                Problem(f"{path}:{i}", "must have 3 or 4 columns, separated by tabs", "\t".join(row))
+            )
             continue
         if not (row[1].isdigit() and row[-1].strip().isdigit()):
-            problems.append(Problem(f"{path}:{i}", "pictures must be given by their numbers", row))
+            problems.append(Problem(f"{path}:{i}", "pictures must be given by their numbers", "\t".join(row)))
             continue
         other = row[0] if len(row) == 3 else row[2]
         stems = (f"{row[0]}_{int(row[1]):04d}", f"{other}_{int(row[-1]):04d}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,12 +15,26 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from trainables.data import archives
+from trainables.data.archives import STRICT
 from trainables.data.base import Contents, DataSet, Labels, Progress, digest_of
-from trainables.data.decoding import decode_ragged, failure_problems, keep_or_raise
-from trainables.data.files import encoded_files, fingerprints
+from trainables.data.decoding import decode_ragged, judged, keep_or_raise
+from trainables.data.files import encoded_files, fingerprints, unreadable_files
 from trainables.errors import DataError, Problem, raise_if_any
 
-__all__ = ["Listing", "PictureFiles", "contiguous", "few", "find_folder", "table"]
+__all__ = [
+    "Listing",
+    "PictureFiles",
+    "contiguous",
+    "few",
+    "find_folder",
+    "read_list",
+    "require_root",
+    "single_picture_notes",
+    "table",
+    "wrong_root",
+]
+
+SHOWN = 5  # folders named one by one
 
 ShorterSide = Annotated[
     int | None, Field(ge=16, description="pictures are stored with this shorter side; null keeps their size")
@@ -47,12 +62,13 @@ class PictureFiles(DataSet):
 
     `root` is the folder (or its parent), or the archive as downloaded, which is unpacked once into the cache. A subclass
     sets `marker` (a file or folder that tells the data set's folder), `folders` (where below `root` to look for it),
-    `archives` (name -> MD5), `expected`, and implements `read`.
+    `archives` and `list_digests` (name -> MD5), `expected`, and implements `read`.
     """
 
     marker: ClassVar[str]
     folders: ClassVar[tuple[str, ...]] = (".",)
     archives: ClassVar[Mapping[str, str]] = {}
+    list_digests: ClassVar[Mapping[str, str]] = {}
 
     def __init__(
         self,
@@ -77,7 +93,9 @@ class PictureFiles(DataSet):
     def folder(self) -> Path:
         """The data set's folder; raises DataError when it is not below `root`."""
         root = archives.unpacked(self.root, self.cache_dir)
-        return find_folder(root, self.folders, self.marker, given=self.root, source=self.source)
+        return find_folder(
+            root, self.folders, self.marker, given=self.root, source=self.source, archives=self.archives
+        )
 
     @cached_property
     def listing(self) -> Listing:
@@ -90,28 +108,48 @@ class PictureFiles(DataSet):
             listing = self.listing
         except DataError as error:
             return list(error.problems)
-        missing = [name for name in listing.names if not _inside(name) or not (self.folder / name).is_file()]
-        found = (
-            [Problem(str(self.folder), f"{len(missing)} listed pictures are missing", few(missing))]
-            if missing
-            else []
-        )
+        found = missing_problems(self.folder, listing.names)
         return found + (count_problems(self, counts(listing), str(self.folder)) if self.strict else [])
 
-    def verify(self) -> list[Problem]:
-        """`check`, the archive's checksum, class-disjoint halves, and that every picture decodes: reads everything."""
-        found = archives.checksum_problems(self.root, self.archives) + self.check()
+    def verify(self, progress: Progress | None = None) -> list[Problem]:
+        """`check`, published checksums, and that every picture decodes: reads everything.
+
+        Differences from the published data are no problems with `strict=False`, undecodable pictures none with
+        `skip_corrupt=True`.
+        """
+        found = self.check()
+        if self.strict:
+            found = self._checksum_problems() + found
         if found:
             return found
-        prints = fingerprints(self.folder, list(self.listing.names), self.cache_dir, verify=True)
-        reasons = {i: prints[name].reason for i, name in enumerate(self.listing.names) if prints[name].reason}
-        return failure_problems(reasons, self.listing.names)
+        names = list(self.listing.names)
+        reasons = unreadable_files(self.folder, names, self.cache_dir, progress)
+        return judged(self, reasons, names, self.folder, skip_corrupt=self.skip_corrupt)
+
+    def _checksum_problems(self) -> list[Problem]:
+        found = archives.checksum_problems(self.root, self.archives)
+        try:
+            lists = [self.folder / name for name in self.listing.lists]
+        except DataError:
+            return found  # `check` says why they cannot be read
+        return found + [p for path in lists for p in archives.checksum_problems(path, self.list_digests)]
+
+    def counts(self) -> dict[str, int]:
+        """Of the lists."""
+        return counts(self.listing)
+
+    def checksums(self) -> dict[str, str]:
+        """Of the archive, or of the lists that have a published digest."""
+        known = [(self.root, self.archives)]
+        known += [(self.folder / name, self.list_digests) for name in self.listing.lists]
+        return archives.checksums(known)
 
     def digest(self) -> str:
         """Lists, names and content of the pictures, settings."""
         listing = self.listing
         prints = fingerprints(self.folder, [*listing.lists, *listing.names], self.cache_dir, verify=False)
-        content = [(name, print_.sha256) for name, print_ in prints.items()]
+        # A list that lies elsewhere is known by its name: the identity does not depend on the place.
+        content = [(PurePosixPath(n).name if n[0] == "/" else n, p.sha256) for n, p in prints.items()]
         return digest_of(self.name, 1, self.shorter_side, self.skip_corrupt, content)
 
     def test_classes(self, class_names: Sequence[str]) -> tuple[int, ...]:
@@ -123,8 +161,10 @@ class PictureFiles(DataSet):
         listing = self.listing
         encoded = encoded_files(self.folder, listing.names)
         failures = decode_ragged(directory, encoded, self.shorter_side, progress)
-        kept = keep_or_raise(directory, failures, listing.names, skip_corrupt=self.skip_corrupt)
-        notes = list(listing.notes)
+        kept = keep_or_raise(
+            directory, failures, listing.names, skip_corrupt=self.skip_corrupt, folder=self.folder
+        )
+        notes = [*listing.notes, *single_picture_notes(listing.labels[kept], listing.class_names)]
         notes += [
             f"differs from the published data: {p.rule}, but got {p.value}"
             for p in self._differences(listing)
@@ -182,25 +222,80 @@ def counts(listing: Listing) -> dict[str, int]:
 def count_problems(dataset: DataSet, figures: Mapping[str, int], place: str) -> list[Problem]:
     """One problem for each published count that these data do not have."""
     return [
-        Problem(place, f"{dataset.name} has {expected} {key.replace('_', ' ')}", figures.get(key, 0), _REMEDY)
+        Problem(place, f"{dataset.name} has {expected} {key.replace('_', ' ')}", figures.get(key, 0), STRICT)
         for key, expected in dataset.expected.items()
         if figures.get(key, 0) != expected
     ]
 
 
-_REMEDY = "Download it again, or set data.strict=false to use it as it is."
+def missing_problems(folder: Path, names: Sequence[str]) -> list[Problem]:
+    """Listed pictures that are not there, by their folders: what an archive that was extracted in part leaves."""
+    listed, missing = Counter(map(_parent, names)), defaultdict(list)
+    for name in names:
+        if not _inside(name) or not (folder / name).is_file():
+            missing[_parent(name)].append(name)
+    if not missing:
+        return []
+    count = sum(map(len, missing.values()))
+    whole = [place for place, lost in missing.items() if len(lost) == listed[place]]
+    partly = [place for place in missing if place not in whole]
+    told = [f"all of {few(whole)}"] if whole else []
+    told += [f"{len(missing[p])} of the {listed[p]} in {p}: {few(missing[p], 3)}" for p in partly[:SHOWN]]
+    if len(partly) > SHOWN:
+        told.append(f"some in {len(partly) - SHOWN} more folders")
+    rule = f"{count} listed pictures are missing, in {len(missing)} of {len(listed)} folders"
+    remedy = "Extract the archive again, to its end; a list of another copy does not fit either."
+    return [Problem(str(folder), rule, "; ".join(told), remedy)]
 
 
-def find_folder(root: Path, folders: Iterable[str], marker: str, *, given: Path, source: str) -> Path:
+def _parent(name: str) -> str:
+    return name.rpartition("/")[0] or "."
+
+
+def single_picture_notes(labels: Labels, class_names: Sequence[str]) -> list[str]:
+    """Whether some classes cannot be searched, for want of a second picture."""
+    counts = np.bincount(labels, minlength=len(class_names))
+    notes = []
+    if single := [class_names[c] for c in np.flatnonzero(counts == 1).tolist()]:
+        notes.append(f"{len(single)} classes have a single picture and no query of their own: {few(single)}")
+    if none := [class_names[c] for c in np.flatnonzero(counts == 0).tolist()]:
+        notes.append(f"{len(none)} classes have no picture left: {few(none)}")
+    return notes
+
+
+def find_folder(
+    root: Path,
+    folders: Sequence[str],
+    marker: str,
+    *,
+    given: Path,
+    source: str,
+    archives: Iterable[str] = (),
+) -> Path:
     """The first of `root`'s `folders` that holds `marker`; raises DataError saying what was looked for and where."""
+    require_root(given, source)
+    for folder in folders:
+        if (root / folder / marker).exists():
+            return (root / folder).resolve()
+    below = [folder for folder in folders if folder != "."]
+    rule = f"must hold {marker}" + (f", there or in {' or '.join(below)}/" if below else "")
+    raise wrong_root(root, rule, given=given, source=source, archives=archives)
+
+
+def require_root(given: Path, source: str) -> None:
+    """Raise DataError unless `given` is there."""
     if not given.exists():
         raise DataError(Problem(str(given), "the data folder must exist", None, f"Get it from: {source}."))
-    tried = [root / folder for folder in folders]
-    for folder in tried:
-        if (folder / marker).exists():
-            return folder.resolve()
-    rule = f"must hold {marker}, there or in {' or '.join(folders)}"
-    raise DataError(Problem(str(given), rule, None, f"Get it from: {source}."))
+
+
+def wrong_root(root: Path, rule: str, *, given: Path, source: str, archives: Iterable[str] = ()) -> DataError:
+    """That `root` is not what it should be: what it holds instead, and whether the archive itself lies there."""
+    holds = sorted(path.name + "/" * path.is_dir() for path in root.iterdir() if path.name[0] != ".")
+    found = next((name for name in archives if name in holds), None)
+    remedy = f"Pass {given / found}, the archive that lies there." if found else f"Get it from: {source}."
+    return DataError(
+        Problem(str(given), rule, f"a folder with {few(holds)}" if holds else "an empty folder", remedy)
+    )
 
 
 def table(path: Path, columns: int, *, skip: int = 0) -> list[list[str]]:
@@ -208,10 +303,7 @@ def table(path: Path, columns: int, *, skip: int = 0) -> list[list[str]]:
 
     Raises DataError naming file and line of every row that has too few columns.
     """
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError as error:
-        raise DataError(Problem(str(path), "the list must be readable", str(error))) from error
+    lines = read_list(path).splitlines()
     rows, problems = [], []
     for number, line in enumerate(lines[skip:], start=skip + 1):
         if not line.strip():
@@ -223,6 +315,18 @@ def table(path: Path, columns: int, *, skip: int = 0) -> list[list[str]]:
             problems.append(Problem(f"{path}:{number}", f"must have {columns} columns", line))
     raise_if_any(problems[:10], DataError)
     return rows
+
+
+def read_list(path: Path) -> str:
+    """The text of a list; raises DataError when it is missing or cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8-sig", errors="replace")
+    except OSError as error:
+        rule = (
+            "the list must be there" if isinstance(error, FileNotFoundError) else "the list must be readable"
+        )
+        reason = None if isinstance(error, FileNotFoundError) else str(error.strerror)
+        raise DataError(Problem(str(path), rule, reason, "Extract the archive again.")) from error
 
 
 def contiguous(ids: Sequence[int] | NDArray[np.int64]) -> tuple[Labels, list[int]]:

@@ -22,7 +22,8 @@ class StanfordOnlineProducts(PictureFiles):
     name = "sop"
     citation = "Song et al., Deep Metric Learning via Lifted Structured Feature Embedding, CVPR 2016"
     licence = "MIT (code); pictures for research"
-    source = "Stanford_Online_Products.zip from cvgl.stanford.edu/projects/lifted_struct"
+    source = "Stanford_Online_Products.zip by the link in github.com/rksltnl/Deep-Metric-Learning-CVPR16"
+    dead = "ftp://cs.stanford.edu/cs/cvgl"
     expected: ClassVar = {
         "images": 120_053,
         "classes": 22_634,
@@ -39,24 +40,27 @@ class StanfordOnlineProducts(PictureFiles):
         """Rows `image_id class_id super_class_id path` after one head line."""
         lists = ("Ebay_train.txt", "Ebay_test.txt")
         train, test = (table(folder / name, 4, skip=1) for name in lists)
-        labels, ids = contiguous(_numbers(folder, train + test, 1))
+        class_ids, super_ids = (
+            _numbers(folder / lists[0], train, k) + _numbers(folder / lists[1], test, k) for k in (1, 2)
+        )
+        labels, ids = contiguous(class_ids)
         test_classes = np.unique(labels[len(train) :])
         if shared := np.intersect1d(labels[: len(train)], test_classes).tolist():
-            rule = "no class may be in both lists"
-            raise DataError(Problem(str(folder), rule, few([str(ids[c]) for c in shared])))
+            rule = f"no class may be in both {lists[0]} and {lists[1]}, but {len(shared)} are"
+            remedy = "Extract the archive again."
+            raise DataError(Problem(str(folder), rule, few([str(ids[c]) for c in shared]), remedy))
         return Listing(
             names=[row[3] for row in train + test],
             labels=labels,
             class_names=tuple(str(number) for number in ids),
             test_classes=tuple(test_classes.tolist()),
-            extras={"super_labels": np.array(_numbers(folder, train + test, 2), dtype=np.int64) - 1},
+            extras={"super_labels": np.array(super_ids, dtype=np.int64) - 1},
             lists=lists,
         )
 
 
-def _numbers(folder: Path, rows: list[list[str]], column: int) -> list[int]:
-    try:
-        return [int(row[column]) for row in rows]
-    except ValueError as error:
+def _numbers(path: Path, rows: list[list[str]], column: int) -> list[int]:
+    if wrong := [row for row in rows if not row[column].isdigit()]:
         rule = "columns 1 to 3 must be whole numbers"
-        raise DataError(Problem(str(folder / "Ebay_train.txt"), rule, str(error))) from error
+        raise DataError(Problem(str(path), rule, " ".join(wrong[0]), "Extract the archive again."))
+    return [int(row[column]) for row in rows]

@@ -13,9 +13,9 @@ from PIL import Image
 from pydantic import Field
 
 from trainables.data.base import Contents, DataSet, Labels, Progress, digest_of
-from trainables.data.decoding import Encoded, decode_fixed, keep_or_raise
-from trainables.data.files import encoded_files, find_pictures, fingerprints
-from trainables.data.picture_files import SkipCorrupt, few
+from trainables.data.decoding import Encoded, decode_fixed, judged, keep_or_raise, unreadable
+from trainables.data.files import encoded_files, find_pictures, fingerprints, unreadable_files
+from trainables.data.picture_files import SkipCorrupt, few, require_root, wrong_root
 from trainables.data.record_io import RecordFile
 from trainables.errors import DataError, Problem
 
@@ -34,7 +34,8 @@ class WebFace(DataSet):
     name = "webface"
     citation = "Yi et al., Learning Face Representation from Scratch, arXiv:1411.7923, 2014"
     licence = "research"
-    source = "faces_webface_112x112 of the data-set zoo of deepinsight/insightface, or folders PERSON/*.jpg"
+    source = "faces_webface_112x112 of the data-set zoo of github.com/deepinsight/insightface, or folders PERSON/*.jpg (CASIA-WebFace: 10,575 people, about 0.49 million pictures)"
+    dead = "the authors' own download; the zoo's Google Drive and Baidu links vanish at times; MS-Celeb-1M is withdrawn"
 
     def __init__(
         self,
@@ -45,24 +46,39 @@ class WebFace(DataSet):
         skip_corrupt: SkipCorrupt = False,
     ) -> None:
         super().__init__(cache_dir=cache_dir)
-        self.root = root
+        self.given = root
+        self.root = _folder_of(root)
         self.size = size
         self.skip_corrupt = skip_corrupt
 
     def check(self) -> list[Problem]:
         """Files, index, declared number of people."""
-        if not self.root.is_dir():
-            return [
-                Problem(str(self.root), "the data folder must exist", None, f"Get it from: {self.source}.")
-            ]
         try:
+            require_root(self.root, self.source)
             people = self._contents[2]
+            if len(people) < 2:
+                rule = (
+                    f"must hold {', '.join(RECORDS)}, or a folder of pictures for each of two people or more"
+                )
+                raise wrong_root(self.root, rule, given=self.given, source=self.source)
         except DataError as error:
             return list(error.problems)
-        if len(people) < 2:
-            rule = "at least 2 people are needed"
-            return [Problem(str(self.root), rule, len(people), f"Expected {self.source}.")]
         return self._declared(len(people)) if self._is_records else []
+
+    def verify(self, progress: Progress | None = None) -> list[Problem]:
+        """`check`, and that every picture decodes."""
+        if found := self.check():
+            return found
+        encoded = self._contents[0]
+        if self._is_records:
+            reasons = unreadable(encoded, progress)
+        else:
+            reasons = unreadable_files(self.root, encoded.names, self.cache_dir, progress)
+        return judged(self, reasons, encoded.names, self.root, skip_corrupt=self.skip_corrupt)
+
+    def counts(self) -> dict[str, int]:
+        """Pictures and people."""
+        return {"images": len(self._contents[1]), "classes": len(self._contents[2])}
 
     def digest(self) -> str:
         """Content of the files and settings."""
@@ -79,14 +95,16 @@ class WebFace(DataSet):
         """Decode in parallel, from where an interrupted call stopped."""
         encoded, labels, people = self._contents
         failures = decode_fixed(directory, encoded, self.size, progress)
-        kept = keep_or_raise(directory, failures, encoded.names, skip_corrupt=self.skip_corrupt)
+        kept = keep_or_raise(
+            directory, failures, encoded.names, skip_corrupt=self.skip_corrupt, folder=self.root
+        )
         lost = [encoded.names[i] for i in sorted(failures)]
         notes = (f"{len(lost)} pictures cannot be decoded and were left out: {few(lost)}",) if lost else ()
         return Contents(labels[kept], people, notes)
 
     @property
     def _is_records(self) -> bool:
-        return (self.root / RECORDS[0]).exists()
+        return any((self.root / name).exists() for name in RECORDS)
 
     @cached_property
     def _contents(self) -> tuple[Encoded, Labels, tuple[str, ...]]:
@@ -101,8 +119,9 @@ class WebFace(DataSet):
     def _records(self) -> tuple[Encoded, Labels, tuple[str, ...]]:
         missing = [name for name in RECORDS if not (self.root / name).exists()]
         if missing:
-            rule = "train.rec needs train.idx and property beside it"
-            raise DataError(Problem(str(self.root), rule, f"missing: {', '.join(missing)}"))
+            rule = "train.rec, train.idx and property belong together"
+            remedy = "Extract the archive again."
+            raise DataError(Problem(str(self.root), rule, f"missing: {', '.join(missing)}", remedy))
         records = RecordFile(self.root / "train.rec", self.root / "train.idx")
         if problems := records.problems():
             raise DataError(problems)
@@ -119,6 +138,14 @@ class WebFace(DataSet):
         if int(cells[0]) != people:
             return [Problem(str(path), f"declares {cells[0]} people", people, "Download the files again.")]
         return []
+
+
+def _folder_of(root: Path) -> Path:
+    """Where the records lie: `root`, the folder of a train.rec, or the one folder below that holds one."""
+    if root.is_file():
+        return root.parent
+    below = sorted(root.glob(f"*/{RECORDS[0]}")) if root.is_dir() and not (root / RECORDS[0]).exists() else []
+    return below[0].parent if len(below) == 1 else root
 
 
 def _picture_keys(records: RecordFile) -> list[int]:

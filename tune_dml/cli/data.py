@@ -11,6 +11,8 @@ from tune_dml.cli.screen import console_for, show
 
 __all__ = ["datasets"]
 
+SkipCorrupt = Annotated[bool, typer.Option(help="Leave out pictures that cannot be decoded.")]
+
 datasets = typer.Typer(
     invoke_without_command=True, help="The data sets: list them, verify your copy, decode it beforehand."
 )
@@ -31,15 +33,26 @@ def verify(
     root: Root = None,
     settings: Set = None,
     cache_dir: Cache = None,
+    skip_corrupt: SkipCorrupt = False,
     as_json: Json = False,
 ) -> None:
     """Read everything: published counts and checksums, and that every picture decodes."""
+    from trainables.errors import raise_if_any
     from tune_dml.verbs import datasets as verbs
 
     dataset = verbs.open_dataset(
-        name, root=absolute(root), cache_dir=absolute(cache_dir), settings=settings_of(settings)
+        name,
+        root=absolute(root),
+        cache_dir=absolute(cache_dir),
+        settings=settings_of(settings),
+        skip_corrupt=skip_corrupt,
     )
-    show(verbs.verify(dataset), as_json)
+    with verbs.working(console_for(as_json), "reading") as progress:
+        found = verbs.verify(dataset, progress)
+    if not as_json:
+        raise_if_any(found.problems)
+    show(found, as_json)
+    raise typer.Exit(1 if found.problems else 0)
 
 
 @datasets.command()
@@ -48,7 +61,7 @@ def prepare(
     root: Root = None,
     settings: Set = None,
     cache_dir: Cache = None,
-    skip_corrupt: Annotated[bool, typer.Option(help="Leave out pictures that cannot be decoded.")] = False,
+    skip_corrupt: SkipCorrupt = False,
     as_json: Json = False,
 ) -> None:
     """Decode the pictures into the cache that every trial of this machine shares; goes on where it was interrupted."""
@@ -61,6 +74,6 @@ def prepare(
         settings=settings_of(settings),
         skip_corrupt=skip_corrupt,
     )
-    with verbs.decoding(console_for(as_json)) as progress:
+    with verbs.working(console_for(as_json), "decoding") as progress:
         prepared = verbs.prepare(dataset, progress)
     show(prepared, as_json)

@@ -211,8 +211,8 @@ def _parameters(group: Any) -> list[inspect.Parameter]:
 
 
 def absolute(path: Path | None) -> Path | None:
-    """Against the working directory of whoever typed it."""
-    return path.absolute() if path else None
+    """Against the working directory and the home of whoever typed it (a shell leaves the ~ of --root=~/x alone)."""
+    return path.expanduser().absolute() if path else None
 
 
 def settings_of(pairs: list[str] | None) -> dict[str, Any]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import json
+import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
+from trainables.parameters import parameters_of
 from tune_dml.space import Value
 from tune_dml.verbs.view import table
 
@@ -19,40 +22,72 @@ if TYPE_CHECKING:
 
     from trainables.data.base import DataSet, Pictures, Progress
 
-__all__ = ["Prepared", "Verified", "decoding", "open_dataset", "prepare", "verify"]
+__all__ = ["Prepared", "Verified", "decoding", "open_dataset", "prepare", "verify", "working"]
 
 
 @dataclass(frozen=True)
 class Verified:
-    """A data set that is what it should be."""
+    """What was found of a data set, and what is wrong with it."""
 
     name: str
     root: Path | None
     expected: Mapping[str, int]
-    prepared: bool
+    problems: tuple[Problem, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Of this copy; empty when there are problems."""
+    checksums: Mapping[str, str] = field(default_factory=dict)
+    unreadable: int = 0
+    """Pictures that do not decode and will be left out, as asked for."""
+    disjoint: bool = False
+    """Whether there is a test half, whose classes are then no training classes."""
+    prepared: bool = False
+    prepare_command: str = ""
 
     def data(self) -> dict[str, Any]:
-        """What was looked at."""
+        """What was looked at, with every problem."""
         return {
             "dataset": self.name,
             "root": None if self.root is None else str(self.root),
+            "ok": not self.problems,
             "expected": dict(self.expected),
+            "counts": dict(self.counts),
+            "differs": self._differing,
+            "checksums": dict(self.checksums),
+            "unreadable": self.unreadable,
             "prepared": self.prepared,
-            "problems": [],
+            "problems": [asdict(problem) for problem in self.problems],
         }
 
+    @property
+    def _differing(self) -> list[str]:
+        if self.problems:
+            return []
+        return [key for key, count in self.expected.items() if self.counts.get(key) != count]
+
     def text(self) -> Iterable[RenderableType]:
-        """A table of the counts and a sentence."""
-        if self.expected:
-            yield table("", ("published", "count"), self.expected.items(), right=("count",))
-        yield f"{self.name}: every picture decodes" + (
-            " and the counts are the published ones." if self.expected else "."
-        )
+        """A table of the counts and what was checked, one line each."""
+        keys = dict.fromkeys([*self.expected, *self.counts])
+        if keys:
+            rows = ((key.replace("_", " "), self.counts.get(key), self.expected.get(key)) for key in keys)
+            yield table("", (self.name, "found", "published"), rows, right=("found", "published"))
+        if self._differing:
+            yield "NOT the published data: counts differ, which data.strict=false lets pass."
+        elif self.expected:
+            yield "The counts are the published ones."
+        for name, state in self.checksums.items():
+            yield f"{name}: " + (
+                "the published MD5."
+                if state == "published"
+                else "NOT the published MD5, which data.strict=false lets pass."
+            )
+        if self.disjoint:
+            yield "No class is in both the training and the test half."
         yield (
-            "Already decoded."
-            if self.prepared
-            else f"Not decoded yet: tune-dml datasets prepare {self.name}."
+            f"{self.unreadable} pictures do NOT decode and will be left out; the others decode to their end."
+            if self.unreadable
+            else "Every picture decodes to its end."
         )
+        yield "Decoded already." if self.prepared else f"Not decoded yet: {self.prepare_command}"
 
 
 @dataclass(frozen=True)
@@ -132,11 +167,38 @@ def open_dataset(
     return build_dataset(name, root=root, cache_dir=cache_dir, **knobs)
 
 
-def verify(dataset: DataSet) -> Verified:
-    """Read everything: checksums, counts, that every picture decodes. Raises ConfigError with every problem."""
-    raise_if_any(dataset.verify())
-    root = getattr(dataset, "root", None)
-    return Verified(dataset.name, root, dataset.expected, dataset.is_prepared())
+def verify(dataset: DataSet, progress: Progress | None = None) -> Verified:
+    """Read everything: checksums, counts, that every picture decodes; collects every problem."""
+    root: Path | None = getattr(dataset, "given", None) or getattr(dataset, "root", None)
+    if problems := dataset.verify(progress):
+        return Verified(dataset.name, root, dataset.expected, tuple(problems))
+    counts = dataset.counts()
+    return Verified(
+        dataset.name,
+        root,
+        dataset.expected,
+        counts=counts,
+        checksums=dataset.checksums(),
+        unreadable=len(dataset.unreadable),
+        disjoint=bool(counts.get("test_classes")),
+        prepared=dataset.is_prepared(),
+        prepare_command=_prepare_command(dataset, root),
+    )
+
+
+def _prepare_command(dataset: DataSet, root: Path | None) -> str:
+    """What decodes exactly these data: the knobs that are not at their defaults are part of their identity."""
+    words = ["tune-dml", "datasets", "prepare", dataset.name]
+    words += ["--root", str(root)] if root is not None else []
+    for knob in parameters_of(type(dataset)):
+        value = getattr(dataset, knob.name, knob.default)
+        if value != knob.default:
+            words += ["--set", f"data.{knob.name}={_word(value)}"]
+    return shlex.join(words)
+
+
+def _word(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def prepare(dataset: DataSet, progress: Progress | None = None) -> Prepared:
@@ -147,21 +209,26 @@ def prepare(dataset: DataSet, progress: Progress | None = None) -> Prepared:
     return Prepared(pictures, 0.0 if there else time.perf_counter() - start)
 
 
+def decoding(console: Console) -> AbstractContextManager[Progress]:
+    """The bar of pictures being decoded."""
+    return working(console, "decoding")
+
+
 @contextmanager
-def decoding(console: Console) -> Iterator[Progress]:
-    """A bar that appears with the first decoded pictures and goes when all are done."""
+def working(console: Console, what: str) -> Iterator[Progress]:
+    """A bar that appears with the first pictures and goes when all are done."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
     bar = Bar(
-        TextColumn("decoding"),
+        TextColumn(what),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
         console=console,
         transient=True,
     )
-    task = bar.add_task("decoding", total=None, visible=False)
+    task = bar.add_task(what, total=None, visible=False)
 
     def told(done: int, total: int) -> None:
         bar.update(task, completed=done, total=total, visible=True)

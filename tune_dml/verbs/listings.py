@@ -32,6 +32,25 @@ class Listing:
         yield table(self.title, columns, ([_plain(row[name]) for name in columns] for row in self.rows))
 
 
+@dataclass(frozen=True)
+class DataSets(Listing):
+    """Data sets, whose addresses want whole lines: they are there to be copied."""
+
+    def text(self) -> Iterable[RenderableType]:
+        """A paragraph each."""
+        for row in self.rows:
+            expected = ", ".join(f"{count} {key.replace('_', ' ')}" for key, count in row["expected"].items())
+            lines = [
+                f"{row['data set']}: {row['citation']}",
+                f"  Expected: {expected}" if expected else "",
+                f"  Licence:  {row['licence']}",
+                f"  Get it:   {row['source']}",
+                f"  Dead or unreliable: {row['dead']}" if row["dead"] else "",
+            ]
+            yield "\n".join(filter(None, lines)) + "\n"
+        yield "Your copy: tune-dml datasets verify NAME --root DIR; then tune-dml datasets prepare NAME --root DIR."
+
+
 def spaces() -> Listing:
     """The search spaces."""
     from tune_dml.catalogue import spaces as known
@@ -66,11 +85,12 @@ def datasets() -> Listing:
             "expected": dict(cls.expected),
             "licence": cls.licence,
             "source": cls.source,
+            "dead": cls.dead,
             "citation": cls.citation,
         }
         for name, cls in DATASETS.items()
     )
-    return Listing("Data sets", tuple(rows))
+    return DataSets("Data sets", tuple(rows))
 
 
 def methods() -> Listing:

@@ -93,7 +93,7 @@ def test_processes_that_start_together_build_once(tmp_path):
 def test_a_full_disk_is_said_before_writing(tmp_path, monkeypatch):
     free = shutil.disk_usage(tmp_path)._replace(free=10 << 20)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
-    with pytest.raises(DataError, match=r"0\.01 GiB free.*TUNE_DML_CACHE"):
+    with pytest.raises(DataError, match=r"187.5 MiB.*10.0 MiB free.*TUNE_DML_CACHE"):
         cache.create_images(tmp_path, (1000, 256, 256, 3))
     assert not (tmp_path / "images.npy").exists()
 

@@ -136,7 +136,9 @@ def test_sop_halves_come_from_the_two_lists(build, tmp_path):
     assert pictures.extras["super_labels"].tolist() == [1, 1, 0, 0, 1, 1, 0, 0, 1, 1]
     text = (root / "Ebay_test.txt").read_text().replace(" 4 1 ", " 3 1 ")
     (root / "Ebay_test.txt").write_text(text)
-    assert "no class may be in both lists, but got '3'" in _text(build("sop", root).check())
+    assert "in both Ebay_train.txt and Ebay_test.txt, but 1 are, but got '3'" in _text(
+        build("sop", root).check()
+    )
 
 
 @pytest.mark.parametrize("lists", ["", "Eval"])
@@ -173,7 +175,9 @@ def test_a_downloaded_archive_is_checked_unpacked_once_and_read(build, tmp_path)
     from_folder, from_archive = build("cub200", root), build("cub200", archive)
     assert from_archive.prepare().digest == from_folder.prepare().digest
     assert len(list((tmp_path / "cache" / "unpacked").glob("CUB*"))) == 1
-    problems = build("cub200", archive).verify()
+    assert build("cub200", archive).verify() == []  # not strict
+    assert build("cub200", archive).checksums() == {"CUB_200_2011.tgz": "differs"}
+    problems = build("cub200", archive, strict=True).verify()
     assert "the MD5 must be 97eceeb196236b17998738112f37df78" in _text(problems)
 
 

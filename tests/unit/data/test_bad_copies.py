@@ -1,0 +1,284 @@
+"""What people have on disk when it is not quite the data set: each case is named with its place and remedy."""
+
+import errno
+import io
+import os
+import pickle
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+sys.path.insert(0, str(Path(__file__).parent))
+import published_formats as fixtures
+
+from trainables.data import DATASETS, build_dataset, cache
+from trainables.errors import DataError
+
+
+@pytest.fixture
+def build(tmp_path):
+    def make(name, root, **knobs):
+        knobs = {"strict": False, "shorter_side": 16, **knobs}
+        return build_dataset(name, root=root, cache_dir=tmp_path / "cache", **knobs)
+
+    return make
+
+
+def _text(problems):
+    return "\n".join(map(str, problems))
+
+
+def test_a_half_extracted_archive_names_whole_folders_and_single_pictures(build, tmp_path):
+    root = fixtures.cub(tmp_path / "birds", classes=4, each=3)
+    for picture in (root / "images/004.Bird_4").iterdir():
+        picture.unlink()
+    (root / "images/002.Bird_2/Bird_2_0001.jpg").unlink()
+    (problem,) = build("cub200", root).check()
+    assert problem.rule == "4 listed pictures are missing, in 2 of 4 folders"
+    assert "all of images/004.Bird_4;" in str(problem.value)
+    assert "1 of the 3 in images/002.Bird_2: images/002.Bird_2/Bird_2_0001.jpg" in str(problem.value)
+    assert "Extract the archive again" in problem.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "file"),
+    [
+        ("cub200", "cub", "image_class_labels.txt"),
+        ("cub200", "cub", "classes.txt"),
+        ("sop", "sop", "Ebay_test.txt"),
+        ("cars196", "cars_by_class", "anno_test.csv"),
+        ("cars196", "cars_by_class", "names.csv"),
+        ("cars196", "cars_devkit", "devkit/cars_meta.mat"),
+        ("inshop", "inshop", "list_eval_partition.txt"),
+    ],
+)
+def test_a_missing_list_is_named(build, tmp_path, name, make, file):
+    root = getattr(fixtures, make)(tmp_path / "data")
+    (root / file).unlink()
+    (problem,) = build(name, root).check()
+    assert Path(file).name in f"{problem.place} {problem.rule}"
+    assert problem.remedy
+
+
+def test_a_wrong_root_says_what_it_holds_and_names_an_archive_that_lies_there(build, tmp_path):
+    (tmp_path / "birds" / "images").mkdir(parents=True)
+    (problem,) = build("cub200", tmp_path / "birds").check()
+    assert problem.value == "a folder with images/"
+    (tmp_path / "birds" / "CUB_200_2011.tgz").write_bytes(b"")
+    (problem,) = build("cub200", tmp_path / "birds").check()
+    assert str(tmp_path / "birds" / "CUB_200_2011.tgz") in problem.remedy
+    (tmp_path / "void").mkdir()
+    assert "an empty folder" in _text(build("cars196", tmp_path / "void").check())
+
+
+def test_corrupt_pictures_have_their_whole_path_and_a_reason_that_stays_the_same(build, tmp_path):
+    root = fixtures.cub(tmp_path / "birds")
+    empty, text = (root / f"images/001.Bird_1/Bird_1_000{i}.jpg" for i in (1, 2))
+    empty.write_bytes(b"")
+    text.write_bytes(b"not a picture")
+    problems = build("cub200", root).verify()
+    assert [(p.place, p.value) for p in problems] == [
+        (str(empty), "the file is empty"),
+        (str(text), "no picture in a known format"),
+    ]
+    assert all("--skip-corrupt" in p.remedy and "data.skip_corrupt=true" in p.remedy for p in problems)
+    skipping = build("cub200", root, skip_corrupt=True)
+    assert skipping.verify() == []
+    assert len(skipping.unreadable) == 2
+    with pytest.raises(DataError, match=str(empty)):
+        build("cub200", root).prepare()
+
+
+def test_verify_decodes_records_folders_distractors_and_verification_files(tmp_path):
+    def problems(name, root, **knobs):
+        return build_dataset(name, root=root, cache_dir=tmp_path / "cache", **knobs).verify()
+
+    root = fixtures.webface(tmp_path / "faces")
+    whole = (root / "train.rec").read_bytes()
+    start = whole.index(fixtures.jpeg(3))
+    (root / "train.rec").write_bytes(whole[:start] + b"\0" * 40 + whole[start + 40 :])
+    assert [p.place for p in problems("webface", root)] == [f"{root}/train.rec[3]"]
+    assert problems("webface", root, skip_corrupt=True) == []
+    for name in ("webface", "distractors"):
+        folder = tmp_path / name
+        for i in range(4):
+            fixtures.picture(folder / str(i % 2) / f"{i}.jpg", i)
+        (folder / "1" / "3.jpg").write_bytes(b"x")
+        assert [p.place for p in problems(name, folder)] == [str(folder / "1" / "3.jpg")]
+    encoded = fixtures.face_bin(tmp_path / "agedb_30.bin", pairs=10)
+    encoded[5] = encoded[5][:200]
+    (tmp_path / "agedb_30.bin").write_bytes(pickle.dumps((encoded, [True] * 10)))
+    (problem,) = problems("agedb30", tmp_path, strict=False)
+    assert problem.place == f"{tmp_path}/agedb_30.bin[5]"
+    assert problem.remedy == "Download the file again."  # there is nothing to leave out of a list of pairs
+
+
+def test_counts_of_this_copy_stand_beside_the_published_ones(build, tmp_path):
+    data = build("cub200", fixtures.cub(tmp_path / "birds", classes=4, each=3))
+    assert data.verify() == []
+    assert data.counts() == {
+        "images": 12,
+        "classes": 4,
+        "train_images": 6,
+        "train_classes": 2,
+        "test_images": 6,
+        "test_classes": 2,
+    }
+
+
+def test_published_lists_are_known_by_their_digest(build, tmp_path):
+    root = fixtures.cars_original(tmp_path / "cars")
+    assert build("cars196", root).checksums() == {"cars_annos.mat": "differs"}
+    assert "must be b407c6086d669747186bd1d764ff9dbc" in _text(build("cars196", root, strict=True).verify())
+    faces = fixtures.lfw(tmp_path / "lfw")
+    assert build("lfw", faces).checksums() == {"pairs.txt": "differs"}
+
+
+def test_cars_of_mirrors_with_doubled_folders_and_torchvisions_folder_are_read(build, tmp_path):
+    root = fixtures.cars_devkit(tmp_path / "stanford_cars")
+    digest_of_pixels = build("cars196", tmp_path).prepare().images.pixels.sum()
+    for part in ("cars_train", "cars_test"):
+        (root / part).rename(root / "moved")
+        (root / part).mkdir()
+        (root / "moved").rename(root / part / part)
+    assert build("cars196", root).prepare().images.pixels.sum() == digest_of_pixels
+
+
+def test_the_pictures_of_cars_alone_ask_for_their_annotations(build, tmp_path):
+    (tmp_path / "car_ims.tgz").write_bytes(b"")
+    (problem,) = build("cars196", tmp_path / "car_ims.tgz").check()
+    assert "cars_annos.mat" in problem.remedy
+
+
+def test_inshop_pictures_lie_beside_the_lists_or_in_img_and_others_are_named(build, tmp_path):
+    root = fixtures.inshop(tmp_path / "shop", lists="Eval")
+    (root / "Img").mkdir()
+    (root / "img").rename(root / "Img" / "img")
+    assert build("inshop", root).check() == []
+    (root / "Img" / "img").rename(root / "img_highres")
+    assert "data.pictures=img_highres" in _text(build("inshop", root).check())
+    assert build("inshop", root, pictures="img_highres").check() == []
+
+
+def test_webface_is_found_below_its_root_and_parts_of_it_are_named(tmp_path):
+    def checked(root):
+        return build_dataset("webface", root=root, cache_dir=tmp_path / "cache").check()
+
+    root = fixtures.webface(tmp_path / "zoo" / "faces_webface_112x112")
+    assert checked(tmp_path / "zoo") == []
+    assert checked(root / "train.rec") == []
+    (root / "train.rec").unlink()
+    assert "missing: train.rec" in _text(checked(root))
+    (tmp_path / "void").mkdir()
+    assert "train.rec, train.idx, property, or a folder of pictures" in _text(checked(tmp_path / "void"))
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r\n\r\n"])
+def test_pairs_lie_in_the_folder_or_beside_it_with_any_line_ends(build, tmp_path, ending):
+    folder = fixtures.lfw(tmp_path / "data")
+    lines = (folder / "pairs.txt").read_text().splitlines()
+    (folder / "pairs.txt").write_bytes(("\ufeff" + ending.join(lines) + ending).encode())
+    whole = build("lfw", folder)
+    assert whole.check() == []
+    assert len(whole.listing.extras["pairs"]) == 8
+    beside = build("lfw", folder / "lfw_funneled")
+    assert beside.check() == []
+    assert np.array_equal(beside.listing.extras["pairs"], whole.listing.extras["pairs"])
+    (folder / "pairs.txt").unlink()
+    assert "must hold pairs.txt, or lie beside it" in _text(build("lfw", folder).check())
+
+
+def test_a_wrong_line_of_pairs_is_counted_with_blank_lines(build, tmp_path):
+    folder = fixtures.lfw(tmp_path / "data")
+    lines = (folder / "pairs.txt").read_text().splitlines()
+    (folder / "pairs.txt").write_text("\n".join([lines[0], "", "Ann_Bee 1 2", *lines[2:]]) + "\n")
+    assert "pairs.txt:3: must have 3 or 4 columns, separated by tabs" in _text(build("lfw", folder).check())
+
+
+def test_a_wrong_number_names_its_own_list(build, tmp_path):
+    root = fixtures.sop(tmp_path / "sop")
+    text = (root / "Ebay_test.txt").read_text().replace(" 4 1 ", " four 1 ", 1)
+    (root / "Ebay_test.txt").write_text(text)
+    (problem,) = build("sop", root).check()
+    assert problem.place.endswith("Ebay_test.txt")
+    assert "four" in str(problem.value)
+
+
+def test_a_class_with_a_single_picture_is_noted(build, tmp_path):
+    root = fixtures.cub(tmp_path / "birds", classes=4, each=3)
+    lines = (root / "images.txt").read_text().splitlines()
+    (root / "images.txt").write_text("\n".join(lines[:3] + lines[5:]) + "\n")
+    notes = build("cub200", root).prepare().notes
+    assert any("1 classes have a single picture" in note and "002.Bird_2" in note for note in notes)
+
+
+def test_grey_cmyk_and_16_bit_files_of_a_published_set_become_rgb(build, tmp_path):
+    root = fixtures.cub(tmp_path / "birds", classes=4, each=3)
+    first, second, third = (root / f"images/002.Bird_2/Bird_2_000{i}.jpg" for i in range(3))
+    fixtures.draw(1, (20, 20)).convert("CMYK").save(first)
+    fixtures.draw(2, (20, 20)).convert("L").save(second)
+    with third.open("wb") as file:  # a PNG under a name that says otherwise
+        Image.fromarray(np.full((20, 20), 257 * 77, dtype=np.uint16)).save(file, "PNG")
+    data = build("cub200", root)
+    assert data.verify() == []
+    images = data.prepare().images
+    assert images[3].shape == (16, 16, 3)
+    assert np.ptp(images[4].astype(int), axis=2).max() == 0
+    assert np.unique(images[5]).tolist() == [77]
+
+
+def test_a_disk_that_fills_while_blocks_are_claimed_is_said(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(cache.DiskFull, match=r"1\.0 MiB on the disk of the cache.*TUNE_DML_CACHE"):
+        cache.create_images(tmp_path, (1, 1024, 1024, 1))
+
+
+def test_a_disk_that_fills_while_writing_leaves_nothing_and_is_said(tmp_path):
+    def full(directory):
+        (directory / "half").write_text("x")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(cache.DiskFull, match="the disk of the cache is full"):
+        cache.build_once(tmp_path / "c" / "birds", full)
+    assert [path.name for path in (tmp_path / "c").iterdir()] == [".birds.lock"]
+
+
+def test_an_index_that_cannot_be_written_is_a_data_error(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(DataError, match="the cache must be writable"):
+        cache.write_atomically(tmp_path / "index.json", "{}")
+
+
+def test_progress_is_told_while_files_are_read(build, tmp_path):
+    told = []
+    build("cub200", fixtures.cub(tmp_path / "birds")).verify(lambda done, total: told.append((done, total)))
+    assert told[-1] == (12, 12)
+
+
+def test_dead_addresses_are_named():
+    for name in ("cub200", "cars196", "sop", "inshop", "lfw", "webface", "agedb30", "distractors"):
+        assert DATASETS[name].dead, name
+    assert "ai.stanford.edu/~jkrause" in DATASETS["cars196"].dead
+    assert "vis-www.cs.umass.edu" in DATASETS["lfw"].dead
+
+
+def test_python_2_pickles_of_faces_are_read(build, tmp_path):
+    """Strings of Python 2 are bytes: opcodes U (short) and T (long)."""
+    encoded = [fixtures.jpeg(i) for i in range(20)]
+    body = b"".join(b"T" + len(item).to_bytes(4, "little") + item for item in encoded)
+    same = b"".join(b"\x88" if i % 2 else b"\x89" for i in range(10))
+    (tmp_path / "lfw.bin").write_bytes(b"\x80\x02](" + body + b"e](" + same + b"e\x86.")
+    data = build_dataset("lfw_bin", root=tmp_path, cache_dir=tmp_path / "cache", strict=False)
+    assert data.verify() == []
+    pictures = data.prepare()
+    assert np.array_equal(pictures.images[3], np.asarray(Image.open(io.BytesIO(encoded[3]))))
+    assert pictures.extras["same"].tolist() == [False, True] * 5
