@@ -1,13 +1,14 @@
 # Two commands matter: `make demo` and `make test`. Everything they need is installed into .venv.
 PYTHON ?= python3
 VENV   := .venv
+VISION := .venv-vision
 BIN    := $(VENV)/bin
 PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 # Trials bring their own parallelism; one thread each keeps the machine's cores for as many trials.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-slow test-browser test-gpu check format bench-losses bench-metrics bench-training docs clean help
+.PHONY: demo test test-slow test-browser test-gpu test-vision check format bench-losses bench-metrics bench-training docs clean help
 
 help:
 	@echo "make demo          install, run the sweep sec_rho on the embedded data, say where the report is"
@@ -16,6 +17,7 @@ help:
 	@echo "make test-slow     the tests that take more than ten seconds"
 	@echo "make test-browser  the report in headless Chromium (needs chromium on the PATH)"
 	@echo "make test-gpu      the tests that need a CUDA device"
+	@echo "make test-vision   backbones against timm, torchvision and pretrainedmodels, in an environment of their own"
 	@echo "make bench-losses bench-metrics bench-training   speed, as ratios against named peers"
 
 demo: $(VENV)/.demo
@@ -32,6 +34,9 @@ test-browser: $(VENV)/.dev
 
 test-gpu: $(VENV)/.dev
 	$(BIN)/python -m pytest -m gpu
+
+test-vision: $(VISION)/.vision
+	$(VISION)/bin/python -m pytest -m vision
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -56,7 +61,7 @@ docs: $(VENV)/.dev
 	$(BIN)/python docs/generate.py
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VISION) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -68,4 +73,11 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e '.[dev]'
+	@touch $@
+
+# Of pretrainedmodels one file is read, which needs nothing of what the package asks for.
+$(VISION)/.vision: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VISION)
+	$(VISION)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[vision,dev]'
+	$(VISION)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps pretrainedmodels==0.7.4
 	@touch $@

@@ -93,18 +93,7 @@ class Task(ABC):
         """The network first: its initial weights depend on the seed alone, whatever the loss draws afterwards."""
         config, device = self.config, self.context.device
         model = config.model
-        network = build_model(
-            backbone=model.backbone,
-            pooling=model.pooling,
-            head=model.head,
-            embedding_dim=model.embedding_dim,
-            in_channels=self.pictures.in_channels,
-            image_size=self.picture_size(config, self.pictures),
-            freeze_bn=model.freeze_bn,
-            freeze_bn_affine=model.freeze_bn_affine,
-            backbone_parameters=model.knobs("backbone"),
-            pooling_parameters=model.knobs("pooling"),
-        )
+        network = self.build_network(config, self.pictures)
         network.autocast = HALF.get(config.training.precision)
         network.micro_batch = config.training.micro_batch
         if network.micro_batch and not model.freeze_bn and batch_norms(network.backbone):
@@ -125,6 +114,23 @@ class Task(ABC):
         self.regularizer = regularizer.to(device)
         self.modules = nn.ModuleDict(
             {"network": self.network, "loss": self.loss, "regularizer": self.regularizer}
+        )
+
+    @classmethod
+    def build_network(cls, config: TrialConfig, pictures: Pictures) -> Embedder:
+        """The network of a trial with its initial weights, which may have to be fetched first."""
+        model = config.model
+        return build_model(
+            backbone=model.backbone,
+            pooling=model.pooling,
+            head=model.head,
+            embedding_dim=model.embedding_dim,
+            in_channels=pictures.in_channels,
+            image_size=cls.picture_size(config, pictures),
+            freeze_bn=model.freeze_bn,
+            freeze_bn_affine=model.freeze_bn_affine,
+            backbone_parameters=model.knobs("backbone"),
+            pooling_parameters=model.knobs("pooling"),
         )
 
     def objective(self, network: nn.Module, step: int) -> Tensor:
@@ -250,11 +256,9 @@ class Task(ABC):
         if size is None:
             rule = "pictures of different sizes need an augmentation, which says how large a crop to show"
             return [Problem("augment.name", rule, config.augment.name, "Set augment.name=crop_flip.")]
-        if size < BACKBONES[backbone].minimum_size:
-            rule = f"{backbone} needs pictures of at least {BACKBONES[backbone].minimum_size} pixels"
-            place = "augment.crop" if config.augment.name != "none" else "data"
-            return [Problem(place, rule, size, "Choose larger pictures or another model.backbone.")]
-        return []
+        place = "augment.crop" if config.augment.name != "none" else "data"
+        found = BACKBONES[backbone].size_problems(size, **config.model.knobs("backbone"))
+        return [Problem(place, problem.rule, problem.value, problem.remedy) for problem in found]
 
     @classmethod
     def notes(cls, config: TrialConfig, pictures: Pictures) -> list[str]:

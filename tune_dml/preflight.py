@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from trainables.config import TrialConfig
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
-from tune_dml import cluster
+from tune_dml import cluster, initial_weights
 from tune_dml.catalogue import RETRIEVAL, default_protocol, find_space, protocols
 from tune_dml.plan import Plan, Search, SearchMethod, make_plan
-from tune_dml.space import Space, Value
+from tune_dml.space import Protocol, Space, Value
 from tune_dml.sweep_file import read_sweep_file
 from tune_dml.trial import Resources
 
@@ -138,10 +138,25 @@ def prepare(
             pictures = _collect(problems, partial(dataset.prepare, progress))
     if plan is not None and pictures is not None:
         problems += _fit_problems(plan, pictures)
+        if decode and not problems:
+            problems += initial_weights.network_problems(_first_seed(plan), pictures)
+    elif plan is not None:
+        problems += initial_weights.file_problems(_first_seed(plan))
     raise_if_any(problems)
     assert plan is not None  # noqa: S101 - a missing plan has left a problem
     final = replace(plan, data_digest=digest)
-    return Prepared(final, (*_dropped(request, plan), *_data_notes(final, pictures)))
+    started = initial_weights.notes(_first_seed(final), _protocol(final))
+    return Prepared(final, (*_dropped(request, plan), *started, *_data_notes(final, pictures)))
+
+
+def _first_seed(plan: Plan) -> list[TrialConfig]:
+    """Every cell's configuration, or the shared one where cells are yet to be proposed."""
+    return [cell.config(plan.seeds[0]) for cell in plan.cells] or [_any_config(plan)]
+
+
+def _protocol(plan: Plan) -> Protocol | None:
+    """Whose settings the plan's data set takes."""
+    return next((item for item in plan.space.protocols if item.dataset == plan.dataset), None)
 
 
 def _data_notes(plan: Plan, pictures: Pictures | None) -> Sequence[str]:
@@ -166,6 +181,8 @@ def _plan(request: Request, data_digest: str) -> Plan:
     for path in ("data.root", "task.evaluation_root"):
         if settings.get(path):  # workers have working directories of their own
             settings[path] = str(Path(str(settings[path])).expanduser().absolute())
+    if settings.get("model.weights"):
+        settings["model.weights"] = initial_weights.absolute(str(settings["model.weights"]))
     if request.data_root is not None:
         settings["data.root"] = str(request.data_root)
     return make_plan(

@@ -62,9 +62,8 @@ def build_model(
     ]
     if embedding_dim < 1:
         problems.append(Problem("model.embedding_dim", "must be at least 1", embedding_dim))
-    if backbone in BACKBONES and image_size is not None and image_size < BACKBONES[backbone].minimum_size:
-        rule = f"{backbone} needs pictures of at least {BACKBONES[backbone].minimum_size} pixels"
-        problems.append(Problem("data.size", rule, image_size))
+    if backbone in BACKBONES and image_size is not None:
+        problems += BACKBONES[backbone].size_problems(image_size, **dict(backbone_parameters or {}))
     body = _part(
         BACKBONES,
         backbone,

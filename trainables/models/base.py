@@ -60,7 +60,7 @@ class Backbone(nn.Module, ABC):
 
     @classmethod
     def start(cls, **knobs: object) -> str:
-        """One sentence on the weights training starts from. Reads the file; raises DataError where it is wrong."""
+        """One sentence on the weights training starts from. Reads the file, downloads nothing."""
         weights = knobs.get("weights")
         return "The backbone starts from random weights." if weights is None else files.said(str(weights))
 

@@ -52,7 +52,7 @@ IN_NAME = re.compile(r"-([0-9a-f]{8,64})\.[\w.]+$")
 FRAGMENT = re.compile(r"sha256=([0-9a-fA-F]{8,64})")
 SUFFIXES = (".pth", ".pt", ".bin", ".safetensors")
 WRAPPERS = ("state_dict", "model_state_dict", "model")
-LISTED = 40  # entries that do not fit: so many are named one by one
+LISTED = 15  # of each kind of entry that does not fit so many are named, where there are many of them
 
 
 @dataclass(frozen=True)
@@ -180,10 +180,19 @@ def obtain(weights: str, *, published: str = "") -> Path:
 
 
 def said(weights: str) -> str:
-    """One sentence on the weights a network starts from, for people: the file, its SHA-256, and what vouches for it."""
-    source, path = source_of(weights), obtain(weights)
+    """One sentence for people on the weights a network starts from: the file, its SHA-256, what vouches for it."""
+    source = source_of(weights)
+    if source.url and not source.path.is_file():
+        return f"The backbone starts from {source.url}, which is downloaded when training begins."
     vouched = "as its name or address says" if source.digests else "no digest was given to check it against"
-    return f"The backbone starts from {path.name}, SHA-256 {sha256_of(path)[:16]} ({vouched})."
+    return f"The backbone starts from {source.path.name}, SHA-256 {sha256_of(source.path)[:16]} ({vouched})."
+
+
+def absolute(weights: str) -> str:
+    """The same file for a process in another working directory."""
+    text, mark, fragment = weights.partition("#")
+    path = Path(text).expanduser()
+    return f"{path.absolute()}{mark}{fragment}" if path.is_file() else weights
 
 
 def read_entries(path: Path) -> dict[str, Tensor]:
@@ -237,16 +246,24 @@ def load_weights(
     own = network.state_dict()
     needed = {key for key in own if not key.endswith("num_batches_tracked")}
     fitted = {key: _squeeze(given[key], own[key]) for key in given if key in own}
-    found = [Problem(str(path), "the file has no entry", key) for key in sorted(needed - set(given))]
-    found += [Problem(str(path), "the network has no entry", key) for key in sorted(set(given) - set(own))]
-    found += [
-        Problem(str(path), f"{key} must have shape {tuple(own[key].shape)}", tuple(given[key].shape), remedy)
-        for key, value in fitted.items()
-        if value.shape != own[key].shape
+    kinds = [
+        [Problem(str(path), "the file has no entry", key) for key in sorted(needed - set(given))],
+        [Problem(str(path), "the network has no entry", key) for key in sorted(set(given) - set(own))],
+        [
+            Problem(
+                str(path), f"{key} must have shape {tuple(own[key].shape)}", tuple(given[key].shape), remedy
+            )
+            for key, value in fitted.items()
+            if value.shape != own[key].shape
+        ],
     ]
-    if len(found) > LISTED:
-        rule = f"of its {len(given)} entries and the network's {len(own)}, so many more do not fit"
-        found[LISTED:] = [Problem(str(path), rule, len(found) - LISTED, "It is a file of another network.")]
+    found = [problem for kind in kinds for problem in kind]
+    if len(found) > len(kinds) * LISTED:
+        missing, unknown, misshapen = map(len, kinds)
+        counts = f"{missing} missing, {unknown} unknown, {misshapen} of another shape"
+        rule = f"the {len(given)} entries must be the network's {len(own)}"
+        found = [problem for kind in kinds for problem in kind[:LISTED]]
+        found.append(Problem(str(path), rule, counts, "It is a file of another network."))
     raise_if_any(found, DataError)
     network.load_state_dict({**own, **fitted})
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainables.config import Layer, TrialConfig
 from trainables.errors import ConfigError, Problem, nearest
+from tune_dml import initial_weights
 from tune_dml.catalogue import RETRIEVAL, default_protocol, protocols
 from tune_dml.ledger import read_events
 from tune_dml.plan import protocol_layer
@@ -145,18 +146,23 @@ def run(single: Single, console: Console) -> Ended:
     from trainables.errors import raise_if_any
     from trainables.task import data_problems, tasks
 
-    headline = tasks()[single.config.task.name].headline
+    task = tasks()[single.config.task.name]
 
     def show(row: Row) -> None:
-        judged = f"  {headline} {row[headline]:.2f}" if headline in row else ""
+        judged = f"  {task.headline} {row[task.headline]:.2f}" if task.headline in row else ""
         console.print(f"step {row['step']:>6}  loss {row['train/loss']:.4f}{judged}")
 
     data = single.config.data
     root = Path(data.root) if data.root else None
     with decoding(console) as progress:
         dataset = build_dataset(data.name, root=root, cache_dir=single.cache_dir, **data.parameters)
+        further = task.further_datasets(single.config, single.cache_dir)
+        raise_if_any([problem for item in (dataset, *further) for problem in item.check()])
         pictures = dataset.prepare(progress)
     raise_if_any(data_problems(single.config, pictures))
+    said = (*pictures.notes, *task.notes(single.config, pictures))
+    for note in (*said, *initial_weights.notes([single.config], None)):
+        console.print(note)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with tempfile.TemporaryDirectory(prefix="tune-dml-") as folder:
         context = FolderContext(Path(folder), device, threads=single.threads, sink=show)

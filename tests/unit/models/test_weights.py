@@ -201,6 +201,16 @@ def test_a_file_of_another_network_is_told_in_few_words(tmp_path):
     path = saved(tmp_path / "net.pth", {f"layer{i}": torch.zeros(1) for i in range(500)})
     with pytest.raises(DataError) as caught:
         load_weights(net(), path)
-    assert len(caught.value.problems) == module.LISTED + 1
-    assert caught.value.problems[-1].value == 500 + 6 - module.LISTED
+    assert len(caught.value.problems) == 6 + module.LISTED + 1
+    assert caught.value.problems[-1].value == "6 missing, 500 unknown, 0 of another shape"
     assert "another network" in str(caught.value)
+
+
+def test_every_entry_that_does_not_fit_is_named(tmp_path):
+    entries = {f"layer{i}": torch.zeros(1) for i in range(30)}
+    with pytest.raises(DataError) as caught:
+        load_weights(net(), saved(tmp_path / "net.pth", entries))
+    assert [problem.value for problem in caught.value.problems] == [
+        *sorted(key for key in net().state_dict() if key != "1.num_batches_tracked"),
+        *sorted(entries),
+    ]
