@@ -22,7 +22,6 @@ from trainables.data.base import Indices, Pictures
 from trainables.losses.base import normalise
 
 __all__ = [
-    "NAMES",
     "Evidence",
     "Histogram",
     "Sheet",
@@ -33,7 +32,6 @@ __all__ = [
     "queries_of",
 ]
 
-NAMES = ("evidence.json", "sheet.jpg")
 BINS = 40
 NEIGHBOURS = 5
 QUERY_STREAM = 0x5_EE_5EE7  # keeps this generator apart from the samplers' for equal seeds

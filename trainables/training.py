@@ -24,9 +24,8 @@ from torch import Tensor, nn
 
 from trainables import directions, distributed
 from trainables.config import TrialConfig
-from trainables.context import Row, TrialContext
+from trainables.context import EVIDENCE_FILES, Row, TrialContext
 from trainables.errors import ConfigError, Diverged, Problem
-from trainables.evidence import NAMES
 from trainables.optimizers import build_optimizer
 from trainables.rates import RATES, RateSchedule
 from trainables.sheet import draw_sheet
@@ -264,10 +263,9 @@ def leave_evidence(run: Run) -> None:
     evidence = run.task.evidence
     if evidence is None or run.context.rank != 0:
         return
-    files = {NAMES[0]: evidence.text(run.state.step).encode()}
-    if evidence.sheet is not None:
-        files[NAMES[1]] = draw_sheet(evidence.sheet)
-    run.context.leave(files)
+    words, picture = EVIDENCE_FILES
+    files = {} if evidence.sheet is None else {picture: draw_sheet(evidence.sheet)}
+    run.context.leave({**files, words: evidence.text(run.state.step).encode()})
 
 
 def _collapsed(row: Row, state: State) -> bool:

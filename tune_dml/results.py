@@ -9,8 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from trainables.context import EVIDENCE
 from trainables.errors import ConfigError, Problem, nearest
-from tune_dml.ledger import read_events, read_history
+from tune_dml.evidence import Evidence, read_evidence
+from tune_dml.ledger import read_events, read_history, trial_folder
 from tune_dml.plan import Cell, Plan
 
 if TYPE_CHECKING:
@@ -73,6 +75,10 @@ class Results:
             {name: value for name, value in row.items() if not name.startswith("test/")}
             for row in read_history(self.folder, key)
         ]
+
+    def evidence(self, key: str) -> Evidence | None:
+        """What a trial left to look at; None where it left nothing that can be read."""
+        return read_evidence(trial_folder(self.folder, key) / EVIDENCE)
 
     def count(self, status: TrialStatus) -> int:
         """How many trials have a status."""

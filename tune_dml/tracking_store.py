@@ -256,7 +256,7 @@ def calm() -> Iterator[None]:
     """
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
-    settings = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
+    settings = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}
     if "MLFLOW_HTTP_REQUEST_TIMEOUT" not in os.environ:
         settings["MLFLOW_HTTP_REQUEST_TIMEOUT"] = REQUEST_TIMEOUT
     before = {name: os.environ.get(name) for name in settings}

@@ -18,7 +18,7 @@ from typing import Any, Self
 import pytest
 
 from tune_dml import tracking
-from tune_dml.ledger import Ledger
+from tune_dml.ledger import Ledger, trial_folder
 from tune_dml.plan import Cell, Plan, Search, Trial
 from tune_dml.space import Grid, Knob, Space
 from tune_dml.tracking import SyncReport, Tracker, check
@@ -92,6 +92,9 @@ def run(ledger: Ledger, trial: Trial, steps: range, *, end: bool = True) -> None
             trial.key, {"step": step, "time": 1.7e9 + step, METRIC: float(step), "train/loss": float("nan")}
         )
     if end:
+        left = trial_folder(ledger.sweep, trial.key) / "evidence" / "sheet.jpg"
+        left.parent.mkdir(parents=True)
+        left.write_text(trial.key)
         body = {"status": "finished", "reason": "", "step": steps[-1], "metrics": {METRIC: float(steps[-1])}}
         ledger.append("ended", trial.key, **body)
 
@@ -112,11 +115,28 @@ def contents(uri: str) -> dict[str, Any]:
     return found
 
 
+def pictures(uri: str, folder: Path) -> dict[str, dict[str, str]]:
+    """Trial key -> what its run has under `evidence`, path -> text."""
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(uri)
+    runs = json.loads((folder / "mlflow.json").read_text())["runs"]
+    return {
+        key: {
+            entry.path: Path(client.download_artifacts(run_id, entry.path)).read_text()
+            for entry in client.list_artifacts(run_id, "evidence")
+        }
+        for key, run_id in runs.items()
+        if key != "parent"
+    }
+
+
 @pytest.mark.slow
 def test_an_outage_during_a_sweep_loses_nothing_and_doubles_nothing(
     tmp_path: Path, server: Server, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tracking, "INTERVAL", 0.1)
+    monkeypatch.setenv("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # of this reader's downloads
     plan, folder, said = make_plan(), tmp_path / "sweeps" / "toy", list[str]()
     one, two, three, four = plan.trials()
     went_down, came_back = threading.Event(), threading.Event()
@@ -157,6 +177,9 @@ def test_an_outage_during_a_sweep_loses_nothing_and_doubles_nothing(
             (folder / "mlflow.json").unlink()  # a replay of everything, over the wire
             assert Tracker(folder, plan, server.uri, "toys").stop().error is None
             assert contents(server.uri) == finished
+            assert pictures(server.uri, folder) == {
+                t.key: {"evidence/sheet.jpg": t.key} for t in plan.trials()
+            }
             text = tmp_path / "index.html"
             for body in ("old", "new"):
                 text.write_text(body)

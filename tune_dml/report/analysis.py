@@ -6,7 +6,21 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tune_dml.report import agreement, baseline, conduct, curve, mechanism, opened, optimum
+from tune_dml.report import (
+    agreement,
+    baseline,
+    conduct,
+    curve,
+    directions,
+    histories,
+    mechanism,
+    norms,
+    opened,
+    optimum,
+    sheets,
+    training,
+)
+from tune_dml.report.compared import compared
 from tune_dml.report.measured import Measured, MeasuredCell, measure
 from tune_dml.results import Results
 from tune_dml.space import Value
@@ -43,6 +57,9 @@ class KnobAnswer:
     location: optimum.Location | None
     comparisons: tuple[agreement.Comparison, ...]
     mechanism: mechanism.Mechanism | None
+    training: training.Training | None
+    """None, like the next, where the histories were not to be read."""
+    directions: directions.Directions | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +72,9 @@ class Analysis:
     knobs: tuple[KnobAnswer, ...]
     baseline: baseline.AgainstBaselineView | None
     opened: opened.Opened | None
+    norms: norms.Norms | None
+    """None, like the next, where what trials left was not to be read."""
+    sheets: sheets.Sheets | None
 
     @property
     def verdicts(self) -> tuple[str, ...]:
@@ -85,9 +105,10 @@ class Analysis:
 def analyse(
     results: Results, margin: float | None = None, *, unseal_test: bool = False, mechanisms: bool = True
 ) -> Analysis:
-    """Ask every question of a sweep; without `mechanisms` the histories of the trials are not read."""
+    """Ask every question of a sweep; without `mechanisms` the trials' histories and what they left are not read."""
     measured = measure(results, margin)
     against = baseline.extract(measured)
+    pair = compared(measured) if mechanisms else None
     return Analysis(
         measured,
         conduct.extract(measured),
@@ -95,16 +116,21 @@ def analyse(
         tuple(_answer(measured, knob, mechanisms) for knob in range(len(measured.knobs))),
         against,
         opened.extract(measured) if unseal_test else None,
+        norms.extract(pair) if pair else None,
+        sheets.extract(pair) if pair else None,
     )
 
 
 def _answer(measured: Measured, index: int, mechanisms: bool) -> KnobAnswer:
     found = curve.extract(measured, measured.knobs[index])
+    logged = histories.read(measured, found) if mechanisms else None
     return KnobAnswer(
         found,
         optimum.extract(measured, found),
         agreement.extract(measured, found),
-        mechanism.extract(measured, found) if mechanisms else None,
+        mechanism.extract(found, logged) if logged else None,
+        training.extract(measured, logged) if logged else None,
+        directions.extract(found, logged) if logged else None,
     )
 
 

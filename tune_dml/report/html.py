@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 
-from tune_dml.report import baseline, curve, mechanism
+from tune_dml.report import baseline, curve, directions, mechanism, norms, sheets, training
 from tune_dml.report.analysis import Analysis, KnobAnswer
+from tune_dml.report.histories import Panel
 from tune_dml.report.naming import symbol_of
 from tune_dml.report.optimum import extend_seeds_command
 from tune_dml.report.sections import all_tables, describe, slug
@@ -28,6 +29,16 @@ class Picture:
     narrow: str
     description: str
     caption: str
+
+
+@dataclass(frozen=True)
+class Photograph:
+    """A picture that is no drawing, with its text alternative."""
+
+    source: str
+    """A data address."""
+    title: str
+    description: str
 
 
 @dataclass(frozen=True)
@@ -67,6 +78,16 @@ def figures_of(found: Analysis) -> dict[str, Picture]:
                 "Paired differences to the baseline with simultaneous intervals; the margin is shaded.",
             )
         )
+    if found.norms is not None and found.norms.sides:
+        lengths = found.norms
+        pictures.append(
+            _picture(
+                "norms",
+                lambda narrow, name: norms.draw(lengths, narrow=narrow, name=name),
+                lengths.sentence,
+                "Share of pictures in each of equally wide bins; every cell has bins of its own.",
+            )
+        )
     return {picture.name: picture for picture in pictures}
 
 
@@ -79,16 +100,40 @@ def _knob_pictures(answer: KnobAnswer) -> Iterator[Picture]:
             describe(answer),
             _curve_caption(answer),
         )
+    if answer.training is not None and answer.training.panels:
+        going = answer.training
+        yield _picture(
+            f"training-{anchor}",
+            lambda narrow, name: training.draw(going, narrow=narrow, name=name),
+            f"Over training, for each value: {_names(going.panels)}. {going.sentence}",
+            f"Mean over seeds (lines) and range over seeds (bands).{_left_out(going.omitted)}",
+        )
     if found is not None and found.panels:
-        names = ", ".join(panel.metric.name for panel in found.panels)
-        more = len(found.omitted)
-        omitted = f" For clarity, {more} more values are in the table only." if more else ""
         yield _picture(
             f"mechanism-{anchor}",
             lambda narrow, name: mechanism.draw(found, narrow=narrow, name=name),
-            f"Over training, for each value: {names}. The figures at the end are in the table below.",
-            f"Mean over seeds (lines) and range over seeds (bands), on training batches.{omitted}",
+            f"Over training, for each value: {_names(found.panels)}. The figures at the end are in the table below.",
+            f"Mean over seeds (lines) and range over seeds (bands), on training batches."
+            f"{_left_out(found.omitted, ' are in the table only')}",
         )
+    if answer.directions is not None and answer.directions.panels:
+        turns = answer.directions
+        yield _picture(
+            f"directions-{anchor}",
+            lambda narrow, name: directions.draw(turns, narrow=narrow, name=name),
+            f"Over training, for each value: {_names(turns.panels)}. {turns.sentence}",
+            f"How far the unit embeddings of a fixed sample of training pictures moved in {turns.every} steps "
+            "(chord, 0 to 2): variance and mean over the pictures; mean over seeds (lines), range over seeds (bands). "
+            "Definition after Zhang et al., supplement C.2, which shows the distribution per 1000 steps.",
+        )
+
+
+def _names(panels: Sequence[Panel]) -> str:
+    return ", ".join(panel.metric.name for panel in panels)
+
+
+def _left_out(values: Sequence[str], where: str = " are left out") -> str:
+    return f" For clarity, {len(values)} more values{where}." if values else ""
 
 
 def _picture(name: str, draw: Callable[[bool, str], str], description: str, caption: str) -> Picture:
@@ -133,6 +178,7 @@ def page(found: Analysis, pictures: dict[str, Picture]) -> str:
         cards=_cards(found),
         chapters=[_chapter(found, answer, pictures, tables) for answer in found.knobs],
         pictures=pictures,
+        photographs=_photographs(found),
         tables={
             **tables,
             "cells": tables["cells"].without(["left out because"]),
@@ -154,13 +200,20 @@ def _chapter(
         anchor,
         {
             kind: pictures[f"{kind}-{anchor}"]
-            for kind in ("curve", "mechanism")
+            for kind in ("curve", "training", "mechanism", "directions")
             if f"{kind}-{anchor}" in pictures
         },
         {kind: tables[f"{kind}-{anchor}"] for kind in kinds if f"{kind}-{anchor}" in tables},
         tuple(tables.get(f"agreement-{anchor}-{index + 1}") for index in range(len(answer.comparisons))),
         command,
     )
+
+
+def _photographs(found: Analysis) -> list[Photograph]:
+    views = found.sheets.views if found.sheets else ()
+    return [
+        Photograph(sheets.draw(view), f"{view.side.title}: {view.count}", view.description) for view in views
+    ]
 
 
 def _cards(found: Analysis) -> list[Card]:

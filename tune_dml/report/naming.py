@@ -29,6 +29,8 @@ _NAMES = {
     "norm_variance": "norm variance",
     "mu": "running mean norm mu",
     "eta": "weight eta",
+    "direction_mean": "mean turn of directions",
+    "direction_variance": "variance of turns",
     "seconds": "seconds",
 }
 _OF_BENCHMARKS = ("verification_accuracy", "tar_at_far_1e-3")

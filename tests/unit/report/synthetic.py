@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
-from tune_dml.ledger import Ledger
+from tune_dml.ledger import Ledger, trial_folder
 from tune_dml.plan import Cell, Plan, Search
 from tune_dml.results import Results, results_of
 from tune_dml.space import Baseline, Citation, Grid, Knob, Published, Space, Value
@@ -80,11 +81,12 @@ def write_sweep(
     search: Search | None = None,
     dataset: str = "glyphs",
     histories: bool = True,
+    evidence: bool = True,
 ) -> Results:
     """Write a sweep into `folder` and read it back.
 
     `means`: knob value (or tuple of values, in the order of the knobs) -> true mean. `failures`: (cell label, seed) -> (status,
-    reason). `missing`: (cell label, seed) of trials that have not run.
+    reason). `missing`: (cell label, seed) of trials that have not run. Without `histories` or `evidence` trials leave none.
     """
     space = space or rho_space()
     cells = [_baseline_cell(space)] if baseline is not None and space.baseline else []
@@ -122,6 +124,8 @@ def write_sweep(
             status, reason = (failures or {}).get((trial.cell.label, trial.seed), ("finished", ""))
             if histories:
                 _history(book, trial.key, trial.cell, random, short=status != "finished")
+            if evidence and status == "finished":
+                leave_evidence(trial_folder(folder, trial.key), trial.seed, number)
             metrics = _metrics(number, random) if status == "finished" else {}
             seconds = 12.0 + trial.cell.index
             book.append(
@@ -158,9 +162,39 @@ def _history(book: Ledger, key: str, cell: Cell, random: np.random.Generator, *,
             * (1 + 0.05 * random.normal()),
             "test/recall_at_1": 40.0,
         }
+        if step % 200 == 0:
+            row["train/direction_mean"] = 1 - 0.5 * share
+            row["train/direction_variance"] = (0.08 if rho is None else 0.02 + 0.01 * rho) * (1.2 - share)
         if rho is not None:
             row["train/mu"] = row["train/norm_mean"] + 0.1 * random.normal()
         book.report(key, row)
+
+
+def leave_evidence(folder: Path, seed: int, number: float) -> None:
+    """A histogram around the trial's metric, and a sheet of two queries with one right answer of four."""
+
+    def tile(picture: int, right: bool | None) -> dict[str, Any]:
+        similarity = None if right is None else 0.5
+        return {"picture": picture, "name": f"bird <{picture % 7}>", "right": right, "similarity": similarity}
+
+    first = 100 * seed
+    rows = [
+        [tile(first + 0, None), tile(first + 7, True), tile(first + 8, False)],
+        [tile(first + 1, None), tile(first + 9, False), tile(first + 3, False)],
+    ]
+    norms = {
+        "low": number / 10,
+        "high": number / 10 + 2,
+        "counts": [1, 4, 8, 3],
+        "mean": number / 10 + 1,
+        "variance": 0.25,
+    }
+    body = {"version": 1, "step": 400, "part": "validation pictures", "norms": norms}
+    (folder / "evidence").mkdir(parents=True, exist_ok=True)
+    sheet = {"titles": [[0, "query"]], "rows": rows}
+    (folder / "evidence" / "evidence.json").write_text(json.dumps({**body, "sheet": sheet}))
+    picture = Image.new("RGB", (488, 648), (seed, int(number), 200))
+    picture.save(folder / "evidence" / "sheet.jpg")
 
 
 def _cell(index: int, space: Space, values: tuple[Value, ...], settings: Mapping[str, Value]) -> Cell:

@@ -59,8 +59,12 @@ def test_sections_stand_in_the_order_of_the_questions(steep: Written) -> None:
         "How sensitive is the outcome to rho?",
         "Is the best rho inside the tested range?",
         "Does it agree with the published curve?",
+        "How did training go, for each rho?",
         "Why? The mechanism behind rho",
+        "How evenly do directions turn, for each rho?",
         "Is it better than the baseline?",
+        "How long are the embeddings?",
+        "What do the networks find?",
         "What did it cost?",
         "Opened test metrics",
         "Where every number comes from",
@@ -189,8 +193,11 @@ def test_readable_without_seeing_and_without_a_mouse(steep: Written) -> None:
     links = page.all("a")
     assert links[0].attributes == {"class": "skip", "href": "#main"}
     pictures = [item for item in page.every() if item.attributes.get("role") == "img"]
-    assert len(pictures) == 6
+    assert len(pictures) == 12  # six figures at two widths
     assert all(len(item.attributes["aria-label"]) > 40 for item in pictures)
+    photographs = page.all("img")
+    assert len(photographs) == 2
+    assert all(len(item.attributes["alt"]) > 40 for item in photographs)
     assert "0.01: 74.57" in pictures[0].attributes["aria-label"]
     for item in page.every():
         if item.attributes.get("class") == "scroll":

@@ -1,0 +1,218 @@
+"""The pictures of the report: the numbers behind them, and what is said where there are none."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pages import by_id, read
+from synthetic import FLAT, STEEP, rho_space, write_sweep
+from written import FAILURES, Written
+
+from tune_dml.ledger import trial_folder
+from tune_dml.report import compared, directions, histories, norms, sheets, training, write_report
+from tune_dml.report.analysis import analyse
+from tune_dml.report.measured import Measured, measure
+from tune_dml.results import Results, results_of
+
+
+def keys_of(results: Results, label: str, seed: int) -> list[str]:
+    return [trial.key for trial in results.trials if trial.cell.label == label and trial.seed == seed]
+
+
+def parts(measured: Measured) -> tuple[histories.Histories, object]:
+    (answer,) = analyse(measured.results).knobs
+    return histories.read(measured, answer.curve), answer.curve
+
+
+def test_lines_are_means_and_ranges_over_seeds(steep: Written) -> None:
+    measured = measure(steep.results)
+    logged, _ = parts(measured)
+    for label, key in (("rho=0.1", "train/loss"), ("no SEC", "val/recall_at_1")):
+        line = logged.line(label, key)
+        assert line is not None
+        trials = [trial for trial in steep.results.trials if trial.cell.label == label]
+        rows = [{row["step"]: row[key] for row in steep.results.history(trial.key)} for trial in trials]
+        assert len(rows) == 3
+        assert line.steps == (100, 200, 300, 400)
+        for step, mean, low, high in zip(line.steps, line.mean, line.low, line.high, strict=True):
+            values = [row[step] for row in rows]
+            assert mean == pytest.approx(np.mean(values))
+            assert (low, high) == (min(values), max(values))
+
+
+def test_training_shows_metric_and_loss_of_every_value_and_says_what_still_gains(steep: Written) -> None:
+    measured = measure(steep.results)
+    logged, _ = parts(measured)
+    found = training.extract(measured, logged)
+    assert [panel.metric.key for panel in found.panels] == ["val/recall_at_1", "train/loss"]
+    assert [line.label for line in found.panels[0].lines] == [
+        "rho=0.01", "rho=0.1", "rho=0.5", "rho=0.9", "rho=1", "no SEC",
+    ]  # fmt: skip
+    changes = {}
+    for line in found.panels[0].lines:
+        changes[line.label] = line.mean[3] - line.mean[2]  # steps 400 and 300: the last quarter
+    most = max(changes, key=changes.get)
+    assert f"of {most} moved by +{changes[most]:.2f} points" in found.sentence
+    patient = training.extract(measure(steep.results, margin=50.0), logged)
+    assert patient.sentence.startswith(
+        "Over the last quarter of training no value gained more than the margin of 50.00"
+    )
+
+
+def test_a_lower_metric_gains_by_falling(tmp_path: Path) -> None:
+    results = write_sweep(tmp_path / "s", space=rho_space(goal="minimize"), means=FLAT)
+    logged, _ = parts(measure(results))
+    found = training.extract(measure(results), logged)
+    rises = {line.label: line.mean[3] - line.mean[2] for line in found.panels[0].lines}
+    falls = [change for change in rises.values() if change < -1]
+    assert found.sentence.startswith("Still gaining") == bool(falls)
+
+
+def test_directions_are_those_that_were_logged(steep: Written) -> None:
+    logged, curve = parts(measure(steep.results))
+    found = directions.extract(curve, logged)
+    assert found.every == 200
+    variance, mean = found.panels
+    assert [panel.metric.key for panel in found.panels] == [
+        "train/direction_variance",
+        "train/direction_mean",
+    ]
+    by_label = {line.label: line for line in variance.lines}
+    assert by_label["no SEC"].mean == pytest.approx((0.08 * 0.7, 0.08 * 0.2))
+    assert by_label["rho=1"].mean == pytest.approx((0.03 * 0.7, 0.03 * 0.2))
+    assert mean.lines[0].mean == pytest.approx((0.75, 0.5))
+    assert "smallest for rho=0.01 (0.004) and largest for no SEC (0.016)" in found.sentence
+    page = read(steep.html)
+    assert "figure-directions-regularizer-rho" in {item.attributes.get("id") for item in page.every()}
+    assert "direction" not in by_id(page, "mechanism-regularizer-rho").text
+
+
+def test_the_pair_is_the_baseline_and_the_best_other_cell_under_one_seed(steep: Written) -> None:
+    pair = compared.compared(measure(steep.results))
+    assert [(side.label, side.role) for side in pair.sides] == [("no SEC", "baseline"), ("rho=0.01", "best")]
+    assert pair.seed == 0
+    assert pair.missing == ()
+    assert [side.key for side in pair.sides] == [
+        *keys_of(steep.results, "no SEC", 0),
+        *keys_of(steep.results, "rho=0.01", 0),
+    ]
+
+
+def test_a_baseline_that_wins_is_shown_beside_the_best_of_the_others(tmp_path: Path) -> None:
+    pair = compared.compared(measure(write_sweep(tmp_path / "s", baseline=90.0)))
+    assert [(side.label, side.role) for side in pair.sides] == [
+        ("no SEC", "baseline"),
+        ("rho=0.01", "best of the others"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("goal", "best", "worst"), [("maximize", "rho=0.01", "rho=1"), ("minimize", "rho=1", "rho=0.01")]
+)
+def test_without_a_baseline_worst_and_best_are_shown(
+    tmp_path: Path, goal: str, best: str, worst: str
+) -> None:
+    results = write_sweep(tmp_path / "s", space=rho_space(goal=goal), means=STEEP, baseline=None, sd=0.01)
+    pair = compared.compared(measure(results))
+    assert [(side.label, side.role) for side in pair.sides] == [(worst, "worst"), (best, "best")]
+
+
+def test_a_seed_that_only_one_of_them_finished_is_passed_over(tmp_path: Path) -> None:
+    failures = {("no SEC", 0): ("diverged", "loss is nan")}
+    pair = compared.compared(measure(write_sweep(tmp_path / "s", failures=failures)))
+    assert pair.seed == 1
+    assert len(pair.sides) == 2
+
+
+def test_norms_say_mean_and_variance_of_what_is_drawn(steep: Written) -> None:
+    found = norms.extract(compared.compared(measure(steep.results)))
+    for side in found.sides:
+        raw = json.loads(
+            (trial_folder(steep.results.folder, side.key) / "evidence/evidence.json").read_text()
+        )["norms"]
+        assert side.evidence.norms.counts == tuple(raw["counts"])
+        assert f"{side.title}: mean {raw['mean']:.3g}, variance 0.25" in found.sentence
+        assert f"standard deviation {100 * 0.5 / raw['mean']:.2g}% of the mean" in found.sentence
+    assert "validation pictures, seed 0" in found.sentence
+
+
+def test_both_sheets_stand_in_the_page_as_they_were_left(steep: Written) -> None:
+    page = read(steep.html)
+    section = by_id(page, "sheets")
+    images = section.all("img")
+    prefix = "data:image/jpeg;base64,"
+    for image, label in zip(images, ("no SEC", "rho=0.01"), strict=True):
+        (key,) = keys_of(steep.results, label, 0)
+        assert image.attributes["src"].startswith(prefix)
+        shown = base64.b64decode(image.attributes["src"].removeprefix(prefix))
+        assert shown == (trial_folder(steep.results.folder, key) / "evidence/sheet.jpg").read_bytes()
+        assert "bird <0>: bird <0> (right), bird <1> (wrong)" in image.attributes["alt"]
+        assert image.attributes["alt"].startswith(label)
+    assert section.text.count("1 of the 4 nearest pictures of 2 queries are of the query's class") == 4
+    assert "<0>" not in steep.html.replace("&lt;0&gt;", "")
+
+
+def test_a_sheet_of_pairs_is_described_as_one(tmp_path: Path) -> None:
+    results = write_sweep(tmp_path / "s")
+    for key in (*keys_of(results, "no SEC", 0), *keys_of(results, "rho=0.01", 0)):
+        path = trial_folder(results.folder, key) / "evidence/evidence.json"
+        body = json.loads(path.read_text())
+        ask, wrong = (
+            {"picture": 0, "name": name, "right": right} for name, right in (("Ann", None), ("Bea", False))
+        )
+        body["sheet"]["rows"] = [[ask, wrong, None, None, None], [ask, wrong, None, ask, wrong]]
+        path.write_text(json.dumps(body))
+    found = sheets.extract(compared.compared(measure(results)))
+    assert [view.count for view in found.views] == ["3 pairs judged wrong with most confidence"] * 2
+    assert "Ann and Bea; Ann and Bea; Ann and Bea." in found.views[0].description
+
+
+def test_an_older_sweep_says_what_it_lacks(tmp_path: Path) -> None:
+    results = write_sweep(tmp_path / "s", histories=False, evidence=False)
+    page = read(write_report(results, tmp_path / "report").html.read_text())
+    assert not page.all("img")
+    for section, words in {
+        "norms": "No trial left a histogram of norms",
+        "sheets": "No trial left a histogram of norms or a sheet of pictures",
+        "training-regularizer-rho": "No trial logged validation R@1 while it trained",
+        "directions-regularizer-rho": "No trial logged how its directions turned",
+    }.items():
+        assert words in by_id(page, section).text
+
+
+@pytest.mark.parametrize("damage", ["", "{}", "[]", '{"norms": null}', "not json"])
+def test_damaged_evidence_is_none(tmp_path: Path, damage: str) -> None:
+    results = write_sweep(tmp_path / "s", seeds=(0, 1))
+    for seed in (0, 1):
+        (key,) = keys_of(results, "no SEC", seed)
+        (trial_folder(results.folder, key) / "evidence/evidence.json").write_text(damage)
+    page = read(write_report(results, tmp_path / "report").html.read_text())
+    assert len(page.all("img")) == 1
+    assert "no SEC, seed 0, left nothing to show" in by_id(page, "norms").text
+
+
+def test_a_sheet_that_was_switched_off_is_said(tmp_path: Path) -> None:
+    results = write_sweep(tmp_path / "s")
+    (key,) = keys_of(results, "rho=0.01", 0)
+    path = trial_folder(results.folder, key) / "evidence/evidence.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "sheet": None}))
+    page = read(write_report(results, tmp_path / "report").html.read_text())
+    assert len(page.all("img")) == 1
+    assert "rho=0.01 (best), seed 0, has no sheet: it was switched off" in by_id(page, "sheets").text
+
+
+def test_failed_and_missing_trials_do_not_break_the_pictures(broken: Written, tmp_path: Path) -> None:
+    assert len(read(broken.html).all("img")) == 2
+    everywhere = {
+        (label, seed): ("failed", "no disk")
+        for label in ("no SEC", *(f"rho={v:g}" for v in STEEP))
+        for seed in range(3)
+    }
+    results = write_sweep(tmp_path / "s", failures={**FAILURES, **everywhere})
+    page = read(write_report(results, tmp_path / "report").html.read_text())
+    assert "none finished" in by_id(page, "sheets").text
+    assert results_of(results.folder).evidence("unknown") is None
