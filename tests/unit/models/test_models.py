@@ -1,6 +1,7 @@
 """Networks: shapes, poolings and heads against their formulas, groups, refusals."""
 
 import copy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -190,3 +191,8 @@ def test_everything_wrong_is_said_at_once():
 
 def test_every_backbone_says_where_it_comes_from():
     assert all(cls.citation and cls.minimum_size for cls in BACKBONES.values())
+
+
+def test_every_part_is_in_the_page_of_backbones():
+    page = (Path(__file__).parents[3] / "docs" / "backbones.md").read_text()
+    assert [name for name in (*BACKBONES, *POOLINGS, *HEADS) if f"`{name}`" not in page] == []

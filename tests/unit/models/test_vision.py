@@ -213,7 +213,7 @@ def test_sizes_that_are_not_allowed_and_outputs_that_are_no_map():
     sizes = BACKBONES["timm"].size_problems
     assert "224 pixels and no others" in str(sizes(227, architecture="vit_tiny_patch16_224")[0])
     assert sizes(224, architecture="vit_tiny_patch16_224") == sizes(227, architecture="resnet50") == []
-    assert "at least" in str(sizes(128, architecture="botnet26t_256")[0])
+    assert "at least" in str(sizes(128, architecture="bat_resnext26ts")[0])
     with pytest.raises(ConfigError, match="must give a feature map"):
         BACKBONES["timm"](in_channels=3, architecture="coat_tiny")
 

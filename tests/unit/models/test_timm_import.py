@@ -1,0 +1,57 @@
+"""timm's import where the extra is absent, and where builds of torch and torchvision do not match."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from trainables.errors import ConfigError
+from trainables.models import BACKBONES, build_model
+from trainables.models.timm_backbone import import_timm
+
+
+@pytest.fixture
+def absent(monkeypatch):
+    monkeypatch.setitem(sys.modules, "timm", None)
+
+
+def test_the_extra_is_named_where_it_is_absent(absent):
+    (problem,) = BACKBONES["timm"].file_problems(architecture="resnet50")
+    assert "pip install 'tune-dml[vision]'" in problem.remedy
+    with pytest.raises(ConfigError, match="tune-dml\\[vision\\]") as caught:
+        build_model(backbone="timm", image_size=64)
+    assert len(caught.value.problems) == 1
+
+
+FAKE = """
+import torch
+if not hasattr(torch.ops.torchvision, "nms"):
+    torch.library.register_fake("torchvision::nms")(lambda *_: None)  # raises as torchvision's import does
+assert hasattr(torch.ops.torchvision, "qnms")
+torch.library.register_fake("torchvision::nms")(lambda *_: None)
+"""
+
+
+def test_operators_that_torchvision_lacks_are_declared(tmp_path):
+    (tmp_path / "timm.py").write_text(FAKE)
+    code = "from trainables.models.timm_backbone import import_timm; print(import_timm().__file__)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        check=False,
+        env={"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.strip() == str(tmp_path / "timm.py"), done.stderr
+
+
+@pytest.mark.parametrize("error", [RuntimeError("something else"), OSError("disk")])
+def test_other_failures_are_not_hidden(monkeypatch, error):
+    def fail(name):
+        raise error
+
+    monkeypatch.setattr("importlib.import_module", fail)
+    with pytest.raises(type(error), match=str(error)):
+        import_timm()
