@@ -129,3 +129,91 @@ def test_the_command_line_shows_a_protocol_with_the_source_of_each_value(monkeyp
     assert shown["model.weights"]["origin"].startswith("protocol sec/cars196: open: ")
     assert shown["optim.beta1"]["origin"] == "default"
     assert set(shown) == set(resolved("sec/cars196"))
+
+
+FACES = [name for name, p in protocols().items() if p.origin == "paper" and p.dataset == "webface"]
+CIFAR = [name for name, p in protocols().items() if p.origin == "paper" and p.dataset.startswith("cifar")]
+
+
+def typed(monkeypatch, capsys, *words):
+    """Exit code, standard output and standard error of a command."""
+    monkeypatch.setattr(sys, "argv", ["tune-dml", *map(str, words)])
+    code = 0
+    try:
+        main()
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def settings(**more):
+    small = {
+        "model.backbone": "small_conv",
+        "model.embedding_dim": 8,
+        "training.steps": 2,
+        "training.eval_every": 2,
+        "training.precision": "float32",
+        **more,
+    }
+    return [word for path, value in small.items() for word in ("--set", f"{path}={json.dumps(value)}")]
+
+
+@pytest.fixture
+def faces(tmp_path, monkeypatch):
+    monkeypatch.setenv("TUNE_DML_CACHE", str(tmp_path / "cache"))
+    folder = fixtures.webface(tmp_path / "faces_webface_112x112", people=(6,) * 10)
+    for name in ("lfw", "agedb_30", "cfp_fp"):
+        fixtures.face_bin(folder / f"{name}.bin", pairs=10)
+    return folder
+
+
+FACE_SETTINGS = settings(
+    **{"augment.crop": 32, "augment.resize": 32, "batch.batch_size": 8, "task.pairs": 20},
+    **{"data.validation_fraction": 0.3},
+)
+
+
+@pytest.mark.parametrize("name", FACES)
+def test_a_face_protocol_trains_and_is_judged_by_its_benchmarks(name, faces, monkeypatch, capsys):
+    words = ("train", "--protocol", name, "--data-root", faces, *FACE_SETTINGS, "--json")
+    benchmarks = ("--set", f"task.evaluation_root={faces}", "--set", "task.strict=false")
+    code, out, err = typed(monkeypatch, capsys, *words, *benchmarks)
+    assert (code, json.loads(out)["status"]) == (0, "finished"), err
+    assert any(name.startswith("val/") for name in json.loads(out)["metrics"])
+
+
+def test_missing_or_wrong_benchmarks_of_faces_are_said_before_training(faces, monkeypatch, capsys):
+    words = ("train", "--protocol", FACES[0], "--data-root", faces, *FACE_SETTINGS)
+    (faces / "lfw.bin").unlink()
+    code, _, err = typed(monkeypatch, capsys, *words, "--set", f"task.evaluation_root={faces}")
+    assert code == 1
+    assert "lfw.bin: the verification file must exist" in err
+    assert "agedb30 has 6000 pairs, but got 10" in err
+
+
+@pytest.mark.parametrize("name", CIFAR)
+def test_a_contrastive_protocol_trains_and_is_judged(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TUNE_DML_CACHE", str(tmp_path / "cache"))
+    dataset = protocols()[name].dataset
+    root = getattr(fixtures, dataset)(tmp_path / "batches", each=60)
+    small = settings(
+        **{
+            "batch.batch_size": 16,
+            "task.linear_epochs": 1,
+            "data.strict": False,
+            "data.validation_fraction": 0.3,
+        }
+    )
+    code, out, err = typed(
+        monkeypatch, capsys, "train", "--protocol", name, "--data-root", root, *small, "--json"
+    )
+    assert (code, json.loads(out)["status"]) == (0, "finished"), err
+    assert "val/linear_top1" in json.loads(out)["metrics"]
+    assert "(published: 60000)" in err
+
+
+def test_a_data_set_without_its_folder_is_said(monkeypatch, capsys):
+    code, _, err = typed(monkeypatch, capsys, "train", "--protocol", "sec/cub200")
+    assert code == 1
+    assert "data-root" in err

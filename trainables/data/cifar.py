@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from trainables.data import archives, cache
 from trainables.data.base import Contents, DataSet, Progress, digest_of
 from trainables.data.files import fingerprints
-from trainables.data.picture_files import Strict, find_folder
+from trainables.data.picture_files import Strict, differences, find_folder
 from trainables.data.safe_pickle import load_pickle
 from trainables.errors import DataError, Problem
 
@@ -105,7 +105,7 @@ class _Cifar(DataSet):
         cache.create_images(directory, images.shape)[:] = images
         if progress:
             progress(len(labels), len(labels))
-        notes = () if len(labels) == self.expected["images"] else (f"has {len(labels)} pictures, not 60,000",)
+        notes = tuple(differences(self, {"images": len(labels), "classes": len(class_names)}))
         return Contents(labels, class_names, notes, extras)
 
     def _load(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], tuple[str, ...], dict[str, NDArray[Any]]]:

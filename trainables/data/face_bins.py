@@ -14,7 +14,7 @@ from trainables.data.archives import STRICT
 from trainables.data.base import Contents, DataSet, Progress, digest_of
 from trainables.data.decoding import Encoded, decode_fixed, failure_problems, unreadable
 from trainables.data.files import fingerprints
-from trainables.data.picture_files import Strict
+from trainables.data.picture_files import Strict, differences
 from trainables.data.safe_pickle import load_pickle
 from trainables.errors import DataError, Problem
 
@@ -40,26 +40,26 @@ class _FaceBin(DataSet):
 
     def __init__(self, *, root: Path, cache_dir: Path, strict: Strict = True) -> None:
         super().__init__(cache_dir=cache_dir)
-        self.path = root if root.is_file() else root / self.file
+        self.given = root
+        self.path = _file_of(root, self.file)
         self.strict = strict
 
     def check(self) -> list[Problem]:
-        """That the file is there."""
-        if self.path.is_file():
-            return []
-        return [
-            Problem(str(self.path), "the verification file must exist", None, f"Get it from: {self.source}.")
-        ]
-
-    def verify(self, progress: Progress | None = None) -> list[Problem]:
-        """`check`, and that the file holds what it should, down to every picture."""
-        if found := self.check():
-            return found
+        """That the file is there and holds as many pairs as it should."""
+        if not self.path.is_file():
+            rule, remedy = "the verification file must exist", f"Get it from: {self.source}."
+            return [Problem(str(self.path), rule, None, remedy)]
         try:
-            encoded, _ = self._load()
+            self._load()
         except DataError as error:
             return list(error.problems)
-        source = self._encoded(encoded)
+        return []
+
+    def verify(self, progress: Progress | None = None) -> list[Problem]:
+        """`check`, and that every picture decodes."""
+        if found := self.check():
+            return found
+        source = self._encoded(self._load()[0])
         return failure_problems(unreadable(source, progress), source.names, remedy=AGAIN)
 
     def counts(self) -> dict[str, int]:
@@ -90,11 +90,7 @@ class _FaceBin(DataSet):
             "same": np.array(same, dtype=bool),
             "fold": np.arange(len(same)) * FOLDS // len(same),
         }
-        notes = (
-            ()
-            if len(same) == self.expected["pairs"]
-            else (f"has {len(same)} pairs, not {self.expected['pairs']}",)
-        )
+        notes = tuple(differences(self, {"pairs": len(same)}))
         return Contents(np.arange(len(encoded)), tuple(str(i) for i in range(len(encoded))), notes, extras)
 
     def _load(self) -> tuple[list[bytes], list[bool]]:
@@ -113,6 +109,14 @@ class _FaceBin(DataSet):
                 Problem(str(self.path), f"{self.name} has {self.expected['pairs']} pairs", len(same), STRICT)
             )
         return encoded, same
+
+
+def _file_of(root: Path, name: str) -> Path:
+    """`root` itself, the file in it, or the one file of that name a folder below: beside the training records."""
+    if root.is_file() or (root / name).exists():
+        return root if root.is_file() else root / name
+    below = sorted(root.glob(f"*/{name}"))
+    return below[0] if len(below) == 1 else root / name
 
 
 class LfwBin(_FaceBin):

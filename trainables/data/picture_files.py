@@ -25,6 +25,7 @@ __all__ = [
     "Listing",
     "PictureFiles",
     "contiguous",
+    "differences",
     "few",
     "find_folder",
     "read_list",
@@ -165,18 +166,12 @@ class PictureFiles(DataSet):
             directory, failures, listing.names, skip_corrupt=self.skip_corrupt, folder=self.folder
         )
         notes = [*listing.notes, *single_picture_notes(listing.labels[kept], listing.class_names)]
-        notes += [
-            f"differs from the published data: {p.rule}, but got {p.value}"
-            for p in self._differences(listing)
-        ]
+        notes += differences(self, counts(listing))
         if failures:
             lost = [listing.names[i] for i in sorted(failures)]
             notes.append(f"{len(lost)} pictures cannot be decoded and were left out: {few(lost)}")
         extras = keep_extras(listing.extras, kept, len(listing.names))
         return Contents(listing.labels[kept], listing.class_names, tuple(notes), extras)
-
-    def _differences(self, listing: Listing) -> list[Problem]:
-        return count_problems(self, counts(listing), str(self.folder))
 
 
 # Entries of `extras` that number pictures, and so change when pictures are left out.
@@ -226,6 +221,16 @@ def count_problems(dataset: DataSet, figures: Mapping[str, int], place: str) -> 
         for key, expected in dataset.expected.items()
         if figures.get(key, 0) != expected
     ]
+
+
+def differences(dataset: DataSet, figures: Mapping[str, int]) -> list[str]:
+    """One note that holds every published count that these data do not have, if there is any."""
+    told = [
+        f"{figures.get(key, 0)} {key.replace('_', ' ')} (published: {expected})"
+        for key, expected in dataset.expected.items()
+        if figures.get(key, 0) != expected
+    ]
+    return [f"differs from the published data: {', '.join(told)}"] if told else []
 
 
 def missing_problems(folder: Path, names: Sequence[str]) -> list[Problem]:

@@ -34,7 +34,10 @@ class WebFace(DataSet):
     name = "webface"
     citation = "Yi et al., Learning Face Representation from Scratch, arXiv:1411.7923, 2014"
     licence = "research"
-    source = "faces_webface_112x112 of the data-set zoo of github.com/deepinsight/insightface, or folders PERSON/*.jpg (CASIA-WebFace: 10,575 people, about 0.49 million pictures)"
+    source = (
+        "faces_webface_112x112 of the data-set zoo of github.com/deepinsight/insightface, or folders PERSON/*.jpg "
+        "(CASIA-WebFace: 10,575 people, about 0.49 million pictures)"
+    )
     dead = "the authors' own download; the zoo's Google Drive and Baidu links vanish at times; MS-Celeb-1M is withdrawn"
 
     def __init__(

@@ -97,6 +97,8 @@ class Prepared:
     pictures: Pictures
     seconds: float
     """What decoding took; 0 when it was there already."""
+    shorter_side: int | None = None
+    """Of pictures that are stored whole."""
 
     def data(self) -> dict[str, Any]:
         """Counts, place, identity and notes."""
@@ -109,6 +111,7 @@ class Prepared:
             "test_classes": len(pictures.test_classes),
             "channels": pictures.in_channels,
             "size": pictures.image_size,
+            "shorter_side": self.shorter_side,
             "digest": pictures.digest,
             "cache": str(folder),
             "bytes": sum(file.stat().st_size for file in folder.iterdir()) if folder else 0,
@@ -120,7 +123,9 @@ class Prepared:
         """A table, the notes, and how to go on."""
         found = self.data()
         notes = found.pop("notes")
-        found["size"] = found["size"] or "as stored"
+        shorter = found.pop("shorter_side")
+        whole = f"whole, shorter side {shorter}" if shorter else "whole, as they are"
+        found["size"] = found["size"] or whole
         found["bytes"] = f"{found['bytes'] / 2**20:.1f} MiB"
         found["seconds"] = found["seconds"] or "decoded before"
         yield table("", ("", "value"), found.items())
@@ -180,7 +185,7 @@ def verify(dataset: DataSet, progress: Progress | None = None) -> Verified:
         counts=counts,
         checksums=dataset.checksums(),
         unreadable=len(dataset.unreadable),
-        disjoint=bool(counts.get("test_classes")),
+        disjoint=0 < counts.get("test_classes", 0) < counts.get("classes", 0),
         prepared=dataset.is_prepared(),
         prepare_command=_prepare_command(dataset, root),
     )
@@ -206,7 +211,8 @@ def prepare(dataset: DataSet, progress: Progress | None = None) -> Prepared:
     raise_if_any(dataset.check())
     there, start = dataset.is_prepared(), time.perf_counter()
     pictures = dataset.prepare(progress)
-    return Prepared(pictures, 0.0 if there else time.perf_counter() - start)
+    seconds = 0.0 if there else time.perf_counter() - start
+    return Prepared(pictures, seconds, getattr(dataset, "shorter_side", None))
 
 
 def decoding(console: Console) -> AbstractContextManager[Progress]:

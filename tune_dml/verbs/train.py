@@ -15,6 +15,7 @@ from tune_dml import initial_weights
 from tune_dml.catalogue import RETRIEVAL, default_protocol, protocols
 from tune_dml.ledger import read_events
 from tune_dml.plan import protocol_layer
+from tune_dml.preflight import needs_root
 from tune_dml.results import load_results, sweep_names
 from tune_dml.space import Value
 from tune_dml.trial import run_trial
@@ -153,7 +154,10 @@ def run(single: Single, console: Console) -> Ended:
         console.print(f"step {row['step']:>6}  loss {row['train/loss']:.4f}{judged}")
 
     data = single.config.data
-    root = Path(data.root) if data.root else None
+    root = Path(data.root).expanduser() if data.root else None
+    if root is None and needs_root(data.name):
+        rule = f"the data set {data.name!r} needs the folder of its pictures"
+        raise ConfigError(Problem("--data-root", rule, None, "Pass --data-root DIR."))
     with decoding(console) as progress:
         dataset = build_dataset(data.name, root=root, cache_dir=single.cache_dir, **data.parameters)
         further = task.further_datasets(single.config, single.cache_dir)

@@ -180,14 +180,15 @@ def cifar10(folder: Path, each: int = 4) -> Path:
     return folder
 
 
-def cifar100(folder: Path) -> Path:
+def cifar100(folder: Path, each: int = 0) -> Path:
+    """`each` of every batch, of 20 of the 100 classes; else a few of any."""
     folder.mkdir(parents=True)
     rng = np.random.default_rng(1)
     for name, count in [("train", 12), ("test", 5)]:
         batch = {
-            "fine_labels": rng.integers(0, 100, count).tolist(),
-            "coarse_labels": rng.integers(0, 20, count).tolist(),
-            "data": rng.integers(0, 256, (count, 3072), dtype=np.uint8),
+            "fine_labels": (np.arange(each) % 20).tolist() if each else rng.integers(0, 100, count).tolist(),
+            "coarse_labels": rng.integers(0, 20, each or count).tolist(),
+            "data": rng.integers(0, 256, (each or count, 3072), dtype=np.uint8),
         }
         (folder / name).write_bytes(pickle.dumps(batch, protocol=2))
     meta = {

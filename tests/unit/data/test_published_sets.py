@@ -42,7 +42,7 @@ def test_cub_is_read_from_its_folder_or_its_parent(build, tmp_path):
     assert isinstance(pictures.images, RaggedImages)
     assert pictures.images[0].shape == (16, 24, 3)  # 40 x 26, shorter side 16
     assert (pictures.images[0] == pictures.images[0][..., :1]).all()  # the grey picture
-    assert any("11788 images, but got 12" in note for note in pictures.notes)
+    assert any("12 images (published: 11788)" in note for note in pictures.notes)
 
 
 def test_stored_pictures_are_the_resized_originals(build, tmp_path):
