@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -36,40 +35,11 @@ def tune_dml(capsys, monkeypatch, cache_dir):
     return run
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory, ray_session, cache_dir):
-    """A working directory with two finished sweeps, made by the command line."""
-    place = tmp_path_factory.mktemp("work")
-    here = Path.cwd()
-    os.chdir(place)
-    os.environ["TUNE_DML_CACHE"] = str(cache_dir)
-    try:
-        for space, name in (("sec_eta", "eta1"), ("sec_rho", "rho1")):
-            sys.argv = [
-                "tune-dml",
-                "sweep",
-                space,
-                "--dataset",
-                "digits",
-                "--seeds",
-                "2",
-                "--name",
-                name,
-                *QUICK,
-            ]
-            with pytest.raises(SystemExit) as end:
-                main()
-            assert not end.value.code
-    finally:
-        os.chdir(here)
-        del os.environ["TUNE_DML_CACHE"]
-    return place
-
-
 @pytest.fixture
-def swept(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    return folder
+def swept(a_copy, monkeypatch):
+    """The working directory with the finished sweeps `rho1` and `lr1`."""
+    monkeypatch.chdir(a_copy)
+    return a_copy
 
 
 @pytest.mark.parametrize("verb", ["spaces", "datasets", "methods", "doctor", "version"])
@@ -139,14 +109,15 @@ def test_status_is_a_matrix(tune_dml, swept):
 
 
 def test_compare_shows_what_differs_first(tune_dml, swept):
-    code, out, _ = tune_dml("compare", "eta1", "rho1", "--json")
+    code, out, _ = tune_dml("compare", "lr1", "rho1", "--json")
     seen = json.loads(out)
     assert code == 0
     assert seen["differences"]["regularizer.rho"] == [1.0, "(searched)"]
     assert seen["differences"]["loss.name"] == ["semihard_triplet", "triplet"]
+    assert seen["differences"]["optim.lr"][0] == "(searched)"
     assert "training.steps" not in seen["differences"]
-    assert {cell["sweep"] for cell in seen["cells"]} == {"eta1", "rho1"}
-    text = tune_dml("compare", "eta1", "rho1")[1]
+    assert {cell["sweep"] for cell in seen["cells"]} == {"lr1", "rho1"}
+    text = tune_dml("compare", "lr1", "rho1")[1]
     assert text.index("What differs") < text.index("Cells")
 
 

@@ -13,7 +13,7 @@ import tune_dml
 from trainables.errors import ConfigError
 from tune_dml import api
 from tune_dml.results import load_results
-from tune_dml.space import Baseline, Grid, Knob, LogRange, Space
+from tune_dml.space import Baseline, Grid, Knob, Space
 from tune_dml.trial import Resources
 
 QUICK = {"training.steps": 10, "training.eval_every": 10}
@@ -27,23 +27,10 @@ def runs_of(folder, name):
     return [run for run in runs if run.data.tags.get("mlflow.parentRunId")]
 
 
-@pytest.mark.usefixtures("ray_session")
 class TestAGrid:
     @pytest.fixture(scope="class")
-    def sweep(self, tmp_path_factory, cache_dir, ray_session):
-        folder = tmp_path_factory.mktemp("grid")
-        uri = f"sqlite:///{folder}/mlflow.db"
-        done = tune_dml.run_sweep(
-            "sec_rho",
-            dataset="digits",
-            seeds=2,
-            settings=QUICK,
-            name="rho",
-            storage=folder / "sweeps",
-            tracking_uri=uri,
-            cache_dir=cache_dir,
-        )
-        return done, folder
+    def sweep(self, a_copy):
+        return tune_dml.load_sweep("rho1", storage=a_copy / "sweeps"), a_copy
 
     def test_every_cell_ran_once_per_seed(self, sweep):
         done, _ = sweep
@@ -51,12 +38,13 @@ class TestAGrid:
         assert done.exit_code == 0
         assert len(table) == 12
         assert set(table["status"]) == {"finished"}
+        assert [cell.label for cell in done.results.cells][:2] == ["no SEC", "rho=0.01"]
         assert not table.duplicated(["cell", "seed"]).any()
         assert table["val/recall_at_1"].between(0, 100).all()
 
     def test_mlflow_has_each_trial_once_with_true_end_states(self, sweep):
         done, folder = sweep
-        runs = runs_of(folder, "rho")
+        runs = runs_of(folder, "rho1")
         assert len(runs) == 12
         assert {run.info.status for run in runs} == {"FINISHED"}
         one = runs[0]
@@ -67,33 +55,35 @@ class TestAGrid:
 
     def test_nothing_runs_twice(self, sweep, cache_dir):
         _, folder = sweep
-        before = (folder / "sweeps/rho/ledger.jsonl").read_text()
+        before = (folder / "sweeps/rho1/ledger.jsonl").read_text()
         again = tune_dml.resume_sweep(
-            "rho",
+            "rho1",
             storage=folder / "sweeps",
             tracking_uri=f"sqlite:///{folder}/mlflow.db",
             cache_dir=cache_dir,
         )
-        after = (folder / "sweeps/rho/ledger.jsonl").read_text()
+        after = (folder / "sweeps/rho1/ledger.jsonl").read_text()
         assert again.exit_code == 0
         assert [json.loads(line)["kind"] for line in after[len(before) :].splitlines()] == ["session"]
-        assert len(runs_of(folder, "rho")) == 12
+        assert len(runs_of(folder, "rho1")) == 12
 
     def test_extending_runs_only_what_is_new(self, sweep, cache_dir):
         done, folder = sweep
         old = {trial.key for trial in done.results.trials}
         grown = tune_dml.extend_sweep(
-            "rho",
-            values={"regularizer.rho": [0.3]},
+            "rho1",
+            values={"regularizer.rho": [0.0]},
             storage=folder / "sweeps",
             tracking_uri=f"sqlite:///{folder}/mlflow.db",
             cache_dir=cache_dir,
         )
         keys = {trial.key for trial in grown.results.trials}
         assert old < keys
-        assert len(keys - old) == 2
+        new = [trial for trial in grown.results.trials if trial.key not in old]
+        assert len(new) == 2
+        assert all(math.isfinite(trial.metrics["val/recall_at_1"]) for trial in new)
         assert all(trial.attempts == 1 for trial in grown.results.trials)
-        assert len(runs_of(folder, "rho")) == 14
+        assert len(runs_of(folder, "rho1")) == 14
 
     def test_a_rerun_by_id_gives_the_same_numbers_to_the_last_digit(self, sweep, cache_dir):
         from rich.console import Console
@@ -130,8 +120,8 @@ class TestAGrid:
             "run": lambda: tune_dml.run_sweep(
                 "sec_rho", dataset="digits", name="new", resources=too_much, **here
             ),
-            "resume": lambda: tune_dml.resume_sweep("rho", retry_failed=True, **here),
-            "extend": lambda: tune_dml.extend_sweep("rho", seeds=[7], **here),
+            "resume": lambda: tune_dml.resume_sweep("rho1", retry_failed=True, **here),
+            "extend": lambda: tune_dml.extend_sweep("rho1", seeds=[7], **here),
         }[verb]
         with pytest.raises(ConfigError, match="999 CPU"):
             call()
@@ -144,7 +134,7 @@ class TestAGrid:
             tune_dml.run_sweep(
                 "sec_eta",
                 dataset="digits",
-                name="rho",
+                name="rho1",
                 storage=folder / "sweeps",
                 tracking_uri=f"sqlite:///{folder}/mlflow.db",
                 cache_dir=cache_dir,
@@ -152,54 +142,38 @@ class TestAGrid:
         assert {path: path.read_bytes() for path in (folder / "sweeps").rglob("*.json*")} == before
 
 
-def space_of(*knobs, **fixed):
-    return Space(
-        name="own",
-        title="own",
-        question="",
-        citation=None,
-        scientific=knobs,
-        fixed={**QUICK, **fixed},
-        default_dataset="digits",
-    )
+def test_an_adaptive_search_runs_its_budget(two_sweeps):
+    done = tune_dml.load_sweep("lr1", storage=two_sweeps / "sweeps")
+    assert done.exit_code == 0, [trial.reason for trial in done.results.trials]
+    assert not done.interrupted
+    assert len(done.results.cells) == 4
+    rates = {cell.knobs["optim.lr"] for cell in done.results.cells}
+    assert len(rates) == 4
+    assert all(1e-5 <= rate <= 1e-3 for rate in rates)
+    assert len(done.results.trials) == 8
+    assert all(trial.status == "finished" for trial in done.results.trials)
 
 
 @pytest.mark.usefixtures("ray_session")
 def test_a_diverged_trial_is_shown_and_the_sweep_finishes(cache_dir):
-    space = space_of(Knob("optim.lr", Grid((1e-3, 1e18), "log"), "lr"), **{"optim.name": "sgd"})
+    space = Space(
+        name="own",
+        title="own",
+        question="",
+        citation=None,
+        scientific=(Knob("optim.lr", Grid((1e-3, 1e18), "log"), "lr"),),
+        fixed={**QUICK, "optim.name": "sgd", "regularizer.name": "sec", "regularizer.eta": 0.5},
+        baseline=Baseline("off", {"regularizer.name": "none", "regularizer.eta": 0.0, "optim.lr": 1e-3}),
+        default_dataset="digits",
+    )
     done = tune_dml.run_sweep(space, seeds=2, cache_dir=cache_dir)
     table = done.table().set_index(["cell", "seed"])["status"]
     assert done.exit_code == 3
     assert not done.interrupted
-    assert list(table.loc["lr=0.001"]) == ["finished"] * 2
+    assert [cell.label for cell in done.results.cells] == ["off", "lr=0.001", "lr=1e+18"]
+    assert list(table.loc["off"]) == list(table.loc["lr=0.001"]) == ["finished"] * 2
     assert list(table.loc["lr=1e+18"]) == ["diverged"] * 2
     assert "step" in next(trial.reason for trial in done.results.trials if trial.status == "diverged")
     states = {run.data.tags["cell"]: run.info.status for run in runs_of(Path.cwd(), "own")}
-    assert states == {"lr=0.001": "FINISHED", "lr=1e+18": "FAILED"}
-
-
-@pytest.mark.usefixtures("ray_session")
-def test_an_adaptive_search_runs_its_budget(cache_dir):
-    space = space_of(Knob("optim.lr", LogRange(1e-4, 1e-2), "lr"))
-    done = tune_dml.run_sweep(space, seeds=2, search="tpe", num_samples=5, cache_dir=cache_dir)
-    assert done.exit_code == 0, [trial.reason for trial in done.results.trials]
-    assert len(done.results.cells) == 5
-    assert all(trial.status == "finished" for trial in done.results.trials)
+    assert states == {"off": "FINISHED", "lr=0.001": "FINISHED", "lr=1e+18": "FAILED"}
     assert load_results(Path("sweeps").absolute(), "own").cells == done.results.cells
-
-
-@pytest.mark.usefixtures("ray_session")
-def test_a_baseline_is_a_cell_and_rho_one_is_plain_sec(cache_dir):
-    space = Space(
-        name="ema",
-        title="",
-        question="",
-        citation=None,
-        scientific=(Knob("regularizer.rho", Grid((0.0, 1.0)), "rho"),),
-        fixed={**QUICK, "regularizer.name": "sec", "regularizer.eta": 0.5},
-        baseline=Baseline("off", {"regularizer.name": "none", "regularizer.eta": 0.0}),
-        default_dataset="digits",
-    )
-    done = tune_dml.run_sweep(space, seeds=1, cache_dir=cache_dir)
-    assert [cell.label for cell in done.results.cells] == ["off", "rho=0", "rho=1"]
-    assert all(math.isfinite(trial.metrics["val/recall_at_1"]) for trial in done.results.trials)

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
+import tune_dml
 from trainables.context import FolderContext
 from trainables.training import train
 from tune_dml.ledger import read_history
 from tune_dml.results import results_of
+from tune_dml.trial import Resources
 
 SWEEP = """
 method: grid
@@ -28,18 +30,30 @@ fixed:
 """
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("ray_session")
 def test_two_workers_give_the_losses_of_one(cache_dir):
+    Path("one_cell.yaml").write_text(SWEEP)
+    done = tune_dml.run_sweep(
+        "one_cell.yaml", resources=Resources(workers=2, engine="train"), cache_dir=cache_dir
+    )
+    assert_as_alone(done.results, cache_dir)
+
+
+@pytest.mark.slow
+def test_the_command_line_starts_what_two_workers_need(cache_dir):
     Path("one_cell.yaml").write_text(SWEEP)
     command = [sys.executable, "-m", "tune_dml.cli", "sweep", "one_cell.yaml", "--workers", "2"]
     command += ["--name", "two", "--cache-dir", str(cache_dir)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    results = results_of(Path("sweeps/two"))
-    (trial,) = results.trials
-    assert trial.status == "finished"
-    two = read_history(results.folder, trial.key)
+    assert_as_alone(results_of(Path("sweeps/two")), cache_dir)
 
+
+def assert_as_alone(results, cache_dir):
+    """The one trial has the rows of the same trial trained here, by one worker, without Ray."""
+    (trial,) = results.trials
+    assert trial.status == "finished", trial.reason
+    two = read_history(results.folder, trial.key)
     one = []
     context = FolderContext(Path("alone"), torch.device("cpu"), sink=one.append)
     train(results.plan.cells[0].config(0), context, cache_dir=cache_dir)
