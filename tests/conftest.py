@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 
@@ -15,10 +16,19 @@ for name in ("RAY_ADDRESS", "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"):
     os.environ.pop(name, None)
 
 
+@pytest.fixture(scope="session")
+def _working_directories(tmp_path_factory):
+    """New folders, counted here: pytest's own numbering reads all earlier ones each time, nine seconds in all."""
+    base = tmp_path_factory.mktemp("cwd")
+    return (base / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def _own_working_directory(tmp_path_factory, monkeypatch):
+def _own_working_directory(_working_directories, monkeypatch):
     """Every test runs in an empty folder: sweeps and mlflow.db go there."""
-    monkeypatch.chdir(tmp_path_factory.mktemp("cwd"))
+    folder = next(_working_directories)
+    folder.mkdir()
+    monkeypatch.chdir(folder)
 
 
 @pytest.fixture(scope="session")
@@ -29,8 +39,8 @@ def cache_dir(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def ray_session():
-    """One local Ray for all tests that sweep in this process."""
+    """One local Ray for all tests that sweep in this process, as engine `train` starts it: engine `local` needs less."""
     from tune_dml import cluster
 
-    with cluster.connected(None, engine="local") as capacity:
+    with cluster.connected(None, engine="train") as capacity:
         yield capacity
