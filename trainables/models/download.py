@@ -54,6 +54,8 @@ def download(url: str, target: Path, *, digests: Sequence[str] = (), pause_s: fl
     Raises:
         DataError: no connection, a refusal, a file that ends too early or is a web page, a wrong digest, a full disk.
     """
+    if target.exists() and wrong_digest(target, digests) is None:
+        return target  # without a lock: the folder may be one that others fill and this process only reads
     with _reported(url, target), _locked(target):
         if target.exists():
             if not (wrong := wrong_digest(target, digests)):

@@ -16,7 +16,7 @@ from trainables import distributed
 from trainables.errors import ConfigError, DataError, Problem, nearest, raise_if_any
 from trainables.models.base import Backbone, refuse_other_channels, standardised
 from trainables.models.batch_norm import normalised_over_workers
-from trainables.models.weights import Weights, load_weights, obtain
+from trainables.models.weights import load_weights, obtain
 
 __all__ = ["Timm", "import_timm"]
 
@@ -45,7 +45,8 @@ class Timm(Backbone):
             Field(description="a name that timm.list_models() gives, with or without .TAG of its weights"),
         ] = "resnet50",
         weights: Annotated[
-            Weights, Field(description="as for other backbones, or `timm`: those that timm itself downloads")
+            str | None,
+            Field(description="as for other backbones, or `timm`: those that timm itself downloads"),
         ] = None,
     ) -> None:
         super().__init__()

@@ -268,3 +268,13 @@ def test_of_many_at_once_one_downloads(server, target):
         found = list(pool.map(lambda _: download(server.url(), target, digests=[DIGEST]), range(6)))
     assert found == [target] * 6
     assert len(server.asked) == 1
+
+
+def test_a_file_in_a_folder_that_is_only_read(server, target, monkeypatch):
+    download(server.url(), target)
+
+    def refuse(*_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(downloads, "_locked", refuse)
+    assert download(server.url(), target, digests=[DIGEST]) == target
