@@ -55,6 +55,7 @@ frame.onload = () => {{
     width: root.clientWidth, content: root.scrollWidth, wide: shown("wide"), narrow: shown("narrow"),
     smallest: Math.min(...texts.map(pixels)), outside: texts.filter(outside).map(e => e.textContent),
     requests: view.performance.getEntriesByType("resource").map(e => e.name),
+    loaded: [...page.images].filter(e => e.complete && e.naturalWidth > 0).length,
     focusable: [...page.querySelectorAll("a, summary, [tabindex='0']")].length,
   }});
 }};
@@ -92,7 +93,8 @@ def test_page_fits_its_window_and_its_text_can_be_read(
     found = probe(report, tmp_path, width)
     assert found["width"] <= width
     assert found["content"] <= found["width"], "the page scrolls sideways"
-    assert found[shown] == 3
+    assert found[shown] == 6
+    assert found["loaded"] == 2
     assert found[hidden] == 0
     assert found["smallest"] >= 10.5, "figure text is smaller than 10.5 px"
     assert found["outside"] == [], "figure text runs out of its picture"

@@ -16,7 +16,7 @@ __all__ = ["KEYS", "Directions", "draw", "extract"]
 
 KEYS = ("train/direction_variance", "train/direction_mean")
 WIDE = 20
-"""Figures further apart than this ratio are drawn on a logarithmic axis."""
+"""Means further apart than this ratio are drawn on a logarithmic axis."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,6 @@ class Directions:
     every: int
     """Steps between looks; 0 where there was none."""
     sentence: str
-
-    @property
-    def log(self) -> bool:
-        """Whether the figures span too much for a linear axis."""
-        values = [value for panel in self.panels for line in panel.lines for value in line.mean if value > 0]
-        return bool(values) and max(values) / min(values) > WIDE * len(self.panels)
 
 
 def extract(curve: Curve, logged: Histories) -> Directions:
@@ -51,16 +45,24 @@ def _sentence(curve: Curve, logged: Histories, every: int) -> str:
         )
     last = {label: line.mean[-1] for label, line in lines.items()}
     least, most = min(last, key=lambda name: last[name]), max(last, key=lambda name: last[name])
+
+    def of(label: str) -> str:
+        mean = logged.line(label, KEYS[1])
+        return f"{last[label]:.2g}{f', mean turn {mean.mean[-1]:.2g}' if mean else ''}"
+
     text = (
-        f"Over the last {every} steps the variance of the updates was smallest for {least} ({last[least]:.2g})"
-        f" and largest for {most} ({last[most]:.2g})."
+        f"At the last look, at step {lines[most].steps[-1]}, the turns of the {every} steps before had the smallest "
+        f"variance for {least} ({of(least)}) and the largest for {most} ({of(most)})."
     )
     baseline = curve.baseline.label if curve.baseline else None
     if baseline in last and baseline not in {least, most}:
-        text += f" The baseline {baseline} had {last[baseline]:.2g}."
-    return text + " A smaller variance means that more embeddings were moved equally far."
+        text += f" The baseline {baseline} had {of(baseline)}."
+    return (
+        f"{text} A smaller variance means that embeddings turned more equally; beside a small mean it says that "
+        "little turned at all."
+    )
 
 
 def draw(found: Directions, *, narrow: bool, name: str) -> str:
     """Variance and mean side by side."""
-    return histories.draw(found.panels, narrow=narrow, name=name, log=found.log)
+    return histories.draw(found.panels, narrow=narrow, name=name, log_beyond=WIDE)

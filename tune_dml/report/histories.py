@@ -102,11 +102,20 @@ def _thinned(labels: list[str]) -> list[str]:
     return [labels[i] for i in np.linspace(0, len(labels) - 1, MOST_LINES).round().astype(int)]
 
 
-def draw(panels: Sequence[Panel], *, narrow: bool, name: str, log: bool = False) -> str:
+def draw(
+    panels: Sequence[Panel], *, narrow: bool, name: str, with_set: bool = False, log_beyond: float = math.inf
+) -> str:
     """A panel for each figure: mean over seeds as a line, range over seeds as a band.
 
-    `log`: the vertical axes are logarithmic.
+    Args:
+        panels: what to draw.
+        narrow: below one another.
+        name: begins the ids of the drawing.
+        with_set: titles say of which pictures a figure is.
+        log_beyond: a panel of positive means whose largest is so many times the least has a logarithmic axis.
     """
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
     count = len(panels)
     columns = 1 if narrow else min(count, 3) if count != 4 else 2
     with drawing.figure(narrow=narrow, height=2.6 * -(-count // columns) + 0.6) as made:
@@ -122,11 +131,14 @@ def draw(panels: Sequence[Panel], *, narrow: bool, name: str, log: bool = False)
                     line.steps, line.mean, color=colour, ls=style, marker=marker, ms=3.5, lw=1.4,
                     markevery=max(1, len(line.steps) // 8),
                 )  # fmt: skip
-            ax.set_title(panel.metric.name)
+            ax.set_title(panel.metric.axis if with_set else panel.metric.name)
             ax.set_xlabel("training step")
             ax.locator_params(axis="x", nbins=5)
-            if log:
+            means = [mean for line in panel.lines for mean in line.mean]
+            if min(means) > 0 and max(means) > log_beyond * min(means):
                 ax.set_yscale("log")
+                ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+                ax.yaxis.set_minor_formatter(NullFormatter())
         made.legend(
             [handles[label] for label in labels], labels,
             loc="outside lower center", ncols=2 if narrow else 4, handlelength=2.6,

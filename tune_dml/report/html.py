@@ -85,7 +85,7 @@ def figures_of(found: Analysis) -> dict[str, Picture]:
                 "norms",
                 lambda narrow, name: norms.draw(lengths, narrow=narrow, name=name),
                 lengths.sentence,
-                "Share of pictures in each of equally wide bins; every cell has bins of its own.",
+                "Share of the pictures per unit of norm; each histogram has a vertical axis of its own.",
             )
         )
     return {picture.name: picture for picture in pictures}
@@ -106,7 +106,8 @@ def _knob_pictures(answer: KnobAnswer) -> Iterator[Picture]:
             f"training-{anchor}",
             lambda narrow, name: training.draw(going, narrow=narrow, name=name),
             f"Over training, for each value: {_names(going.panels)}. {going.sentence}",
-            f"Mean over seeds (lines) and range over seeds (bands).{_left_out(going.omitted)}",
+            "Mean over seeds (lines) and range over seeds (bands); a trial that stopped early counts as far as it got."
+            f"{_left_out(going.omitted)}",
         )
     if found is not None and found.panels:
         yield _picture(

@@ -35,15 +35,13 @@ def extract(pair: Pair) -> Norms:
         norms = side.evidence.norms
         spread = math.sqrt(norms.variance) / norms.mean if norms.mean else math.nan
         parts.append(
-            f"{side.title}: mean {norms.mean:.3g}, variance {norms.variance:.3g}, "
+            f"{side.title} has mean {norms.mean:.3g}, variance {norms.variance:.3g}, "
             f"standard deviation {100 * spread:.2g}% of the mean"
         )
-    shown = f"Norms of the raw embeddings of the {_part(pair)}, seed {pair.seed}. " if parts else ""
-    return Norms(pair.sides, f"{shown}{'; '.join(parts)}{'.' if parts else ''}", pair.missing)
-
-
-def _part(pair: Pair) -> str:
-    return pair.sides[0].evidence.part
+    if not parts:
+        return Norms((), "", pair.missing)
+    shown = f"Norms of the raw embeddings of {pair.sides[0].evidence.part}, seed {pair.seed}"
+    return Norms(pair.sides, f"{shown}: {'; '.join(parts)}.", pair.missing)
 
 
 def draw(found: Norms, *, narrow: bool, name: str) -> str:
@@ -54,13 +52,13 @@ def draw(found: Norms, *, narrow: bool, name: str) -> str:
         for index, (ax, side) in enumerate(zip(axes, found.sides, strict=True)):
             norms = side.evidence.norms
             edges = np.linspace(norms.low, norms.high, len(norms.counts) + 1)
-            share = 100 * np.array(norms.counts) / sum(norms.counts)
+            share = 100 * np.array(norms.counts) / sum(norms.counts) / np.diff(edges)
             colour = drawing.CYCLE[index][0]
             ax.stairs(share, edges, fill=True, color=colour, alpha=0.35, lw=0)
             ax.stairs(share, edges, color=colour, lw=1)
             ax.axvline(norms.mean, color=drawing.BLACK, lw=1, ls="--")
             ax.set_title(side.title)
-            ax.set_ylabel("share [%]")
+            ax.set_ylabel("% per unit")
             ax.margins(y=0.08)
             ax.set_ylim(bottom=0)
         low = min(side.evidence.norms.low for side in found.sides)

@@ -50,11 +50,14 @@ def extract(pair: Pair) -> Sheets:
     ]
     if not views:
         return Sheets((), "", (*pair.missing, *missing))
-    sentence = (
-        f"Of the {views[0].side.evidence.part}, seed {pair.seed}: {'; '.join(f'{v.side.title}: {v.count}' for v in views)}."
-        " An illustration: the verdicts above rest on all pictures and seeds."
+    shown = (
+        f"The pairs of {pair.sides[0].evidence.part}, seed {pair.seed}, that were judged wrong with most confidence."
+        if _of_pairs(views[0].side)
+        else f"The same {len(views[0].side.evidence.rows)} queries of {pair.sides[0].evidence.part}, seed {pair.seed}, "
+        "each with its nearest pictures by cosine."
     )
-    return Sheets(views, sentence, (*pair.missing, *missing))
+    illustration = " An illustration: the verdicts above rest on all pictures and seeds."
+    return Sheets(views, shown + illustration, (*pair.missing, *missing))
 
 
 def _verdicts(side: Side) -> list[bool]:

@@ -69,4 +69,4 @@ def _last_change(line: Line) -> float | None:
 
 def draw(found: Training, *, narrow: bool, name: str) -> str:
     """The metric and the loss side by side."""
-    return histories.draw(found.panels, narrow=narrow, name=name)
+    return histories.draw(found.panels, narrow=narrow, name=name, with_set=True)

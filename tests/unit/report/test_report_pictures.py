@@ -85,7 +85,10 @@ def test_directions_are_those_that_were_logged(steep: Written) -> None:
     assert by_label["no SEC"].mean == pytest.approx((0.08 * 0.7, 0.08 * 0.2))
     assert by_label["rho=1"].mean == pytest.approx((0.03 * 0.7, 0.03 * 0.2))
     assert mean.lines[0].mean == pytest.approx((0.75, 0.5))
-    assert "smallest for rho=0.01 (0.004) and largest for no SEC (0.016)" in found.sentence
+    assert (
+        "At the last look, at step 400, the turns of the 200 steps before had the smallest variance for rho=0.01 "
+        "(0.004, mean turn 0.5) and the largest for no SEC (0.016, mean turn 0.5)." in found.sentence
+    )
     page = read(steep.html)
     assert "figure-directions-regularizer-rho" in {item.attributes.get("id") for item in page.every()}
     assert "direction" not in by_id(page, "mechanism-regularizer-rho").text
@@ -135,9 +138,11 @@ def test_norms_say_mean_and_variance_of_what_is_drawn(steep: Written) -> None:
             (trial_folder(steep.results.folder, side.key) / "evidence/evidence.json").read_text()
         )["norms"]
         assert side.evidence.norms.counts == tuple(raw["counts"])
-        assert f"{side.title}: mean {raw['mean']:.3g}, variance 0.25" in found.sentence
+        assert f"{side.title} has mean {raw['mean']:.3g}, variance 0.25" in found.sentence
         assert f"standard deviation {100 * 0.5 / raw['mean']:.2g}% of the mean" in found.sentence
-    assert "validation pictures, seed 0" in found.sentence
+    assert found.sentence.startswith(
+        "Norms of the raw embeddings of validation pictures, seed 0: no SEC (baseline) has"
+    )
 
 
 def test_both_sheets_stand_in_the_page_as_they_were_left(steep: Written) -> None:
@@ -152,7 +157,7 @@ def test_both_sheets_stand_in_the_page_as_they_were_left(steep: Written) -> None
         assert shown == (trial_folder(steep.results.folder, key) / "evidence/sheet.jpg").read_bytes()
         assert "bird <0>: bird <0> (right), bird <1> (wrong)" in image.attributes["alt"]
         assert image.attributes["alt"].startswith(label)
-    assert section.text.count("1 of the 4 nearest pictures of 2 queries are of the query's class") == 4
+    assert section.text.count("1 of the 4 nearest pictures of 2 queries are of the query's class") == 2
     assert "<0>" not in steep.html.replace("&lt;0&gt;", "")
 
 
