@@ -71,7 +71,7 @@ class Pictures:
     @property
     def image_size(self) -> int | None:
         """Height = width in pixels; None where pictures differ in size."""
-        return self.images.shape[1] if isinstance(self.images, np.ndarray) else None
+        return self.images.shape[1] or None
 
     def __reduce__(self) -> str | tuple[object, ...]:
         if self.directory is None:
@@ -131,16 +131,22 @@ class DataSet(ABC):
 
     def is_prepared(self) -> bool:
         """Whether the decoded data are in the cache already."""
-        return self._target(self.digest()).exists()
+        digest = self.digest()
+        return _is_whole(self._target(digest), digest)
 
     def _target(self, digest: str) -> Path:
         return self.cache_dir / f"{self.name}-{digest[:20]}"
 
-    def prepare(self, progress: Progress | None = None) -> Pictures:
+    def on_demand(self, progress: Progress | None) -> tuple[cache.Images, Contents] | None:
+        """The pictures decoded anew at each use, for a disk on which they do not fit; None where a set cannot."""
+        return None
+
+    def prepare(self, progress: Progress | None = None, *, fall_back: bool = True) -> Pictures:
         """The decoded data set; decodes on first use, afterwards opens the cache of the same digest.
 
         Two processes never build the same cache twice, and a build that dies leaves nothing behind that looks complete.
-        Raises DataError with every problem of the data.
+        Where the disk is too small for the decoded pictures they are decoded anew at each use, to the same pixels, and
+        a note says so; with `fall_back=False` that is an error. Raises DataError with every problem of the data.
         """
         raise_if_any(self.check(), DataError)
         digest = self.digest()
@@ -150,8 +156,33 @@ class DataSet(ABC):
             contents = self.write(directory, progress)
             _write_contents(directory, contents, self.name, digest, self.test_classes(contents.class_names))
 
-        cache.build_once(target, build)
+        try:
+            cache.build_once(target, build, complete=lambda folder: _is_whole(folder, digest))
+        except cache.DiskFull as error:
+            found = self.on_demand(progress) if fall_back else None
+            if found is None:
+                raise
+            return self._undecoded(*found, digest, error)
         return open_pictures(target)
+
+    def _undecoded(
+        self, images: cache.Images, contents: Contents, digest: str, reason: cache.DiskFull
+    ) -> Pictures:
+        problem = reason.problems[0]
+        note = (
+            f"{problem.place}: {problem.rule}, but there are {problem.value or 'none left'}. So every trial decodes the "
+            f"pictures anew, to the same pixels, which is slower. {problem.remedy}"
+        )
+        return Pictures(
+            name=self.name,
+            digest=digest,
+            images=images,
+            labels=np.asarray(contents.labels, dtype=np.int64),
+            class_names=contents.class_names,
+            test_classes=tuple(self.test_classes(contents.class_names)),
+            notes=(*contents.notes, note),
+            extras=contents.extras,
+        )
 
 
 def _write_contents(
@@ -167,8 +198,19 @@ def _write_contents(
         "test_classes": [int(c) for c in test_classes],
         "notes": list(contents.notes),
         "extras": sorted(contents.extras),
+        "bytes": {file.name: file.stat().st_size for file in sorted(directory.iterdir())},
     }
     (directory / "about.json").write_text(json.dumps(about, ensure_ascii=False), encoding="utf-8")
+
+
+def _is_whole(directory: Path, digest: str) -> bool:
+    """Whether a cache was built from these data with these settings, and no file of it was cut or lost since."""
+    try:
+        about = json.loads((directory / "about.json").read_text(encoding="utf-8"))
+        sizes = {name: (directory / name).stat().st_size for name in about["bytes"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return bool(about["digest"] == digest and sizes == about["bytes"])
 
 
 def open_pictures(directory: Path) -> Pictures:

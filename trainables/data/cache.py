@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ __all__ = [
     "DiskFull",
     "Images",
     "RaggedImages",
+    "Squares",
     "build_once",
     "create_images",
     "create_ragged",
@@ -79,7 +80,17 @@ class RaggedImages:
         )
 
 
-Images = Pixels | RaggedImages
+class Squares(Protocol):
+    """What indexes like an array (N, H, W, C) of uint8."""
+
+    shape: tuple[int, ...]
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: Any, /) -> Pixels: ...
+
+
+Images = Pixels | RaggedImages | Squares
 
 
 def default_cache_dir() -> Path:
@@ -190,7 +201,7 @@ def _size(count: int) -> str:
 def build_once(
     target: Path, build: Callable[[Path], None], *, complete: Callable[[Path], bool] | None = None
 ) -> None:
-    """Run `build(temporary directory)` and rename the result to `target`, unless `target` is there already.
+    """Run `build(temporary directory)` and rename the result to `target`, unless `target` is there, `complete`.
 
     Waits while another process builds the same target. A build that was killed leaves its temporary directory for the
     next one to go on from; one whose data are at fault (DataError) leaves nothing. A truncated cache is rebuilt.

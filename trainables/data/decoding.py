@@ -22,6 +22,7 @@ __all__ = [
     "decode_ragged",
     "failure_problems",
     "fit",
+    "header_sizes",
     "judged",
     "keep_or_raise",
     "reason_of",
@@ -111,15 +112,20 @@ def decode_ragged(
     if (directory / "done.npy").exists():
         images = cache.reopen_ragged(directory)
     else:
-        with ThreadPoolExecutor(_threads()) as pool:
-            sizes = list(pool.map(lambda i: _header_size(encoded, i, shorter), range(len(encoded.names))))
-        images = cache.create_ragged(directory, np.array(sizes, dtype=np.int32).reshape(-1, 2), channels=3)
+        images = cache.create_ragged(directory, header_sizes(encoded, shorter), channels=3)
 
     def work(i: int) -> None:
         with encoded.open(i) as image:
             images[i][:] = np.asarray(shrink(to_rgb(image), shorter))
 
     return _decode_all(directory, encoded, work, images.pixels, progress)
+
+
+def header_sizes(encoded: Encoded, shorter: int | None) -> NDArray[np.int32]:
+    """Height and width of every picture once its shorter side has `shorter` pixels, from the headers alone, (N, 2)."""
+    with ThreadPoolExecutor(_threads()) as pool:
+        sizes = list(pool.map(lambda i: _header_size(encoded, i, shorter), range(len(encoded.names))))
+    return np.array(sizes, dtype=np.int32).reshape(-1, 2)
 
 
 SKIP = "Replace it, or leave it out: --skip-corrupt of `datasets prepare`, in sweeps --set data.skip_corrupt=true."
@@ -179,18 +185,18 @@ def judged(
 
 
 def keep_or_raise(
-    directory: Path,
+    directory: Path | None,
     failures: Mapping[int, str],
     names: Sequence[str],
     *,
     skip_corrupt: bool,
     folder: Path | None = None,
 ) -> NDArray[np.int64]:
-    """The numbers of the pictures that stay; drops failed ones from the cache, or raises DataError naming them."""
+    """The numbers of the pictures that stay; drops failed ones from the cache if any, or raises DataError naming them."""
     kept = np.setdiff1d(np.arange(len(names)), list(failures))
     if failures and not (skip_corrupt and len(kept)):
         raise DataError(failure_problems(failures, names, folder))
-    if failures:
+    if failures and directory is not None:
         cache.keep_images(directory, kept)
     return kept
 
@@ -223,7 +229,9 @@ def _decode_all(
     """Run `work` for every picture not yet noted as done; notes a chunk only after its pixels are on disk."""
     notes, count = directory / "done.npy", len(encoded.names)
     if not notes.exists():
-        np.save(notes, np.zeros(count, dtype=bool))
+        fresh = directory / "fresh.npy"
+        np.save(fresh, np.zeros(count, dtype=bool))
+        fresh.replace(notes)  # whole or not at all
     done = np.load(notes, mmap_mode="r+")
     failures: dict[int, str] = {}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated
@@ -10,9 +10,11 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from trainables.data.base import Contents, DataSet, Progress, digest_of
+from trainables.data.base import Contents, DataSet, Indices, Progress, digest_of
+from trainables.data.cache import Images
 from trainables.data.decoding import decode_fixed, judged, keep_or_raise
 from trainables.data.files import encoded_files, find_pictures, fingerprints, unreadable_files
+from trainables.data.on_demand import SquaresOnDemand
 from trainables.data.picture_files import SkipCorrupt, few
 from trainables.errors import Problem
 
@@ -80,9 +82,18 @@ class Distractors(DataSet):
     def write(self, directory: Path, progress: Progress | None) -> Contents:
         """Decode in parallel, from where an interrupted call stopped."""
         failures = decode_fixed(directory, encoded_files(self.root, self._names), self.size, progress)
+        return self._describe(directory, failures)[1]
+
+    def on_demand(self, progress: Progress | None) -> tuple[Images, Contents]:
+        """Straight from the files."""
+        failures = unreadable_files(self.root, self._names, self.cache_dir, progress)
+        kept, contents = self._describe(None, failures)
+        return SquaresOnDemand(encoded_files(self.root, self._names), kept, self.size), contents
+
+    def _describe(self, directory: Path | None, failures: Mapping[int, str]) -> tuple[Indices, Contents]:
         kept = keep_or_raise(
             directory, failures, self._names, skip_corrupt=self.skip_corrupt, folder=self.root
         )
         lost = [self._names[i] for i in sorted(failures)]
         notes = (f"{len(lost)} pictures cannot be decoded and were left out: {few(lost)}",) if lost else ()
-        return Contents(np.zeros(len(kept), dtype=np.int64), ("distractor",), notes)
+        return kept, Contents(np.zeros(len(kept), dtype=np.int64), ("distractor",), notes)

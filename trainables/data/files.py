@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,11 @@ def find_pictures(folder: Path) -> tuple[list[Path], list[Path]]:
 
 def encoded_files(root: Path, names: Sequence[str]) -> Encoded:
     """The files `names`, relative to `root`, as encoded pictures."""
-    return Encoded(names, lambda i: Image.open(root / names[i]))
+    return Encoded(names, partial(_open, root, names))
+
+
+def _open(root: Path, names: Sequence[str], i: int) -> Image.Image:
+    return Image.open(root / names[i])
 
 
 def fingerprints(

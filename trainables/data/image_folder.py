@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 from pydantic import Field
 
-from trainables.data.base import Contents, DataSet, Progress, digest_of
+from trainables.data.base import Contents, DataSet, Indices, Progress, digest_of
+from trainables.data.cache import Images
 from trainables.data.decoding import decode_fixed, judged, keep_or_raise
 from trainables.data.files import SUFFIXES, encoded_files, find_pictures, fingerprints, unreadable_files
+from trainables.data.on_demand import SquaresOnDemand
 from trainables.data.picture_files import SkipCorrupt, few, single_picture_notes
 from trainables.errors import DataError, Problem, nearest, raise_if_any
 
@@ -99,11 +101,22 @@ class ImageFolder(DataSet):
 
     def write(self, directory: Path, progress: Progress | None) -> Contents:
         """Decode in parallel."""
-        names, labels, classes = self._listing()
+        names = self._listing()[0]
         failures = decode_fixed(directory, encoded_files(self.root, names), self.size, progress)
+        return self._describe(directory, failures)[1]
+
+    def on_demand(self, progress: Progress | None) -> tuple[Images, Contents]:
+        """Straight from the files."""
+        names = self._listing()[0]
+        kept, contents = self._describe(None, unreadable_files(self.root, names, self.cache_dir, progress))
+        return SquaresOnDemand(encoded_files(self.root, names), kept, self.size), contents
+
+    def _describe(self, directory: Path | None, failures: Mapping[int, str]) -> tuple[Indices, Contents]:
+        names, labels, classes = self._listing()
         kept = keep_or_raise(directory, failures, names, skip_corrupt=self.skip_corrupt, folder=self.root)
         numbers = np.array(labels, dtype=np.int64)[kept]
-        return Contents(numbers, classes, self._notes(numbers, classes, [names[i] for i in sorted(failures)]))
+        notes = self._notes(numbers, classes, [names[i] for i in sorted(failures)])
+        return kept, Contents(numbers, classes, notes)
 
     def _listing(self) -> tuple[list[str], list[int], tuple[str, ...]]:
         """(names relative to the root, label of each, class names); folders without pictures are no classes."""

@@ -16,9 +16,11 @@ from pydantic import Field
 
 from trainables.data import archives
 from trainables.data.archives import STRICT
-from trainables.data.base import Contents, DataSet, Labels, Progress, digest_of
-from trainables.data.decoding import decode_ragged, judged, keep_or_raise
+from trainables.data.base import Contents, DataSet, Indices, Labels, Progress, digest_of
+from trainables.data.cache import Images
+from trainables.data.decoding import decode_ragged, header_sizes, judged, keep_or_raise
 from trainables.data.files import encoded_files, fingerprints, unreadable_files
+from trainables.data.on_demand import WholeOnDemand
 from trainables.errors import DataError, Problem, raise_if_any
 
 __all__ = [
@@ -159,9 +161,21 @@ class PictureFiles(DataSet):
 
     def write(self, directory: Path, progress: Progress | None) -> Contents:
         """Decode in parallel, from where an interrupted call stopped."""
-        listing = self.listing
-        encoded = encoded_files(self.folder, listing.names)
+        encoded = encoded_files(self.folder, self.listing.names)
         failures = decode_ragged(directory, encoded, self.shorter_side, progress)
+        return self._describe(directory, failures)[1]
+
+    def on_demand(self, progress: Progress | None) -> tuple[Images, Contents]:
+        """Straight from the files."""
+        names = self.listing.names
+        failures = unreadable_files(self.folder, names, self.cache_dir, progress)
+        kept, contents = self._describe(None, failures)
+        encoded = encoded_files(self.folder, names)
+        sizes = header_sizes(encoded, self.shorter_side)[kept]
+        return WholeOnDemand(encoded, kept, sizes, self.shorter_side), contents
+
+    def _describe(self, directory: Path | None, failures: Mapping[int, str]) -> tuple[Indices, Contents]:
+        listing = self.listing
         kept = keep_or_raise(
             directory, failures, listing.names, skip_corrupt=self.skip_corrupt, folder=self.folder
         )
@@ -171,7 +185,7 @@ class PictureFiles(DataSet):
             lost = [listing.names[i] for i in sorted(failures)]
             notes.append(f"{len(lost)} pictures cannot be decoded and were left out: {few(lost)}")
         extras = keep_extras(listing.extras, kept, len(listing.names))
-        return Contents(listing.labels[kept], listing.class_names, tuple(notes), extras)
+        return kept, Contents(listing.labels[kept], listing.class_names, tuple(notes), extras)
 
 
 # Entries of `extras` that number pictures, and so change when pictures are left out.

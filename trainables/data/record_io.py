@@ -34,10 +34,14 @@ class RecordFile:
 
     def __init__(self, path: Path, index: Path) -> None:
         self.path = path
+        self._index = index
         self._bytes = (
             np.memmap(path, dtype=np.uint8, mode="r") if path.stat().st_size else np.zeros(0, np.uint8)
         )
         self.offsets = _read_index(index)
+
+    def __reduce__(self) -> tuple[type[RecordFile], tuple[Path, Path]]:
+        return RecordFile, (self.path, self._index)  # never the bytes
 
     def read(self, key: int) -> Record:
         """The record of a key; raises DataError when the bytes there are no record."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated
 
@@ -12,9 +12,11 @@ import numpy as np
 from PIL import Image
 from pydantic import Field
 
-from trainables.data.base import Contents, DataSet, Labels, Progress, digest_of
+from trainables.data.base import Contents, DataSet, Indices, Labels, Progress, digest_of
+from trainables.data.cache import Images
 from trainables.data.decoding import Encoded, decode_fixed, judged, keep_or_raise, unreadable
 from trainables.data.files import encoded_files, find_pictures, fingerprints, unreadable_files
+from trainables.data.on_demand import SquaresOnDemand
 from trainables.data.picture_files import SkipCorrupt, few, require_root, wrong_root
 from trainables.data.record_io import RecordFile
 from trainables.errors import DataError, Problem
@@ -96,14 +98,24 @@ class WebFace(DataSet):
 
     def write(self, directory: Path, progress: Progress | None) -> Contents:
         """Decode in parallel, from where an interrupted call stopped."""
-        encoded, labels, people = self._contents
+        encoded = self._contents[0]
         failures = decode_fixed(directory, encoded, self.size, progress)
+        return self._describe(directory, failures)[1]
+
+    def on_demand(self, progress: Progress | None) -> tuple[Images, Contents]:
+        """Straight from the records or files."""
+        encoded = self._contents[0]
+        kept, contents = self._describe(None, unreadable(encoded, progress))
+        return SquaresOnDemand(encoded, kept, self.size), contents
+
+    def _describe(self, directory: Path | None, failures: Mapping[int, str]) -> tuple[Indices, Contents]:
+        encoded, labels, people = self._contents
         kept = keep_or_raise(
             directory, failures, encoded.names, skip_corrupt=self.skip_corrupt, folder=self.root
         )
         lost = [encoded.names[i] for i in sorted(failures)]
         notes = (f"{len(lost)} pictures cannot be decoded and were left out: {few(lost)}",) if lost else ()
-        return Contents(labels[kept], people, notes)
+        return kept, Contents(labels[kept], people, notes)
 
     @property
     def _is_records(self) -> bool:
@@ -130,7 +142,7 @@ class WebFace(DataSet):
             raise DataError(problems)
         keys = _picture_keys(records)
         numbers, labels = np.unique([int(records.label(key)) for key in keys], return_inverse=True)
-        encoded = Encoded([f"train.rec[{key}]" for key in keys], _opener(records, keys))
+        encoded = Encoded([f"train.rec[{key}]" for key in keys], partial(_open, records, keys))
         return encoded, labels.astype(np.int64).reshape(-1), tuple(str(number) for number in numbers)
 
     def _declared(self, people: int) -> list[Problem]:
@@ -166,5 +178,5 @@ def _picture_keys(records: RecordFile) -> list[int]:
     return keys
 
 
-def _opener(records: RecordFile, keys: Sequence[int]) -> Callable[[int], Image.Image]:
-    return lambda i: Image.open(io.BytesIO(records.read(keys[i]).payload))
+def _open(records: RecordFile, keys: Sequence[int], i: int) -> Image.Image:
+    return Image.open(io.BytesIO(records.read(keys[i]).payload))

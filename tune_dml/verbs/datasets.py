@@ -210,7 +210,7 @@ def prepare(dataset: DataSet, progress: Progress | None = None) -> Prepared:
     """Decode into the cache, from where an interrupted call stopped. Raises ConfigError with every problem."""
     raise_if_any(dataset.check())
     there, start = dataset.is_prepared(), time.perf_counter()
-    pictures = dataset.prepare(progress)
+    pictures = dataset.prepare(progress, fall_back=False)
     seconds = 0.0 if there else time.perf_counter() - start
     return Prepared(pictures, seconds, getattr(dataset, "shorter_side", None))
 
