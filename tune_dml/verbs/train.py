@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainables.config import Layer, TrialConfig
+from trainables.context import EVIDENCE
 from trainables.errors import ConfigError, Problem, nearest
 from tune_dml import initial_weights
 from tune_dml.catalogue import RETRIEVAL, default_protocol, protocols
@@ -41,6 +43,8 @@ class Single:
     recorded: Mapping[str, float] = field(default_factory=dict)
     """What the sweep recorded for this trial, when it is a rerun."""
     trial: str = ""
+    pictures: Path | None = None
+    """Where what the trial leaves to look at goes; nowhere when None."""
 
     def data(self) -> dict[str, Any]:
         """Every setting with its origin."""
@@ -62,6 +66,8 @@ class Ended:
 
     body: Mapping[str, Any]
     recorded: Mapping[str, float]
+    pictures: tuple[Path, ...] = ()
+    """What it left to look at."""
 
     @property
     def status(self) -> str:
@@ -93,7 +99,7 @@ class Ended:
         agrees = (
             {"reproduced": not self.differences, "differences": self.differences} if self.recorded else {}
         )
-        return {**seen, "metrics": self.metrics, **agrees}
+        return {**seen, "metrics": self.metrics, **agrees, "pictures": [str(path) for path in self.pictures]}
 
     def text(self) -> Iterable[RenderableType]:
         """A table of the figures and a sentence."""
@@ -109,6 +115,8 @@ class Ended:
             yield "Reproduced: every figure equals the recorded one to the last digit."
         elif self.recorded:
             yield f"NOT reproduced: {len(self.differences)} figures differ: {self.differences}"
+        if self.pictures:
+            yield f"Pictures: {self.pictures[0].parent} ({', '.join(path.name for path in self.pictures)})"
         yield "Test metrics are sealed: they are opened once, by `tune-dml report SWEEP --unseal-test`."
 
 
@@ -131,11 +139,12 @@ def request(
         own["seed"] = seed
     if trial is None:
         config, origins = TrialConfig.from_settings(*_protocol_layers(protocol, own), Layer("--set", own))
-        return Single(config, origins, threads or 1, cache_dir)
+        return Single(config, origins, threads or 1, cache_dir, pictures=_place(config, storage))
     stored, used, metrics = _stored(trial, storage)
     config, origins = TrialConfig.from_settings(Layer(f"trial {trial}", stored), Layer("--set", own))
     changed = config.settings() != TrialConfig.from_settings(Layer("trial", stored))[0].settings()
-    return Single(config, origins, threads or used, cache_dir, {} if changed else metrics, trial)
+    recorded = {} if changed else metrics
+    return Single(config, origins, threads or used, cache_dir, recorded, trial, _place(config, storage))
 
 
 def run(single: Single, console: Console) -> Ended:
@@ -170,7 +179,22 @@ def run(single: Single, console: Console) -> Ended:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with tempfile.TemporaryDirectory(prefix="tune-dml-") as folder:
         context = FolderContext(Path(folder), device, threads=single.threads, sink=show)
-        return Ended(run_trial(single.config.settings(), context, single.cache_dir), single.recorded)
+        body = run_trial(single.config.settings(), context, single.cache_dir)
+        return Ended(body, single.recorded, _kept(Path(folder) / EVIDENCE, single.pictures))
+
+
+def _place(config: TrialConfig, storage: Path) -> Path:
+    """Where a single trial's pictures go: its own folder, so that two settings can be looked at side by side."""
+    return storage.absolute() / "trained" / f"{config.digest()}-seed{config.seed}"
+
+
+def _kept(left: Path, place: Path | None) -> tuple[Path, ...]:
+    """Copy what a trial left to where it can be looked at; replaces what an earlier run of it left."""
+    if place is None or not left.is_dir():
+        return ()
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(left, place)
+    return tuple(sorted(place.iterdir()))
 
 
 def _protocol_layers(name: str | None, settings: Mapping[str, Value]) -> list[Layer]:

@@ -1,0 +1,56 @@
+"""One trial on its own: what it leaves to look at stays, and it says where."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from tune_dml.verbs import train
+
+SETTINGS = {"data.name": "digits", "training.steps": 4, "training.eval_every": 2}
+
+
+def ended(storage: Path, cache_dir: Path, **settings: object) -> train.Ended:
+    own = {**SETTINGS, **{name.replace("__", "."): value for name, value in settings.items()}}
+    single = train.request(None, settings=own, storage=storage, cache_dir=cache_dir)
+    return train.run(single, Console(file=io.StringIO()))
+
+
+def test_pictures_stay_and_are_named(tmp_path, cache_dir):
+    found = ended(tmp_path, cache_dir)
+    assert found.status == "finished"
+    assert [path.name for path in found.pictures] == ["evidence.json", "sheet.jpg"]
+    assert all(path.is_relative_to(tmp_path) for path in found.pictures)
+    Image.open(found.pictures[1]).load()
+    assert found.data()["pictures"] == [str(path) for path in found.pictures]
+    lines = [part for part in found.text() if isinstance(part, str)]
+    assert f"Pictures: {found.pictures[0].parent} (evidence.json, sheet.jpg)" in lines
+    other = ended(tmp_path, cache_dir, loss__margin=0.7, evaluation__sheet_queries=0)
+    assert [path.name for path in other.pictures] == ["evidence.json"]
+    assert other.pictures[0].parent != found.pictures[0].parent
+    again = ended(tmp_path, cache_dir, evaluation__sheet_queries=0)
+    assert [path.name for path in again.pictures[0].parent.iterdir()] == ["evidence.json"]
+    assert json.loads(again.pictures[0].read_text())["sheet"] is None
+
+
+def test_a_trial_that_fails_leaves_and_says_nothing(tmp_path, cache_dir):
+    found = ended(tmp_path, cache_dir, optim__name="sgd", optim__lr=1e30)
+    assert found.status == "diverged"
+    assert found.pictures == ()
+    assert not list(tmp_path.rglob("*.jpg"))
+    assert not any("Pictures" in part for part in found.text() if isinstance(part, str))
+
+
+def test_the_folder_may_be_left_out(cache_dir):
+    single = train.request(None, settings=SETTINGS, storage=Path("unused"), cache_dir=cache_dir)
+    body = train.run(
+        train.Single(single.config, single.origins, cache_dir=cache_dir), Console(file=io.StringIO())
+    )
+    assert body.pictures == ()
+    with pytest.raises(FileNotFoundError):
+        Path("unused").stat()
