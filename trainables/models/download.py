@@ -243,11 +243,8 @@ def _reported(url: str, target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        rule = (
-            "there must be room for the file"
-            if error.errno == errno.ENOSPC
-            else "the folder must be writable"
-        )
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        rule = "there must be room for the file" if full else "the folder must be writable"
         remedy = f"It goes to {target.parent}; TORCH_HOME chooses another place."
         raise DataError(Problem(url, rule, str(error), remedy)) from error
 

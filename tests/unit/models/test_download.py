@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import http.server
+import io
 import os
 import signal
 import subprocess
@@ -13,8 +14,10 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import torch
 
 from trainables.errors import DataError
+from trainables.models import BACKBONES
 from trainables.models import download as downloads
 from trainables.models.download import download
 
@@ -278,3 +281,28 @@ def test_a_file_in_a_folder_that_is_only_read(server, target, monkeypatch):
 
     monkeypatch.setattr(downloads, "_locked", refuse)
     assert download(server.url(), target, digests=[DIGEST]) == target
+
+
+def test_a_backbone_starts_from_a_url_and_every_network_after_it_from_the_cache(
+    server, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    torch.manual_seed(0)
+    source, file = BACKBONES["resnet18"](in_channels=3, stem="imagenet"), io.BytesIO()
+    torch.save(source.state_dict(), file)
+    server.content = file.getvalue()
+    digest = hashlib.sha256(server.content).hexdigest()
+    url = server.url(f"net-{digest[:8]}.pth")
+    knobs = {"stem": "imagenet", "weights": url}
+    assert BACKBONES["resnet18"].file_problems(**knobs) == []
+    assert server.asked == []
+    for _ in range(2):
+        loaded = BACKBONES["resnet18"](in_channels=3, **knobs)
+        assert all(map(torch.equal, loaded.state_dict().values(), source.state_dict().values()))
+    assert len(server.asked) == 1
+    assert (tmp_path / "hub" / "checkpoints" / f"net-{digest[:8]}.pth").exists()
+    assert digest[:16] in BACKBONES["resnet18"].start(**knobs)
+    with pytest.raises(DataError, match="must start with 12345678"):
+        BACKBONES["resnet18"](
+            in_channels=3, stem="imagenet", weights=f"{server.url('x.pth')}#sha256=12345678"
+        )
