@@ -78,12 +78,13 @@ def seeds_to_decide(
 
     Bisection: the half width falls monotonically with the number of seeds.
     """
+    # One pair decides: the half width per unit of noise must fall below its gap, the narrowest or the widest of all.
+    without_noise = np.where(gaps > 0, np.inf, -np.inf)
+    room = np.divide(gaps, noise, out=without_noise, where=noise > 0)
+    limit = float(room.min() if every else room.max())
 
     def enough(seeds: int) -> bool:
-        inside = (
-            np.array([half_width(seeds=seeds, sd=1.0, cells=cells, confidence=confidence)]) * noise < gaps
-        )
-        return bool(inside.all() if every else inside.any())
+        return half_width(seeds=seeds, sd=1.0, cells=cells, confidence=confidence) < limit
 
     low, high = max(2, start), MOST_SEEDS
     if enough(low):

@@ -11,6 +11,7 @@ design of `blocks`). With probability 95% they all hold at once, so every statem
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -102,7 +103,7 @@ def judge_sensitivity(
         return undecided
     critical = studentized_range(undecided.cells, fit.df, confidence) / np.sqrt(2)
     half = critical * fit.standard_errors()
-    pairs = np.triu_indices(undecided.cells, 1)
+    pairs = _pairs(undecided.cells)
     estimates, reach = fit.means[pairs[0]] - fit.means[pairs[1]], half[pairs]
     verdict, reason, turning = _decide(estimates, reach, margin)
     listed = range(len(estimates)) if undecided.cells <= LISTED_CELLS else [turning]
@@ -122,6 +123,13 @@ def judge_sensitivity(
         seeds_needed=_needed(fit, estimates, undecided) if verdict == "undecided" else None,
         half_widths=tuple(zip(fit.table.labels, (half.max(axis=1) / 2).tolist(), strict=True)),
     )
+
+
+@cache
+def _pairs(cells: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """First and second cell of every pair."""
+    first, second = np.triu_indices(cells, 1)
+    return first, second
 
 
 def _undecided(fit: BlockFit, margin: float, confidence: float, seeds: int) -> Sensitivity:
@@ -174,7 +182,7 @@ def _decide(estimates: Array, reach: Array, margin: float) -> tuple[SensitivityV
 def _needed(fit: BlockFit, estimates: Array, so_far: Sensitivity) -> int | None:
     """Seeds in all at which today's estimates and noise would give a verdict, one way or the other."""
     size = np.abs(estimates)
-    pairs = np.triu_indices(so_far.cells, 1)
+    pairs = _pairs(so_far.cells)
     noise = fit.standard_errors()[pairs] / np.sqrt(fit.unit_variance[pairs])
     sensitive = bool((size > so_far.margin).any())
     return seeds_to_decide(
