@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tune_dml.cluster import Capacity, address_of, address_problems, capacity_problems
+from tune_dml.cluster import Capacity, address_of, address_problems, capacity_at, capacity_problems
+from tune_dml.preflight import resource_problems
 from tune_dml.trial import Resources
 
 CLUSTER = Path(__file__).parents[2] / "cluster.yaml"
@@ -77,3 +78,32 @@ def test_the_cluster_file_is_rays_own():
     config = prepare_config(yaml.safe_load(CLUSTER.read_text()))
     validate_config(config)
     assert config["available_node_types"]["head"]["resources"]["trial_driver"] > 0
+
+
+def test_a_cluster_that_cannot_be_joined_is_one_problem_of_its_flag(monkeypatch):
+    import ray
+
+    def refuses(**arguments):
+        assert arguments["address"] == "auto"
+        raise ConnectionError(
+            "Could not find any running Ray instance.\nPlease specify the one to connect to."
+        )
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", refuses)
+    (problem,) = resource_problems(Resources(), ("auto", "--address"))
+    assert problem.place == "--address"
+    assert "Could not find any running Ray instance" in problem.rule
+    assert "Please specify" not in problem.rule
+    assert "--address local" in problem.remedy
+
+
+def test_a_local_cluster_is_not_started_to_be_asked(monkeypatch):
+    import ray
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", lambda **arguments: pytest.fail("started"))
+    assert capacity_at(None).total("CPU") >= 1
+    assert not resource_problems(Resources(), (None, "default"))
+    (problem,) = resource_problems(Resources(cpus_per_worker=999), (None, "default"))
+    assert "999 CPU" in str(problem)
