@@ -3,6 +3,7 @@
     images/s of our loop over a bare PyTorch loop        same network, loss, optimizer, pictures in memory; goal >= 0.97
     cached pictures over decoding JPEG for every batch   crops of 227, and stored squares of 64; goal >= 5
     share of a default trial spent in evaluation         glyphs, 400 steps; goal < 0.10
+    share spent on what it leaves to look at             looks at directions, histogram, sheet; goal < 0.03
     two workers over one worker of two threads           wall time of the same steps; 1 is a draw
 
 CPU figures are CPU seconds of this process, which other programs on the machine disturb least.
@@ -23,7 +24,7 @@ import torch
 import torch.multiprocessing as mp
 from PIL import Image
 
-from trainables import distributed, training
+from trainables import directions, distributed, training
 from trainables.config import Layer, TrialConfig
 from trainables.context import FolderContext
 from trainables.data import build_dataset
@@ -199,6 +200,35 @@ def evaluation_share() -> None:
     print(f"evaluation's share of a default trial: {judging / (judging + training_time):.3f}  (goal < 0.10)")
 
 
+def evidence_share(rounds: int) -> None:
+    """Looks at directions and the evidence of every evaluation, the last of which is drawn and written."""
+    config, device = configuration(), torch.device("cpu")
+    with tempfile.TemporaryDirectory() as folder:
+        run = begin(config, device, folder)
+        task, total = run.task, run.task.total_steps
+        embeddings, _ = task._embed(task.split.validation)
+        task.validate()
+        every = directions.interval(total, training.LOG_EVERY)
+        taken = interleaved(
+            {
+                "ten steps": lambda: steps(run, 10),
+                "look": task.directions,
+                "evidence": lambda: task._evidence(
+                    embeddings, task._neighbours(embeddings, task.split.validation)
+                ),
+                "files": lambda: training.leave_evidence(run),
+            },
+            rounds,
+            device,
+        )
+    evaluations = -(-total // config.training.eval_every)
+    extra = (1 + total // every) * taken["look"] + evaluations * taken["evidence"] + taken["files"]
+    loop = total / 10 * taken["ten steps"]
+    per_thousand = taken["look"] / (100 * taken["ten steps"])
+    print(f"evidence's share of a trial of {total} steps: {extra / (loop + extra):.3f}  (goal < 0.03)")
+    print(f"a look every 1000 steps over those steps: {per_thousand:.4f}")
+
+
 def worker(rank: int, world_size: int, folder: str, count: int) -> None:
     torch.set_num_threads(3 - world_size)
     config = configuration()
@@ -237,6 +267,7 @@ def main() -> None:
         loop_overhead(torch.device("cuda"), rounds)
     cache_gain(rounds)
     evaluation_share()
+    evidence_share(rounds)
     parallel_gain(max(1, rounds // 3))
 
 
