@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -242,23 +243,39 @@ def _decode_all(
             return reason_of(error)
         return ""
 
-    with ThreadPoolExecutor(_threads()) as pool:
+    def keep(chunk: Sequence[int]) -> None:
+        _sync(pixels)
+        done[[i for i in chunk if i not in failures]] = True
+        done.flush()
+        if progress:
+            progress(int(done.sum()) + len(failures), count)
+
+    # The disk takes one chunk while the next one is decoded.
+    with ThreadPoolExecutor(_threads()) as pool, ThreadPoolExecutor(1) as writer:
+        kept: Future[None] | None = None
         for chunk in _chunks(np.flatnonzero(~done).tolist()):
             reasons = dict(zip(chunk, pool.map(attempt, chunk), strict=True))
+            if kept is not None:
+                kept.result()
             failures.update({i: reason for i, reason in reasons.items() if reason})
-            _flush(pixels)
-            done[[i for i in chunk if i not in failures]] = True
-            done.flush()
-            if progress:
-                progress(int(done.sum()) + len(failures), count)
-    del done
+            kept = writer.submit(keep, chunk)
+        if kept is not None:
+            kept.result()
     notes.unlink()
     return failures
 
 
-def _flush(pixels: NDArray[np.uint8]) -> None:
-    if isinstance(pixels, np.memmap):
-        pixels.flush()
+def _sync(pixels: NDArray[np.uint8]) -> None:
+    """Bring to disk what was written so far, and let go of its pages; other threads go on meanwhile."""
+    if not isinstance(pixels, np.memmap) or pixels.filename is None:
+        return
+    with open(pixels.filename, "rb") as file:
+        os.fsync(file.fileno())
+    mapped = getattr(pixels, "_mmap", None)
+    if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(
+            mmap.MADV_DONTNEED
+        )  # the page cache keeps them; else the process seems to grow by the whole data
 
 
 def _chunks(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
