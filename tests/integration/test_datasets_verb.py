@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -157,3 +158,37 @@ def test_the_bar_appears_with_the_first_picture_and_leaves_the_terminal_free():
         told(4, 4)
         assert not console._live_stack
     assert "1/4" in console.file.getvalue()
+
+
+def _commands(page):
+    """The commands of a page of ours, as a shell would cut them."""
+    text = (Path(__file__).parents[2] / page).read_text()
+    lines = [line.strip() for line in text.splitlines()]
+    return [
+        shlex.split(line) for line in lines if line.startswith("tune-dml ") and "/data/CUB_200_2011" in line
+    ]
+
+
+@pytest.mark.parametrize("page", ["docs/data.md", "README.md"])
+def test_the_commands_of_the_pages_run(page, birds, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TUNE_DML_CACHE", str(tmp_path / "cache"))
+    commands = _commands(page)
+    assert [command[1] for command in commands[:2]] == ["datasets", "sweep"]
+    for command in commands:
+        words = [str(birds) if word == "/data/CUB_200_2011" else word for word in command] + list(LOOSE)
+        if words[1] == "sweep":  # the same flags, without training
+            words[1] = "plan"
+            small = (
+                "model.weights=null",
+                "batch.batch_size=6",
+                "batch.instances_per_class=3",
+                "data.validation_fraction=0.4",
+            )
+            words += [word for setting in small for word in ("--set", setting)]
+            birds = fixtures.cub(tmp_path / "more", classes=12, each=4)
+            words[words.index("--data-root") + 1] = str(birds)
+        monkeypatch.setattr(sys, "argv", words)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capsys.readouterr()
+        assert not ended.value.code, captured.err
