@@ -10,6 +10,15 @@ from trainables.metrics.grouping import Search
 
 __all__ = ["count_negatives", "largest"]
 
+RUN = 64
+"""Similarities of which only the largest is looked at first. One run in a hundred or so has any that counts."""
+
+SPARSE = 8
+"""Runs are singled out where at most one in so many counts; elsewhere whole rows are compared."""
+
+PICKED = 2**20
+"""Comparisons of singled out similarities with thresholds, held at once."""
+
 COMPARED = 24
 """Up to so many thresholds a row, comparing a tile with each is cheaper than sorting the tile's rows (measured on CPU)."""
 
@@ -25,22 +34,22 @@ def count_negatives(
     Args:
         search: queries and gallery, sorted by class.
         band: first and last (exclusive) query to count for; the first is a multiple of `tile`.
-        thresholds: (T, B), for B = last - first queries, descending along T but for the first; +inf where a query has
+        thresholds: (B, T), for B = last - first queries, descending along T but for the first; +inf where a query has
             fewer.
         limits: (B,) where counting may stop: from here on a count is only known not to be lower. The first two
             thresholds of each query are always counted in full.
         tile: rows and columns of the similarity matrix computed at a time.
 
     Returns:
-        (T, B) float64, whole numbers.
+        (B, T) float64, whole numbers.
     """
     rows, columns = search.rows, search.columns
     counts = torch.zeros(thresholds.shape, dtype=torch.float64, device=thresholds.device)
     first, last = band
-    height, width = _tile_shape(len(thresholds), len(columns), tile)
-    used = (thresholds < torch.inf).sum(dim=0)
+    height, width = _tile_shape(thresholds.shape[1], len(columns), tile)
+    used = (thresholds < torch.inf).sum(dim=1)
     needs = [int(used[i : i + height].max()) for i in range(0, last - first, height)]
-    buffers = thresholds.new_empty(2, height * width)
+    buffers = thresholds.new_empty(2, _whole_runs(height) * _whole_runs(width))
     for top in range(first, last, height):
         bottom = min(top + height, last)
         for left in range(0, len(columns), width):
@@ -48,16 +57,18 @@ def count_negatives(
             mirrored = search.itself and height == width and first <= left < last
             if mirrored and left < top:
                 continue
-            similarity, scratch = buffers[:, : (bottom - top) * (right - left)].view(2, bottom - top, -1)
-            torch.mm(rows.vectors[top:bottom], columns.vectors[left:right].T, out=similarity)
+            shape = _whole_runs(bottom - top), _whole_runs(right - left)
+            similarity, scratch = buffers[:, : shape[0] * shape[1]].view(2, *shape)
+            _multiply(rows.vectors[top:bottom], columns.vectors[left:right], similarity)
             _hide_positives(similarity, rows.classes[top:bottom], columns.classes[left:right])
             targets = [(similarity, scratch, top, bottom)]
             if mirrored and left > top:
                 targets.append((similarity.T, scratch.T, left, right))
             for values, work, start, stop in targets:
-                need = needs[(start - first) // height]
-                here = slice(start - first, stop - first)
-                _count_above(values, thresholds[:need, here], counts[:need, here], limits[here], work)
+                many = stop - start
+                if need := needs[(start - first) // height]:
+                    here = slice(start - first, stop - first), slice(need)
+                    _count_above(values[:many], thresholds[here], counts[here], limits[here[0]], work[:many])
     return counts
 
 
@@ -68,34 +79,79 @@ def _tile_shape(thresholds: int, columns: int, tile: int) -> tuple[int, int]:
     return max(1, tile * tile // columns), columns
 
 
+def _whole_runs(length: int) -> int:
+    return -(-length // RUN) * RUN
+
+
+def _multiply(rows: Tensor, columns: Tensor, similarity: Tensor) -> None:
+    """Fill a tile, padded to whole runs with what is above no threshold."""
+    inner = similarity[: len(rows), : len(columns)]
+    torch.mm(rows, columns.T, out=inner)
+    similarity[len(rows) :] = -torch.inf
+    similarity[:, len(columns) :] = -torch.inf
+
+
 def _hide_positives(similarity: Tensor, rows: Tensor, columns: Tensor) -> None:
     """Put pairs of one class (self-pairs among them) below every threshold; classes are sorted."""
     if rows[0] <= columns[-1] and columns[0] <= rows[-1]:
-        similarity.masked_fill_(rows[:, None] == columns, -torch.inf)
+        inner = similarity[: len(rows), : len(columns)]
+        inner.masked_fill_(rows[:, None] == columns, -torch.inf)
 
 
 def _count_above(
     similarity: Tensor, thresholds: Tensor, counts: Tensor, limits: Tensor, scratch: Tensor
 ) -> None:
-    """Add to counts (T, rows) how many of each row's similarities (rows, columns) exceed thresholds (T, rows)."""
-    if len(thresholds) > COMPARED:
-        not_above = torch.searchsorted(_ascending(similarity), thresholds.T.contiguous(), right=True)
-        counts += similarity.shape[1] - not_above.T
+    """Add to counts (rows, T) how many of each row's similarities (rows, columns) exceed thresholds (rows, T)."""
+    closed = counts >= limits[:, None]  # a bad positive is soon beyond what any metric looks at
+    closed[:, :2] = False
+    open_ = thresholds.masked_fill(closed, torch.inf)
+    # Either way along memory: torch reduces several times slower across it.
+    lying = similarity.is_contiguous()
+    many = len(similarity)
+    runs = similarity.view(many, -1, RUN)
+    peaks = runs.amax(dim=2) if lying else similarity.T.view(-1, RUN, many).amax(dim=1).T
+    if _count_picked(runs, peaks, thresholds, open_.amin(dim=1, keepdim=True), counts):
         return
-    open_ = thresholds < similarity.amax(dim=1)  # a good positive has nothing above it in most tiles
-    open_[2:] &= counts[2:] < limits  # a bad one is soon beyond what any metric looks at
-    for threshold, count, rows, many in zip(
-        thresholds, counts, open_, open_.sum(dim=1).tolist(), strict=True
-    ):
-        if many * 3 > len(rows):
+    if thresholds.shape[1] > COMPARED:
+        not_above = torch.searchsorted(_ascending(similarity), thresholds.contiguous(), right=True)
+        counts += similarity.shape[1] - not_above
+        return
+    exceeded = (open_ < peaks.amax(dim=1, keepdim=True)).T.contiguous()
+    affected = exceeded.sum(dim=1).tolist()
+    for i, threshold in enumerate(thresholds.T.contiguous()):
+        if affected[i] * 3 > many:
             # A float target: five times faster than a mask of bool, whose sum would have to widen it first.
-            count.add_(torch.gt(similarity, threshold[:, None], out=scratch).sum(dim=1))
-        elif many:
-            few = rows.nonzero()[:, 0]
+            counts[:, i] += torch.gt(similarity, threshold[:, None], out=scratch).sum(dim=1)
+        elif affected[i]:
+            few = exceeded[i].nonzero()[:, 0]
             # Along the rows of the tile as it lies in memory, also where it stands transposed.
-            lying = similarity.is_contiguous()
             part = similarity.index_select(0, few) if lying else similarity.T.index_select(1, few).T
-            count.index_add_(0, few, part.gt_(threshold[few, None]).sum(dim=1).to(count.dtype))
+            counts[few, i] += part.gt_(threshold[few, None]).sum(dim=1)
+
+
+def _count_picked(runs: Tensor, peaks: Tensor, thresholds: Tensor, lowest: Tensor, counts: Tensor) -> bool:
+    """Count only the similarities above the lowest threshold of their row, if these are few; say whether they were.
+
+    Args:
+        runs: (rows, columns / RUN, RUN) similarities.
+        peaks: (rows, columns / RUN) the largest of each run.
+        thresholds: (rows, T).
+        lowest: (rows, 1) the lowest threshold that needs a count.
+        counts: (rows, T), added to.
+    """
+    promising = peaks > lowest
+    if int(promising.sum()) * SPARSE > peaks.numel():
+        return False
+    row, run = promising.nonzero().unbind(1)
+    values = runs[row, run]
+    part, place = (values > lowest[row]).nonzero().unbind(1)
+    width = thresholds.shape[1]
+    if len(part) * width > PICKED:
+        return False
+    row = row[part]
+    picked, which = (values[part, place, None] > thresholds[row]).nonzero().unbind(1)
+    counts += torch.bincount(row[picked] * width + which, minlength=counts.numel()).view(-1, width)
+    return True
 
 
 def largest(values: Tensor, count: int) -> Tensor:

@@ -59,7 +59,7 @@ def rank_1_with_distractors(
         for first, last in bands(relevant, STEP):
             positives = positive_similarities(search, (first, last), int(relevant[first:last].max()))
             for size in hits:
-                hits[size] += int((positives - margin > nearest[size][first:last]).sum())
+                hits[size] += int((positives - margin > nearest[size][first:last, None]).sum())
     raise_if_any([] if trials else [Problem("labels", "at least one person must have two pictures")])
     return {size: 100 * count / trials for size, count in hits.items()}
 

@@ -48,9 +48,9 @@ def bands(wanted: Tensor, unit: int) -> Iterator[tuple[int, int]]:
 
 
 def positive_similarities(search: Search, band: tuple[int, int], count: int) -> Tensor:
-    """(P, B): similarities of the queries of a band to their P = `count` best positives, descending, padded with -inf."""
+    """(B, P): similarities of the queries of a band to their P = `count` best positives, descending, padded with -inf."""
     rows, columns = search.rows, search.columns
-    found = rows.vectors.new_full((count, band[1] - band[0]), -torch.inf)
+    found = rows.vectors.new_full((band[1] - band[0], count), -torch.inf)
     for first in range(*band, STEP):
         last = min(first + STEP, band[1])
         left, right = search.span(first, last)
@@ -60,5 +60,5 @@ def positive_similarities(search: Search, band: tuple[int, int], count: int) -> 
             index = torch.arange(first, last, device=hidden.device)
             hidden[index - first, index - left] = True
         best = largest(similarity.masked_fill_(hidden, -torch.inf), min(count, right - left))
-        found[: best.shape[1], first - band[0] : last - band[0]] = best.T
+        found[first - band[0] : last - band[0], : best.shape[1]] = best
     return found

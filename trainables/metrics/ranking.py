@@ -103,13 +103,13 @@ def _positions(  # noqa: PLR0917
     width = tie_width(search.rows.vectors)
     slack = -width if ties == "pessimistic" else width
     # The best positive is judged by the other rule too: the counts differ when a negative ties with it.
-    order = torch.arange(1, len(positives) + 1, device=positives.device)
-    absent = order[:, None] > wanted
+    order = torch.arange(1, positives.shape[1] + 1, device=positives.device)
+    absent = order > wanted[:, None]
     positives.masked_fill_(absent, torch.inf)
-    thresholds = torch.cat([positives[:1] - slack, positives + slack])
+    thresholds = torch.cat([positives[:, :1] - slack, positives + slack], dim=1)
     ahead = count_negatives(search, band, thresholds, limits, tile)
-    positions = (ahead[1:] + order[:, None]).to(torch.int64).masked_fill_(absent, ABSENT)
-    return positions.T, ahead[0] != ahead[1]
+    positions = (ahead[:, 1:] + order).to(torch.int64).masked_fill_(absent, ABSENT)
+    return positions, ahead[:, 0] != ahead[:, 1]
 
 
 def _tile_length(vectors: Tensor, count: int) -> int:

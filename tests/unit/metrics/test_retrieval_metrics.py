@@ -75,15 +75,25 @@ def test_query_gallery_equals_sorted_loops(query, gallery, ties, dtype):
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
-@given(labelled(), FLOATS, st.integers(1, 12), st.integers(0, 4), st.integers(1, 80), st.integers(1, 12))
-def test_blocked_equals_unblocked(data, dtype, tile, compared, entries, step):
+@given(
+    labelled(),
+    FLOATS,
+    st.tuples(st.integers(1, 12), st.integers(1, 5), st.integers(1, 80), st.integers(1, 12)),
+    st.tuples(st.integers(0, 4), st.integers(0, 8), st.integers(0, 100)),
+)
+def test_blocked_equals_unblocked(data, dtype, lengths, choices):
     vectors, labels = data
     if np.bincount(labels).max() < 2:
         return
+    tile, run, entries, step = lengths
+    compared, sparse, picked = choices
     whole = retrieval_metrics(vectors.astype(dtype), labels, KS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ranking, "_tile_length", lambda *_: tile)
+        patch.setattr(counting, "RUN", run)
         patch.setattr(counting, "COMPARED", compared)
+        patch.setattr(counting, "SPARSE", sparse)
+        patch.setattr(counting, "PICKED", picked)
         patch.setattr(positives, "ENTRIES", entries)
         patch.setattr(positives, "STEP", step)
         assert_same(retrieval_metrics(vectors.astype(dtype), labels, KS), whole, 1e-12)
