@@ -10,7 +10,7 @@ from torch import Tensor
 
 from trainables.config import TrialConfig
 from trainables.data.base import Indices, Pictures
-from trainables.data.splits import Split, class_disjoint_split
+from trainables.data.splits import Split, class_disjoint_split, class_matched
 from trainables.metrics import retrieval_metrics
 from trainables.task import Task
 
@@ -50,13 +50,18 @@ class RetrievalTask(Task):
         return {f"val/{name}": value for name, value in self._judge(indices, embeddings, labels).items()}
 
     def test(self) -> dict[str, float]:
-        """The same on the test classes, `test/...`: sealed."""
-        if not len(self.split.test):
+        """The same on the test classes, `test/...`: sealed; also `test/matched_...` where asked for."""
+        test = self.split.test
+        if not len(test):
             return {}  # a set that only trains, to be judged on another one
-        embeddings, labels = self._embed(self.split.test)
-        return {
-            f"test/{name}": value for name, value in self._judge(self.split.test, embeddings, labels).items()
-        }
+        embeddings, labels = self._embed(test)
+        figures = {f"test/{name}": value for name, value in self._judge(test, embeddings, labels).items()}
+        if not self.config.evaluation.matched_classes:
+            return figures
+        some = class_matched(self.pictures.labels, test, self.split.validation, seed=self.config.seed)
+        places = torch.from_numpy(np.searchsorted(test, some)).to(labels.device)
+        matched = self._judge(some, embeddings[places], labels[places])
+        return figures | {f"test/matched_{name}": value for name, value in matched.items()}
 
     def _judge(self, indices: Indices, embeddings: Tensor, labels: Tensor) -> dict[str, float]:
         figures = self._statistics(embeddings)

@@ -193,6 +193,13 @@ class EvaluationConfig(Section):
         Literal["last", "best_validation"],
         Field(description="the evaluation a trial is judged by: the last, or the best on validation"),
     ] = "last"
+    matched_classes: Annotated[
+        bool,
+        Field(
+            description="judge the test half also among as many of its classes as validation has, test/matched_...: "
+            "figures that compare with validation's (retrieval)"
+        ),
+    ] = False
     sheet_queries: Annotated[
         int, Field(ge=0, le=12, description="pictures on a trial's sheet of what it retrieves; 0 makes none")
     ] = 6

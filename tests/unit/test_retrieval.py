@@ -15,9 +15,10 @@ import published_formats as fixtures
 from trainables.config import Layer, TrialConfig
 from trainables.context import FolderContext
 from trainables.data import build_dataset
+from trainables.data.splits import class_matched
 from trainables.errors import ConfigError
 from trainables.metrics import retrieval_metrics
-from trainables.retrieval import RetrievalTask, split_of
+from trainables.retrieval import RetrievalTask, query_and_gallery, split_of
 from trainables.task import build_task, data_problems
 from trainables.training import train
 
@@ -90,6 +91,24 @@ def test_folds_cover_the_training_classes_once(shop):
     assert sorted(held_out) == expected.tolist()
     with pytest.raises(ConfigError, match=r"data\.fold"):
         task_of(settings, cache, **{"data.folds": 4, "data.fold": 4})
+
+
+def test_the_test_half_is_judged_also_among_as_many_classes_as_validation_has(shop):
+    settings, cache = shop
+    task = task_of(settings, cache, **{"evaluation.matched_classes": True})
+    figures = task.test()
+    plain = {name: value for name, value in figures.items() if not name.startswith("test/matched_")}
+    assert {name.replace("matched_", "") for name in figures if name not in plain} == set(plain)
+    assert not any("matched" in name for name in task_of(settings, cache).test())
+    assert plain["test/queries"] == 8
+    assert figures["test/matched_queries"] == 3  # one query an item, three validation classes
+    some = class_matched(task.pictures.labels, task.split.test, task.split.validation, seed=0)
+    embeddings, labels = task._embed(some)
+    asked, searched = query_and_gallery(task.pictures, some)
+    expected = retrieval_metrics(
+        embeddings[asked], labels[asked], gallery=(embeddings[searched], labels[searched])
+    )
+    assert figures["test/matched_recall_at_1"] == pytest.approx(expected["recall_at_1"])
 
 
 def test_notes_count_classes_and_label_selection_on_test(shop):

@@ -11,11 +11,12 @@ import numpy as np
 from trainables.data.base import Indices, Labels
 from trainables.errors import ConfigError, Problem
 
-__all__ = ["Protocol", "Split", "class_disjoint_split", "shared_class_split"]
+__all__ = ["Protocol", "Split", "class_disjoint_split", "class_matched", "shared_class_split"]
 
 Protocol = Literal["class_disjoint", "shared_classes", "paper_test_selection"]
 
 STREAM = 0x5EED_5917  # keeps this generator apart from the samplers' for equal seeds
+MATCH_STREAM = 0x5EED_3A7C
 TEST_STREAM = 0x5EED_7E57  # of the test pictures of sets that name none: the same for every seed
 
 
@@ -73,6 +74,22 @@ def class_disjoint_split(
         np.flatnonzero(np.isin(labels, part)) for part in (train_classes, validation_classes, held_out)
     )
     return Split(train, validation, test, protocol)
+
+
+def class_matched(labels: Labels, part: Indices, like: Indices, *, seed: int) -> Indices:
+    """The pictures of `part` in as many of its classes as `like` has, drawn at random; all where it has no more.
+
+    A search among fewer classes is easier, so halves compare only at equal numbers of classes.
+
+    Args:
+        labels: class number of every picture, (N,).
+        part: ascending picture numbers to choose from: the test half.
+        like: those whose number of classes counts: the validation part.
+        seed: fixes the choice; equal for every cell of a sweep.
+    """
+    classes, wanted = np.unique(labels[part]), len(np.unique(labels[like]))
+    chosen = np.random.default_rng((MATCH_STREAM, seed)).permutation(classes)[:wanted]
+    return part[np.isin(labels[part], chosen)]
 
 
 def shared_class_split(

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainables.data.splits import class_disjoint_split
+from trainables.data.splits import class_disjoint_split, class_matched
 from trainables.errors import ConfigError
 
 
@@ -81,3 +81,16 @@ def test_labels_need_not_be_contiguous():
     split = class_disjoint_split(labels, [50, 51, 52], seed=0)
     assert len(set(labels[split.train])) == 2
     assert len(set(labels[split.validation])) == 2
+
+
+def test_as_many_classes_are_drawn_as_the_other_part_has():
+    labels = np.repeat(np.arange(20), 3)
+    split = class_disjoint_split(labels, range(10, 20), seed=1)
+    some = class_matched(labels, split.test, split.validation, seed=1)
+    assert len(np.unique(labels[some])) == len(np.unique(labels[split.validation]))
+    assert np.isin(some, split.test).all()
+    assert (np.bincount(labels[some])[np.unique(labels[some])] == 3).all()  # whole classes
+    assert some.tolist() == class_matched(labels, split.test, split.validation, seed=1).tolist()
+    drawn = {tuple(class_matched(labels, split.test, split.validation, seed=s)) for s in range(8)}
+    assert len(drawn) > 1
+    assert class_matched(labels, split.validation, split.test, seed=1).tolist() == split.validation.tolist()
