@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from trainables.errors import ConfigError, Problem
+from trainables.precision import full_precision
 
 __all__ = ["Loss", "check_batch", "inverse_norms", "normalise"]
 
@@ -20,7 +21,7 @@ EPSILON = 1e-12  # a vector no longer than this has no direction
 def inverse_norms(embeddings: Tensor) -> Tensor:
     """1 / ||f_i||, shape (B, 1); 0 for a row without direction."""
     norms = embeddings.norm(dim=1, keepdim=True)
-    return torch.where(norms > EPSILON, 1 / norms.clamp_min(EPSILON), 0)
+    return torch.where(norms > EPSILON, norms, torch.inf).reciprocal()
 
 
 def normalise(embeddings: Tensor) -> Tensor:
@@ -77,7 +78,7 @@ class Loss(nn.Module, ABC):
         if indices_tuple is not None:
             rule = f"{self.name} does its own pair selection and takes no miner's output"
             raise ConfigError(Problem("indices_tuple", rule, None, "Remove the miner."))
-        with torch.autocast(embeddings.device.type, enabled=False):
+        with full_precision(embeddings.device):
             full = embeddings if embeddings.dtype in (torch.float32, torch.float64) else embeddings.float()
             return self.value(full, labels)
 

@@ -50,8 +50,8 @@ class MultiSimilarityLoss(AnchorwiseLoss):
     def candidates(self, pairs: Pairs, losses: Tensor) -> tuple[Tensor, Tensor]:
         """Each anchor's informative positive and negative pairs."""
         similarity = pairs.similarity
-        closest_negative = similarity.masked_fill(~pairs.negative, -torch.inf).amax(dim=1, keepdim=True)
-        farthest_positive = similarity.masked_fill(~pairs.positive, torch.inf).amin(dim=1, keepdim=True)
+        closest_negative = torch.where(pairs.negative, similarity, -torch.inf).amax(dim=1, keepdim=True)
+        farthest_positive = torch.where(pairs.positive, similarity, torch.inf).amin(dim=1, keepdim=True)
         upper, lower = closest_negative + self.epsilon, farthest_positive - self.epsilon
         # Both sets of an anchor are empty together but for rounding; one decision per anchor keeps it so.
         apart = (upper <= farthest_positive) | (closest_negative <= lower)

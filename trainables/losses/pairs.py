@@ -19,6 +19,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from trainables.losses.base import Loss, inverse_norms
+from trainables.precision import full_precision
 
 __all__ = ["PairLoss", "Pairs", "Solution"]
 
@@ -71,7 +72,7 @@ class _Objective(Function):
     @once_differentiable  # the slopes are numbers here: a second derivative would silently be wrong
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         unit, scales, similarity, slopes = ctx.saved_tensors
-        with torch.autocast(unit.device.type, enabled=False):
+        with full_precision(unit.device):
             pull = (slopes + slopes.T).mul_(scales * grads[0])
             # Row i of `pull @ unit` less its part along fh_i, which is fh_i times sum_j pull_ij S_ij: a diagonal.
             pull.diagonal().sub_((pull * similarity).sum(dim=1))

@@ -10,14 +10,15 @@ things keep the passes over the (often much larger) proxies few:
 - the regularizer needs only their Gram matrices (C, K, K), and its gradient is a K x K mix of a class's own
   proxies.
 
-Shapes: B batch, D embedding dimension, C classes, K proxies per class. Cosines are kept as (K, B, C), so that
-pooling over the proxies of a class runs along the outermost dimension.
+Shapes: B batch, D embedding dimension, C classes, K proxies per class. For K > 1 cosines are kept as (C, K, B), so that
+pooling over the proxies of a class adds rows of samples.
 """
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -26,6 +27,7 @@ from torch.autograd.function import Function, once_differentiable
 
 from trainables.errors import Problem, raise_if_any
 from trainables.losses.base import EPSILON, Loss
+from trainables.precision import full_precision
 
 __all__ = ["ProxyLoss", "Solution", "proxy_spread"]
 
@@ -54,65 +56,60 @@ def proxy_spread(proxies: Tensor) -> Tensor:
 
 
 def _inverse_norms(proxies: Tensor, *, want_gram: bool) -> tuple[Tensor, Tensor | None]:
-    """1/||w|| (K, C), 0 for a proxy without direction, and the Gram matrices (C, K, K) where wanted and K > 1."""
+    """1/||w|| (C, K), 0 for a proxy without direction, and the Gram matrices (C, K, K) where wanted and K > 1."""
     gram = None
     if want_gram and proxies.shape[1] > 1:
         gram = torch.bmm(proxies, proxies.transpose(1, 2))
         norms = gram.diagonal(dim1=1, dim2=2).clamp_min(0).sqrt()
     else:
         norms = torch.linalg.vector_norm(proxies, dim=2)
-    return torch.where(norms > EPSILON, 1 / norms, 0).T, gram
+    return torch.where(norms > EPSILON, 1 / norms, 0), gram
 
 
 def _spread(inverse: Tensor, gram: Tensor) -> tuple[Tensor, Tensor]:
     """R = Σ_c Σ_{t<s} sqrt(2 - 2 w_cs.w_ct + 1e-5) / (C K (K-1)), and the mix M (C, K, K) with dR/dw_ct = Σ_s M_ts w_cs."""
     classes, K, _ = gram.shape
-    scale = inverse.T[:, :, None] * inverse.T[:, None, :]
+    scale = inverse[:, :, None] * inverse[:, None, :]
     cosine = gram * scale
     distance = (2 - 2 * cosine).clamp_min(0).add_(SPREAD_EPSILON).sqrt_()
     distance.diagonal(dim1=1, dim2=2).fill_(torch.inf)  # a proxy and itself: no term, no slope
     pairs = classes * K * (K - 1)
     slope = distance.reciprocal() / -pairs  # dR/dcos of each unordered pair, seen from both its ends
     mix = slope * scale
-    radial = (slope * cosine).sum(dim=2) * inverse.T.square()
+    radial = (slope * cosine).sum(dim=2) * inverse.square()
     mix.diagonal(dim1=1, dim2=2).copy_(-radial)
     return distance.masked_fill_(distance.isinf(), 0).sum() / (2 * pairs), mix
 
 
 class _Pool:
-    """S = Σ_k p_k s_k with p = softmax(s / gamma), and the way back; works in the memory of the cosines.
+    """S = Σ_k p_k s_k with p = softmax(s / gamma), and the way back; works in the memory of the products.
 
-    The product of embeddings and proxies comes as (B, C K). Pooling wants (K, B, C), so that sums over k run along the
-    outermost dimension: the change of layout is folded into the scaling by 1/||w|| on either side.
+    The products of proxies and embeddings come as (C K, B): pooling over the proxies of a class then runs along a
+    dimension between contiguous rows of samples, and nothing changes its layout. S is handed out as (B, C), transposed.
     """
 
     def __init__(self, products: Tensor, inverse: Tensor, gamma: float):
-        self.inverse = inverse[:, None, :]  # 1/||w||, (K, 1, C)
+        self.inverse = inverse[..., None]  # 1/||w||, (C, K, 1)
         self.gamma = gamma
-        shape = (len(inverse), len(products), inverse.shape[1])
-        self.logits = torch.mul(
-            self._by_proxy(products), self.inverse, out=products.new_empty(shape)
-        )  # s / gamma
-        self.shares = torch.softmax(self.logits, 0, out=products.view(shape))
-        self.pooled = self.shares[0] * self.logits[0]
-        for share, logit in zip(self.shares[1:], self.logits[1:], strict=True):
+        self.logits = products.view(*inverse.shape, -1).mul_(self.inverse / gamma)  # s / gamma, (C, K, B)
+        self.shares = torch.softmax(self.logits, 1)
+        # One proxy at a time: a temporary of (C, K, B) would cost more in fresh memory than the arithmetic does.
+        self.pooled = torch.zeros_like(self.logits[:, 0])  # S / gamma, (C, B)
+        for share, logit in self._by_proxy():
             self.pooled.addcmul_(share, logit)
-        self.similarity = self.pooled * gamma  # (B, C)
+        self.similarity = (self.pooled * gamma).T
 
-    def _by_proxy(self, products: Tensor) -> Tensor:
-        return products.view(len(products), -1, len(self.inverse)).permute(2, 0, 1)
+    def _by_proxy(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return zip(self.shares.unbind(1), self.logits.unbind(1), strict=True)
 
     def back(self, slopes: Tensor) -> tuple[Tensor, Tensor]:
-        """From G = dL/dS: dL/ds over ||w|| as (B, C K), and Σ_i dL/ds s as (K, C). Uses up everything held here."""
-        scratch = self.similarity
+        """From G = dL/dS (B, C): dL/ds over ||w|| as (C K, B), and Σ_i dL/ds s as (C, K). Uses up everything held here."""
+        slopes, scratch = slopes.T, self.similarity.T
         constant = self.pooled.neg_().add_(1).mul_(slopes)
-        radial = []
-        for share, logit in zip(self.shares, self.logits, strict=True):
+        for share, logit in self._by_proxy():
             share.mul_(torch.addcmul(constant, slopes, logit, out=scratch))  # G p (1 + (s - S) / gamma)
-            radial.append(torch.mul(share, logit, out=scratch).sum(dim=0))
-        products = self.logits.view(len(slopes), -1)
-        torch.mul(self.shares, self.inverse, out=self._by_proxy(products))
-        return products, torch.stack(radial).mul_(self.gamma)
+        radial = self.logits.mul_(self.shares).sum(dim=2).mul_(self.gamma)
+        return self.shares.mul_(self.inverse).flatten(0, 1), radial
 
 
 class _Objective(Function):
@@ -123,19 +120,19 @@ class _Objective(Function):
         norms = torch.linalg.vector_norm(embeddings, dim=1, keepdim=True)
         unit = embeddings / norms.clamp_min(EPSILON)
         inverse, gram = _inverse_norms(proxies, want_gram=loss.tau > 0)
-        weights = proxies.flatten(0, 1).T  # (D, C K)
-        if len(inverse) == 1:
-            cosines = (unit @ weights).mul_(inverse)
+        weights = proxies.flatten(0, 1)  # (C K, D)
+        if proxies.shape[1] == 1:
+            cosines = (unit @ weights.T).mul_(inverse.T)
             solution = loss.solve(cosines, labels, norms[:, 0])
-            radial = (solution.slopes * cosines).sum(dim=0, keepdim=True)
-            slopes = solution.slopes.mul_(inverse)
+            radial = (solution.slopes * cosines).sum(dim=0)[:, None]
+            slopes = solution.slopes.mul_(inverse.T).T
         else:
-            pool = _Pool((unit / loss.gamma) @ weights, inverse, loss.gamma)
+            pool = _Pool(weights @ unit.T, inverse, loss.gamma)
             loss.observe(pool.shares, labels)
             solution = loss.solve(pool.similarity, labels, norms[:, 0])
             slopes, radial = pool.back(solution.slopes)
         value = solution.value
-        radial = (radial * inverse.square()).T  # (C, K)
+        radial = radial * inverse.square()  # (C, K)
         mix = -radial[..., None] if gram is None else torch.diag_embed(-radial)
         if gram is not None:
             spread, spread_mix = _spread(inverse, gram)
@@ -151,16 +148,16 @@ class _Objective(Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         unit, inverse_norms, proxies, slopes, mix, norm_slopes = ctx.saved_tensors
         to_embeddings = to_proxies = None
-        with torch.autocast(grad.device.type, enabled=False):
+        with full_precision(grad.device):
             if ctx.needs_input_grad[0]:
-                pull = slopes @ proxies.flatten(0, 1)
+                pull = slopes.T @ proxies.flatten(0, 1)
                 pull.addcmul_(unit, (pull * unit).sum(dim=1, keepdim=True), value=-1)
                 to_embeddings = pull.mul_(inverse_norms)
                 if norm_slopes is not None:
                     to_embeddings.addcmul_(unit, norm_slopes[:, None])
                 to_embeddings.mul_(grad)
             if ctx.needs_input_grad[1]:
-                to_proxies = (slopes.T @ (unit * grad)).view(proxies.shape)
+                to_proxies = (slopes @ (unit * grad)).view(proxies.shape)
                 if mix.shape[2] == 1:
                     to_proxies.addcmul_(proxies, mix * grad)
                 else:
@@ -212,7 +209,6 @@ class ProxyLoss(Loss):
         with torch.no_grad():
             self.proxies.normal_(std=math.sqrt(2 / (self.proxies.shape[0] * self.proxies.shape[1])))
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # its out= buffers are beyond the compiler
     def value(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """The loss of raw embeddings (B, D), a scalar on the graph of embeddings and proxies; differentiable once."""
         self._check(embeddings, labels)
@@ -239,15 +235,15 @@ class ProxyLoss(Loss):
         self._labels_checked = True
 
     def observe(self, shares: Tensor, labels: Tensor) -> None:
-        """Follow how each class's samples share its proxies; shares p (K, B, C). Only in training mode."""
+        """Follow how each class's samples share its proxies; shares p (C, K, B). Only in training mode."""
         if not self.training:
             return
         rows = torch.arange(len(labels), device=labels.device)
-        own = shares[:, rows, labels].T.to(self.usage.dtype)  # (B, K)
+        own = shares[labels, :, rows].to(self.usage.dtype)  # (B, K)
         seen = torch.zeros_like(self.usage).index_add_(0, labels, own)
         count = seen.sum(dim=1, keepdim=True)  # shares of a sample sum to 1
         mean = seen / count.clamp_min(EPSILON)
-        self.usage.copy_(torch.where(count > 0, self.usage.lerp(mean, USAGE_MEMORY), self.usage))
+        self.usage.lerp_(mean, (count > 0).to(mean.dtype) * USAGE_MEMORY)
 
     def diagnostics(self) -> dict[str, Tensor]:
         """For K > 1: evenness of proxy usage, share of dead proxies, mean distance within a class.

@@ -63,8 +63,7 @@ def _pull(own: Tensor, labels: Tensor, alpha: float, delta: float) -> tuple[Tens
     top = torch.where(same, logits.T, 0).amax(dim=1, keepdim=True).clamp_min_(0)
     weights = (logits - top).exp()
     table = same.to(own.dtype)
-    total, members = (table @ torch.cat((weights, torch.ones_like(weights)), dim=1)).unbind(dim=1)
-    total = total[:, None] + (-top).exp()
-    share = 1 / members[:, None]
+    total = table @ weights + (-top).exp()
+    share = 1 / table.sum(dim=1, keepdim=True)
     classes = share.sum().round()
     return ((top + total.log()) * share).sum() / classes, weights / total * (-alpha / classes)

@@ -134,7 +134,7 @@ class Entropic(UncertaintySet):
 
     def worst_case(self, losses: Tensor, mask: Tensor) -> WorstCase:
         """Log-sum-exp with the maximum taken out; finite for any finite l / gamma."""
-        scaled = (losses / self.gamma).masked_fill_(~mask, -torch.inf)
+        scaled = torch.where(mask, losses / self.gamma, -torch.inf)
         top = scaled.amax(dim=1, keepdim=True)
         # A group without pairs has no maximum; 0 leaves it weightless.
         top = top.clamp_min_(0) if self.null else top.masked_fill_(top == -torch.inf, 0)

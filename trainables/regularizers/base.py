@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from trainables.errors import ConfigError, Problem
+from trainables.precision import full_precision
 
 __all__ = ["Regularizer", "penalised"]
 
@@ -41,7 +42,7 @@ class Regularizer(nn.Module, ABC):
         if embeddings.ndim != 2 or not embeddings.is_floating_point():
             got = (tuple(embeddings.shape), str(embeddings.dtype))
             raise ConfigError(Problem("embeddings", "must be a float tensor of shape (B, D)", got))
-        with torch.autocast(embeddings.device.type, enabled=False):
+        with full_precision(embeddings.device):
             full = embeddings if embeddings.dtype in (torch.float32, torch.float64) else embeddings.float()
             # Its gradient at a zero vector is 0, not NaN.
             norms: Tensor = torch.linalg.vector_norm(full, dim=1)
