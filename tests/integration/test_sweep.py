@@ -53,6 +53,17 @@ class TestAGrid:
         assert "test/recall_at_1" in one.data.metrics
         assert {row["run_id"] for _, row in done.table().iterrows()} == {run.info.run_id for run in runs}
 
+    def test_every_trial_left_something_to_look_at_here_and_in_mlflow(self, sweep):
+        done, folder = sweep
+        client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
+        for trial in done.results.trials:
+            here = done.results.evidence(trial.key)
+            assert here.step == trial.step
+            there = client.list_artifacts(trial.run_id, "evidence")
+            sizes = {file.name: file.stat().st_size for file in here.files}
+            assert {Path(entry.path).name: entry.file_size for entry in there} == sizes
+            assert set(sizes) == {"evidence.json", "sheet.jpg"}
+
     def test_nothing_runs_twice(self, sweep, cache_dir):
         _, folder = sweep
         before = (folder / "sweeps/rho1/ledger.jsonl").read_text()

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 import tune_dml
-from trainables.context import FolderContext
+from trainables.context import EVIDENCE, FolderContext
 from trainables.training import train
+from tune_dml.evidence import read_evidence
 from tune_dml.ledger import read_history
 from tune_dml.results import results_of
 from tune_dml.trial import Resources
@@ -63,3 +64,6 @@ def assert_as_alone(results, cache_dir):
         for name in alone.keys() - {"time"}:
             if not name.startswith("time/"):
                 assert shared[name] == pytest.approx(alone[name], rel=1e-10, abs=1e-10), name
+    shown, alone = results.evidence(trial.key), read_evidence(Path("alone") / EVIDENCE)
+    assert shown.rows == alone.rows
+    assert shown.norms.counts == alone.norms.counts
