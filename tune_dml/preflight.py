@@ -197,7 +197,7 @@ def _plan(request: Request, data_digest: str) -> Plan:
 
 
 def _absolute(path: Path | None) -> Path | None:
-    return path.absolute() if path else None
+    return path.expanduser().absolute() if path else None
 
 
 def _collect(problems: list[Problem], make: Callable[[], T]) -> T | None:

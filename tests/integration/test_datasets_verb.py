@@ -16,6 +16,7 @@ import published_formats as fixtures
 
 from trainables.data import DATASETS
 from tune_dml.cli import main
+from tune_dml.preflight import request_for
 from tune_dml.verbs.datasets import decoding
 
 
@@ -192,3 +193,12 @@ def test_the_commands_of_the_pages_run(page, birds, tmp_path, monkeypatch, capsy
             main()
         captured = capsys.readouterr()
         assert not ended.value.code, captured.err
+
+
+def test_a_home_in_a_sweep_file_is_that_of_the_user(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "mine.yaml").write_text(
+        "method: grid\nparameters:\n  loss.margin: {values: [0.1, 0.2]}\n"
+        "dataset: image_folder\ndata_root: ~/birds\nfixed: {loss.name: semihard_triplet}\n"
+    )
+    assert request_for(tmp_path / "mine.yaml").data_root == tmp_path / "birds"
