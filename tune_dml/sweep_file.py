@@ -140,7 +140,7 @@ def _sweep(path: Path, file: _File, protocols: tuple[Protocol, ...]) -> SweepFil
     )
     raise_if_any(space.problems())
     seeds = tuple(file.seeds) if isinstance(file.seeds, list) else file.seeds
-    root = (path.parent / file.data_root) if file.data_root else None
+    root = (path.parent / Path(file.data_root).expanduser()) if file.data_root else None
     method: SearchMethod = "tpe" if file.method == "bayes" else file.method
     samples = 0 if method == "grid" else file.run_cap or 0
     return SweepFile(space, method, samples, file.dataset, root, seeds)
