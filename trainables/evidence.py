@@ -104,9 +104,9 @@ def histogram_of(values: Tensor, bins: int = BINS) -> Histogram | None:
     if not len(numbers) or not np.isfinite(numbers).all():
         return None
     low, high = float(numbers.min()), float(numbers.max())
-    if low == high:  # one bin around them all would have no width
-        half = max(abs(low), 1.0) * 1e-6
-        low, high = low - half, high + half
+    least = 1e-6 * max(abs(low), abs(high), 1.0)
+    if high - low < least:  # equal but for rounding: their bins would have no width
+        low, high = low - least, high + least
     counts, _ = np.histogram(numbers, bins=bins, range=(low, high))
     return Histogram(low, high, tuple(counts.tolist()), float(numbers.mean()), float(numbers.var()))
 
@@ -129,9 +129,8 @@ def queries_of(
     enough = known[sizes > (1 if gallery is None else 0)]
     order = order[np.isin(classes[order], enough)]
     _, first, turn = np.unique(classes[order], return_index=True, return_inverse=True)
-    again = first[turn] != np.arange(
-        len(order)
-    )  # a class met before: only when all classes have had their turn
+    # A class that was met before waits until all classes have had their turn.
+    again = first[turn] != np.arange(len(order))
     return order[np.argsort(again, kind="stable")][:count]
 
 

@@ -66,6 +66,8 @@ def test_equal_norms_are_one_bin_and_no_norms_are_none():
     assert sum(found.counts) == max(found.counts) == 5
     assert found.low < 2.0 < found.high
     assert found.variance == 0
+    nearly = histogram_of(torch.tensor([1.0, 1.0 + 2e-16, 1.0 - 2e-16], dtype=torch.float64))
+    assert sum(nearly.counts) == 3
     assert histogram_of(torch.tensor([1.0, float("nan")])) is None
     assert histogram_of(torch.tensor([1.0, float("inf")])) is None
     assert histogram_of(torch.zeros(0)) is None
