@@ -122,3 +122,39 @@ def test_wrong_settings_are_all_said():
         build_augmentation("crop_flips")
     with pytest.raises(ConfigError, match="flip"):
         build_augmentation("crop_flip", flip=2)
+
+
+def _torchvisions_window(random, height, width, scale, ratio):
+    """`RandomResizedCrop.get_params` of torchvision, written out; its fallback cuts the largest centred window."""
+    for _ in range(10):
+        area = height * width * random.uniform(*scale)
+        aspect = np.exp(random.uniform(*np.log(ratio)))
+        w, h = round(np.sqrt(area * aspect)), round(np.sqrt(area / aspect))
+        if 0 < w <= width and 0 < h <= height:
+            return random.integers(0, height - h + 1), random.integers(0, width - w + 1), h, w
+    shape = width / height
+    w = width if shape <= ratio[1] else round(height * ratio[1])
+    h = height if shape >= ratio[0] else round(width / ratio[0])
+    return (height - h) // 2, (width - w) // 2, h, w
+
+
+@pytest.mark.parametrize("name", ["crop_flip", "crop_flip_224", "simclr"])
+@pytest.mark.parametrize(("height", "width"), [(256, 341), (256, 256), (600, 256), (32, 32)])
+def test_windows_are_distributed_as_torchvisions(name, height, width):
+    """Two samples, Kolmogorov-Smirnov, place and size of 4000 windows each."""
+    from scipy.stats import ks_2samp
+
+    augmentation = build_augmentation(name)
+    random = np.random.default_rng(11)
+    reference = np.array(
+        [
+            _torchvisions_window(random, height, width, augmentation.scale, augmentation.ratio)
+            for _ in range(4000)
+        ]
+    )
+    ours = augmentation.decide(np.full((4000, 2), (height, width)), seed=5, step=0).windows
+    for column in range(4):
+        assert ks_2samp(ours[:, column], reference[:, column]).pvalue > 1e-4
+    areas = [windows[:, 2] * windows[:, 3] for windows in (ours, reference)]
+    assert ks_2samp(*areas).pvalue > 1e-4
+    assert ks_2samp(ours[:, 0] + ours[:, 2], reference[:, 0] + reference[:, 2]).pvalue > 1e-4
