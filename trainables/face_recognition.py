@@ -243,7 +243,7 @@ class FaceRecognitionTask(Task):
             exam.pictures,
             count=self.config.evaluation.sheet_queries,
         )
-        titles = (0, "two told the same"), (3, "one told two")
+        titles = (0, "two classes, told one"), (3, "one class, told two")
         return Sheet(titles, rows, exam.pictures) if rows else None
 
     def _describe(self, pictures: Pictures, indices: Indices) -> tuple[Tensor, Tensor]:
