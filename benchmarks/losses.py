@@ -38,13 +38,22 @@ KNOBS = {
 }
 GOALS = {
     **dict.fromkeys(
-        ("dro_topk", "dro_topk_pn", "dro_kl", "dro_kl_grouped", "multi_similarity", "lifted_structure"), 1.6
+        (
+            "dro_topk",
+            "dro_topk_pn",
+            "dro_kl",
+            "dro_kl_grouped",
+            "multi_similarity",
+            "lifted_structure",
+            "nt_xent",
+        ),
+        1.6,
     ),
     **dict.fromkeys(("triplet", "semihard_triplet"), 4.0),
     **dict.fromkeys(("margin_dws", "margin_semihard"), 3.0),
 }
-# This peer holds positive pairs x negative pairs: at B = 640 that is a billion numbers.
-PEER_LIMIT = {"tuplet_margin": 160}
+# These peers hold positive pairs x negative pairs: at B = 640 that is a billion numbers.
+PEER_LIMIT = {"tuplet_margin": 160, "nt_xent": 160}
 
 Step = Callable[[Tensor, Tensor], Tensor]
 
@@ -86,6 +95,7 @@ def peers() -> dict[str, tuple[str, Step]]:
             "GeneralizedLiftedStructureLoss",
             losses.GeneralizedLiftedStructureLoss(distance=cosine),
         ),
+        "nt_xent": ("NTXentLoss", losses.NTXentLoss(0.5)),
         "margin_dws": ("MarginLoss + DistanceWeightedMiner", mined(dw, dw_miner)),
     }
 
@@ -193,6 +203,7 @@ FIGURE = (
     "semihard_triplet",
     "multi_similarity",
     "lifted_structure",
+    "nt_xent",
     "margin_dws",
     "dro_topk",
     "dro_topk_pn",
