@@ -12,6 +12,7 @@ from pages import by_id, read
 from synthetic import FLAT, STEEP, rho_space, write_sweep
 from written import FAILURES, Written
 
+from tune_dml.evidence import read_evidence
 from tune_dml.ledger import trial_folder
 from tune_dml.report import compared, directions, histories, norms, sheets, training, write_report
 from tune_dml.report.analysis import analyse
@@ -191,10 +192,19 @@ def test_an_older_sweep_says_what_it_lacks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["", "{}", "[]", '{"norms": null}', "not json"])
 def test_damaged_evidence_is_none(tmp_path: Path, damage: str) -> None:
+    results = write_sweep(tmp_path / "s", seeds=(0,))
+    (key,) = keys_of(results, "no SEC", 0)
+    folder = trial_folder(results.folder, key) / "evidence"
+    assert read_evidence(folder) is not None
+    (folder / "evidence.json").write_text(damage)
+    assert read_evidence(folder) is None
+
+
+def test_the_page_says_where_evidence_is_damaged(tmp_path: Path) -> None:
     results = write_sweep(tmp_path / "s", seeds=(0, 1))
     for seed in (0, 1):
         (key,) = keys_of(results, "no SEC", seed)
-        (trial_folder(results.folder, key) / "evidence/evidence.json").write_text(damage)
+        (trial_folder(results.folder, key) / "evidence/evidence.json").write_text("{}")
     page = read(write_report(results, tmp_path / "report").html.read_text())
     assert len(page.all("img")) == 1
     assert "no SEC, seed 0, left nothing to show" in by_id(page, "norms").text
