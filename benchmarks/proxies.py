@@ -27,6 +27,9 @@ from trainables.parameters import parameters_of
 BATCH, DIMENSION = 180, 512
 SHAPES = ((11318, 2), (100, 10))
 GOAL = 1.5
+PEER_LIMIT = (
+    1000  # classes; the peer's spread of centres compares all of them with all: half a minute a step at 11318
+)
 clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
 
 
@@ -69,6 +72,8 @@ def peer(name: str, classes: int, proxies_per_class: int) -> nn.Module | None:
     from pytorch_metric_learning import losses, regularizers
 
     shape = (classes, DIMENSION)
+    if name == "soft_triple" and classes > PEER_LIMIT:
+        return None
     if name == "soft_triple":
         spread = regularizers.SparseCentersRegularizer(classes, proxies_per_class)
         own: nn.Module = losses.SoftTripleLoss(

@@ -40,7 +40,7 @@ from trainables.sections import (
 __all__ = ["PROTOCOL_VERSION", "Layer", "TrialConfig", "canonical", "methods_of", "parse_value"]
 
 # Raised whenever the same configuration would train or judge differently than before.
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 # Where things lie, which replicate this is, and what is shown of it: not part of a cell's identity.
 PLACES = frozenset({"seed", "data.root", "task.evaluation_root", "evaluation.sheet_queries"})

@@ -29,6 +29,7 @@ from trainables.errors import ConfigError, Problem
 from trainables.evidence import NEIGHBOURS, Evidence, Sheet, histogram_of, neighbour_rows, queries_of
 from trainables.losses import Loss, build_loss
 from trainables.losses.base import normalise
+from trainables.losses.random_stream import RandomStream
 from trainables.models import BACKBONES, build_model
 from trainables.models.batch_norm import batch_norms
 from trainables.models.embedder import Embedder
@@ -107,6 +108,9 @@ class Task(ABC):
             embedding_dim=model.embedding_dim,
             **config.loss.parameters,
         )
+        for module in loss.modules():
+            if isinstance(module, RandomStream):
+                module.start_trial(config.seed)
         regularizer = build_regularizer(config.regularizer.name, **config.regularizer.parameters)
         layout = torch.channels_last if config.training.channels_last else torch.preserve_format
         self.network: Embedder = network.to(device, self.dtype, memory_format=layout)  # type: ignore[call-overload]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
+from trainables.config import PROTOCOL_VERSION
 from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml import ledger
 from tune_dml.plan import Plan, SearchMethod
@@ -177,6 +178,7 @@ def _continue(
         [
             *session.problems(),
             *resource_problems(resources, session.place),
+            *_version_problems(plan),
             *_data_problems(plan, request),
         ]
     )
@@ -240,6 +242,15 @@ def _clashes(folder: Path, plan: Plan) -> list[Problem]:
     rule = f"the name belongs to a sweep with another plan, kept in {folder}"
     remedy = f"Choose another --name, or continue that one with `tune-dml resume {plan.name}`."
     return [Problem("--name", rule, plan.name, remedy)]
+
+
+def _version_problems(plan: Plan) -> list[Problem]:
+    """Trials of two protocol versions would look like replicates and be none."""
+    if plan.protocol_version == PROTOCOL_VERSION:
+        return []
+    rule = f"the sweep was begun by protocol version {plan.protocol_version}; this program trains by {PROTOCOL_VERSION}"
+    remedy = "Start a new sweep under another --name; its report can still be written."
+    return [Problem("protocol version", rule, plan.protocol_version, remedy)]
 
 
 def _data_problems(plan: Plan, request: Request) -> list[Problem]:

@@ -78,6 +78,14 @@ class TestAGrid:
         assert [json.loads(line)["kind"] for line in after[len(before) :].splitlines()] == ["session"]
         assert len(runs_of(folder, "rho1")) == 12
 
+    def test_another_protocol_version_is_refused(self, sweep, cache_dir, monkeypatch):
+        _, folder = sweep
+        before = (folder / "sweeps/rho1/ledger.jsonl").read_bytes()
+        monkeypatch.setattr(api, "PROTOCOL_VERSION", 99)
+        with pytest.raises(ConfigError, match="begun by protocol version .*; this program trains by 99"):
+            tune_dml.resume_sweep("rho1", storage=folder / "sweeps", cache_dir=cache_dir)
+        assert (folder / "sweeps/rho1/ledger.jsonl").read_bytes() == before
+
     def test_extending_runs_only_what_is_new(self, sweep, cache_dir):
         done, folder = sweep
         old = {trial.key for trial in done.results.trials}

@@ -134,6 +134,19 @@ def test_seeds_are_paired(tmp_path, name):
     assert np.array_equal(one.split.test, moved.split.test)
 
 
+@pytest.mark.parametrize(
+    "method", [{"loss__name": "margin_dws"}, {"loss__name": "dro_kl", "loss__gamma": 0.2, "loss__samples": 30}]
+)
+def test_what_a_loss_draws_belongs_to_the_seed(tmp_path, method):
+    def drawn(**more):
+        task = task_of(config_of(TASKS["retrieval"], **method, **more), tmp_path)
+        return task.loss.stream.uniform((8,), like=torch.zeros(()))
+
+    assert torch.equal(drawn(seed=3), drawn(seed=3, loss__margin=0.3))
+    assert not torch.equal(drawn(seed=3), drawn(seed=4))
+    assert not torch.equal(drawn(seed=3), drawn(seed=3, loss__sampling_seed=1))
+
+
 def test_a_split_that_a_task_cannot_use_is_refused():
     with pytest.raises(ConfigError, match=r"Set data\.split=shared_classes"):
         config_of(TASKS["contrastive"], data__split="class_disjoint")

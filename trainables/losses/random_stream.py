@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
@@ -19,7 +20,17 @@ class RandomStream(nn.Module):
 
     def __init__(self, seed: int):
         super().__init__()
+        self.seed = seed
         self.generator = torch.Generator().manual_seed(seed)
+
+    def start_trial(self, seed: int) -> None:
+        """Start anew with numbers that belong to the stream's own seed and a trial's.
+
+        Trials of one seed then draw the same numbers whatever their knobs, and trials of other seeds draw others: what the
+        draws add to the noise between seeds is seen.
+        """
+        state = np.random.SeedSequence((self.seed, seed)).generate_state(1, np.uint64)
+        self.generator.manual_seed(int(state[0] >> 1))
 
     def uniform(self, shape: Sequence[int], *, like: Tensor) -> Tensor:
         """Float32 numbers in [0, 1) on the device and in the dtype of `like`."""
