@@ -11,6 +11,7 @@ from trainables.samplers.base import Batch, Sampler
 __all__ = ["MPerClass"]
 
 STREAM = 0x3_9E12
+TOGETHER = 64  # steps whose batches are drawn by one set of calls: alone each would cost 1 % of a small network's step
 
 
 class MPerClass(Sampler):
@@ -38,6 +39,7 @@ class MPerClass(Sampler):
         order = np.argsort(self.labels, kind="stable")
         _, starts, counts = np.unique(self.labels[order], return_index=True, return_counts=True)
         self._order, self._starts, self._counts = order, starts, counts
+        self._last: tuple[int, Batch] | None = None
 
     @classmethod
     def problems(
@@ -79,16 +81,26 @@ class MPerClass(Sampler):
 
     def batch(self, step: int) -> Batch:
         """Class after class, M pictures each: data-set indices (batch_size,)."""
+        together, place = divmod(step, TOGETHER)
+        # Remembered, not state: the same step always gives the same batch.
+        if self._last is None or self._last[0] != together:
+            self._last = (together, self._batches(together))
+        drawn: Batch = self._last[1][place]
+        return drawn
+
+    def _batches(self, together: int) -> Batch:
+        """The batches of TOGETHER steps in a row: data-set indices (TOGETHER, batch_size)."""
         m = self.instances_per_class
-        draw = np.random.default_rng((STREAM, self.seed, step))
-        chosen = draw.choice(len(self._counts), size=self.batch_size // m, replace=False)
+        draw = np.random.default_rng((STREAM, self.seed, together))
+        classes = np.full(TOGETHER, len(self._counts))
+        chosen = _without_replacement(draw, classes, self.batch_size // m).ravel()
         counts = self._counts[chosen]
-        places = np.empty((len(chosen), m), dtype=np.int64)
         few = counts < m
+        places = np.empty((len(chosen), m), dtype=np.int64)
         places[few] = draw.integers(0, counts[few, None], size=(int(few.sum()), m))
         places[~few] = _without_replacement(draw, counts[~few], m)
-        drawn: Batch = self.indices[self._order[self._starts[chosen][:, None] + places]].ravel()
-        return drawn
+        drawn: Batch = self.indices[self._order[self._starts[chosen][:, None] + places]]
+        return drawn.reshape(TOGETHER, self.batch_size)
 
 
 def _without_replacement(draw: np.random.Generator, counts: Batch, m: int) -> Batch:
@@ -97,11 +109,10 @@ def _without_replacement(draw: np.random.Generator, counts: Batch, m: int) -> Ba
     Floyd's algorithm for all rows at once: the j-th draw is below n-m+j+1, and a repeat is replaced by n-m+j. It needs
     m draws a row whatever n is. Floyd's subsets are uniform but their order is not, hence the final shuffle.
     """
-    chosen = np.empty((len(counts), m), dtype=np.int64)
-    for j in range(m):
-        last = counts - m + j
-        number = draw.integers(0, last + 1)
-        repeated = (chosen[:, :j] == number[:, None]).any(axis=1)
-        chosen[:, j] = np.where(repeated, last, number)
+    last = counts[:, None] - m + np.arange(m)
+    chosen: Batch = draw.integers(0, last + 1)
+    for j in range(1, m):
+        repeated = (chosen[:, :j] == chosen[:, j, None]).any(axis=1)
+        chosen[repeated, j] = last[repeated, j]
     shuffled: Batch = draw.permuted(chosen, axis=1)
     return shuffled
