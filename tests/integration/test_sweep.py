@@ -82,7 +82,7 @@ class TestAGrid:
         _, folder = sweep
         before = (folder / "sweeps/rho1/ledger.jsonl").read_bytes()
         monkeypatch.setattr(api, "PROTOCOL_VERSION", 99)
-        with pytest.raises(ConfigError, match="begun by protocol version .*; this program trains by 99"):
+        with pytest.raises(ConfigError, match=r"begun by protocol version .*; this program trains by 99"):
             tune_dml.resume_sweep("rho1", storage=folder / "sweeps", cache_dir=cache_dir)
         assert (folder / "sweeps/rho1/ledger.jsonl").read_bytes() == before
 

@@ -135,7 +135,8 @@ def test_seeds_are_paired(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    "method", [{"loss__name": "margin_dws"}, {"loss__name": "dro_kl", "loss__gamma": 0.2, "loss__samples": 30}]
+    "method",
+    [{"loss__name": "margin_dws"}, {"loss__name": "dro_kl", "loss__gamma": 0.2, "loss__samples": 30}],
 )
 def test_what_a_loss_draws_belongs_to_the_seed(tmp_path, method):
     def drawn(**more):

@@ -23,6 +23,8 @@ _ALIASES = {
     "linearevaluationtop1": "top1",
     "linearevaluationtop5": "top5",
 }
+# The three papers never train these from scratch.
+_PRETRAINED = {"bninception"}
 _SELECTED = {
     "validation": "chosen on validation classes",
     "class_disjoint": "chosen on validation classes",
@@ -93,6 +95,9 @@ def _reasons(measured: Measured, published: PublishedCurve, path: str) -> tuple[
         for what, ours, printed, key in pairs
         if key != path and _plain(ours) != _plain(printed)
     ]
+    backbone = _plain(settings.get("model.backbone"))
+    if backbone == _plain(theirs.backbone) and backbone in _PRETRAINED and not settings.get("model.weights"):
+        reasons.append("other initial weights: ours random, the paper's trained on ImageNet")
     if theirs.selection != "unknown" and _SELECTED[selection] != _SELECTED[theirs.selection]:
         reasons.append(
             f"other selection: ours {_SELECTED[selection]}, the paper's {_SELECTED[theirs.selection]}"

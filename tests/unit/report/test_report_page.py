@@ -16,6 +16,7 @@ from written import FAILURES, Written
 from trainables.errors import ConfigError
 from tune_dml.plan import Search
 from tune_dml.report import summary, write_report
+from tune_dml.report.analysis import analyse
 from tune_dml.space import Grid, Knob, LogRange, Range, Space
 
 
@@ -220,6 +221,16 @@ def test_the_published_curve_stands_beside_ours(steep: Written) -> None:
         "other selection",
     ):
         assert reason in section
+
+
+@pytest.mark.parametrize(("weights", "said"), [(None, True), ("bn_inception-52deb4733.pth", False)])
+def test_starting_from_random_weights_is_a_reason(tmp_path: Path, weights: str | None, said: bool) -> None:
+    settings = {"model.backbone": "bn_inception", "model.embedding_dim": 512, "model.weights": weights}
+    results = write_sweep(tmp_path / "s", cell_settings=settings, histories=False, evidence=False)
+    (answer,) = analyse(results, mechanisms=False).knobs
+    cars = next(found for found in answer.comparisons if found.published.published.dataset == "Cars196")
+    assert ("other initial weights" in cars.brief) is said
+    assert "other backbone" not in cars.brief
 
 
 def test_mechanism_shows_our_norms_beside_the_papers(steep: Written) -> None:
