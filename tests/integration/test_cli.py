@@ -200,7 +200,7 @@ def test_a_users_own_sweep_file_on_a_users_own_pictures(tune_dml, tmp_path, monk
         "metric": {"name": "val/map_at_r", "goal": "maximize"},
         "parameters": {
             "loss.margin": {"values": [0.1, 0.5]},
-            "optim.lr": {"min": 1e-4, "max": 1e-2, "distribution": "log_uniform"},
+            "optim.lr": {"min": 1e-4, "max": 1e-3, "distribution": "log_uniform"},
             "loss.name": {"value": "semihard_triplet"},
         },
         "run_cap": 3,

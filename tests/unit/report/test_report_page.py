@@ -334,6 +334,7 @@ def test_an_edge_at_the_legal_bound_is_not_extended(tmp_path: Path) -> None:
 
 def test_a_comparable_sweep_is_judged_in_level(tmp_path: Path) -> None:
     same = {
+        "model.weights": "bn_inception-52deb4733.pth",
         "model.backbone": "bn_inception",
         "model.embedding_dim": 512,
         "data.split": "paper_test_selection",
