@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.protocols.ours import DIGITS_QUICK, GLYPHS_TRIPLET, IMAGE_FOLDER_SMALL
-from search_spaces.protocols.sec import SEC_CARS196, SEC_CUB200, SEC_INSHOP, SEC_SOP
+from search_spaces.protocols.sec import SEC_TRIPLET
 from tune_dml.space import Baseline, Citation, Grid, Knob, Published, Space
 
 SPACE = Space(
@@ -25,15 +25,7 @@ SPACE = Space(
         "regularizer.rho": 1.0,
     },
     baseline=Baseline("no SEC", {"regularizer.name": "none", "regularizer.eta": 0.0}),
-    protocols=(
-        GLYPHS_TRIPLET,
-        DIGITS_QUICK,
-        IMAGE_FOLDER_SMALL,
-        SEC_CUB200,
-        SEC_CARS196,
-        SEC_SOP,
-        SEC_INSHOP,
-    ),
+    protocols=(GLYPHS_TRIPLET, DIGITS_QUICK, IMAGE_FOLDER_SMALL, *SEC_TRIPLET),
     published=(
         Published(
             paper="SEC-rebuttal",

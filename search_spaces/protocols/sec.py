@@ -26,6 +26,7 @@ __all__ = [
     "SEC_SOP_MS",
     "SEC_SOP_NPAIR",
     "SEC_SOP_TML",
+    "SEC_TRIPLET",
 ]
 
 PAPER = "paper: SEC supplement"
@@ -150,6 +151,8 @@ SEC_INSHOP = _protocol("inshop", "inshop", *PRODUCTS, SHOP_KS, TRIPLET, _rates(5
 SEC_INSHOP_NPAIR = _protocol(
     "inshop-npair", "inshop", *PRODUCTS, SHOP_KS, NPAIR, _rates(5e-4, 1e-4, 0.1, 6000)
 )
+
+SEC_TRIPLET = (SEC_CUB200, SEC_CARS196, SEC_SOP, SEC_INSHOP)
 SEC_INSHOP_MS = _protocol("inshop-ms", "inshop", *PRODUCTS, SHOP_KS, MS, _rates(5e-4, 1e-4, 0.1, 6000))
 SEC_INSHOP_TML = _protocol(
     "inshop-tml", "inshop", *PRODUCTS, SHOP_KS, *TML, _rates(1e-3, 2e-4, 0.1, 6000, source=REBUTTAL)

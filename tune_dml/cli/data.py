@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tune_dml.cli.options import Cache, DataSetArgument, Json, Root, Set, absolute, settings_of
+from tune_dml.cli.options import Cache, DataSetArgument, Json, Root, Set, absolute, settings_of, spread
 from tune_dml.cli.screen import console_for, show
 
-__all__ = ["datasets"]
+if TYPE_CHECKING:
+    from trainables.data.base import DataSet
 
-SkipCorrupt = Annotated[bool, typer.Option(help="Leave out pictures that cannot be decoded.")]
+__all__ = ["datasets"]
 
 datasets = typer.Typer(
     invoke_without_command=True, help="The data sets: list them, verify your copy, decode it beforehand."
@@ -27,26 +29,37 @@ def listing(context: typer.Context, as_json: Json = False) -> None:
         show(listings.datasets(), as_json)
 
 
+@dataclass(frozen=True)
+class Copy:
+    """Which copy of a data set, and how it is decoded."""
+
+    name: DataSetArgument
+    root: Root = None
+    settings: Set = None
+    cache_dir: Cache = None
+    skip_corrupt: Annotated[bool, typer.Option(help="Leave out pictures that cannot be decoded.")] = False
+
+    def open(self) -> DataSet:
+        """The data set; raises ConfigError where there is none of that name or a setting is unknown."""
+        from tune_dml.verbs.datasets import open_dataset
+
+        return open_dataset(
+            self.name,
+            root=absolute(self.root),
+            cache_dir=absolute(self.cache_dir),
+            settings=settings_of(self.settings),
+            skip_corrupt=self.skip_corrupt,
+        )
+
+
 @datasets.command()
-def verify(
-    name: DataSetArgument,
-    root: Root = None,
-    settings: Set = None,
-    cache_dir: Cache = None,
-    skip_corrupt: SkipCorrupt = False,
-    as_json: Json = False,
-) -> None:
+@spread
+def verify(copy: Copy, as_json: Json = False) -> None:
     """Read everything: published counts and checksums, and that every picture decodes."""
     from trainables.errors import raise_if_any
     from tune_dml.verbs import datasets as verbs
 
-    dataset = verbs.open_dataset(
-        name,
-        root=absolute(root),
-        cache_dir=absolute(cache_dir),
-        settings=settings_of(settings),
-        skip_corrupt=skip_corrupt,
-    )
+    dataset = copy.open()
     with verbs.working(console_for(as_json), "reading") as progress:
         found = verbs.verify(dataset, progress)
     if not as_json:
@@ -56,24 +69,12 @@ def verify(
 
 
 @datasets.command()
-def prepare(
-    name: DataSetArgument,
-    root: Root = None,
-    settings: Set = None,
-    cache_dir: Cache = None,
-    skip_corrupt: SkipCorrupt = False,
-    as_json: Json = False,
-) -> None:
+@spread
+def prepare(copy: Copy, as_json: Json = False) -> None:
     """Decode the pictures into the cache that every trial of this machine shares; goes on where it was interrupted."""
     from tune_dml.verbs import datasets as verbs
 
-    dataset = verbs.open_dataset(
-        name,
-        root=absolute(root),
-        cache_dir=absolute(cache_dir),
-        settings=settings_of(settings),
-        skip_corrupt=skip_corrupt,
-    )
+    dataset = copy.open()
     with verbs.working(console_for(as_json), "decoding") as progress:
         prepared = verbs.prepare(dataset, progress)
     show(prepared, as_json)

@@ -18,15 +18,6 @@ from trainables.data import DATASETS, build_dataset, cache
 from trainables.errors import DataError
 
 
-@pytest.fixture
-def build(tmp_path):
-    def make(name, root, **knobs):
-        knobs = {"strict": False, "shorter_side": 16, **knobs}
-        return build_dataset(name, root=root, cache_dir=tmp_path / "cache", **knobs)
-
-    return make
-
-
 def _text(problems):
     return "\n".join(map(str, problems))
 

@@ -12,20 +12,10 @@ from PIL import Image
 sys.path.insert(0, str(Path(__file__).parent))
 import published_formats as fixtures
 
-from trainables.data import build_dataset
 from trainables.data.cache import RaggedImages
 from trainables.data.picture_files import keep_extras
 from trainables.data.splits import class_disjoint_split
 from trainables.errors import DataError
-
-
-@pytest.fixture
-def build(tmp_path):
-    def make(name, root, **knobs):
-        knobs = {"strict": False, "shorter_side": 16, **knobs}
-        return build_dataset(name, root=root, cache_dir=tmp_path / "cache", **knobs)
-
-    return make
 
 
 def _text(problems):

@@ -1,0 +1,18 @@
+"""What several tests of data sets share."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainables.data import build_dataset
+
+
+@pytest.fixture
+def build(tmp_path):
+    """Build a data set from a small copy, with a cache of its own."""
+
+    def make(name, root, **knobs):
+        knobs = {"strict": False, "shorter_side": 16, **knobs}
+        return build_dataset(name, root=root, cache_dir=tmp_path / "cache", **knobs)
+
+    return make
