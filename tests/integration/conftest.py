@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,18 @@ def two_sweeps(tmp_path_factory, ray_session, cache_dir) -> Path:
 def a_copy(two_sweeps, tmp_path_factory) -> Path:
     """The same working directory for one module's own use."""
     return Path(shutil.copytree(two_sweeps, tmp_path_factory.mktemp("copy") / "work"))
+
+
+@pytest.fixture
+def command_line(capsys, monkeypatch) -> Callable[..., tuple[int, str, str]]:
+    """Run a command line in this process: (exit code, standard output, standard error)."""
+    from tune_dml.cli import main
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["tune-dml", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        captured = capsys.readouterr()
+        return int(end.value.code or 0), captured.out, captured.err
+
+    return run

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,28 +10,16 @@ import pytest
 import yaml
 from PIL import Image
 
-from tune_dml.cli import main
 from tune_dml.ledger import read_events
 
 QUICK = ("--set", "training.steps=10", "--set", "training.eval_every=5")
 
 
 @pytest.fixture
-def tune_dml(capsys, monkeypatch, cache_dir):
+def tune_dml(command_line, monkeypatch, cache_dir):
     """Run a command line in this process: (exit code, standard output, standard error)."""
     monkeypatch.setenv("TUNE_DML_CACHE", str(cache_dir))
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["tune-dml", *map(str, arguments)])
-        try:
-            main()
-            code = 0
-        except SystemExit as end:
-            code = end.code or 0
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+    return command_line
 
 
 @pytest.fixture

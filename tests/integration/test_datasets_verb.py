@@ -6,6 +6,7 @@ import io
 import json
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,20 +22,9 @@ from tune_dml.verbs.datasets import decoding
 
 
 @pytest.fixture
-def tune_dml(capsys, monkeypatch, tmp_path):
+def tune_dml(command_line, monkeypatch, tmp_path):
     monkeypatch.setenv("TUNE_DML_CACHE", str(tmp_path / "cache"))
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["tune-dml", "datasets", *map(str, arguments)])
-        try:
-            main()
-            code = 0
-        except SystemExit as end:
-            code = end.code or 0
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+    return partial(command_line, "datasets")
 
 
 @pytest.fixture
