@@ -145,23 +145,17 @@ class Row:
 
 def row(name: str, peer: tuple[str, Step] | None, size: int, device: str, repeats: int) -> Row:
     """Measure and print one line."""
-    loss = build_loss(
-        name, num_classes=CLASSES, embedding_dim=DIMENSION, **KNOBS.get(name, LOSSES[name].example)
-    ).to(device)
+    loss = build_loss(name, num_classes=CLASSES, embedding_dim=DIMENSION, **KNOBS.get(name, LOSSES[name].example)).to(
+        device
+    )
     embeddings, labels = batch(size, device)
     try:
-        floors, own, *others = measure(
-            [floor, loss, *([peer[1]] if peer else [])], embeddings, labels, repeats
-        )
+        floors, own, *others = measure([floor, loss, *([peer[1]] if peer else [])], embeddings, labels, repeats)
     except ValueError as error:  # a loss that asks for another shape of batch
         print(f"{name:18} {size:5}   not for this batch: {error}")
         return Row(name, size)
     ratio = statistics.median(mine / least for mine, least in zip(own, floors, strict=True))
-    gain = (
-        statistics.median(theirs / mine for theirs, mine in zip(others[0], own, strict=True))
-        if others
-        else None
-    )
+    gain = statistics.median(theirs / mine for theirs, mine in zip(others[0], own, strict=True)) if others else None
     goal = GOALS.get(name) if size == 640 else None
     kept = (goal is None or ratio <= goal) and (gain is None or gain >= 1)
     line = f"{name:18} {size:5} {1e3 * statistics.median(own):9.2f} {ratio:12.2f} {goal or '':>6}"
@@ -213,9 +207,7 @@ FIGURE = (
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="B = 640 alone, 7 repeats")
     parser.add_argument("--only", nargs="+", choices=sorted(LOSSES), default=sorted(LOSSES), metavar="LOSS")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -223,14 +215,8 @@ def main() -> int:
     parser.add_argument("--figure", type=Path, help="also draw seconds per iteration against B (SVG)")
     arguments = parser.parse_args()
     sizes, repeats = ([640], 7) if arguments.quick else ([80, 160, 320, 480, 640], arguments.repeats)
-    place = (
-        torch.cuda.get_device_name()
-        if arguments.device == "cuda"
-        else f"CPU, {torch.get_num_threads()} thread(s)"
-    )
-    print(
-        f"torch {torch.__version__}, {place}, d = {DIMENSION}, {PER_CLASS} per class, float32, {repeats} repeats"
-    )
+    place = torch.cuda.get_device_name() if arguments.device == "cuda" else f"CPU, {torch.get_num_threads()} thread(s)"
+    print(f"torch {torch.__version__}, {place}, d = {DIMENSION}, {PER_CLASS} per class, float32, {repeats} repeats")
     print(f"{'loss':18} {'B':>5} {'step [ms]':>9} {'step / floor':>12} {'goal':>6} {'peer / step':>11}  peer")
     known = peers()
     rows = [

@@ -75,9 +75,7 @@ def half_matrix(embeddings: Tensor, tile: int = 1024) -> None:
             torch.mm(rows, columns.T, out=out[: len(rows) * len(columns)].view(len(rows), -1))
 
 
-def pytorch_metric_learning(
-    embeddings: Tensor, labels: Tensor, k: str | None = "max_bin_count"
-) -> dict[str, float]:
+def pytorch_metric_learning(embeddings: Tensor, labels: Tensor, k: str | None = "max_bin_count") -> dict[str, float]:
     from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
     names = ("precision_at_1", "r_precision", "mean_average_precision_at_r")
@@ -102,14 +100,10 @@ def medians(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=SIZE)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument(
-        "--threads", type=int, default=int(os.environ.get("OMP_NUM_THREADS", os.cpu_count() or 1))
-    )
+    parser.add_argument("--threads", type=int, default=int(os.environ.get("OMP_NUM_THREADS", os.cpu_count() or 1)))
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     parser.add_argument("--ours-only", action="store_true")
     options = parser.parse_args()
@@ -134,9 +128,7 @@ def main() -> int:
     pytorch_metric_learning(embeddings[:500], labels[:500])  # its imports are not counted
     programs: dict[str, Callable[[], object]] = {
         "ours: recall@1, R-precision, MAP@R": shared,
-        'pytorch-metric-learning: the same, k="max_bin_count"': lambda: pytorch_metric_learning(
-            embeddings, labels
-        ),
+        'pytorch-metric-learning: the same, k="max_bin_count"': lambda: pytorch_metric_learning(embeddings, labels),
         "half the similarity matrix, nothing else": lambda: half_matrix(embeddings),
         "ours: recall, nDCG, MAP@R": every,
         f"search for {neighbours}: faiss IndexFlatIP": lambda: search_faiss(embeddings, neighbours),
@@ -154,9 +146,7 @@ def main() -> int:
     print(f"pytorch-metric-learning / ours {theirs / ours_shared:5.2f}   (at least 2)")
     for seconds in default:
         print(f"  in its default configuration {seconds / ours_shared:5.2f}")
-    print(
-        f"ours / half the matrix         {ours_shared / floor:5.2f}   (the floor of any exact program is 1)"
-    )
+    print(f"ours / half the matrix         {ours_shared / floor:5.2f}   (the floor of any exact program is 1)")
     print(f"largest difference of a metric from pytorch-metric-learning's: {apart:.1e} percentage points")
     return 0 if ours <= 1.3 * min(faiss, topk) and theirs >= 2 * ours_shared else 1
 

@@ -21,15 +21,13 @@ import torch
 from torch import Tensor, nn
 
 from trainables.losses import LOSSES, build_loss
-from trainables.losses.proxies import ProxyLoss
+from trainables.losses.parts.proxies import ProxyLoss
 from trainables.parameters import parameters_of
 
 BATCH, DIMENSION = 180, 512
 SHAPES = ((11318, 2), (100, 10))
 GOAL = 1.5
-PEER_LIMIT = (
-    1000  # classes; the peer's spread of centres compares all of them with all: half a minute a step at 11318
-)
+PEER_LIMIT = 1000  # classes; the peer's spread of centres compares all of them with all: half a minute a step at 11318
 clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
 
 
@@ -113,12 +111,8 @@ def report(name: str, classes: int, proxies_per_class: int, repeats: int) -> boo
 
 def main(repeats: int) -> int:
     torch.manual_seed(0)
-    print(
-        f"torch {torch.__version__}, CPU, {torch.get_num_threads()} thread(s), B = {BATCH}, d = {DIMENSION}"
-    )
-    print(
-        f"{'loss':14} {'classes':8} {'K':5} {'step [ms]':>8} {'step / floor':>12} {'goal':>5} {'peer / step':>11}"
-    )
+    print(f"torch {torch.__version__}, CPU, {torch.get_num_threads()} thread(s), B = {BATCH}, d = {DIMENSION}")
+    print(f"{'loss':14} {'classes':8} {'K':5} {'step [ms]':>8} {'step / floor':>12} {'goal':>5} {'peer / step':>11}")
     names = [name for name, cls in LOSSES.items() if issubclass(cls, ProxyLoss)]
     kept = [report(name, *shape, repeats) for shape in SHAPES for name in names]
     return 0 if all(kept) else 1

@@ -24,17 +24,18 @@ import torch
 import torch.multiprocessing as mp
 from PIL import Image
 
-from trainables import directions, distributed, training
+from trainables import distributed, training
 from trainables.config import Layer, TrialConfig
 from trainables.context import FolderContext
 from trainables.data import build_dataset
 from trainables.data.augment import build_augmentation
-from trainables.data.cache import create_ragged
+from trainables.data.formats.cache import create_ragged
+from trainables.evidence import directions
 from trainables.models.views import Views
 from trainables.optimizers import build_optimizer
-from trainables.task import build_task
+from trainables.tasks.task import build_task
 from tune_dml.catalogue import protocols
-from tune_dml.plan import protocol_layer
+from tune_dml.planning.plan import protocol_layer
 
 SEC = {"loss.name": "semihard_triplet", "regularizer.name": "sec", "regularizer.eta": 0.5}
 
@@ -57,9 +58,7 @@ def seconds(work: Callable[[], object], device: torch.device) -> float:
     return time.process_time() - start
 
 
-def interleaved(
-    contestants: Mapping[str, Callable[[], object]], rounds: int, device: torch.device
-) -> dict[str, float]:
+def interleaved(contestants: Mapping[str, Callable[[], object]], rounds: int, device: torch.device) -> dict[str, float]:
     """Median seconds of each, taking turns."""
     for work in contestants.values():
         work()
@@ -149,12 +148,8 @@ def cache_gain(rounds: int) -> None:
     def decode_crops() -> torch.Tensor:
         made = augmentation.decide(sizes, seed=0, step=0)
         rows = []
-        for data, (top, left, height, width), flip in zip(
-            encoded, made.windows.tolist(), made.flips, strict=True
-        ):
-            picture = (
-                Image.open(io.BytesIO(data)).convert("RGB").crop((left, top, left + width, top + height))
-            )
+        for data, (top, left, height, width), flip in zip(encoded, made.windows.tolist(), made.flips, strict=True):
+            picture = Image.open(io.BytesIO(data)).convert("RGB").crop((left, top, left + width, top + height))
             picture = picture.resize((227, 227), Image.Resampling.BILINEAR)
             rows.append(np.asarray(picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flip else picture))
         return torch.from_numpy(np.stack(rows)).permute(0, 3, 1, 2)
@@ -185,9 +180,7 @@ def cache_gain(rounds: int) -> None:
         )
     gain = taken["decoded crops"] / taken["cached crops"]
     print(f"cache over decoding JPEG, crops of 227: {gain:.1f}  (goal >= 5)")
-    print(
-        f"cache over decoding JPEG, squares of 64: {20 * taken['decoded squares'] / taken['cached squares']:.0f}"
-    )
+    print(f"cache over decoding JPEG, squares of 64: {20 * taken['decoded squares'] / taken['cached squares']:.0f}")
 
 
 def evaluation_share() -> None:
@@ -213,9 +206,7 @@ def evidence_share(rounds: int) -> None:
             {
                 "ten steps": lambda: steps(run, 10),
                 "look": task.directions,
-                "evidence": lambda: task._evidence(
-                    embeddings, task._neighbours(embeddings, task.split.validation)
-                ),
+                "evidence": lambda: task._evidence(embeddings, task._neighbours(embeddings, task.split.validation)),
                 "files": lambda: training.leave_evidence(run),
             },
             rounds,
@@ -234,9 +225,7 @@ def worker(rank: int, world_size: int, folder: str, count: int) -> None:
     config = configuration()
     meeting = f"file://{folder}/meet-{world_size}"
     with distributed.process_group(rank=rank, world_size=world_size, init_method=meeting):
-        run = begin(
-            config, torch.device("cpu"), folder, rank=rank, world_size=world_size, threads=3 - world_size
-        )
+        run = begin(config, torch.device("cpu"), folder, rank=rank, world_size=world_size, threads=3 - world_size)
         steps(run, 5)
         distributed.barrier()
         start = time.perf_counter()

@@ -40,9 +40,7 @@ def page() -> str:
 def _summary(section: str, registry: Mapping[str, type], tests: list[tuple[list[int], str, str]]) -> str:
     rows = ["| method | specification | knobs | identities | source |", "|---|---|---|---|---|"]
     for name, cls in registry.items():
-        knobs = (
-            ", ".join(f"`{section}.{knob.name}`={_default(knob)}" for knob in parameters_of(cls)) or "none"
-        )
+        knobs = ", ".join(f"`{section}.{knob.name}`={_default(knob)}" for knob in parameters_of(cls)) or "none"
         numbers = sorted({n for found, _, text in tests for n in found if _names(text, name, cls)})
         listed = ", ".join(map(str, numbers)) or "those of every method"
         rows.append(f"| [`{name}`](#{name}) | {cls.section} | {knobs} | {listed} | {cls.citation} |")

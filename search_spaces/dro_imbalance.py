@@ -17,9 +17,7 @@ SPACE = Space(
         year=2020,
         place="supplement, Figure 5 (ratios of positive to negative pairs .053 to .006)",
     ),
-    scientific=(
-        Knob("batch.batch_size", Grid((80, 160, 320, 640), scale="log"), symbol="B", unit="pictures"),
-    ),
+    scientific=(Knob("batch.batch_size", Grid((80, 160, 320, 640), scale="log"), symbol="B", unit="pictures"),),
     fixed={"loss.name": "dro_topk", "loss.base": "margin", "batch.instances_per_class": 5},
     ties=(Tie("loss.k", "batch.batch_size", 2),),
     protocols=(GLYPHS_DRO, DRO_INSHOP),

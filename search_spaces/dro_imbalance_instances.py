@@ -11,9 +11,7 @@ SPACE = Space(
     title="Imbalance by pictures per class: M varies, B = 80, K = 160",
     question="Does imbalance matter when every batch costs the same?",
     citation=None,
-    scientific=(
-        Knob("batch.instances_per_class", Grid((2, 4, 5, 8, 10)), symbol="M", unit="pictures", origin="ours"),
-    ),
+    scientific=(Knob("batch.instances_per_class", Grid((2, 4, 5, 8, 10)), symbol="M", unit="pictures", origin="ours"),),
     fixed={"loss.name": "dro_topk", "loss.base": "margin", "loss.k": 160, "batch.batch_size": 80},
     protocols=(GLYPHS_DRO, DRO_INSHOP_64),
     margin=1.0,

@@ -38,7 +38,5 @@ SPACE = Space(
     ),
     margin=1.0,
     identities=("gamma = 1 has the gradient of the lifted structure loss where all hinges are active",),
-    notes=(
-        "On Cars196 the best published value is the lowest tested: the optimum lies at the edge of the range.",
-    ),
+    notes=("On Cars196 the best published value is the lowest tested: the optimum lies at the edge of the range.",),
 )

@@ -17,9 +17,7 @@ SPACE = Space(
         year=2020,
         place="section 4.1 (grid), Table 3 (best K only) and the sensitivity study of the supplement",
     ),
-    scientific=(
-        Knob("loss.k", Grid((640, 960, 1280, 1600, 1920, 2560)), symbol="K", unit="unordered pairs"),
-    ),
+    scientific=(Knob("loss.k", Grid((640, 960, 1280, 1600, 1920, 2560)), symbol="K", unit="unordered pairs"),),
     fixed={"loss.name": "dro_topk", "loss.base": "margin", "loss.margin": 0.2, "loss.threshold": 0.5},
     baseline=Baseline("mean of all pairs", {"loss.name": "margin_all"}),
     protocols=(GLYPHS_DRO_LARGE, DRO_INSHOP),

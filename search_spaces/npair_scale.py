@@ -17,9 +17,7 @@ SPACE = Space(
         year=2020,
         place="supplement, section B (25 chosen, 64 tried and worse)",
     ),
-    scientific=(
-        Knob("loss.scale", Grid((5.0, 10.0, 25.0, 64.0, 100.0), scale="log"), symbol="s", origin="ours"),
-    ),
+    scientific=(Knob("loss.scale", Grid((5.0, 10.0, 25.0, 64.0, 100.0), scale="log"), symbol="s", origin="ours"),),
     fixed={"loss.name": "npair"},
     baseline=Baseline("semihard triplet", {"loss.name": "semihard_triplet"}),
     protocols=(
@@ -31,7 +29,5 @@ SPACE = Space(
         SEC_INSHOP_NPAIR,
     ),
     margin=1.0,
-    notes=(
-        "The paper tried 25 and 64 and prints no figures of the comparison; the range around them is ours.",
-    ),
+    notes=("The paper tried 25 and 64 and prints no figures of the comparison; the range around them is ours.",),
 )

@@ -5,8 +5,6 @@ from __future__ import annotations
 from search_spaces.protocols.faces import DIGITS_FACE, FACES_ARCFACE, GLYPHS_FACE
 from tune_dml.space import Baseline, Citation, Grid, Knob, Published, Space
 
-__all__ = ["EMA", "SPACE"]
-
 CITATION = Citation(
     authors="Zhang, Li, Zhang",
     title="Deep Metric Learning with Spherical Embedding",
@@ -23,9 +21,7 @@ TABLE = (
     ("CFPFP", "verification_acc"),
     ("MegaFace", "rank1@1e6"),
 )
-OTHER_LOSSES = (
-    "Table 6 has the same rows for SphereFace and CosFace: --set loss.name=cosface (or sphereface)."
-)
+OTHER_LOSSES = "Table 6 has the same rows for SphereFace and CosFace: --set loss.name=cosface (or sphereface)."
 
 
 def _printed(method: str, knob: str) -> tuple[Published, ...]:
@@ -66,9 +62,7 @@ EMA = Space(
     title="SEC-EMA for face recognition: momentum rho beside ArcFace",
     question="Does the momentum of the running mean norm matter for faces?",
     citation=CITATION,
-    scientific=(
-        Knob("regularizer.rho", Grid((0.1, 0.2, 0.4, 0.7, 1.0), scale="log"), symbol="rho", origin="ours"),
-    ),
+    scientific=(Knob("regularizer.rho", Grid((0.1, 0.2, 0.4, 0.7, 1.0), scale="log"), symbol="rho", origin="ours"),),
     fixed={**FIXED, "regularizer.eta": 1.0, "regularizer.schedule": "capped_linear"},
     baseline=PLAIN,
     protocols=PROTOCOLS,

@@ -17,9 +17,7 @@ SPACE = Space(
         year=2020,
         place="supplement, section B.1 (grid) and Table 3; rebuttal, Table 2",
     ),
-    scientific=(
-        Knob("regularizer.eta", Grid((1e-5, 5e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2), scale="log"), symbol="eta"),
-    ),
+    scientific=(Knob("regularizer.eta", Grid((1e-5, 5e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2), scale="log"), symbol="eta"),),
     fixed={"loss.name": "triplet", "loss.margin": 1.0, "regularizer.name": "l2"},
     baseline=Baseline("no L2-reg", {"regularizer.name": "none", "regularizer.eta": 0.0}),
     protocols=(GLYPHS_TRIPLET, DIGITS_QUICK, IMAGE_FOLDER_SMALL, *SEC_TRIPLET),

@@ -5,8 +5,6 @@ from __future__ import annotations
 from search_spaces.protocols.simclr import DIGITS_SIMCLR, GLYPHS_SIMCLR, SIMCLR_CIFAR10, SIMCLR_CIFAR100
 from tune_dml.space import Baseline, Citation, Grid, Knob, Published, Space
 
-__all__ = ["EMA", "SPACE"]
-
 CITATION = Citation(
     authors="Zhang, Li, Zhang",
     title="Deep Metric Learning with Spherical Embedding",

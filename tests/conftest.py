@@ -40,7 +40,7 @@ def cache_dir(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def ray_session():
     """One local Ray for all tests that sweep in this process, as engine `train` starts it: engine `local` needs less."""
-    from tune_dml import cluster
+    from tune_dml.running import cluster
 
     with cluster.connected(None, engine="train") as capacity:
         yield capacity

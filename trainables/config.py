@@ -37,8 +37,6 @@ from trainables.sections import (
     presets_of,
 )
 
-__all__ = ["PROTOCOL_VERSION", "Layer", "TrialConfig", "canonical", "methods_of", "parse_value"]
-
 # Raised whenever the same configuration would train or judge differently than before.
 PROTOCOL_VERSION = 2
 
@@ -91,15 +89,11 @@ class TrialConfig(Section):
         for path in sorted(merged):
             if path.partition(".")[0] not in cls.model_fields:
                 known = [*cls.model_fields, *_known_paths()]
-                problems.append(
-                    Problem(path, "unknown setting", merged[path], nearest(path, known, what="section"))
-                )
+                problems.append(Problem(path, "unknown setting", merged[path], nearest(path, known, what="section")))
         for name, info in cls.model_fields.items():
             if name == "seed":
                 continue
-            part = {
-                key.partition(".")[2]: value for key, value in merged.items() if key.startswith(name + ".")
-            }
+            part = {key.partition(".")[2]: value for key, value in merged.items() if key.startswith(name + ".")}
             section, found = _section(name, info.annotation, part)  # type: ignore[arg-type]
             sections[name] = section
             problems += [_with_origin(problem, origins) for problem in found]
@@ -182,9 +176,7 @@ def _abandoned(merged: Mapping[str, Value], settings: Mapping[str, Value]) -> se
         for key in set(model.chooses) - changed:
             method = methods_of(model.chooses[key]).get(str(_named(merged, name, key)))
             kept |= {knob.name for knob in parameters_of(method)} if method else set()
-        found |= {
-            path for path in merged if path.startswith(name + ".") and path.partition(".")[2] not in kept
-        }
+        found |= {path for path in merged if path.startswith(name + ".") and path.partition(".")[2] not in kept}
     return found
 
 
@@ -220,14 +212,10 @@ def _fields(section: str) -> list[str]:
 
 
 def _known_paths() -> list[str]:
-    return [
-        f"{name}.{key}" for name in TrialConfig.model_fields if _is_a(Section, name) for key in _fields(name)
-    ]
+    return [f"{name}.{key}" for name in TrialConfig.model_fields if _is_a(Section, name) for key in _fields(name)]
 
 
-def _section(
-    name: str, model: type[Section], part: Mapping[str, Value]
-) -> tuple[Section | None, list[Problem]]:
+def _section(name: str, model: type[Section], part: Mapping[str, Value]) -> tuple[Section | None, list[Problem]]:
     fields = _fields(name)
     own: dict[str, Any] = {key: value for key, value in part.items() if key in fields}
     extra = {key: value for key, value in part.items() if key not in fields}
@@ -237,9 +225,7 @@ def _section(
         own["parameters"], extra, knobs, problems = _choose(name, model, own, extra)
         known += knobs
     for key, value in extra.items():
-        problems.append(
-            Problem(f"{name}.{key}", "unknown setting", value, nearest(key, known, what="setting"))
-        )
+        problems.append(Problem(f"{name}.{key}", "unknown setting", value, nearest(key, known, what="setting")))
     try:
         section = model(**own)
     except ValidationError as error:
@@ -285,7 +271,7 @@ def _cross_checks(sections: Mapping[str, Any]) -> list[Problem]:
     """Rules that tie settings together and need no data, for the sections that are sound in themselves."""
     from trainables.regularizers.schedules import SCHEDULES
     from trainables.samplers import sampler_problems
-    from trainables.task import tasks
+    from trainables.tasks.task import tasks
 
     problems = []
     if (regularizer := sections.get("regularizer")) and regularizer.schedule not in SCHEDULES:

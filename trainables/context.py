@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["CHECKPOINT", "EVIDENCE", "EVIDENCE_FILES", "FolderContext", "Row", "TrialContext"]
 
 CHECKPOINT = "checkpoint.pt"
 EVIDENCE = "evidence"
 EVIDENCE_FILES = ("evidence.json", "sheet.jpg")
-"""Folder, within the trial's, and names of the files left to look at; `trainables.evidence` says what is in them."""
+"""Folder, within the trial's, and names of the files left to look at; `trainables.evidence.record` says what is in them."""
 
 Row = dict[str, float]
 """One report: `step` and figures named `train/...`, `val/...`, `test/...` (sealed) or `time/...` (not reproducible)."""

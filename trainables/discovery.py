@@ -10,8 +10,6 @@ from typing import TypeVar
 
 from trainables.errors import ConfigError, Problem
 
-__all__ = ["discover"]
-
 T = TypeVar("T")
 
 

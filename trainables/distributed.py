@@ -32,28 +32,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-__all__ = [
-    "all_reduce_sum",
-    "average_gradients",
-    "barrier",
-    "broadcast",
-    "broadcast_module",
-    "data_parallel",
-    "gather_batch",
-    "gather_rows",
-    "is_distributed",
-    "mean_over_ranks",
-    "process_group",
-    "rank",
-    "world_size",
-]
-
 T = TypeVar("T")
 
 # torch 2.13 renamed it, and warns under the old name.
-_all_gather_equal: Any = getattr(dist, "all_gather_single", None) or getattr(
-    dist, "all_gather_into_tensor", None
-)
+_all_gather_equal: Any = getattr(dist, "all_gather_single", None) or getattr(dist, "all_gather_into_tensor", None)
 
 
 def is_distributed() -> bool:
@@ -158,9 +140,7 @@ def _sizes(rows: Tensor) -> list[int]:
     return sizes
 
 
-def gather_batch(
-    embeddings: Tensor, labels: Tensor, sizes: Sequence[int] | None = None
-) -> tuple[Tensor, Tensor]:
+def gather_batch(embeddings: Tensor, labels: Tensor, sizes: Sequence[int] | None = None) -> tuple[Tensor, Tensor]:
     """The global batch: embeddings and labels of all ranks, concatenated in rank order.
 
     Args:

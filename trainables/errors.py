@@ -10,8 +10,6 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["ConfigError", "DataError", "Diverged", "Problem", "TrialError", "nearest", "raise_if_any"]
-
 
 @dataclass(frozen=True)
 class Problem:

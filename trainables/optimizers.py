@@ -16,8 +16,6 @@ from torch import nn
 from trainables.models.embedder import parameter_groups
 from trainables.sections import OptimConfig
 
-__all__ = ["OPTIMIZERS", "Recipe", "build_optimizer"]
-
 Groups = list[dict[str, Any]]
 Beta = Annotated[float, Field(ge=0, lt=1, description="decay of a running mean")]
 Epsilon = Annotated[float, Field(gt=0, description="added to the root of the second moment")]

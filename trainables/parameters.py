@@ -21,8 +21,6 @@ from pydantic.fields import FieldInfo
 
 from trainables.errors import ConfigError, Problem, nearest
 
-__all__ = ["GIVEN_BY_CONTEXT", "Parameter", "parameters_of", "problems_of", "resolve"]
-
 # Not knobs: the data set, the model and the machine decide these.
 GIVEN_BY_CONTEXT = frozenset({"num_classes", "embedding_dim", "in_channels", "root", "cache_dir"})
 

@@ -27,7 +27,6 @@ from trainables.errors import ConfigError, Problem
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["FixedMeanSECRegularizer", "L2Regularizer", "SECRegularizer", "regularizer_class"]  # noqa: F822
 
 CLASS_NAMES = {"sec": "SECRegularizer", "sec_fixed": "FixedMeanSECRegularizer", "l2": "L2Regularizer"}
 
@@ -40,7 +39,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted(CLASS_NAMES.values())
 
 
 @cache

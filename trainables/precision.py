@@ -6,8 +6,6 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
-__all__ = ["full_precision"]
-
 
 def full_precision(device: torch.device) -> AbstractContextManager[None]:
     """Autocast off. Where it is not on, nothing is entered: autocast's own context costs as much as a small product."""

@@ -13,8 +13,6 @@ from pydantic import Field
 
 from trainables.errors import Problem
 
-__all__ = ["RATES", "Constant", "Cosine", "EpochMilestones", "EveryEpochs", "Milestones", "RateSchedule"]
-
 Decay = Annotated[float, Field(gt=0, le=1, description="factor of the learning rate at each decay")]
 
 
@@ -119,9 +117,7 @@ class Cosine(RateSchedule):
     def __init__(
         self,
         *,
-        lr_final: Annotated[
-            float, Field(ge=0, lt=1, description="share of the learning rate left at the end")
-        ] = 0.0,
+        lr_final: Annotated[float, Field(ge=0, lt=1, description="share of the learning rate left at the end")] = 0.0,
     ) -> None:
         self.lr_final = lr_final
 

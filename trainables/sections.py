@@ -14,23 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from trainables.parameters import parameters_of
 
-__all__ = [
-    "AugmentConfig",
-    "BatchConfig",
-    "DataConfig",
-    "EvaluationConfig",
-    "LossConfig",
-    "Method",
-    "ModelConfig",
-    "OptimConfig",
-    "RegularizerConfig",
-    "Section",
-    "TaskConfig",
-    "TrainingConfig",
-    "methods_of",
-    "presets_of",
-]
-
 
 class Section(BaseModel):
     """A named part of the configuration."""
@@ -118,9 +101,9 @@ class ModelConfig(Method):
     pooling: str = "avg"
     head: str = "fc"
     embedding_dim: Annotated[int, Field(ge=1)] = 64
-    freeze_bn: Annotated[
-        bool, Field(description="the backbone's batch normalisation keeps its running statistics")
-    ] = False
+    freeze_bn: Annotated[bool, Field(description="the backbone's batch normalisation keeps its running statistics")] = (
+        False
+    )
     freeze_bn_affine: Annotated[
         bool, Field(description="gamma and beta of the frozen batch normalisation do not train either")
     ] = False
@@ -131,9 +114,7 @@ class OptimConfig(Method):
 
     chooses: ClassVar = {"name": "optimizer", "lr_schedule": "lr_schedule"}
     name: str = "adamw"
-    lr: Annotated[float, Field(gt=0, description="learning rate of the head; others are multiples of it")] = (
-        1e-3
-    )
+    lr: Annotated[float, Field(gt=0, description="learning rate of the head; others are multiples of it")] = 1e-3
     backbone_lr_multiplier: Annotated[float, Field(gt=0, description="lr of the backbone over lr")] = 1.0
     loss_lr_multiplier: Annotated[float, Field(gt=0, description="lr of proxies over lr")] = 100.0
     weight_decay: Annotated[float, Field(ge=0)] = 1e-4
@@ -145,9 +126,7 @@ class OptimConfig(Method):
         float, Field(ge=0, description="weight decay of proxies, centres and class weights")
     ] = 0.0
     clip_value: Annotated[float | None, Field(gt=0, description="limit of each entry of the gradient")] = None
-    clip_norm: Annotated[float | None, Field(gt=0, description="limit of the norm of the whole gradient")] = (
-        None
-    )
+    clip_norm: Annotated[float | None, Field(gt=0, description="limit of the norm of the whole gradient")] = None
     lr_schedule: Annotated[str, Field(description="how the learning rate goes")] = "constant"
     freeze_backbone_steps: Annotated[
         int, Field(ge=0, description="steps at the start in which only head and loss train")
@@ -160,12 +139,10 @@ class OptimConfig(Method):
 class TrainingConfig(Section):
     """How long to train, when to judge, and how to compute."""
 
-    steps: Annotated[
-        int | None, Field(ge=1, description="optimiser steps; null where epochs says how long")
-    ] = 300
-    epochs: Annotated[
-        float | None, Field(gt=0, description="passes over the training pictures, instead of steps")
-    ] = None
+    steps: Annotated[int | None, Field(ge=1, description="optimiser steps; null where epochs says how long")] = 300
+    epochs: Annotated[float | None, Field(gt=0, description="passes over the training pictures, instead of steps")] = (
+        None
+    )
     eval_every: Annotated[int, Field(ge=1, description="steps between evaluations and checkpoints")] = 100
     precision: Annotated[
         Literal["float32", "float64", "bf16", "fp16"],
@@ -218,7 +195,7 @@ def methods_of(registry: str) -> dict[str, type]:
     from trainables.optimizers import OPTIMIZERS
     from trainables.rates import RATES
     from trainables.regularizers import REGULARIZERS
-    from trainables.task import tasks
+    from trainables.tasks.task import tasks
 
     registries: dict[str, Mapping[str, type]] = {
         "task": tasks(),

@@ -22,16 +22,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainables import directions, distributed
+from trainables import distributed
 from trainables.config import TrialConfig
 from trainables.context import EVIDENCE_FILES, Row, TrialContext
 from trainables.errors import ConfigError, Diverged, Problem
+from trainables.evidence import directions
+from trainables.evidence.sheet import draw_sheet
 from trainables.optimizers import build_optimizer
 from trainables.rates import RATES, RateSchedule
-from trainables.sheet import draw_sheet
-from trainables.task import Task, build_task
-
-__all__ = ["Outcome", "train"]
+from trainables.tasks.task import Task, build_task
 
 COLLAPSE = 0.999  # mean pairwise cosine beyond which every picture has the same embedding
 LOG_EVERY = 25  # steps between rows of training figures; a stalled run is noticed after one
@@ -58,7 +57,7 @@ class State:
     best: Row = field(default_factory=dict)
     """The evaluation that counts so far, test metrics included."""
     directions: Tensor | None = None
-    """Unit embeddings of the watched training pictures at the last look; see `trainables.directions`."""
+    """Unit embeddings of the watched training pictures at the last look; see `trainables.evidence.directions`."""
 
 
 @dataclass
@@ -274,9 +273,7 @@ def _collapsed(row: Row, state: State) -> bool:
     One evaluation is not enough: an untrained network may look like that.
     """
     cosine = row["val/mean_cosine"]
-    before = next(
-        (old["val/mean_cosine"] for old in reversed(state.rows) if "val/mean_cosine" in old), -math.inf
-    )
+    before = next((old["val/mean_cosine"] for old in reversed(state.rows) if "val/mean_cosine" in old), -math.inf)
     stuck = cosine > COLLAPSE and before > COLLAPSE and cosine >= before
     return math.isnan(cosine) or row["val/norm_mean"] == 0 or stuck
 

@@ -14,29 +14,19 @@ from typing import TYPE_CHECKING, Unpack
 
 from trainables.config import PROTOCOL_VERSION
 from trainables.errors import ConfigError, Problem, raise_if_any
-from tune_dml import ledger
-from tune_dml.plan import Plan, SearchMethod
-from tune_dml.preflight import DataProgress, Prepared, Request, prepare, request_for, resource_problems
-from tune_dml.results import Results, load_results, results_of
-from tune_dml.session import DEFAULT_STORAGE, Session, SessionOptions
+from tune_dml.planning.checks import DataProgress, Prepared, Request, prepare, request_for, resource_problems
+from tune_dml.planning.plan import Plan, SearchMethod
+from tune_dml.planning.session import DEFAULT_STORAGE, Session, SessionOptions
+from tune_dml.record import ledger
+from tune_dml.record.results import Results, load_results, results_of
+from tune_dml.running.trial import Resources
 from tune_dml.space import Space, Value
-from tune_dml.trial import Resources
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from tune_dml.report import ReportFiles
-    from tune_dml.tracking import SyncReport
-
-__all__ = [
-    "SessionOptions",
-    "Sweep",
-    "extend_sweep",
-    "load_sweep",
-    "resume_sweep",
-    "run_sweep",
-    "write_report",
-]
+    from tune_dml.tracking.tracker import SyncReport
 
 
 @dataclass(frozen=True)
@@ -215,8 +205,10 @@ def write_report(
 
 
 def _execute(folder: Path, prepared: Prepared, resources: Resources, session: Session) -> Sweep:
-    from tune_dml import provenance, sweep, tracking
-    from tune_dml.progress import Progress
+    from tune_dml import tracking
+    from tune_dml.record import provenance
+    from tune_dml.running import sweep
+    from tune_dml.running.progress import Progress
 
     plan = prepared.plan
     earlier = results_of(folder) if (folder / "plan.json").exists() else None
@@ -255,7 +247,7 @@ def _version_problems(plan: Plan) -> list[Problem]:
 
 def _data_problems(plan: Plan, request: Request) -> list[Problem]:
     """Resuming on other data would mix two studies."""
-    from tune_dml.preflight import data_digest, datasets_of
+    from tune_dml.planning.checks import data_digest, datasets_of
 
     try:
         datasets = datasets_of(plan, request)

@@ -10,8 +10,6 @@ from importlib.metadata import entry_points
 from trainables.errors import ConfigError, Problem, nearest
 from tune_dml.space import Protocol, Space
 
-__all__ = ["RETRIEVAL", "default_protocol", "find_space", "protocols", "spaces"]
-
 RETRIEVAL = "retrieval"  # the task of settings that name none
 
 
@@ -52,9 +50,6 @@ def find_space(name: str) -> Space:
 def _declared() -> list[object]:
     package = importlib.import_module("search_spaces")
     modules = [
-        importlib.import_module(info.name)
-        for info in pkgutil.walk_packages(package.__path__, prefix="search_spaces.")
+        importlib.import_module(info.name) for info in pkgutil.walk_packages(package.__path__, prefix="search_spaces.")
     ]
-    return [
-        value for module in modules for value in vars(module).values() if isinstance(value, Space | Protocol)
-    ]
+    return [value for module in modules for value in vars(module).values() if isinstance(value, Space | Protocol)]

@@ -18,8 +18,6 @@ from typing import Any
 from trainables.errors import Problem, nearest, raise_if_any
 from tune_dml.space import Published
 
-__all__ = ["PublishedCurve", "PublishedPoint", "PublishedRow", "published_curve", "published_rows"]
-
 
 @dataclass(frozen=True)
 class PublishedRow:
@@ -105,9 +103,7 @@ def published_curve(published: Published) -> PublishedCurve:
         and all(row.hyperparameters.get(key) == value for key, value in published.where.items())
     ]
     along = [
-        row
-        for row in table
-        if row.method in published.methods and published.hyperparameter in row.hyperparameters
+        row for row in table if row.method in published.methods and published.hyperparameter in row.hyperparameters
     ]
     by_metric: dict[str, list[PublishedRow]] = {}
     for row in along:
@@ -118,9 +114,7 @@ def published_curve(published: Published) -> PublishedCurve:
     baseline = {row.metric: row.value for row in table if row.method == published.baseline_method}
     used = along + [row for row in table if row.method == published.baseline_method]
     notes = [published.note]
-    notes += [
-        f"{row.hyperparameters['source_note']}." for row in used if "source_note" in row.hyperparameters
-    ]
+    notes += [f"{row.hyperparameters['source_note']}." for row in used if "source_note" in row.hyperparameters]
     notes += [row.note for row in used]
     return PublishedCurve(
         published,
@@ -148,23 +142,17 @@ def _problems(published: Published, table: list[PublishedRow], rows: list[Publis
     place = f"{published.paper}, Table {published.table}, {published.dataset}"
     if not table:
         known = sorted({f"{row.paper}, Table {row.table}, {row.dataset}" for row in published_rows()})
-        yield Problem(
-            "published", "no numbers of this table are known", place, nearest(place, known, what="table")
-        )
+        yield Problem("published", "no numbers of this table are known", place, nearest(place, known, what="table"))
         return
     for method in published.methods:
         if method not in {row.method for row in table}:
             known = sorted({row.method for row in table})
-            yield Problem(
-                place, "the table has no such method", method, nearest(method, known, what="method")
-            )
+            yield Problem(place, "the table has no such method", method, nearest(method, known, what="method"))
     if not rows:
         rule = f"no {published.metric} of these methods varies with {published.hyperparameter!r}"
         yield Problem(place, rule, list(published.methods), "Check `hyperparameter` and `metric`.")
     values = [row.hyperparameters[published.hyperparameter] for row in rows]
-    for value in dict.fromkeys(
-        value for value in map(repr, values) if list(map(repr, values)).count(value) > 1
-    ):
+    for value in dict.fromkeys(value for value in map(repr, values) if list(map(repr, values)).count(value) > 1):
         yield Problem(place, "a curve has one number a value", value, "Name fewer `methods`.")
 
 

@@ -1,7 +1,7 @@
 """The words a search space is written in.
 
 A space is a declaration: which knob the study is about, the values as printed in the paper, what is held fixed, and the
-numbers the paper published. It holds no code and reads no file; `tune_dml.plan` turns it into cells.
+numbers the paper published. It holds no code and reads no file; `tune_dml.planning.plan` turns it into cells.
 """
 
 from __future__ import annotations
@@ -11,22 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from trainables.errors import Problem
-
-__all__ = [
-    "Baseline",
-    "Citation",
-    "Domain",
-    "Grid",
-    "Knob",
-    "LogRange",
-    "Protocol",
-    "Published",
-    "Range",
-    "Space",
-    "Stated",
-    "Tie",
-    "Value",
-]
 
 Value = float | int | str | bool | None
 Origin = Literal["paper", "ours", "user"]
@@ -158,9 +142,7 @@ class Protocol:
     """Used for its data set where a space names no protocol."""
 
     @classmethod
-    def cited(
-        cls, name: str, dataset: str, *stated: Stated, note: str = "", default: bool = False
-    ) -> Protocol:
+    def cited(cls, name: str, dataset: str, *stated: Stated, note: str = "", default: bool = False) -> Protocol:
         """A paper's protocol from what its sources state; a later one wins."""
         settings = {path: value for part in stated for path, value in part.settings.items()}
         sources = {path: part.source for part in stated for path in part.settings}
@@ -202,16 +184,12 @@ class Space:
         found = []
         paths = [knob.path for knob in self.knobs]
         for path in sorted({path for path in paths if paths.count(path) > 1}):
-            found.append(
-                Problem(f"{self.name}.{path}", "a knob may be declared once", None, "Remove one of them.")
-            )
+            found.append(Problem(f"{self.name}.{path}", "a knob may be declared once", None, "Remove one of them."))
         for path in sorted(set(paths) & set(self.fixed)):
             rule = "a knob cannot be searched and fixed at once"
             found.append(Problem(f"{self.name}.{path}", rule, self.fixed[path], "Remove it from `fixed`."))
         if not self.knobs:
-            found.append(
-                Problem(self.name, "a space needs at least one knob", None, "Add one to `parameters`.")
-            )
+            found.append(Problem(self.name, "a space needs at least one knob", None, "Add one to `parameters`."))
         for knob in self.knobs:
             found += _domain_problems(f"{self.name}.{knob.path}", knob.domain)
         for tie in self.ties:
@@ -230,15 +208,11 @@ def _domain_problems(place: str, domain: Domain) -> list[Problem]:
         if not domain.values:
             return [Problem(place, "a grid needs at least one value", None, "List its values.")]
         if len(set(map(repr, domain.values))) < len(domain.values):
-            return [
-                Problem(place, "the values of a grid must differ", list(domain.values), "Remove the repeats.")
-            ]
+            return [Problem(place, "the values of a grid must differ", list(domain.values), "Remove the repeats.")]
         return []
     found = []
     if not domain.low < domain.high:
-        found.append(
-            Problem(place, "`min < max` must hold", (domain.low, domain.high), "Swap or widen them.")
-        )
+        found.append(Problem(place, "`min < max` must hold", (domain.low, domain.high), "Swap or widen them."))
     if domain.scale == "log" and domain.low <= 0:
         found.append(Problem(place, "a log-uniform range must be positive", domain.low, "Raise min above 0."))
     return found

@@ -8,15 +8,6 @@ from __future__ import annotations
 from search_spaces.protocols.shared import BN_INCEPTION, CROP_227, KS, LAST, SHOP_KS
 from tune_dml.space import Protocol, Stated
 
-__all__ = [
-    "DRO_CARS196",
-    "DRO_CARS196_64",
-    "DRO_CUB200",
-    "DRO_CUB200_64",
-    "DRO_INSHOP",
-    "DRO_INSHOP_64",
-]
-
 CODE = "code: qiqi-helloworld, Pairewise-Distance-Metric-Learning e12a417"
 
 COMMON = (

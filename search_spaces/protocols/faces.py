@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from tune_dml.space import Protocol, Stated
 
-__all__ = ["DIGITS_FACE", "FACES_ARCFACE", "FACES_COSFACE", "FACES_SPHEREFACE", "GLYPHS_FACE"]
-
 COMMON = (
     Stated(
         "paper: SEC supplement, face recognition (16 epochs, lr .1, a tenth at epochs 10 and 14)",

@@ -5,8 +5,6 @@ from __future__ import annotations
 from search_spaces.protocols.shared import BN_INCEPTION, CROP_224, KS, LAST, SOP_KS
 from tune_dml.space import Protocol, Stated
 
-__all__ = ["MPA_CARS196", "MPA_CUB200", "MPA_SOP"]
-
 COMMON = (
     *BN_INCEPTION,
     Stated(
@@ -45,7 +43,9 @@ COMMON = (
     LAST,
 )
 
-NOTE = "The paper resizes test pictures to 256 x 256, which changes their shape; ours keeps it, as the released codes do."
+NOTE = (
+    "The paper resizes test pictures to 256 x 256, which changes their shape; ours keeps it, as the released codes do."
+)
 
 
 def _protocol(

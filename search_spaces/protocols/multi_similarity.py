@@ -5,8 +5,6 @@ from __future__ import annotations
 from search_spaces.protocols.shared import BN_INCEPTION, CROP_227, KS, LAST
 from tune_dml.space import Protocol, Stated
 
-__all__ = ["MS_CUB200"]
-
 CODE = "code: MalongTech/research-ms-loss 8db6c9c"
 
 MS_CUB200 = Protocol.cited(

@@ -4,15 +4,6 @@ from __future__ import annotations
 
 from tune_dml.space import Protocol
 
-__all__ = [
-    "DIGITS_QUICK",
-    "GLYPHS_DRO",
-    "GLYPHS_DRO_LARGE",
-    "GLYPHS_PROXY",
-    "GLYPHS_TRIPLET",
-    "IMAGE_FOLDER_SMALL",
-]
-
 GLYPHS_TRIPLET = Protocol(
     name="glyphs/triplet",
     dataset="glyphs",

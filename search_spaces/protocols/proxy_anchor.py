@@ -5,8 +5,6 @@ from __future__ import annotations
 from search_spaces.protocols.shared import BN_INCEPTION, CROP_224, KS, LAST, SHOP_KS, SOP_KS
 from tune_dml.space import Protocol, Stated
 
-__all__ = ["PROXY_ANCHOR_CARS196", "PROXY_ANCHOR_CUB200", "PROXY_ANCHOR_INSHOP", "PROXY_ANCHOR_SOP"]
-
 CODE = "code: tjddus9597/Proxy-Anchor-CVPR2020 51db570"
 
 COMMON = (
@@ -35,9 +33,7 @@ COMMON = (
     LAST,
 )
 SMALL = Stated(CODE, {"optim.lr": 1e-4, "optim.lr_decay": 0.5, "model.freeze_bn": True})
-LARGE = Stated(
-    CODE, {"optim.lr": 6e-4, "optim.lr_decay": 0.25, "optim.lr_decay_epochs": 20, "model.freeze_bn": False}
-)
+LARGE = Stated(CODE, {"optim.lr": 6e-4, "optim.lr_decay": 0.25, "optim.lr_decay_epochs": 20, "model.freeze_bn": False})
 
 
 def _protocol(name: str, eval_every: int, *stated: Stated) -> Protocol:

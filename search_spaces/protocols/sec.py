@@ -9,26 +9,6 @@ from __future__ import annotations
 from search_spaces.protocols.shared import BN_INCEPTION, CROP_227, KS, LAST, SHOP_KS, SOP_KS
 from tune_dml.space import Protocol, Stated
 
-__all__ = [
-    "SEC_CARS196",
-    "SEC_CARS196_MS",
-    "SEC_CARS196_NPAIR",
-    "SEC_CARS196_TML",
-    "SEC_CUB200",
-    "SEC_CUB200_MS",
-    "SEC_CUB200_NPAIR",
-    "SEC_CUB200_TML",
-    "SEC_INSHOP",
-    "SEC_INSHOP_MS",
-    "SEC_INSHOP_NPAIR",
-    "SEC_INSHOP_TML",
-    "SEC_SOP",
-    "SEC_SOP_MS",
-    "SEC_SOP_NPAIR",
-    "SEC_SOP_TML",
-    "SEC_TRIPLET",
-]
-
 PAPER = "paper: SEC supplement"
 REBUTTAL = "paper: SEC rebuttal, Table 4"
 CODE = "code: Dyfine/SphericalEmbedding f118c0e"
@@ -127,14 +107,10 @@ SEC_CUB200 = _protocol("cub200", "cub200", *BIRDS_CARS, TRIPLET, _rates(5e-6, 2.
 SEC_CUB200_NPAIR = _protocol("cub200-npair", "cub200", *BIRDS_CARS, NPAIR, _rates(1e-5, 5e-6, 0.1, 5000))
 # E9: the rebuttal prints a single decay at 5000.
 SEC_CUB200_MS = _protocol("cub200-ms", "cub200", *BIRDS_CARS, MS, _rates(5e-5, 2.5e-5, 0.1, 3000, 6000))
-SEC_CUB200_TML = _protocol(
-    "cub200-tml", "cub200", *BIRDS_CARS, *TML, _rates(4e-5, 2e-5, 0.1, 5000, source=REBUTTAL)
-)
+SEC_CUB200_TML = _protocol("cub200-tml", "cub200", *BIRDS_CARS, *TML, _rates(4e-5, 2e-5, 0.1, 5000, source=REBUTTAL))
 
 SEC_CARS196 = _protocol("cars196", "cars196", *BIRDS_CARS, TRIPLET, _rates(1e-5, 1e-5, 0.5, 4000, 6000))
-SEC_CARS196_NPAIR = _protocol(
-    "cars196-npair", "cars196", *BIRDS_CARS, NPAIR, _rates(1e-5, 1e-5, 0.5, 4000, 6000)
-)
+SEC_CARS196_NPAIR = _protocol("cars196-npair", "cars196", *BIRDS_CARS, NPAIR, _rates(1e-5, 1e-5, 0.5, 4000, 6000))
 SEC_CARS196_MS = _protocol("cars196-ms", "cars196", *BIRDS_CARS, MS, _rates(4e-5, 4e-5, 0.1, 2000))
 SEC_CARS196_TML = _protocol(
     "cars196-tml", "cars196", *BIRDS_CARS, *TML, _rates(6e-5, 6e-5, 0.5, 4000, 6000, source=REBUTTAL)
@@ -143,14 +119,10 @@ SEC_CARS196_TML = _protocol(
 SEC_SOP = _protocol("sop", "sop", *PRODUCTS, SOP_KS, TRIPLET, _rates(5e-4, 1e-4, 0.1, 6000))
 SEC_SOP_NPAIR = _protocol("sop-npair", "sop", *PRODUCTS, SOP_KS, NPAIR, _rates(5e-4, 1e-4, 0.1, 6000))
 SEC_SOP_MS = _protocol("sop-ms", "sop", *PRODUCTS, SOP_KS, MS, _rates(5e-4, 1e-4, 0.1, 6000))
-SEC_SOP_TML = _protocol(
-    "sop-tml", "sop", *PRODUCTS, SOP_KS, *TML, _rates(5e-4, 1e-4, 0.1, 6000, source=REBUTTAL)
-)
+SEC_SOP_TML = _protocol("sop-tml", "sop", *PRODUCTS, SOP_KS, *TML, _rates(5e-4, 1e-4, 0.1, 6000, source=REBUTTAL))
 
 SEC_INSHOP = _protocol("inshop", "inshop", *PRODUCTS, SHOP_KS, TRIPLET, _rates(5e-4, 1e-4, 0.1, 6000))
-SEC_INSHOP_NPAIR = _protocol(
-    "inshop-npair", "inshop", *PRODUCTS, SHOP_KS, NPAIR, _rates(5e-4, 1e-4, 0.1, 6000)
-)
+SEC_INSHOP_NPAIR = _protocol("inshop-npair", "inshop", *PRODUCTS, SHOP_KS, NPAIR, _rates(5e-4, 1e-4, 0.1, 6000))
 
 SEC_TRIPLET = (SEC_CUB200, SEC_CARS196, SEC_SOP, SEC_INSHOP)
 SEC_INSHOP_MS = _protocol("inshop-ms", "inshop", *PRODUCTS, SHOP_KS, MS, _rates(5e-4, 1e-4, 0.1, 6000))

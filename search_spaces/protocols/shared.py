@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tune_dml.space import Stated
 
-__all__ = ["BN_INCEPTION", "CROP_224", "CROP_227", "KS", "LAST", "SHOP_KS", "SOP_KS"]
-
 BN_INCEPTION = (
     Stated("paper: BN-Inception with ImageNet weights", {"model.backbone": "bn_inception"}),
     Stated(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tune_dml.space import Protocol, Stated
 
-__all__ = ["DIGITS_SIMCLR", "GLYPHS_SIMCLR", "SIMCLR_CIFAR10", "SIMCLR_CIFAR100"]
-
 COMMON = (
     Stated(
         "paper: SEC supplement, contrastive learning (ResNet-50, two-layer head, SGD, cosine from .5, 100 epochs)",

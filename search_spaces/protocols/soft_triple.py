@@ -5,8 +5,6 @@ from __future__ import annotations
 from search_spaces.protocols.shared import BN_INCEPTION, CROP_224, KS, LAST, SOP_KS
 from tune_dml.space import Protocol, Stated
 
-__all__ = ["SOFT_TRIPLE_CARS196", "SOFT_TRIPLE_CUB200", "SOFT_TRIPLE_SOP"]
-
 CODE = "code: idstcv/SoftTriple cc1c32d"
 
 COMMON = (
@@ -51,6 +49,4 @@ def _protocol(name: str, proxies: int, source: str, eval_every: int, ks: Stated)
 
 SOFT_TRIPLE_CUB200 = _protocol("cub200", 10, CODE, 680, KS)
 SOFT_TRIPLE_CARS196 = _protocol("cars196", 10, CODE, 940, KS)
-SOFT_TRIPLE_SOP = _protocol(
-    "sop", 2, "open: few images a class; as the multi-proxy paper reran it", 7000, SOP_KS
-)
+SOFT_TRIPLE_SOP = _protocol("sop", 2, "open: few images a class; as the multi-proxy paper reran it", 7000, SOP_KS)

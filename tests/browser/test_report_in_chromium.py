@@ -104,13 +104,9 @@ def test_page_fits_its_window_and_its_text_can_be_read(
 
 def test_no_complaint_and_no_request(report: Path, tmp_path: Path) -> None:
     log = tmp_path / "net.json"
-    done = chromium(
-        report, tmp_path / "profile", "--enable-logging=stderr", f"--log-net-log={log}", "--dump-dom"
-    )
+    done = chromium(report, tmp_path / "profile", "--enable-logging=stderr", f"--log-net-log={log}", "--dump-dom")
     assert "CONSOLE" not in done.stderr
     assert "Where every number comes from" in done.stdout
     events = log.read_text()
     asked = set(re.findall(r'"url":"(https?://[^"]+)"', events))
-    assert not {
-        url for url in asked if "google" not in url and "gvt1" not in url
-    }  # the browser's own errands aside
+    assert not {url for url in asked if "google" not in url and "gvt1" not in url}  # the browser's own errands aside

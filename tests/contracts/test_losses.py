@@ -174,9 +174,7 @@ def test_identity_15_the_order_of_the_batch_does_not_matter(name):
     embeddings, labels = batch(regular_labels(name))
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(1))
     value, gradient = gradient_of(build(name), embeddings, labels)
-    permuted, permuted_gradient = gradient_of(
-        build(name), embeddings[order].detach().requires_grad_(), labels[order]
-    )
+    permuted, permuted_gradient = gradient_of(build(name), embeddings[order].detach().requires_grad_(), labels[order])
     torch.testing.assert_close(permuted, value, rtol=1e-12, atol=1e-14)
     torch.testing.assert_close(permuted_gradient, gradient[order], rtol=1e-9, atol=1e-13)
 
@@ -272,9 +270,7 @@ def test_repeats_exactly_and_survives_state_dict_copy_and_pickle(name):
     assert torch.equal(loss(embeddings, labels), twin(embeddings, labels))
     copies = [copy.deepcopy(loss), pickle.loads(pickle.dumps(loss))]  # noqa: S301
     torch.manual_seed(1)
-    restored = build_loss(name, num_classes=CLASSES, embedding_dim=DIMENSION, **LOSSES[name].example).to(
-        torch.float64
-    )
+    restored = build_loss(name, num_classes=CLASSES, embedding_dim=DIMENSION, **LOSSES[name].example).to(torch.float64)
     restored.load_state_dict(loss.state_dict())
     expected = loss(embeddings, labels)
     for other in (*copies, restored):

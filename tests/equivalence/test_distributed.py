@@ -91,9 +91,7 @@ SCENES = (gathered, nobody, images, halves, batch_norm, statistics, shared, aver
 
 def work(rank, folder):
     torch.set_num_threads(1)
-    with d.process_group(
-        rank=rank, world_size=W, init_method=f"file://{folder}/meet", backend="gloo", timeout_s=60
-    ):
+    with d.process_group(rank=rank, world_size=W, init_method=f"file://{folder}/meet", backend="gloo", timeout_s=60):
         assert (d.rank(), d.world_size(), d.is_distributed()) == (rank, W, True)
         torch.save({scene.__name__: scene(rank) for scene in SCENES}, folder / f"{rank}.pt")
     assert not d.is_distributed()

@@ -33,9 +33,7 @@ def trials(rank, world_size, folder):
     for name, settings in CASES.items():
         config, _ = TrialConfig.from_settings(Layer("common", COMMON), Layer("case", settings))
         rows = []
-        context = FolderContext(
-            folder / name, torch.device("cpu"), rank=rank, world_size=world_size, sink=rows.append
-        )
+        context = FolderContext(folder / name, torch.device("cpu"), rank=rank, world_size=world_size, sink=rows.append)
         train(config, context)
         if rank == 0:
             (folder / name / "rows.json").write_text(json.dumps(rows))

@@ -43,12 +43,8 @@ def cases():
 
 def parts(loss_name, regularizer_label):
     torch.manual_seed(7)
-    network = torch.nn.Sequential(
-        torch.nn.Linear(INPUT, 9), torch.nn.Tanh(), torch.nn.Linear(9, DIMENSION)
-    ).double()
-    loss = build_loss(
-        loss_name, num_classes=CLASSES, embedding_dim=DIMENSION, **LOSSES[loss_name].example
-    ).double()
+    network = torch.nn.Sequential(torch.nn.Linear(INPUT, 9), torch.nn.Tanh(), torch.nn.Linear(9, DIMENSION)).double()
+    loss = build_loss(loss_name, num_classes=CLASSES, embedding_dim=DIMENSION, **LOSSES[loss_name].example).double()
     knobs = REGULARIZER_KNOBS[regularizer_label]
     return network, loss, build_regularizer(regularizer_label.split(",")[0], **knobs)
 
@@ -87,9 +83,7 @@ def run(loss_name, regularizer_label, *, wrapped):
                 seen[f"gradient {step} {number}"] = parameter.grad.clone()
         optimizer.step()
     seen |= {f"state {key}": tensor.clone() for key, tensor in regularizer.state_dict().items()}
-    seen |= {
-        f"loss state {key}": t.clone() for key, t in loss.state_dict().items() if isinstance(t, torch.Tensor)
-    }
+    seen |= {f"loss state {key}": t.clone() for key, t in loss.state_dict().items() if isinstance(t, torch.Tensor)}
     seen |= {f"diagnostics {key}": tensor for key, tensor in regularizer.diagnostics().items()}
     return copy.deepcopy(seen)
 

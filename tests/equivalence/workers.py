@@ -30,9 +30,7 @@ def _train_all(rank, world_size, folder, common, cases):
         for number, settings in enumerate(cases.values()):
             config, _ = TrialConfig.from_settings(Layer("common", common), Layer("case", settings))
             own, rows = folder / str(number), []
-            context = FolderContext(
-                own, torch.device("cpu"), rank=rank, world_size=world_size, sink=rows.append
-            )
+            context = FolderContext(own, torch.device("cpu"), rank=rank, world_size=world_size, sink=rows.append)
             outcome = train(config, context)
             if rank == 0:
                 torch.save({"rows": rows, "metrics": outcome.metrics}, own / "seen.pt")

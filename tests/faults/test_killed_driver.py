@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from mlflow.tracking import MlflowClient
 
-from tune_dml.ledger import read_events, read_history
-from tune_dml.results import results_of
+from tune_dml.record.ledger import read_events, read_history
+from tune_dml.record.results import results_of
 
 STEPS, EVERY = 120, 20
 COMMAND = [sys.executable, "-m", "tune_dml.cli"]

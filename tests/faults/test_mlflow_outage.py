@@ -17,11 +17,11 @@ from typing import Any, Self
 
 import pytest
 
-from tune_dml import tracking
-from tune_dml.ledger import Ledger, trial_folder
-from tune_dml.plan import Cell, Plan, Search, Trial
+from tune_dml.planning.plan import Cell, Plan, Search, Trial
+from tune_dml.record.ledger import Ledger, trial_folder
 from tune_dml.space import Grid, Knob, Space
 from tune_dml.tracking import SyncReport, Tracker, check
+from tune_dml.tracking import tracker as tracking
 
 METRIC = "val/recall_at_1"
 
@@ -78,9 +78,7 @@ def server(tmp_path: Path) -> Server:
 
 def make_plan() -> Plan:
     space = Space("toy", "Toy", "Does it matter?", None, (Knob("loss.gamma", Grid((0.1, 1.0))),), {})
-    cells = tuple(
-        Cell(i, f"γ={i}", {"loss.gamma": i}, {"loss.gamma": i, "note": ""}, f"d{i}") for i in range(2)
-    )
+    cells = tuple(Cell(i, f"γ={i}", {"loss.gamma": i}, {"loss.gamma": i, "note": ""}, f"d{i}") for i in range(2))
     return Plan("toy", space, "glyphs", (0, 1), cells, Search(), {"data.name": "glyphs"}, {}, "data0")
 
 
@@ -88,9 +86,7 @@ def run(ledger: Ledger, trial: Trial, steps: range, *, end: bool = True) -> None
     if steps.start == 1:
         ledger.append("started", trial.key, host="node1")
     for step in steps:
-        ledger.report(
-            trial.key, {"step": step, "time": 1.7e9 + step, METRIC: float(step), "train/loss": float("nan")}
-        )
+        ledger.report(trial.key, {"step": step, "time": 1.7e9 + step, METRIC: float(step), "train/loss": float("nan")})
     if end:
         left = trial_folder(ledger.sweep, trial.key) / "evidence" / "sheet.jpg"
         left.parent.mkdir(parents=True)
@@ -177,9 +173,7 @@ def test_an_outage_during_a_sweep_loses_nothing_and_doubles_nothing(
             (folder / "mlflow.json").unlink()  # a replay of everything, over the wire
             assert Tracker(folder, plan, server.uri, "toys").stop().error is None
             assert contents(server.uri) == finished
-            assert pictures(server.uri, folder) == {
-                t.key: {"evidence/sheet.jpg": t.key} for t in plan.trials()
-            }
+            assert pictures(server.uri, folder) == {t.key: {"evidence/sheet.jpg": t.key} for t in plan.trials()}
             text = tmp_path / "index.html"
             for body in ("old", "new"):
                 text.write_text(body)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from tune_dml.ledger import read_events
+from tune_dml.record.ledger import read_events
 
 QUICK = ("--set", "training.steps=10", "--set", "training.eval_every=5")
 
@@ -42,9 +42,7 @@ def test_listings_speak_text_and_json(tune_dml, verb):
 def test_every_verb_has_help(tune_dml):
     _, out, _ = tune_dml("--help")
     verbs = [line.split()[0] for line in out.partition("Commands:")[2].splitlines() if line.strip()]
-    assert {"sweep", "resume", "extend", "status", "compare", "report", "train", "plan", "doctor"} <= set(
-        verbs
-    )
+    assert {"sweep", "resume", "extend", "status", "compare", "report", "train", "plan", "doctor"} <= set(verbs)
     for verb in verbs:
         code, text, _ = tune_dml(verb, "--help")
         assert code == 0
@@ -70,9 +68,7 @@ def test_plan_touches_nothing(tune_dml, tmp_path, monkeypatch):
 
 
 def test_plan_counts_what_is_done_and_measures_cost_and_noise(tune_dml, swept):
-    _, out, _ = tune_dml(
-        "plan", "sec_rho", "--dataset", "digits", "--seeds", "2", "--name", "rho1", *QUICK, "--json"
-    )
+    _, out, _ = tune_dml("plan", "sec_rho", "--dataset", "digits", "--seeds", "2", "--name", "rho1", *QUICK, "--json")
     seen = json.loads(out)
     assert seen["done"] == seen["trials"] == 12
     assert seen["seconds_per_trial"] > 0
@@ -131,9 +127,7 @@ def test_train_runs_a_stored_trial_again_to_the_same_numbers(tune_dml, swept):
 
 
 def test_train_alone_shows_where_its_settings_come_from(tune_dml):
-    code, out, _ = tune_dml(
-        "train", "--set", "data.name=digits", "--set", "loss.margin=0.3", "--show", "--json"
-    )
+    code, out, _ = tune_dml("train", "--set", "data.name=digits", "--set", "loss.margin=0.3", "--show", "--json")
     seen = json.loads(out)
     assert code == 0
     assert seen["loss.margin"] == {"value": 0.3, "origin": "--set"}
@@ -172,9 +166,7 @@ def pictures(root, classes=8, each=5):
         place.mkdir(parents=True)
         for number in range(each):
             pixels = generator.integers(0, 80, (40, 36, 3)) + 20 * name
-            Image.fromarray(pixels.astype(np.uint8)).save(
-                place / f"{number}.{'png' if number % 2 else 'jpg'}"
-            )
+            Image.fromarray(pixels.astype(np.uint8)).save(place / f"{number}.{'png' if number % 2 else 'jpg'}")
     return root
 
 
@@ -253,8 +245,7 @@ WRONG = {
 }
 FILES = {
     "metric.yaml": (
-        "method: grid\ndataset: digits\n"
-        "metric: {name: val/recall_at_11}\nparameters: {loss.margin: {values: [0.1]}}\n"
+        "method: grid\ndataset: digits\nmetric: {name: val/recall_at_11}\nparameters: {loss.margin: {values: [0.1]}}\n"
     ),
     "bad.yaml": "method: grdi\nseedz: 3\nparameters: {loss.margin: {min: 1}}\n",
 }

@@ -17,8 +17,8 @@ import published_formats as fixtures
 
 from trainables.data import DATASETS
 from tune_dml.cli import main
-from tune_dml.preflight import request_for
-from tune_dml.verbs.datasets import decoding
+from tune_dml.cli.datasets import decoding
+from tune_dml.planning.checks import request_for
 
 
 @pytest.fixture
@@ -155,9 +155,7 @@ def _commands(page):
     """The commands of a page of ours, as a shell would cut them."""
     text = (Path(__file__).parents[2] / page).read_text()
     lines = [line.strip() for line in text.splitlines()]
-    return [
-        shlex.split(line) for line in lines if line.startswith("tune-dml ") and "/data/CUB_200_2011" in line
-    ]
+    return [shlex.split(line) for line in lines if line.startswith("tune-dml ") and "/data/CUB_200_2011" in line]
 
 
 @pytest.mark.parametrize("page", ["docs/data.md", "README.md"])

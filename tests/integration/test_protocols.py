@@ -18,13 +18,11 @@ from trainables.errors import ConfigError
 from trainables.training import train
 from tune_dml.catalogue import protocols
 from tune_dml.cli import main
-from tune_dml.plan import protocol_layer
+from tune_dml.planning.plan import protocol_layer
 
 RETRIEVAL = ("cub200", "cars196", "sop", "inshop")
 PAPERS = [name for name, p in protocols().items() if p.origin == "paper" and p.dataset in RETRIEVAL]
-ITEMS = [(i, ["train"] * 4) for i in range(1, 13)] + [
-    (20 + i, ["query", "gallery", "gallery"]) for i in range(6)
-]
+ITEMS = [(i, ["train"] * 4) for i in range(1, 13)] + [(20 + i, ["query", "gallery", "gallery"]) for i in range(6)]
 LATE = {  # what the protocols decide late in training, brought forward
     "milestones": {"optim.lr_milestones": [1, 2], "training.steps": 4},
     "every_epochs": {"optim.lr_decay_epochs": 1, "training.epochs": 2, "batch.batch_size": 10},
@@ -73,9 +71,7 @@ def small(name, roots, **more):
 
 def resolved(name):
     protocol = protocols()[name]
-    config, _ = TrialConfig.from_settings(
-        Layer("data", {"data.name": protocol.dataset}), protocol_layer(protocol)
-    )
+    config, _ = TrialConfig.from_settings(Layer("data", {"data.name": protocol.dataset}), protocol_layer(protocol))
     return config.settings()
 
 
@@ -205,9 +201,7 @@ def test_a_contrastive_protocol_trains_and_is_judged(name, tmp_path, monkeypatch
             "data.validation_fraction": 0.3,
         }
     )
-    code, out, err = typed(
-        monkeypatch, capsys, "train", "--protocol", name, "--data-root", root, *small, "--json"
-    )
+    code, out, err = typed(monkeypatch, capsys, "train", "--protocol", name, "--data-root", root, *small, "--json")
     assert (code, json.loads(out)["status"]) == (0, "finished"), err
     assert "val/linear_top1" in json.loads(out)["metrics"]
     assert "(published: 60000)" in err

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from tune_dml.verbs import train
+from tune_dml.cli import train
 
 SETTINGS = {"data.name": "digits", "training.steps": 4, "training.eval_every": 2}
 
@@ -48,9 +48,7 @@ def test_a_trial_that_fails_leaves_and_says_nothing(tmp_path, cache_dir):
 
 def test_the_folder_may_be_left_out(cache_dir):
     single = train.request(None, settings=SETTINGS, storage=Path("unused"), cache_dir=cache_dir)
-    body = train.run(
-        train.Single(single.config, single.origins, cache_dir=cache_dir), Console(file=io.StringIO())
-    )
+    body = train.run(train.Single(single.config, single.origins, cache_dir=cache_dir), Console(file=io.StringIO()))
     assert body.pictures == ()
     with pytest.raises(FileNotFoundError):
         Path("unused").stat()

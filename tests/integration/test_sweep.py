@@ -12,9 +12,9 @@ from mlflow.tracking import MlflowClient
 import tune_dml
 from trainables.errors import ConfigError
 from tune_dml import api
-from tune_dml.results import load_results
+from tune_dml.record.results import load_results
+from tune_dml.running.trial import Resources
 from tune_dml.space import Baseline, Grid, Knob, Space
-from tune_dml.trial import Resources
 
 QUICK = {"training.steps": 10, "training.eval_every": 10}
 
@@ -107,7 +107,7 @@ class TestAGrid:
     def test_a_rerun_by_id_gives_the_same_numbers_to_the_last_digit(self, sweep, cache_dir):
         from rich.console import Console
 
-        from tune_dml.verbs import train
+        from tune_dml.cli import train
 
         done, folder = sweep
         trial = done.results.trials[3]
@@ -136,9 +136,7 @@ class TestAGrid:
             "address": elsewhere,
         }
         call = {
-            "run": lambda: tune_dml.run_sweep(
-                "sec_rho", dataset="digits", name="new", resources=too_much, **here
-            ),
+            "run": lambda: tune_dml.run_sweep("sec_rho", dataset="digits", name="new", resources=too_much, **here),
             "resume": lambda: tune_dml.resume_sweep("rho1", retry_failed=True, **here),
             "extend": lambda: tune_dml.extend_sweep("rho1", seeds=[7], **here),
         }[verb]

@@ -12,10 +12,10 @@ import torch
 import tune_dml
 from trainables.context import EVIDENCE, FolderContext
 from trainables.training import train
-from tune_dml.evidence import read_evidence
-from tune_dml.ledger import read_history
-from tune_dml.results import results_of
-from tune_dml.trial import Resources
+from tune_dml.record.evidence import read_evidence
+from tune_dml.record.ledger import read_history
+from tune_dml.record.results import results_of
+from tune_dml.running.trial import Resources
 
 SWEEP = """
 method: grid
@@ -34,9 +34,7 @@ fixed:
 @pytest.mark.usefixtures("ray_session")
 def test_two_workers_give_the_losses_of_one(cache_dir):
     Path("one_cell.yaml").write_text(SWEEP)
-    done = tune_dml.run_sweep(
-        "one_cell.yaml", resources=Resources(workers=2, engine="train"), cache_dir=cache_dir
-    )
+    done = tune_dml.run_sweep("one_cell.yaml", resources=Resources(workers=2, engine="train"), cache_dir=cache_dir)
     assert_as_alone(done.results, cache_dir)
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tune_dml.cluster import Capacity, address_of, address_problems, capacity_at, capacity_problems
-from tune_dml.preflight import resource_problems
-from tune_dml.trial import Resources
+from tune_dml.planning.checks import resource_problems
+from tune_dml.running.cluster import Capacity, address_of, address_problems, capacity_at, capacity_problems
+from tune_dml.running.trial import Resources
 
 CLUSTER = Path(__file__).parents[2] / "cluster.yaml"
 
@@ -85,9 +85,7 @@ def test_a_cluster_that_cannot_be_joined_is_one_problem_of_its_flag(monkeypatch)
 
     def refuses(**arguments):
         assert arguments["address"] == "auto"
-        raise ConnectionError(
-            "Could not find any running Ray instance.\nPlease specify the one to connect to."
-        )
+        raise ConnectionError("Could not find any running Ray instance.\nPlease specify the one to connect to.")
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", refuses)

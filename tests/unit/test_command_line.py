@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from trainables.errors import ConfigError
 from tune_dml.cli.options import Asked, SessionFlags, WorkerFlags, spread
-from tune_dml.session import Session, SessionOptions
+from tune_dml.planning.session import Session, SessionOptions
 
 
 def names(group):
@@ -33,7 +33,7 @@ def test_keywords_session_and_flags_are_the_same_options():
 
 def test_what_a_sweep_is_about_is_what_run_sweep_and_request_for_take():
     from tune_dml.api import run_sweep
-    from tune_dml.preflight import request_for
+    from tune_dml.planning.checks import request_for
 
     asked = set(Asked().keywords())
     assert asked == names(Asked)
@@ -89,9 +89,4 @@ def test_a_group_of_options_is_spread_in_its_place():
     assert run(app, ["door"]).exit_code == 2
     shown = run(app, ["--help"]).output
     assert "Paint it." in shown
-    assert (
-        shown.index("--coats")
-        < shown.index("--red")
-        < shown.index("How much green.")
-        < shown.index("--quiet")
-    )
+    assert shown.index("--coats") < shown.index("--red") < shown.index("How much green.") < shown.index("--quiet")

@@ -69,9 +69,7 @@ def test_linear_evaluation_reads_the_features_before_the_projection_head(tmp_pat
     assert found["val/linear_top5"] == pytest.approx(tops[5][best], abs=0.3)
     assert found["val/linear_lr"] == probes.lrs[best]
     sealed = task.test()
-    assert sealed["test/linear_top1"] == pytest.approx(
-        probes.top_k(features["test"], labels["test"])[1][best], abs=0.3
-    )
+    assert sealed["test/linear_top1"] == pytest.approx(probes.top_k(features["test"], labels["test"])[1][best], abs=0.3)
 
 
 def test_the_test_classifier_is_fitted_to_the_weights_it_judges(tmp_path):

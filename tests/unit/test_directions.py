@@ -16,9 +16,10 @@ import itertools
 from test_tasks import TASKS
 from trials import config_of, run
 
-from trainables import directions, training
+from trainables import training
 from trainables.context import FolderContext
-from trainables.task import build_task
+from trainables.evidence import directions
+from trainables.tasks.task import build_task
 
 
 def naive(before, after):
@@ -55,9 +56,7 @@ def test_directions_that_are_not_finite_are_not_logged():
     assert directions.spread(torch.ones(2, 2), torch.full((2, 2), float("nan"))) == {}
 
 
-@pytest.mark.parametrize(
-    ("total", "steps"), [(10, 25), (60, 25), (400, 100), (1000, 250), (4000, 1000), (16000, 1000)]
-)
+@pytest.mark.parametrize(("total", "steps"), [(10, 25), (60, 25), (400, 100), (1000, 250), (4000, 1000), (16000, 1000)])
 def test_looks_are_a_thousand_steps_apart_or_a_quarter_of_a_shorter_trial(total, steps):
     assert directions.interval(total, 25) == steps
 

@@ -18,15 +18,11 @@ def generator():
 
 def methods_in(page):
     """What the page says of each method: formula and knobs. Which tests cite an identity changes with any new test."""
-    return "".join(
-        line for line in page.partition("## Identities")[0].splitlines(True) if not line.startswith("| [`")
-    )
+    return "".join(line for line in page.partition("## Identities")[0].splitlines(True) if not line.startswith("| [`"))
 
 
 def test_the_page_of_methods_is_up_to_date():
-    assert methods_in((ROOT / "docs" / "methods.md").read_text()) == methods_in(generator().page()), (
-        "run `make docs`"
-    )
+    assert methods_in((ROOT / "docs" / "methods.md").read_text()) == methods_in(generator().page()), "run `make docs`"
 
 
 def test_every_identity_has_a_test():

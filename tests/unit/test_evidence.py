@@ -16,11 +16,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from test_tasks import TASKS
 from trials import Killed, config_of, run
 
-from trainables import sheet as drawing
 from trainables.config import Layer, TrialConfig
 from trainables.context import FolderContext
 from trainables.data.base import Pictures
-from trainables.evidence import (
+from trainables.evidence import sheet as drawing
+from trainables.evidence.record import (
     Sheet,
     Tile,
     hardest_pairs,
@@ -28,7 +28,7 @@ from trainables.evidence import (
     neighbour_rows,
     queries_of,
 )
-from trainables.task import build_task
+from trainables.tasks.task import build_task
 
 
 def pictures_of(labels, side=16, channels=1, noise=False):
@@ -84,9 +84,7 @@ def test_neighbours_are_those_of_a_naive_ranking(apart):
     rows = neighbour_rows((embeddings[asked], asked), (embeddings[searched], searched), pictures, top=6)
     for query, row in zip(asked, rows, strict=True):
         cosines = {
-            other: float(
-                embeddings[query] @ embeddings[other] / embeddings[query].norm() / embeddings[other].norm()
-            )
+            other: float(embeddings[query] @ embeddings[other] / embeddings[query].norm() / embeddings[other].norm())
             for other in searched.tolist()
             if other != query
         }
@@ -134,9 +132,7 @@ def test_the_hardest_pairs_are_those_furthest_beyond_their_fold_threshold():
     assert rows[0][2] is None
     assert rows[0][1].right is False
     assert hardest_pairs(similarity, same, limits, couples, pictures_of([0] * 12), count=0) == ()
-    assert (
-        hardest_pairs(np.array([1.0, -1.0]), np.array([True, False]), [1.0], couples[:2], None, count=3) == ()
-    )
+    assert hardest_pairs(np.array([1.0, -1.0]), np.array([True, False]), [1.0], couples[:2], None, count=3) == ()
 
 
 def near(pixel, colour, tolerance=45):
@@ -199,9 +195,7 @@ def test_every_task_leaves_its_norms_and_a_sheet_of_validation_pictures(tmp_path
     shown = {tile["picture"] for row in found["sheet"]["rows"] for tile in row if tile}
     assert shown
     assert shown <= set(task.split.validation.tolist())
-    assert (
-        sum((tmp_path / "evidence" / file).stat().st_size for file in ("sheet.jpg", "evidence.json")) < 65_000
-    )
+    assert sum((tmp_path / "evidence" / file).stat().st_size for file in ("sheet.jpg", "evidence.json")) < 65_000
     if name != "face_recognition":
         rows = found["sheet"]["rows"]
         assert len(rows) == 6
@@ -235,9 +229,7 @@ def test_selection_on_test_is_said(tmp_path):
 
 def test_the_number_of_queries_is_a_knob_that_changes_no_trial(tmp_path):
     config = config_of(TASKS["retrieval"], training__steps=2, training__eval_every=2)
-    none = config_of(
-        TASKS["retrieval"], training__steps=2, training__eval_every=2, evaluation__sheet_queries=0
-    )
+    none = config_of(TASKS["retrieval"], training__steps=2, training__eval_every=2, evaluation__sheet_queries=0)
     assert none.digest() == config.digest()
     again, _ = TrialConfig.from_settings(Layer("again", none.settings()))
     assert again == none

@@ -18,7 +18,7 @@ from trials import config_of, run
 from trainables.config import Layer, TrialConfig
 from trainables.errors import ConfigError
 from trainables.metrics import verification_metrics
-from trainables.task import tasks
+from trainables.tasks.task import tasks
 
 DIGITS = TASKS["face_recognition"]
 TASK = tasks()["face_recognition"]
@@ -97,9 +97,7 @@ def test_no_class_of_an_exam_is_trained_on_and_strangers_are_nobody_sought(tmp_p
 
 
 def test_benchmarks_validate_and_test_through_their_own_lists(faces, tmp_path):
-    config = config_of(
-        faces, task__validation_sets=["lfw_bin"], task__test_sets=["agedb30"], task__distractors=[5, 12]
-    )
+    config = config_of(faces, task__validation_sets=["lfw_bin"], task__test_sets=["agedb30"], task__distractors=[5, 12])
     task = task_of(config, tmp_path / "task")
     assert len(task.split.train) == 48  # nobody is held out where benchmarks validate
     (exam,) = task.validation_half.exams
@@ -110,9 +108,7 @@ def test_benchmarks_validate_and_test_through_their_own_lists(faces, tmp_path):
     named = TASK.validation_metrics(config)
     assert "val/rank1_at_12_lfw_bin" in named
     assert set(named) <= set(rows[-1])
-    assert (
-        outcome.metrics["val/verification_accuracy"] == outcome.metrics["val/verification_accuracy_lfw_bin"]
-    )
+    assert outcome.metrics["val/verification_accuracy"] == outcome.metrics["val/verification_accuracy_lfw_bin"]
     assert "test/tar_at_far_1e-3_agedb30" in outcome.metrics
 
 

@@ -10,9 +10,9 @@ import torch
 from trainables.config import Layer, TrialConfig
 from trainables.errors import ConfigError
 from trainables.models import BACKBONES
-from tune_dml import initial_weights
 from tune_dml.catalogue import protocols
-from tune_dml.preflight import prepare, request_for
+from tune_dml.planning import initial_weights
+from tune_dml.planning.checks import prepare, request_for
 
 SMALL = {"training.steps": 2, "training.eval_every": 1, "augment.crop": 32, "augment.resize": 36}
 SHOWN = {"augment.name": "crop_flip", **SMALL}
@@ -28,9 +28,7 @@ def weights(tmp_path_factory):
 
 
 def asked(cache_dir, **settings):
-    request = request_for(
-        "sec_rho", dataset="digits", seeds=1, settings={**SHOWN, **settings}, cache_dir=cache_dir
-    )
+    request = request_for("sec_rho", dataset="digits", seeds=1, settings={**SHOWN, **settings}, cache_dir=cache_dir)
     return replace(request, name="w")
 
 
@@ -49,9 +47,7 @@ def test_the_file_that_training_starts_from_is_said_and_found_by_workers(cache_d
 def test_a_random_start_is_said(cache_dir):
     ready = prepare(asked(cache_dir, **{"model.backbone": "resnet18"}))
     assert "The backbone starts from random weights." in ready.notes
-    assert not any(
-        "random" in note for note in prepare(asked(cache_dir)).notes
-    )  # small_conv has no other start
+    assert not any("random" in note for note in prepare(asked(cache_dir)).notes)  # small_conv has no other start
 
 
 def test_a_start_that_is_not_the_protocols_is_said(weights):
@@ -84,9 +80,7 @@ def test_a_network_that_cannot_take_the_pictures_is_known(cache_dir, monkeypatch
         raise AssertionError("input height (32) does not match (224)")
 
     monkeypatch.setattr(BACKBONES["resnet18"], "forward", forward)
-    with pytest.raises(
-        ConfigError, match=r"resnet18 must take pictures of 32 x 32 pixels.*does not match \(224\)"
-    ):
+    with pytest.raises(ConfigError, match=r"resnet18 must take pictures of 32 x 32 pixels.*does not match \(224\)"):
         prepare(asked(cache_dir, **{"model.backbone": "resnet18"}))
 
 

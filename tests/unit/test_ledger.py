@@ -8,9 +8,9 @@ import os
 import pytest
 
 from trainables.errors import ConfigError
-from tune_dml.ledger import Ledger, read_events, read_history
-from tune_dml.plan import Plan, Search, make_plan
-from tune_dml.results import load_results, results_of
+from tune_dml.planning.plan import Plan, Search, make_plan
+from tune_dml.record.ledger import Ledger, read_events, read_history
+from tune_dml.record.results import load_results, results_of
 from tune_dml.space import Baseline, Citation, Grid, Knob, Published, Range, Space
 
 SPACE = Space(
@@ -152,9 +152,7 @@ def test_the_identity_of_a_trial_needs_config_seed_and_data():
     plan = plan_of()
     trials = plan.trials()
     assert len({trial.key for trial in trials}) == 6
-    assert {trial.key for trial in plan_of(data_digest="other").trials()}.isdisjoint(
-        trial.key for trial in trials
-    )
+    assert {trial.key for trial in plan_of(data_digest="other").trials()}.isdisjoint(trial.key for trial in trials)
     assert plan_of(name="renamed").trials()[0].key == trials[0].key
 
 

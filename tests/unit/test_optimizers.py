@@ -28,9 +28,7 @@ def groups(optimizer):
 
 def test_backbone_head_and_proxies_have_rates_of_their_own():
     loss = build_loss("proxy_anchor", num_classes=3, embedding_dim=8)
-    optim = optim_of(
-        lr=0.1, backbone_lr_multiplier=0.5, loss_lr_multiplier=7, weight_decay=0.01, loss_weight_decay=0.3
-    )
+    optim = optim_of(lr=0.1, backbone_lr_multiplier=0.5, loss_lr_multiplier=7, weight_decay=0.01, loss_weight_decay=0.3)
     found = groups(build_optimizer(optim, network(), loss))
     assert {name: group["lr"] for name, group in found.items()} == pytest.approx(
         {"backbone": 0.05, "backbone_no_decay": 0.05, "head": 0.1, "head_no_decay": 0.1, "loss": 0.7}

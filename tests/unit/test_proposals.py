@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
-from tune_dml.plan import Search, make_plan
-from tune_dml.searchers import Proposals
+from tune_dml.planning.plan import Search, make_plan
+from tune_dml.running.search import Proposals
 from tune_dml.space import Baseline, Grid, Knob, LogRange, Range, Space
 
 
@@ -23,9 +23,7 @@ def plan_of(*knobs, search=None, seeds=3, baseline=True):
         fixed={"loss.name": "triplet", "regularizer.name": "sec"},
         baseline=Baseline("off", {"regularizer.name": "none"}) if baseline else None,
     )
-    return make_plan(
-        space, name="t", dataset="digits", seeds=seeds, data_digest="d", search=search, overrides=SIZES
-    )
+    return make_plan(space, name="t", dataset="digits", seeds=seeds, data_digest="d", search=search, overrides=SIZES)
 
 
 SIZES = {"batch.batch_size": 9, "batch.instances_per_class": 3}
@@ -132,9 +130,7 @@ def test_a_failed_seed_fails_the_cell_and_never_poisons_the_study():
     assert proposals.finished
     states = Counter(trial.state.name for trial in proposals.study.trials)
     assert states["FAIL"] >= 3
-    assert all(
-        math.isfinite(trial.value) for trial in proposals.study.trials if trial.state.name == "COMPLETE"
-    )
+    assert all(math.isfinite(trial.value) for trial in proposals.study.trials if trial.state.name == "COMPLETE")
 
 
 def test_a_finite_space_that_is_used_up_ends_the_search_and_says_so():

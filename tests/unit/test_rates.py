@@ -39,9 +39,7 @@ def test_milestones_apply_before_the_step_of_their_index():
 
 def test_decay_every_epochs_is_torchs_step_lr():
     mine = factors(EveryEpochs(lr_decay_epochs=2, lr_decay=0.5), 30, 3)
-    assert mine == pytest.approx(
-        scheduled(lambda o: torch.optim.lr_scheduler.StepLR(o, 2, 0.5), 30, per_epoch=3)
-    )
+    assert mine == pytest.approx(scheduled(lambda o: torch.optim.lr_scheduler.StepLR(o, 2, 0.5), 30, per_epoch=3))
     assert mine[5] == 1
     assert mine[6] == 0.5
 
@@ -54,9 +52,7 @@ def test_epoch_milestones_are_torchs_multi_step_lr():
 
 def test_cosine_is_torchs_cosine_annealing_and_ends_at_its_share():
     mine = factors(Cosine(lr_final=0.0), 20, 5)
-    assert mine == pytest.approx(
-        scheduled(lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 20), 20), abs=1e-12
-    )
+    assert mine == pytest.approx(scheduled(lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 20), 20), abs=1e-12)
     assert Cosine(lr_final=0.1).factor(20, total_steps=20, steps_per_epoch=5) == pytest.approx(0.1)
 
 

@@ -18,8 +18,8 @@ from trainables.data import build_dataset
 from trainables.data.splits import class_matched
 from trainables.errors import ConfigError
 from trainables.metrics import retrieval_metrics
-from trainables.retrieval import RetrievalTask, query_and_gallery, split_of
-from trainables.task import build_task, data_problems
+from trainables.tasks.retrieval import RetrievalTask, query_and_gallery, split_of
+from trainables.tasks.task import build_task, data_problems
 from trainables.training import train
 
 CROP = {"augment.name": "crop_flip", "augment.crop": 16, "augment.resize": 18}
@@ -105,9 +105,7 @@ def test_the_test_half_is_judged_also_among_as_many_classes_as_validation_has(sh
     some = class_matched(task.pictures.labels, task.split.test, task.split.validation, seed=0)
     embeddings, labels = task._embed(some)
     asked, searched = query_and_gallery(task.pictures, some)
-    expected = retrieval_metrics(
-        embeddings[asked], labels[asked], gallery=(embeddings[searched], labels[searched])
-    )
+    expected = retrieval_metrics(embeddings[asked], labels[asked], gallery=(embeddings[searched], labels[searched]))
     assert figures["test/matched_recall_at_1"] == pytest.approx(expected["recall_at_1"])
 
 
@@ -127,9 +125,7 @@ def test_pictures_of_different_sizes_train_and_need_an_augmentation(shop, tmp_pa
     outcome = train(config, context, cache_dir=cache)
     assert 0 <= outcome.metrics["val/recall_at_1"] <= 100
     plain, _ = TrialConfig.from_settings(Layer("test", settings), Layer("--set", {"augment.name": "none"}))
-    pictures = build_dataset(
-        "inshop", root=settings["data.root"], cache_dir=cache, **plain.data.parameters
-    ).prepare()
+    pictures = build_dataset("inshop", root=settings["data.root"], cache_dir=cache, **plain.data.parameters).prepare()
     (problem,) = data_problems(plain, pictures)
     assert problem.place == "augment.name"
     small, _ = TrialConfig.from_settings(Layer("test", {**settings, "augment.crop": 12}))

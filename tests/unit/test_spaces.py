@@ -11,7 +11,7 @@ import search_spaces
 from trainables.config import Layer, TrialConfig
 from trainables.errors import ConfigError
 from tune_dml.catalogue import default_protocol, protocols, spaces
-from tune_dml.plan import Plan, make_plan, protocol_layer
+from tune_dml.planning.plan import Plan, make_plan, protocol_layer
 from tune_dml.published import published_curve
 from tune_dml.space import Grid, Knob, Protocol, Space, Stated, Tie
 

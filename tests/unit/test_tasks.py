@@ -16,7 +16,7 @@ from trainables import training
 from trainables.config import Layer, TrialConfig
 from trainables.context import FolderContext
 from trainables.errors import ConfigError, Diverged
-from trainables.task import build_task, tasks
+from trainables.tasks.task import build_task, tasks
 
 DIGITS = {
     "data.name": "digits",
@@ -111,9 +111,7 @@ def test_named_metrics_are_reported_and_test_stays_sealed(tmp_path, name):
 
 @pytest.mark.parametrize("name", TASKS)
 def test_best_validation_keeps_the_highest_headline(tmp_path, name):
-    config = config_of(
-        TASKS[name], evaluation__epoch="best_validation", training__steps=6, training__eval_every=1
-    )
+    config = config_of(TASKS[name], evaluation__epoch="best_validation", training__steps=6, training__eval_every=1)
     outcome, rows = run(config, tmp_path)
     headline = tasks()[name].headline
     seen = [row[headline] for row in rows]

@@ -78,9 +78,7 @@ def test_a_killed_trial_resumes_bit_identically(tmp_path, variant, killed_at):
     for row in again:
         assert without_time(row) == by_step[row["step"]]
     assert {row["step"] for row in again} >= {step for step in by_step if step > killed_at // 20 * 20}
-    state, other = (
-        torch.load(tmp_path / name / "checkpoint.pt", weights_only=True) for name in ("whole", "cut")
-    )
+    state, other = (torch.load(tmp_path / name / "checkpoint.pt", weights_only=True) for name in ("whole", "cut"))
     for name, tensor in state["task"].items():
         if isinstance(tensor, torch.Tensor):
             assert torch.equal(tensor, other["task"][name]), name
@@ -99,16 +97,14 @@ def test_identity_02_eta_zero_is_the_baseline_bit_for_bit(tmp_path):
     zero, with_sec = run(config_of(regularizer__name="sec", regularizer__eta=0.0), tmp_path / "b")
     assert [row["train/loss"] for row in rows] == [row["train/loss"] for row in with_sec]
     assert zero.metrics["val/recall_at_1"] == plain.metrics["val/recall_at_1"]
-    weights = [
-        torch.load(tmp_path / name / "checkpoint.pt", weights_only=True)["task"] for name in ("a", "b")
-    ]
+    weights = [torch.load(tmp_path / name / "checkpoint.pt", weights_only=True)["task"] for name in ("a", "b")]
     for name in weights[0]:
         if name.startswith("network."):
             assert torch.equal(weights[0][name], weights[1][name])
 
 
 def test_seeds_are_paired_every_cell_starts_from_the_same_weights_and_sees_the_same_batches(tmp_path):
-    from trainables.retrieval import RetrievalTask
+    from trainables.tasks.retrieval import RetrievalTask
 
     tasks = []
     for settings in (

@@ -10,7 +10,7 @@ from trainables.config import Layer, TrialConfig
 from trainables.context import FolderContext
 from trainables.errors import ConfigError, Diverged
 from trainables.models import build_model
-from trainables.task import build_task
+from trainables.tasks.task import build_task
 from trainables.training import train
 
 SMALL = {
@@ -58,9 +58,7 @@ def test_micro_batches_equal_the_whole_batch(tmp_path, head, loss):
             training.update(trial)
             trial.state.step += 1
         modules = trial.task.modules
-        gradients[size] = {name: p.grad for name, p in modules.named_parameters()} | dict(
-            modules.named_buffers()
-        )
+        gradients[size] = {name: p.grad for name, p in modules.named_parameters()} | dict(modules.named_buffers())
     for size in (2, 4):
         for name, value in gradients[None].items():
             torch.testing.assert_close(gradients[size][name], value, rtol=1e-10, atol=1e-10, msg=name)
@@ -168,14 +166,10 @@ def test_epochs_are_passes_over_the_training_pictures(tmp_path):
 
 
 def test_of_steps_and_epochs_the_later_layer_counts():
-    one, origins = TrialConfig.from_settings(
-        Layer("a", {"training.epochs": 5}), Layer("b", {"training.steps": 200})
-    )
+    one, origins = TrialConfig.from_settings(Layer("a", {"training.epochs": 5}), Layer("b", {"training.steps": 200}))
     assert (one.training.steps, one.training.epochs) == (200, None)
     assert origins["training.epochs"] == "b"
-    two, _ = TrialConfig.from_settings(
-        Layer("a", {"training.steps": 200}), Layer("b", {"training.epochs": 5})
-    )
+    two, _ = TrialConfig.from_settings(Layer("a", {"training.steps": 200}), Layer("b", {"training.epochs": 5}))
     assert (two.training.steps, two.training.epochs) == (None, 5)
     again, _ = TrialConfig.from_settings(Layer("stored", two.settings()))
     assert again == two
@@ -191,16 +185,12 @@ def test_the_fixed_mean_norm_is_that_of_the_untrained_network(tmp_path):
     embeddings, _ = task._embed(task.split.train)
     assert float(task.regularizer.mu) == pytest.approx(float(embeddings.norm(dim=1).mean()), rel=1e-5)
     plain = begin(config_of(), tmp_path / "plain")
-    for mine, other in zip(
-        task.network.state_dict().values(), plain.task.network.state_dict().values(), strict=True
-    ):
+    for mine, other in zip(task.network.state_dict().values(), plain.task.network.state_dict().values(), strict=True):
         assert torch.equal(mine, other)
 
 
 def test_measuring_the_mean_norm_leaves_batch_statistics_alone(tmp_path):
-    trial = begin(
-        config_of(model__head="bn_fc", regularizer__name="sec_fixed", regularizer__eta=0.5), tmp_path
-    )
+    trial = begin(config_of(model__head="bn_fc", regularizer__name="sec_fixed", regularizer__eta=0.5), tmp_path)
     statistics = trial.task.network.head.bn
     assert int(statistics.num_batches_tracked) == 0
     assert torch.equal(statistics.running_mean, torch.zeros_like(statistics.running_mean))

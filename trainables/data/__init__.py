@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trainables import parameters
 from trainables.data.base import DataSet, Pictures, open_pictures
-from trainables.data.cache import default_cache_dir
+from trainables.data.formats.cache import default_cache_dir
 from trainables.discovery import discover
 from trainables.errors import ConfigError, Problem, nearest
 

@@ -16,16 +16,6 @@ from pydantic import Field
 from trainables import parameters
 from trainables.errors import ConfigError, Problem, nearest
 
-__all__ = [
-    "AUGMENTATIONS",
-    "Augmentation",
-    "Decisions",
-    "build_augmentation",
-    "resized_sizes",
-    "uniforms",
-    "windows_at_centre",
-]
-
 Floats = NDArray[np.float64]
 ATTEMPTS = 10  # random windows tried before the largest centred one, as torchvision does
 DRAWS = 2 * ATTEMPTS + 2 + 1 + 10  # windows, their place, flip, colour
@@ -58,9 +48,7 @@ class Augmentation:
         self,
         *,
         crop: Annotated[int, Field(ge=8, description="height and width the network sees, in pixels")] = 227,
-        resize: Annotated[
-            int, Field(ge=8, description="shorter side before the centre crop of evaluation")
-        ] = 256,
+        resize: Annotated[int, Field(ge=8, description="shorter side before the centre crop of evaluation")] = 256,
         scale: Annotated[tuple[float, float], Field(description="share of the area a window covers")] = (
             0.16,
             1.0,
@@ -71,9 +59,7 @@ class Augmentation:
         ),
         flip: Annotated[float, Field(ge=0, le=1, description="probability of a mirror image")] = 0.5,
         jitter: Annotated[float, Field(ge=0, le=1, description="strength s of colour jitter")] = 0.0,
-        jitter_probability: Annotated[
-            float, Field(ge=0, le=1, description="probability of colour jitter")
-        ] = 0.8,
+        jitter_probability: Annotated[float, Field(ge=0, le=1, description="probability of colour jitter")] = 0.8,
         grey: Annotated[float, Field(ge=0, le=1, description="probability of losing the colours")] = 0.0,
     ) -> None:
         self.crop, self.resize = crop, resize
@@ -94,9 +80,7 @@ class Augmentation:
             found.append(Problem("resize", f"must not be smaller than crop={given['crop']}", given["resize"]))
         return found
 
-    def decide(
-        self, sizes: NDArray[np.int64], *, seed: int, step: int, first: int = 0, view: int = 0
-    ) -> Decisions:
+    def decide(self, sizes: NDArray[np.int64], *, seed: int, step: int, first: int = 0, view: int = 0) -> Decisions:
         """Decisions for consecutive places of a global batch.
 
         Args:
@@ -162,9 +146,7 @@ def build_augmentation(name: str, **knobs: object) -> Augmentation | None:
     if name not in AUGMENTATIONS:
         known = [*AUGMENTATIONS, "none"]
         raise ConfigError(Problem("augmentation.name", "unknown augmentation", name, nearest(name, known)))
-    augmentation: Augmentation = parameters.build(
-        Augmentation, {**AUGMENTATIONS[name], **knobs}, {}, "augmentation"
-    )
+    augmentation: Augmentation = parameters.build(Augmentation, {**AUGMENTATIONS[name], **knobs}, {}, "augmentation")
     return augmentation
 
 
@@ -179,9 +161,7 @@ def windows_at_centre(sizes: NDArray[np.int64], resize: int, crop: int) -> NDArr
     return np.concatenate([offset * scale, crop * scale], axis=1)
 
 
-def resized_sizes(
-    sizes: NDArray[np.int64], resize: int, crop: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def resized_sizes(sizes: NDArray[np.int64], resize: int, crop: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Height and width once the shorter side is `resize`, and top and left of the centre crop there, (B, 2) each."""
     resized = np.maximum(resize * sizes // sizes.min(axis=1, keepdims=True), resize)
     return resized, np.rint((resized - crop) / 2)

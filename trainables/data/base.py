@@ -16,10 +16,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.data import cache
+from trainables.data.formats import cache
 from trainables.errors import DataError, Problem, raise_if_any
-
-__all__ = ["Contents", "DataSet", "Indices", "Labels", "Pictures", "Progress", "open_pictures"]
 
 Progress = Callable[[int, int], None]
 """Called with (pictures done, pictures in all)."""
@@ -127,7 +125,7 @@ class DataSet(ABC):
 
     @abstractmethod
     def write(self, directory: Path, progress: Progress | None) -> Contents:
-        """Decode every picture into `directory` with the writers of trainables.data.cache; raises DataError."""
+        """Decode every picture into `directory` with the writers of trainables.data.formats.cache; raises DataError."""
 
     def is_prepared(self) -> bool:
         """Whether the decoded data are in the cache already."""
@@ -165,9 +163,7 @@ class DataSet(ABC):
             return self._undecoded(*found, digest, error)
         return open_pictures(target)
 
-    def _undecoded(
-        self, images: cache.Images, contents: Contents, digest: str, reason: cache.DiskFull
-    ) -> Pictures:
+    def _undecoded(self, images: cache.Images, contents: Contents, digest: str, reason: cache.DiskFull) -> Pictures:
         problem = reason.problems[0]
         note = (
             f"{problem.place}: {problem.rule}, but there are {problem.value or 'none left'}. So every trial decodes the "
@@ -185,9 +181,7 @@ class DataSet(ABC):
         )
 
 
-def _write_contents(
-    directory: Path, contents: Contents, name: str, digest: str, test_classes: Sequence[int]
-) -> None:
+def _write_contents(directory: Path, contents: Contents, name: str, digest: str, test_classes: Sequence[int]) -> None:
     np.save(directory / "labels.npy", np.asarray(contents.labels, dtype=np.int64))
     for key, array in contents.extras.items():
         np.save(directory / f"extra-{key}.npy", array)

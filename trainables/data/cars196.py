@@ -9,11 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from trainables.data.picture_files import Listing, PictureFiles, require_root, wrong_root
+from trainables.data.formats.picture_files import Listing, PictureFiles, require_root, wrong_root
 from trainables.errors import DataError, Problem
-
-__all__ = ["Cars196"]
-
 
 LAYOUTS = ("cars_annos.mat", "devkit/cars_train_annos.mat", "anno_train.csv")
 
@@ -30,9 +27,7 @@ class Cars196(PictureFiles):
     citation = "Krause et al., 3D Object Representations for Fine-Grained Categorization, 3dRR-13 2013"
     licence = "non-commercial research"
     source = "mirrors only: car_ims.tgz with cars_annos.mat, or the devkit's folders, or the by-class folders"
-    dead = (
-        "ai.stanford.edu/~jkrause (404 since 2023), the imagenet.stanford.edu copies, torchvision's download"
-    )
+    dead = "ai.stanford.edu/~jkrause (404 since 2023), the imagenet.stanford.edu copies, torchvision's download"
     expected: ClassVar = {
         "images": 16_185,
         "classes": 196,
@@ -51,9 +46,7 @@ class Cars196(PictureFiles):
         """The first folder that holds one of the layouts' annotations; raises DataError when there is none."""
         if self.root.is_file():
             rule = "holds pictures but not their classes, which cars_annos.mat has"
-            remedy = (
-                f"Extract it, put cars_annos.mat beside car_ims/ and pass that folder: {self.root.parent}."
-            )
+            remedy = f"Extract it, put cars_annos.mat beside car_ims/ and pass that folder: {self.root.parent}."
             raise DataError(Problem(str(self.root), rule, None, remedy))
         require_root(self.root, self.source)
         for folder in (self.root / name for name in self.folders):
@@ -86,9 +79,7 @@ def _devkit(folder: Path) -> Listing:
     test = beside if beside.exists() or not inside.exists() else inside
     if not test.exists():
         rule = "the labels of the test pictures are needed: cars_test_annos.mat has none"
-        raise DataError(
-            Problem(str(beside), rule, None, "Put cars_test_annos_withlabels.mat beside devkit/.")
-        )
+        raise DataError(Problem(str(beside), rule, None, "Put cars_test_annos_withlabels.mat beside devkit/."))
     train = folder / "devkit" / "cars_train_annos.mat"
     names, numbers = [], []
     for part, path in (("cars_train", train), ("cars_test", test)):
@@ -97,9 +88,7 @@ def _devkit(folder: Path) -> Listing:
         names += [f"{part}/{part}/{row['fname']}" if doubled else f"{part}/{row['fname']}" for row in rows]
         numbers += [row["class"] for row in rows]
     meta = _mat(folder / "devkit" / "cars_meta.mat")
-    lists = [
-        path.relative_to(folder).as_posix() for path in (train, test, folder / "devkit" / "cars_meta.mat")
-    ]
+    lists = [path.relative_to(folder).as_posix() for path in (train, test, folder / "devkit" / "cars_meta.mat")]
     return _listing(names, numbers, _names(meta), lists)
 
 
@@ -121,9 +110,7 @@ def _listing(names: list[str], numbers: list[Any], class_names: list[str], lists
     if wrong:
         raise DataError(Problem(lists[0], f"class numbers must lie in 1 .. {len(class_names)}", wrong[:5]))
     classes = len(class_names)
-    return Listing(
-        names, labels, tuple(class_names), tuple(range((classes + 1) // 2, classes)), lists=tuple(lists)
-    )
+    return Listing(names, labels, tuple(class_names), tuple(range((classes + 1) // 2, classes)), lists=tuple(lists))
 
 
 def _mat(path: Path) -> dict[str, Any]:
@@ -134,18 +121,14 @@ def _mat(path: Path) -> dict[str, Any]:
     except Exception as error:  # damaged files raise whatever they like
         rule = "must be there" if not path.exists() else "must be a readable MATLAB file"
         reason = None if not path.exists() else str(error)
-        raise DataError(
-            Problem(str(path), rule, reason, "Get it again from the source of the others.")
-        ) from error
+        raise DataError(Problem(str(path), rule, reason, "Get it again from the source of the others.")) from error
     return data
 
 
 def _structs(data: dict[str, Any], key: str, path: Path, fields: tuple[str, ...]) -> list[dict[str, Any]]:
     rows: list[Any] = np.atleast_1d(np.asarray(data.get(key, []), dtype=object)).tolist()
     if not rows or any(field not in rows[0] for field in fields):
-        has = (
-            sorted(rows[0]) if rows and isinstance(rows[0], dict) else sorted(k for k in data if k[0] != "_")
-        )
+        has = sorted(rows[0]) if rows and isinstance(rows[0], dict) else sorted(k for k in data if k[0] != "_")
         rule = f"must hold the struct array {key!r} with fields {', '.join(fields)}"
         remedy = "Layouts must not be mixed, and a test file without labels will not do."
         raise DataError(Problem(str(path), rule, has, remedy))
@@ -153,9 +136,7 @@ def _structs(data: dict[str, Any], key: str, path: Path, fields: tuple[str, ...]
 
 
 def _names(data: dict[str, Any]) -> list[str]:
-    return [
-        str(name) for name in np.atleast_1d(np.asarray(data.get("class_names", []), dtype=object)).tolist()
-    ]
+    return [str(name) for name in np.atleast_1d(np.asarray(data.get("class_names", []), dtype=object)).tolist()]
 
 
 def _csv(path: Path, columns: int) -> list[list[str]]:
@@ -167,7 +148,5 @@ def _csv(path: Path, columns: int) -> list[list[str]]:
         raise DataError(Problem(str(path), rule, str(error.strerror), remedy)) from error
     for number, row in enumerate(rows, start=1):
         if len(row) < columns or (columns > 1 and not row[-1].strip().isdigit()):
-            raise DataError(
-                Problem(f"{path}:{number}", "must start with a file name and end with a class number", row)
-            )
+            raise DataError(Problem(f"{path}:{number}", "must start with a file name and end with a class number", row))
     return rows

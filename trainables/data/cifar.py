@@ -10,14 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.data import archives, cache
 from trainables.data.base import Contents, DataSet, Progress, digest_of
-from trainables.data.files import fingerprints
-from trainables.data.picture_files import Strict, differences, find_folder
-from trainables.data.safe_pickle import load_pickle
+from trainables.data.formats import archives, cache
+from trainables.data.formats.files import fingerprints
+from trainables.data.formats.picture_files import Strict, differences, find_folder
+from trainables.data.formats.safe_pickle import load_pickle
 from trainables.errors import DataError, Problem
-
-__all__ = ["Cifar10", "Cifar100"]
 
 
 class _Cifar(DataSet):
@@ -117,16 +115,12 @@ class _Cifar(DataSet):
         if self.strict and len(labels) != self.expected["images"]:
             rule = f"{self.name} has {self.expected['images']} images"
             raise DataError(Problem(str(self.folder), rule, len(labels), archives.STRICT))
-        extras: dict[str, NDArray[Any]] = {
-            "official_test": np.arange(len(labels) - len(batches[-1][1]), len(labels))
-        }
+        extras: dict[str, NDArray[Any]] = {"official_test": np.arange(len(labels) - len(batches[-1][1]), len(labels))}
         if all(coarse is not None for _, _, coarse in batches):
             extras["super_labels"] = np.concatenate([np.array(c, dtype=np.int64) for _, _, c in batches])
         return images, labels, class_names, extras
 
-    def _batch(
-        self, name: str, classes: int
-    ) -> tuple[NDArray[np.uint8], NDArray[np.int64], list[int] | None]:
+    def _batch(self, name: str, classes: int) -> tuple[NDArray[np.uint8], NDArray[np.int64], list[int] | None]:
         path = self.folder / name
         batch = load_pickle(path)
         try:

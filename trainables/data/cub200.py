@@ -7,10 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from trainables.data.picture_files import Listing, PictureFiles, table
+from trainables.data.formats.picture_files import Listing, PictureFiles, table
 from trainables.errors import DataError, Problem, raise_if_any
-
-__all__ = ["Cub200"]
 
 
 class Cub200(PictureFiles):

@@ -12,11 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from trainables.data import cache
 from trainables.data.base import Contents, DataSet, Progress, digest_of
+from trainables.data.formats import cache
 from trainables.errors import DataError, Problem
-
-__all__ = ["Digits"]
 
 
 class Digits(DataSet):
@@ -26,9 +24,7 @@ class Digits(DataSet):
     """
 
     name = "digits"
-    citation = (
-        "Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI Machine Learning Repository 1998"
-    )
+    citation = "Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI Machine Learning Repository 1998"
     licence = "CC BY 4.0"
     source = "installed with scikit-learn"
     expected = {"images": 1797, "classes": 10}  # noqa: RUF012 - a class constant of the base's type
@@ -37,9 +33,7 @@ class Digits(DataSet):
         self,
         *,
         cache_dir: Path,
-        scale: Annotated[
-            int, Field(ge=2, le=8, description="each of the 8 x 8 pixels is repeated so many times")
-        ] = 2,
+        scale: Annotated[int, Field(ge=2, le=8, description="each of the 8 x 8 pixels is repeated so many times")] = 2,
     ) -> None:
         super().__init__(cache_dir=cache_dir)
         self.scale = scale
@@ -77,14 +71,10 @@ def _file() -> Path:
     # Found without importing scikit-learn, which takes seconds.
     package = importlib.util.find_spec("sklearn")
     if package is None or not package.submodule_search_locations:  # pragma: no cover - a dependency of ours
-        raise DataError(
-            Problem("data.name", "digits needs scikit-learn", None, "Run `pip install scikit-learn`.")
-        )
+        raise DataError(Problem("data.name", "digits needs scikit-learn", None, "Run `pip install scikit-learn`."))
     return Path(package.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
 
 
 def _load() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     table = np.loadtxt(_file(), delimiter=",")  # 64 pixels of 0 to 16, then the digit
-    return (table[:, :-1] * (255 / 16)).round().astype(np.uint8).reshape(-1, 8, 8), table[:, -1].astype(
-        np.int64
-    )
+    return (table[:, :-1] * (255 / 16)).round().astype(np.uint8).reshape(-1, 8, 8), table[:, -1].astype(np.int64)

@@ -11,14 +11,12 @@ import numpy as np
 from pydantic import Field
 
 from trainables.data.base import Contents, DataSet, Indices, Progress, digest_of
-from trainables.data.cache import Images
-from trainables.data.decoding import decode_fixed, judged, keep_or_raise
-from trainables.data.files import encoded_files, find_pictures, fingerprints, unreadable_files
-from trainables.data.on_demand import SquaresOnDemand
-from trainables.data.picture_files import SkipCorrupt, few
+from trainables.data.formats.cache import Images
+from trainables.data.formats.decoding import decode_fixed, judged, keep_or_raise
+from trainables.data.formats.files import encoded_files, find_pictures, fingerprints, unreadable_files
+from trainables.data.formats.on_demand import SquaresOnDemand
+from trainables.data.formats.picture_files import SkipCorrupt, few
 from trainables.errors import Problem
-
-__all__ = ["Distractors"]
 
 
 class Distractors(DataSet):
@@ -91,9 +89,7 @@ class Distractors(DataSet):
         return SquaresOnDemand(encoded_files(self.root, self._names), kept, self.size), contents
 
     def _describe(self, directory: Path | None, failures: Mapping[int, str]) -> tuple[Indices, Contents]:
-        kept = keep_or_raise(
-            directory, failures, self._names, skip_corrupt=self.skip_corrupt, folder=self.root
-        )
+        kept = keep_or_raise(directory, failures, self._names, skip_corrupt=self.skip_corrupt, folder=self.root)
         lost = [self._names[i] for i in sorted(failures)]
         notes = (f"{len(lost)} pictures cannot be decoded and were left out: {few(lost)}",) if lost else ()
         return kept, Contents(np.zeros(len(kept), dtype=np.int64), ("distractor",), notes)

@@ -10,15 +10,13 @@ from typing import Any, ClassVar
 import numpy as np
 from PIL import Image
 
-from trainables.data.archives import STRICT
 from trainables.data.base import Contents, DataSet, Progress, digest_of
-from trainables.data.decoding import Encoded, decode_fixed, failure_problems, unreadable
-from trainables.data.files import fingerprints
-from trainables.data.picture_files import Strict, differences
-from trainables.data.safe_pickle import load_pickle
+from trainables.data.formats.archives import STRICT
+from trainables.data.formats.decoding import Encoded, decode_fixed, failure_problems, unreadable
+from trainables.data.formats.files import fingerprints
+from trainables.data.formats.picture_files import Strict, differences
+from trainables.data.formats.safe_pickle import load_pickle
 from trainables.errors import DataError, Problem
-
-__all__ = ["AgeDb30", "CaLfw", "CfpFf", "CfpFp", "CpLfw", "LfwBin"]
 
 SIZE = 112
 FOLDS = 10
@@ -123,9 +121,7 @@ class LfwBin(_FaceBin):
     """Labeled Faces in the Wild, aligned."""
 
     name = "lfw_bin"
-    citation = (
-        "Huang et al., Labeled Faces in the Wild, University of Massachusetts, Technical Report 07-49, 2007"
-    )
+    citation = "Huang et al., Labeled Faces in the Wild, University of Massachusetts, Technical Report 07-49, 2007"
     expected: ClassVar = {"pairs": 6_000}
     file = "lfw.bin"
 

@@ -15,12 +15,10 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont, features
 from pydantic import Field
 
-from trainables.data import cache
 from trainables.data.base import Contents, DataSet, Progress, digest_of
-from trainables.data.fonts import Face, installed_faces
+from trainables.data.formats import cache
+from trainables.data.formats.fonts import Face, installed_faces
 from trainables.errors import DataError, Problem, raise_if_any
-
-__all__ = ["Glyphs"]
 
 REFERENCE_SIZE = 24  # pixels at which pictures are compared, so that the classes do not depend on `size`
 # Measured on the 25 families: pairs that share one drawing (A, Greek and Cyrillic A) coincide in at least 0.42 of their
@@ -60,24 +58,18 @@ class Glyphs(DataSet):
         if installed >= self.faces:
             return []
         rule = f"glyphs with faces={self.faces} needs as many of the 25 font families installed"
-        remedy = "Run `pip install 'tune-dml[demo]'`" + (
-            f" or set faces={installed}." if installed > 1 else "."
-        )
+        remedy = "Run `pip install 'tune-dml[demo]'`" + (f" or set faces={installed}." if installed > 1 else ".")
         return [Problem("data.faces", rule, f"{installed} families", remedy)]
 
     def digest(self) -> str:
         """Font files, settings, and the versions of the two renderers."""
-        fonts = [
-            (face.family, hashlib.sha256(face.path.read_bytes()).hexdigest()) for face in installed_faces()
-        ]
+        fonts = [(face.family, hashlib.sha256(face.path.read_bytes()).hexdigest()) for face in installed_faces()]
         versions = (PIL.__version__, features.version("freetype2"))
         return digest_of(self.name, 1, self.size, self.faces, fonts, versions)
 
     def test_classes(self, class_names: Sequence[str]) -> tuple[int, ...]:
         """Half of the classes, in the order of a hash of their names, so that both halves mix all scripts."""
-        order = sorted(
-            range(len(class_names)), key=lambda c: hashlib.sha256(class_names[c].encode()).digest()
-        )
+        order = sorted(range(len(class_names)), key=lambda c: hashlib.sha256(class_names[c].encode()).digest())
         return tuple(sorted(order[: len(order) // 2]))
 
     def write(self, directory: Path, progress: Progress | None) -> Contents:
@@ -96,9 +88,7 @@ class Glyphs(DataSet):
                 progress((c + 1) * self.faces, len(images))
         labels = np.repeat(np.arange(len(points)), self.faces)
         names = tuple(f"U+{point:04X} {chr(point)}" for point in points)
-        merged = (
-            f"{len(drawable) - len(points)} characters that share a drawing with another one were left out"
-        )
+        merged = f"{len(drawable) - len(points)} characters that share a drawing with another one were left out"
         return Contents(labels, names, (merged,))
 
 
@@ -107,9 +97,7 @@ class _Pen:
 
     def __init__(self, face: Face, size: int) -> None:
         self.size = size
-        self.font = ImageFont.truetype(
-            str(face.path), round(size * 14 / 24), layout_engine=ImageFont.Layout.BASIC
-        )
+        self.font = ImageFont.truetype(str(face.path), round(size * 14 / 24), layout_engine=ImageFont.Layout.BASIC)
         try:
             axes = self.font.get_variation_axes()
         except OSError:  # not a variable font

@@ -12,14 +12,18 @@ import numpy as np
 from pydantic import Field
 
 from trainables.data.base import Contents, DataSet, Indices, Progress, digest_of
-from trainables.data.cache import Images
-from trainables.data.decoding import decode_fixed, judged, keep_or_raise
-from trainables.data.files import SUFFIXES, encoded_files, find_pictures, fingerprints, unreadable_files
-from trainables.data.on_demand import SquaresOnDemand
-from trainables.data.picture_files import SkipCorrupt, few, single_picture_notes
+from trainables.data.formats.cache import Images
+from trainables.data.formats.decoding import decode_fixed, judged, keep_or_raise
+from trainables.data.formats.files import (
+    SUFFIXES,
+    encoded_files,
+    find_pictures,
+    fingerprints,
+    unreadable_files,
+)
+from trainables.data.formats.on_demand import SquaresOnDemand
+from trainables.data.formats.picture_files import SkipCorrupt, few, single_picture_notes
 from trainables.errors import DataError, Problem, nearest, raise_if_any
-
-__all__ = ["ImageFolder"]
 
 
 class ImageFolder(DataSet):
@@ -40,9 +44,7 @@ class ImageFolder(DataSet):
         root: Path,
         cache_dir: Path,
         size: Annotated[int, Field(ge=16, le=1024, description="height and width in pixels")] = 64,
-        split_file: Annotated[
-            str | None, Field(description="which class trains, which tests; JSON or text")
-        ] = None,
+        split_file: Annotated[str | None, Field(description="which class trains, which tests; JSON or text")] = None,
         skip_corrupt: SkipCorrupt = False,
     ) -> None:
         super().__init__(cache_dir=cache_dir)
@@ -120,9 +122,7 @@ class ImageFolder(DataSet):
 
     def _listing(self) -> tuple[list[str], list[int], tuple[str, ...]]:
         """(names relative to the root, label of each, class names); folders without pictures are no classes."""
-        folders = sorted(
-            path for path in self.root.iterdir() if path.is_dir() and not path.name.startswith(".")
-        )
+        folders = sorted(path for path in self.root.iterdir() if path.is_dir() and not path.name.startswith("."))
         pictures = {folder.name: find_pictures(folder)[0] for folder in folders}
         classes = tuple(name for name, files in pictures.items() if files)
         pairs = [(file, label) for label, name in enumerate(classes) for file in pictures[name]]
@@ -159,9 +159,7 @@ def _read_split(path: Path, classes: Sequence[str]) -> tuple[dict[str, str], lis
     except (OSError, ValueError) as error:
         return {}, [Problem(str(path), "the split file must be readable JSON or text", str(error))]
     if not isinstance(parts, dict):
-        return {}, [
-            Problem(str(path), 'must be an object {"class": "train" or "test"}', type(parts).__name__)
-        ]
+        return {}, [Problem(str(path), 'must be an object {"class": "train" or "test"}', type(parts).__name__)]
     found = [
         Problem(str(path), f"class {name!r} must be 'train' or 'test'", part)
         for name, part in parts.items()
@@ -178,9 +176,7 @@ def _read_split(path: Path, classes: Sequence[str]) -> tuple[dict[str, str], lis
 
 
 def _split_lines(text: str) -> dict[str, str]:
-    rows = [
-        line.rsplit(maxsplit=1) for line in text.splitlines() if line.strip() and not line.startswith("#")
-    ]
+    rows = [line.rsplit(maxsplit=1) for line in text.splitlines() if line.strip() and not line.startswith("#")]
     if bad := [row for row in rows if len(row) != 2]:
         raise ValueError(f"expected `class train` or `class test`, but got {' '.join(bad[0])!r}")
     return {name.rstrip(" ,\t"): part for name, part in rows}

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from trainables.data.picture_files import (
+from trainables.data.formats.picture_files import (
     Listing,
     PictureFiles,
     ShorterSide,
@@ -20,8 +20,6 @@ from trainables.data.picture_files import (
     wrong_root,
 )
 from trainables.errors import DataError, Problem, raise_if_any
-
-__all__ = ["InShop"]
 
 
 class InShop(PictureFiles):
@@ -71,9 +69,7 @@ class InShop(PictureFiles):
     def read(self, folder: Path) -> Listing:
         """Line 1 a count, line 2 the head, then `image_name item_id evaluation_status`, padded with blanks."""
         lists = [
-            name
-            for name in ("list_eval_partition.txt", "Eval/list_eval_partition.txt")
-            if (folder / name).exists()
+            name for name in ("list_eval_partition.txt", "Eval/list_eval_partition.txt") if (folder / name).exists()
         ]
         if not lists:
             rule = "must hold list_eval_partition.txt, there or in Eval/"

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from trainables.data import archives
-from trainables.data.files import find_pictures
-from trainables.data.picture_files import (
+from trainables.data.formats import archives
+from trainables.data.formats.files import find_pictures
+from trainables.data.formats.picture_files import (
     Listing,
     PictureFiles,
     ShorterSide,
@@ -21,9 +21,6 @@ from trainables.data.picture_files import (
     require_root,
 )
 from trainables.errors import DataError, Problem, raise_if_any
-
-__all__ = ["LabeledFaces"]
-
 
 TOPS = ("lfw", "lfw_funneled", "lfw-deepfunneled")
 
@@ -36,9 +33,7 @@ class LabeledFaces(PictureFiles):
     """
 
     name = "lfw"
-    citation = (
-        "Huang et al., Labeled Faces in the Wild, University of Massachusetts, Technical Report 07-49, 2007"
-    )
+    citation = "Huang et al., Labeled Faces in the Wild, University of Massachusetts, Technical Report 07-49, 2007"
     licence = "research"
     source = "lfw.tgz, lfw-funneled.tgz or lfw-deepfunneled.tgz, with pairs.txt beside or inside the folder"
     dead = "vis-www.cs.umass.edu/lfw (does not resolve); scikit-learn keeps a copy on figshare, Kaggle has others"
@@ -116,9 +111,7 @@ def _pairs(path: Path, number: dict[str, int]) -> tuple[np.ndarray, np.ndarray, 
     problems, missing, pairs, same = [], [], [], []
     for i, row in lines[1:]:
         if len(row) not in (3, 4):
-            problems.append(
-                Problem(f"{path}:{i}", "must have 3 or 4 columns, separated by tabs", "\t".join(row))
-            )
+            problems.append(Problem(f"{path}:{i}", "must have 3 or 4 columns, separated by tabs", "\t".join(row)))
             continue
         if not (row[1].isdigit() and row[-1].strip().isdigit()):
             problems.append(Problem(f"{path}:{i}", "pictures must be given by their numbers", "\t".join(row)))

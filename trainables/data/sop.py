@@ -7,10 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from trainables.data.picture_files import Listing, PictureFiles, contiguous, few, table
+from trainables.data.formats.picture_files import Listing, PictureFiles, contiguous, few, table
 from trainables.errors import DataError, Problem
-
-__all__ = ["StanfordOnlineProducts"]
 
 
 class StanfordOnlineProducts(PictureFiles):

@@ -11,8 +11,6 @@ import numpy as np
 from trainables.data.base import Indices, Labels
 from trainables.errors import ConfigError, Problem
 
-__all__ = ["Protocol", "Split", "class_disjoint_split", "class_matched", "shared_class_split"]
-
 Protocol = Literal["class_disjoint", "shared_classes", "paper_test_selection"]
 
 STREAM = 0x5EED_5917  # keeps this generator apart from the samplers' for equal seeds
@@ -138,15 +136,11 @@ def shared_class_split(
     return Split(train, validation, test, protocol)
 
 
-def _share_of_each_class(
-    labels: Labels, pictures: Indices, fraction: float, stream: tuple[int, ...]
-) -> Indices:
+def _share_of_each_class(labels: Labels, pictures: Indices, fraction: float, stream: tuple[int, ...]) -> Indices:
     """A random share of each class's `pictures`, ascending: at least one and never all of a class of two or more."""
     shuffled = np.random.default_rng(stream).permutation(pictures)
     shuffled = shuffled[np.argsort(labels[shuffled], kind="stable")]
-    _, start, number, counts = np.unique(
-        labels[shuffled], return_index=True, return_inverse=True, return_counts=True
-    )
+    _, start, number, counts = np.unique(labels[shuffled], return_index=True, return_inverse=True, return_counts=True)
     wanted = np.minimum(np.maximum(np.rint(fraction * counts), 1), counts - 1)
     return np.sort(shuffled[np.arange(len(shuffled)) - start[number] < wanted[number]])
 
@@ -157,9 +151,7 @@ def _argument_problems(fraction: float, folds: int | None, fold: int, protocol: 
         rule = "must be 'class_disjoint' or 'paper_test_selection'"
         problems.append(Problem("validation.protocol", rule, protocol))
     if not 0 < fraction < 1:
-        problems.append(
-            Problem("validation.fraction", "must lie strictly between 0 and 1", fraction, "Try 0.25.")
-        )
+        problems.append(Problem("validation.fraction", "must lie strictly between 0 and 1", fraction, "Try 0.25."))
     if folds is not None and folds < 2:
         problems.append(Problem("validation.folds", "must be at least 2", folds, "Try 4."))
     elif folds is not None and not 0 <= fold < folds:

@@ -13,15 +13,13 @@ from PIL import Image
 from pydantic import Field
 
 from trainables.data.base import Contents, DataSet, Indices, Labels, Progress, digest_of
-from trainables.data.cache import Images
-from trainables.data.decoding import Encoded, decode_fixed, judged, keep_or_raise, unreadable
-from trainables.data.files import encoded_files, find_pictures, fingerprints, unreadable_files
-from trainables.data.on_demand import SquaresOnDemand
-from trainables.data.picture_files import SkipCorrupt, few, require_root, wrong_root
-from trainables.data.record_io import RecordFile
+from trainables.data.formats.cache import Images
+from trainables.data.formats.decoding import Encoded, decode_fixed, judged, keep_or_raise, unreadable
+from trainables.data.formats.files import encoded_files, find_pictures, fingerprints, unreadable_files
+from trainables.data.formats.on_demand import SquaresOnDemand
+from trainables.data.formats.picture_files import SkipCorrupt, few, require_root, wrong_root
+from trainables.data.formats.record_io import RecordFile
 from trainables.errors import DataError, Problem
-
-__all__ = ["WebFace"]
 
 RECORDS = ("train.rec", "train.idx", "property")
 
@@ -62,9 +60,7 @@ class WebFace(DataSet):
             require_root(self.root, self.source)
             people = self._contents[2]
             if len(people) < 2:
-                rule = (
-                    f"must hold {', '.join(RECORDS)}, or a folder of pictures for each of two people or more"
-                )
+                rule = f"must hold {', '.join(RECORDS)}, or a folder of pictures for each of two people or more"
                 raise wrong_root(self.root, rule, given=self.given, source=self.source)
         except DataError as error:
             return list(error.problems)
@@ -110,9 +106,7 @@ class WebFace(DataSet):
 
     def _describe(self, directory: Path | None, failures: Mapping[int, str]) -> tuple[Indices, Contents]:
         encoded, labels, people = self._contents
-        kept = keep_or_raise(
-            directory, failures, encoded.names, skip_corrupt=self.skip_corrupt, folder=self.root
-        )
+        kept = keep_or_raise(directory, failures, encoded.names, skip_corrupt=self.skip_corrupt, folder=self.root)
         lost = [encoded.names[i] for i in sorted(failures)]
         notes = (f"{len(lost)} pictures cannot be decoded and were left out: {few(lost)}",) if lost else ()
         return kept, Contents(labels[kept], people, notes)
@@ -172,9 +166,7 @@ def _picture_keys(records: RecordFile) -> list[int]:
     keys = sorted(key for key in records.offsets if 0 < key < end)
     if len(keys) != end - 1:
         rule = f"the header declares pictures 1 to {end - 1}"
-        raise DataError(
-            Problem(str(records.path), rule, f"{len(keys)} in the index", "Download both files again.")
-        )
+        raise DataError(Problem(str(records.path), rule, f"{len(keys)} in the index", "Download both files again."))
     return keys
 
 

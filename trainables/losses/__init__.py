@@ -12,18 +12,14 @@ __all__ = ["LOSSES", "Loss", "build_loss"]
 LOSSES: dict[str, type[Loss]] = discover(__name__, Loss, group="tune_dml.losses")  # type: ignore[type-abstract]
 
 
-def build_loss(
-    name: str, *, num_classes: int | None = None, embedding_dim: int | None = None, **knobs: object
-) -> Loss:
+def build_loss(name: str, *, num_classes: int | None = None, embedding_dim: int | None = None, **knobs: object) -> Loss:
     """The loss called `name`, e.g. `build_loss("triplet", margin=1.0)`.
 
     `num_classes` and `embedding_dim` are needed by losses that hold class weights or proxies and ignored by the others.
     Raises ConfigError naming every unknown, missing or out-of-domain knob.
     """
     if name not in LOSSES:
-        raise ConfigError(
-            Problem("loss.name", "unknown loss", name, nearest(name, list(LOSSES), what="losse"))
-        )
+        raise ConfigError(Problem("loss.name", "unknown loss", name, nearest(name, list(LOSSES), what="losse")))
     context = {"num_classes": num_classes, "embedding_dim": embedding_dim}
     loss: Loss = parameters.build(LOSSES[name], knobs, context, place="loss")
     return loss

@@ -9,10 +9,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from trainables.losses.class_weights import ScaledClassLoss
+from trainables.losses.parts.class_weights import ScaledClassLoss
 from trainables.losses.softmax import Scale
-
-__all__ = ["ArcFaceLoss"]
 
 BOUND = 1 - 1e-7  # cosines are kept inside, where the slope of the angle is finite
 

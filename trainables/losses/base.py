@@ -13,8 +13,6 @@ from torch import Tensor, nn
 from trainables.errors import ConfigError, Problem
 from trainables.precision import full_precision
 
-__all__ = ["Loss", "check_batch", "inverse_norms", "normalise"]
-
 EPSILON = 1e-12  # a vector no longer than this has no direction
 
 
@@ -38,9 +36,7 @@ def check_batch(embeddings: Tensor, labels: Tensor) -> None:
     problems = []
     if embeddings.ndim != 2 or not embeddings.is_floating_point() or 0 in embeddings.shape:
         got = (tuple(embeddings.shape), str(embeddings.dtype))
-        problems.append(
-            Problem("embeddings", "must be a float tensor of shape (B, D), B and D at least 1", got)
-        )
+        problems.append(Problem("embeddings", "must be a float tensor of shape (B, D), B and D at least 1", got))
     if labels.ndim != 1 or labels.is_floating_point() or labels.dtype == torch.bool:
         found = (tuple(labels.shape), str(labels.dtype))
         problems.append(Problem("labels", "must be an integer tensor of shape (B,)", found))

@@ -8,12 +8,10 @@ import torch
 from torch import Tensor
 
 from trainables.errors import Problem
-from trainables.losses.pair_terms import Margin, MarginWidth, Threshold, margin_problems
-from trainables.losses.pairs import Pairs
-from trainables.losses.robust import PooledLoss
-from trainables.losses.uncertainty import Mean
-
-__all__ = ["ContrastiveLoss"]
+from trainables.losses.parts.pair_terms import Margin, MarginWidth, Threshold, margin_problems
+from trainables.losses.parts.pairs import Pairs
+from trainables.losses.parts.robust import PooledLoss
+from trainables.losses.parts.uncertainty import Mean
 
 
 class ContrastiveLoss(PooledLoss):
@@ -23,9 +21,7 @@ class ContrastiveLoss(PooledLoss):
     """
 
     name = "contrastive"
-    citation = (
-        "Hadsell et al., Dimensionality Reduction by Learning an Invariant Mapping, CVPR 2006; on cosines"
-    )
+    citation = "Hadsell et al., Dimensionality Reduction by Learning an Invariant Mapping, CVPR 2006; on cosines"
     section = "5.1"
 
     def __init__(self, *, margin: MarginWidth = 0.2, threshold: Threshold = 0.5):

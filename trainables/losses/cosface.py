@@ -8,10 +8,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from trainables.losses.class_weights import ScaledClassLoss
+from trainables.losses.parts.class_weights import ScaledClassLoss
 from trainables.losses.softmax import Scale
-
-__all__ = ["CosFaceLoss"]
 
 
 class CosFaceLoss(ScaledClassLoss):

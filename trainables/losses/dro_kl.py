@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from trainables.errors import Problem
-from trainables.losses.pair_terms import (
+from trainables.losses.parts.pair_terms import (
     BaseName,
     BetaNegative,
     BetaPositive,
@@ -19,12 +19,10 @@ from trainables.losses.pair_terms import (
     margin_problems,
     pair_term,
 )
-from trainables.losses.pairs import Pairs
-from trainables.losses.random_stream import RandomStream, SamplingSeed
-from trainables.losses.robust import PooledLoss
-from trainables.losses.uncertainty import Entropic, ExpMinusOne, Sampled, UncertaintySet
-
-__all__ = ["DroKLLoss"]
+from trainables.losses.parts.pairs import Pairs
+from trainables.losses.parts.random_stream import RandomStream, SamplingSeed
+from trainables.losses.parts.robust import PooledLoss
+from trainables.losses.parts.uncertainty import Entropic, ExpMinusOne, Sampled, UncertaintySet
 
 
 class DroKLLoss(PooledLoss):
@@ -43,17 +41,13 @@ class DroKLLoss(PooledLoss):
     def __init__(
         self,
         *,
-        gamma: Annotated[
-            float, Field(gt=0, description="price of the divergence; small is close to the maximum")
-        ],
+        gamma: Annotated[float, Field(gt=0, description="price of the divergence; small is close to the maximum")],
         base: BaseName = "margin",
         margin: MarginWidth = 0.2,
         threshold: Threshold = 0.5,
         beta_pos: BetaPositive = 2.0,
         beta_neg: BetaNegative = 40.0,
-        samples: Annotated[
-            int | None, Field(ge=1, description="pairs drawn from p*; none: closed form")
-        ] = None,
+        samples: Annotated[int | None, Field(ge=1, description="pairs drawn from p*; none: closed form")] = None,
         weights: Annotated[
             Literal["softmax", "expm1"], Field(description="p* of the paper, or of its code")
         ] = "softmax",
@@ -68,9 +62,7 @@ class DroKLLoss(PooledLoss):
         self.drop_zeros = drop_zeros
 
     @classmethod
-    def check_parameters(
-        cls, *, base: str, margin: float, threshold: float, **_: object
-    ) -> Iterable[Problem]:
+    def check_parameters(cls, *, base: str, margin: float, threshold: float, **_: object) -> Iterable[Problem]:
         """A margin base must be able to give both signs a loss."""
         return margin_problems(margin, threshold) if base == "margin" else ()
 

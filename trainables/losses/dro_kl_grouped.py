@@ -10,12 +10,10 @@ from pydantic import Field
 from torch import Tensor
 
 from trainables.errors import Problem
-from trainables.losses.pair_terms import Margin, MarginWidth, Threshold, margin_problems
-from trainables.losses.pairs import Pairs
-from trainables.losses.robust import AnchorwiseLoss
-from trainables.losses.uncertainty import Entropic
-
-__all__ = ["DroKLGroupedLoss"]
+from trainables.losses.parts.pair_terms import Margin, MarginWidth, Threshold, margin_problems
+from trainables.losses.parts.pairs import Pairs
+from trainables.losses.parts.robust import AnchorwiseLoss
+from trainables.losses.parts.uncertainty import Entropic
 
 
 class DroKLGroupedLoss(AnchorwiseLoss):

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from trainables.errors import Problem
-from trainables.losses.pair_terms import (
+from trainables.losses.parts.pair_terms import (
     BaseName,
     BetaNegative,
     BetaPositive,
@@ -18,10 +18,8 @@ from trainables.losses.pair_terms import (
     margin_problems,
     pair_term,
 )
-from trainables.losses.robust import PooledLoss
-from trainables.losses.uncertainty import TopK
-
-__all__ = ["DroTopKLoss"]
+from trainables.losses.parts.robust import PooledLoss
+from trainables.losses.parts.uncertainty import TopK
 
 
 class DroTopKLoss(PooledLoss):
@@ -53,8 +51,6 @@ class DroTopKLoss(PooledLoss):
         super().__init__(term, TopK(k, drop_zeros=denominator == "nonzero"))
 
     @classmethod
-    def check_parameters(
-        cls, *, base: str, margin: float, threshold: float, **_: object
-    ) -> Iterable[Problem]:
+    def check_parameters(cls, *, base: str, margin: float, threshold: float, **_: object) -> Iterable[Problem]:
         """A margin base must be able to give both signs a loss."""
         return margin_problems(margin, threshold) if base == "margin" else ()

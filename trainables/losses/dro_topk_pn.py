@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from trainables.errors import Problem
-from trainables.losses.pair_terms import (
+from trainables.losses.parts.pair_terms import (
     BaseName,
     BetaNegative,
     BetaPositive,
@@ -20,11 +20,9 @@ from trainables.losses.pair_terms import (
     margin_problems,
     pair_term,
 )
-from trainables.losses.pairs import Pairs
-from trainables.losses.robust import PooledLoss
-from trainables.losses.uncertainty import BalancedTopK
-
-__all__ = ["DroTopKPNLoss"]
+from trainables.losses.parts.pairs import Pairs
+from trainables.losses.parts.robust import PooledLoss
+from trainables.losses.parts.uncertainty import BalancedTopK
 
 
 class DroTopKPNLoss(PooledLoss):
@@ -42,9 +40,7 @@ class DroTopKPNLoss(PooledLoss):
     def __init__(
         self,
         *,
-        k: Annotated[
-            int, Field(ge=2, multiple_of=2, description="number K of selected unordered pairs, even")
-        ],
+        k: Annotated[int, Field(ge=2, multiple_of=2, description="number K of selected unordered pairs, even")],
         base: BaseName = "margin",
         margin: MarginWidth = 0.2,
         threshold: Threshold = 0.5,
@@ -55,9 +51,7 @@ class DroTopKPNLoss(PooledLoss):
         super().__init__(term, BalancedTopK(k))
 
     @classmethod
-    def check_parameters(
-        cls, *, base: str, margin: float, threshold: float, **_: object
-    ) -> Iterable[Problem]:
+    def check_parameters(cls, *, base: str, margin: float, threshold: float, **_: object) -> Iterable[Problem]:
         """A margin base must be able to give both signs a loss."""
         return margin_problems(margin, threshold) if base == "margin" else ()
 

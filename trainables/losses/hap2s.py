@@ -7,12 +7,10 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from trainables.losses.pair_terms import Linear
-from trainables.losses.pairs import Pairs
-from trainables.losses.robust import AnchorwiseLoss
-from trainables.losses.uncertainty import Entropic, HeldWeights
-
-__all__ = ["HAP2SLoss"]
+from trainables.losses.parts.pair_terms import Linear
+from trainables.losses.parts.pairs import Pairs
+from trainables.losses.parts.robust import AnchorwiseLoss
+from trainables.losses.parts.uncertainty import Entropic, HeldWeights
 
 
 class HAP2SLoss(AnchorwiseLoss):
@@ -31,9 +29,7 @@ class HAP2SLoss(AnchorwiseLoss):
     def __init__(
         self,
         *,
-        gamma: Annotated[
-            float, Field(gt=0, description="temperature of the weights; small is the hardest pair")
-        ] = 0.5,
+        gamma: Annotated[float, Field(gt=0, description="temperature of the weights; small is the hardest pair")] = 0.5,
         margin: Annotated[float, Field(ge=0, description="margin between the two weighted cosines")] = 0.2,
     ):
         uncertainty = HeldWeights(Entropic(gamma))

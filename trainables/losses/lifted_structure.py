@@ -7,12 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 from torch import Tensor
 
-from trainables.losses.pair_terms import Linear, Threshold
-from trainables.losses.pairs import Pairs
-from trainables.losses.robust import AnchorwiseLoss
-from trainables.losses.uncertainty import Entropic
-
-__all__ = ["LiftedStructureLoss"]
+from trainables.losses.parts.pair_terms import Linear, Threshold
+from trainables.losses.parts.pairs import Pairs
+from trainables.losses.parts.robust import AnchorwiseLoss
+from trainables.losses.parts.uncertainty import Entropic
 
 
 class LiftedStructureLoss(AnchorwiseLoss):

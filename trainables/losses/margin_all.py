@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trainables.errors import Problem
-from trainables.losses.pair_terms import Margin, MarginWidth, Threshold, margin_problems
-from trainables.losses.robust import PooledLoss
-from trainables.losses.uncertainty import Mean
-
-__all__ = ["MarginAllLoss"]
+from trainables.losses.parts.pair_terms import Margin, MarginWidth, Threshold, margin_problems
+from trainables.losses.parts.robust import PooledLoss
+from trainables.losses.parts.uncertainty import Mean
 
 
 class MarginAllLoss(PooledLoss):

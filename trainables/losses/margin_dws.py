@@ -10,13 +10,11 @@ from pydantic import Field
 from torch import Tensor
 
 from trainables.errors import Problem
-from trainables.losses.mined import MinedMarginLoss
-from trainables.losses.pair_terms import MarginWidth, Threshold, margin_problems
-from trainables.losses.pairs import Pairs
-from trainables.losses.random_stream import SamplingSeed
-from trainables.losses.uncertainty import draw
-
-__all__ = ["MarginDWSLoss"]
+from trainables.losses.parts.mined import MinedMarginLoss
+from trainables.losses.parts.pair_terms import MarginWidth, Threshold, margin_problems
+from trainables.losses.parts.pairs import Pairs
+from trainables.losses.parts.random_stream import SamplingSeed
+from trainables.losses.parts.uncertainty import draw
 
 CLOSEST = 0.5  # distances below count as this one, which bounds the weight of close pairs
 FARTHEST = 1.4  # pairs at least this far apart are not drawn
@@ -32,7 +30,9 @@ class MarginDWSLoss(MinedMarginLoss):
     """
 
     name = "margin_dws"
-    citation = "Wu et al., Sampling Matters in Deep Embedding Learning, ICCV 2017; with the pair loss of Qi et al., ECCV 2020"
+    citation = (
+        "Wu et al., Sampling Matters in Deep Embedding Learning, ICCV 2017; with the pair loss of Qi et al., ECCV 2020"
+    )
     section = "5.8"
 
     def __init__(

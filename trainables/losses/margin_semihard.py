@@ -8,12 +8,10 @@ import torch
 from torch import Tensor
 
 from trainables.errors import Problem
-from trainables.losses.mined import MinedMarginLoss
-from trainables.losses.pair_terms import MarginWidth, Threshold, margin_problems
-from trainables.losses.pairs import Pairs
-from trainables.losses.random_stream import SamplingSeed
-
-__all__ = ["MarginSemihardLoss"]
+from trainables.losses.parts.mined import MinedMarginLoss
+from trainables.losses.parts.pair_terms import MarginWidth, Threshold, margin_problems
+from trainables.losses.parts.pairs import Pairs
+from trainables.losses.parts.random_stream import SamplingSeed
 
 
 class MarginSemihardLoss(MinedMarginLoss):
@@ -27,9 +25,7 @@ class MarginSemihardLoss(MinedMarginLoss):
     citation = "Qi et al., A Simple and Effective Framework for Pairwise Deep Metric Learning, ECCV 2020"
     section = "5.8"
 
-    def __init__(
-        self, *, margin: MarginWidth = 0.2, threshold: Threshold = 0.5, sampling_seed: SamplingSeed = 0
-    ):
+    def __init__(self, *, margin: MarginWidth = 0.2, threshold: Threshold = 0.5, sampling_seed: SamplingSeed = 0):
         super().__init__(margin=margin, threshold=threshold, sampling_seed=sampling_seed)
 
     @classmethod
@@ -37,16 +33,12 @@ class MarginSemihardLoss(MinedMarginLoss):
         """Both signs must be able to have a loss, and semi-hard pairs must be possible."""
         yield from margin_problems(margin, threshold)
         if margin == 0:
-            yield Problem(
-                "margin", "must be positive, else no negative is semi-hard", margin, "Raise margin."
-            )
+            yield Problem("margin", "must be positive, else no negative is semi-hard", margin, "Raise margin.")
 
     def negatives(self, pairs: Pairs, uniform: Tensor) -> Tensor:
         """Shuffle each anchor's semi-hard negatives to the front and take the first P_i."""
         similarity = pairs.similarity
-        semihard = (
-            pairs.negative & (similarity > self.threshold - self.margin) & (similarity < self.threshold)
-        )
+        semihard = pairs.negative & (similarity > self.threshold - self.margin) & (similarity < self.threshold)
         order = uniform.masked_fill_(~semihard, 2).argsort(dim=1, stable=True)
         quota = torch.minimum(pairs.positive.sum(dim=1, keepdim=True), semihard.sum(dim=1, keepdim=True))
         first = torch.arange(len(order), device=order.device) < quota

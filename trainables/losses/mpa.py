@@ -7,15 +7,11 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor
 
-from trainables.losses.proxies import ProxyLoss, Solution
+from trainables.losses.parts.proxies import ProxyLoss, Solution
 from trainables.losses.proxy_anchor import Alpha, Delta, class_wise
 
-__all__ = ["GammaProxy", "MPALoss", "MultiProxyLoss", "ProxiesPerClass", "Tau"]
-
 ProxiesPerClass = Annotated[int, Field(ge=1, description="proxies per class K")]
-GammaProxy = Annotated[
-    float, Field(ge=1e-4, description="temperature gamma of the softmax over a class's proxies")
-]
+GammaProxy = Annotated[float, Field(ge=1e-4, description="temperature gamma of the softmax over a class's proxies")]
 Tau = Annotated[float, Field(ge=0, description="weight tau of the proxy regularizer R")]
 
 
@@ -33,9 +29,7 @@ class MultiProxyLoss(ProxyLoss):
         gamma: GammaProxy = 0.1,
         tau: Tau = 0.2,
     ):
-        super().__init__(
-            num_classes, embedding_dim, proxies_per_class=proxies_per_class, gamma=gamma, tau=tau
-        )
+        super().__init__(num_classes, embedding_dim, proxies_per_class=proxies_per_class, gamma=gamma, tau=tau)
         self.alpha = alpha
         self.delta = delta
 

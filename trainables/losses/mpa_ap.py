@@ -5,10 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from trainables.losses.mpa import MultiProxyLoss
-from trainables.losses.proxies import Solution
-from trainables.losses.soft_maximum import log_sum_exp
-
-__all__ = ["MPAAllPairsLoss"]
+from trainables.losses.parts.proxies import Solution
+from trainables.losses.parts.soft_maximum import log_sum_exp
 
 
 class MPAAllPairsLoss(MultiProxyLoss):

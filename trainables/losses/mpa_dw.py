@@ -6,10 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from trainables.losses.mpa import MultiProxyLoss
-from trainables.losses.proxies import Solution
-from trainables.losses.soft_maximum import log_sum_exp
-
-__all__ = ["MPADataWiseLoss"]
+from trainables.losses.parts.proxies import Solution
+from trainables.losses.parts.soft_maximum import log_sum_exp
 
 
 class MPADataWiseLoss(MultiProxyLoss):

@@ -8,12 +8,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from trainables.losses.pair_terms import Linear
-from trainables.losses.pairs import Pairs
-from trainables.losses.robust import AnchorwiseLoss
-from trainables.losses.uncertainty import Entropic
-
-__all__ = ["MultiSimilarityLoss"]
+from trainables.losses.parts.pair_terms import Linear
+from trainables.losses.parts.pairs import Pairs
+from trainables.losses.parts.robust import AnchorwiseLoss
+from trainables.losses.parts.uncertainty import Entropic
 
 
 class MultiSimilarityLoss(AnchorwiseLoss):

@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 from trainables.losses.base import Loss, normalise
 
-__all__ = ["NPairLoss"]
-
 
 class NPairLoss(Loss):
     """L = mean over classes c of CE(scale * S(a_c, p_c'), target c): one anchor and one positive per class.

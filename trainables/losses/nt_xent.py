@@ -8,10 +8,8 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from trainables.losses.pairs import PairLoss, Pairs, Solution
-from trainables.losses.soft_maximum import log_sum_exp
-
-__all__ = ["NTXentLoss"]
+from trainables.losses.parts.pairs import PairLoss, Pairs, Solution
+from trainables.losses.parts.soft_maximum import log_sum_exp
 
 
 class NTXentLoss(PairLoss):

@@ -8,10 +8,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from trainables.losses.proxies import ProxyLoss, Solution
-from trainables.losses.soft_maximum import log_sum_exp
-
-__all__ = ["Alpha", "Delta", "ProxyAnchorLoss", "class_wise"]
+from trainables.losses.parts.proxies import ProxyLoss, Solution
+from trainables.losses.parts.soft_maximum import log_sum_exp
 
 Alpha = Annotated[float, Field(gt=0, description="scale alpha of the similarities")]
 Delta = Annotated[float, Field(ge=0, description="margin delta")]

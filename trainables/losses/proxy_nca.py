@@ -8,11 +8,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from trainables.losses.class_weights import cross_entropy
-from trainables.losses.proxies import ProxyLoss, Solution
-from trainables.losses.soft_maximum import log_sum_exp
-
-__all__ = ["ProxyNCALoss"]
+from trainables.losses.parts.class_weights import cross_entropy
+from trainables.losses.parts.proxies import ProxyLoss, Solution
+from trainables.losses.parts.soft_maximum import log_sum_exp
 
 
 class ProxyNCALoss(ProxyLoss):

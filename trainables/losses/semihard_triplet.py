@@ -7,9 +7,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from trainables.losses.pairs import PairLoss, Pairs, Solution
-
-__all__ = ["SemihardTripletLoss"]
+from trainables.losses.parts.pairs import PairLoss, Pairs, Solution
 
 
 class SemihardTripletLoss(PairLoss):
@@ -27,9 +25,7 @@ class SemihardTripletLoss(PairLoss):
     )
     section = "2.2"
 
-    def __init__(
-        self, *, margin: Annotated[float, Field(ge=0, description="margin m on squared distances")] = 0.2
-    ):
+    def __init__(self, *, margin: Annotated[float, Field(ge=0, description="margin m on squared distances")] = 0.2):
         super().__init__()
         self.margin = margin
 
@@ -42,9 +38,7 @@ class SemihardTripletLoss(PairLoss):
         chosen = farther.sub_(1).clamp_min_(0)
         valid = pairs.positive & pairs.negative.any(dim=1, keepdim=True)
         count = valid.sum().clamp_min(1).to(similarity.dtype)
-        hinge = (
-            (2 * (ranked.gather(1, chosen) - similarity) + self.margin).masked_fill_(~valid, 0).clamp_min_(0)
-        )
+        hinge = (2 * (ranked.gather(1, chosen) - similarity) + self.margin).masked_fill_(~valid, 0).clamp_min_(0)
         slopes = (hinge > 0).to(hinge.dtype).mul_(2 / count)
         pushed = torch.zeros_like(slopes).scatter_add_(1, order.gather(1, chosen), slopes)
         return Solution(hinge.sum() / count, pushed.sub_(slopes))

@@ -7,11 +7,9 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor, nn
 
-from trainables.losses.class_weights import cross_entropy
 from trainables.losses.mpa import GammaProxy, ProxiesPerClass, Tau
-from trainables.losses.proxies import ProxyLoss, Solution
-
-__all__ = ["SoftTripleLoss"]
+from trainables.losses.parts.class_weights import cross_entropy
+from trainables.losses.parts.proxies import ProxyLoss, Solution
 
 
 class SoftTripleLoss(ProxyLoss):
@@ -35,9 +33,7 @@ class SoftTripleLoss(ProxyLoss):
         gamma: GammaProxy = 0.1,
         tau: Tau = 0.2,
     ):
-        super().__init__(
-            num_classes, embedding_dim, proxies_per_class=proxies_per_class, gamma=gamma, tau=tau
-        )
+        super().__init__(num_classes, embedding_dim, proxies_per_class=proxies_per_class, gamma=gamma, tau=tau)
         self.la = la
         self.delta = delta
 

@@ -8,9 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from trainables.losses.class_weights import ScaledClassLoss
-
-__all__ = ["Scale", "SoftmaxLoss"]
+from trainables.losses.parts.class_weights import ScaledClassLoss
 
 Scale = Annotated[float, Field(gt=0, description="scale s of the cosines")]
 

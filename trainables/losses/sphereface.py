@@ -9,10 +9,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from trainables.losses.class_weights import ClassWeightLoss, cross_entropy
-from trainables.losses.proxies import Solution
-
-__all__ = ["SphereFaceLoss"]
+from trainables.losses.parts.class_weights import ClassWeightLoss, cross_entropy
+from trainables.losses.parts.proxies import Solution
 
 
 class SphereFaceLoss(ClassWeightLoss):
@@ -35,9 +33,7 @@ class SphereFaceLoss(ClassWeightLoss):
         embedding_dim: int,
         *,
         margin: Annotated[int, Field(ge=1, le=8, description="integer factor m of the angle")] = 4,
-        annealing: Annotated[
-            float, Field(ge=0, description="weight lambda of the plain cosine in the target")
-        ] = 0.0,
+        annealing: Annotated[float, Field(ge=0, description="weight lambda of the plain cosine in the target")] = 0.0,
     ):
         super().__init__(num_classes, embedding_dim)
         self.margin = margin

@@ -8,9 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from trainables.losses.pairs import PairLoss, Pairs, Solution
-
-__all__ = ["TripletLoss"]
+from trainables.losses.parts.pairs import PairLoss, Pairs, Solution
 
 
 class TripletLoss(PairLoss):
@@ -26,9 +24,7 @@ class TripletLoss(PairLoss):
     citation = "Zhang et al., Deep Metric Learning with Spherical Embedding, NeurIPS 2020"
     section = "2.1"
 
-    def __init__(
-        self, *, margin: Annotated[float, Field(ge=0, description="margin m on squared distances")] = 1.0
-    ):
+    def __init__(self, *, margin: Annotated[float, Field(ge=0, description="margin m on squared distances")] = 1.0):
         super().__init__()
         self.margin = margin
 

@@ -9,10 +9,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from trainables.losses.pairs import PairLoss, Pairs, Solution
-from trainables.losses.uncertainty import Entropic
-
-__all__ = ["TupletMarginLoss"]
+from trainables.losses.parts.pairs import PairLoss, Pairs, Solution
+from trainables.losses.parts.uncertainty import Entropic
 
 LIMIT = 1e-7  # cosines are kept this far from +-1, where the slope of sin(acos S) is infinite
 

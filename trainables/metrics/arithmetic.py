@@ -7,8 +7,6 @@ from contextlib import contextmanager
 
 import torch
 
-__all__ = ["exact_arithmetic"]
-
 
 @contextmanager
 def exact_arithmetic(device: torch.device) -> Iterator[None]:
@@ -24,9 +22,7 @@ def exact_arithmetic(device: torch.device) -> Iterator[None]:
 def _full_products() -> Iterator[None]:
     """The setting has an old name and, since torch 2.9, a new one; torch objects when the two disagree."""
     switches: list[object] = [torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None)]
-    new = {
-        switch: value for switch in switches if (value := getattr(switch, "fp32_precision", None)) is not None
-    }
+    new = {switch: value for switch in switches if (value := getattr(switch, "fp32_precision", None)) is not None}
     try:
         old = torch.get_float32_matmul_precision()
     except RuntimeError:  # somebody has used the new name

@@ -7,8 +7,6 @@ from torch import Tensor
 
 from trainables.metrics.ranking import Ranking
 
-__all__ = ["map_at_k", "map_at_r"]
-
 
 def map_at_r(ranking: Ranking) -> Tensor:
     """AP@R = (1 / R_q) Σ_{i <= R_q} P(i) rel(i), (B,) float64. Needs all positives in the ranking.

@@ -11,8 +11,6 @@ from trainables.metrics.kmeans import KMeansBackend, kmeans
 from trainables.metrics.nmi import nmi
 from trainables.metrics.pairwise_f1 import pairwise_f1
 
-__all__ = ["ClusteringMetrics", "clustering_metrics"]
-
 
 @dataclass(frozen=True)
 class ClusteringMetrics:

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from trainables.errors import raise_if_any
 from trainables.metrics.inputs import Array, checked_labels
 
-__all__ = ["Contingency", "contingency"]
-
 
 @dataclass(frozen=True)
 class Contingency:

@@ -6,8 +6,6 @@ import torch
 
 from trainables.metrics.inputs import Array, labelled_vectors
 
-__all__ = ["cosine_statistics"]
-
 
 def cosine_statistics(embeddings: Array, labels: Array) -> dict[str, float]:
     """Mean cosine similarity over all pairs i != j, in float64, of embeddings (N, D) with labels (N,).

@@ -8,8 +8,6 @@ from torch import Tensor
 
 from trainables.metrics.grouping import Search
 
-__all__ = ["count_negatives", "largest"]
-
 RUN = 64
 """Similarities of which only the largest is looked at first. One run in a hundred or so has any that counts."""
 
@@ -23,9 +21,7 @@ COMPARED = 24
 """Up to so many thresholds a row, comparing a tile with each is cheaper than sorting the tile's rows (measured on CPU)."""
 
 
-def count_negatives(
-    search: Search, band: tuple[int, int], thresholds: Tensor, limits: Tensor, tile: int
-) -> Tensor:
+def count_negatives(search: Search, band: tuple[int, int], thresholds: Tensor, limits: Tensor, tile: int) -> Tensor:
     """For each threshold of each query of a band, the number of negatives in the gallery that are more similar.
 
     Where the queries search themselves, a tile of the band's own square is counted for its columns' queries too, and its
@@ -98,9 +94,7 @@ def _hide_positives(similarity: Tensor, rows: Tensor, columns: Tensor) -> None:
         inner.masked_fill_(rows[:, None] == columns, -torch.inf)
 
 
-def _count_above(
-    similarity: Tensor, thresholds: Tensor, counts: Tensor, limits: Tensor, scratch: Tensor
-) -> None:
+def _count_above(similarity: Tensor, thresholds: Tensor, counts: Tensor, limits: Tensor, scratch: Tensor) -> None:
     """Add to counts (rows, T) how many of each row's similarities (rows, columns) exceed thresholds (rows, T)."""
     closed = counts >= limits[:, None]  # a bad positive is soon beyond what any metric looks at
     closed[:, :2] = False

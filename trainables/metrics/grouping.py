@@ -9,8 +9,6 @@ from torch import Tensor
 
 from trainables.metrics.inputs import LabelledVectors
 
-__all__ = ["Grouped", "Search", "group_by_class"]
-
 
 @dataclass(frozen=True)
 class Grouped:

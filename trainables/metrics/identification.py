@@ -13,8 +13,6 @@ from trainables.metrics.grouping import group_by_class
 from trainables.metrics.inputs import Array, checked_vectors, labelled_vectors, unit_rows
 from trainables.metrics.positives import STEP, bands, positive_similarities, tie_width
 
-__all__ = ["rank_1_with_distractors"]
-
 PROBES, STRANGERS = 1024, 8192  # compared at a time
 
 

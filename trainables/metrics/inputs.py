@@ -11,16 +11,6 @@ from torch import Tensor
 
 from trainables.errors import Problem, raise_if_any
 
-__all__ = [
-    "Array",
-    "LabelledVectors",
-    "checked_flags",
-    "checked_labels",
-    "checked_vectors",
-    "labelled_vectors",
-    "unit_rows",
-]
-
 Array: TypeAlias = "Tensor | np.ndarray[tuple[int, ...], np.dtype[np.generic]]"
 """A torch tensor on any device, or a numpy array."""
 

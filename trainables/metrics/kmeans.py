@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.metrics.inputs import Array, checked_vectors, unit_rows
 
-__all__ = ["Clustering", "KMeansBackend", "kmeans"]
-
 KMeansBackend = Literal["sklearn", "faiss"]
 
 
@@ -32,9 +30,7 @@ class Clustering:
     """The program, its version and its settings."""
 
 
-def kmeans(
-    embeddings: Array, clusters: int, *, backend: KMeansBackend = "sklearn", seed: int = 0
-) -> Clustering:
+def kmeans(embeddings: Array, clusters: int, *, backend: KMeansBackend = "sklearn", seed: int = 0) -> Clustering:
     """Clusters of the L2-normalised embeddings (N, D), on the CPU; deterministic for a given backend and seed.
 
     "sklearn": the best of ten k-means++ starts, up to 300 iterations each, the setting of the SEC authors' code.

@@ -12,8 +12,6 @@ from torch import Tensor
 from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.metrics.inputs import Array, checked_labels, checked_vectors
 
-__all__ = ["LinearProbes", "fit_linear_probes"]
-
 STREAM = 0x11_4EA2  # keeps the order of the pictures apart from the samplers' for equal seeds
 MILESTONES = (0.60, 0.75, 0.90)  # of the epochs; the rate is divided by DECAY at each
 DECAY = 5.0

@@ -7,8 +7,6 @@ from torch import Tensor
 
 from trainables.metrics.ranking import Ranking
 
-__all__ = ["ndcg_at_k"]
-
 
 def ndcg_at_k(ranking: Ranking, k: int) -> Tensor:
     """DCG / IDCG, (B,) float64 (multi-proxy anchor paper, equations 19 and 20).

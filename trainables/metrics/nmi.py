@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from trainables.metrics.contingency import contingency
 from trainables.metrics.inputs import Array
 
-__all__ = ["nmi"]
-
 
 def nmi(assignment: Array, labels: Array) -> float:
     """NMI = 2 I(A; B) / (H(A) + H(B)), in percent, for cluster and class numbers (N,).

@@ -7,8 +7,6 @@ import torch
 from trainables.errors import raise_if_any
 from trainables.metrics.inputs import Array, checked_vectors
 
-__all__ = ["norm_statistics"]
-
 
 def norm_statistics(embeddings: Array) -> dict[str, float]:
     """`norm_mean`, `norm_variance` (biased), `norm_min` and `norm_max` of raw embeddings (N, D), in float64.

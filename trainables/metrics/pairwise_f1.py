@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from trainables.metrics.contingency import contingency
 from trainables.metrics.inputs import Array
 
-__all__ = ["pairwise_f1"]
-
 
 def pairwise_f1(assignment: Array, labels: Array) -> float:
     """F1 = 2 P R / (P + R) over unordered pairs in one cluster, in percent; 0 when no such pair is of one class.

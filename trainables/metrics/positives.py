@@ -11,8 +11,6 @@ from torch import Tensor
 from trainables.metrics.counting import largest
 from trainables.metrics.grouping import Search
 
-__all__ = ["STEP", "bands", "positive_similarities", "tie_width"]
-
 ENTRIES = 2**23
 """Similarities to positives held at once: bounds the memory when a class is huge."""
 

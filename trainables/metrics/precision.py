@@ -6,8 +6,6 @@ from torch import Tensor
 
 from trainables.metrics.ranking import Ranking
 
-__all__ = ["precision_at_k", "r_precision"]
-
 
 def precision_at_k(ranking: Ranking, k: int) -> Tensor:
     """#{positives among the first k} / k, (B,) float64. Below 1 for every query with R_q < k."""

@@ -28,8 +28,6 @@ from trainables.metrics.grouping import Search, group_by_class
 from trainables.metrics.inputs import LabelledVectors
 from trainables.metrics.positives import ENTRIES, bands, positive_similarities, tie_width
 
-__all__ = ["ABSENT", "Ranking", "Scope", "Ties", "rankings"]
-
 Ties = Literal["pessimistic", "optimistic"]
 
 ABSENT = torch.iinfo(torch.int64).max

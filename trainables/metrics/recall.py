@@ -6,8 +6,6 @@ from torch import Tensor
 
 from trainables.metrics.ranking import Ranking
 
-__all__ = ["recall_at_k"]
-
 
 def recall_at_k(ranking: Ranking, k: int) -> Tensor:
     """1 where a query has a positive among its first k, else 0; (B,) float64 (method specification, section 7)."""

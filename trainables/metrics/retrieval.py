@@ -16,8 +16,6 @@ from trainables.metrics.precision import precision_at_k, r_precision
 from trainables.metrics.ranking import Ranking, Scope, Ties, rankings
 from trainables.metrics.recall import recall_at_k
 
-__all__ = ["RETRIEVAL_METRICS", "retrieval_metrics"]
-
 AT_K: dict[str, Callable[[Ranking, int], Tensor]] = {
     "recall": recall_at_k,
     "precision": precision_at_k,

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from trainables.errors import Problem, raise_if_any
 from trainables.metrics.inputs import Array, checked_flags, checked_vectors, unit_rows
 
-__all__ = ["VerificationMetrics", "verification_metrics"]
-
 THRESHOLDS = np.arange(400) / 100
 """Candidate thresholds on the squared distance of unit vectors: 0, 0.01, ..., 3.99 of at most 4."""
 
@@ -115,7 +113,5 @@ def _rates_at_far(
     allowed = int(far * len(others) + 1e-9)  # 0.29 * 100 is 28.999...
     threshold = others[allowed]  # so many of them are nearer, or fewer when distances tie
     accepted = distance < threshold
-    rates = [
-        accepted[here & kind].mean() if (here & kind).any() else np.nan for kind in (positive, ~positive)
-    ]
+    rates = [accepted[here & kind].mean() if (here & kind).any() else np.nan for kind in (positive, ~positive)]
     return float(rates[0]), float(rates[1])

@@ -12,16 +12,6 @@ from torch import Tensor, nn
 from trainables.errors import ConfigError, Problem
 from trainables.models import weights as files
 
-__all__ = [
-    "IMAGENET_MEAN",
-    "IMAGENET_STD",
-    "Backbone",
-    "Head",
-    "Pooling",
-    "refuse_other_channels",
-    "standardised",
-]
-
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 

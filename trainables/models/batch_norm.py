@@ -8,8 +8,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from trainables import distributed
 
-__all__ = ["GlobalBatchNorm1d", "GlobalBatchNorm2d", "batch_norms", "freeze", "normalised_over_workers"]
-
 
 class GlobalBatchNorm1d(nn.Module):
     """y = gamma (x - mean) / sqrt(var + eps) + beta with mean and biased variance of the batch of ALL workers.
@@ -35,9 +33,7 @@ class GlobalBatchNorm1d(nn.Module):
     def forward(self, vectors: Tensor) -> Tensor:
         """Normalise (B, F): by the global batch while training, by the running statistics in evaluation."""
         if not self.training:
-            return (vectors - self.running_mean) * (
-                self.running_var + self.eps
-            ).rsqrt() * self.weight + self.bias
+            return (vectors - self.running_mean) * (self.running_var + self.eps).rsqrt() * self.weight + self.bias
         centred, mean, variance, count = _moments(vectors, (0,))
         _track(self, mean, variance, count, self.momentum)
         return (centred * (variance + self.eps).rsqrt() * self.weight + self.bias).to(vectors.dtype)

@@ -12,8 +12,6 @@ from trainables.models.base import Backbone, refuse_other_channels
 from trainables.models.batch_norm import GlobalBatchNorm2d
 from trainables.models.weights import Weights, load_weights, obtain
 
-__all__ = ["BnInception"]
-
 
 class Block(NamedTuple):
     """Output channels of one inception block; a block without `one` halves the picture and joins the pooled input."""

@@ -30,8 +30,6 @@ from pathlib import Path
 
 from trainables.errors import DataError, Problem
 
-__all__ = ["download", "sha256_of", "wrong_digest"]
-
 log = logging.getLogger(__name__)
 
 TRIES = 4  # connections in a row that bring nothing
@@ -70,9 +68,7 @@ def download(url: str, target: Path, *, digests: Sequence[str] = (), pause_s: fl
                 part.finish(target)
                 return target
             part.remove()
-            if (
-                last or not resumed
-            ):  # a resumed file may be a mixture: it gets a second chance, from its start
+            if last or not resumed:  # a resumed file may be a mixture: it gets a second chance, from its start
                 remedy = "Check the URL and the digest. What was downloaded has been removed."
                 raise DataError(Problem(url, wrong.rule, wrong.value, remedy))
     raise AssertionError("unreachable: the second download is the last")
@@ -194,18 +190,14 @@ def _connect(part: _Part) -> tuple[bool, bool]:
     if start:
         request.add_header("Range", f"bytes={start}-")
         if part.validator:
-            request.add_header(
-                "If-Range", part.validator
-            )  # the rest if it is the same version, else the whole
+            request.add_header("If-Range", part.validator)  # the rest if it is the same version, else the whole
     with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
         kind = str(answer.headers.get("Content-Type", ""))
         if kind.startswith("text/html"):
             rule = "the server must hand out a file, not a web page"
             raise DataError(Problem(part.url, rule, kind, "Use the address of the file itself."))
         found = RANGE.fullmatch(str(answer.headers.get("Content-Range", "")))
-        resumed = bool(
-            start and answer.status == http.client.PARTIAL_CONTENT and found and int(found[1]) == start
-        )
+        resumed = bool(start and answer.status == http.client.PARTIAL_CONTENT and found and int(found[1]) == start)
         if start and answer.status == http.client.PARTIAL_CONTENT and not resumed:
             part.remove()
             return False, False  # another piece than was asked for
@@ -232,9 +224,7 @@ def _say(part: _Part, total: int | None, resumed: bool) -> None:
     log.warning("%s %s (%s) to %s", verb, part.url, size, part.target)
     free = shutil.disk_usage(part.target.parent).free
     if total is not None and total - part.size > free:
-        raise OSError(
-            errno.ENOSPC, f"{(total - part.size) / 1e6:.1f} MB are needed, {free / 1e6:.1f} MB are free"
-        )
+        raise OSError(errno.ENOSPC, f"{(total - part.size) / 1e6:.1f} MB are needed, {free / 1e6:.1f} MB are free")
 
 
 @contextmanager

@@ -11,8 +11,6 @@ from trainables.models.base import Backbone, refuse_other_channels
 from trainables.models.batch_norm import GlobalBatchNorm2d
 from trainables.models.weights import Weights, load_weights, obtain
 
-__all__ = ["EfficientNetLite0"]
-
 
 class Stage(NamedTuple):
     """So many blocks, the first of which strides."""

@@ -14,8 +14,6 @@ from torch.utils.checkpoint import checkpoint
 from trainables.models.base import Backbone, Head, Pooling
 from trainables.models.batch_norm import batch_norms, freeze
 
-__all__ = ["Decayed", "Embedder", "parameter_groups", "to_tensor"]
-
 Decayed = Literal["weights", "all_but_norms", "all"]
 NORMS = (nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.InstanceNorm2d)
 

@@ -9,8 +9,6 @@ from torch.nn import functional
 from trainables.models.base import Head
 from trainables.models.batch_norm import GlobalBatchNorm1d
 
-__all__ = ["BatchNormLinearHead", "LinearBatchNormHead", "LinearHead", "WeightNormLinearHead"]
-
 
 def _linear(in_features: int, out_features: int) -> nn.Linear:
     """A layer with the codes' initial values: He normal over the outputs, zero bias."""

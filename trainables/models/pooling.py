@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 from trainables.models.base import Pooling
 
-__all__ = ["AvgMaxPooling", "AvgPooling", "GemPooling", "LearnedGemPooling", "MaxPooling", "gem"]
-
 
 class AvgPooling(Pooling):
     """Mean over positions."""

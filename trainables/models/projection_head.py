@@ -7,8 +7,6 @@ from torch import Tensor, nn
 from trainables.models.base import Head
 from trainables.models.batch_norm import GlobalBatchNorm1d
 
-__all__ = ["ProjectionHead"]
-
 
 class ProjectionHead(Head):
     """f = W2 ReLU(BN(W1 x)) + b: two layers, as wide inside as the features.

@@ -19,8 +19,6 @@ from trainables.models.base import (
 from trainables.models.batch_norm import GlobalBatchNorm2d
 from trainables.models.weights import Weights, load_weights, obtain
 
-__all__ = ["ResNet18", "ResNet50"]
-
 WIDTHS = (64, 128, 256, 512)
 
 Stem = Annotated[

@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 from trainables.models.base import Backbone
 
-__all__ = ["SmallConv"]
-
 
 class SmallConv(Backbone):
     """Four 3x3 convolutions of 16-32-64-64 channels; the first three halve the picture.
@@ -22,9 +20,7 @@ class SmallConv(Backbone):
     """
 
     name = "small_conv"
-    citation = (
-        "tune_dml; in the manner of Snell et al., Prototypical Networks for Few-shot Learning, NeurIPS 2017"
-    )
+    citation = "tune_dml; in the manner of Snell et al., Prototypical Networks for Few-shot Learning, NeurIPS 2017"
     minimum_size = 16
 
     def __init__(

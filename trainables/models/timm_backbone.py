@@ -18,8 +18,6 @@ from trainables.models.base import Backbone, refuse_other_channels, standardised
 from trainables.models.batch_norm import normalised_over_workers
 from trainables.models.weights import load_weights, obtain
 
-__all__ = ["Timm", "import_timm"]
-
 HUB = "timm"
 """The value of `weights` that lets timm fetch its own."""
 
@@ -75,9 +73,7 @@ class Timm(Backbone):
         if ":" in architecture or not timm.is_model(name):
             remedy = nearest(name, timm.list_models(), what="architecture")
             remedy = remedy if len(remedy) < 200 else "timm.list_models() names them."
-            found.append(
-                Problem("model.architecture", "timm knows no such architecture", architecture, remedy)
-            )
+            found.append(Problem("model.architecture", "timm knows no such architecture", architecture, remedy))
         elif tag and architecture not in (tagged := timm.list_pretrained(f"{name}.*")):
             remedy = nearest(architecture, tagged, what="tag")
             found.append(Problem("model.architecture", "timm knows no such weights", architecture, remedy))
@@ -98,11 +94,7 @@ class Timm(Backbone):
         wanted, least = about.input_size[-1], (about.min_input_size or (3, 1, 1))[-1]
         if about.fixed_input_size and size != wanted:
             rule = f"{architecture} takes pictures of {wanted} pixels and no others"
-            return [
-                Problem(
-                    "data.size", rule, size, f"Cut them to {wanted}, or choose another model.architecture."
-                )
-            ]
+            return [Problem("data.size", rule, size, f"Cut them to {wanted}, or choose another model.architecture.")]
         if size < least:
             rule = f"{architecture} needs pictures of at least {least} pixels"
             return [Problem("data.size", rule, size, "Choose larger pictures or another model.architecture.")]
@@ -138,12 +130,7 @@ class Timm(Backbone):
         channels = network.num_features
         axis = next((axis for axis in (1, -1) if isinstance(shape, tuple) and shape[axis] == channels), None)
         tokens = shape[1] - self.prefix if isinstance(shape, tuple) and len(shape) == 3 else 1
-        if (
-            axis is None
-            or not 3 <= len(shape) <= 4
-            or (len(shape) == 3 and axis == 1)
-            or isqrt(tokens) ** 2 != tokens
-        ):
+        if axis is None or not 3 <= len(shape) <= 4 or (len(shape) == 3 and axis == 1) or isqrt(tokens) ** 2 != tokens:
             rule = "the architecture must give a feature map, or tokens of a square grid"
             raise ConfigError(Problem("model.architecture", rule, shape, "Choose another one."))
         features.sum().backward()
@@ -162,9 +149,7 @@ def import_timm() -> Any:
         return importlib.import_module("timm")
     except ModuleNotFoundError as error:
         remedy = "Install the extra: pip install 'tune-dml[vision]'."
-        raise ConfigError(
-            Problem("model.backbone", f"timm needs the package {error.name}", "timm", remedy)
-        ) from error
+        raise ConfigError(Problem("model.backbone", f"timm needs the package {error.name}", "timm", remedy)) from error
     except RuntimeError as error:
         if "torchvision::nms" not in str(error):
             raise
@@ -184,9 +169,7 @@ def _created(architecture: str, *, fetch: bool) -> Any:
     except Exception as error:  # the hub's client raises whatever it likes
         reason = f"{type(error).__name__}: {str(error)[:200]}"
         remedy = "Check the network, or pass the path of a file as model.weights."
-        raise DataError(
-            Problem("model.weights", "timm must be able to fetch its weights", reason, remedy)
-        ) from error
+        raise DataError(Problem("model.weights", "timm must be able to fetch its weights", reason, remedy)) from error
 
 
 def _classifiers(network: Any) -> list[str]:

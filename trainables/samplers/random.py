@@ -7,8 +7,6 @@ import numpy as np
 from trainables.errors import Problem
 from trainables.samplers.base import Batch, Sampler
 
-__all__ = ["RandomBatches"]
-
 STREAM = 0x4A_11D0
 
 
@@ -19,9 +17,7 @@ class RandomBatches(Sampler):
     """
 
     name = "random"
-    citation = (
-        "the usual shuffled pass, as in Movshovitz-Attias et al., No Fuss Distance Metric Learning, ICCV 2017"
-    )
+    citation = "the usual shuffled pass, as in Movshovitz-Attias et al., No Fuss Distance Metric Learning, ICCV 2017"
 
     _last: tuple[int, Batch] | None = None
 

@@ -13,7 +13,6 @@ from tune_dml.cli.screen import console_for, show
 if TYPE_CHECKING:
     from trainables.data.base import DataSet
 
-__all__ = ["datasets"]
 
 datasets = typer.Typer(
     invoke_without_command=True, help="The data sets: list them, verify your copy, decode it beforehand."
@@ -23,7 +22,7 @@ datasets = typer.Typer(
 @datasets.callback()
 def listing(context: typer.Context, as_json: Json = False) -> None:
     """The data sets: licence, where to get them, what is expected. See also: verify, prepare."""
-    from tune_dml.verbs import listings
+    from tune_dml.cli import listings
 
     if context.invoked_subcommand is None:
         show(listings.datasets(), as_json)
@@ -41,7 +40,7 @@ class Copy:
 
     def open(self) -> DataSet:
         """The data set; raises ConfigError where there is none of that name or a setting is unknown."""
-        from tune_dml.verbs.datasets import open_dataset
+        from tune_dml.cli.datasets import open_dataset
 
         return open_dataset(
             self.name,
@@ -57,7 +56,7 @@ class Copy:
 def verify(copy: Copy, as_json: Json = False) -> None:
     """Read everything: published counts and checksums, and that every picture decodes."""
     from trainables.errors import raise_if_any
-    from tune_dml.verbs import datasets as verbs
+    from tune_dml.cli import datasets as verbs
 
     dataset = copy.open()
     with verbs.working(console_for(as_json), "reading") as progress:
@@ -72,7 +71,7 @@ def verify(copy: Copy, as_json: Json = False) -> None:
 @spread
 def prepare(copy: Copy, as_json: Json = False) -> None:
     """Decode the pictures into the cache that every trial of this machine shares; goes on where it was interrupted."""
-    from tune_dml.verbs import datasets as verbs
+    from tune_dml.cli import datasets as verbs
 
     dataset = copy.open()
     with verbs.working(console_for(as_json), "decoding") as progress:

@@ -23,21 +23,19 @@ from tune_dml.cli.options import (
     spread,
 )
 from tune_dml.cli.screen import show
-from tune_dml.session import DEFAULT_STORAGE
-
-__all__ = ["compare", "doctor", "methods", "plan", "report", "spaces", "status", "version"]
+from tune_dml.planning.session import DEFAULT_STORAGE
 
 
 def spaces(as_json: Json = False) -> None:
     """The search spaces: knob, grid, citation and published numbers."""
-    from tune_dml.verbs import listings
+    from tune_dml.cli import listings
 
     show(listings.spaces(), as_json)
 
 
 def methods(as_json: Json = False) -> None:
     """The losses and regularizers with their knobs, defaults and citations."""
-    from tune_dml.verbs import listings
+    from tune_dml.cli import listings
 
     show(listings.methods(), as_json)
 
@@ -53,8 +51,8 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Cells, what is done already, cost and power of a sweep; runs and changes nothing."""
-    from tune_dml.preflight import request_for
-    from tune_dml.verbs.plan import preview
+    from tune_dml.cli.plan import preview
+    from tune_dml.planning.checks import request_for
 
     request = request_for(space, **asked.keywords(), cache_dir=cache_dir)
     show(preview(request, trial.resources(), storage.absolute()), as_json)
@@ -68,7 +66,7 @@ def status(
 ) -> None:
     """The matrix of cells and seeds: done, running, failed and why, missing."""
     from tune_dml.api import load_sweep
-    from tune_dml.verbs.status import Status
+    from tune_dml.cli.status import Status
 
     show(Status(load_sweep(sweep_name, storage=storage).results, trials), as_json)
 
@@ -81,7 +79,7 @@ def compare(
 ) -> None:
     """Sweeps side by side: what differs first, then mean and interval over seeds of every cell."""
     from tune_dml.api import load_sweep
-    from tune_dml.verbs.compare import compare as side_by_side
+    from tune_dml.cli.compare import compare as side_by_side
 
     loaded = [load_sweep(name, storage=storage).results for name in sweep_names]
     show(side_by_side(loaded, margin), as_json)
@@ -93,16 +91,14 @@ def report(
     storage: Storage = DEFAULT_STORAGE,
     margin: Margin = None,
     unseal_test: Annotated[bool, typer.Option(help="Open the test metrics; recorded in the sweep.")] = False,
-    check: Annotated[
-        bool, typer.Option(help="Exit 3 when a trial failed or the optimum lies at an edge.")
-    ] = False,
+    check: Annotated[bool, typer.Option(help="Exit 3 when a trial failed or the optimum lies at an edge.")] = False,
     tracking_uri: TrackingUri = None,
     experiment: Experiment = None,
     as_json: Json = False,
 ) -> None:
     """Write the sensitivity report: HTML, CSV, LaTeX and JSON verdicts; attach it to the sweep's MLflow run."""
     from tune_dml.api import load_sweep
-    from tune_dml.verbs import closing
+    from tune_dml.cli import closing
 
     loaded = load_sweep(sweep_name, storage=storage)
     written = closing.publish(
@@ -121,7 +117,7 @@ def doctor(
     address: Address = None, tracking_uri: TrackingUri = None, cache_dir: Cache = None, as_json: Json = False
 ) -> None:
     """Versions, GPUs, Ray, MLflow, data sets: what works, and what to do about the rest."""
-    from tune_dml.verbs.doctor import examine
+    from tune_dml.cli.doctor import examine
 
     found = examine(address, tracking_uri, cache_dir)
     show(found, as_json)

@@ -14,59 +14,28 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, get_type_h
 
 import typer
 
-from tune_dml.session import DEFAULT_STORAGE, SessionOptions
+from tune_dml.planning.session import DEFAULT_STORAGE, SessionOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tune_dml.plan import SearchMethod
-    from tune_dml.trial import Resources
+    from tune_dml.planning.plan import SearchMethod
+    from tune_dml.running.trial import Resources
 
-__all__ = [
-    "Address",
-    "Asked",
-    "Cache",
-    "DataRoot",
-    "DataSetArgument",
-    "Ending",
-    "Experiment",
-    "Json",
-    "Margin",
-    "Output",
-    "Root",
-    "SessionFlags",
-    "Set",
-    "SpaceArgument",
-    "Storage",
-    "SweepArgument",
-    "TrackingUri",
-    "WorkerFlags",
-    "absolute",
-    "seeds_of",
-    "settings_of",
-    "spread",
-    "values_of",
-]
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Storage = Annotated[Path, typer.Option(help="Folder that keeps sweeps; on a cluster one that all nodes see.")]
-SpaceArgument = Annotated[
-    str, typer.Argument(metavar="SPACE|FILE.yaml", help="A search space, or a sweep file.")
-]
+SpaceArgument = Annotated[str, typer.Argument(metavar="SPACE|FILE.yaml", help="A search space, or a sweep file.")]
 SweepArgument = Annotated[str, typer.Argument(metavar="SWEEP", help="A sweep's name.")]
 DataRoot = Annotated[Path | None, typer.Option(help="Folder of the pictures, for data sets that need one.")]
 DataSetArgument = Annotated[str, typer.Argument(metavar="NAME", help="A data set: `tune-dml datasets`.")]
 Root = Annotated[
     Path | None, typer.Option("--root", "--data-root", help="Folder or archive of the data, as downloaded.")
 ]
-Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting; repeatable.")
-]
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting; repeatable.")]
 Cache = Annotated[Path | None, typer.Option("--cache-dir", help="Where decoded pictures are kept.")]
 Address = Annotated[str | None, typer.Option(help="Ray cluster: auto, local, HOST:PORT or ray://HOST:PORT.")]
-TrackingUri = Annotated[
-    str | None, typer.Option(help="MLflow; MLFLOW_TRACKING_URI or ./mlflow.db by default.")
-]
+TrackingUri = Annotated[str | None, typer.Option(help="MLflow; MLFLOW_TRACKING_URI or ./mlflow.db by default.")]
 Experiment = Annotated[str | None, typer.Option(help="MLflow experiment; the space's name by default.")]
 Margin = Annotated[float | None, typer.Option(help="Differences below this do not matter (metric units).")]
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="Folder to write to.")]
@@ -115,9 +84,7 @@ class Asked:
 class WorkerFlags:
     """What a trial needs."""
 
-    workers: Annotated[
-        int, typer.Option(help="Workers (DDP) of each trial; more than one uses Ray Train.")
-    ] = 1
+    workers: Annotated[int, typer.Option(help="Workers (DDP) of each trial; more than one uses Ray Train.")] = 1
     cpus_per_worker: Annotated[int, typer.Option(help="CPUs, and torch threads, of each worker.")] = 1
     gpus_per_worker: Annotated[
         float | None,
@@ -126,8 +93,8 @@ class WorkerFlags:
 
     def resources(self, engine: str | None = None) -> Resources:
         """One GPU a worker where this machine has any and nothing else is said."""
-        from tune_dml.cluster import local_capacity
-        from tune_dml.trial import Resources
+        from tune_dml.running.cluster import local_capacity
+        from tune_dml.running.trial import Resources
 
         gpus = self.gpus_per_worker
         if gpus is None:
@@ -138,16 +105,12 @@ class WorkerFlags:
 
 @dataclass(frozen=True)
 class SessionFlags:
-    """How a session runs: the flags of `tune_dml.session.SessionOptions`."""
+    """How a session runs: the flags of `tune_dml.planning.session.SessionOptions`."""
 
     storage: Storage = DEFAULT_STORAGE
     address: Address = None
-    max_concurrent: Annotated[int | None, typer.Option(help="Trials at once; as many as fit by default.")] = (
-        None
-    )
-    time_budget: Annotated[
-        float | None, typer.Option(help="Seconds after which the sweep stops, resumable.")
-    ] = None
+    max_concurrent: Annotated[int | None, typer.Option(help="Trials at once; as many as fit by default.")] = None
+    time_budget: Annotated[float | None, typer.Option(help="Seconds after which the sweep stops, resumable.")] = None
     tracking_uri: TrackingUri = None
     experiment: Experiment = None
     cache_dir: Cache = None

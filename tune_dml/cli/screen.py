@@ -11,9 +11,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tune_dml.verbs.view import View
-
-__all__ = ["console_for", "show"]
+    from tune_dml.cli.view import View
 
 
 def show(view: View, as_json: bool) -> None:

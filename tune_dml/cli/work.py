@@ -25,12 +25,10 @@ from tune_dml.cli.options import (
     values_of,
 )
 from tune_dml.cli.screen import console_for, show
-from tune_dml.session import DEFAULT_STORAGE
+from tune_dml.planning.session import DEFAULT_STORAGE
 
 if TYPE_CHECKING:
     from tune_dml.api import Sweep
-
-__all__ = ["extend", "resume", "sweep", "train"]
 
 
 @spread
@@ -48,7 +46,7 @@ def sweep(
 ) -> None:
     """Run a sweep on Ray Tune, log it to MLflow, write its report, print the verdicts."""
     from tune_dml.api import run_sweep
-    from tune_dml.verbs.datasets import decoding
+    from tune_dml.cli.datasets import decoding
 
     console = console_for(ending.as_json)
     with decoding(console) as data_progress:
@@ -82,9 +80,7 @@ def resume(
 def extend(
     sweep_name: SweepArgument,
     *,
-    seeds: Annotated[
-        str | None, typer.Option(help="How many paired seeds in all (5), or which to add (3,4).")
-    ] = None,
+    seeds: Annotated[str | None, typer.Option(help="How many paired seeds in all (5), or which to add (3,4).")] = None,
     add: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=V,V,...", help="Values to add to a listed knob; repeatable."),
@@ -109,7 +105,7 @@ def extend(
 
 def _close(done: Sweep, session: SessionFlags, ending: Ending) -> None:
     """Write and show the report of what ran; the exit code says how it ended."""
-    from tune_dml.verbs import closing
+    from tune_dml.cli import closing
 
     written = closing.publish(
         done,
@@ -123,13 +119,9 @@ def _close(done: Sweep, session: SessionFlags, ending: Ending) -> None:
 
 
 def train(
-    trial: Annotated[
-        str | None, typer.Argument(metavar="[TRIAL]", help="The id of a trial to run again.")
-    ] = None,
+    trial: Annotated[str | None, typer.Argument(metavar="[TRIAL]", help="The id of a trial to run again.")] = None,
     settings: Set = None,
-    protocol: Annotated[
-        str | None, typer.Option(help="Start from a protocol, such as glyphs/triplet.")
-    ] = None,
+    protocol: Annotated[str | None, typer.Option(help="Start from a protocol, such as glyphs/triplet.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed; 0 by default.")] = None,
     data_root: DataRoot = None,
     threads: Annotated[int | None, typer.Option(help="Torch threads; 1, or the trial's own.")] = None,
@@ -141,7 +133,7 @@ def train(
     as_json: Json = False,
 ) -> None:
     """One trial without Ray or MLflow: debug a setting, or run a finished trial again to the same numbers."""
-    from tune_dml.verbs import train as single
+    from tune_dml.cli import train as single
 
     request = single.request(
         trial,

@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tune_dml.report import (
+from tune_dml.record.results import Results
+from tune_dml.report.measured import Measured, MeasuredCell, measure
+from tune_dml.report.questions import (
     agreement,
     baseline,
     conduct,
@@ -20,13 +22,9 @@ from tune_dml.report import (
     sheets,
     training,
 )
-from tune_dml.report.compared import compared
-from tune_dml.report.measured import Measured, MeasuredCell, measure
-from tune_dml.results import Results
+from tune_dml.report.questions.compared import compared
 from tune_dml.space import Value
 from tune_dml.stats import AgainstBaseline, Interval, mean_interval
-
-__all__ = ["Analysis", "CellRow", "KnobAnswer", "analyse"]
 
 
 @dataclass(frozen=True)
@@ -95,9 +93,7 @@ class Analysis:
         failures = [f"{f.label}, seed {f.seed}: {f.status}: {f.reason}" for f in self.conduct.failures]
         located = [answer.location for answer in self.knobs if answer.location is not None]
         edges = [
-            place.sentence
-            for place in located
-            if place.optimum.verdict == "edge" and not place.optimum.natural_bound
+            place.sentence for place in located if place.optimum.verdict == "edge" and not place.optimum.natural_bound
         ]
         return (*failures, *edges)
 

@@ -7,8 +7,6 @@ import io
 
 from tune_dml.report.tables import Entry, Table
 
-__all__ = ["csv_text"]
-
 
 def csv_text(table: Table) -> str:
     """A table with a header line; numbers in full precision, empty where there is none."""

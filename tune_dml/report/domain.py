@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from tune_dml.space import Value
 from tune_dml.stats import KnobDomain
 
-__all__ = ["domain_of"]
-
 _BOUND = re.compile(r"\b(gt|ge|lt|le)=(-?[\d.]+(?:e[+-]?\d+)?)")
 
 
@@ -19,8 +17,9 @@ def domain_of(path: str, settings: Mapping[str, Value]) -> KnobDomain:
 
     Loads the method's package (and with it torch): asked only when a range is to be extended.
     """
-    from trainables.config import TrialConfig, methods_of
+    from trainables.config import TrialConfig
     from trainables.parameters import parameters_of
+    from trainables.sections import methods_of
 
     section, _, name = path.partition(".")
     field = TrialConfig.model_fields.get(section)

@@ -22,19 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.transforms import Transform
 
-__all__ = [
-    "BLACK",
-    "BLUE",
-    "CYCLE",
-    "GREY",
-    "ORANGE",
-    "VERMILLION",
-    "Place",
-    "beside",
-    "figure",
-    "panels",
-    "svg",
-]
 
 BLUE, VERMILLION, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, BLACK, GREY = "#E69F00", "#56B4E9", "#000000", "#5F6B7A"
@@ -115,9 +102,7 @@ def svg(made: Figure, name: str) -> str:
 
     buffer = io.StringIO()
     with mpl.rc_context(_STYLE):
-        made.savefig(
-            buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
-        )
+        made.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
@@ -173,9 +158,7 @@ class Place:
         from matplotlib.ticker import MaxNLocator
 
         if self.axis == "log":
-            round_ = [
-                10.0**power for power in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
-            ]
+            round_ = [10.0**power for power in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
         else:
             round_ = [place for place in MaxNLocator(6).tick_values(low, high) if low <= place <= high]
         ax.set_xticks(round_, [short(float(place)) for place in round_])
@@ -192,9 +175,7 @@ class Place:
         pad = 0.07 * (max(places) - min(places)) or 0.5
         return min(places) - pad, max(places) + pad
 
-    def _with_room(
-        self, places: list[float], labels: list[str], low: float, high: float, width: float
-    ) -> list[int]:
+    def _with_room(self, places: list[float], labels: list[str], low: float, high: float, width: float) -> list[int]:
         """Ends first, then whatever does not run into a neighbour."""
 
         def inch(place: float) -> float:

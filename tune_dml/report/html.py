@@ -6,15 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 
-from tune_dml.report import baseline, curve, directions, mechanism, norms, sheets, training
 from tune_dml.report.analysis import Analysis, KnobAnswer
-from tune_dml.report.histories import Panel
 from tune_dml.report.naming import symbol_of
-from tune_dml.report.optimum import extend_seeds_command
+from tune_dml.report.questions import baseline, curve, directions, mechanism, norms, sheets, training
+from tune_dml.report.questions.histories import Panel
+from tune_dml.report.questions.optimum import extend_seeds_command
 from tune_dml.report.sections import all_tables, describe, slug
 from tune_dml.report.tables import Table
-
-__all__ = ["Picture", "figures_of", "page"]
 
 MOST_TRIALS = 1500
 """Rows of the trial table on the page; the CSV has them all."""
@@ -188,9 +186,7 @@ def page(found: Analysis, pictures: dict[str, Picture]) -> str:
     )
 
 
-def _chapter(
-    found: Analysis, answer: KnobAnswer, pictures: dict[str, Picture], tables: dict[str, Table]
-) -> Chapter:
+def _chapter(found: Analysis, answer: KnobAnswer, pictures: dict[str, Picture], tables: dict[str, Table]) -> Chapter:
     anchor = slug(answer.curve.knob.path)
     needed = answer.curve.sensitivity.seeds_needed
     command = extend_seeds_command(found.measured.results.name, needed) if needed else ""
@@ -212,9 +208,7 @@ def _chapter(
 
 def _photographs(found: Analysis) -> list[Photograph]:
     views = found.sheets.views if found.sheets else ()
-    return [
-        Photograph(sheets.draw(view), f"{view.side.title}: {view.count}", view.description) for view in views
-    ]
+    return [Photograph(sheets.draw(view), f"{view.side.title}: {view.count}", view.description) for view in views]
 
 
 def _cards(found: Analysis) -> list[Card]:
@@ -222,9 +216,7 @@ def _cards(found: Analysis) -> list[Card]:
     for answer in found.knobs:
         anchor, symbol = slug(answer.curve.knob.path), symbol_of(answer.curve.knob)
         verdict = answer.curve.sensitivity.verdict
-        cards.append(
-            Card(verdict, verdict, f"Does {symbol} matter?", answer.curve.sentences[0], f"curve-{anchor}")
-        )
+        cards.append(Card(verdict, verdict, f"Does {symbol} matter?", answer.curve.sentences[0], f"curve-{anchor}"))
         if answer.location is not None:
             word = {"edge": "at the edge", "none": "flat"}.get(answer.location.optimum.verdict)
             kind = answer.location.optimum.verdict

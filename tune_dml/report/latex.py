@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from tune_dml.report.tables import Entry, Table
 
-__all__ = ["escape", "latex_text"]
-
 _ESCAPES = {
     "\\": r"\textbackslash{}",
     "&": r"\&",

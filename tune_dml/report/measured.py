@@ -9,13 +9,11 @@ from functools import cached_property
 from typing import Literal, TypeGuard
 
 from trainables.errors import ConfigError, Problem
-from tune_dml.plan import Cell
+from tune_dml.planning.plan import Cell
+from tune_dml.record.results import Results, TrialResult
 from tune_dml.report.naming import MetricName, metric_name, value_label
-from tune_dml.results import Results, TrialResult
 from tune_dml.space import Grid, Knob, Value
 from tune_dml.stats import Excluded, Isolated, Point, SeedTable, isolate
-
-__all__ = ["Axis", "Measured", "MeasuredCell", "MeasuredKnob", "is_number", "level_key", "measure"]
 
 Axis = Literal["log", "linear", "ordered"]
 
@@ -157,9 +155,7 @@ def _knob(knob: Knob, results: Results, cells: tuple[MeasuredCell, ...]) -> Meas
 
 def _ordered(knob: Knob, cells: list[MeasuredCell]) -> tuple[Value, ...]:
     """The values that were tried: numbers ascending, names in the order of the grid."""
-    found = list(
-        {level_key(cell.cell.knobs[knob.path]): cell.cell.knobs[knob.path] for cell in cells}.values()
-    )
+    found = list({level_key(cell.cell.knobs[knob.path]): cell.cell.knobs[knob.path] for cell in cells}.values())
     numbers = [value for value in found if is_number(value)]
     if len(numbers) == len(found):
         return tuple(sorted(numbers))
@@ -196,6 +192,5 @@ def _distinct(labels: Mapping[tuple[str, str], str]) -> dict[Hashable, str]:
     """Labels that rounding made equal get their full value."""
     texts = list(labels.values())
     return {
-        key: text if texts.count(text) == 1 else f"{text.partition('=')[0]}={key[1]}"
-        for key, text in labels.items()
+        key: text if texts.count(text) == 1 else f"{text.partition('=')[0]}={key[1]}" for key, text in labels.items()
     }

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from tune_dml.space import Knob, Value
 
-__all__ = ["MetricName", "duration", "knob_name", "metric_name", "short", "symbol_of", "value_label"]
-
 _SETS = {"val": "validation", "train": "training", "test": "test"}
 _NAMES = {
     "recall_at": "R@{k}",

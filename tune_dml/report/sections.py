@@ -8,8 +8,6 @@ from tune_dml.report.analysis import Analysis, CellRow, KnobAnswer
 from tune_dml.report.naming import duration, metric_name, short
 from tune_dml.report.tables import Entry, Table, entry, number, signed, words
 
-__all__ = ["all_tables", "describe", "knob_tables", "slug"]
-
 
 def slug(path: str) -> str:
     """A knob's path as an anchor and file name."""
@@ -184,9 +182,7 @@ def against_baseline(found: Analysis) -> Table | None:
         for row in view.comparison.rows
     )  # fmt: skip
     level = f"{100 * view.comparison.confidence:.3g}%"
-    caption = (
-        f"Cell minus {view.comparison.baseline}, simultaneous {level} intervals. {view.comparison.algorithm}."
-    )
+    caption = f"Cell minus {view.comparison.baseline}, simultaneous {level} intervals. {view.comparison.algorithm}."
     return Table("baseline", caption, ("cell", "seeds", "difference", "low", "high", "verdict"), rows)
 
 
@@ -196,9 +192,7 @@ def cost(found: Analysis) -> Table:
         (words(label), entry(n), Entry(duration(mean) if n else "-", mean if n else None), Entry(duration(total), total))
         for label, n, mean, total in found.conduct.cost
     )  # fmt: skip
-    return Table(
-        "cost", "Training time, all attempts together.", ("cell", "trials", "mean of a trial", "in all"), rows
-    )
+    return Table("cost", "Training time, all attempts together.", ("cell", "trials", "mean of a trial", "in all"), rows)
 
 
 def opened(found: Analysis) -> Table | None:
@@ -257,9 +251,7 @@ def describe(answer: KnobAnswer) -> str:
     """The curve in words, for readers who do not see it."""
     curve = answer.curve
     points = [
-        f"{short(p.value)}: {curve.metric.number(p.mean)}"
-        if math.isfinite(p.mean)
-        else f"{short(p.value)}: no result"
+        f"{short(p.value)}: {curve.metric.number(p.mean)}" if math.isfinite(p.mean) else f"{short(p.value)}: no result"
         for p in curve.points
     ]
     text = f"Curve of {curve.metric.label} over {curve.knob.label}. Means: {'; '.join(points)}."

@@ -6,12 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tune_dml.record.results import Results
 from tune_dml.report.analysis import Analysis, analyse
 from tune_dml.report.measured import measure
-from tune_dml.results import Results
 from tune_dml.stats import SeedTable
-
-__all__ = ["SummaryRow", "SweepSummary", "seed_table", "summary"]
 
 
 @dataclass(frozen=True)

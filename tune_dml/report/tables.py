@@ -10,8 +10,6 @@ from functools import cached_property
 from tune_dml.report.naming import MetricName, metric_name, short
 from tune_dml.space import Value
 
-__all__ = ["Entry", "Table", "entry", "number", "signed", "words"]
-
 
 @dataclass(frozen=True)
 class Entry:

@@ -10,8 +10,6 @@ from typing import Any
 
 from tune_dml.report.analysis import Analysis, CellRow, KnobAnswer
 
-__all__ = ["SCHEMA", "verdicts_data", "verdicts_text"]
-
 SCHEMA = "tune_dml.verdicts/1"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from tune_dml.record.results import Results
 from tune_dml.report.analysis import analyse
 from tune_dml.report.csv import csv_text
 from tune_dml.report.html import figures_of, page
@@ -12,9 +13,6 @@ from tune_dml.report.latex import latex_text
 from tune_dml.report.sections import all_tables
 from tune_dml.report.summary import SweepSummary, summarise
 from tune_dml.report.verdicts import verdicts_text
-from tune_dml.results import Results
-
-__all__ = ["ReportFiles", "write_report"]
 
 
 @dataclass(frozen=True)
@@ -56,16 +54,10 @@ def write_report(
     html = _write(path / "report.html", page(found, pictures))
     verdicts = _write(path / "verdicts.json", verdicts_text(found))
     heading = f"Sweep {results.name}, {found.measured.metric.label}"
-    main = [
-        table.without(["left out because", "trials by seed"])
-        for table in tables.values()
-        if _printed(table.name)
-    ]
+    main = [table.without(["left out because", "trials by seed"]) for table in tables.values() if _printed(table.name)]
     latex = _write(path / "tables.tex", latex_text(main, heading))
     csv = tuple(_write(path / "csv" / f"{name}.csv", csv_text(table)) for name, table in tables.items())
-    figures = tuple(
-        _write(path / "figures" / f"{name}.svg", item.wide + "\n") for name, item in pictures.items()
-    )
+    figures = tuple(_write(path / "figures" / f"{name}.svg", item.wide + "\n") for name, item in pictures.items())
     return ReportFiles(path, html, verdicts, latex, csv, figures, summarise(found), found.findings)
 
 

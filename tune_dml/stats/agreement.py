@@ -18,8 +18,6 @@ from scipy.stats import t as student
 
 from tune_dml.stats.blocks import BlockFit
 
-__all__ = ["Agreement", "PointGap", "judge_agreement"]
-
 LEVELS = "Student's t prediction intervals, Bonferroni over the shared values; the paper's noise taken equal to ours"
 SHAPE = "Kendall's tau-b of the cell means; interval from 2000 draws of our noise, seed 0"
 
@@ -70,9 +68,7 @@ def judge_agreement(
 ) -> Agreement:
     """Compare the fitted cells, at knob `values` (one for each cell), with published numbers at theirs."""
     pairs = [
-        (cell, value, found)
-        for cell, value in enumerate(values)
-        if (found := _lookup(published, value)) is not None
+        (cell, value, found) for cell, value in enumerate(values) if (found := _lookup(published, value)) is not None
     ]
     rows = [cell for cell, _, _ in pairs]
     print_ = np.array([number for _, _, number in pairs])
@@ -82,13 +78,9 @@ def judge_agreement(
     for cell, value, number in pairs:
         ours = float(fit.means[cell])
         wide = math.nan if reasons else float(reach[cell])
-        points.append(
-            PointGap(value, ours, number, ours - number, ours - number - wide, ours - number + wide)
-        )
+        points.append(PointGap(value, ours, number, ours - number, ours - number - wide, ours - number + wide))
     verdict = _word(points, reasons)
-    return Agreement(
-        verdict, tuple(reasons), tuple(caveats), tuple(points), tau, tau_low, tau_high, len(pairs), LEVELS
-    )
+    return Agreement(verdict, tuple(reasons), tuple(caveats), tuple(points), tau, tau_low, tau_high, len(pairs), LEVELS)
 
 
 def _lookup(published: Mapping[float | str, float], value: float | str) -> float | None:
@@ -101,9 +93,7 @@ def _lookup(published: Mapping[float | str, float], value: float | str) -> float
     return None
 
 
-def _reach(
-    fit: BlockFit, points: int, runs: int, confidence: float
-) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _reach(fit: BlockFit, points: int, runs: int, confidence: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Half the prediction interval at each cell; NaN without a noise estimate."""
     values = fit.table.values
     m, n = values.shape

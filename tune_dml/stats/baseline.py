@@ -15,8 +15,6 @@ from tune_dml.stats.blocks import fit_blocks
 from tune_dml.stats.critical import dunnett
 from tune_dml.stats.table import Excluded, SeedTable
 
-__all__ = ["DUNNETT", "AgainstBaseline", "BaselineComparison", "compare_with_baseline"]
-
 DUNNETT = "Dunnett's many-to-one intervals on a randomised block design (seeds are blocks)"
 
 

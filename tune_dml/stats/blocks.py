@@ -18,8 +18,6 @@ from scipy.sparse.csgraph import connected_components
 
 from tune_dml.stats.table import Excluded, SeedTable
 
-__all__ = ["BlockFit", "fit_blocks"]
-
 Array = NDArray[np.float64]
 
 

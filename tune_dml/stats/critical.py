@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import gammaln, ndtr
 
-__all__ = ["dunnett", "studentized_range"]
-
 Array = NDArray[np.float64]
 
 _Z = np.linspace(-8.5, 8.5, 121)
@@ -68,12 +66,8 @@ def _quantile(below: Callable[[Array], Array], df: int, confidence: float) -> fl
 def _scale(df: int) -> tuple[Array, Array]:
     """Nodes and weights in log s; the density of log s is 2 (df/2)^(df/2) / Gamma(df/2) * s^df exp(-df s^2 / 2)."""
     spread = 1 / np.sqrt(2 * df)
-    nodes = (
-        401 if df < 3 else 101
-    )  # the left tail of log s falls as exp(df log s): wide for few degrees of freedom
+    nodes = 401 if df < 3 else 101  # the left tail of log s falls as exp(df log s): wide for few degrees of freedom
     log_s = np.linspace(-9 * spread - 36 / df, min(9 * spread, 2.2), nodes)
-    log_density = (
-        np.log(2) + df / 2 * np.log(df / 2) - gammaln(df / 2) + df * log_s - df / 2 * np.exp(2 * log_s)
-    )
+    log_density = np.log(2) + df / 2 * np.log(df / 2) - gammaln(df / 2) + df * log_s - df / 2 * np.exp(2 * log_s)
     weight = np.exp(log_density) * (log_s[1] - log_s[0])
     return log_s, weight / weight.sum()

@@ -15,8 +15,6 @@ import numpy as np
 
 from tune_dml.stats.table import Excluded, SeedTable
 
-__all__ = ["Isolated", "Point", "isolate"]
-
 
 @dataclass(frozen=True)
 class Point:

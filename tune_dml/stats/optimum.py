@@ -15,8 +15,6 @@ import numpy as np
 
 from tune_dml.stats.blocks import BlockFit
 
-__all__ = ["DRAWS", "KnobDomain", "Optimum", "extension", "judge_optimum"]
-
 DRAWS = 20_000
 """Fewer for more than 200 cells: the work stays the same."""
 
@@ -93,9 +91,7 @@ def judge_optimum(
         for end, share in (("low", low), ("high", high))
         if share > 1 - confidence
     ]
-    verdict: OptimumVerdict = (
-        "edge" if edge >= confidence else ("interior" if edge <= 1 - confidence else "undecided")
-    )
+    verdict: OptimumVerdict = "edge" if edge >= confidence else ("interior" if edge <= 1 - confidence else "undecided")
     extend = tuple(value for end in ends for value in end)
     return Optimum(
         verdict,

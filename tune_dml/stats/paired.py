@@ -17,8 +17,6 @@ from scipy.stats import t as student
 
 from tune_dml.stats.table import SeedTable
 
-__all__ = ["Interval", "Method", "cell_interval", "mean_interval", "paired_difference"]
-
 Method = Literal["t", "bootstrap"]
 
 

@@ -11,8 +11,6 @@ from scipy.stats import nct
 
 from tune_dml.stats.critical import studentized_range
 
-__all__ = ["detectable_difference", "half_width", "seeds_needed", "seeds_to_decide"]
-
 MOST_SEEDS = 1000
 
 
@@ -42,9 +40,7 @@ def detectable_difference(
     bound = studentized_range(cells, df, confidence) / math.sqrt(2)
 
     def shortfall(centre: float) -> float:
-        far = float(
-            np.nan_to_num(nct.cdf(-bound, df, centre))
-        )  # scipy gives NaN where the far tail underflows
+        far = float(np.nan_to_num(nct.cdf(-bound, df, centre)))  # scipy gives NaN where the far tail underflows
         return float(nct.sf(bound, df, centre)) + far - power
 
     top = 2 * bound + 10

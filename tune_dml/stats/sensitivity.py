@@ -22,8 +22,6 @@ from tune_dml.stats.critical import studentized_range
 from tune_dml.stats.power import seeds_to_decide
 from tune_dml.stats.table import Excluded, SeedTable
 
-__all__ = ["TUKEY", "Difference", "Sensitivity", "judge_sensitivity"]
-
 LISTED_CELLS = 40
 """Up to this many values every pairwise difference is listed; beyond, only the one that the verdict turns on."""
 

@@ -10,8 +10,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from trainables.data.archives import unpack
-from trainables.data.safe_pickle import load_pickle
+from trainables.data.formats.archives import unpack
+from trainables.data.formats.safe_pickle import load_pickle
 from trainables.errors import DataError
 
 
@@ -28,9 +28,7 @@ def _link(name, target, kind=tarfile.SYMTYPE):
     return info
 
 
-@pytest.mark.parametrize(
-    "name", ["../evil.txt", "/evil.txt", "a/../../evil.txt", "..\\evil.txt", "C:/evil.txt"]
-)
+@pytest.mark.parametrize("name", ["../evil.txt", "/evil.txt", "a/../../evil.txt", "..\\evil.txt", "C:/evil.txt"])
 @pytest.mark.parametrize("kind", ["tar", "zip"])
 def test_escaping_paths_are_refused_before_anything_is_written(tmp_path, name, kind):
     archive, folder = tmp_path / f"a.{kind}", tmp_path / "out"

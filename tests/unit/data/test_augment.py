@@ -147,10 +147,7 @@ def test_windows_are_distributed_as_torchvisions(name, height, width):
     augmentation = build_augmentation(name)
     random = np.random.default_rng(11)
     reference = np.array(
-        [
-            _torchvisions_window(random, height, width, augmentation.scale, augmentation.ratio)
-            for _ in range(4000)
-        ]
+        [_torchvisions_window(random, height, width, augmentation.scale, augmentation.ratio) for _ in range(4000)]
     )
     ours = augmentation.decide(np.full((4000, 2), (height, width)), seed=5, step=0).windows
     for column in range(4):

@@ -14,7 +14,8 @@ from PIL import Image
 sys.path.insert(0, str(Path(__file__).parent))
 import published_formats as fixtures
 
-from trainables.data import DATASETS, build_dataset, cache
+from trainables.data import DATASETS, build_dataset
+from trainables.data.formats import cache
 from trainables.errors import DataError
 
 

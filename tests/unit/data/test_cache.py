@@ -7,7 +7,8 @@ import shutil
 import numpy as np
 import pytest
 
-from trainables.data import Pictures, build_dataset, cache, default_cache_dir
+from trainables.data import Pictures, build_dataset, default_cache_dir
+from trainables.data.formats import cache
 from trainables.errors import DataError, Problem
 
 

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import published_formats as fixtures
 
 from trainables.data import build_dataset
-from trainables.data.record_io import RecordFile
+from trainables.data.formats.record_io import RecordFile
 from trainables.data.splits import class_disjoint_split
 from trainables.errors import DataError
 
@@ -54,9 +54,7 @@ def test_cifar100_has_fine_and_super_labels(build, tmp_path):
 def test_cifar_says_what_is_wrong(build, tmp_path):
     root = fixtures.cifar10(tmp_path / "cifar")
     assert "cifar10 has 60000 images, but got 24" in _text(build("cifar10", root).verify())
-    (root / "data_batch_3").write_bytes(
-        pickle.dumps({"data": np.zeros((2, 3072), np.uint8), "labels": [1, 10]})
-    )
+    (root / "data_batch_3").write_bytes(pickle.dumps({"data": np.zeros((2, 3072), np.uint8), "labels": [1, 10]}))
     assert "one label below 10 for each picture" in _text(build("cifar10", root, strict=False).verify())
     (root / "data_batch_3").write_bytes(pickle.dumps({"data": np.zeros((2, 30), np.uint8), "labels": [1, 2]}))
     assert "must hold 'data' (N, 3072)" in _text(build("cifar10", root, strict=False).verify())

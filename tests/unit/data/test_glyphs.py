@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trainables.data import build_dataset, glyphs
-from trainables.data.fonts import FAMILIES, installed_faces
+from trainables.data.formats.fonts import FAMILIES, installed_faces
 from trainables.errors import ConfigError, DataError
 
 

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from trainables.data import build_dataset
-from trainables.data.decoding import to_rgb
+from trainables.data.formats.decoding import to_rgb
 from trainables.errors import ConfigError, DataError
 
 
@@ -171,13 +171,11 @@ def test_a_second_look_reads_no_file(build, monkeypatch):
 
 def test_single_picture_classes_are_noted(build, root):
     _picture(root / "fox" / "0.png")
-    assert any(
-        "1 classes have a single picture" in note and "fox" in note for note in build(size=16).prepare().notes
-    )
+    assert any("1 classes have a single picture" in note and "fox" in note for note in build(size=16).prepare().notes)
 
 
 def test_an_interrupted_build_goes_on_where_it_stopped(build, monkeypatch):
-    from trainables.data import decoding
+    from trainables.data.formats import decoding
 
     monkeypatch.setattr(decoding, "CHUNK", 4)
     seen = []

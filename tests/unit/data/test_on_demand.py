@@ -12,9 +12,10 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 import published_formats as fixtures
 
-from trainables.data import build_dataset, cache
+from trainables.data import build_dataset
 from trainables.data.augment import build_augmentation
 from trainables.data.base import open_pictures
+from trainables.data.formats import cache
 from trainables.errors import DataError
 from trainables.models.views import Views
 
@@ -99,18 +100,14 @@ def test_broken_pictures_are_left_out_or_named(tmp_path, small_disk):
 
 
 def test_preparing_ahead_does_not_fall_back(tmp_path, small_disk):
-    data = build_dataset(
-        "cub200", root=fixtures.cub(tmp_path / "birds"), cache_dir=tmp_path / "c", strict=False
-    )
+    data = build_dataset("cub200", root=fixtures.cub(tmp_path / "birds"), cache_dir=tmp_path / "c", strict=False)
     small_disk()
     with pytest.raises(cache.DiskFull, match="Free some space"):
         data.prepare(fall_back=False)
 
 
 def test_the_cache_is_built_once_there_is_space(tmp_path, small_disk, monkeypatch):
-    data = build_dataset(
-        "cub200", root=fixtures.cub(tmp_path / "birds"), cache_dir=tmp_path / "c", strict=False
-    )
+    data = build_dataset("cub200", root=fixtures.cub(tmp_path / "birds"), cache_dir=tmp_path / "c", strict=False)
     small_disk()
     assert data.prepare().directory is None
     monkeypatch.setattr(cache, "SPARE", 0)
@@ -118,9 +115,7 @@ def test_the_cache_is_built_once_there_is_space(tmp_path, small_disk, monkeypatc
 
 
 def _prepared(tmp_path):
-    data = build_dataset(
-        "cub200", root=fixtures.cub(tmp_path / "birds"), cache_dir=tmp_path / "c", strict=False
-    )
+    data = build_dataset("cub200", root=fixtures.cub(tmp_path / "birds"), cache_dir=tmp_path / "c", strict=False)
     return data, data.prepare()
 
 

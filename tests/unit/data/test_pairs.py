@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from trainables.data.pairs import _couple, divided_classes, drawn_pairs, listed_pairs
+from trainables.data.formats.pairs import _couple, divided_classes, drawn_pairs, listed_pairs
 from trainables.errors import ConfigError, DataError
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(8), [1, 2, 3, 5, 8, 13, 2, 6]))

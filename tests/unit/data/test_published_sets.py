@@ -12,8 +12,8 @@ from PIL import Image
 sys.path.insert(0, str(Path(__file__).parent))
 import published_formats as fixtures
 
-from trainables.data.cache import RaggedImages
-from trainables.data.picture_files import keep_extras
+from trainables.data.formats.cache import RaggedImages
+from trainables.data.formats.picture_files import keep_extras
 from trainables.data.splits import class_disjoint_split
 from trainables.errors import DataError
 
@@ -126,9 +126,7 @@ def test_sop_halves_come_from_the_two_lists(build, tmp_path):
     assert pictures.extras["super_labels"].tolist() == [1, 1, 0, 0, 1, 1, 0, 0, 1, 1]
     text = (root / "Ebay_test.txt").read_text().replace(" 4 1 ", " 3 1 ")
     (root / "Ebay_test.txt").write_text(text)
-    assert "in both Ebay_train.txt and Ebay_test.txt, but 1 are, but got '3'" in _text(
-        build("sop", root).check()
-    )
+    assert "in both Ebay_train.txt and Ebay_test.txt, but 1 are, but got '3'" in _text(build("sop", root).check())
 
 
 @pytest.mark.parametrize("lists", ["", "Eval"])
@@ -138,9 +136,7 @@ def test_inshop_matches_queries_against_the_gallery(build, tmp_path, lists):
     query, gallery = pictures.extras["query"], pictures.extras["gallery"]
     assert not set(query) & set(gallery)
     assert pictures.test_classes == (2, 3)
-    split = class_disjoint_split(
-        pictures.labels, pictures.test_classes, seed=0, protocol="paper_test_selection"
-    )
+    split = class_disjoint_split(pictures.labels, pictures.test_classes, seed=0, protocol="paper_test_selection")
     assert np.array_equal(np.sort(np.concatenate([query, gallery])), split.test)
     assert set(pictures.labels[query]) == set(pictures.labels[gallery])
 

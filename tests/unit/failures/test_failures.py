@@ -7,7 +7,7 @@ import traceback
 import pytest
 
 from trainables.errors import ConfigError, DataError, Diverged, Problem
-from tune_dml.failures import RETRIES, classify
+from tune_dml.running.failures import RETRIES, classify
 
 
 def class_named(module: str, name: str, *bases: type, **members: object) -> type:
@@ -100,11 +100,7 @@ def test_exceptions_reprs_and_tracebacks_agree(error: BaseException, kind: str) 
         text = "".join(traceback.format_exception(raised))
     assert classify(text).kind == kind, text
     assert classify(task(error)).kind == kind
-    last = (
-        traceback.format_exception_only(error)[-1]
-        if "\n" not in str(error)
-        else text.rpartition("raise error\n")[2]
-    )
+    last = traceback.format_exception_only(error)[-1] if "\n" not in str(error) else text.rpartition("raise error\n")[2]
     assert classify(RAY_TEXT.format(error=last)).kind == kind
     assert classify(repr(error)).kind == kind
 
@@ -131,28 +127,18 @@ def test_the_rank_that_failed_is_the_cause_and_its_peers_are_echoes() -> None:
 
 def test_an_unknown_error_raised_from_a_known_one_is_that() -> None:
     assert classify(chained(ConnectionResetError("peer"), RuntimeError("wrapped"))).kind == "infrastructure"
-    assert classify(chained(KeyError("x"), RuntimeError("wrapped"))).reason.startswith(
-        "error: RuntimeError: wrapped"
-    )
+    assert classify(chained(KeyError("x"), RuntimeError("wrapped"))).reason.startswith("error: RuntimeError: wrapped")
     text = (
         "Traceback (most recent call last):\nConnectionResetError: peer\n\n"
         "The above exception was the direct cause of the following exception:\n\n" + RAY_TEXT
     )
     assert classify(text.format(error="RuntimeError: wrapped")).kind == "infrastructure"
-    assert (
-        classify(task(RuntimeError("wrapped"), text.format(error="RuntimeError: wrapped"))).kind
-        == "infrastructure"
-    )
+    assert classify(task(RuntimeError("wrapped"), text.format(error="RuntimeError: wrapped"))).kind == "infrastructure"
 
 
 def test_an_error_met_while_handling_another_is_its_own() -> None:
-    text = (
-        "KeyError: 'x'\n\nDuring handling of the above exception, another exception occurred:\n\n" + RAY_TEXT
-    )
-    assert (
-        classify(text.format(error="ValueError: bad: thing")).reason
-        == "error: ValueError: bad: thing (trial.py:9)"
-    )
+    text = "KeyError: 'x'\n\nDuring handling of the above exception, another exception occurred:\n\n" + RAY_TEXT
+    assert classify(text.format(error="ValueError: bad: thing")).reason == "error: ValueError: bad: thing (trial.py:9)"
     text = text.replace("KeyError: 'x'", "ConnectionResetError: peer")
     assert classify(text.format(error="ValueError: bad")).kind == "bug"
 
@@ -168,9 +154,7 @@ def test_a_constructor_that_raised_in_an_actor_is_not_a_lost_actor() -> None:
 
 def test_reasons_are_one_clean_bounded_line() -> None:
     problems = ConfigError([PROBLEM, Problem("optim.lr", "must be > 0", 0.0)])
-    assert (
-        classify(problems).reason == "configuration: loss.k: must be > 0, but got -1. Raise it. (and 1 more)"
-    )
+    assert classify(problems).reason == "configuration: loss.k: must be > 0, but got -1. Raise it. (and 1 more)"
     assert classify(Diverged("the loss is nan", 30)).reason == "diverged: the loss is nan (step 30)"
     long = classify(ValueError("\x1b[31mred\x1b[0m\x07 " + "x" * 5000)).reason
     assert long.isprintable()

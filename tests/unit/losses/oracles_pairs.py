@@ -134,9 +134,7 @@ def tuplet_margin(f, y, *, margin, scale, ipv_weight, ipv_epsilon):
     mean_p = b.mean([b.S[pair] for pair in b.positives])
     mean_n = b.mean([b.S[pair] for pair in negatives])
     variance = b.mean([((1 - ipv_epsilon) * mean_p - b.S[pair]).clamp_min(0) ** 2 for pair in b.positives])
-    variance = variance + b.mean(
-        [(b.S[pair] - (1 + ipv_epsilon) * mean_n).clamp_min(0) ** 2 for pair in negatives]
-    )
+    variance = variance + b.mean([(b.S[pair] - (1 + ipv_epsilon) * mean_n).clamp_min(0) ** 2 for pair in negatives])
     return b.mean(terms) + ipv_weight * variance
 
 

@@ -78,16 +78,14 @@ def proxy_anchor(embeddings, labels, *, proxies, alpha=32.0, delta=0.1):
 def pull(batch, alpha, delta):
     present = sorted(set(batch.y))
     terms = [
-        lse([-alpha * (batch.S[i][c] - delta) for i in range(batch.B) if batch.y[i] == c], one=True)
-        for c in present
+        lse([-alpha * (batch.S[i][c] - delta) for i in range(batch.B) if batch.y[i] == c], one=True) for c in present
     ]
     return sum(terms) / len(present)
 
 
 def push(batch, alpha, delta, classes):
     terms = [
-        lse([alpha * (batch.S[i][c] + delta) for i in range(batch.B) if batch.y[i] != c], one=True)
-        for c in classes
+        lse([alpha * (batch.S[i][c] + delta) for i in range(batch.B) if batch.y[i] != c], one=True) for c in classes
     ]
     return sum(terms) / len(classes)
 
@@ -120,9 +118,7 @@ def mpa_ap(embeddings, labels, *, proxies, proxies_per_class=10, alpha=32.0, del
 
 
 @oracle("soft_triple")
-def soft_triple(
-    embeddings, labels, *, proxies, proxies_per_class=10, la=20.0, delta=0.01, gamma=0.1, tau=0.2
-):
+def soft_triple(embeddings, labels, *, proxies, proxies_per_class=10, la=20.0, delta=0.01, gamma=0.1, tau=0.2):
     batch = Batch(embeddings, labels, proxies, gamma)
     total = 0.0
     for i, y in enumerate(batch.y):
@@ -135,10 +131,7 @@ def classification(embeddings, labels, proxies, scale_of, psi):
     batch = Batch(embeddings, labels, proxies)
     total = 0.0
     for i, y in enumerate(batch.y):
-        logits = [
-            scale_of(embeddings[i]) * (psi(batch.S[i][c]) if c == y else batch.S[i][c])
-            for c in range(batch.C)
-        ]
+        logits = [scale_of(embeddings[i]) * (psi(batch.S[i][c]) if c == y else batch.S[i][c]) for c in range(batch.C)]
         total = total + cross_entropy(logits, y)
     return total / batch.B
 

@@ -39,9 +39,7 @@ def test_arcface_target_adds_to_the_angle_until_it_would_turn():
     margin = 0.5
     value, _ = psi("arcface", margin=margin)
     turn = math.pi - margin
-    torch.testing.assert_close(
-        value[turn > ANGLES], (ANGLES + margin).cos()[turn > ANGLES], rtol=0, atol=1e-6
-    )
+    torch.testing.assert_close(value[turn > ANGLES], (ANGLES + margin).cos()[turn > ANGLES], rtol=0, atol=1e-6)
     assert (value.diff() < 0).all()
 
 
@@ -69,9 +67,7 @@ def test_slopes_are_the_derivatives_of_the_targets(name, knobs):
 @pytest.mark.parametrize("sign", [1, -1])
 def test_targets_at_the_poles_are_finite(name, sign):
     loss = build_loss(name, num_classes=5, embedding_dim=6)
-    f = (
-        7 * sign * loss.proxies[:, 0].detach()
-    ).requires_grad_()  # exactly on, or opposite of, its class weight
+    f = (7 * sign * loss.proxies[:, 0].detach()).requires_grad_()  # exactly on, or opposite of, its class weight
     value = loss(f, torch.arange(5))
     assert value.isfinite()
     assert all(g.isfinite().all() for g in torch.autograd.grad(value, [f, loss.proxies]))

@@ -10,10 +10,10 @@ from scipy.optimize import minimize
 
 from trainables.losses import build_loss
 from trainables.losses.base import normalise
-from trainables.losses.pair_terms import Binomial, Linear, Margin
-from trainables.losses.pairs import Pairs
-from trainables.losses.robust import AnchorwiseLoss
-from trainables.losses.uncertainty import Entropic
+from trainables.losses.parts.pair_terms import Binomial, Linear, Margin
+from trainables.losses.parts.pairs import Pairs
+from trainables.losses.parts.robust import AnchorwiseLoss
+from trainables.losses.parts.uncertainty import Entropic
 
 LABELS = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 3, 3, 3, 3])
 UNORDERED = 66
@@ -64,9 +64,7 @@ def test_identity_20_topk_does_not_increase_in_k():
 def test_identity_21_unordered_topk_is_ordered_top_2k(k):
     embeddings = raw()
     batch = Batch(embeddings, LABELS)
-    ordered = torch.stack(
-        [margin_loss(batch, i, j, 0.2, 0.5) for i in range(12) for j in range(12) if i != j]
-    )
+    ordered = torch.stack([margin_loss(batch, i, j, 0.2, 0.5) for i in range(12) for j in range(12) if i != j])
     close(run(build_loss("dro_topk", k=k), embeddings)[0], ordered.topk(2 * k).values.mean().detach())
 
 
@@ -96,9 +94,7 @@ def test_identity_23_balanced_topk_of_everything_is_mean():
         close(a, b)
 
 
-@pytest.mark.parametrize(
-    ("k", "positives", "negatives"), [(8, 4, 4), (26, 13, 13), (60, 13, 13), (10**6, 13, 13)]
-)
+@pytest.mark.parametrize(("k", "positives", "negatives"), [(8, 4, 4), (26, 13, 13), (60, 13, 13), (10**6, 13, 13)])
 def test_identity_24_shortage_of_positives_takes_as_many_negatives(k, positives, negatives):
     loss = build_loss("dro_topk_pn", k=k, **WIDE)
     run(loss, raw())
@@ -204,9 +200,7 @@ def test_identity_31_saved_streams_load_with_weights_only(tmp_path):
     assert torch.equal(other.stream.generator.get_state(), loss.stream.generator.get_state())
 
 
-@pytest.mark.parametrize(
-    "knobs", [{}, {"samples": 5}, {"weights": "expm1"}, {"samples": 5, "weights": "expm1"}]
-)
+@pytest.mark.parametrize("knobs", [{}, {"samples": 5}, {"weights": "expm1"}, {"samples": 5, "weights": "expm1"}])
 def test_identity_31_without_any_loss_value_and_gradient_are_zero(knobs):
     embeddings = torch.eye(4, dtype=torch.float64)[[0, 0, 1, 1]].requires_grad_()
     value, gradient = run(build_loss("dro_kl", gamma=0.2, **knobs), embeddings, torch.tensor([0, 0, 1, 1]))
@@ -236,9 +230,9 @@ def test_identity_33_grouped_kl_with_gamma_one_has_the_gradient_of_lifted_struct
     _, expected = run(lifted, embeddings)
     _, gradient = run(build_loss("dro_kl_grouped", gamma=1, reduction="sum", **WIDE), embeddings)
     S = lifted._seen[0]
-    brackets = torch.logsumexp(
-        (0.5 - S.similarity).masked_fill(~S.positive, -torch.inf), 1
-    ) + torch.logsumexp((S.similarity - 0.5).masked_fill(~S.negative, -torch.inf), 1)
+    brackets = torch.logsumexp((0.5 - S.similarity).masked_fill(~S.positive, -torch.inf), 1) + torch.logsumexp(
+        (S.similarity - 0.5).masked_fill(~S.negative, -torch.inf), 1
+    )
     assert (brackets > 0).all()
     close(gradient, expected)
 
@@ -259,10 +253,7 @@ def test_identity_34_a_null_pair_and_linear_losses_give_multi_similarity():
     got, got_gradient = run(robust, embeddings)
     close(got_gradient, gradient)
     batch = Batch(embeddings, LABELS)
-    counts = [
-        math.log(len(P) + 1) / ALPHA + math.log(len(N) + 1) / BETA
-        for P, N in zip(batch.P, batch.N, strict=True)
-    ]
+    counts = [math.log(len(P) + 1) / ALPHA + math.log(len(N) + 1) / BETA for P, N in zip(batch.P, batch.N, strict=True)]
     close(got + sum(counts) / 12, value)
 
 
@@ -283,9 +274,7 @@ def test_identity_35_with_margin_losses_the_thresholds_move_apart():
 @pytest.mark.parametrize("gamma", [1.0, 0.1])
 def test_identity_36_grouped_kl_has_the_gradient_of_hap2s(gamma):
     embeddings = raw()
-    _, hap2s = run(
-        build_loss("hap2s", gamma=gamma, margin=2.0), embeddings
-    )  # margin 2: every hinge is active
+    _, hap2s = run(build_loss("hap2s", gamma=gamma, margin=2.0), embeddings)  # margin 2: every hinge is active
     _, grouped = run(build_loss("dro_kl_grouped", gamma=gamma, reduction="sum", **WIDE), embeddings)
     close(grouped, 12 * hap2s)
 
@@ -298,12 +287,8 @@ def test_identity_37_grouped_kl_goes_from_group_means_to_batch_hard():
         for group in (batch.P[i], batch.N[i]):
             losses = torch.stack([margin_loss(batch, i, j, 3.0, 0.5) for j in group])
             mean, hard = mean + losses.mean() / 12, hard + losses.max() / 12
-    assert run(build_loss("dro_kl_grouped", gamma=1e6, **WIDE), embeddings)[0] == pytest.approx(
-        mean.item(), rel=1e-6
-    )
-    assert run(build_loss("dro_kl_grouped", gamma=1e-6, **WIDE), embeddings)[0] == pytest.approx(
-        hard.item(), rel=1e-5
-    )
+    assert run(build_loss("dro_kl_grouped", gamma=1e6, **WIDE), embeddings)[0] == pytest.approx(mean.item(), rel=1e-6)
+    assert run(build_loss("dro_kl_grouped", gamma=1e-6, **WIDE), embeddings)[0] == pytest.approx(hard.item(), rel=1e-5)
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.001])
@@ -326,9 +311,7 @@ def test_identity_38_an_empty_group_contributes_nothing(labels, gamma):
 @pytest.mark.parametrize("name", ["dro_kl", "dro_kl_grouped"])
 @pytest.mark.parametrize("gamma", [1e-3, 1e-6])
 def test_identity_39_tiny_gamma_is_finite_in_single_precision(name, gamma):
-    embeddings = torch.tensor(
-        [[1.0, 0], [-1.0, 0], [1.0, 0.01], [-1.0, 0.02]], requires_grad=True
-    )  # losses to 1.7
+    embeddings = torch.tensor([[1.0, 0], [-1.0, 0], [1.0, 0.01], [-1.0, 0.02]], requires_grad=True)  # losses to 1.7
     value, gradient = run(build_loss(name, gamma=gamma), embeddings, torch.tensor([0, 0, 1, 1]))
     assert value.isfinite()
     assert gradient.isfinite().all()

@@ -7,9 +7,9 @@ import torch
 from oracles_pairs import Batch
 
 from trainables.losses import build_loss
-from trainables.losses.pair_terms import Margin
-from trainables.losses.robust import PooledLoss
-from trainables.losses.uncertainty import Entropic, Mean, TopK
+from trainables.losses.parts.pair_terms import Margin
+from trainables.losses.parts.robust import PooledLoss
+from trainables.losses.parts.uncertainty import Entropic, Mean, TopK
 
 LABELS = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 3, 3, 3, 3])
 UNORDERED = 66
@@ -41,13 +41,7 @@ def test_identity_28_p_is_a_distribution_and_uniform_for_equal_losses(uncertaint
 
 
 def test_topk_ties_go_to_the_first_pairs():
-    p = (
-        TopK(3)
-        .worst_case(
-            torch.tensor([[1.0, 2.0, 1.0, 1.0, 1.0]]), torch.tensor([[True, True, False, True, True]])
-        )
-        .p
-    )
+    p = TopK(3).worst_case(torch.tensor([[1.0, 2.0, 1.0, 1.0, 1.0]]), torch.tensor([[True, True, False, True, True]])).p
     assert (p > 0).tolist() == [[True, True, False, True, False]]
 
 

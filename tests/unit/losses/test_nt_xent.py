@@ -37,14 +37,10 @@ def test_agrees_with_pytorch_metric_learning_for_any_labels(labels):
 def test_agrees_with_the_self_supervised_wrapper():
     f = views(4)
     theirs = SelfSupervisedLoss(Theirs(temperature=0.5))(f[:4], f[4:])
-    torch.testing.assert_close(
-        build_loss("nt_xent")(f, torch.arange(4).repeat(2)), theirs, rtol=1e-12, atol=0
-    )
+    torch.testing.assert_close(build_loss("nt_xent")(f, torch.arange(4).repeat(2)), theirs, rtol=1e-12, atol=0)
 
 
-@pytest.mark.parametrize(
-    "labels", [[0, 1, 2, 3], [5, 5, 5, 5], [1]], ids=["no positives", "no negatives", "alone"]
-)
+@pytest.mark.parametrize("labels", [[0, 1, 2, 3], [5, 5, 5, 5], [1]], ids=["no positives", "no negatives", "alone"])
 def test_nothing_to_compare_is_zero(labels):
     f = views(2)[: len(labels)].detach().requires_grad_()
     value = build_loss("nt_xent")(f, torch.tensor(labels))

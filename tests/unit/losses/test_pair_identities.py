@@ -47,15 +47,11 @@ def test_identity_12_semihard_takes_the_closest_negative_beyond_the_positive():
     from_first = 2 * (S[0, 3] - S[0, 1]) + 1
     from_second = 2 * (S[1, 4] - S[1, 0]) + 1  # 0.1 and 0.6 are closer to it than its positive
     expected = (from_first.clamp_min(0) + from_second.clamp_min(0)) / 2
-    torch.testing.assert_close(
-        build_loss("semihard_triplet", margin=1.0)(embeddings, labels).detach(), expected
-    )
+    torch.testing.assert_close(build_loss("semihard_triplet", margin=1.0)(embeddings, labels).detach(), expected)
 
 
 def test_identity_12_semihard_falls_back_to_the_farthest_negative():
-    embeddings = unit(
-        [0.0, 3.0, 0.2, 0.4]
-    )  # both negatives are closer than the positive, seen from either end
+    embeddings = unit([0.0, 3.0, 0.2, 0.4])  # both negatives are closer than the positive, seen from either end
     labels = torch.tensor([0, 0, 1, 2])
     S = (embeddings @ embeddings.T).detach()
     expected = ((2 * (S[0, 3] - S[0, 1]) + 0.2) + (2 * (S[1, 2] - S[1, 0]) + 0.2)) / 2
@@ -110,22 +106,16 @@ def test_tuplet_margin_equals_pml():
 
 
 def test_contrastive_equals_pml_on_cosines():
-    peer = losses.ContrastiveLoss(
-        0.7, 0.3, distance=distances.CosineSimilarity(), reducer=reducers.MeanReducer()
-    )
+    peer = losses.ContrastiveLoss(0.7, 0.3, distance=distances.CosineSimilarity(), reducer=reducers.MeanReducer())
     same(build_loss("contrastive"), peer, raw())
 
 
 def test_lifted_structure_is_the_batch_size_times_pml():
-    peer = losses.GeneralizedLiftedStructureLoss(
-        neg_margin=0.5, pos_margin=0.5, distance=distances.CosineSimilarity()
-    )
+    peer = losses.GeneralizedLiftedStructureLoss(neg_margin=0.5, pos_margin=0.5, distance=distances.CosineSimilarity())
     same(build_loss("lifted_structure"), lambda f, y: len(y) * peer(f, y), raw())
 
 
-@pytest.mark.parametrize(
-    "name", ["triplet", "semihard_triplet", "npair", "tuplet_margin", "multi_similarity"]
-)
+@pytest.mark.parametrize("name", ["triplet", "semihard_triplet", "npair", "tuplet_margin", "multi_similarity"])
 def test_identity_16_without_positive_pairs_value_and_gradient_are_zero(name):
     embeddings = raw()
     value = build_loss(name)(embeddings, torch.arange(12))
@@ -177,9 +167,7 @@ def test_distance_weighted_negatives_per_anchor(normalise):
     embeddings = torch.randn(40, 512, generator=generator)
     embeddings[20] = embeddings[0] + 0.1 * embeddings[20]
     labels = torch.arange(40) // 4
-    loss = build_loss(
-        "margin_dws", dws_normalise=normalise, threshold=-0.9, margin=0.5
-    )  # every negative has a loss
+    loss = build_loss("margin_dws", dws_normalise=normalise, threshold=-0.9, margin=0.5)  # every negative has a loss
     loss(embeddings.requires_grad_(), labels)
     pairs, slopes = loss._seen
     drawn = torch.where(pairs.negative, slopes, 0)

@@ -9,8 +9,8 @@ from pytorch_metric_learning import regularizers as pml_regularizers
 
 from trainables.errors import ConfigError
 from trainables.losses import LOSSES, build_loss
-from trainables.losses.proxies import ProxyLoss, proxy_spread
-from trainables.losses.soft_maximum import log_sum_exp
+from trainables.losses.parts.proxies import ProxyLoss, proxy_spread
+from trainables.losses.parts.soft_maximum import log_sum_exp
 
 C, D, B = 6, 8, 12
 NAMES = sorted(name for name, cls in LOSSES.items() if issubclass(cls, ProxyLoss))
@@ -123,14 +123,10 @@ def test_identity_46_the_regularizer_of_two_antipodal_proxies_is_1():
 
 def test_identity_47_soft_triple_with_one_centre_is_cosface():
     cosface = build("cosface", scale=20.0, margin=0.3)
-    triple = with_proxies(
-        build("soft_triple", proxies_per_class=1, la=20.0, delta=0.3, tau=0.0), cosface.proxies
-    )
+    triple = with_proxies(build("soft_triple", proxies_per_class=1, la=20.0, delta=0.3, tau=0.0), cosface.proxies)
     f = embeddings()
     same(triple(f, LABELS), cosface(f, LABELS))
-    logits = 20 * (
-        unit(f) @ unit(cosface.proxies[:, 0]).T - 0.3 * torch.nn.functional.one_hot(LABELS, C).double()
-    )
+    logits = 20 * (unit(f) @ unit(cosface.proxies[:, 0]).T - 0.3 * torch.nn.functional.one_hot(LABELS, C).double())
     same(triple(f, LABELS), torch.nn.functional.cross_entropy(logits, LABELS))
 
 
@@ -166,9 +162,7 @@ def test_identity_50_proxy_length_does_not_matter_and_gradients_are_orthogonal(n
     loss, f = build(name), embeddings()
     value = loss(f, LABELS)
     slope = torch.autograd.grad(value, loss.proxies)[0]
-    lengths = (
-        torch.rand(*loss.proxies.shape[:2], 1, generator=torch.Generator().manual_seed(0)).double() * 9 + 0.5
-    )
+    lengths = torch.rand(*loss.proxies.shape[:2], 1, generator=torch.Generator().manual_seed(0)).double() * 9 + 0.5
     scaled = with_proxies(build(name), loss.proxies * lengths)
     value_scaled = scaled(f, LABELS)
     same(value_scaled, value)
@@ -262,9 +256,7 @@ def test_two_backward_passes_give_the_same(name):
     loss, f = build(name), embeddings()
     value = loss(f, LABELS)
     first = torch.autograd.grad(value, [f, loss.proxies], retain_graph=True)
-    assert all(
-        torch.equal(a, b) for a, b in zip(first, torch.autograd.grad(value, [f, loss.proxies]), strict=True)
-    )
+    assert all(torch.equal(a, b) for a, b in zip(first, torch.autograd.grad(value, [f, loss.proxies]), strict=True))
 
 
 @pytest.mark.parametrize("name", MULTI)
@@ -322,9 +314,7 @@ def pml_pair(name):
 
     sparse = pml_regularizers.SparseCentersRegularizer(C, 3)
     return {
-        "proxy_anchor": lambda: of(
-            pml.ProxyAnchorLoss, "proxies", build("proxy_anchor"), margin=0.1, alpha=32
-        ),
+        "proxy_anchor": lambda: of(pml.ProxyAnchorLoss, "proxies", build("proxy_anchor"), margin=0.1, alpha=32),
         "proxy_nca": lambda: of(
             pml.ProxyNCALoss, "proxies", build("proxy_nca", include_positive=True), softmax_scale=9
         ),
@@ -346,15 +336,11 @@ def pml_pair(name):
             margin=math.degrees(1.2),
             scale=64,
         ),
-        "sphereface": lambda: of(
-            pml.SphereFaceLoss, "W", build("sphereface"), transpose=True, margin=4, scale=1
-        ),
+        "sphereface": lambda: of(pml.SphereFaceLoss, "W", build("sphereface"), transpose=True, margin=4, scale=1),
     }[name]()
 
 
-@pytest.mark.parametrize(
-    "name", ["proxy_anchor", "proxy_nca", "soft_triple", "cosface", "arcface", "sphereface"]
-)
+@pytest.mark.parametrize("name", ["proxy_anchor", "proxy_nca", "soft_triple", "cosface", "arcface", "sphereface"])
 def test_agrees_with_pytorch_metric_learning(name):
     ours, theirs = pml_pair(name)
     f = embeddings()

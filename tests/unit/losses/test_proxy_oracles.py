@@ -5,7 +5,7 @@ import torch
 from oracles_proxies import ORACLES
 
 from trainables.losses import LOSSES, build_loss
-from trainables.losses.proxies import ProxyLoss
+from trainables.losses.parts.proxies import ProxyLoss
 from trainables.parameters import resolve
 
 C, D = 5, 6
@@ -59,11 +59,7 @@ def expected(name, knobs, loss, embeddings, labels):
 
 
 def test_every_loss_with_class_representatives_is_listed_here():
-    assert (
-        set(KNOBS)
-        == set(ORACLES)
-        == {n for n, cls in LOSSES.items() if issubclass(cls, ProxyLoss)} | {"nt_xent"}
-    )
+    assert set(KNOBS) == set(ORACLES) == {n for n, cls in LOSSES.items() if issubclass(cls, ProxyLoss)} | {"nt_xent"}
 
 
 @pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS.keys())
@@ -72,9 +68,7 @@ def test_value_and_gradients_equal_the_naive_loop(name, knobs, labels):
     loss, embeddings, labels = setting(name, knobs, labels)
     value, truth = loss(embeddings, labels), expected(name, knobs, loss, embeddings, labels)
     torch.testing.assert_close(value, truth, rtol=1e-11, atol=1e-13)
-    for found, true in zip(
-        gradients(value, loss, embeddings), gradients(truth, loss, embeddings), strict=True
-    ):
+    for found, true in zip(gradients(value, loss, embeddings), gradients(truth, loss, embeddings), strict=True):
         torch.testing.assert_close(found, true, rtol=1e-9, atol=1e-12)
 
 
@@ -97,9 +91,7 @@ def test_float32_agrees_with_float64(name, knobs):
     torch.testing.assert_close(value.double(), exact, rtol=2e-5, atol=1e-6)
     for found, true in zip(gradients(value, single, embeddings), exact_gradients, strict=True):
         assert found.dtype == torch.float32
-        torch.testing.assert_close(
-            found.double(), true, rtol=1e-3, atol=2e-5 * float(true.abs().max().clamp_min(1))
-        )
+        torch.testing.assert_close(found.double(), true, rtol=1e-3, atol=2e-5 * float(true.abs().max().clamp_min(1)))
 
 
 @pytest.mark.parametrize(("name", "knobs"), CASES)

@@ -43,9 +43,7 @@ def naive_nmi(a, b) -> float:
             if joint:
                 apart = share(x == part for x in a) * share(y == other for y in b)
                 information += joint * math.log(joint / apart)
-    entropies = [
-        -sum(p * math.log(p) for p in (share(x == part for x in c) for part in set(c))) for c in (a, b)
-    ]
+    entropies = [-sum(p * math.log(p) for p in (share(x == part for x in c) for part in set(c))) for c in (a, b)]
     return 2 * information / sum(entropies) if sum(entropies) else 1.0
 
 

@@ -50,9 +50,7 @@ def test_a_collapsed_embedding_has_mean_cosine_1():
     assert len(found) == 3
 
 
-@pytest.mark.parametrize(
-    "statistics", [norm_statistics, lambda v: cosine_statistics(v, torch.zeros(1).long())]
-)
+@pytest.mark.parametrize("statistics", [norm_statistics, lambda v: cosine_statistics(v, torch.zeros(1).long())])
 def test_bad_input_is_named(statistics):
     with pytest.raises(ConfigError, match="embeddings: must be finite"):
         statistics(torch.tensor([[torch.nan]]))

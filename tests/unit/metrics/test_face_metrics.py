@@ -53,9 +53,7 @@ def naive_verification(first, second, same, folds, far):
     return [100 * x for x in (mean, std, sum(tars) / len(tars), sum(fars) / len(fars))]
 
 
-@pytest.mark.parametrize(
-    ("count", "folds", "noise"), [(60, 10, 0.5), (47, 10, 1.0), (30, 2, 0.0), (23, 5, 2.0)]
-)
+@pytest.mark.parametrize(("count", "folds", "noise"), [(60, 10, 0.5), (47, 10, 1.0), (30, 2, 0.0), (23, 5, 2.0)])
 @pytest.mark.parametrize("far", [0.0, 1e-3, 0.1, 0.29])
 def test_verification_equals_loops(count, folds, noise, far):
     first, second, same = pairs(count, noise)
@@ -67,9 +65,7 @@ def test_verification_equals_loops(count, folds, noise, far):
 
 def test_verification_of_well_separated_pairs_is_perfect_and_ignores_length():
     first, second, same = pairs(200, 0.01, dim=32)
-    got = verification_metrics(
-        torch.from_numpy(first) * 7, torch.from_numpy(second) / 9, torch.from_numpy(same)
-    )
+    got = verification_metrics(torch.from_numpy(first) * 7, torch.from_numpy(second) / 9, torch.from_numpy(same))
     assert (got.accuracy, got.tar_at_far, got.accuracy_std) == (100, 100, 0)
     assert all(0 < threshold < 2 for threshold in got.thresholds)
 

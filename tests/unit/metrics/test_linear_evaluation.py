@@ -44,9 +44,7 @@ def oracle(features, labels, lr, epochs, batch_size, seed):
 def test_probes_equal_torch_sgd_for_every_learning_rate(epochs, batch_size):
     features, labels = data()
     lrs = (0.1, 1.0, 2.0)
-    probes = fit_linear_probes(
-        features, labels, num_classes=C, lrs=lrs, epochs=epochs, batch_size=batch_size, seed=3
-    )
+    probes = fit_linear_probes(features, labels, num_classes=C, lrs=lrs, epochs=epochs, batch_size=batch_size, seed=3)
     for number, lr in enumerate(lrs):
         layer = oracle(features, labels, lr, epochs, batch_size, seed=3)
         torch.testing.assert_close(probes.weight[:, number].T, layer.weight.detach(), rtol=1e-9, atol=1e-9)

@@ -103,17 +103,13 @@ def test_blocked_equals_unblocked(data, dtype, lengths, choices):
 @pytest.mark.parametrize("sizes", [VARIED, [150, 2, 1], [2] * 40, [50]])
 def test_equals_sorted_loops_on_classes_of_all_sizes(sizes, dtype):
     vectors, labels = blobs(sizes, dtype=dtype)
-    assert_same(
-        retrieval_metrics(vectors, labels, KS), oracles.metrics(oracles.relevance_lists(vectors, labels), KS)
-    )
+    assert_same(retrieval_metrics(vectors, labels, KS), oracles.metrics(oracles.relevance_lists(vectors, labels), KS))
 
 
 def test_many_tiles_equal_sorted_loops():
     vectors, labels = blobs([5] * 300 + [1] * 100, dim=4, noise=0.4)
     lists = oracles.relevance_lists_fast(vectors, labels)
-    assert_same(
-        retrieval_metrics(vectors, labels, (1, 10, 100, 1000)), oracles.metrics(lists, (1, 10, 100, 1000))
-    )
+    assert_same(retrieval_metrics(vectors, labels, (1, 10, 100, 1000)), oracles.metrics(lists, (1, 10, 100, 1000)))
 
 
 @pytest.mark.parametrize("with_gallery", [False, True])
@@ -128,9 +124,7 @@ def test_equals_faiss_search(with_gallery):
     found = index.search(unit[queries], index.ntotal)[1]
     if not with_gallery:
         found = np.stack([row[row != i] for i, row in enumerate(found)])
-    lists = [
-        list(row) for row in (labels[stored][found] == labels[queries][:, None]).astype(int) if row.any()
-    ]
+    lists = [list(row) for row in (labels[stored][found] == labels[queries][:, None]).astype(int) if row.any()]
     gallery = (vectors[stored], labels[stored]) if with_gallery else None
     got = retrieval_metrics(vectors[queries], labels[queries], KS, gallery=gallery)
     assert got["tie_fraction"] == 0
@@ -174,9 +168,7 @@ def test_inputs_are_left_alone():
 @pytest.mark.parametrize("ties", ["pessimistic", "optimistic"])
 def test_chosen_metrics_equal_those_among_all(chosen, ties):
     vectors, labels = blobs(VARIED)
-    some, every = (
-        retrieval_metrics(vectors, labels, metrics=m, ties=ties) for m in (chosen, RETRIEVAL_METRICS)
-    )
+    some, every = (retrieval_metrics(vectors, labels, metrics=m, ties=ties) for m in (chosen, RETRIEVAL_METRICS))
     assert len(some) == 3 + sum(1 if name in ("map_at_r", "r_precision") else len(KS) for name in chosen)
     assert_same(some, {key: every[key] for key in some}, 1e-12)
 

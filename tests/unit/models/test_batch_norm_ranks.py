@@ -55,9 +55,7 @@ def test_two_ranks_equal_one(folder, kind):
         assert torch.allclose(variance, layer.running_var, rtol=1e-10)
 
 
-@pytest.mark.parametrize(
-    ("kind", "peer"), [("vectors", torch.nn.BatchNorm1d), ("pictures", torch.nn.BatchNorm2d)]
-)
+@pytest.mark.parametrize(("kind", "peer"), [("vectors", torch.nn.BatchNorm1d), ("pictures", torch.nn.BatchNorm2d)])
 def test_alone_it_is_torchs_own(kind, peer):
     ours, theirs, x = _layer(kind), peer(4).double(), _whole(kind)
     theirs.load_state_dict(ours.state_dict())

@@ -283,9 +283,7 @@ def test_a_file_in_a_folder_that_is_only_read(server, target, monkeypatch):
     assert download(server.url(), target, digests=[DIGEST]) == target
 
 
-def test_a_backbone_starts_from_a_url_and_every_network_after_it_from_the_cache(
-    server, tmp_path, monkeypatch
-):
+def test_a_backbone_starts_from_a_url_and_every_network_after_it_from_the_cache(server, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     torch.manual_seed(0)
     source, file = BACKBONES["resnet18"](in_channels=3, stem="imagenet"), io.BytesIO()
@@ -303,6 +301,4 @@ def test_a_backbone_starts_from_a_url_and_every_network_after_it_from_the_cache(
     assert (tmp_path / "hub" / "checkpoints" / f"net-{digest[:8]}.pth").exists()
     assert digest[:16] in BACKBONES["resnet18"].start(**knobs)
     with pytest.raises(DataError, match="must start with 12345678"):
-        BACKBONES["resnet18"](
-            in_channels=3, stem="imagenet", weights=f"{server.url('x.pth')}#sha256=12345678"
-        )
+        BACKBONES["resnet18"](in_channels=3, stem="imagenet", weights=f"{server.url('x.pth')}#sha256=12345678")

@@ -22,9 +22,7 @@ def test_sizes_and_names_are_the_published_ones(network):
     assert len(keys) == 296 - 2  # the classifier's weight and bias
     assert sum(parameter.numel() for parameter in network.parameters()) == 4_652_008 - 1_281_000
     assert keys[:2] == ["_conv_stem.weight", "_bn0.weight"]
-    assert {"_blocks.0._depthwise_conv.weight", "_blocks.15._bn2.running_var", "_conv_head.weight"} <= set(
-        keys
-    )
+    assert {"_blocks.0._depthwise_conv.weight", "_blocks.15._bn2.running_var", "_conv_head.weight"} <= set(keys)
     assert "_blocks.0._expand_conv.weight" not in keys
 
 

@@ -154,8 +154,7 @@ def test_frozen_batch_norm_survives_train():
     assert model.head.bn.running_mean.abs().sum() > 0
     assert not any(parameter.requires_grad for parameter in norm.parameters())
     assert all(
-        parameter not in set(parameter_groups(model).get("backbone_no_decay", []))
-        for parameter in norm.parameters()
+        parameter not in set(parameter_groups(model).get("backbone_no_decay", [])) for parameter in norm.parameters()
     )
 
 
@@ -182,9 +181,7 @@ def test_everything_wrong_is_said_at_once():
         build_model(backbone="smal_conv", pooling="average", head="bnfc", embedding_dim=0)
     assert len(error.value.problems) == 4
     with pytest.raises(ConfigError) as error:
-        build_model(
-            image_size=8, backbone_parameters={"width": 5}, pooling="gem", pooling_parameters={"p": -1}
-        )
+        build_model(image_size=8, backbone_parameters={"width": 5}, pooling="gem", pooling_parameters={"p": -1})
     places = [problem.place for problem in error.value.problems]
     assert places == ["data.size", "model.width", "model.pooling.p"]
 

@@ -61,9 +61,7 @@ def test_every_parameter_trains():
 
 def torchvision_file(path, network):
     """Weights as torchvision publishes them, with the classifier."""
-    torch.save(
-        {**network.state_dict(), "fc.weight": torch.zeros(1000, 512), "fc.bias": torch.zeros(1000)}, path
-    )
+    torch.save({**network.state_dict(), "fc.weight": torch.zeros(1000, 512), "fc.bias": torch.zeros(1000)}, path)
     return str(path)
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from trainables.data import cache
 from trainables.data.augment import build_augmentation
+from trainables.data.formats import cache
 from trainables.models.views import Views, colour_jitter, cut_and_resize
 
 
@@ -28,9 +28,7 @@ def _pillow(picture, window, size, flip):
 def test_cutting_and_resizing_equals_pillow_within_its_rounding(size, flip):
     pictures = np.stack([_noise(30, 50, seed) for seed in range(4)])
     windows = np.array([[0, 0, 30, 50], [3, 7, 20, 21], [29, 49, 1, 1], [5, 0, 11, 50]])
-    ours = cut_and_resize(
-        torch.from_numpy(pictures).permute(0, 3, 1, 2), windows.astype(float), np.full(4, flip), size
-    )
+    ours = cut_and_resize(torch.from_numpy(pictures).permute(0, 3, 1, 2), windows.astype(float), np.full(4, flip), size)
     for row in range(4):
         expected = _pillow(pictures[row], windows[row], size, flip)
         assert np.abs(ours[row].permute(1, 2, 0).numpy() * 255 - expected).max() <= 1.01  # it rounds twice
@@ -85,9 +83,7 @@ def test_training_views_are_the_decided_windows(ragged):
 
 @pytest.mark.parametrize(("resize", "crop"), [(32, 28), (32, 32), (40, 31), (64, 56)])
 def test_evaluation_is_resize_then_centre_crop(ragged, resize, crop):
-    ours = Views(ragged, build_augmentation("crop_flip", crop=crop, resize=resize), seed=0).evaluation(
-        np.arange(4)
-    )
+    ours = Views(ragged, build_augmentation("crop_flip", crop=crop, resize=resize), seed=0).evaluation(np.arange(4))
     for row in range(4):
         picture = Image.fromarray(np.asarray(ragged[row]))
         small = picture.resize(

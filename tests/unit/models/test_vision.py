@@ -21,9 +21,7 @@ from trainables.models.batch_norm import batch_norms
 from trainables.models.timm_backbone import import_timm, normalise_over_workers
 
 needs = {
-    name: pytest.mark.skipif(
-        importlib.util.find_spec(package) is None, reason=f"needs {package}: make test-vision"
-    )
+    name: pytest.mark.skipif(importlib.util.find_spec(package) is None, reason=f"needs {package}: make test-vision")
     for name, package in (
         ("timm", "timm"),
         ("torchvision", "torchvision"),
@@ -55,9 +53,7 @@ def scramble(network):
 @pytest.mark.parametrize("size", [224, 227, 64])
 def test_bn_inception_equals_pretrainedmodels_on_shared_random_weights(size):
     """The one file of the package, which needs only torch."""
-    path = next(
-        f for f in metadata.files("pretrainedmodels") if str(f).endswith("models/bninception.py")
-    ).locate()
+    path = next(f for f in metadata.files("pretrainedmodels") if str(f).endswith("models/bninception.py")).locate()
     spec = importlib.util.spec_from_file_location("bninception", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -84,9 +80,7 @@ def test_resnets_equal_torchvisions_on_shared_random_weights(name, tmp_path):
     theirs.avgpool, theirs.fc = nn.Identity(), nn.Identity()
     with torch.no_grad():
         expected = theirs(ours.to_input(images))
-        torch.testing.assert_close(
-            ours(ours.to_input(images)).flatten(1), expected.double(), rtol=1e-6, atol=1e-6
-        )
+        torch.testing.assert_close(ours(ours.to_input(images)).flatten(1), expected.double(), rtol=1e-6, atol=1e-6)
 
 
 @needs["timm"]
@@ -125,9 +119,7 @@ ARCHITECTURES = {  # picture size, channels, side of the map
 def test_an_architecture_of_timm_gives_a_map_and_every_parameter_trains(name):
     size, channels, side = ARCHITECTURES[name]
     own = {"architecture": name}
-    model = build_model(
-        backbone="timm", backbone_parameters=own, pooling="gem", embedding_dim=4, image_size=size
-    )
+    model = build_model(backbone="timm", backbone_parameters=own, pooling="gem", embedding_dim=4, image_size=size)
     assert model.backbone.out_channels == channels
     images = torch.randint(0, 256, (2, 1, size, size), dtype=torch.uint8)
     grey, colour = (model.backbone.to_input(x) for x in (images, images.expand(-1, 3, -1, -1)))
@@ -180,12 +172,8 @@ def test_timms_files_are_loaded_from_a_path_without_their_classifier(tmp_path):
 @needs["timm"]
 def test_safetensors_files_are_read(tmp_path):
     source = import_timm().create_model("resnet18").eval()
-    importlib.import_module("safetensors.torch").save_file(
-        source.state_dict(), str(tmp_path / "w.safetensors")
-    )
-    ours = BACKBONES["resnet18"](
-        in_channels=3, stem="imagenet", weights=str(tmp_path / "w.safetensors")
-    ).eval()
+    importlib.import_module("safetensors.torch").save_file(source.state_dict(), str(tmp_path / "w.safetensors"))
+    ours = BACKBONES["resnet18"](in_channels=3, stem="imagenet", weights=str(tmp_path / "w.safetensors")).eval()
     images = torch.rand(1, 3, 64, 64)
     with torch.no_grad():
         torch.testing.assert_close(ours(images), source.forward_features(images))
@@ -269,9 +257,7 @@ def test_timms_batch_normalisation_sees_the_batch_of_all_workers(tmp_path):
     mp.spawn(_worker, args=(str(tmp_path),), nprocs=2)
     module, images = norms(), batch().requires_grad_()
     passed(module, images).backward()
-    (first, state), (second, _) = (
-        torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)
-    )
+    (first, state), (second, _) = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2))
     torch.testing.assert_close(torch.cat([first, second]), images.grad, rtol=1e-9, atol=1e-10)
     for key, value in module.state_dict().items():
         torch.testing.assert_close(state[key], value, msg=key)

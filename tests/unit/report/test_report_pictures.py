@@ -12,12 +12,13 @@ from pages import by_id, read
 from synthetic import FLAT, STEEP, rho_space, write_sweep
 from written import FAILURES, Written
 
-from tune_dml.evidence import read_evidence
-from tune_dml.ledger import trial_folder
-from tune_dml.report import compared, directions, histories, norms, sheets, training, write_report
+from tune_dml.record.evidence import read_evidence
+from tune_dml.record.ledger import trial_folder
+from tune_dml.record.results import Results, results_of
+from tune_dml.report import write_report
 from tune_dml.report.analysis import analyse
 from tune_dml.report.measured import Measured, measure
-from tune_dml.results import Results, results_of
+from tune_dml.report.questions import compared, directions, histories, norms, sheets, training
 
 
 def keys_of(results: Results, label: str, seed: int) -> list[str]:
@@ -117,9 +118,7 @@ def test_a_baseline_that_wins_is_shown_beside_the_best_of_the_others(tmp_path: P
 @pytest.mark.parametrize(
     ("goal", "best", "worst"), [("maximize", "rho=0.01", "rho=1"), ("minimize", "rho=1", "rho=0.01")]
 )
-def test_without_a_baseline_worst_and_best_are_shown(
-    tmp_path: Path, goal: str, best: str, worst: str
-) -> None:
+def test_without_a_baseline_worst_and_best_are_shown(tmp_path: Path, goal: str, best: str, worst: str) -> None:
     results = write_sweep(tmp_path / "s", space=rho_space(goal=goal), means=STEEP, baseline=None, sd=0.01)
     pair = compared.compared(measure(results))
     assert [(side.label, side.role) for side in pair.sides] == [(worst, "worst"), (best, "best")]
@@ -135,9 +134,7 @@ def test_a_seed_that_only_one_of_them_finished_is_passed_over(tmp_path: Path) ->
 def test_norms_say_mean_and_variance_of_what_is_drawn(steep: Written) -> None:
     found = norms.extract(compared.compared(measure(steep.results)))
     for side in found.sides:
-        raw = json.loads(
-            (trial_folder(steep.results.folder, side.key) / "evidence/evidence.json").read_text()
-        )["norms"]
+        raw = json.loads((trial_folder(steep.results.folder, side.key) / "evidence/evidence.json").read_text())["norms"]
         assert side.evidence.norms.counts == tuple(raw["counts"])
         assert f"{side.title} has mean {raw['mean']:.3g}, variance 0.25" in found.sentence
         assert f"standard deviation {100 * 0.5 / raw['mean']:.2g}% of the mean" in found.sentence
@@ -167,9 +164,7 @@ def test_a_sheet_of_pairs_is_described_as_one(tmp_path: Path) -> None:
     for key in (*keys_of(results, "no SEC", 0), *keys_of(results, "rho=0.01", 0)):
         path = trial_folder(results.folder, key) / "evidence/evidence.json"
         body = json.loads(path.read_text())
-        ask, wrong = (
-            {"picture": 0, "name": name, "right": right} for name, right in (("Ann", None), ("Bea", False))
-        )
+        ask, wrong = ({"picture": 0, "name": name, "right": right} for name, right in (("Ann", None), ("Bea", False)))
         body["sheet"]["rows"] = [[ask, wrong, None, None, None], [ask, wrong, None, ask, wrong]]
         path.write_text(json.dumps(body))
     found = sheets.extract(compared.compared(measure(results)))

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tune_dml.record.results import Results
 from tune_dml.report import ReportFiles
-from tune_dml.results import Results
 
 FAILURES = {
     ("rho=0.9", 1): ("diverged", "loss is not finite at step 180"),

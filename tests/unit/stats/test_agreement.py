@@ -33,9 +33,7 @@ def test_above_here_and_below_there_is_mixed() -> None:
 
 
 def test_a_reason_forbids_levels_but_not_shape() -> None:
-    found = judge_agreement(
-        fit_blocks(table_of(sweep([9, 7, 3, 2, 1]))), X, PAPER, reasons=("other data set",)
-    )
+    found = judge_agreement(fit_blocks(table_of(sweep([9, 7, 3, 2, 1]))), X, PAPER, reasons=("other data set",))
     assert found.verdict == "not comparable"
     assert found.reasons == ("other data set",)
     assert all(math.isnan(point.low) for point in found.points)

@@ -51,9 +51,7 @@ def test_complete_data_give_plain_means_and_two_over_n() -> None:
     np.testing.assert_allclose(fit.means, values.mean(1), atol=1e-12)
     assert fit.df == 12
     np.testing.assert_allclose(fit.unit_variance, (1 - np.eye(4)) * 2 / 5, atol=1e-12)
-    np.testing.assert_allclose(
-        fit.covariance(), np.diag(np.maximum(fit.sd, fit.cell_sd) ** 2) / 5, atol=1e-12
-    )
+    np.testing.assert_allclose(fit.covariance(), np.diag(np.maximum(fit.sd, fit.cell_sd) ** 2) / 5, atol=1e-12)
 
 
 def test_seed_effects_do_not_enter_the_noise() -> None:

@@ -5,9 +5,7 @@ from scipy import stats
 from tune_dml.stats.critical import dunnett, studentized_range
 
 
-@pytest.mark.parametrize(
-    ("groups", "df"), [(2, 1), (2, 2), (3, 4), (6, 10), (6, 45), (10, 2), (20, 60), (200, 400)]
-)
+@pytest.mark.parametrize(("groups", "df"), [(2, 1), (2, 2), (3, 4), (6, 10), (6, 45), (10, 2), (20, 60), (200, 400)])
 @pytest.mark.parametrize("confidence", [0.9, 0.99])
 def test_studentized_range_equals_scipy(groups: int, df: int, confidence: float) -> None:
     expected = stats.studentized_range.ppf(confidence, groups, df)
@@ -26,9 +24,7 @@ def test_dunnett_equals_the_multivariate_t_integral(comparisons: int, df: int) -
     critical = dunnett(comparisons, df)
     shape = np.full((comparisons, comparisons), 0.5) + 0.5 * np.eye(comparisons)
     law = stats.multivariate_t(np.zeros(comparisons), shape, df=df, seed=0)
-    inside = law.cdf(
-        np.full(comparisons, critical), lower_limit=np.full(comparisons, -critical), maxpts=200_000
-    )
+    inside = law.cdf(np.full(comparisons, critical), lower_limit=np.full(comparisons, -critical), maxpts=200_000)
     assert inside == pytest.approx(0.95, abs=1e-4)
 
 

@@ -100,7 +100,5 @@ def test_false_edge_rate_with_an_equally_good_neighbour() -> None:
         ([0.5, 0.9, 1.0], "high", "linear", KnobDomain(0, 1), ()),
     ],
 )
-def test_extension(
-    values: list[float], side: str, scale: str, domain: KnobDomain, expected: tuple[float, ...]
-) -> None:
+def test_extension(values: list[float], side: str, scale: str, domain: KnobDomain, expected: tuple[float, ...]) -> None:
     assert extension(values, side, scale=scale, domain=domain) == expected

@@ -5,9 +5,7 @@ from tables import table_of
 from tune_dml.stats import Excluded, SeedTable, half_width, judge_sensitivity
 
 
-def verdicts(
-    means: list[float], n: int, margin: float, repeats: int, *, sds: object = 1.0
-) -> dict[str, float]:
+def verdicts(means: list[float], n: int, margin: float, repeats: int, *, sds: object = 1.0) -> dict[str, float]:
     """Rates of each verdict over simulated sweeps with strong seed effects; `effect` is that of a non-zero effect."""
     random = np.random.default_rng(len(means) * 1000 + n)
     noise = np.broadcast_to(np.asarray(sds, dtype=float), (len(means),))
@@ -106,9 +104,7 @@ def test_no_noise_at_all() -> None:
 def test_bars_that_do_not_overlap_differ() -> None:
     random = np.random.default_rng(7)
     for _ in range(50):
-        values = random.normal(60, 2, size=(5, 1)) + random.normal(size=(5, 4)) * random.uniform(
-            0.2, 2, size=(5, 1)
-        )
+        values = random.normal(60, 2, size=(5, 1)) + random.normal(size=(5, 4)) * random.uniform(0.2, 2, size=(5, 1))
         result = judge_sensitivity(table_of(values), 1.0)
         half = dict(result.half_widths)
         for difference in result.differences:
@@ -116,9 +112,7 @@ def test_bars_that_do_not_overlap_differ() -> None:
                 assert difference.certain
 
 
-@pytest.mark.parametrize(
-    ("means", "verdict"), [([60.0, 60.2, 60.1], "insensitive"), ([60.0, 61.0, 63.0], "sensitive")]
-)
+@pytest.mark.parametrize(("means", "verdict"), [([60.0, 60.2, 60.1], "insensitive"), ([60.0, 61.0, 63.0], "sensitive")])
 def test_seeds_needed_are_just_enough_when_the_estimates_hold(means: list[float], verdict: str) -> None:
     noise = np.array([[0.8, -0.8, 0.0], [0.0, 0.8, -0.8], [-0.8, 0.0, 0.8]])  # equal noise in every cell
     margin = 1.4
@@ -130,9 +124,7 @@ def test_seeds_needed_are_just_enough_when_the_estimates_hold(means: list[float]
 
     def decided(seeds: int) -> str:
         reach = half_width(seeds=seeds, sd=first.sd, cells=3)
-        return (
-            "sensitive" if size - reach > margin else "insensitive" if size + reach < margin else "undecided"
-        )
+        return "sensitive" if size - reach > margin else "insensitive" if size + reach < margin else "undecided"
 
     assert decided(first.seeds_needed) == verdict
     assert decided(first.seeds_needed - 1) == "undecided"

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from toy_sweep import Driver, make_plan
 
-from tune_dml.plan import Plan
-from tune_dml.tracking import Tracker
+from tune_dml.planning.plan import Plan
+from tune_dml.tracking.tracker import Tracker
 
 
 @pytest.fixture
@@ -30,8 +30,8 @@ def driver(tmp_path: Path, plan: Plan) -> Driver:
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Made once: MLflow takes seconds to make its tables."""
-    from tune_dml import tracking
-    from tune_dml.tracking_store import calm
+    from tune_dml.tracking import tracker as tracking
+    from tune_dml.tracking.store import calm
 
     path = tmp_path_factory.mktemp("database") / "mlflow.db"
     with calm():

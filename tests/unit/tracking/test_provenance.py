@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tune_dml import provenance
-from tune_dml.provenance import collect, mask, mask_argv
+from tune_dml.record import provenance
+from tune_dml.record.provenance import collect, mask, mask_argv
 
 IDENTITY = ("-c", "user.name=A", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
 
@@ -90,7 +90,7 @@ def test_it_is_json_and_names_the_machine() -> None:
 
 
 def test_torch_is_not_imported_to_look_at_gpus() -> None:
-    code = "import sys; from tune_dml.provenance import collect; collect(); assert 'torch' not in sys.modules"
+    code = "import sys; from tune_dml.record.provenance import collect; collect(); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 from toy_sweep import Driver, history, make_plan
 
-from tune_dml import tracking, tracking_store
-from tune_dml.ledger import trial_folder
-from tune_dml.plan import Trial
-from tune_dml.tracking import SyncReport, Tracker
+from tune_dml.planning.plan import Trial
+from tune_dml.record.ledger import trial_folder
+from tune_dml.tracking import store as tracking_store
+from tune_dml.tracking import tracker as tracking
+from tune_dml.tracking.tracker import SyncReport, Tracker
 
 Look = Callable[[], SimpleNamespace]
 Make = Callable[..., Tracker]
@@ -78,9 +79,7 @@ def test_parameters_are_flat_dotted_and_complete(driver: Driver, tracker: Make, 
     assert mlflow_has().parents[0].data.params["loss.gamma"] == "[0.1, 1.0]"
 
 
-def test_long_parameters_are_cut_and_say_so(
-    tmp_path: Path, tracker: Make, mlflow_has: Look, driver: Driver
-) -> None:
+def test_long_parameters_are_cut_and_say_so(tmp_path: Path, tracker: Make, mlflow_has: Look, driver: Driver) -> None:
     driver.plan = make_plan(long="x" * 9000)
     driver.run(driver.plan.trials()[0])
     assert tracker().sync().error is None
@@ -128,9 +127,7 @@ def test_many_metrics_go_in_batches(driver: Driver, tracker: Make, mlflow_has: L
     assert len(mlflow_has().by_key[trial.key].data.metrics) == 2501
 
 
-def test_what_only_the_end_tells_is_shown_at_the_judged_step(
-    driver: Driver, tracker: Make, mlflow_has: Look
-) -> None:
+def test_what_only_the_end_tells_is_shown_at_the_judged_step(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
     first, second = driver.trials[:2]
     driver.ended(first, step=7, metrics={"val/recall_at_1": 9.0})
     driver.started(second)
@@ -209,14 +206,10 @@ def test_killed_after_any_request_it_is_completed_once(
         assert len(run.data.params) == 6
         assert [row[0] for row in history(seen.client, run)] == [1]
     runs = json.loads((driver.folder / "mlflow.json").read_text())["runs"]
-    assert runs == {"parent": seen.parents[0].info.run_id} | {
-        key: run.info.run_id for key, run in seen.by_key.items()
-    }
+    assert runs == {"parent": seen.parents[0].info.run_id} | {key: run.info.run_id for key, run in seen.by_key.items()}
 
 
-def test_a_run_created_twice_by_a_lost_answer_is_kept_once(
-    driver: Driver, tracker: Make, mlflow_has: Look
-) -> None:
+def test_a_run_created_twice_by_a_lost_answer_is_kept_once(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
     driver.run(driver.trials[0])
     tracker().sync()
     seen = mlflow_has()
@@ -262,9 +255,7 @@ def test_true_states(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
 
     def states() -> dict[str, str]:
         seen = mlflow_has()
-        return {key: run.info.status for key, run in seen.by_key.items()} | {
-            "parent": seen.parents[0].info.status
-        }
+        return {key: run.info.status for key, run in seen.by_key.items()} | {"parent": seen.parents[0].info.status}
 
     while_running = {
         **{finished.key: "FINISHED", diverged.key: "FAILED", failed.key: "FAILED"},
@@ -298,9 +289,7 @@ def test_true_states(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
     assert not mlflow_has().by_key[failed.key].data.tags["tune_dml.reason"]
 
 
-def test_a_driver_that_was_killed_leaves_no_run_running(
-    driver: Driver, tracker: Make, mlflow_has: Look
-) -> None:
+def test_a_driver_that_was_killed_leaves_no_run_running(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
     driver.started(driver.trials[0])
     tracker().sync()  # and then kill -9
     driver.session()
@@ -317,9 +306,7 @@ def test_an_interrupted_search_is_killed_though_its_known_trials_ended(
     assert mlflow_has().parents[0].info.status == "KILLED"
 
 
-def test_proposed_cells_and_further_seeds_join_the_same_parent(
-    driver: Driver, tracker: Make, mlflow_has: Look
-) -> None:
+def test_proposed_cells_and_further_seeds_join_the_same_parent(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
     driver.run(driver.trials[0])
     tracker().stop()
     parent = mlflow_has().parents[0]
@@ -333,7 +320,7 @@ def test_proposed_cells_and_further_seeds_join_the_same_parent(
         "digest": "d2",
     }
     driver.event("cell", cell=cell)
-    from tune_dml.plan import Cell
+    from tune_dml.planning.plan import Cell
 
     proposed = driver.plan.trial(Cell(**cell), 2)
     driver.run(proposed)
@@ -459,9 +446,7 @@ def test_the_background_thread_pushes_when_told(
     assert states == {driver.trials[0].key: "FINISHED", driver.trials[1].key: "KILLED"}
 
 
-def test_the_plan_and_every_sessions_provenance_are_attached(
-    driver: Driver, tracker: Make, mlflow_has: Look
-) -> None:
+def test_the_plan_and_every_sessions_provenance_are_attached(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
     tracker().sync()
     driver.session()
     tracker().sync()
@@ -556,9 +541,7 @@ def left(seen: SimpleNamespace) -> dict[str, dict[str, str]]:
     return found
 
 
-def test_what_trials_leave_is_there_once_whatever_is_replayed(
-    driver: Driver, tracker: Make, mlflow_has: Look
-) -> None:
+def test_what_trials_leave_is_there_once_whatever_is_replayed(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
     first, second, third, going = driver.trials
     for trial in (first, second, going):
         leave(driver, trial, evidence_json="{}", sheet_jpg=f"picture of {trial.key}")

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from toy_sweep import make_plan
 
-from tune_dml import tracking_store
 from tune_dml.tracking import check, experiment_name, tracking_uri, ui_command
+from tune_dml.tracking import store as tracking_store
 
 Serve = Callable[[int, str], str]
 
@@ -164,9 +164,7 @@ def test_a_database_server_needs_its_driver_and_must_listen(monkeypatch: pytest.
 
 def test_the_command_that_shows_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
-    assert (
-        ui_command("sqlite:////a b/mlflow.db") == "mlflow ui --backend-store-uri 'sqlite:////a b/mlflow.db'"
-    )
+    assert ui_command("sqlite:////a b/mlflow.db") == "mlflow ui --backend-store-uri 'sqlite:////a b/mlflow.db'"
     assert ui_command("http://me:pw@h:5000") == "python -m webbrowser 'http://***@h:5000'"
     assert ui_command("postgresql://me:pw@h/db") == 'mlflow ui --backend-store-uri "$MLFLOW_TRACKING_URI"'
 

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tune_dml.ledger import Ledger
-from tune_dml.plan import Cell, Plan, Search, Trial
+from tune_dml.planning.plan import Cell, Plan, Search, Trial
+from tune_dml.record.ledger import Ledger
 from tune_dml.space import Citation, Grid, Knob, Space
 
 SPACE = Space(
@@ -25,9 +25,7 @@ def make_plan(*, seeds: tuple[int, ...] = (0, 1), name: str = "toy", long: str =
     """Two cells; built by hand, so that no method has to exist."""
     settings = {"loss.name": "toy", "data.name": "glyphs", "optim.lr_milestones": [1, 2], "loss.note": long}
     cells = tuple(
-        Cell(
-            index, f"γ={gamma:g}", {"loss.gamma": gamma}, {**settings, "loss.gamma": gamma}, f"digest{index}"
-        )
+        Cell(index, f"γ={gamma:g}", {"loss.gamma": gamma}, {**settings, "loss.gamma": gamma}, f"digest{index}")
         for index, gamma in enumerate((0.1, 1.0))
     )
     return Plan(name, SPACE, "glyphs", seeds, cells, Search(), settings, {}, "data0")

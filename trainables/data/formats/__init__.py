@@ -1,0 +1,1 @@
+"""How published files are opened, decoded and kept: archives, records, fonts, the cache."""

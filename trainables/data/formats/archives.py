@@ -1,0 +1,114 @@
+"""Archives as people download them: checked against the published checksum, unpacked once, never outside their folder."""
+
+from __future__ import annotations
+
+import hashlib
+import lzma
+import shutil
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+
+from trainables.data.formats import cache
+from trainables.errors import DataError, Problem, raise_if_any
+
+SHOWN = 5
+STRICT = "Download it again, or pass --set data.strict=false to use it as it is."
+
+
+def unpacked(root: Path, cache_dir: Path) -> Path:
+    """`root` itself when it is a folder; for an archive file the folder it was unpacked to, below `cache_dir`."""
+    if not root.is_file():
+        return root
+    state = root.stat()
+    key = hashlib.sha256(f"{root.resolve()} {state.st_size} {state.st_mtime_ns}".encode()).hexdigest()[:20]
+    target = cache_dir / "unpacked" / f"{root.stem}-{key}"
+    cache.build_once(target, lambda folder: unpack(root, folder), complete=Path.is_dir)
+    return target
+
+
+def checksum_problems(archive: Path, published: Mapping[str, str]) -> list[Problem]:
+    """Whether an archive has the MD5 that public code quotes for its name; nothing for an unknown name."""
+    expected = published.get(archive.name)
+    if expected is None or not archive.is_file():
+        return []
+    found = _md5(archive, archive.stat().st_mtime_ns)
+    return [] if found == expected else [Problem(str(archive), f"the MD5 must be {expected}", found, STRICT)]
+
+
+@lru_cache
+def _md5(file: Path, changed: int) -> str:  # `changed` tells apart what one name held at different times
+    digest = hashlib.md5(usedforsecurity=False)
+    with file.open("rb") as source:
+        while block := source.read(1 << 22):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def checksums(files: Iterable[tuple[Path, Mapping[str, str]]]) -> dict[str, str]:
+    """Name -> "published" or "differs" for each file whose name has a published MD5."""
+    return {
+        file.name: "differs" if checksum_problems(file, published) else "published"
+        for file, published in files
+        if file.name in published and file.is_file()
+    }
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Extract a tar (any compression) or zip archive into `folder`; only plain files and folders that stay inside.
+
+    Raises DataError, before anything is written, naming entries that lead outside, links and devices, and when the disk
+    is too full.
+    """
+    try:
+        if zipfile.is_zipfile(archive):
+            _unzip(archive, folder)
+        else:
+            _untar(archive, folder)
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
+        if isinstance(error, OSError) and error.errno in cache.FULL:
+            raise
+        remedy = "Download it again; known kinds are .tar, .tgz, .tar.gz, .tar.bz2, .tar.xz and .zip."
+        raise DataError(Problem(str(archive), "must be a readable archive", str(error), remedy)) from error
+
+
+def _untar(archive: Path, folder: Path) -> None:
+    with tarfile.open(archive) as source:
+        members = source.getmembers()
+        bad = [m.name for m in members if _escapes(m.name) or not (m.isfile() or m.isdir())]
+        raise_if_any(_entry_problems(archive, bad), DataError)
+        cache.require_space(folder, sum(member.size for member in members))
+        source.extractall(folder, members, filter="data")
+
+
+def _unzip(archive: Path, folder: Path) -> None:
+    with zipfile.ZipFile(archive) as source:
+        entries = source.infolist()
+        bad = [e.filename for e in entries if _escapes(e.filename) or stat.S_ISLNK(e.external_attr >> 16)]
+        raise_if_any(_entry_problems(archive, bad), DataError)
+        cache.require_space(folder, sum(entry.file_size for entry in entries))
+        for entry in entries:
+            target = folder / entry.filename
+            if entry.is_dir():
+                target.mkdir(parents=True, exist_ok=True)
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with source.open(entry) as inside, target.open("wb") as outside:
+                shutil.copyfileobj(inside, outside)
+
+
+def _escapes(name: str) -> bool:
+    path = PurePosixPath(name.replace("\\", "/"))
+    return path.is_absolute() or ".." in path.parts or (len(name) > 1 and name[1] == ":")
+
+
+def _entry_problems(archive: Path, bad: list[str]) -> list[Problem]:
+    rule = "every entry must be a plain file or folder inside the archive's own folder"
+    found = [Problem(f"{archive.name}: {name}", rule, None, "Do not use this archive.") for name in bad[:SHOWN]]
+    if len(bad) > SHOWN:
+        found.append(Problem(archive.name, f"{len(bad) - SHOWN} more entries break that rule"))
+    return found

@@ -1,0 +1,246 @@
+"""The decoded cache on disk: one directory per data set and digest, complete or absent, opened memory-mapped.
+
+    <cache_dir>/<name>-<digest>/   images.npy (N, H, W, C), or pixels.bin + offsets.npy + shapes.npy where sizes differ;
+                                   labels.npy, extra-*.npy, about.json (written last)
+
+A build happens in a temporary sibling under a file lock and is renamed into place, so a reader never sees half of one.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.errors import ConfigError, DataError, Problem
+
+Pixels = NDArray[np.uint8]
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+SPARE = 64 << 20  # bytes of a disk that are left to others
+
+
+class DiskFull(DataError):
+    """The decoded pictures do not fit on the disk of the cache."""
+
+
+class RaggedImages:
+    """Pictures of different sizes in one flat memory-mapped file.
+
+    `images[i]` is a view (H_i, W_i, C); `shape` is (N, 0, 0, C).
+    """
+
+    def __init__(self, pixels: Pixels, offsets: NDArray[np.int64], shapes: NDArray[np.int32], channels: int) -> None:
+        self.pixels = pixels
+        self.offsets = offsets
+        self.sizes = shapes
+        """Height and width of every picture, shape (N, 2)."""
+        self.shape = (len(shapes), 0, 0, channels)
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, index: int | np.integer) -> Pixels:
+        if not isinstance(index, int | np.integer):
+            raise TypeError("pictures of different sizes come one by one; trainables.models.views.Views makes batches")
+        height, width = self.sizes[index].tolist()
+        start = int(self.offsets[index])
+        return self.pixels[start : start + height * width * self.shape[3]].reshape(height, width, self.shape[3])
+
+
+class Squares(Protocol):
+    """What indexes like an array (N, H, W, C) of uint8."""
+
+    shape: tuple[int, ...]
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: Any, /) -> Pixels: ...
+
+
+Images = Pixels | RaggedImages | Squares
+
+
+def default_cache_dir() -> Path:
+    """$TUNE_DML_CACHE, else $XDG_CACHE_HOME/tune_dml, else ~/.cache/tune_dml."""
+    if own := os.environ.get("TUNE_DML_CACHE"):
+        return Path(own).expanduser()
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(home).expanduser() / "tune_dml"
+
+
+def create_images(directory: Path, shape: Sequence[int]) -> Pixels:
+    """A writable memory map (N, H, W, C) of uint8 in `directory`; raises DataError when the disk is too full."""
+    require_space(directory, int(np.prod(shape, dtype=np.int64)))
+    mapped: Pixels = np.lib.format.open_memmap(directory / "images.npy", mode="w+", dtype=np.uint8, shape=tuple(shape))
+    _reserve(directory / "images.npy")
+    return mapped
+
+
+def create_ragged(directory: Path, shapes: NDArray[np.int32], channels: int) -> RaggedImages:
+    """A writable `RaggedImages` for pictures of the given (N, 2) heights and widths."""
+    sizes = shapes.astype(np.int64).prod(axis=1) * channels
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    require_space(directory, int(offsets[-1]))
+    np.save(directory / "offsets.npy", offsets[:-1])
+    np.save(
+        directory / "shapes.npy",
+        np.concatenate([shapes, np.full((len(shapes), 1), channels)], 1).astype(np.int32),
+    )
+    pixels = np.memmap(directory / "pixels.bin", mode="w+", dtype=np.uint8, shape=(int(offsets[-1]),))
+    _reserve(directory / "pixels.bin")
+    return RaggedImages(pixels, offsets[:-1], shapes, channels)
+
+
+def _reserve(file: Path) -> None:
+    """Claim the blocks of a new file now: a write into a mapped file for which there is no block kills the process."""
+    with file.open("r+b") as handle:
+        try:
+            os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)
+        except AttributeError:  # not a system that has it
+            return
+        except OSError as error:
+            if error.errno not in FULL:  # a file system that cannot; `require_space` has looked
+                return
+            raise _disk_full(file.parent, file.stat().st_size) from error
+
+
+def open_images(directory: Path) -> Images:
+    """The pictures of a finished cache, read-only."""
+    if (directory / "images.npy").exists():
+        mapped: Pixels = np.load(directory / "images.npy", mmap_mode="r")
+        return mapped
+    return _open_ragged(directory, "r")
+
+
+def reopen_images(directory: Path) -> Pixels:
+    """A half-written `images.npy`, to go on writing."""
+    mapped: Pixels = np.load(directory / "images.npy", mmap_mode="r+")
+    return mapped
+
+
+def reopen_ragged(directory: Path) -> RaggedImages:
+    """Half-written `RaggedImages`, to go on writing."""
+    return _open_ragged(directory, "r+")
+
+
+def keep_images(directory: Path, kept: NDArray[np.int64]) -> None:
+    """Leave only the pictures numbered `kept`, in that order; of ragged ones the pixels stay and are not referred to."""
+    if (directory / "images.npy").exists():
+        before = reopen_images(directory)
+        shorter = directory / "kept.npy"
+        after = np.lib.format.open_memmap(shorter, mode="w+", dtype=np.uint8, shape=(len(kept), *before.shape[1:]))
+        for new, old in enumerate(kept):
+            after[new] = before[old]
+        after.flush()
+        shorter.replace(directory / "images.npy")
+        return
+    for name in ("offsets.npy", "shapes.npy"):
+        np.save(directory / name, np.load(directory / name)[kept])
+
+
+def _open_ragged(directory: Path, mode: Literal["r", "r+"]) -> RaggedImages:
+    shapes = np.load(directory / "shapes.npy")
+    pixels = np.memmap(directory / "pixels.bin", mode=mode, dtype=np.uint8)
+    return RaggedImages(pixels, np.load(directory / "offsets.npy"), shapes[:, :2], int(shapes[0, 2]))
+
+
+def require_space(directory: Path, needed: int) -> None:
+    """Raise DiskFull when the disk of `directory` has fewer than `needed` bytes and SPARE free."""
+    if shutil.disk_usage(directory).free < needed + SPARE:
+        raise _disk_full(directory, needed)
+
+
+def _disk_full(directory: Path, needed: int) -> DiskFull:
+    rule = f"the data need {_size(needed)} on the disk of the cache, which keeps {_size(SPARE)} for others"
+    free = f"{_size(shutil.disk_usage(directory).free)} free"
+    remedy = "Free some space, or point TUNE_DML_CACHE (--cache-dir) at a larger disk."
+    return DiskFull(Problem(str(directory.parent), rule, free, remedy))
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"
+
+
+def build_once(target: Path, build: Callable[[Path], None], *, complete: Callable[[Path], bool] | None = None) -> None:
+    """Run `build(temporary directory)` and rename the result to `target`, unless `target` is there, `complete`.
+
+    Waits while another process builds the same target. A build that was killed leaves its temporary directory for the
+    next one to go on from; one whose data are at fault (DataError) leaves nothing. A truncated cache is rebuilt.
+    """
+    complete = complete or _complete
+    if complete(target):
+        return
+    _make(target.parent)
+    with _locked(target.with_name(f".{target.name}.lock")):
+        if complete(target):
+            return
+        temporary = target.with_name(f".building-{target.name}")
+        temporary.mkdir(exist_ok=True)
+        try:
+            build(temporary)
+        except ConfigError:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            shutil.rmtree(temporary, ignore_errors=True)
+            remedy = "Free some space, or point TUNE_DML_CACHE (--cache-dir) at a larger disk."
+            rule = "the disk of the cache is full"
+            raise DiskFull(Problem(str(target.parent), rule, None, remedy)) from error
+        shutil.rmtree(target, ignore_errors=True)
+        temporary.rename(target)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a small text file in one step."""
+    _make(path.parent)
+    temporary = path.with_name(f".{path.name}-{os.getpid()}-{uuid.uuid4().hex[:8]}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        rule, remedy = "the cache must be writable", "Free some space, or point TUNE_DML_CACHE elsewhere."
+        raise DataError(Problem(str(path.parent), rule, str(error.strerror), remedy)) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _complete(target: Path) -> bool:
+    if not (target / "about.json").exists():
+        return False
+    try:
+        images = open_images(target)
+        if isinstance(images, RaggedImages) and len(images):
+            _ = images[len(images) - 1]
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _make(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        remedy = "Point TUNE_DML_CACHE (--cache-dir) at a writable directory."
+        raise DataError(Problem(str(directory), "the cache directory must be writable", str(error), remedy)) from error
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock; the kernel frees it when the process dies."""
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(handle, fcntl.LOCK_UN)

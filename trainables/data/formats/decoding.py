@@ -1,0 +1,262 @@
+"""From encoded pictures of every kind to uint8 RGB in the cache: in parallel, resumable, every failure collected."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from trainables.data.base import DataSet, Progress
+from trainables.data.formats import cache
+from trainables.errors import DataError, Problem
+
+CHUNK = 256  # pictures between two notes of what is done
+SHOWN = 10  # failures named one by one
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Encoded pictures by number: files of a folder, records of an archive."""
+
+    names: Sequence[str]
+    """What to call each picture in messages."""
+    open: Callable[[int], Image.Image]
+    """Opens one; may leave the pixels undecoded."""
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """Any Pillow picture as 8-bit RGB, upright.
+
+    EXIF orientation is applied; 16-bit greys are divided by 257; transparent pixels show white; palette, grey and CMYK
+    pictures are converted; of several frames the first counts.
+    """
+    image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I"):  # 16 bits, which some Pillow versions open as 32
+        grey = np.asarray(image).astype(np.int64).clip(0, 65535)
+        return Image.fromarray((grey / 257).round().astype(np.uint8)).convert("RGB")
+    if image.has_transparency_data:
+        upper = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", upper.size, (255, 255, 255, 255)), upper)
+    return image.convert("RGB")
+
+
+def shrunk_size(width: int, height: int, shorter: int | None) -> tuple[int, int]:
+    """(width, height) once the shorter side has `shorter` pixels; unchanged for None."""
+    if shorter is None:
+        return width, height
+    if width <= height:
+        return shorter, max(shorter, int(shorter * height / width))
+    return max(shorter, int(shorter * width / height)), shorter
+
+
+def shrink(image: Image.Image, shorter: int | None) -> Image.Image:
+    """Resize (bilinear with antialiasing) so that the shorter side has `shorter` pixels."""
+    size = shrunk_size(*image.size, shorter)
+    return image if size == image.size else image.resize(size, Image.Resampling.BILINEAR)
+
+
+def fit(image: Image.Image, size: int) -> Image.Image:
+    """Resize the shorter side to `size`, then cut the centre square."""
+    image = shrink(image, size)
+    left, top = (image.width - size) // 2, (image.height - size) // 2
+    return image.crop((left, top, left + size, top + size))
+
+
+def decode_fixed(directory: Path, encoded: Encoded, size: int, progress: Progress | None = None) -> dict[int, str]:
+    """Write `images.npy` (N, size, size, 3) into `directory`; returns picture number -> reason for each failure.
+
+    Goes on where an interrupted call on the same directory stopped.
+    """
+    shape = (len(encoded.names), size, size, 3)
+    resumable = (directory / "done.npy").exists()
+    images = cache.reopen_images(directory) if resumable else cache.create_images(directory, shape)
+
+    def work(i: int) -> None:
+        with encoded.open(i) as image:
+            images[i] = np.asarray(fit(to_rgb(image), size))
+
+    return _decode_all(directory, encoded, work, images, progress)
+
+
+def decode_ragged(
+    directory: Path, encoded: Encoded, shorter: int | None, progress: Progress | None = None
+) -> dict[int, str]:
+    """Write whole pictures, shorter side `shorter` (None: as they are), into `directory`; failures as `decode_fixed`.
+
+    A first pass reads the headers, so that every picture has its place before any is decoded.
+    """
+    if (directory / "done.npy").exists():
+        images = cache.reopen_ragged(directory)
+    else:
+        images = cache.create_ragged(directory, header_sizes(encoded, shorter), channels=3)
+
+    def work(i: int) -> None:
+        with encoded.open(i) as image:
+            images[i][:] = np.asarray(shrink(to_rgb(image), shorter))
+
+    return _decode_all(directory, encoded, work, images.pixels, progress)
+
+
+def header_sizes(encoded: Encoded, shorter: int | None) -> NDArray[np.int32]:
+    """Height and width of every picture once its shorter side has `shorter` pixels, from the headers alone, (N, 2)."""
+    with ThreadPoolExecutor(_threads()) as pool:
+        sizes = list(pool.map(lambda i: _header_size(encoded, i, shorter), range(len(encoded.names))))
+    return np.array(sizes, dtype=np.int32).reshape(-1, 2)
+
+
+SKIP = "Replace it, or leave it out: --skip-corrupt of `datasets prepare`, in sweeps --set data.skip_corrupt=true."
+
+
+def reason_of(error: Exception) -> str:
+    """What a decoder says of a broken file, the same each time."""
+    if isinstance(error, UnidentifiedImageError):  # its text holds an address in memory
+        return "no picture in a known format"
+    return f"{type(error).__name__}: {error}"
+
+
+def failure_problems(
+    failures: Mapping[int, str], names: Sequence[str], folder: Path | None = None, remedy: str = SKIP
+) -> list[Problem]:
+    """One problem a picture (a file in `folder`), up to ten, then one that counts the rest."""
+    found = [
+        Problem(str(folder / names[i]) if folder else names[i], "the picture cannot be decoded", reason, remedy)
+        for i, reason in sorted(failures.items())[:SHOWN]
+    ]
+    if len(failures) > SHOWN:
+        found.append(Problem("pictures", f"{len(failures) - SHOWN} more cannot be decoded"))
+    return found
+
+
+def unreadable(encoded: Encoded, progress: Progress | None = None) -> dict[int, str]:
+    """Picture number -> reason for each that does not decode to its end; nothing is kept."""
+
+    def attempt(i: int) -> str:
+        try:
+            with encoded.open(i) as image:
+                image.draft("RGB", (32, 32))  # a JPEG is read to its end but decoded at an eighth of its size
+                image.load()
+        except Exception as error:  # decoders of broken files raise whatever they like
+            return reason_of(error)
+        return ""
+
+    failures, count = {}, len(encoded.names)
+    with ThreadPoolExecutor(_threads()) as pool:
+        for chunk in _chunks(range(count)):
+            failures.update({i: why for i, why in zip(chunk, pool.map(attempt, chunk), strict=True) if why})
+            if progress:
+                progress(chunk[-1] + 1, count)
+    return failures
+
+
+def judged(
+    dataset: DataSet, failures: Mapping[int, str], names: Sequence[str], folder: Path, *, skip_corrupt: bool
+) -> list[Problem]:
+    """`failure_problems`, or none, but a note in `dataset`, when they are to be left out and others stay."""
+    if not skip_corrupt or len(failures) == len(names):
+        return failure_problems(failures, names, folder)
+    dataset.unreadable = tuple(names[i] for i in sorted(failures))
+    return []
+
+
+def keep_or_raise(
+    directory: Path | None,
+    failures: Mapping[int, str],
+    names: Sequence[str],
+    *,
+    skip_corrupt: bool,
+    folder: Path | None = None,
+) -> NDArray[np.int64]:
+    """The numbers of the pictures that stay; drops failed ones from the cache if any, or raises DataError naming them."""
+    kept = np.setdiff1d(np.arange(len(names)), list(failures))
+    if failures and not (skip_corrupt and len(kept)):
+        raise DataError(failure_problems(failures, names, folder))
+    if failures and directory is not None:
+        cache.keep_images(directory, kept)
+    return kept
+
+
+def _threads() -> int:
+    # Pillow's decoders and resizers release the interpreter lock.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _header_size(encoded: Encoded, i: int, shorter: int | None) -> tuple[int, int]:
+    """(height, width) after orientation and shrinking, from the header alone; (0, 0) when there is no header."""
+    try:
+        with encoded.open(i) as image:
+            width, height = image.size
+            if image.getexif().get(0x0112, 1) in (5, 6, 7, 8):  # EXIF orientations that swap the sides
+                width, height = height, width
+    except Exception:  # decoders of broken files raise whatever they like
+        return 0, 0
+    width, height = shrunk_size(width, height, shorter)
+    return height, width
+
+
+def _decode_all(
+    directory: Path,
+    encoded: Encoded,
+    work: Callable[[int], None],
+    pixels: NDArray[np.uint8],
+    progress: Progress | None,
+) -> dict[int, str]:
+    """Run `work` for every picture not yet noted as done; notes a chunk only after its pixels are on disk."""
+    notes, count = directory / "done.npy", len(encoded.names)
+    if not notes.exists():
+        fresh = directory / "fresh.npy"
+        np.save(fresh, np.zeros(count, dtype=bool))
+        fresh.replace(notes)  # whole or not at all
+    done = np.load(notes, mmap_mode="r+")
+    failures: dict[int, str] = {}
+
+    def attempt(i: int) -> str:
+        try:
+            work(i)
+        except Exception as error:  # decoders of broken files raise whatever they like
+            return reason_of(error)
+        return ""
+
+    def keep(chunk: Sequence[int]) -> None:
+        _sync(pixels)
+        done[[i for i in chunk if i not in failures]] = True
+        done.flush()
+        if progress:
+            progress(int(done.sum()) + len(failures), count)
+
+    # The disk takes one chunk while the next one is decoded.
+    with ThreadPoolExecutor(_threads()) as pool, ThreadPoolExecutor(1) as writer:
+        kept: Future[None] | None = None
+        for chunk in _chunks(np.flatnonzero(~done).tolist()):
+            reasons = dict(zip(chunk, pool.map(attempt, chunk), strict=True))
+            if kept is not None:
+                kept.result()
+            failures.update({i: reason for i, reason in reasons.items() if reason})
+            kept = writer.submit(keep, chunk)
+        if kept is not None:
+            kept.result()
+    notes.unlink()
+    return failures
+
+
+def _sync(pixels: NDArray[np.uint8]) -> None:
+    """Bring to disk what was written so far, and let go of its pages; other threads go on meanwhile."""
+    if not isinstance(pixels, np.memmap) or pixels.filename is None:
+        return
+    with open(pixels.filename, "rb") as file:
+        os.fsync(file.fileno())
+    mapped = getattr(pixels, "_mmap", None)
+    if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(
+            mmap.MADV_DONTNEED
+        )  # the page cache keeps them; else the process seems to grow by the whole data
+
+
+def _chunks(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
+    return (numbers[start : start + CHUNK] for start in range(0, len(numbers), CHUNK))

@@ -1,0 +1,122 @@
+"""Picture files in folders: finding them, and knowing their content without reading it twice."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from trainables.data.base import Progress
+from trainables.data.formats import cache
+from trainables.data.formats.decoding import Encoded, reason_of
+
+REPORT = 64  # files between two reports of progress
+SAVE_EVERY = 15.0  # seconds
+
+
+SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp"})
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Content of one file."""
+
+    sha256: str
+    reason: str = ""
+    """Why it cannot be decoded; empty when it can, or when nobody looked."""
+
+
+def find_pictures(folder: Path) -> tuple[list[Path], list[Path]]:
+    """(pictures, other files) at any depth below `folder`, each sorted; names that start with a dot are passed over."""
+    visible = [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    ]
+    pictures = [path for path in visible if path.suffix.lower() in SUFFIXES]
+    return pictures, [path for path in visible if path.suffix.lower() not in SUFFIXES]
+
+
+def encoded_files(root: Path, names: Sequence[str]) -> Encoded:
+    """The files `names`, relative to `root`, as encoded pictures."""
+    return Encoded(names, partial(_open, root, names))
+
+
+def _open(root: Path, names: Sequence[str], i: int) -> Image.Image:
+    return Image.open(root / names[i])
+
+
+def fingerprints(
+    root: Path, names: Sequence[str], cache_dir: Path, *, verify: bool, progress: Progress | None = None
+) -> dict[str, Fingerprint]:
+    """SHA-256 of every file `names` below `root`, in that order; with `verify`, whether each decodes to its end as well.
+
+    Remembered in `cache_dir` by name, size and time of change, so that a second call reads nothing.
+    """
+    place = hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:20]
+    index = cache_dir / "fingerprints" / f"{place}.json"
+    known = _read_index(index)
+    stats = {name: (root / name).stat() for name in names}
+    keys = {name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()}
+    stale = [
+        name for name in names if name not in known or known[name][:2] != keys[name] or (verify and not known[name][4])
+    ]
+    if stale:
+        with ThreadPoolExecutor() as pool:
+            looked = pool.map(lambda name: _look(root / name, verify=verify), stale)
+            saved = time.monotonic()
+            for done, (name, seen) in enumerate(zip(stale, looked, strict=True), start=1):
+                known[name] = [*keys[name], seen.sha256, seen.reason, verify]
+                if time.monotonic() - saved > SAVE_EVERY:  # a killed call has not read in vain
+                    cache.write_atomically(index, json.dumps(known))
+                    saved = time.monotonic()
+                if progress and (done % REPORT == 0 or done == len(stale)):
+                    progress(done, len(stale))
+        cache.write_atomically(index, json.dumps(known))
+    return {name: Fingerprint(known[name][2], known[name][3]) for name in names}
+
+
+def _read_index(index: Path) -> dict[str, list[Any]]:
+    try:
+        known: dict[str, list[Any]] = json.loads(index.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return known
+
+
+def _look(path: Path, *, verify: bool) -> Fingerprint:
+    data = path.read_bytes()
+    sha256 = hashlib.sha256(data).hexdigest()
+    if not verify:
+        return Fingerprint(sha256)
+    return Fingerprint(sha256, _why_unreadable(data))
+
+
+def unreadable_files(
+    root: Path, names: Sequence[str], cache_dir: Path, progress: Progress | None = None
+) -> dict[int, str]:
+    """Number in `names` -> reason for each file that does not decode to its end."""
+    prints = fingerprints(root, names, cache_dir, verify=True, progress=progress)
+    return {i: prints[name].reason for i, name in enumerate(names) if prints[name].reason}
+
+
+def _why_unreadable(data: bytes) -> str:
+    """Why encoded bytes are no whole picture; empty when they are one."""
+    if not data:
+        return "the file is empty"
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            image.draft("RGB", (32, 32))  # a JPEG is read to its end but decoded at an eighth of its size
+            image.load()
+    except Exception as error:  # decoders of broken files raise whatever they like
+        return reason_of(error)
+    return ""

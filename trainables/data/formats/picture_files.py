@@ -1,0 +1,342 @@
+"""Data sets that are picture files plus published lists: found, counted, decoded; a subclass only reads the lists."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Annotated, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from trainables.data.base import Contents, DataSet, Indices, Labels, Progress, digest_of
+from trainables.data.formats import archives
+from trainables.data.formats.archives import STRICT
+from trainables.data.formats.cache import Images
+from trainables.data.formats.decoding import decode_ragged, header_sizes, judged, keep_or_raise
+from trainables.data.formats.files import encoded_files, fingerprints, unreadable_files
+from trainables.data.formats.on_demand import WholeOnDemand
+from trainables.errors import DataError, Problem, raise_if_any
+
+SHOWN = 5  # folders named one by one
+
+ShorterSide = Annotated[
+    int | None, Field(ge=16, description="pictures are stored with this shorter side; null keeps their size")
+]
+SkipCorrupt = Annotated[bool, Field(description="leave out pictures that cannot be decoded")]
+Strict = Annotated[bool, Field(description="refuse data that differ from the published counts or checksums")]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What the published lists say; picture files are named relative to the data set's folder."""
+
+    names: Sequence[str]
+    labels: Labels
+    class_names: tuple[str, ...]
+    test_classes: tuple[int, ...]
+    extras: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
+    lists: Sequence[str] = ()
+    """The list files, whose content is part of the identity."""
+    notes: tuple[str, ...] = ()
+
+
+class PictureFiles(DataSet):
+    """Pictures stored whole, with one shorter side, so that random crops see all of them.
+
+    `root` is the folder (or its parent), or the archive as downloaded, which is unpacked once into the cache. A subclass
+    sets `marker` (a file or folder that tells the data set's folder), `folders` (where below `root` to look for it),
+    `archives` and `list_digests` (name -> MD5), `expected`, and implements `read`.
+    """
+
+    marker: ClassVar[str]
+    folders: ClassVar[tuple[str, ...]] = (".",)
+    archives: ClassVar[Mapping[str, str]] = {}
+    list_digests: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(
+        self,
+        *,
+        root: Path,
+        cache_dir: Path,
+        shorter_side: ShorterSide = 256,
+        skip_corrupt: SkipCorrupt = False,
+        strict: Strict = True,
+    ) -> None:
+        super().__init__(cache_dir=cache_dir)
+        self.root = root
+        self.shorter_side = shorter_side
+        self.skip_corrupt = skip_corrupt
+        self.strict = strict
+
+    @abstractmethod
+    def read(self, folder: Path) -> Listing:
+        """Read the published lists in `folder`; raises DataError naming file and line."""
+
+    @cached_property
+    def folder(self) -> Path:
+        """The data set's folder; raises DataError when it is not below `root`."""
+        root = archives.unpacked(self.root, self.cache_dir)
+        return find_folder(root, self.folders, self.marker, given=self.root, source=self.source, archives=self.archives)
+
+    @cached_property
+    def listing(self) -> Listing:
+        """The published lists."""
+        return self.read(self.folder)
+
+    def check(self) -> list[Problem]:
+        """The folder, the lists, the counts, and that every listed file is there; a downloaded archive is unpacked."""
+        try:
+            listing = self.listing
+        except DataError as error:
+            return list(error.problems)
+        found = missing_problems(self.folder, listing.names)
+        return found + (count_problems(self, counts(listing), str(self.folder)) if self.strict else [])
+
+    def verify(self, progress: Progress | None = None) -> list[Problem]:
+        """`check`, published checksums, and that every picture decodes: reads everything.
+
+        Differences from the published data are no problems with `strict=False`, undecodable pictures none with
+        `skip_corrupt=True`.
+        """
+        found = self.check()
+        if self.strict:
+            found = self._checksum_problems() + found
+        if found:
+            return found
+        names = list(self.listing.names)
+        reasons = unreadable_files(self.folder, names, self.cache_dir, progress)
+        return judged(self, reasons, names, self.folder, skip_corrupt=self.skip_corrupt)
+
+    def _checksum_problems(self) -> list[Problem]:
+        found = archives.checksum_problems(self.root, self.archives)
+        try:
+            lists = [self.folder / name for name in self.listing.lists]
+        except DataError:
+            return found  # `check` says why they cannot be read
+        return found + [p for path in lists for p in archives.checksum_problems(path, self.list_digests)]
+
+    def counts(self) -> dict[str, int]:
+        """Of the lists."""
+        return counts(self.listing)
+
+    def checksums(self) -> dict[str, str]:
+        """Of the archive, or of the lists that have a published digest."""
+        known = [(self.root, self.archives)]
+        known += [(self.folder / name, self.list_digests) for name in self.listing.lists]
+        return archives.checksums(known)
+
+    def digest(self) -> str:
+        """Lists, names and content of the pictures, settings."""
+        listing = self.listing
+        prints = fingerprints(self.folder, [*listing.lists, *listing.names], self.cache_dir, verify=False)
+        # A list that lies elsewhere is known by its name: the identity does not depend on the place.
+        content = [(PurePosixPath(n).name if n[0] == "/" else n, p.sha256) for n, p in prints.items()]
+        return digest_of(self.name, 1, self.shorter_side, self.skip_corrupt, content)
+
+    def test_classes(self, class_names: Sequence[str]) -> tuple[int, ...]:
+        """The published test half."""
+        return self.listing.test_classes
+
+    def write(self, directory: Path, progress: Progress | None) -> Contents:
+        """Decode in parallel, from where an interrupted call stopped."""
+        encoded = encoded_files(self.folder, self.listing.names)
+        failures = decode_ragged(directory, encoded, self.shorter_side, progress)
+        return self._describe(directory, failures)[1]
+
+    def on_demand(self, progress: Progress | None) -> tuple[Images, Contents]:
+        """Straight from the files."""
+        names = self.listing.names
+        failures = unreadable_files(self.folder, names, self.cache_dir, progress)
+        kept, contents = self._describe(None, failures)
+        encoded = encoded_files(self.folder, names)
+        sizes = header_sizes(encoded, self.shorter_side)[kept]
+        return WholeOnDemand(encoded, kept, sizes, self.shorter_side), contents
+
+    def _describe(self, directory: Path | None, failures: Mapping[int, str]) -> tuple[Indices, Contents]:
+        listing = self.listing
+        kept = keep_or_raise(directory, failures, listing.names, skip_corrupt=self.skip_corrupt, folder=self.folder)
+        notes = [*listing.notes, *single_picture_notes(listing.labels[kept], listing.class_names)]
+        notes += differences(self, counts(listing))
+        if failures:
+            lost = [listing.names[i] for i in sorted(failures)]
+            notes.append(f"{len(lost)} pictures cannot be decoded and were left out: {few(lost)}")
+        extras = keep_extras(listing.extras, kept, len(listing.names))
+        return kept, Contents(listing.labels[kept], listing.class_names, tuple(notes), extras)
+
+
+# Entries of `extras` that number pictures, and so change when pictures are left out.
+NUMBERING = ("query", "gallery", "official_test", "pairs")
+
+
+def keep_extras(
+    extras: Mapping[str, NDArray[np.generic]], kept: NDArray[np.int64], total: int
+) -> dict[str, NDArray[np.generic]]:
+    """Index arrays renumbered to the pictures that stay; a pair that lost a picture goes, with its other columns."""
+    if len(kept) == total:
+        return dict(extras)
+    place = np.full(total, -1, dtype=np.int64)
+    place[kept] = np.arange(len(kept))
+    pairs = extras.get("pairs", np.zeros((0, 2), dtype=np.int64)).astype(np.int64)
+    pairs_left = np.all(place[pairs] >= 0, axis=1)
+    result: dict[str, NDArray[np.generic]] = {}
+    for key, array in extras.items():
+        if key in NUMBERING:
+            moved = place[array.astype(np.int64)]
+            result[key] = moved[pairs_left] if key == "pairs" else moved[moved >= 0]
+        elif key in ("same", "fold"):
+            result[key] = array[pairs_left]
+        else:  # one entry a picture
+            result[key] = array[kept]
+    return result
+
+
+def counts(listing: Listing) -> dict[str, int]:
+    """The figures that papers quote."""
+    test = np.isin(listing.labels, listing.test_classes)
+    figures = {
+        "images": len(listing.labels),
+        "classes": len(listing.class_names),
+        "train_images": int((~test).sum()),
+        "train_classes": len(listing.class_names) - len(listing.test_classes),
+        "test_images": int(test.sum()),
+        "test_classes": len(listing.test_classes),
+    }
+    return figures | {key: len(array) for key, array in listing.extras.items()}
+
+
+def count_problems(dataset: DataSet, figures: Mapping[str, int], place: str) -> list[Problem]:
+    """One problem for each published count that these data do not have."""
+    return [
+        Problem(place, f"{dataset.name} has {expected} {key.replace('_', ' ')}", figures.get(key, 0), STRICT)
+        for key, expected in dataset.expected.items()
+        if figures.get(key, 0) != expected
+    ]
+
+
+def differences(dataset: DataSet, figures: Mapping[str, int]) -> list[str]:
+    """One note that holds every published count that these data do not have, if there is any."""
+    told = [
+        f"{figures.get(key, 0)} {key.replace('_', ' ')} (published: {expected})"
+        for key, expected in dataset.expected.items()
+        if figures.get(key, 0) != expected
+    ]
+    return [f"differs from the published data: {', '.join(told)}"] if told else []
+
+
+def missing_problems(folder: Path, names: Sequence[str]) -> list[Problem]:
+    """Listed pictures that are not there, by their folders: what an archive that was extracted in part leaves."""
+    listed, missing = Counter(map(_parent, names)), defaultdict(list)
+    for name in names:
+        if not _inside(name) or not (folder / name).is_file():
+            missing[_parent(name)].append(name)
+    if not missing:
+        return []
+    count = sum(map(len, missing.values()))
+    whole = [place for place, lost in missing.items() if len(lost) == listed[place]]
+    partly = [place for place in missing if place not in whole]
+    told = [f"all of {few(whole)}"] if whole else []
+    told += [f"{len(missing[p])} of the {listed[p]} in {p}: {few(missing[p], 3)}" for p in partly[:SHOWN]]
+    if len(partly) > SHOWN:
+        told.append(f"some in {len(partly) - SHOWN} more folders")
+    rule = f"{count} listed pictures are missing, in {len(missing)} of {len(listed)} folders"
+    remedy = "Extract the archive again, to its end; a list of another copy does not fit either."
+    return [Problem(str(folder), rule, "; ".join(told), remedy)]
+
+
+def _parent(name: str) -> str:
+    return name.rpartition("/")[0] or "."
+
+
+def single_picture_notes(labels: Labels, class_names: Sequence[str]) -> list[str]:
+    """Whether some classes cannot be searched, for want of a second picture."""
+    counts = np.bincount(labels, minlength=len(class_names))
+    notes = []
+    if single := [class_names[c] for c in np.flatnonzero(counts == 1).tolist()]:
+        notes.append(f"{len(single)} classes have a single picture and no query of their own: {few(single)}")
+    if none := [class_names[c] for c in np.flatnonzero(counts == 0).tolist()]:
+        notes.append(f"{len(none)} classes have no picture left: {few(none)}")
+    return notes
+
+
+def find_folder(
+    root: Path,
+    folders: Sequence[str],
+    marker: str,
+    *,
+    given: Path,
+    source: str,
+    archives: Iterable[str] = (),
+) -> Path:
+    """The first of `root`'s `folders` that holds `marker`; raises DataError saying what was looked for and where."""
+    require_root(given, source)
+    for folder in folders:
+        if (root / folder / marker).exists():
+            return (root / folder).resolve()
+    below = [folder for folder in folders if folder != "."]
+    rule = f"must hold {marker}" + (f", there or in {' or '.join(below)}/" if below else "")
+    raise wrong_root(root, rule, given=given, source=source, archives=archives)
+
+
+def require_root(given: Path, source: str) -> None:
+    """Raise DataError unless `given` is there."""
+    if not given.exists():
+        raise DataError(Problem(str(given), "the data folder must exist", None, f"Get it from: {source}."))
+
+
+def wrong_root(root: Path, rule: str, *, given: Path, source: str, archives: Iterable[str] = ()) -> DataError:
+    """That `root` is not what it should be: what it holds instead, and whether the archive itself lies there."""
+    holds = sorted(path.name + "/" * path.is_dir() for path in root.iterdir() if path.name[0] != ".")
+    found = next((name for name in archives if name in holds), None)
+    remedy = f"Pass {given / found}, the archive that lies there." if found else f"Get it from: {source}."
+    return DataError(Problem(str(given), rule, f"a folder with {few(holds)}" if holds else "an empty folder", remedy))
+
+
+def table(path: Path, columns: int, *, skip: int = 0) -> list[list[str]]:
+    """Rows of a white-space separated list after `skip` head lines; the last column may hold blanks.
+
+    Raises DataError naming file and line of every row that has too few columns.
+    """
+    lines = read_list(path).splitlines()
+    rows, problems = [], []
+    for number, line in enumerate(lines[skip:], start=skip + 1):
+        if not line.strip():
+            continue
+        row = line.split(maxsplit=columns - 1)
+        if len(row) == columns:
+            rows.append([cell.strip() for cell in row])
+        else:
+            problems.append(Problem(f"{path}:{number}", f"must have {columns} columns", line))
+    raise_if_any(problems[:10], DataError)
+    return rows
+
+
+def read_list(path: Path) -> str:
+    """The text of a list; raises DataError when it is missing or cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8-sig", errors="replace")
+    except OSError as error:
+        rule = "the list must be there" if isinstance(error, FileNotFoundError) else "the list must be readable"
+        reason = None if isinstance(error, FileNotFoundError) else str(error.strerror)
+        raise DataError(Problem(str(path), rule, reason, "Extract the archive again.")) from error
+
+
+def contiguous(ids: Sequence[int] | NDArray[np.int64]) -> tuple[Labels, list[int]]:
+    """Labels 0 .. C-1 in the order of the ids, and the id of each label."""
+    known, labels = np.unique(np.asarray(ids, dtype=np.int64), return_inverse=True)
+    return labels.astype(np.int64).reshape(-1), known.tolist()
+
+
+def few(names: Sequence[str], shown: int = 5) -> str:
+    """The first names, and dots when there are more."""
+    return ", ".join(names[:shown]) + (" ..." if len(names) > shown else "")
+
+
+def _inside(name: str) -> bool:
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts

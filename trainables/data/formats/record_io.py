@@ -1,0 +1,110 @@
+"""MXNet's indexed RecordIO, read without MXNet."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from trainables.errors import DataError, Problem, raise_if_any
+
+MAGIC = 0xCED7230A
+HEADER = struct.Struct("<IfQQ")  # flag, label, id, id2
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record: labels (one or several floats) and payload."""
+
+    labels: tuple[float, ...]
+    payload: bytes
+
+
+class RecordFile:
+    """Records by key: `train.rec` holds them, `train.idx` has a line `key<TAB>byte offset` for each.
+
+    A record is uint32 magic, uint32 with 3 bits continuation flag and 29 bits length, then so many bytes padded to 4; one
+    whose bytes contain the magic number is cut there into several. The bytes start with (uint32 flag, float label,
+    uint64 id, uint64 id2), followed by `flag` floats when flag > 0, then the payload. Little-endian.
+    """
+
+    def __init__(self, path: Path, index: Path) -> None:
+        self.path = path
+        self._index = index
+        self._bytes = np.memmap(path, dtype=np.uint8, mode="r") if path.stat().st_size else np.zeros(0, np.uint8)
+        self.offsets = _read_index(index)
+
+    def __reduce__(self) -> tuple[type[RecordFile], tuple[Path, Path]]:
+        return RecordFile, (self.path, self._index)  # never the bytes
+
+    def read(self, key: int) -> Record:
+        """The record of a key; raises DataError when the bytes there are no record."""
+        data = self._joined(key)
+        if len(data) < HEADER.size:
+            raise self._broken(key, "is shorter than its header")
+        flag, label, _, _ = HEADER.unpack_from(data)
+        if flag == 0:
+            return Record((label,), data[HEADER.size :])
+        end = HEADER.size + 4 * flag
+        if len(data) < end:
+            raise self._broken(key, f"is too short for {flag} labels")
+        return Record(struct.unpack_from(f"<{flag}f", data, HEADER.size), data[end:])
+
+    def label(self, key: int) -> float:
+        """The first label of a record, without its payload."""
+        start = self.offsets[key] + 8
+        flag, label, _, _ = HEADER.unpack(self._slice(start, HEADER.size, key))
+        if flag == 0:
+            return float(label)
+        return float(struct.unpack("<f", self._slice(start + HEADER.size, 4, key))[0])
+
+    def problems(self) -> list[Problem]:
+        """Keys whose offset does not lead to a record."""
+        wrong = [key for key in self.offsets if not self._starts(key)]
+        if not wrong:
+            return []
+        rule = f"the index leads {len(wrong)} keys to no record (truncated file, or an index of another one)"
+        return [Problem(str(self.path), rule, wrong[:5], "Download both files again.")]
+
+    def _starts(self, key: int) -> bool:
+        start = self.offsets[key]
+        if not 0 <= start <= len(self._bytes) - 8:
+            return False
+        magic, word = struct.unpack("<II", self._bytes[start : start + 8].tobytes())
+        return bool(magic == MAGIC and start + 8 + (word & 0x1FFFFFFF) <= len(self._bytes))
+
+    def _joined(self, key: int) -> bytes:
+        if key not in self.offsets:
+            raise DataError(Problem(str(self.path), "the index must hold the key", key))
+        start, parts = self.offsets[key], []
+        while True:
+            magic, word = struct.unpack("<II", self._slice(start, 8, key))
+            if magic != MAGIC:
+                raise self._broken(key, "does not start with the magic number")
+            flag, length = word >> 29, word & 0x1FFFFFFF
+            parts.append(self._slice(start + 8, length, key))
+            if flag in (0, 3):  # whole, or the last part
+                return struct.pack("<I", MAGIC).join(parts)
+            start += 8 + (length + 3) // 4 * 4
+
+    def _slice(self, start: int, length: int, key: int) -> bytes:
+        if start < 0 or start + length > len(self._bytes):
+            raise self._broken(key, "reaches past the end of the file")
+        return self._bytes[start : start + length].tobytes()
+
+    def _broken(self, key: int, what: str) -> DataError:
+        return DataError(Problem(f"{self.path}[{key}]", f"the record {what}", None, "Download the file again."))
+
+
+def _read_index(path: Path) -> dict[int, int]:
+    offsets, problems = {}, []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        cells = line.split("\t")
+        if len(cells) == 2 and all(cell.strip().isdigit() for cell in cells):
+            offsets[int(cells[0])] = int(cells[1])
+        elif line.strip():
+            problems.append(Problem(f"{path}:{number}", "must be `key<TAB>byte offset`", line))
+    raise_if_any(problems[:10], DataError)
+    return offsets

@@ -1,0 +1,62 @@
+"""How far the directions of training pictures' embeddings turn between two looks, and how unequally.
+
+Zhang et al., Deep Metric Learning with Spherical Embedding, NeurIPS 2020, supplement C.2 and Figure 2: "the direction
+variation of each sample in the training set per 1000 iterations", with the variance of its distribution. The direction of
+an embedding is fh = f / |f|, and its variation from step s to step s + K, of picture i,
+
+    v_i = |fh_i(s + K) - fh_i(s)|_2,   in 0..2: the chord of the angle by which it turned, v = 2 sin(angle / 2),
+
+the length of the update of fh that the supplement's propositions 4 and 5 expand. The paper shows the distribution and
+prints its variance, but not the formula: the chord is our reading. Logged are the mean of v and its biased variance
+
+    s2 = 1/n sum_i (v_i - mean v)^2                                           train/direction_mean, train/direction_variance
+
+over a fixed sample of n training pictures, which the seed chooses: the same for every cell of a sweep.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trainables.data.base import Indices
+
+INTERVAL = 1000
+"""The paper's K."""
+
+LOOKS = 4
+"""A shorter trial is looked at at least this often, as far as its rows allow."""
+
+SAMPLE = 256
+"""Pictures; their variance is known to about a tenth (sqrt(2 / n)), and every cell is asked the same ones."""
+
+STREAM = 0x5EC_0_C02  # keeps this generator apart from the samplers' for equal seeds
+
+
+def interval(total_steps: int, row_every: int) -> int:
+    """Steps between two looks: 1000, in shorter trials about a quarter of them; always a multiple of `row_every`."""
+    return min(INTERVAL, row_every * max(1, total_steps // (row_every * LOOKS)))
+
+
+def sampled(pictures: Indices, *, seed: int) -> Indices:
+    """The training pictures that are watched, ascending."""
+    draw = np.random.default_rng((STREAM, seed))
+    return np.sort(draw.choice(pictures, min(SAMPLE, len(pictures)), replace=False))
+
+
+def turned(before: Tensor, after: Tensor) -> Tensor:
+    """v_i of unit vectors (n, D) and (n, D): (n,)."""
+    lengths: Tensor = torch.linalg.vector_norm(after - before, dim=1)
+    return lengths
+
+
+def spread(before: Tensor, after: Tensor) -> dict[str, float]:
+    """Mean and variance of v; empty where a direction is not finite, which ends the trial elsewhere."""
+    lengths = turned(before.double(), after.double())
+    if not bool(torch.isfinite(lengths).all()):
+        return {}
+    return {
+        "direction_mean": float(lengths.mean()),
+        "direction_variance": float(lengths.var(correction=0)),
+    }

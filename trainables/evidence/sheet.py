@@ -1,0 +1,130 @@
+"""A sheet of pictures as one small JPEG: right answers framed green with a tick, wrong ones framed red and dashed with a cross.
+
+Nothing is said by colour alone. A sheet never exceeds `LIMIT` bytes: it is compressed harder, then made smaller, until it fits.
+"""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from trainables.data.base import Pictures
+from trainables.evidence.record import Sheet, Tile
+
+LIMIT = 60_000
+"""Bytes."""
+
+# Multiples of 8, the side of a JPEG's blocks: a frame then blurs nothing but itself.
+SIDE, FRAME, GAP = 64, 4, 8
+TEXT = 24
+"""Height of the two lines below a picture."""
+
+HEADER = 16
+CELL = SIDE + 2 * FRAME
+GREEN, RED, GREY = (0, 128, 60), (200, 30, 20), (150, 158, 168)
+INK, PAPER = (23, 32, 42), (255, 255, 255)
+DASH = 9
+QUALITIES = (75, 60, 45, 30)
+
+
+def place_of(row: int, column: int) -> tuple[int, int]:
+    """Left and top of a tile's frame in pixels."""
+    return GAP + column * (CELL + GAP), HEADER + GAP + row * (CELL + TEXT + GAP)
+
+
+def draw_sheet(sheet: Sheet) -> bytes:
+    """The sheet as a JPEG of at most LIMIT bytes."""
+    columns = max((len(row) for row in sheet.rows), default=1)
+    width, _ = place_of(0, columns)
+    _, height = place_of(len(sheet.rows), 0)
+    canvas = Image.new("RGB", (width, height), PAPER)
+    pen = ImageDraw.Draw(canvas)
+    for column, title in sheet.titles:
+        pen.text((place_of(0, column)[0], GAP // 2), title, fill=INK, font=_font(13))
+    for row, tiles in enumerate(sheet.rows):
+        for column, tile in enumerate(tiles):
+            if tile is not None:
+                _draw_tile(canvas, pen, tile, sheet.pictures, place_of(row, column))
+    return _within(canvas, LIMIT)
+
+
+def _draw_tile(
+    canvas: Image.Image, pen: ImageDraw.ImageDraw, tile: Tile, pictures: Pictures, place: tuple[int, int]
+) -> None:
+    left, top = place
+    picture = _thumbnail(np.asarray(pictures.images[tile.picture]))
+    inner = left + FRAME + (SIDE - picture.width) // 2, top + FRAME + (SIDE - picture.height) // 2
+    canvas.paste(picture, inner)
+    _frame(pen, left, top, tile.right)
+    below = top + CELL + 2
+    pen.text((left, below), _fitting(_readable(tile)), fill=INK, font=_font(10))
+    if tile.similarity is not None:
+        pen.text((left, below + 11), f"cos {tile.similarity:.2f}", fill=INK, font=_font(10))
+
+
+def _thumbnail(pixels: NDArray[np.uint8]) -> Image.Image:
+    """A stored picture (H, W, C) fitted into SIDE x SIDE."""
+    picture = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).convert("RGB")
+    scale = SIDE / max(picture.size)
+    width, height = (max(1, round(scale * side)) for side in picture.size)
+    return picture.resize((width, height), Image.Resampling.BICUBIC)
+
+
+def _frame(pen: ImageDraw.ImageDraw, left: int, top: int, right: bool | None) -> None:
+    """Solid green with a tick, dashed red with a cross, thin grey for a query."""
+    last = CELL - 1
+    if right is None:
+        pen.rectangle((left + 2, top + 2, left + last - 2, top + last - 2), outline=GREY, width=1)
+        return
+    if right:
+        pen.rectangle((left, top, left + last, top + last), outline=GREEN, width=FRAME)
+    else:
+        for start in range(0, CELL, 2 * DASH):
+            stop = min(start + DASH, CELL) - 1
+            for near in (0, CELL - FRAME):
+                pen.rectangle((left + start, top + near, left + stop, top + near + FRAME - 1), fill=RED)
+                pen.rectangle((left + near, top + start, left + near + FRAME - 1, top + stop), fill=RED)
+    x, y, size = left + last - 15, top, 15
+    pen.rectangle((x, y, x + size, y + size), fill=GREEN if right else RED)
+    marks = (
+        [(x + 3, y + 8, x + 6, y + 12), (x + 6, y + 12, x + 12, y + 3)]
+        if right
+        else [(x + 4, y + 4, x + 11, y + 11), (x + 4, y + 11, x + 11, y + 4)]
+    )
+    for mark in marks:
+        pen.line(mark, fill=PAPER, width=2)
+
+
+def _readable(tile: Tile) -> str:
+    """The class as far as the font has its letters; the picture's number where it has none of them."""
+    text = "".join(letter for letter in tile.name if " " <= letter <= "~").strip()
+    return text or f"picture {tile.picture}"
+
+
+def _fitting(text: str) -> str:
+    font = _font(10)
+    while len(text) > 1 and font.getlength(text) > CELL:
+        text = text[:-2] + "."
+    return text
+
+
+def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    """Pillow's own; a Pillow without FreeType has one size."""
+    try:
+        return ImageFont.load_default(size)
+    except (TypeError, ImportError, OSError):
+        return ImageFont.load_default()
+
+
+def _within(canvas: Image.Image, limit: int) -> bytes:
+    """As a JPEG, at the best quality that fits; at the lowest in a smaller size."""
+    while True:
+        for quality in QUALITIES:
+            data = io.BytesIO()
+            canvas.save(data, "JPEG", quality=quality, subsampling=0, optimize=True)
+            if data.tell() <= limit:
+                return data.getvalue()
+        canvas = canvas.resize((canvas.width * 3 // 4, canvas.height * 3 // 4), Image.Resampling.LANCZOS)

@@ -1,0 +1,103 @@
+"""Losses of a single pair as functions of its cosine S: what the robust losses average, select or re-weigh.
+
+With z = +1 for a positive and -1 for a negative pair (never 1/0: with 0 negatives would lose their gradient), each term
+gives l(S) and its derivative for the whole matrix at once. Method specification, section 5.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Literal, NamedTuple, Protocol
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from trainables.errors import Problem
+from trainables.losses.parts.pairs import Pairs
+
+# The knobs of the pair losses, shared by every method built on them.
+BaseName = Annotated[Literal["margin", "binomial"], Field(description="loss of a single pair")]
+MarginWidth = Annotated[float, Field(ge=0, description="margin m around the threshold, in cosine")]
+Threshold = Annotated[float, Field(description="cosine that separates positive from negative pairs, lambda")]
+BetaPositive = Annotated[float, Field(gt=0, description="steepness of the binomial loss of positive pairs")]
+BetaNegative = Annotated[float, Field(gt=0, description="steepness of the binomial loss of negative pairs")]
+
+
+class PairTerms(NamedTuple):
+    """Pair losses and their derivatives, both (B, B); the diagonal is to be masked by the caller."""
+
+    losses: Tensor
+    slopes: Tensor
+
+
+class PairTerm(Protocol):
+    """A loss of one pair."""
+
+    def __call__(self, pairs: Pairs) -> PairTerms:
+        """Give l and dl/dS for all ordered pairs."""
+
+
+def _signs(pairs: Pairs) -> Tensor:
+    """-z: +1 where similarity is pushed down, -1 where it is pulled up."""
+    return pairs.negative.to(pairs.similarity.dtype).mul_(2).sub_(1)
+
+
+class Linear:
+    """l = z (threshold - S), without hinge: the pair loss behind multi-similarity and lifted structure."""
+
+    def __init__(self, threshold: float):
+        self.threshold = threshold
+
+    def __call__(self, pairs: Pairs) -> PairTerms:
+        """Slope -z everywhere."""
+        signs = _signs(pairs)
+        return PairTerms((pairs.similarity - self.threshold).mul_(signs), signs)
+
+
+class Margin:
+    """l = [margin + z (threshold - S)]_+."""
+
+    def __init__(self, margin: float, threshold: float):
+        self.margin = margin
+        self.threshold = threshold
+
+    def __call__(self, pairs: Pairs) -> PairTerms:
+        """Slope -z where the loss is positive, else 0."""
+        signs = _signs(pairs)
+        losses = (pairs.similarity - self.threshold).mul_(signs).add_(self.margin).clamp_min_(0)
+        return PairTerms(losses, signs.mul_(losses.sign()))
+
+
+class Binomial:
+    """l = (2/b) softplus(b z (threshold - S)), b = beta_pos for positive and beta_neg for negative pairs."""
+
+    def __init__(self, threshold: float, beta_pos: float, beta_neg: float):
+        self.threshold = threshold
+        self.beta_pos = beta_pos
+        self.beta_neg = beta_neg
+
+    def __call__(self, pairs: Pairs) -> PairTerms:
+        """Slope -2 z sigmoid(b z (threshold - S))."""
+        signs = _signs(pairs)
+        scale = signs * ((self.beta_neg + self.beta_pos) / 2) + (self.beta_neg - self.beta_pos) / 2  # b (-z)
+        exponent = (pairs.similarity - self.threshold).mul_(scale)
+        # softplus turns linear above its threshold; at 50 that is exact in double precision too.
+        losses = nn.functional.softplus(exponent, threshold=50).mul_(signs).div_(scale).mul_(2)
+        return PairTerms(losses, exponent.sigmoid_().mul_(signs).mul_(2))
+
+
+def pair_term(
+    base: Literal["margin", "binomial"], *, margin: float, threshold: float, beta_pos: float, beta_neg: float
+) -> PairTerm:
+    """The pair loss called `base`."""
+    return Margin(margin, threshold) if base == "margin" else Binomial(threshold, beta_pos, beta_neg)
+
+
+def margin_problems(margin: float, threshold: float) -> Iterable[Problem]:
+    """A margin loss must be able to vanish and to act: 0 at the perfect cosine, positive at the worst, for each sign."""
+    if margin + threshold <= -1:
+        rule = "margin + threshold must exceed -1, else no positive pair ever has a loss"
+        yield Problem("threshold", rule, margin + threshold, "Raise threshold.")
+    if threshold - margin >= 1:
+        rule = "threshold - margin must be below 1, else no negative pair ever has a loss"
+        yield Problem("threshold", rule, threshold - margin, "Lower threshold.")

@@ -1,0 +1,121 @@
+"""What every pair-based loss shares: one cosine matrix, its masks, and a gradient given by its weights dL/dS.
+
+A pair loss is written as `solve`: from the cosine matrix to the loss value *and* its derivative with respect to every
+cosine, both without autograd. `PairLoss` attaches the two to the graph, so that a step costs two B x B x D products
+(one forward, one backward) and a few passes over B x B floats, and never more than O(B²) memory.
+
+Shapes: B batch, D embedding dimension.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from trainables.losses.base import Loss, inverse_norms
+from trainables.precision import full_precision
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """All ordered pairs of a batch; self pairs are in neither mask (excluded by index, never by value)."""
+
+    similarity: Tensor
+    """S (B, B): cosine similarity of every ordered pair."""
+    positive: Tensor
+    """(B, B) bool: same class, not the same sample."""
+    negative: Tensor
+    """(B, B) bool: different classes."""
+
+    @classmethod
+    def of(cls, unit: Tensor, labels: Tensor) -> Pairs:
+        """The pairs of unit vectors (B, D) and labels (B,)."""
+        positive = labels[:, None] == labels[None, :]
+        negative = ~positive
+        positive.fill_diagonal_(False)
+        return cls(unit @ unit.T, positive, negative)
+
+    def unordered(self) -> tuple[Tensor, Tensor]:
+        """The masks of positive and negative pairs with each pair once: i < j."""
+        return self.positive.triu(1), self.negative.triu(1)
+
+
+class Solution(NamedTuple):
+    """What `PairLoss.solve` finds."""
+
+    value: Tensor
+    """The loss, 0-d."""
+    slopes: Tensor
+    """dL/dS (B, B) for every ordered pair; need not be symmetric."""
+
+
+class _Objective(Function):
+    """A loss that is known with its G = dL/dS, as a function of the embeddings.
+
+    Its gradient is (G + G^T) fh, projected off each fh_i and over ||f_i||.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, embeddings: Tensor, value: Tensor, *known: Tensor) -> Tensor:
+        ctx.save_for_backward(*known)
+        return value.clone()
+
+    @staticmethod
+    @once_differentiable  # the slopes are numbers here: a second derivative would silently be wrong
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        unit, scales, similarity, slopes = ctx.saved_tensors
+        with full_precision(unit.device):
+            pull = (slopes + slopes.T).mul_(scales * grads[0])
+            # Row i of `pull @ unit` less its part along fh_i, which is fh_i times sum_j pull_ij S_ij: a diagonal.
+            pull.diagonal().sub_((pull * similarity).sum(dim=1))
+            return torch.mm(pull, unit), None, None, None, None, None
+
+
+class PairLoss(Loss):
+    """A loss that is a function of the cosine matrix and the labels alone.
+
+    A subclass implements `solve`; it runs outside autograd and gives value and slopes together.
+    """
+
+    _seen: tuple[Pairs, Tensor] | None = None
+
+    def value(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """The loss of raw embeddings (B, D), a scalar on the graph; differentiable once."""
+        with torch.no_grad():
+            scales = inverse_norms(embeddings)
+            unit = embeddings * scales
+            pairs = Pairs.of(unit, labels)
+            value, slopes = self.solve(pairs)
+        self._seen = pairs, slopes
+        attached: Tensor = _Objective.apply(  # type: ignore[no-untyped-call]
+            embeddings, value, unit, scales, pairs.similarity, slopes
+        )
+        return attached
+
+    @abstractmethod
+    def solve(self, pairs: Pairs) -> Solution:
+        """Loss value and dL/dS, outside autograd. Must not modify the pairs."""
+
+    def diagnostics(self) -> dict[str, Tensor]:
+        """Of the last batch: share of pairs with a gradient, mean cosine of positive and of negative pairs (else 0)."""
+        if self._seen is None:
+            return {}
+        pairs, slopes = self._seen
+        with torch.no_grad():
+            active = (slopes != 0) | (slopes.T != 0)
+            count = max(active.numel() - len(active), 1)
+            return {
+                "active_pairs": active.sum() / count,
+                "positive_cosine": _mean(pairs.similarity, pairs.positive),
+                "negative_cosine": _mean(pairs.similarity, pairs.negative),
+            }
+
+
+def _mean(values: Tensor, mask: Tensor) -> Tensor:
+    return values.masked_fill(~mask, 0).sum() / mask.sum().clamp_min(1)

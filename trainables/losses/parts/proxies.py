@@ -1,0 +1,259 @@
+"""What losses with class representatives share: class similarities, their gradient, the proxy regularizer.
+
+Such a loss is written as `solve`: from the similarities S (B, C) of samples and classes to the loss value
+*and* dL/dS, both without autograd. `ProxyLoss` turns raw embeddings and raw proxies into S and carries dL/dS
+back to both, so that a step costs three products of size B x d x CK and a few passes over B x CK floats. Two
+things keep the passes over the (often much larger) proxies few:
+
+- they are never normalised in memory: a column of cosines is scaled by 1/||w|| instead, and the radial part
+  of a proxy's gradient is Σ_i G_i s_i, known without looking at the proxy;
+- the regularizer needs only their Gram matrices (C, K, K), and its gradient is a K x K mix of a class's own
+  proxies.
+
+Shapes: B batch, D embedding dimension, C classes, K proxies per class. For K > 1 cosines are kept as (C, K, B), so that
+pooling over the proxies of a class adds rows of samples.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import Function, once_differentiable
+
+from trainables.errors import Problem, raise_if_any
+from trainables.losses.base import EPSILON, Loss
+from trainables.precision import full_precision
+
+SPREAD_EPSILON = 1e-5  # under the root of eq. (3), as in SoftTriple's code: coincident proxies keep a finite slope
+USAGE_MEMORY = 0.1  # weight of a batch in a class's running proxy usage
+DEAD = 0.01  # a proxy used less than this share of its fair part, 1/K, counts as dead
+
+
+class Solution(NamedTuple):
+    """What `ProxyLoss.solve` finds."""
+
+    value: Tensor
+    """The loss, 0-d."""
+    slopes: Tensor
+    """dL/dS, (B, C); the caller may overwrite it."""
+    norm_slopes: Tensor | None = None
+    """dL/dn, (B,), for a loss that also looks at the norms n_i of the raw embeddings."""
+
+
+def proxy_spread(proxies: Tensor) -> Tensor:
+    """Mean distance of two unit proxies of one class, proxies (C, K, D); twice the regularizer R. 0 for K = 1."""
+    inverse, gram = _inverse_norms(proxies, want_gram=True)
+    return 2 * _spread(inverse, gram)[0] if gram is not None else proxies.new_zeros(())
+
+
+def _inverse_norms(proxies: Tensor, *, want_gram: bool) -> tuple[Tensor, Tensor | None]:
+    """1/||w|| (C, K), 0 for a proxy without direction, and the Gram matrices (C, K, K) where wanted and K > 1."""
+    gram = None
+    if want_gram and proxies.shape[1] > 1:
+        gram = torch.bmm(proxies, proxies.transpose(1, 2))
+        norms = gram.diagonal(dim1=1, dim2=2).clamp_min(0).sqrt()
+    else:
+        norms = torch.linalg.vector_norm(proxies, dim=2)
+    return torch.where(norms > EPSILON, 1 / norms, 0), gram
+
+
+def _spread(inverse: Tensor, gram: Tensor) -> tuple[Tensor, Tensor]:
+    """R = Σ_c Σ_{t<s} sqrt(2 - 2 w_cs.w_ct + 1e-5) / (C K (K-1)), and the mix M (C, K, K) with dR/dw_ct = Σ_s M_ts w_cs."""
+    classes, K, _ = gram.shape
+    scale = inverse[:, :, None] * inverse[:, None, :]
+    cosine = gram * scale
+    distance = (2 - 2 * cosine).clamp_min(0).add_(SPREAD_EPSILON).sqrt_()
+    distance.diagonal(dim1=1, dim2=2).fill_(torch.inf)  # a proxy and itself: no term, no slope
+    pairs = classes * K * (K - 1)
+    slope = distance.reciprocal() / -pairs  # dR/dcos of each unordered pair, seen from both its ends
+    mix = slope * scale
+    radial = (slope * cosine).sum(dim=2) * inverse.square()
+    mix.diagonal(dim1=1, dim2=2).copy_(-radial)
+    return distance.masked_fill_(distance.isinf(), 0).sum() / (2 * pairs), mix
+
+
+class _Pool:
+    """S = Σ_k p_k s_k with p = softmax(s / gamma), and the way back; works in the memory of the products.
+
+    The products of proxies and embeddings come as (C K, B): pooling over the proxies of a class then runs along a
+    dimension between contiguous rows of samples, and nothing changes its layout. S is handed out as (B, C), transposed.
+    """
+
+    def __init__(self, products: Tensor, inverse: Tensor, gamma: float):
+        self.inverse = inverse[..., None]  # 1/||w||, (C, K, 1)
+        self.gamma = gamma
+        self.logits = products.view(*inverse.shape, -1).mul_(self.inverse / gamma)  # s / gamma, (C, K, B)
+        self.shares = torch.softmax(self.logits, 1)
+        # One proxy at a time: a temporary of (C, K, B) would cost more in fresh memory than the arithmetic does.
+        self.pooled = torch.zeros_like(self.logits[:, 0])  # S / gamma, (C, B)
+        for share, logit in self._by_proxy():
+            self.pooled.addcmul_(share, logit)
+        self.similarity = (self.pooled * gamma).T
+
+    def _by_proxy(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return zip(self.shares.unbind(1), self.logits.unbind(1), strict=True)
+
+    def back(self, slopes: Tensor) -> tuple[Tensor, Tensor]:
+        """From G = dL/dS (B, C): dL/ds over ||w|| as (C K, B), and Σ_i dL/ds s as (C, K). Uses up everything held here."""
+        slopes, scratch = slopes.T, self.similarity.T
+        constant = self.pooled.neg_().add_(1).mul_(slopes)
+        for share, logit in self._by_proxy():
+            share.mul_(torch.addcmul(constant, slopes, logit, out=scratch))  # G p (1 + (s - S) / gamma)
+        radial = self.logits.mul_(self.shares).sum(dim=2).mul_(self.gamma)
+        return self.shares.mul_(self.inverse).flatten(0, 1), radial
+
+
+class _Objective(Function):
+    """Loss of raw embeddings (B, D) and raw proxies (C, K, D), plus tau R; backward is given by `loss.solve`."""
+
+    @staticmethod
+    def forward(ctx: Any, embeddings: Tensor, proxies: Tensor, labels: Tensor, loss: ProxyLoss) -> Tensor:
+        norms = torch.linalg.vector_norm(embeddings, dim=1, keepdim=True)
+        unit = embeddings / norms.clamp_min(EPSILON)
+        inverse, gram = _inverse_norms(proxies, want_gram=loss.tau > 0)
+        weights = proxies.flatten(0, 1)  # (C K, D)
+        if proxies.shape[1] == 1:
+            cosines = (unit @ weights.T).mul_(inverse.T)
+            solution = loss.solve(cosines, labels, norms[:, 0])
+            radial = (solution.slopes * cosines).sum(dim=0)[:, None]
+            slopes = solution.slopes.mul_(inverse.T).T
+        else:
+            pool = _Pool(weights @ unit.T, inverse, loss.gamma)
+            loss.observe(pool.shares, labels)
+            solution = loss.solve(pool.similarity, labels, norms[:, 0])
+            slopes, radial = pool.back(solution.slopes)
+        value = solution.value
+        radial = radial * inverse.square()  # (C, K)
+        mix = -radial[..., None] if gram is None else torch.diag_embed(-radial)
+        if gram is not None:
+            spread, spread_mix = _spread(inverse, gram)
+            value = value + loss.tau * spread
+            mix.add_(spread_mix, alpha=loss.tau)
+        # A sample without direction gets no gradient, as in base.normalise.
+        inverse_norms = torch.where(norms > EPSILON, 1 / norms, 0)
+        ctx.save_for_backward(unit, inverse_norms, proxies, slopes, mix, solution.norm_slopes)
+        return value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        unit, inverse_norms, proxies, slopes, mix, norm_slopes = ctx.saved_tensors
+        to_embeddings = to_proxies = None
+        with full_precision(grad.device):
+            if ctx.needs_input_grad[0]:
+                pull = slopes.T @ proxies.flatten(0, 1)
+                pull.addcmul_(unit, (pull * unit).sum(dim=1, keepdim=True), value=-1)
+                to_embeddings = pull.mul_(inverse_norms)
+                if norm_slopes is not None:
+                    to_embeddings.addcmul_(unit, norm_slopes[:, None])
+                to_embeddings.mul_(grad)
+            if ctx.needs_input_grad[1]:
+                to_proxies = (slopes @ (unit * grad)).view(proxies.shape)
+                if mix.shape[2] == 1:
+                    to_proxies.addcmul_(proxies, mix * grad)
+                else:
+                    to_proxies.baddbmm_(mix * grad, proxies)
+        return to_embeddings, to_proxies, None, None
+
+
+class ProxyLoss(Loss):
+    """A loss of class similarities S(i, c) = Σ_k softmax_k(s_ick / gamma) s_ick (eq. 2 of MPA).
+
+    s_ick is the cosine of embedding i and proxy k of class c; S is their softened maximum (K = 1: the cosine
+    itself). The objective is L(S) + tau R, R half the mean distance between proxies of a class (eq. 3).
+    `proxies` is an nn.Parameter (C, K, D) of which only the directions matter. Labels are class indices in
+    [0, C): a label outside is a ConfigError, on CUDA only looked for in the first batch so that later ones
+    need not wait for the device.
+
+    A subclass implements `solve`; it runs without autograd and gives value and slopes together.
+    """
+
+    proxies: nn.Parameter
+    usage: Tensor
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_dim: int,
+        *,
+        proxies_per_class: int = 1,
+        gamma: float = 0.1,
+        tau: float = 0.0,
+    ):
+        super().__init__()
+        sizes = {
+            "num_classes": num_classes,
+            "embedding_dim": embedding_dim,
+            "proxies_per_class": proxies_per_class,
+        }
+        raise_if_any(Problem(f"loss.{name}", "must be at least 1", n) for name, n in sizes.items() if n < 1)
+        self.gamma = gamma
+        self.tau = tau if proxies_per_class > 1 else 0.0
+        self.proxies = nn.Parameter(torch.empty(num_classes, proxies_per_class, embedding_dim))
+        if proxies_per_class > 1:
+            self.register_buffer("usage", torch.full((num_classes, proxies_per_class), 1 / proxies_per_class))
+        self._labels_checked = False
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Kaiming-normal, fan_out, of the (C K, D) matrix, as in ProxyAnchor's code: variance 2 / (C K)."""
+        with torch.no_grad():
+            self.proxies.normal_(std=math.sqrt(2 / (self.proxies.shape[0] * self.proxies.shape[1])))
+
+    def value(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """The loss of raw embeddings (B, D), a scalar on the graph of embeddings and proxies; differentiable once."""
+        self._check(embeddings, labels)
+        proxies = self.proxies.to(embeddings.dtype)
+        value: Tensor = _Objective.apply(embeddings, proxies, labels.long(), self)  # type: ignore[no-untyped-call]
+        return value
+
+    @abstractmethod
+    def solve(self, similarity: Tensor, labels: Tensor, norms: Tensor) -> Solution:
+        """Loss value and slopes from S (B, C), labels (B,) and the norms (B,) of the raw embeddings; modifies none."""
+
+    def _check(self, embeddings: Tensor, labels: Tensor) -> None:
+        classes, _, dimension = self.proxies.shape
+        problems = []
+        if embeddings.shape[1] != dimension:
+            rule = f"must have the dimension of the proxies, {dimension}"
+            problems.append(Problem("embeddings", rule, embeddings.shape[1], "Set embedding_dim."))
+        if not (self._labels_checked and labels.is_cuda):
+            low, high = (int(bound) for bound in labels.aminmax())
+            if low < 0 or high >= classes:
+                remedy = "Number the training classes from 0, or set num_classes."
+                problems.append(Problem("labels", f"must lie in [0, {classes})", (low, high), remedy))
+        raise_if_any(problems)
+        self._labels_checked = True
+
+    def observe(self, shares: Tensor, labels: Tensor) -> None:
+        """Follow how each class's samples share its proxies; shares p (C, K, B). Only in training mode."""
+        if not self.training:
+            return
+        rows = torch.arange(len(labels), device=labels.device)
+        own = shares[labels, :, rows].to(self.usage.dtype)  # (B, K)
+        seen = torch.zeros_like(self.usage).index_add_(0, labels, own)
+        count = seen.sum(dim=1, keepdim=True)  # shares of a sample sum to 1
+        mean = seen / count.clamp_min(EPSILON)
+        self.usage.lerp_(mean, (count > 0).to(mean.dtype) * USAGE_MEMORY)
+
+    def diagnostics(self) -> dict[str, Tensor]:
+        """For K > 1: evenness of proxy usage, share of dead proxies, mean distance within a class.
+
+        Evenness is the entropy of usage over log K, averaged over classes: 1 is even, 0 is one proxy only.
+        Usage is the running mean of softmax_k(s_iyk / gamma) over a class's own samples; it starts even.
+        """
+        K = self.proxies.shape[1]
+        if K == 1:
+            return {}
+        with torch.no_grad():
+            entropy = torch.special.entr(self.usage).sum(dim=1).mean() / math.log(K)
+            return {
+                "proxy_usage_entropy": entropy,
+                "dead_proxies": (self.usage < DEAD / K).to(self.usage.dtype).mean(),
+                "proxy_spread": proxy_spread(self.proxies),
+            }

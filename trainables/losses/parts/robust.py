@@ -1,0 +1,98 @@
+"""Robust pair losses: max over p in U of sum p_ij l_ij, over the whole batch or per anchor and sign.
+
+    PooledLoss      all pairs of the batch compete in one group (or in one group per sign)
+    AnchorwiseLoss  each anchor's positives and each anchor's negatives are a group of their own
+
+A method is a pair loss (pair_terms.py) and an uncertainty set (uncertainty.py); the files of the methods choose them.
+Method specification, sections 5.2 to 5.7.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from trainables.losses.parts.pair_terms import PairTerm
+from trainables.losses.parts.pairs import PairLoss, Pairs, Solution
+from trainables.losses.parts.uncertainty import UncertaintySet, WorstCase, entropy
+
+
+class _RobustLoss(PairLoss):
+    """Keeps the last p* for the diagnostics."""
+
+    _p: tuple[Tensor, ...] = ()
+
+    def diagnostics(self) -> dict[str, Tensor]:
+        """Besides those of a pair loss: entropy of p* in nats (mean over groups) and effective K = exp(entropy)."""
+        found = super().diagnostics()
+        if self._p:
+            with torch.no_grad():
+                found["p_entropy"] = entropy(torch.cat(self._p))
+                found["effective_k"] = found["p_entropy"].exp()
+        return found
+
+
+class PooledLoss(_RobustLoss):
+    """F = sum over groups of max over p in U of sum p_ij l_ij, i < j; one group of all pairs unless overridden."""
+
+    def __init__(self, term: PairTerm, uncertainty: UncertaintySet):
+        super().__init__()
+        self.term = term
+        self.uncertainty = uncertainty
+
+    def candidates(self, pairs: Pairs, losses: Tensor) -> Tensor:
+        """Who may be chosen: mask (G, B, B) over ordered pairs, here every unordered pair once, G = 1."""
+        positive, negative = pairs.unordered()
+        return (positive | negative)[None]
+
+    def solve(self, pairs: Pairs) -> Solution:
+        """Pair losses, worst case, and its weights times the pairs' slopes."""
+        losses, slopes = self.term(pairs)
+        mask = self.candidates(pairs, losses).flatten(start_dim=1)
+        value, p = self.uncertainty.worst_case(losses.reshape(1, -1).expand(len(mask), -1), mask)
+        self._p = (p.reshape(1, -1),)  # the groups of a pooled loss share one unit of weight
+        return Solution(value.sum(), slopes.mul_(p.sum(dim=0).view_as(slopes)))
+
+
+class AnchorwiseLoss(_RobustLoss):
+    """F = (1/B) sum_i h(v+_i + v-_i), v+-_i the robust value of anchor i's positive and negative pairs.
+
+    `reduction` "mean" or "sum" over the B anchors; h is the identity unless `combine` is overridden.
+    """
+
+    def __init__(
+        self,
+        term: PairTerm,
+        positive_set: UncertaintySet,
+        negative_set: UncertaintySet,
+        *,
+        reduction: str = "mean",
+    ):
+        super().__init__()
+        self.term = term
+        self.positive_set = positive_set
+        self.negative_set = negative_set
+        self.reduction = reduction
+
+    def candidates(self, pairs: Pairs, losses: Tensor) -> tuple[Tensor, Tensor]:
+        """Who may be chosen: masks (B, B) of each anchor's positive and negative pairs."""
+        return pairs.positive, pairs.negative
+
+    def combine(self, pairs: Pairs, values: Tensor) -> tuple[Tensor, Tensor | None]:
+        """H and its derivative (None: 1) at v+ + v-, both (B,)."""
+        return values, None
+
+    def solve(self, pairs: Pairs) -> Solution:
+        """Pair losses, each group's worst case, and their weights times the pairs' slopes."""
+        losses, slopes = self.term(pairs)
+        positive, negative = self.candidates(pairs, losses)
+        pull: WorstCase = self.positive_set.worst_case(losses, positive)
+        push: WorstCase = self.negative_set.worst_case(losses, negative)
+        self._p = (pull.p, push.p)
+        values, gates = self.combine(pairs, pull.value + push.value)
+        slopes.mul_(pull.p + push.p)
+        if gates is not None:
+            slopes.mul_(gates[:, None])
+        if self.reduction == "sum":
+            return Solution(values.sum(), slopes)
+        return Solution(values.mean(), slopes.div_(len(values)))

@@ -1,0 +1,206 @@
+"""Uncertainty sets: how an adversary may weigh the pair losses, max over p in U of sum p_ij l_ij.
+
+A robust pair loss is a pair loss plus a set U; the name of the set is the name of the method:
+
+    U                                   robust value
+    {uniform}                 Mean      plain average
+    p <= 1/K                  TopK      average of the K largest losses (K = 1: the maximum)
+    p <= 1/K, half per sign   BalancedTopK  average of the K/2 largest positive and the K/2 largest negative ones
+    simplex, - gamma KL(p|q)  Entropic  gamma log-sum-exp(l / gamma)
+
+and sets made from sets: HeldWeights (the value sum p* l), Sampled (an unbiased draw from p*).
+
+A set solves its maximisation in closed form. The gradient of the robust value is sum p*_ij grad l_ij (Danskin), with
+p* held constant. Method specification, section 5.2.
+
+Losses come as (G, N): G groups of N candidate pairs, with a mask telling which candidates take part. A new set is one
+`worst_case`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from trainables.losses.parts.random_stream import RandomStream
+
+
+class WorstCase(NamedTuple):
+    """The adversary's answer for each group."""
+
+    value: Tensor
+    """(G,): the robust value; 0 for a group without pairs."""
+    p: Tensor
+    """(G, N): the worst-case weights p*, the derivative of the value; 0 outside the mask."""
+
+
+class UncertaintySet(ABC):
+    """The weights an adversary may put on pair losses."""
+
+    @abstractmethod
+    def worst_case(self, losses: Tensor, mask: Tensor) -> WorstCase:
+        """Solve max over p in U; losses (G, N) finite, mask (G, N) bool. Called without autograd."""
+
+
+class Mean(UncertaintySet):
+    """U = {uniform}: the plain average."""
+
+    def worst_case(self, losses: Tensor, mask: Tensor) -> WorstCase:
+        """Give p = 1/n to each of a group's n pairs."""
+        p = mask / mask.sum(dim=1, keepdim=True).clamp_min(1).to(losses.dtype)
+        return WorstCase((p * losses).sum(dim=1), p)
+
+
+class TopK(UncertaintySet):
+    """U = {p in the simplex, p <= 1/K}: the average of the K largest losses, of all when there are fewer.
+
+    Ties go to the pair that comes first. With `drop_zeros` the average is over those of the K that are not 0.
+    """
+
+    def __init__(self, k: int, *, drop_zeros: bool = False):
+        self.k = k
+        self.drop_zeros = drop_zeros
+
+    def worst_case(self, losses: Tensor, mask: Tensor) -> WorstCase:
+        """Each group's own K largest."""
+        counts = mask.sum(dim=1, keepdim=True).clamp_max(self.k)
+        selected = _largest(losses, mask, counts, limit=self.k)
+        if self.drop_zeros:
+            selected &= losses != 0
+            counts = selected.sum(dim=1, keepdim=True)
+        p = selected / counts.clamp_min(1).to(losses.dtype)
+        return WorstCase((p * losses).sum(dim=1), p)
+
+
+class BalancedTopK(UncertaintySet):
+    """The average of the K/2 largest losses of group 0 (positives) and the K/2 largest of group 1 (negatives).
+
+    Too few positives take as many negatives with them; an empty side leaves its place to the other: k_0 = min(K/2, n_0),
+    k_1 = min(K/2, n_1) or min(k_0, n_1) if 0 < k_0 < K/2. The values of the two groups add up to the robust value.
+    """
+
+    def __init__(self, k: int):
+        self.half = k // 2
+
+    def worst_case(self, losses: Tensor, mask: Tensor) -> WorstCase:
+        """Losses and mask are (2, N)."""
+        counts = mask.sum(dim=1, keepdim=True).clamp_max(self.half)
+        positives, negatives = counts.unbind()
+        short = (positives > 0) & (positives < self.half)
+        counts = torch.stack((positives, torch.where(short, torch.minimum(positives, negatives), negatives)))
+        p = _largest(losses, mask, counts, limit=self.half) / counts.sum().clamp_min(1).to(losses.dtype)
+        return WorstCase((p * losses).sum(dim=1), p)
+
+
+def _largest(losses: Tensor, mask: Tensor, counts: Tensor, *, limit: int) -> Tensor:
+    """Mask (G, N) of each group's `counts` (G, 1) largest losses, at most `limit`; the first of equal ones."""
+    candidates = losses.masked_fill(~mask, -torch.inf)
+    top = candidates.topk(min(limit, candidates.shape[1]), dim=1).values
+    smallest = top.gather(1, (counts - 1).clamp_min(0))
+    above = candidates > smallest
+    ties = candidates == smallest
+    places = counts - above.sum(dim=1, keepdim=True)
+    return above | (ties & (ties.cumsum(dim=1) <= places))
+
+
+class Entropic(UncertaintySet):
+    """The whole simplex, at a price: max_p sum p l - gamma KL(p || q), p* = softmax(l / gamma).
+
+    With q the uniform distribution the value is gamma (lse(l/gamma) - log n), between mean and maximum; with q the
+    counting measure (`counting=True`) it is gamma lse(l/gamma). `null=True` lets the adversary also bet on an extra pair
+    of loss 0, lse0: p then sums to less than one.
+    """
+
+    def __init__(self, gamma: float, *, counting: bool = False, null: bool = False):
+        self.gamma = gamma
+        self.counting = counting
+        self.null = null
+
+    def worst_case(self, losses: Tensor, mask: Tensor) -> WorstCase:
+        """Log-sum-exp with the maximum taken out; finite for any finite l / gamma."""
+        scaled = torch.where(mask, losses / self.gamma, -torch.inf)
+        top = scaled.amax(dim=1, keepdim=True)
+        # A group without pairs has no maximum; 0 leaves it weightless.
+        top = top.clamp_min_(0) if self.null else top.masked_fill_(top == -torch.inf, 0)
+        p = scaled.sub_(top).exp_()
+        total = p.sum(dim=1, keepdim=True)
+        # A total is at least exp(0) in every group that has pairs.
+        total = total.add_(torch.exp(-top)) if self.null else total.clamp_min_(1)
+        value = total.log().add_(top)
+        if not self.counting:
+            count = mask.sum(dim=1, keepdim=True) + int(self.null)
+            value -= count.clamp_min(1).to(value.dtype).log()
+        return WorstCase(value.squeeze(1) * self.gamma, p.div_(total))
+
+
+class ExpMinusOne(UncertaintySet):
+    """Weights p proportional to exp(l / gamma) - 1: pairs without loss get no weight (the DRO authors' code).
+
+    Not the solution of a maximisation: the value is sum p l with p held constant. Losses must not be negative.
+    """
+
+    def __init__(self, gamma: float):
+        self.gamma = gamma
+
+    def worst_case(self, losses: Tensor, mask: Tensor) -> WorstCase:
+        """exp(x) - 1 = exp(top) [exp(x - top) (1 - exp(-x))], free of overflow and cancellation."""
+        scaled = (losses / self.gamma).masked_fill_(~mask, 0)
+        top = scaled.amax(dim=1, keepdim=True)
+        weights = torch.exp(scaled - top).mul_(scaled.neg_().expm1_().neg_())
+        total = weights.sum(dim=1, keepdim=True)
+        p = weights.div_(total.masked_fill_(total == 0, 1))
+        return WorstCase((p * losses).sum(dim=1), p)
+
+
+class HeldWeights(UncertaintySet):
+    """Another set's p*, with the value sum p* l, p* held constant."""
+
+    def __init__(self, inner: UncertaintySet):
+        self.inner = inner
+
+    def worst_case(self, losses: Tensor, mask: Tensor) -> WorstCase:
+        """The inner weights, without their price."""
+        p = self.inner.worst_case(losses, mask).p
+        return WorstCase((p * losses).sum(dim=1), p)
+
+
+class Sampled(UncertaintySet):
+    """A Monte-Carlo p*: the mean loss of `samples` pairs drawn with replacement from another set's p*.
+
+    Its gradient is an unbiased estimate of sum p* grad l. A group without pairs draws nothing.
+    """
+
+    def __init__(self, inner: UncertaintySet, samples: int, stream: RandomStream):
+        self.inner = inner
+        self.samples = samples
+        self.stream = stream
+
+    def worst_case(self, losses: Tensor, mask: Tensor) -> WorstCase:
+        """Inverse transform sampling; p is the share of draws of each pair."""
+        cumulative = self.inner.worst_case(losses, mask).p.cumsum(dim=1)
+        uniform = self.stream.uniform((len(losses), self.samples), like=losses)
+        drawn = draw(cumulative, uniform)
+        share = (cumulative[:, -1:] > 0).to(losses.dtype).div_(self.samples).expand_as(uniform)
+        p = torch.zeros_like(losses, memory_format=torch.contiguous_format).scatter_add_(1, drawn, share)
+        return WorstCase((p * losses).sum(dim=1), p)
+
+
+def draw(cumulative: Tensor, uniform: Tensor) -> Tensor:
+    """Indices (G, n) drawn with probabilities in proportion to the increments of `cumulative` (G, N); uniform in [0, 1).
+
+    Never an increment of 0, unless all of them are.
+    """
+    total = cumulative[:, -1:].contiguous()
+    index = torch.searchsorted(cumulative, uniform * total, right=True)
+    # uniform * total may round up to total: the last increment that is not 0 is the bound.
+    return torch.minimum(index, torch.searchsorted(cumulative, total))
+
+
+def entropy(p: Tensor) -> Tensor:
+    """Mean over the groups that have pairs of -sum p log p, in nats; p (G, N) is first scaled to sum to one."""
+    mass = p.sum(dim=1, keepdim=True)
+    p = p / mass.masked_fill(mass == 0, 1)
+    return -torch.xlogy(p, p).sum() / (mass > 0).sum().clamp_min(1)

@@ -1,0 +1,91 @@
+"""What face recognition is examined on: benchmarks with lists of pairs, or held-out classes of the training set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from trainables.data import DATASETS, build_dataset
+from trainables.data.base import DataSet, Indices, Labels, Pictures
+from trainables.data.formats.pairs import Pairs, divided_classes, drawn_pairs, listed_pairs
+from trainables.errors import ConfigError, Problem
+from trainables.parameters import parameters_of
+
+DISTRACTORS = "distractors"
+ORDER_STREAM = 0xFA_CE03  # of the strangers of benchmarks: folders would come person by person
+
+
+@dataclass(frozen=True)
+class Exam:
+    """Pairs to verify, and probes to find again among strangers."""
+
+    name: str
+    """Of the benchmark; empty for pairs drawn from held-out classes."""
+    pictures: Pictures
+    pairs: Pairs
+    probes: Indices
+    probe_labels: Labels
+
+
+@dataclass(frozen=True)
+class Half:
+    """The exams of validation, or of test, with the gallery of strangers they share."""
+
+    exams: tuple[Exam, ...]
+    gallery: Pictures
+    strangers: Indices
+    """Numbers of gallery pictures in the order in which they join; empty where rank-1 is not measured."""
+
+
+def held_out_half(pictures: Pictures, part: Indices, *, pairs: int, sizes: Sequence[int], seed: int) -> Half:
+    """Pairs from the classes of `part`; for rank-1 half of these classes are strangers.
+
+    Raises ConfigError when there are too few pairs or strangers.
+    """
+    drawn = drawn_pairs(pictures.labels, part, pairs, seed=seed)
+    nobody = np.zeros(0, dtype=np.int64)
+    if not sizes:
+        return Half((Exam("", pictures, drawn, nobody, nobody),), pictures, nobody)
+    found = divided_classes(pictures.labels, part, seed=seed)
+    _require(len(found.strangers), sizes)
+    exam = Exam("", pictures, drawn, found.probes, found.labels)
+    return Half((exam,), pictures, found.strangers[: max(sizes)])
+
+
+def benchmark_half(sets: Sequence[Pictures], gallery: Pictures | None, sizes: Sequence[int]) -> Half:
+    """Pairs as the benchmarks list them; the pictures of a pair of one person are probes of each other.
+
+    Raises ConfigError when there are too few strangers, DataError where a data set lists no pairs.
+    """
+    exams = []
+    for pictures in sets:
+        pairs = listed_pairs(pictures)
+        couples = pairs.couples[pairs.same] if sizes else pairs.couples[:0]
+        persons = np.repeat(np.arange(len(couples)), 2)
+        exams.append(Exam(pictures.name, pictures, pairs, couples.reshape(-1), persons))
+    if gallery is None or not sizes:
+        return Half(tuple(exams), sets[0], np.zeros(0, dtype=np.int64))
+    _require(len(gallery), sizes)
+    order = np.random.default_rng(ORDER_STREAM).permutation(len(gallery))
+    return Half(tuple(exams), gallery, order[: max(sizes)])
+
+
+def benchmark(name: str, root: Path, cache_dir: Path | None, *, strict: bool) -> DataSet:
+    """The data set called `name` in the folder of its name below `root`, or in `root` itself; distractors never there."""
+    own = root / name
+    knobs = {knob.name for knob in parameters_of(DATASETS[name])}
+    return build_dataset(
+        name,
+        root=own if own.exists() or name == DISTRACTORS else root,
+        cache_dir=cache_dir,
+        **({"strict": strict} if "strict" in knobs else {}),
+    )
+
+
+def _require(available: int, sizes: Sequence[int]) -> None:
+    if max(sizes) > available:
+        rule = f"there are {available} strangers"
+        raise ConfigError(Problem("task.distractors", rule, list(sizes), f"Use {available} or fewer."))

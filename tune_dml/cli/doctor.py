@@ -1,0 +1,148 @@
+"""`tune-dml doctor`: what works here, and what to do about the rest."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tune_dml.cli.view import table
+from tune_dml.running import cluster
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from trainables.errors import Problem
+
+
+Level = Literal["ok", "note", "problem"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    subject: str
+    level: Level
+    found: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Everything that was looked at."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def healthy(self) -> bool:
+        """Nothing stands in the way of a sweep on the embedded data."""
+        return all(finding.level != "problem" for finding in self.findings)
+
+    def data(self) -> dict[str, Any]:
+        """The findings."""
+        return {"healthy": self.healthy, "findings": [vars(finding) for finding in self.findings]}
+
+    def text(self) -> Iterable[RenderableType]:
+        """A table and a sentence."""
+        rows = ((f.level, f.subject, f.found, f.remedy) for f in self.findings)
+        yield table("", ("", "what", "found", "what to do"), rows)
+        yield "Ready for `tune-dml sweep sec_rho`." if self.healthy else "Mend the problems above first."
+
+
+def examine(address: str | None, tracking_uri: str | None, cache_dir: Path | None) -> Diagnosis:
+    """Look at everything a sweep needs; starts no cluster and writes nothing but a probe of the MLflow store."""
+    checks: list[Callable[[], list[Finding]]] = [
+        _python,
+        _packages,
+        _torch,
+        lambda: _ray(address),
+        lambda: _mlflow(tracking_uri),
+        lambda: _datasets(cache_dir),
+        _disk,
+    ]
+    return Diagnosis(tuple(finding for check in checks for finding in check()))
+
+
+def _python() -> list[Finding]:
+    return [Finding("python", "ok", sys.version.split()[0])]
+
+
+def _packages() -> list[Finding]:
+    found = []
+    for name in ("torch", "ray", "optuna", "mlflow", "numpy", "pandas", "scipy"):
+        try:
+            found.append(Finding(name, "ok", version_of(name)))
+        except PackageNotFoundError:
+            found.append(Finding(name, "problem", "not installed", "pip install tune-dml"))
+    if importlib.util.find_spec("faiss") is None:
+        found.append(
+            Finding("faiss", "note", "not installed: exact search in torch is used", "pip install 'tune-dml[cpu]'")
+        )
+    else:
+        found.append(Finding("faiss", "ok", "installed"))
+    return found
+
+
+def _torch() -> list[Finding]:
+    import torch
+
+    if not torch.cuda.is_available():
+        return [Finding("GPU", "note", "none: trials train on CPU", "")]
+    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    return [Finding("GPU", "ok", ", ".join(names))]
+
+
+def _ray(address: str | None) -> list[Finding]:
+    place, origin = cluster.address_of(address)
+    if problems := cluster.address_problems(place, origin):
+        return _problems("Ray", problems)
+    if place is not None:
+        return [Finding("Ray", "ok", f"{place} answers ({origin})")]
+    capacity = cluster.local_capacity()
+    found = [Finding("Ray", "ok", f"local: {capacity.total('CPU'):g} CPUs, {capacity.total('GPU'):g} GPUs")]
+    if importlib.util.find_spec("ray.dashboard.optional_deps") is None:
+        found.append(
+            Finding("Ray dashboard", "problem", "missing: engine train needs it", "pip install 'ray[default]'")
+        )
+    return found
+
+
+def _mlflow(flag: str | None) -> list[Finding]:
+    from tune_dml import tracking
+    from tune_dml.record.provenance import mask
+
+    uri, origin = tracking.tracking_uri(flag)
+    if problems := tracking.check(uri):
+        return _problems("MLflow", problems)
+    return [Finding("MLflow", "ok", f"{mask(uri)} ({origin})")]
+
+
+def _datasets(cache_dir: Path | None) -> list[Finding]:
+    from trainables.data import DATASETS, build_dataset
+    from tune_dml.planning.checks import needs_root
+
+    found = []
+    for name in DATASETS:
+        if not needs_root(name):
+            problems = build_dataset(name, cache_dir=cache_dir).check()
+            found += _problems(f"data: {name}", problems) or [Finding(f"data: {name}", "ok", "ready")]
+    return found
+
+
+def _disk() -> list[Finding]:
+    free = shutil.disk_usage(os.getcwd()).free / 2**30
+    if free < 1:
+        return [Finding("disk", "problem", f"{free:.1f} GiB free here", "Free some, or use --storage.")]
+    return [Finding("disk", "ok", f"{free:.0f} GiB free here")]
+
+
+def _problems(subject: str, problems: list[Problem]) -> list[Finding]:
+    return [Finding(subject, "problem", f"{p.rule}: {p.value}" if p.value else p.rule, p.remedy) for p in problems]

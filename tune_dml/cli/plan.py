@@ -1,0 +1,182 @@
+"""`tune-dml plan`: what a sweep would run, what is there already, what it costs and what it can show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tune_dml.cli.view import table
+from tune_dml.planning.checks import Request, prepare
+from tune_dml.planning.plan import Plan
+from tune_dml.record.results import Results, results_of
+from tune_dml.running.cluster import local_capacity
+from tune_dml.running.trial import Resources
+from tune_dml.stats.power import detectable_difference, half_width
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What stored trials of the same data set and length cost."""
+
+    seconds: float | None
+    """Of one trial; None when there is nothing to go by."""
+    source: str
+    concurrent: int
+
+
+@dataclass(frozen=True)
+class Power:
+    """What the planned seeds can show, from the noise of a stored sweep; per unit of noise when there is none."""
+
+    noise: float | None
+    detectable: float
+    half_width: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Preview:
+    """A plan and what is known about its cost."""
+
+    plan: Plan
+    notes: tuple[str, ...]
+    done: int
+    cost: Cost
+    power: Power
+
+    @property
+    def trials(self) -> int:
+        """How many trials the sweep has, proposed ones included."""
+        return (len(self.plan.cells) + self.plan.search.num_samples) * len(self.plan.seeds)
+
+    @property
+    def eta_seconds(self) -> float | None:
+        """Wall time on this machine."""
+        if self.cost.seconds is None or not self.cost.concurrent:
+            return None
+        return self.cost.seconds * (self.trials - self.done) / self.cost.concurrent
+
+    def data(self) -> dict[str, Any]:
+        """Everything as JSON."""
+        plan = self.plan
+        return {
+            "sweep": plan.name,
+            "space": plan.space.name,
+            "dataset": plan.dataset,
+            "metric": plan.metric,
+            "search": vars(plan.search),
+            "seeds": list(plan.seeds),
+            "cells": [{"label": c.label, "knobs": dict(c.knobs), "digest": c.digest} for c in plan.cells],
+            "trials": self.trials,
+            "done": self.done,
+            "seconds_per_trial": self.cost.seconds,
+            "eta_seconds": self.eta_seconds,
+            "cost_source": self.cost.source,
+            "noise": self.power.noise,
+            "detectable_difference": self.power.detectable,
+            "interval_half_width": self.power.half_width,
+            "power_source": self.power.source,
+            "settings": {k: {"value": v, "origin": plan.origins.get(k, "")} for k, v in plan.base_settings.items()},
+            "notes": list(self.notes),
+        }
+
+    def text(self) -> Iterable[RenderableType]:
+        """Cells, shared settings, cost and power."""
+        plan = self.plan
+        yield f"{plan.name}: {plan.space.title}, on {plan.dataset}"
+        if plan.space.citation:
+            yield str(plan.space.citation)
+        yield table("Cells", ("cell", "digest"), ((cell.label, cell.digest) for cell in plan.cells))
+        if plan.search.num_samples:
+            yield f"and {plan.search.num_samples} cells that {plan.search.method} proposes"
+        rows = ((key, value, plan.origins.get(key, "")) for key, value in plan.base_settings.items())
+        yield table("Shared settings", ("setting", "value", "origin"), rows)
+        yield from self.notes
+        yield f"{self.trials} trials ({len(plan.seeds)} paired seeds), {self.done} done already."
+        yield self._cost_sentence()
+        yield self._power_sentence()
+
+    def _cost_sentence(self) -> str:
+        if self.eta_seconds is None:
+            return f"Cost: unknown; {self.cost.source}."
+        left = self.trials - self.done
+        hours = left * (self.cost.seconds or 0) / 3600
+        minutes = self.eta_seconds / 60
+        return (
+            f"Cost: {left} trials x {self.cost.seconds:.0f} s ({self.cost.source}) = {hours:.2f} worker hours, "
+            f"about {minutes:.1f} minutes with {self.cost.concurrent} at once."
+        )
+
+    def _power_sentence(self) -> str:
+        unit = "points" if self.power.noise is not None else "times the noise of one trial"
+        if len(self.plan.seeds) < 2:
+            return "Power: one seed gives no estimate of noise, so no verdict: use --seeds 3 or more."
+        return (
+            f"Power: a difference of {self.power.detectable:.2f} {unit} between two cells is detected with 80% "
+            f"probability; intervals reach {self.power.half_width:.2f} {unit} to each side ({self.power.source})."
+        )
+
+
+def preview(request: Request, resources: Resources, storage: Path) -> Preview:
+    """Check a request and look up its cost; decodes nothing and runs nothing. Raises ConfigError with every problem."""
+    prepared = prepare(request, resources=resources, decode=False)
+    plan = prepared.plan
+    folder = storage / plan.name
+    same = _same(folder, plan)
+    done = sum(trial.status == "finished" for trial in same.trials) if same else 0
+    stored = [results_of(path.parent) for path in sorted(storage.glob("*/plan.json"))]
+    return Preview(plan, prepared.notes, done, _cost(plan, resources, stored), _power(plan, stored))
+
+
+def _same(folder: Path, plan: Plan) -> Results | None:
+    path = folder / "plan.json"
+    return results_of(folder) if path.exists() and Plan.load(path).identity() == plan.identity() else None
+
+
+def _alike(plan: Plan, results: Results) -> bool:
+    keys = ("training.steps", "training.epochs", "batch.batch_size", "model.backbone", "model.embedding_dim")
+    other = results.plan
+    return other.dataset == plan.dataset and all(
+        other.base_settings.get(key) == plan.base_settings.get(key) for key in keys
+    )
+
+
+def _cost(plan: Plan, resources: Resources, stored: list[Results]) -> Cost:
+    concurrent = local_capacity().trials_that_fit(resources)
+    for results in stored:
+        seconds = [trial.seconds for trial in results.trials if trial.status == "finished"]
+        if seconds and _alike(plan, results):
+            return Cost(sum(seconds) / len(seconds), f"measured in {results.name}", concurrent)
+    return Cost(None, "no stored sweep has the same data set, batch, network and length", concurrent)
+
+
+def _power(plan: Plan, stored: list[Results]) -> Power:
+    seeds, cells = len(plan.seeds), max(len(plan.cells) + plan.search.num_samples, 2)
+    noise, source = None, "the noise is not known yet"
+    for results in stored:
+        if _alike(plan, results) and results.plan.metric == plan.metric:
+            noise = _noise(results)
+            if noise is not None:
+                source = f"noise {noise:.2f} measured in {results.name}"
+                break
+    unit = 1.0 if noise is None else noise
+    return Power(
+        noise,
+        detectable_difference(seeds=seeds, sd=unit, cells=cells),
+        half_width(seeds=seeds, sd=unit, cells=cells),
+        source,
+    )
+
+
+def _noise(results: Results) -> float | None:
+    """The noise of one trial after removing the seed's effect."""
+    from tune_dml.report import seed_table
+    from tune_dml.stats.blocks import fit_blocks
+
+    fit = fit_blocks(seed_table(results))
+    return fit.sd if fit.df > 0 else None

@@ -1,0 +1,215 @@
+"""`tune-dml train`: one trial without Ray, MLflow or a sweep; also a finished trial again, to the same numbers."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainables.config import Layer, TrialConfig
+from trainables.context import EVIDENCE
+from trainables.errors import ConfigError, Problem, nearest
+from tune_dml.catalogue import RETRIEVAL, default_protocol, protocols
+from tune_dml.cli.datasets import decoding
+from tune_dml.cli.view import table
+from tune_dml.planning import initial_weights
+from tune_dml.planning.checks import needs_root
+from tune_dml.planning.plan import protocol_layer
+from tune_dml.record.ledger import read_events
+from tune_dml.record.results import load_results, sweep_names
+from tune_dml.running.trial import run_trial
+from tune_dml.space import Value
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from trainables.context import Row
+
+
+@dataclass(frozen=True)
+class Single:
+    """One trial to run."""
+
+    config: TrialConfig
+    origins: Mapping[str, str]
+    threads: int = 1
+    cache_dir: Path | None = None
+    recorded: Mapping[str, float] = field(default_factory=dict)
+    """What the sweep recorded for this trial, when it is a rerun."""
+    trial: str = ""
+    pictures: Path | None = None
+    """Where what the trial leaves to look at goes; nowhere when None."""
+
+    def data(self) -> dict[str, Any]:
+        """Every setting with its origin."""
+        settings = self.config.settings()
+        return {name: {"value": value, "origin": self.origins.get(name, "default")} for name, value in settings.items()}
+
+    def text(self) -> Iterable[RenderableType]:
+        """The resolved settings."""
+        rows = ((name, item["value"], item["origin"]) for name, item in self.data().items())
+        yield table("Resolved settings", ("setting", "value", "origin"), rows)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How the trial ended."""
+
+    body: Mapping[str, Any]
+    recorded: Mapping[str, float]
+    pictures: tuple[Path, ...] = ()
+    """What it left to look at."""
+
+    @property
+    def status(self) -> str:
+        """finished, diverged or failed."""
+        return str(self.body["status"])
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The figures that may be seen: test metrics stay sealed."""
+        return {k: v for k, v in self.body.get("metrics", {}).items() if not k.startswith("test/")}
+
+    @property
+    def differences(self) -> dict[str, tuple[float, float]]:
+        """Figures that are not equal to the recorded ones to the last digit: (now, recorded)."""
+        both = {name: (value, self.recorded[name]) for name, value in self.metrics.items() if name in self.recorded}
+        return {
+            name: (now, then)
+            for name, (now, then) in both.items()
+            if now != then and not (math.isnan(now) and math.isnan(then))
+        }
+
+    def data(self) -> dict[str, Any]:
+        """Status, metrics and, for a rerun, whether they agree with the record."""
+        seen = {name: value for name, value in self.body.items() if name != "metrics"}
+        agrees = {"reproduced": not self.differences, "differences": self.differences} if self.recorded else {}
+        return {**seen, "metrics": self.metrics, **agrees, "pictures": [str(path) for path in self.pictures]}
+
+    def text(self) -> Iterable[RenderableType]:
+        """A table of the figures and a sentence."""
+        if self.status != "finished":
+            yield f"{self.status}: {self.body['reason']}"
+            if trace := self.body.get("traceback"):
+                yield trace
+            return
+        yield table("", ("metric", "value"), ((k, f"{v:.4f}") for k, v in self.metrics.items()), right=("value",))
+        if self.recorded and not self.differences:
+            yield "Reproduced: every figure equals the recorded one to the last digit."
+        elif self.recorded:
+            yield f"NOT reproduced: {len(self.differences)} figures differ: {self.differences}"
+        if self.pictures:
+            yield f"Pictures: {self.pictures[0].parent} ({', '.join(path.name for path in self.pictures)})"
+        yield "Test metrics are sealed: they are opened once, by `tune-dml report SWEEP --unseal-test`."
+
+
+def request(
+    trial: str | None,
+    *,
+    settings: Mapping[str, Value],
+    protocol: str | None = None,
+    seed: int | None = None,
+    data_root: Path | None = None,
+    threads: int | None = None,
+    storage: Path,
+    cache_dir: Path | None = None,
+) -> Single:
+    """Resolve what to train: a stored trial, or a protocol with settings over it. Raises ConfigError."""
+    own = dict(settings)
+    if data_root is not None:
+        own["data.root"] = str(data_root)
+    if seed is not None:
+        own["seed"] = seed
+    if trial is None:
+        config, origins = TrialConfig.from_settings(*_protocol_layers(protocol, own), Layer("--set", own))
+        return Single(config, origins, threads or 1, cache_dir, pictures=_place(config, storage))
+    stored, used, metrics = _stored(trial, storage)
+    config, origins = TrialConfig.from_settings(Layer(f"trial {trial}", stored), Layer("--set", own))
+    changed = config.settings() != TrialConfig.from_settings(Layer("trial", stored))[0].settings()
+    recorded = {} if changed else metrics
+    return Single(config, origins, threads or used, cache_dir, recorded, trial, _place(config, storage))
+
+
+def run(single: Single, console: Console) -> Ended:
+    """Train it here and now; rows are shown as they come. Raises ConfigError for settings the data cannot satisfy."""
+    import torch
+
+    from trainables.context import FolderContext
+    from trainables.data import build_dataset
+    from trainables.errors import raise_if_any
+    from trainables.tasks.task import data_problems, tasks
+
+    task = tasks()[single.config.task.name]
+
+    def show(row: Row) -> None:
+        judged = f"  {task.headline} {row[task.headline]:.2f}" if task.headline in row else ""
+        console.print(f"step {row['step']:>6}  loss {row['train/loss']:.4f}{judged}")
+
+    data = single.config.data
+    root = Path(data.root).expanduser() if data.root else None
+    if root is None and needs_root(data.name):
+        rule = f"the data set {data.name!r} needs the folder of its pictures"
+        raise ConfigError(Problem("--data-root", rule, None, "Pass --data-root DIR."))
+    with decoding(console) as progress:
+        dataset = build_dataset(data.name, root=root, cache_dir=single.cache_dir, **data.parameters)
+        further = task.further_datasets(single.config, single.cache_dir)
+        raise_if_any([problem for item in (dataset, *further) for problem in item.check()])
+        pictures = dataset.prepare(progress)
+    raise_if_any(data_problems(single.config, pictures))
+    said = (*pictures.notes, *task.notes(single.config, pictures))
+    for note in (*said, *initial_weights.notes([single.config], None)):
+        console.print(note)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    with tempfile.TemporaryDirectory(prefix="tune-dml-") as folder:
+        context = FolderContext(Path(folder), device, threads=single.threads, sink=show)
+        body = run_trial(single.config.settings(), context, single.cache_dir)
+        return Ended(body, single.recorded, _kept(Path(folder) / EVIDENCE, single.pictures))
+
+
+def _place(config: TrialConfig, storage: Path) -> Path:
+    """Where a single trial's pictures go: its own folder, so that two settings can be looked at side by side."""
+    return storage.absolute() / "trained" / f"{config.digest()}-seed{config.seed}"
+
+
+def _kept(left: Path, place: Path | None) -> tuple[Path, ...]:
+    """Copy what a trial left to where it can be looked at; replaces what an earlier run of it left."""
+    if place is None or not left.is_dir():
+        return ()
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(left, place)
+    return tuple(sorted(place.iterdir()))
+
+
+def _protocol_layers(name: str | None, settings: Mapping[str, Value]) -> list[Layer]:
+    """The protocol asked for, else the data set's for the task."""
+    known = protocols()
+    if name is not None and name not in known:
+        raise ConfigError(Problem("--protocol", "unknown protocol", name, nearest(name, list(known), what="protocol")))
+    dataset = settings.get("data.name", TrialConfig().data.name)
+    task = settings.get("task.name", RETRIEVAL)
+    chosen = known[name] if name else default_protocol(str(dataset), str(task))
+    if chosen is None:
+        return []
+    return [Layer("--protocol", {"data.name": chosen.dataset}), protocol_layer(chosen)]
+
+
+def _stored(trial: str, storage: Path) -> tuple[dict[str, Value], int, dict[str, float]]:
+    """Settings, threads and recorded metrics of a stored trial, found by its id or an unambiguous beginning of it."""
+    matches = []
+    for name in sweep_names(storage):
+        results = load_results(storage, name)
+        matches += [(results, item) for item in results.trials if item.key.startswith(trial)]
+    if len({item.key for _, item in matches}) != 1:
+        rule = "no stored trial has this id" if not matches else "several stored trials begin with this id"
+        raise ConfigError(
+            Problem("TRIAL", rule, trial, f"`tune-dml status SWEEP --trials` lists them (under {storage}).")
+        )
+    results, item = next(((r, i) for r, i in matches if i.status == "finished"), matches[0])
+    sessions = [event.body for event in read_events(results.folder) if event.kind == "session"]
+    threads = int(sessions[-1]["resources"]["cpus_per_worker"]) if sessions else 1
+    settings: dict[str, Value] = {**item.cell.settings, "seed": item.seed}
+    return settings, threads, dict(item.metrics)

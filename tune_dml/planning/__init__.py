@@ -1,0 +1,1 @@
+"""A request -> a checked plan of cells and trials."""

@@ -1,0 +1,96 @@
+"""What the networks of a sweep start from: tried and said before any worker starts.
+
+The driver fetches weights once and builds each network on its own machine, so that a wrong address, digest, shape or size
+of pictures is known before the first trial; on a cluster each node then fetches for itself, into its own cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from trainables.config import TrialConfig, canonical
+from trainables.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from trainables.data.base import Pictures
+    from tune_dml.space import Protocol
+
+
+def absolute(weights: str) -> str:
+    """A path that workers, who have working directories of their own, find too."""
+    from trainables.models import weights as files
+
+    return files.absolute(weights)
+
+
+def file_problems(configs: Iterable[TrialConfig]) -> list[Problem]:
+    """Files and packages that are not on this machine; nothing is fetched."""
+    from trainables.models import BACKBONES
+
+    found = [
+        BACKBONES[config.model.backbone].file_problems(**config.model.knobs("backbone"))
+        for config in _networks(configs)
+    ]
+    return list(dict.fromkeys(problem for problems in found for problem in problems))
+
+
+def network_problems(configs: Iterable[TrialConfig], pictures: Pictures) -> list[Problem]:
+    """Build each different network as a trial does, weights and all, and show it two blank pictures."""
+    import torch
+
+    from trainables.tasks.task import tasks
+
+    found: list[Problem] = []
+    for config in _networks(configs):
+        task = tasks()[config.task.name]
+        size = task.picture_size(config, pictures) or 1
+        try:
+            with torch.random.fork_rng(devices=[]), torch.no_grad():
+                network = task.build_network(config, pictures).eval()
+                network(torch.zeros(2, pictures.in_channels, size, size, dtype=torch.uint8))
+        except ConfigError as error:
+            found += error.problems
+        except (
+            RuntimeError,
+            AssertionError,
+            ValueError,
+        ) as error:  # what networks say of sizes they cannot take
+            rule = f"{config.model.backbone} must take pictures of {size} x {size} pixels"
+            found.append(Problem("model.backbone", rule, str(error)[:200]))
+    return list(dict.fromkeys(found))
+
+
+def notes(configs: Iterable[TrialConfig], protocol: Protocol | None) -> list[str]:
+    """Where each network starts from, and that the protocol's networks start from other weights."""
+    from trainables.models import BACKBONES
+
+    meant = protocol.settings.get("model.weights") if protocol else None
+    said = []
+    for config in _networks(configs):
+        knobs = config.model.knobs("backbone")
+        used = knobs.get("weights")
+        if "weights" not in knobs and meant is None:
+            continue  # nobody has weights for it
+        note = BACKBONES[config.model.backbone].start(**knobs)
+        if meant is not None and (used is None or _file(str(used)) != _file(str(meant))):
+            name = protocol.name if protocol else ""
+            note += f" Protocol {name} starts from {meant}: figures compare with other starts only with care."
+        said.append(note)
+    return list(dict.fromkeys(said))
+
+
+def _file(weights: str) -> str:
+    from trainables.models.weights import source_of
+
+    return source_of(weights).path.name
+
+
+def _networks(configs: Iterable[TrialConfig]) -> Sequence[TrialConfig]:
+    """One configuration for each different network and size of pictures."""
+    different: dict[str, TrialConfig] = {}
+    for config in configs:
+        settings = config.settings()
+        key = {k: v for k, v in settings.items() if k.startswith(("model.", "augment.", "task.name"))}
+        different.setdefault(canonical(key), config)
+    return list(different.values())

@@ -1,0 +1,354 @@
+"""A space on a data set with seeds, resolved into cells: everything that is known before a worker starts."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from trainables.config import PROTOCOL_VERSION, Layer, TrialConfig, canonical
+from trainables.errors import ConfigError, Problem, nearest
+from tune_dml.space import Baseline, Citation, Grid, Knob, Protocol, Published, Range, Space, Tie, Value
+
+SearchMethod = Literal["grid", "tpe", "gp", "random"]
+
+
+@dataclass(frozen=True)
+class Search:
+    """How cells are chosen. Grid cells come first and exactly once; adaptive methods then propose further ones."""
+
+    method: SearchMethod = "grid"
+    num_samples: int = 0
+    """Cells that an adaptive method proposes; 0 for a grid."""
+    window: int = 4
+    """A proposal waits until all but the last `window` cells are known, so that re-runs propose the same (ADR 0003)."""
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One point of the space on one data set, without the seed."""
+
+    index: int
+    label: str
+    knobs: Mapping[str, Value]
+    settings: Mapping[str, Value]
+    """The full resolved configuration, flat and dotted."""
+    digest: str
+    baseline: bool = False
+
+    def config(self, seed: int) -> TrialConfig:
+        """The trial configuration of this cell under a seed."""
+        config, _ = TrialConfig.from_settings(Layer("plan", {**self.settings, "seed": seed}))
+        return config
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One cell x one seed: one Ray Tune trial and one MLflow run."""
+
+    cell: Cell
+    seed: int
+    key: str
+    """Digest of (resolved configuration, seed, data digest, protocol version)."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A named, frozen statement of what a sweep is: enough to run, resume or extend it."""
+
+    name: str
+    space: Space
+    dataset: str
+    seeds: tuple[int, ...]
+    cells: tuple[Cell, ...]
+    """The cells known in advance: the baseline and the grid."""
+    search: Search
+    base_settings: Mapping[str, Value]
+    """What every cell shares; a proposed cell is these settings with its knobs laid over them."""
+    origins: Mapping[str, str]
+    data_digest: str
+    protocol_version: int = PROTOCOL_VERSION
+
+    @property
+    def metric(self) -> str:
+        """The validation metric the sweep is about."""
+        return self.space.metric
+
+    def trials(self) -> list[Trial]:
+        """The trials of the known cells, seed by seed: an early stop leaves whole replicates."""
+        return [self.trial(cell, seed) for seed in self.seeds for cell in self.cells]
+
+    def trial(self, cell: Cell, seed: int) -> Trial:
+        """One cell under one seed, with its identity."""
+        return Trial(cell, seed, trial_key(cell.digest, seed, self.data_digest, self.protocol_version))
+
+    def cell(self, index: int, knobs: Mapping[str, Value]) -> Cell:
+        """A cell at a point that a searcher proposed. Raises ConfigError when the point is not allowed."""
+        return _cell(index, knobs, self.base_settings, self.space)
+
+    def identity(self) -> str:
+        """Digest of everything that decides which trials exist; two plans of one sweep name must share it."""
+        parts = [sorted(cell.digest for cell in self.cells), list(self.seeds), asdict(self.search)]
+        knobs = [asdict(knob) for knob in self.space.knobs]
+        body = canonical(
+            [*parts, knobs, dict(self.base_settings), self.data_digest, self.metric, self.protocol_version]
+        )
+        return hashlib.sha256(body.encode()).hexdigest()[:16]
+
+    def extended(
+        self,
+        *,
+        seeds: Sequence[int] = (),
+        values: Mapping[str, Sequence[Value]] | None = None,
+        num_samples: int = 0,
+    ) -> Plan:
+        """This plan with more seeds, more values of a listed knob, or more cells to propose.
+
+        Every trial of this plan is a trial of the extended one. Raises ConfigError when nothing can be extended so.
+        """
+        space = _with_values(self.space, values or {})
+        problems = _search_problems(space, self.search)
+        if values and self.search.method != "grid":
+            problems.append(Problem("--add", "only a grid has listed values", None, "Use --num-samples."))
+        if num_samples and self.search.method == "grid":
+            problems.append(Problem("--num-samples", "a grid proposes nothing", num_samples, "Use --add."))
+        if problems:
+            raise ConfigError(problems)
+        kept = {cell.digest for cell in self.cells}
+        grown = _grid_cells(space, self.base_settings, start=len(self.cells)) if values else []
+        fresh = [cell for cell in grown if cell.digest not in kept]
+        numbered = tuple(replace(cell, index=len(self.cells) + n) for n, cell in enumerate(fresh))
+        return replace(
+            self,
+            space=space,
+            cells=self.cells + numbered,
+            seeds=tuple(dict.fromkeys((*self.seeds, *seeds))),
+            search=replace(self.search, num_samples=self.search.num_samples + num_samples),
+        )
+
+    def save(self, path: Path) -> None:
+        """Write the plan as JSON, atomically."""
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(asdict(self), indent=1, default=list) + "\n")
+        temporary.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> Plan:
+        """Read a plan that `save` wrote."""
+        return _plan_from(json.loads(path.read_text()))
+
+
+def trial_key(cell_digest: str, seed: int, data_digest: str, protocol_version: int) -> str:
+    """The identity of a trial: 16 hexadecimal digits."""
+    body = canonical([cell_digest, seed, data_digest, protocol_version])
+    return hashlib.sha256(body.encode()).hexdigest()[:16]
+
+
+def make_plan(
+    space: Space,
+    *,
+    name: str,
+    dataset: str,
+    seeds: int | Sequence[int],
+    data_digest: str,
+    overrides: Mapping[str, Value] | None = None,
+    search: Search | None = None,
+) -> Plan:
+    """Resolve a space on a data set into a plan; raises ConfigError with every problem of every cell.
+
+    Settings are layered: defaults, the data set's protocol, the space's fixed settings, the cell's knobs, the user's
+    overrides. A user may not override a searched knob.
+    """
+    overrides = dict(overrides or {})
+    search = search or Search()
+    problems = space.problems() + _override_problems(space, overrides) + _search_problems(space, search)
+    numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    if not numbers:
+        problems.append(Problem("seeds", "at least one seed is needed", seeds, "Use --seeds 3."))
+    if len(set(numbers)) < len(numbers):
+        problems.append(Problem("seeds", "seeds must differ", list(numbers), "Remove the repeats."))
+    if problems:
+        raise ConfigError(problems)
+    layers = _layers(space, dataset, overrides)
+    base, origins = _base(space, layers)
+    cells = _known_cells(space, layers, base, search)
+    return Plan(name, space, dataset, numbers, cells, search, base, origins, data_digest)
+
+
+def protocol_for(space: Space, dataset: str) -> Protocol | None:
+    """The space's protocol for a data set, if it has one."""
+    return next((protocol for protocol in space.protocols if protocol.dataset == dataset), None)
+
+
+def protocol_layer(protocol: Protocol) -> Layer:
+    """A protocol's settings, each with the source that states it."""
+    origin = f"protocol {protocol.name}"
+    sources = {path: f"{origin}: {source}" for path, source in protocol.sources.items()}
+    return Layer(origin, protocol.settings, sources)
+
+
+def _layers(space: Space, dataset: str, overrides: Mapping[str, Value]) -> list[Layer]:
+    protocol = protocol_for(space, dataset)
+    layers = [Layer("--dataset", {"data.name": dataset})]
+    if protocol is not None:
+        layers.append(protocol_layer(protocol))
+    return [*layers, Layer(f"space {space.name}", space.fixed), Layer("--set", overrides)]
+
+
+def _base(space: Space, layers: list[Layer]) -> tuple[dict[str, Value], dict[str, str]]:
+    """What all cells share: resolved with each knob at one of its values, the knobs then taken out."""
+    first = {knob.path: _a_value(knob) for knob in space.knobs}
+    first |= {tie.path: tie.value(first) for tie in space.ties}
+    config, origins = TrialConfig.from_settings(*layers, Layer("knob", first))
+    base = {key: value for key, value in config.settings().items() if key not in first and key != "seed"}
+    return base, {key: origin for key, origin in origins.items() if key in base}
+
+
+def _a_value(knob: Knob) -> Value:
+    if isinstance(knob.domain, Grid):
+        return knob.domain.values[0]
+    return int(knob.domain.low) if knob.domain.integer else knob.domain.low
+
+
+def _known_cells(space: Space, layers: list[Layer], base: Mapping[str, Value], search: Search) -> tuple[Cell, ...]:
+    cells: list[Cell] = []
+    if space.baseline is not None:
+        layer = Layer("baseline", space.baseline.settings)
+        config, _ = TrialConfig.from_settings(*layers, layer)
+        cells.append(_cell_of(0, space.baseline.label, {}, config, baseline=True))
+    if search.method == "grid":
+        cells += _grid_cells(space, base, start=len(cells))
+    return tuple(_without_repeats(cells))
+
+
+def _grid_cells(space: Space, base: Mapping[str, Value], *, start: int) -> list[Cell]:
+    """Every combination of the listed values; raises ConfigError with the problems of all of them."""
+    cells: list[Cell] = []
+    problems: list[Problem] = []
+    grids = [knob.domain.values for knob in space.knobs if isinstance(knob.domain, Grid)]
+    for point in itertools.product(*grids):
+        knobs = {knob.path: value for knob, value in zip(space.knobs, point, strict=True)}
+        try:
+            cells.append(_cell(start + len(cells), knobs, base, space))
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(list(dict.fromkeys(problems)))
+    return cells
+
+
+def _with_values(space: Space, values: Mapping[str, Sequence[Value]]) -> Space:
+    """The space with values added to listed knobs, numbers in order. Raises ConfigError for unknown or unlisted knobs."""
+    problems = []
+    listed = {knob.path: knob for knob in space.knobs if isinstance(knob.domain, Grid)}
+    for path in values:
+        if path not in listed:
+            rule = "values can be added to a listed knob of the space"
+            problems.append(Problem("--add", rule, path, nearest(path, list(listed), what="knob")))
+    if problems:
+        raise ConfigError(problems)
+
+    def grown(knob: Knob) -> Knob:
+        if knob.path not in values or not isinstance(knob.domain, Grid):
+            return knob
+        every = list(dict.fromkeys((*knob.domain.values, *values[knob.path])))
+        numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in every)
+        ordered = sorted(every) if numbers else every  # type: ignore[type-var]
+        return replace(knob, domain=replace(knob.domain, values=tuple(ordered)))
+
+    return replace(
+        space,
+        scientific=tuple(grown(knob) for knob in space.scientific),
+        nuisance=tuple(grown(knob) for knob in space.nuisance),
+    )
+
+
+def _without_repeats(cells: Sequence[Cell]) -> list[Cell]:
+    seen: dict[str, Cell] = {}
+    for cell in cells:
+        seen.setdefault(cell.digest, cell)
+    return list(seen.values())
+
+
+def _cell(index: int, knobs: Mapping[str, Value], base: Mapping[str, Value], space: Space) -> Cell:
+    tied = Layer("tie", {tie.path: tie.value(knobs) for tie in space.ties})
+    config, _ = TrialConfig.from_settings(Layer("plan", base), Layer("knob", knobs), tied)
+    label = ", ".join(f"{knob.symbol or knob.path}={_short(knobs[knob.path])}" for knob in space.knobs)
+    return _cell_of(index, label, knobs, config)
+
+
+def _cell_of(
+    index: int, label: str, knobs: Mapping[str, Value], config: TrialConfig, *, baseline: bool = False
+) -> Cell:
+    settings = {key: value for key, value in config.settings().items() if key != "seed"}
+    return Cell(index, label, dict(knobs), settings, config.digest(), baseline)
+
+
+def _short(value: Value) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _override_problems(space: Space, overrides: Mapping[str, Value]) -> list[Problem]:
+    problems = []
+    for knob in space.knobs:
+        if knob.path in overrides:
+            rule = f"{knob.path} is the knob that {space.name} searches and cannot be set"
+            remedy = f"Leave it out, or use `tune-dml train --set {knob.path}=...` for one trial."
+            problems.append(Problem("--set", rule, overrides[knob.path], remedy))
+    for tie in space.ties:
+        if tie.path in overrides:
+            rule = f"{tie.path} follows {tie.knob} in {space.name} and cannot be set"
+            problems.append(Problem("--set", rule, overrides[tie.path], "Leave it out."))
+    for path in sorted({"seed", "data.name"} & set(overrides)):
+        flag = "--seeds" if path == "seed" else "--dataset"
+        problems.append(Problem("--set", f"{path} has a flag of its own", overrides[path], f"Use {flag}."))
+    return problems
+
+
+def _search_problems(space: Space, search: Search) -> list[Problem]:
+    problems = []
+    ranges = [knob.path for knob in space.knobs if isinstance(knob.domain, Range)]
+    if search.method == "grid" and ranges:
+        rule = f"a grid needs listed values, but {', '.join(ranges)} is a range"
+        problems.append(Problem("--search", rule, search.method, "Use --search tpe --num-samples 20, or list values."))
+    if search.method == "grid" and search.num_samples:
+        rule = "a grid has its own number of cells"
+        problems.append(Problem("--num-samples", rule, search.num_samples, "Leave it out, or use --search tpe."))
+    if search.method != "grid" and search.num_samples < 1:
+        rule = f"--search {search.method} needs the number of cells to propose"
+        problems.append(Problem("--num-samples", rule, search.num_samples, "Use --num-samples 20."))
+    return problems
+
+
+def _plan_from(raw: dict[str, Any]) -> Plan:
+    raw["space"] = _space_from(raw["space"])
+    raw["cells"] = tuple(Cell(**cell) for cell in raw["cells"])
+    raw["search"] = Search(**raw["search"])
+    raw["seeds"] = tuple(raw["seeds"])
+    return Plan(**raw)
+
+
+def _space_from(raw: dict[str, Any]) -> Space:
+    def knob(item: dict[str, Any]) -> Knob:
+        domain = item["domain"]
+        if "values" in domain:
+            item["domain"] = Grid(tuple(domain["values"]), domain["scale"])
+        else:
+            item["domain"] = Range(**domain)
+        return Knob(**item)
+
+    raw["scientific"] = tuple(knob(item) for item in raw["scientific"])
+    raw["nuisance"] = tuple(knob(item) for item in raw["nuisance"])
+    raw["citation"] = Citation(**raw["citation"]) if raw["citation"] else None
+    raw["baseline"] = Baseline(**raw["baseline"]) if raw["baseline"] else None
+    raw["protocols"] = tuple(Protocol(**item) for item in raw["protocols"])
+    raw["published"] = tuple(Published(**{**item, "methods": tuple(item["methods"])}) for item in raw["published"])
+    raw["ties"] = tuple(Tie(**item) for item in raw.get("ties", ()))
+    for key in ("identities", "notes"):
+        raw[key] = tuple(raw[key])
+    return Space(**raw)

@@ -1,0 +1,1 @@
+"""What a sweep leaves on disk, and how it is read back."""

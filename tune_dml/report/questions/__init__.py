@@ -1,0 +1,1 @@
+"""One question of the report a file."""

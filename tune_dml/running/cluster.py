@@ -1,0 +1,171 @@
+"""Ray: connect, check that every trial can ever run, and count how many fit at once."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from trainables.errors import ConfigError, Problem
+from tune_dml.running.trial import Resources
+
+DRIVERS_PER_NODE = 64  # trial drivers of engine `train`; they only wait, so their number is no real limit
+REACH_SECONDS = 3.0
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What the connected cluster has, per node and in all."""
+
+    nodes: tuple[Mapping[str, float], ...]
+
+    def total(self, resource: str) -> float:
+        """Sum over nodes."""
+        return sum(node.get(resource, 0.0) for node in self.nodes)
+
+    def workers_that_fit(self, resources: Resources) -> int:
+        """How many workers fit on the empty cluster; a worker lives on one node."""
+        return sum(_workers_on(node, resources) for node in self.nodes)
+
+    def trials_that_fit(self, resources: Resources) -> int:
+        """How many trials fit at once; 0 when not even one does."""
+        return self.workers_that_fit(resources) // resources.workers
+
+
+def _workers_on(node: Mapping[str, float], resources: Resources) -> int:
+    fits = int(node.get("CPU", 0.0) // resources.cpus_per_worker)
+    if resources.gpus_per_worker > 0:
+        share = resources.gpus_per_worker
+        gpus = node.get("GPU", 0.0)
+        # A worker with a share of a GPU cannot be spread over two of them.
+        fits = min(fits, int(gpus // share) if share >= 1 else int(gpus) * int(1 / share + 1e-9))
+    return fits
+
+
+def address_of(flag: str | None) -> tuple[str | None, str]:
+    """The Ray address and where it came from: flag, then RAY_ADDRESS, then a local cluster of this machine."""
+    if flag:
+        return (None if flag == "local" else flag), "--address"
+    if from_environment := os.environ.get("RAY_ADDRESS"):
+        return (None if from_environment == "local" else from_environment), "RAY_ADDRESS"
+    return None, "default"
+
+
+def address_problems(address: str | None, origin: str) -> list[Problem]:
+    """Whether somebody listens there, in a few seconds: Ray itself waits for minutes."""
+    if address is None or address == "auto":
+        return []
+    rest = address.split("://", 1)[1] if "://" in address else address
+    place = urlsplit(f"//{rest}")
+    try:
+        host, port = place.hostname, place.port
+    except ValueError:
+        host, port = None, None
+    if not host or (port is None and "://" not in address):
+        rule = "an address reads auto, local, HOST:PORT or ray://HOST:PORT"
+        return [Problem(origin, rule, address, "Example: --address ray://head:10001.")]
+    try:
+        with socket.create_connection((host, port or 10001), timeout=REACH_SECONDS):
+            return []
+    except OSError as error:
+        return [_unreachable(address, origin, error)]
+
+
+def _unreachable(address: str | None, origin: str, error: Exception) -> Problem:
+    reason = str(getattr(error, "strerror", None) or error).strip().partition("\n")[0]
+    remedy = "Start it (`ray up cluster.yaml`), correct the address, or use --address local."
+    return Problem(origin, f"the Ray cluster must be reachable ({reason})", address, remedy)
+
+
+def capacity_problems(capacity: Capacity, resources: Resources) -> list[Problem]:
+    """What the cluster can never satisfy; Ray would wait for it without a word."""
+    if capacity.trials_that_fit(resources) >= 1:
+        return []
+    has = f"{capacity.total('CPU'):g} CPUs and {capacity.total('GPU'):g} GPUs on {len(capacity.nodes)} node(s)"
+    needs = f"{resources.workers} worker(s) x {resources.cpus_per_worker} CPU"
+    if resources.gpus_per_worker:
+        needs += f" and {resources.gpus_per_worker:g} GPU"
+    rule = f"a trial must fit on the cluster, which has {has}"
+    return [Problem("resources", rule, needs, "Lower --workers, --cpus-per-worker or --gpus-per-worker.")]
+
+
+def local_capacity() -> Capacity:
+    """What a local cluster on this machine would have, without starting it."""
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return Capacity(({"CPU": float(cpus), "GPU": float(_local_gpus())},))
+
+
+def _local_gpus() -> int:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([device for device in visible.split(",") if device.strip() not in {"", "-1"}])
+    return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+
+
+def capacity_at(address: str | None, origin: str = "default") -> Capacity:
+    """What a cluster has: asked over a short connection, but worked out for a local one that is not started yet.
+
+    Raises ConfigError when what listens at the address is no cluster that this Ray can join.
+    """
+    ray = sys.modules.get("ray")
+    if address is None and not (ray and ray.is_initialized()):
+        return local_capacity()
+    try:
+        with connected(address, engine="local") as capacity:
+            return capacity
+    except (ConnectionError, RuntimeError) as error:
+        raise ConfigError(_unreachable(address, origin, error)) from error
+
+
+@contextmanager
+def connected(address: str | None, *, engine: str) -> Iterator[Capacity]:
+    """A Ray connection for the duration of a sweep; an existing one is used and left alone."""
+    import ray
+
+    ours = not ray.is_initialized()
+    if ours:
+        ray.init(**_init_arguments(address, engine))
+        _protect_token()
+    try:
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        yield Capacity(tuple(nodes))
+    finally:
+        if ours:
+            ray.shutdown()
+
+
+def _init_arguments(address: str | None, engine: str) -> dict[str, Any]:
+    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    common = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": True}
+    if address is not None:
+        return {"address": address, **common}
+    os.environ.pop("RAY_ADDRESS", None) if os.environ.get("RAY_ADDRESS") == "local" else None
+    capacity = local_capacity()
+    return {
+        **common,
+        "num_cpus": int(capacity.total("CPU")),
+        # Without the dashboard a stopped trial of engine `train` leaks its workers and the sweep hangs.
+        "include_dashboard": engine == "train",
+        "resources": {"trial_driver": DRIVERS_PER_NODE} if engine == "train" else None,
+    }
+
+
+def _protect_token() -> None:
+    """Ray writes its cluster token readable by all; keep it to the user."""
+    token = Path.home() / ".ray" / "auth_token"
+    if token.exists() and token.stat().st_mode & 0o077:
+        token.chmod(0o600)
+
+
+def refuse_unless_it_fits(capacity: Capacity, resources: Resources) -> int:
+    """The number of concurrent trials; raises ConfigError when none ever fits."""
+    if problems := capacity_problems(capacity, resources):
+        raise ConfigError(problems)
+    return capacity.trials_that_fit(resources)

@@ -1,0 +1,250 @@
+"""What kind of failure stopped a trial, and whether trying again can help.
+
+    failure = classify(error)             # an exception, its repr, or traceback text that came back from a worker
+    failure.kind, failure.reason          # "out_of_memory", "out of memory: CUDA out of memory. Tried to allocate ..."
+    failure.may_retry(retries=2)          # only what the machine did to the trial is tried again, a bounded number of times
+
+Pure: classes are matched by module and name, so neither Ray nor torch is imported, and text serves as well as an object.
+"""
+
+from __future__ import annotations
+
+import builtins
+import re
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from tune_dml.record.provenance import mask
+
+FailureKind = Literal["out_of_memory", "diverged", "data", "config", "infrastructure", "preempted", "bug"]
+
+RETRIES: dict[FailureKind, int] = {"infrastructure": 3, "preempted": 20}
+"""Retries allowed. A preempted trial did nothing wrong and resumes from its checkpoint; what is deterministic gets none."""
+
+_TITLES: dict[FailureKind, str] = {
+    "out_of_memory": "out of memory",
+    "diverged": "diverged",
+    "data": "data",
+    "config": "configuration",
+    "infrastructure": "infrastructure",
+    "preempted": "preempted",
+    "bug": "error",
+}
+_REASON_LIMIT = 240
+
+# (root module, class) -> kind. The root decides between namesakes: torch's OutOfMemoryError means that the model does not
+# fit, Ray's that the node was short and a worker was sacrificed. "" matches text that names no module.
+_CLASSES: dict[tuple[str, str], FailureKind] = {
+    **{(root, "DataError"): "data" for root in ("trainables", "")},
+    **{(root, "ConfigError"): "config" for root in ("trainables", "")},
+    **{(root, "Diverged"): "diverged" for root in ("trainables", "")},
+    **{(root, "OutOfMemoryError"): "out_of_memory" for root in ("torch", "cupy", "")},
+    ("builtins", "MemoryError"): "out_of_memory",
+    **{(root, "PreemptionError"): "preempted" for root in ("ray", "")},
+}
+_LOST = frozenset(  # a process or node is gone: never the trial's own words
+    {
+        *("RayActorError", "ActorDiedError", "ActorUnavailableError", "WorkerCrashedError", "NodeDiedError"),
+        *("LocalRayletDiedError", "OwnerDiedError", "ObjectLostError", "ObjectReconstructionFailedError"),
+        *("OutOfMemoryError", "OutOfDiskError", "ObjectStoreFullError", "TaskPlacementGroupRemoved"),
+        *("ActorPlacementGroupRemoved", "RaySystemError", "RpcError", "WorkerHealthCheckTimeoutError"),
+        *("WorkerHealthCheckFailedError", "WorkerGroupStartupTimeoutError", "WorkerGroupStartupFailedError"),
+        *("NCCLHangError", "GetTimeoutError", "RuntimeEnvSetupError"),
+    }
+)
+_CONNECTION = frozenset(  # may be the echo of another rank's death
+    {
+        "ConnectionError",
+        "TimeoutError",
+        "DistBackendError",
+        "DistNetworkError",
+        "DistStoreError",
+        "TimeoutExpired",
+    }
+)
+_MEMORY_TEXT = re.compile(
+    r"out of memory|can't allocate memory|cannot allocate memory|not enough memory|STATUS_ALLOC_FAILED",
+    re.IGNORECASE,
+)
+_NODE_MEMORY_TEXT = re.compile(r"node running low on memory|killed due to .*memory pressure", re.IGNORECASE)
+_CONNECTION_TEXT = re.compile(
+    r"connection (was )?(reset|refused|closed|aborted)|socket closed|broken pipe|unhandled system error"
+    r"|remote process exited|watchdog .*timeout|collective operation timeout|uncorrectable ECC|fallen off the bus"
+    r"|no space left on device|stale file handle|input/output error|killed by signal",
+    re.IGNORECASE,
+)
+_PREEMPTED_TEXT = re.compile(r"preempt|spot instance|node .*(drained|draining)", re.IGNORECASE)
+# Of several ranks' errors the first in this order is the cause, the others its echoes.
+_ORDER = ("config", "data", "diverged", "out_of_memory", "preempted", "lost", "bug", "connection")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A classified failure."""
+
+    kind: FailureKind
+    reason: str
+    """One line for people: no control characters, no secrets."""
+
+    @property
+    def retries(self) -> int:
+        """How often this kind may be retried in all."""
+        return RETRIES.get(self.kind, 0)
+
+    def may_retry(self, retries: int) -> bool:
+        """Whether a trial that was retried this often already may be tried again."""
+        return retries < self.retries
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """An error, whether it was an object or text."""
+
+    classes: tuple[tuple[str, str], ...]
+    """(root module, class) along the method resolution order."""
+    message: str
+    place: str = ""
+    """file:line where it was raised."""
+    inner: tuple[_Seen, ...] = ()
+    """What it was raised from or stands for."""
+    group: bool = False
+    """Stands for its inner errors and says nothing of its own."""
+    step: int | None = None
+
+
+def classify(error: BaseException | str) -> Failure:
+    """The kind of a failure and its reason, from an exception or from text about one."""
+    rank, cause = _cause(_from_text(error) if isinstance(error, str) else _from_exception(error))
+    kind: FailureKind = "infrastructure" if rank in {"lost", "connection"} else rank  # type: ignore[assignment]
+    return Failure(kind, _reason(kind, cause))
+
+
+def _cause(seen: _Seen) -> tuple[str, _Seen]:
+    """The rank (a word of _ORDER) of an error and the error that earns it."""
+    own = None if seen.group else _rank(seen)
+    if own is not None:
+        return own, seen
+    inner = [_cause(each) for each in seen.inner]
+    if not seen.group:  # raised `from` something known: that is the cause; else it is its own
+        inner = [each for each in inner if each[0] != "bug"]
+    return min(inner, key=lambda each: _ORDER.index(each[0]), default=("bug", seen))
+
+
+def _rank(seen: _Seen) -> str | None:
+    """What an error says by itself: by its class, else, for the classes that say nothing, by its words."""
+    by_class = next(filter(None, (_rank_of_class(root, name, seen.message) for root, name in seen.classes)), None)
+    if by_class is not None:
+        return by_class
+    vague = not seen.classes or {"RuntimeError", "OSError"} & {name for _, name in seen.classes}
+    if vague and _MEMORY_TEXT.search(seen.message):
+        return "out_of_memory"
+    if vague and _CONNECTION_TEXT.search(seen.message):
+        return "connection"
+    return None
+
+
+def _rank_of_class(root: str, name: str, message: str) -> str | None:
+    if name == "OutOfMemoryError" and _NODE_MEMORY_TEXT.search(message):
+        return "lost"
+    if (root, name) in _CLASSES:
+        return _CLASSES[root, name]
+    if root in {"ray", ""} and name in _LOST:
+        return "preempted" if _PREEMPTED_TEXT.search(message) else "lost"
+    if name in _CONNECTION and not _MEMORY_TEXT.search(message):
+        return "connection"
+    return None
+
+
+def _from_exception(error: BaseException, depth: int = 8) -> _Seen:
+    inner = tuple(_from_exception(each, depth - 1) for each in _inside(error)) if depth else ()
+    names = tuple((cls.__module__.partition(".")[0], cls.__qualname__) for cls in type(error).__mro__)
+    root, name = names[0]
+    if getattr(error, "actor_init_failed", False) and "Error" in str(error):
+        inner, group = (_from_text(str(error)),), True  # the constructor raised; its traceback is in the text
+    else:
+        group = bool(inner) and name not in _LOST and (root == "ray" or isinstance(error, BaseExceptionGroup))
+    if name.startswith("RayTaskError"):  # chains (`raise ... from`) travel as text alone
+        chained = _from_text(str(error)).inner
+        inner = tuple(replace(each, inner=each.inner + chained) for each in inner)
+    preempted = " (preempted)" if getattr(error, "preempted", False) else ""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    step = getattr(error, "step", None)
+    return _Seen(names, str(error) + preempted, place, inner, group, step if isinstance(step, int) else None)
+
+
+def _inside(error: BaseException) -> Iterator[BaseException]:
+    """The errors that another one carries: its cause, or those of its ranks."""
+    for name in ("cause", "_base_exc", "controller_failure", "__cause__"):
+        carried = getattr(error, name, None)
+        if isinstance(carried, BaseException):
+            yield carried
+            return
+    failures = getattr(error, "worker_failures", None)
+    if isinstance(failures, dict):
+        yield from (each for each in failures.values() if isinstance(each, BaseException))
+    elif isinstance(error, BaseExceptionGroup):
+        yield from error.exceptions
+
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_CHAIN = re.compile(
+    r"\n+(The above exception was the direct cause of|During handling of the above exception, another)[^\n]*\n+"
+)
+_FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+)', re.MULTILINE)
+_NAMED = re.compile(
+    r"^(?P<module>(?:[A-Za-z_]\w*\.)*)(?P<name>[A-Z]\w*)(?:\((?P<task>\w+)\))?(?:: (?P<message>.*))?$",
+    re.MULTILINE | re.DOTALL,
+)
+_TASK_REPR = re.compile(r"^(?:ray\.exceptions\.)?RayTaskError\(\w+\)\((?P<cause>.*)\)$", re.DOTALL)
+_REPR = re.compile(r"^(?P<module>(?:[A-Za-z_]\w*\.)*)(?P<name>[A-Z]\w*)\((?P<message>.*)\)$", re.DOTALL)
+
+
+def _from_text(text: str) -> _Seen:
+    """The error that traceback text, `str` or `repr` of an exception is about."""
+    text = _ANSI.sub("", text).strip()
+    if task := _TASK_REPR.match(text):
+        text = task["cause"]
+    parts = _CHAIN.split(text)
+    seen = _one_from_text(parts[0])
+    for link, part in zip(parts[1::2], parts[2::2], strict=True):
+        inner = (seen,) if link.startswith("The above") else ()
+        seen = replace(_one_from_text(part), inner=inner)
+    return seen
+
+
+def _one_from_text(text: str) -> _Seen:
+    """One link of a chain: the class named first after the last frame; its message may go on over several lines."""
+    place, start = "", 0
+    for frame in _FRAME.finditer(text):
+        place, start = f"{Path(frame['file']).name}:{frame['line']}", frame.end()
+    found = _REPR.match(text) or _NAMED.search(text, start)
+    if found is None:
+        return _Seen((), text, place)
+    root, name = found["module"].partition(".")[0], found["name"]
+    if task := found.groupdict().get("task"):  # RayTaskError(ValueError): the class it stands for
+        root, name = "", task
+    builtin = getattr(builtins, name, None) if not root else None
+    classes: tuple[tuple[str, str], ...] = ((root, name),)
+    if isinstance(builtin, type):
+        classes = tuple(("builtins", cls.__name__) for cls in builtin.__mro__)
+    elif root == "torch":
+        classes = (*classes, ("builtins", "RuntimeError"))
+    return _Seen(classes, (found["message"] or "").strip("'\""), place)
+
+
+def _reason(kind: FailureKind, seen: _Seen) -> str:
+    lines = [line.strip() for line in _ANSI.sub("", seen.message).splitlines() if line.strip()]
+    text = lines[0] if lines else ""
+    if kind in {"config", "data"} and len(lines) > 1:
+        text += f" (and {len(lines) - 1} more)"
+    elif kind == "diverged" and seen.step is not None:
+        text += f" (step {seen.step})"
+    elif kind == "bug":
+        name = seen.classes[0][1] if seen.classes else ""
+        text = ": ".join(part for part in (name, text) if part) + (f" ({seen.place})" if seen.place else "")
+    text = "".join(char if char.isprintable() else " " for char in mask(f"{_TITLES[kind]}: {text}"))
+    return text if len(text) <= _REASON_LIMIT else text[: _REASON_LIMIT - 1] + "…"

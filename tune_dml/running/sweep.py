@@ -1,0 +1,235 @@
+"""Run, resume or extend a plan on Ray Tune.
+
+One idea serves all three: run what the ledger does not have yet. A finished trial is never rerun, an interrupted one goes
+on from its checkpoint, and the searcher is rebuilt from the ledger, so nothing depends on Tune's own snapshots (ADR 0001).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import shutil
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ray import tune
+from ray.tune import Callback, FailureConfig, PlacementGroupFactory, RunConfig, TuneConfig, Tuner
+from ray.tune.experiment import Trial as TuneTrial
+
+from tune_dml.planning.plan import Cell, Plan
+from tune_dml.record.ledger import Ledger, read_events, trial_folder
+from tune_dml.record.results import Results, results_of
+from tune_dml.running import cluster
+from tune_dml.running.search import CellSearcher, Proposals
+from tune_dml.running.trial import Resources, local_engine, train_engine
+
+if TYPE_CHECKING:
+    from tune_dml.running.progress import Progress
+    from tune_dml.tracking.tracker import SyncReport, Tracker
+
+
+TRIAL_RETRIES = 2  # lost trial processes; rows and checkpoints survive them
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a plan is run; none of it changes a trial's numbers."""
+
+    resources: Resources
+    address: str | None = None
+    max_concurrent: int | None = None
+    time_budget: float | None = None
+    cache_dir: Path | None = None
+
+
+@dataclass(frozen=True)
+class Finish:
+    """How a session ended."""
+
+    results: Results
+    interrupted: bool
+    tracking: SyncReport
+
+
+class Recorder(Callback):  # type: ignore[misc]
+    """Writes what happens to the ledger, then tells the live view and MLflow's projection."""
+
+    def __init__(self, ledger: Ledger, plan: Plan, progress: Progress, tracker: Tracker):
+        self.ledger = ledger
+        self.metric = plan.metric
+        self.progress = progress
+        self.tracker = tracker
+        self.started: dict[str, float] = {}
+        self.proposals: Proposals | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing: see `CellSearcher.__getstate__`."""
+        return {}
+
+    def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
+        """A trial begins, or begins again."""
+        key = trial.config["key"]
+        self.started[key] = time.monotonic()
+        self.ledger.append("started", key, host=trial.node_ip or socket.gethostname())
+        self.progress.started(key, trial.config["label"], trial.config["seed"])
+        self.tracker.notify()
+
+    def on_trial_result(
+        self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, result: dict[str, Any], **info: Any
+    ) -> None:
+        """A row, or the trial's closing report."""
+        key = trial.config["key"]
+        if row := result.get("row"):
+            self.ledger.report(key, row)
+            self.progress.report(key, row)
+        if ended := result.get("ended"):
+            self._end(key, ended)
+        self.tracker.notify()
+
+    def on_trial_recover(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
+        """A lost process: Ray starts the trial again, which goes on from its checkpoint."""
+        text = (
+            f"{trial.config['label']} seed {trial.config['seed']}: its process was lost; retrying from the checkpoint"
+        )
+        self.ledger.append("retry", trial.config["key"])
+        self.note(text)
+
+    def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
+        """Retries are used up."""
+        key = trial.config["key"]
+        reason = f"lost {TRIAL_RETRIES + 1} times: {_last_line(trial)}"
+        self._end(key, {"status": "failed", "reason": reason, "kind": "infrastructure", "metrics": {}})
+
+    def cell(self, cell: Cell) -> None:
+        """A searcher has proposed a cell."""
+        self.ledger.append("cell", cell=asdict(cell))
+
+    def note(self, text: str) -> None:
+        """Say something aloud: on the screen, in the ledger, in the report."""
+        self.ledger.append("note", text=text)
+        self.progress.note(text)
+
+    def _end(self, key: str, ended: Mapping[str, Any]) -> None:
+        seconds = time.monotonic() - self.started.get(key, time.monotonic())
+        body = {"seconds": seconds, **ended}
+        self.ledger.append("ended", key, **body)
+        (trial_folder(self.ledger.sweep, key) / "checkpoint.pt").unlink(missing_ok=True)
+        if self.proposals is not None:
+            self.proposals.ended(key, _value(body, self.metric))
+        self.progress.ended(key, body["status"], body.get("metrics", {}), body.get("reason", ""))
+
+
+def execute(
+    folder: Path,
+    plan: Plan,
+    execution: Execution,
+    *,
+    progress: Progress,
+    tracker: Tracker,
+    provenance: Mapping[str, Any],
+    notes: tuple[str, ...] = (),
+) -> Finish:
+    """Run what the ledger lacks of a plan. Raises ConfigError when another process runs it or no trial can ever fit."""
+    _quiet()
+    with Ledger(folder) as ledger:
+        plan_path = folder / "plan.json"
+        plan.save(plan_path)
+        recorder = Recorder(ledger, plan, progress, tracker)
+        session = {"provenance": dict(provenance), "resources": asdict(execution.resources)}
+        ledger.append("session", **session)
+        for text in notes:
+            ledger.append("note", text=text)
+        recorder.proposals = _proposals(folder, plan, recorder)
+        searcher = CellSearcher(recorder.proposals)
+        tracker.start()
+        try:
+            with progress:
+                if not searcher.proposals.finished:
+                    _fit(folder, searcher, recorder, execution)
+        finally:
+            report = tracker.stop(interrupted=not searcher.proposals.finished)
+    results = results_of(folder)
+    missing = results.count("missing") + results.count("running") > 0 or not searcher.proposals.finished
+    return Finish(results, missing, report)
+
+
+def _proposals(folder: Path, plan: Plan, recorder: Recorder) -> Proposals:
+    events = read_events(folder)
+    known = {event.key: _value(event.body, plan.metric) for event in events if event.kind == "ended"}
+    results = results_of(folder)
+    return Proposals(
+        plan,
+        known=known,
+        proposed=results.cells[len(plan.cells) :],
+        on_cell=recorder.cell,
+        on_note=recorder.note,
+    )
+
+
+def _value(body: Mapping[str, Any], metric: str) -> float:
+    finished = body["status"] == "finished"
+    return float(body["metrics"].get(metric, math.nan)) if finished else math.nan
+
+
+def _fit(folder: Path, searcher: CellSearcher, recorder: Recorder, execution: Execution) -> None:
+    resources = execution.resources
+    with cluster.connected(execution.address, engine=resources.engine) as capacity:
+        concurrent = cluster.refuse_unless_it_fits(capacity, resources)
+        if execution.max_concurrent is not None:
+            concurrent = min(concurrent, execution.max_concurrent)
+        recorder.progress.slots = concurrent
+        engine = train_engine if resources.engine == "train" else local_engine
+        trainable = engine(folder, resources, execution.cache_dir)
+        Tuner(
+            tune.with_resources(trainable, _bundle(capacity, resources)),
+            tune_config=TuneConfig(
+                search_alg=searcher,
+                num_samples=-1,
+                max_concurrent_trials=concurrent,
+                time_budget_s=execution.time_budget,
+                reuse_actors=resources.engine == "local",
+                trial_name_creator=lambda trial: str(trial.config["key"]),
+                trial_dirname_creator=lambda trial: str(trial.config["key"]),
+            ),
+            run_config=RunConfig(
+                name="tune",
+                storage_path=str((folder / "ray").resolve()),
+                callbacks=[recorder],
+                failure_config=FailureConfig(max_failures=TRIAL_RETRIES),
+                verbose=0,
+            ),
+        ).fit()
+    shutil.rmtree(folder / "ray", ignore_errors=True)  # Tune's bookkeeping; the ledger has it all
+
+
+def _bundle(capacity: cluster.Capacity, resources: Resources) -> PlacementGroupFactory:
+    """What Tune reserves. Under engine `train` the workers reserve their own; the driver must not take their CPU."""
+    if resources.engine == "train":
+        has_drivers = capacity.total("trial_driver") > 0
+        return PlacementGroupFactory([{"trial_driver": 1} if has_drivers else {"memory": 1e6}])
+    bundle: dict[str, float] = {"CPU": resources.cpus}
+    if resources.gpus:
+        bundle["GPU"] = resources.gpus
+    return PlacementGroupFactory([bundle])
+
+
+def _quiet() -> None:
+    """Tune's own screen, files and snapshots: the ledger and our live view replace them."""
+    os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
+    os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1000000")
+    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+    os.environ.setdefault("TUNE_RESULT_BUFFER_LENGTH", "1")
+    logging.getLogger("ray").setLevel(logging.ERROR)
+
+
+def _last_line(trial: TuneTrial) -> str:
+    try:
+        lines = Path(trial.error_file).read_text().strip().splitlines() if trial.error_file else []
+    except OSError:
+        lines = []
+    return lines[-1][:300] if lines else "its process was lost"

@@ -1,0 +1,165 @@
+"""One trial interface, two engines.
+
+    local    the trial trains inside its Tune actor; actors are reused, so a short trial costs about a second of overhead
+    train    the Tune function builds a Ray Train TorchTrainer, whose workers train together (DDP, gloo or nccl)
+
+Both run the same `trainables.training.train`; only the context differs. A trial ends with one closing report that says
+how: finished, diverged or failed. Only what a retry can mend (a lost process, a lost node) is raised to Ray.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainables.config import Layer, TrialConfig
+from trainables.errors import Diverged
+from tune_dml.record.ledger import trial_folder
+from tune_dml.running.failures import classify
+
+if TYPE_CHECKING:
+    from trainables.context import Row, TrialContext
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one trial needs."""
+
+    workers: int = 1
+    cpus_per_worker: int = 1
+    gpus_per_worker: float = 0.0
+    engine: str = "local"
+
+    @property
+    def cpus(self) -> int:
+        """CPUs of the whole trial."""
+        return self.workers * self.cpus_per_worker
+
+    @property
+    def gpus(self) -> float:
+        """GPUs of the whole trial."""
+        return self.workers * self.gpus_per_worker
+
+
+def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Path | None) -> dict[str, Any]:
+    """Train one trial and say how it ended: status, reason, metrics, step, seconds.
+
+    Raises only what a retry can mend; everything else is the trial's own end, with the reason in words.
+    """
+    from trainables.training import train
+
+    try:
+        config, _ = TrialConfig.from_settings(Layer("plan", settings))
+        outcome = train(config, context, cache_dir=cache_dir)
+    except Diverged as error:
+        seen = {name: value for name, value in error.statistics.items() if not name.startswith("test/")}
+        return {
+            "status": "diverged",
+            "reason": error.message,
+            "step": error.step,
+            "metrics": {},
+            "statistics": seen,
+        }
+    except Exception as error:
+        failure = classify(error)
+        if failure.retries:
+            raise
+        trace = traceback.format_exc(limit=-6)
+        return {
+            "status": "failed",
+            "reason": failure.reason,
+            "kind": failure.kind,
+            "metrics": {},
+            "traceback": trace,
+        }
+    return {
+        "status": "finished",
+        "reason": "",
+        "metrics": outcome.metrics,
+        "step": outcome.step,
+        "seconds": outcome.seconds,
+    }
+
+
+def local_engine(sweep: Path, resources: Resources, cache_dir: Path | None) -> Callable[[dict[str, Any]], None]:
+    """A Tune function that trains in its own actor."""
+
+    def trial(config: dict[str, Any]) -> None:
+        from ray import tune
+
+        from trainables.context import FolderContext
+
+        def sink(row: Row) -> None:
+            tune.report({"key": config["key"], "row": row})
+
+        folder = trial_folder(sweep, config["key"])
+        context = FolderContext(folder, _device(), threads=resources.cpus_per_worker, sink=sink)
+        ended = run_trial(config["settings"], context, cache_dir)
+        tune.report({"key": config["key"], "ended": ended})
+
+    return trial
+
+
+def train_engine(sweep: Path, resources: Resources, cache_dir: Path | None) -> Callable[[dict[str, Any]], None]:
+    """A Tune function that trains on several Ray Train workers and forwards rank 0's rows."""
+
+    def worker(config: dict[str, Any]) -> dict[str, Any]:
+        import ray.train
+
+        from trainables.context import FolderContext
+
+        def sink(row: Row) -> None:
+            ray.train.report({"key": config["key"], "row": row})
+
+        ranks = ray.train.get_context()
+        context = FolderContext(
+            trial_folder(sweep, config["key"]),
+            _device(),
+            rank=ranks.get_world_rank(),
+            world_size=ranks.get_world_size(),
+            threads=resources.cpus_per_worker,
+            sink=sink,
+        )
+        return run_trial(config["settings"], context, cache_dir)
+
+    def trial(config: dict[str, Any]) -> None:
+        from ray import tune
+        from ray.train import FailureConfig, RunConfig, ScalingConfig
+        from ray.train.torch import TorchTrainer
+        from ray.tune.integration.ray_train import TuneReportCallback
+
+        per_worker: dict[str, float] = {"CPU": resources.cpus_per_worker}
+        if resources.gpus_per_worker:
+            per_worker["GPU"] = resources.gpus_per_worker
+        trainer = TorchTrainer(
+            worker,
+            train_loop_config=config,
+            scaling_config=ScalingConfig(
+                num_workers=resources.workers,
+                use_gpu=resources.gpus_per_worker > 0,
+                resources_per_worker=per_worker,
+            ),
+            run_config=RunConfig(
+                name=f"train-{config['key']}",
+                storage_path=str(sweep / "ray"),
+                failure_config=FailureConfig(max_failures=WORKER_RETRIES),
+                callbacks=[TuneReportCallback()],
+            ),
+        )
+        result = trainer.fit()
+        tune.report({"key": config["key"], "ended": result.return_value})
+
+    return trial
+
+
+WORKER_RETRIES = 3  # lost Train workers per attempt; the trial resumes from its own checkpoint
+
+
+def _device() -> Any:
+    """The GPU that Ray gave this process, else the CPU."""
+    import torch
+
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

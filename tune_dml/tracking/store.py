@@ -1,0 +1,324 @@
+"""Which MLflow store a sweep is logged to, whether it can be, and how to look at it.
+
+    uri, origin = tracking_uri(flag)       # flag, else MLFLOW_TRACKING_URI, else SQLite in the working directory
+    check(uri)                             # [] or what is wrong with it, within seconds
+    ui_command(uri)                        # mlflow ui --backend-store-uri sqlite:////home/me/mlflow.db
+
+Imports no MLflow: it sends a request, looks at a file, or calls a client that `tune_dml.tracking.tracker` has made.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import json
+import logging
+import os
+import re
+import shlex
+import shutil
+import socket
+import sqlite3
+import ssl
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from trainables.errors import Problem
+from tune_dml.planning.plan import Plan
+from tune_dml.record.provenance import mask
+from tune_dml.tracking.books import Run
+
+TIMEOUT = 4.0
+"""Seconds that a check waits for a server."""
+
+REQUEST_TIMEOUT = "10"
+"""Seconds that a request waits, where the user has not set MLflow's own variable."""
+
+PLACE = "MLflow tracking URI"
+_DEFAULT_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
+_DRIVERS = {"postgresql": "psycopg2", "mysql": "pymysql", "mssql": "pymssql"}
+_NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "lustre", "fuse.", "ceph", "gpfs", "beegfs", "9p")
+
+
+def tracking_uri(flag: str | None) -> tuple[str, str]:
+    """The store and where it was named: the flag, MLFLOW_TRACKING_URI, or mlflow.db in the working directory.
+
+    SQLite paths come out absolute, so that the store stays the same when the working directory changes.
+    """
+    if flag:
+        return _absolute(flag), "flag"
+    if named := os.environ.get("MLFLOW_TRACKING_URI"):
+        return _absolute(named), "MLFLOW_TRACKING_URI"
+    return f"sqlite:///{Path.cwd() / 'mlflow.db'}", "default"
+
+
+def experiment_name(flag: str | None, plan: Plan) -> str:
+    """The experiment: the flag, MLFLOW_EXPERIMENT_NAME, or the space's name (one experiment per family of sweeps)."""
+    return flag or os.environ.get("MLFLOW_EXPERIMENT_NAME") or plan.space.name
+
+
+def local_database(uri: str) -> Path | None:
+    """The file behind a SQLite store; None for every other store."""
+    match = re.match(r"sqlite(?:\+\w+)?:///(?P<path>[^?]+)", uri)
+    return Path(match["path"]) if match and match["path"] != ":memory:" else None
+
+
+def on_local_disk(path: Path) -> bool:
+    """Whether a file lies on a disk of this machine; network file systems break SQLite's write-ahead log."""
+    try:
+        mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
+    except OSError:
+        return False
+    target = str(path.absolute())
+    holding = [(len(point), kind) for point, kind in mounts if target.startswith(point.rstrip("/") + "/")]
+    return not max(holding, default=(0, "nfs"))[1].startswith(_NETWORK_FILE_SYSTEMS)
+
+
+def ui_command(uri: str) -> str:
+    """The one command that shows a store in MLflow's own pages."""
+    if uri.startswith(("http://", "https://")):
+        return f"python -m webbrowser {shlex.quote(mask(uri))}"
+    if mask(uri) != uri:  # the secret stays where it is
+        return f'{_program()} ui --backend-store-uri "$MLFLOW_TRACKING_URI"'
+    return f"{_program()} ui --backend-store-uri {shlex.quote(uri)}"
+
+
+def _program() -> str:
+    """MLflow as typed here: by name when it is on the PATH, else by its place in this environment."""
+    beside = Path(sys.executable).parent / "mlflow"
+    found = shutil.which("mlflow")
+    if not beside.exists() or (found and Path(found).samefile(beside)):
+        return "mlflow"
+    inside = beside.is_relative_to(Path.cwd())
+    return shlex.quote(str(beside.relative_to(Path.cwd()) if inside else beside))
+
+
+def check(uri: str) -> list[Problem]:
+    """Whether the store can be reached and written: at most one problem, without secrets, within about five seconds."""
+    scheme = uri.partition(":")[0].partition("+")[0] if ":" in uri else ""
+    if scheme == "sqlite":
+        return _check_sqlite(uri)
+    if scheme in {"http", "https"}:
+        return _check_server(uri)
+    if scheme in _DEFAULT_PORTS:
+        return _check_database(uri, scheme)
+    if uri.partition(":")[0] == "databricks":
+        return []  # its own client authenticates and says what is missing
+    rule = "must name a database or a server; MLflow no longer writes runs to plain folders"
+    folder = unquote(urlsplit(uri).path) if scheme == "file" else uri
+    database = Path(folder if "://" not in folder else "mlruns").absolute().parent / "mlflow.db"
+    return [_problem(rule, uri, f"Use sqlite:///{database}, or the http:// address of a server.")]
+
+
+def _problem(rule: str, uri: str, remedy: str) -> Problem:
+    return Problem(PLACE, rule, mask(uri), remedy)
+
+
+def _absolute(uri: str) -> str:
+    path = local_database(uri)
+    if path is None or path.is_absolute():
+        return uri
+    return uri.replace(f":///{path}", f":///{Path.cwd() / path}", 1)
+
+
+def _check_sqlite(uri: str) -> list[Problem]:
+    path = local_database(uri)
+    if path is None:
+        rule = "a SQLite store must be a file; one in memory is gone when the process ends"
+        return [_problem(rule, uri, f"Use sqlite:///{Path.cwd() / 'mlflow.db'}.")]
+    if path.exists():
+        return _check_database_file(uri, path)
+    holder = next(parent for parent in path.absolute().parents if parent.exists())
+    if holder.is_dir() and os.access(holder, os.W_OK | os.X_OK):
+        return []
+    return [_problem(f"the folder {holder} must be writable", uri, "Name a file in a folder of yours.")]
+
+
+def _check_database_file(uri: str, path: Path) -> list[Problem]:
+    if not (path.is_file() and os.access(path, os.R_OK | os.W_OK) and os.access(path.parent, os.W_OK)):
+        return [_problem("the file and its folder must be writable", uri, "Name a file of yours.")]
+    try:
+        with contextlib.closing(sqlite3.connect(path, timeout=TIMEOUT, isolation_level=None)) as database:
+            database.execute("BEGIN IMMEDIATE")  # a writer's lock, given back at once
+            tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            database.execute("ROLLBACK")
+    except sqlite3.Error as error:
+        remedy = "Stop what else is writing to it." if "locked" in str(error) else "Name another file."
+        return [_problem(f"the database must open for writing ({error})", uri, remedy)]
+    if tables and "experiments" not in tables:
+        return [_problem("the database must be MLflow's or empty", uri, "Name another file.")]
+    return []
+
+
+def _check_server(uri: str) -> list[Problem]:
+    """Writes a batch to a run that cannot exist: an MLflow server that would take it answers that there is no such run."""
+    try:
+        parts = urlsplit(uri)
+        user_part, _, host = parts.netloc.rpartition("@")
+        request = urllib.request.Request(  # noqa: S310 - the scheme was checked
+            f"{parts.scheme}://{host}{parts.path.rstrip('/')}/api/2.0/mlflow/runs/log-batch",
+            data=json.dumps({"run_id": "0" * 32}).encode(),
+            headers={"Content-Type": "application/json", **_credentials(unquote(user_part))},
+        )
+        with urllib.request.urlopen(request, timeout=TIMEOUT, context=_tls(parts.scheme)):  # noqa: S310
+            return []
+    except urllib.error.HTTPError as error:
+        return _answer_problems(uri, error)
+    except (
+        OSError,
+        ValueError,
+        http.client.HTTPException,
+    ) as error:  # absent, silent, or a malformed address
+        reason = mask(str(getattr(error, "reason", error)) or type(error).__name__)
+        remedy = "Start it (`mlflow server`), correct the address, or leave it out to log to SQLite."
+        return [_problem(f"the server must answer within {TIMEOUT:g} s ({reason})", uri, remedy)]
+
+
+def _answer_problems(uri: str, error: urllib.error.HTTPError) -> list[Problem]:
+    with contextlib.suppress(ValueError, AttributeError, OSError):
+        if json.loads(error.read(100_000)).get("error_code") == "RESOURCE_DOES_NOT_EXIST":
+            return []
+    if error.code in {401, 403}:
+        rule = f"the server must let us write (it answered {error.code} {error.reason})"
+        remedy = (
+            "Set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN; "
+            "if it has no accounts, start it with --allowed-hosts naming its address."
+        )
+        return [_problem(rule, uri, remedy)]
+    rule = f"an MLflow server must answer there (got {error.code} {error.reason})"
+    return [_problem(rule, uri, "Give the server's address, without the path of a page.")]
+
+
+def _credentials(user_part: str) -> dict[str, str]:
+    """The header that MLflow's own client would send."""
+    user, password = os.environ.get("MLFLOW_TRACKING_USERNAME"), os.environ.get("MLFLOW_TRACKING_PASSWORD")
+    pair = user_part or (f"{user}:{password}" if user and password else "")
+    if pair:
+        return {"Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}
+    token = os.environ.get("MLFLOW_TRACKING_TOKEN")
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _tls(scheme: str) -> ssl.SSLContext | None:
+    if scheme != "https":
+        return None
+    context = ssl.create_default_context(cafile=os.environ.get("MLFLOW_TRACKING_SERVER_CERT_PATH"))
+    if os.environ.get("MLFLOW_TRACKING_INSECURE_TLS", "").lower() in {"1", "true"}:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def _check_database(uri: str, scheme: str) -> list[Problem]:
+    """A database server must listen; its own driver says the rest at the first sync."""
+    from importlib.util import find_spec
+
+    parts = urlsplit(uri)
+    driver = parts.scheme.partition("+")[2] or _DRIVERS[scheme]
+    if find_spec(driver) is None:
+        rule = f"{scheme} needs the package {driver}, which is not installed"
+        return [_problem(rule, uri, f"pip install {driver}")]
+    try:
+        address = (parts.hostname or "localhost", parts.port or _DEFAULT_PORTS[scheme])
+        socket.create_connection(address, timeout=TIMEOUT).close()
+    except (OSError, ValueError) as error:
+        rule = f"the database server must accept connections ({mask(str(error))})"
+        return [_problem(rule, uri, "Start it, or correct the address.")]
+    return []
+
+
+@contextlib.contextmanager
+def calm() -> Iterator[None]:
+    """MLflow without blind repeats, without long waits, without chatter.
+
+    A repeated `create_run` whose first answer was late makes a second run, so every repeat is ours and looks first.
+    """
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
+    settings = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}
+    if "MLFLOW_HTTP_REQUEST_TIMEOUT" not in os.environ:
+        settings["MLFLOW_HTTP_REQUEST_TIMEOUT"] = REQUEST_TIMEOUT
+    before = {name: os.environ.get(name) for name in settings}
+    loggers = [logging.getLogger(name) for name in ("alembic", "mlflow.store.db.utils")]
+    levels = [logger.level for logger in loggers]
+    os.environ.update(settings)
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def experiment_id_of(client: Any, name: str, uri: str) -> str:
+    """The experiment's id, made if missing. Files of a SQLite store go beside its database."""
+    experiment = client.get_experiment_by_name(name)
+    if experiment is None:
+        path = local_database(uri)
+        slug = re.sub(r"[^\w.-]", "_", name)
+        place = None if path is None else (path.parent.absolute() / "mlruns" / slug).as_uri()
+        try:
+            return str(client.create_experiment(name, place))
+        except Exception as error:  # another sweep made it meanwhile
+            experiment = client.get_experiment_by_name(name)
+            if experiment is None:
+                raise error
+    if experiment.lifecycle_stage != "active":
+        remedy = f"run `mlflow experiments restore --experiment-id {experiment.experiment_id}`, or name another"
+        raise RuntimeError(f"the experiment {name!r} was deleted: {remedy}")
+    return str(experiment.experiment_id)
+
+
+def search_runs(client: Any, experiment_id: str, query: str) -> Iterator[Run]:
+    """Every active run of a query, page by page, the earliest first."""
+    shared: dict[frozenset[str], frozenset[str]] = {}  # the trials of a sweep have the same parameters
+    token = None
+    while True:
+        order = ["attributes.start_time ASC"]
+        page = client.search_runs([experiment_id], query, max_results=1000, order_by=order, page_token=token)
+        for run in page:
+            names = frozenset(run.data.params)
+            yield Run(run.info.run_id, run.info.status, dict(run.data.tags), shared.setdefault(names, names))
+        token = page.token
+        if not token:
+            return
+
+
+def attach(client: Any, repository: Any, run_id: str, paths: Sequence[Path], subfolder: str) -> None:
+    """Upload first, then take away what an earlier attachment left: a failure in between loses nothing."""
+    fresh: set[str] = set()
+    for path in paths:
+        if path.is_dir():
+            client.log_artifacts(run_id, str(path), subfolder)
+            fresh |= {f"{subfolder}/{file.relative_to(path).as_posix()}" for file in path.rglob("*") if file.is_file()}
+        else:
+            client.log_artifact(run_id, str(path), subfolder)
+            fresh.add(f"{subfolder}/{path.name}")
+    for stale in set(_files(client, run_id, subfolder)) - fresh:
+        repository.delete_artifacts(stale)
+
+
+def _files(client: Any, run_id: str, folder: str) -> Iterator[str]:
+    for entry in client.list_artifacts(run_id, folder):
+        if entry.is_dir:
+            yield from _files(client, run_id, entry.path)
+        else:
+            yield entry.path
+
+
+def one_line(error: Exception) -> str:
+    """An error without secrets, control characters or its second line."""
+    text = mask(str(error).strip()) or type(error).__name__
+    line = "".join(char if char.isprintable() else " " for char in text.splitlines()[0])
+    return line if len(line) <= 300 else line[:299] + "…"
