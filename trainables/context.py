@@ -5,12 +5,12 @@ The same training code runs bare, inside a Tune actor, or as one of several Ray 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+from trainables.files import write_whole
 
 if TYPE_CHECKING:
     import torch
@@ -48,10 +48,6 @@ def discard(row: Row) -> None:
     """Report to nobody."""
 
 
-def _write(data: bytes, file: BinaryIO) -> None:
-    file.write(data)
-
-
 @dataclass
 class FolderContext:
     """Checkpoints in a folder that all ranks can read; rank 0 writes them and its rows go to `sink`."""
@@ -68,7 +64,7 @@ class FolderContext:
         if state is not None and self.rank == 0:
             import torch
 
-            self._replace(CHECKPOINT, lambda file: torch.save(dict(state), file))
+            write_whole(self.folder / CHECKPOINT, lambda file: torch.save(dict(state), file))
         self.sink(row)
 
     def leave(self, files: Mapping[str, bytes]) -> None:
@@ -76,20 +72,10 @@ class FolderContext:
         if self.rank != 0:
             return
         for name, data in files.items():
-            self._replace(f"{EVIDENCE}/{name}", partial(_write, data))
+            write_whole(self.folder / EVIDENCE / name, data)
         for old in (self.folder / EVIDENCE).glob("*"):
             if old.name not in files:
                 old.unlink()
-
-    def _replace(self, name: str, write: Callable[[BinaryIO], object]) -> None:
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(path.name + ".tmp")
-        with temporary.open("wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
 
     def latest_checkpoint(self) -> dict[str, Any] | None:
         """The saved state, on this context's device; loaded without executing anything it contains."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from trainables.errors import Problem, nearest, raise_if_any
 from tune_dml.space import Published
+from tune_dml.text import is_number
 
 
 @dataclass(frozen=True)
@@ -134,8 +135,7 @@ def _points(rows: Iterable[PublishedRow], key: str) -> tuple[PublishedPoint, ...
 
 def _knob_value(raw: object) -> float | str:
     """Numbers as floats; anything else (a name, `null`) as its text."""
-    is_number = isinstance(raw, int | float) and not isinstance(raw, bool)
-    return float(str(raw)) if is_number else str(raw)
+    return float(raw) if is_number(raw) else str(raw)
 
 
 def _problems(published: Published, table: list[PublishedRow], rows: list[PublishedRow]) -> Iterable[Problem]:

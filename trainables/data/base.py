@@ -6,6 +6,7 @@ Imports no torch: checking and preparing data must be possible on a machine that
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -93,6 +94,12 @@ class DataSet(ABC):
     """Addresses that no longer work or cannot be relied on, so that nobody looks there."""
     expected: ClassVar[Mapping[str, int]] = {}
     """Published counts, e.g. {"images": 11788, "classes": 200}; empty where the user's own files decide."""
+    needs_root: ClassVar[bool] = False
+    """Whether it lies on the user's disk; read off the constructor (`root`)."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.needs_root = "root" in inspect.signature(cls).parameters
 
     def __init__(self, *, cache_dir: Path) -> None:
         self.cache_dir = Path(cache_dir)

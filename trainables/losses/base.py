@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -67,6 +68,12 @@ class Loss(nn.Module, ABC):
     """True where the paper's gradient is not that of the value (weights treated as constants)."""
     depends_on_order: ClassVar[bool] = False
     """True where the order of the batch or a random stream decides which samples take part."""
+    counts_classes: ClassVar[bool] = False
+    """Whether it holds a vector for each training class; read off the constructor (`num_classes`)."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.counts_classes = "num_classes" in inspect.signature(cls).parameters
 
     def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: None = None) -> Tensor:
         """The loss of the (global) batch, a scalar. Raises ConfigError for wrong shapes or types."""

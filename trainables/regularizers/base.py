@@ -47,6 +47,15 @@ class Regularizer(nn.Module, ABC):
             self._norms = norms.detach()
             return self.value(norms) if len(norms) else full.sum()
 
+    @property
+    def needs_mean(self) -> bool:
+        """Whether `set_mean` must be told the mean norm of all training pictures before the first step."""
+        return False
+
+    def set_mean(self, value: float) -> None:
+        """Keep the mean norm of all training pictures. Raises ConfigError where none is needed."""
+        raise ConfigError(Problem("regularizer.name", "this regularizer keeps no mean", self.name))
+
     @abstractmethod
     def value(self, norms: Tensor) -> Tensor:
         """The penalty in full precision from the norms (B,), B >= 1."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -93,7 +92,7 @@ class ContrastiveTask(Task):
         if batch is not None and batch.sampler != "random":
             rule = "contrastive learning knows no classes to draw by"
             found.append(Problem("batch.sampler", rule, batch.sampler, "Set batch.sampler=random."))
-        if loss is not None and "num_classes" in inspect.signature(LOSSES[loss.name]).parameters:
+        if loss is not None and LOSSES[loss.name].counts_classes:
             rule = "contrastive learning has no classes, and this loss holds a vector for each"
             found.append(Problem("loss.name", rule, loss.name, "Set loss.name=nt_xent."))
         if augment is not None and augment.name == "none":

@@ -171,8 +171,8 @@ class Task(ABC):
 
     def settle(self) -> None:
         """Measure what must be known before the first step: the mean norm that `sec_fixed` keeps."""
-        if getattr(self.regularizer, "needs_mean", False):
-            self.regularizer.set_mean(self._initial_mean_norm())  # type: ignore[operator]
+        if self.regularizer.needs_mean:
+            self.regularizer.set_mean(self._initial_mean_norm())
 
     @torch.no_grad()
     def _initial_mean_norm(self) -> float:

@@ -145,10 +145,10 @@ def open_dataset(
         raise ConfigError(Problem("NAME", "unknown data set", name, nearest(name, list(DATASETS), what="data set")))
     problems = []
     takes = inspect.signature(DATASETS[name]).parameters
-    if "root" in takes and root is None:
+    if DATASETS[name].needs_root and root is None:
         source = f"Pass --root DIR, where {DATASETS[name].source} lies."
         problems.append(Problem("--root", f"the data set {name!r} needs the folder of its files", None, source))
-    if "root" not in takes and root is not None:
+    if not DATASETS[name].needs_root and root is not None:
         problems.append(Problem("--root", f"the data set {name!r} is made from installed packages", str(root)))
     if skip_corrupt and "skip_corrupt" not in takes:
         problems.append(Problem("--skip-corrupt", f"the data set {name!r} has no picture files to leave out"))

@@ -5,7 +5,6 @@ Every problem of every kind is collected and shown together; nothing that is alr
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -306,7 +305,7 @@ def needs_root(name: str) -> bool:
     """Whether a data set lies on the user's disk."""
     from trainables.data import DATASETS
 
-    return "root" in inspect.signature(DATASETS[name]).parameters
+    return DATASETS[name].needs_root
 
 
 def _fit_problems(plan: Plan, pictures: Pictures) -> list[Problem]:

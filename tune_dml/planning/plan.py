@@ -13,6 +13,7 @@ from typing import Any, Literal
 from trainables.config import PROTOCOL_VERSION, Layer, TrialConfig, canonical
 from trainables.errors import ConfigError, Problem, nearest
 from tune_dml.space import Baseline, Citation, Grid, Knob, Protocol, Published, Range, Space, Tie, Value
+from tune_dml.text import is_number
 
 SearchMethod = Literal["grid", "tpe", "gp", "random"]
 
@@ -257,7 +258,7 @@ def _with_values(space: Space, values: Mapping[str, Sequence[Value]]) -> Space:
         if knob.path not in values or not isinstance(knob.domain, Grid):
             return knob
         every = list(dict.fromkeys((*knob.domain.values, *values[knob.path])))
-        numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in every)
+        numbers = all(is_number(value) for value in every)
         ordered = sorted(every) if numbers else every  # type: ignore[type-var]
         return replace(knob, domain=replace(knob.domain, values=tuple(ordered)))
 

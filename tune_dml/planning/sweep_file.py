@@ -29,6 +29,7 @@ from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.parameters import problems_of
 from tune_dml.planning.plan import SearchMethod
 from tune_dml.space import Baseline, Domain, Grid, Knob, Protocol, Range, Space, Value
+from tune_dml.text import is_number
 
 Distribution = Literal["constant", "categorical", "uniform", "log_uniform", "log_uniform_values", "int_uniform"]
 
@@ -155,7 +156,7 @@ def _domain(parameter: _Parameter) -> Domain:
 
 def _scale(values: list[Value]) -> Any:
     """How to draw listed values: category unless all are numbers; log when positive and spread over 10x or more."""
-    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    numbers = [value for value in values if is_number(value)]
     if len(numbers) < len(values):
         return "category"
     return "log" if min(numbers) > 0 and max(numbers) >= 10 * min(numbers) else "linear"

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tune_dml.report.measured import Axis, is_number
-from tune_dml.report.naming import short
+from tune_dml.report.measured import Axis
 from tune_dml.space import Value
+from tune_dml.text import is_number, value_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -144,7 +144,7 @@ class Place:
         if len(places) > MOST_NAMED and self.axis != "ordered":
             self._dress_many(ax, places, low, high)
             return
-        labels = [short(value) for value in self.values]
+        labels = [value_text(value) for value in self.values]
         named = self._with_room(places, labels, low, high, width)
         ax.set_xticks([places[i] for i in named], [labels[i] for i in named])
         ax.xaxis.set_minor_formatter(NullFormatter())
@@ -161,7 +161,7 @@ class Place:
             round_ = [10.0**power for power in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
         else:
             round_ = [place for place in MaxNLocator(6).tick_values(low, high) if low <= place <= high]
-        ax.set_xticks(round_, [short(float(place)) for place in round_])
+        ax.set_xticks(round_, [value_text(float(place)) for place in round_])
         ax.set_xticks([], minor=True)
         ground = ax.get_xaxis_transform()
         ax.plot(places, [0.012] * len(places), "|", ms=4, mew=0.7, color=GREY, transform=ground, zorder=1)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, TypeGuard
+from typing import Literal
 
 from trainables.errors import ConfigError, Problem
 from tune_dml.planning.plan import Cell
@@ -14,6 +14,7 @@ from tune_dml.record.results import Results, TrialResult
 from tune_dml.report.naming import MetricName, metric_name, value_label
 from tune_dml.space import Grid, Knob, Value
 from tune_dml.stats import Excluded, Isolated, Point, SeedTable, isolate
+from tune_dml.text import is_number
 
 Axis = Literal["log", "linear", "ordered"]
 
@@ -176,11 +177,6 @@ def _axis(knob: Knob, levels: tuple[Value, ...]) -> Axis:
     if knob.domain.scale == "log":
         return "log" if all(number > 0 for number in numbers) else "ordered"
     return "linear"
-
-
-def is_number(value: object) -> TypeGuard[int | float]:
-    """Whether a knob's value is a number (booleans are names)."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def level_key(value: Value) -> tuple[str, str]:

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from tune_dml.space import Knob, Value
+from tune_dml.text import value_text
 
 _SETS = {"val": "validation", "train": "training", "test": "test"}
 _NAMES = {
@@ -107,25 +108,6 @@ def symbol_of(knob: Knob) -> str:
     return knob.symbol or knob.path.rpartition(".")[2]
 
 
-def knob_name(knob: Knob) -> str:
-    """The axis title."""
-    return knob.label
-
-
-def short(value: Value) -> str:
-    """A knob's value."""
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "none"}[value]
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
 def value_label(knob: Knob, value: Value) -> str:
     """`rho=0.01`."""
-    return f"{symbol_of(knob)}={short(value)}"
-
-
-def duration(seconds: float) -> str:
-    """`42 s`, `5.2 min`, `3.1 h`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    return f"{symbol_of(knob)}={value_text(value)}"

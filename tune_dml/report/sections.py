@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from tune_dml.report.analysis import Analysis, CellRow, KnobAnswer
-from tune_dml.report.naming import duration, metric_name, short
+from tune_dml.report.naming import metric_name
 from tune_dml.report.tables import Entry, Table, entry, number, signed, words
+from tune_dml.text import duration, value_text
 
 
 def slug(path: str) -> str:
@@ -251,7 +252,9 @@ def describe(answer: KnobAnswer) -> str:
     """The curve in words, for readers who do not see it."""
     curve = answer.curve
     points = [
-        f"{short(p.value)}: {curve.metric.number(p.mean)}" if math.isfinite(p.mean) else f"{short(p.value)}: no result"
+        f"{value_text(p.value)}: {curve.metric.number(p.mean)}"
+        if math.isfinite(p.mean)
+        else f"{value_text(p.value)}: no result"
         for p in curve.points
     ]
     text = f"Curve of {curve.metric.label} over {curve.knob.label}. Means: {'; '.join(points)}."

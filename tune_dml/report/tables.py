@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tune_dml.report.naming import MetricName, metric_name, short
+from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.space import Value
+from tune_dml.text import is_number, value_text
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Entry:
     @property
     def numeric(self) -> bool:
         """Whether it is set flush right."""
-        return isinstance(self.value, int | float) and not isinstance(self.value, bool)
+        return is_number(self.value)
 
 
 @dataclass(frozen=True)
@@ -73,5 +74,4 @@ def entry(value: Value) -> Entry:
     """A plain value: a count, a knob's value, a name."""
     if isinstance(value, float) and not math.isfinite(value):
         return Entry("-")
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return Entry(short(value), value if is_number else None)
+    return Entry(value_text(value), value if is_number(value) else None)

@@ -14,7 +14,6 @@ ten thousand of them cost no more than ten. Test metrics are sealed and never sh
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 import time
@@ -33,6 +32,7 @@ from rich.text import Text
 
 from tune_dml.planning.plan import Cell, Plan
 from tune_dml.record.results import Results, TrialResult
+from tune_dml.text import duration
 
 RUNNING_SHOWN = 12
 CELLS_SHOWN = 60
@@ -268,21 +268,6 @@ def _is_live(console: Console) -> bool:
 def _clean(text: str) -> str:
     """One line without control characters."""
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())
-
-
-def duration(seconds: float) -> str:
-    """`8 s`, `3 min 05 s`, `2 h 10 min`, `3 d 4 h`."""
-    if not math.isfinite(seconds):
-        return "?"
-    whole = round(max(seconds, 0.0))
-    minutes, rest = divmod(whole, 60)
-    hours, minutes_rest = divmod(minutes, 60)
-    days, hours_rest = divmod(hours, 24)
-    if days:
-        return f"{days} d {hours_rest} h"
-    if hours:
-        return f"{hours} h {minutes_rest:02d} min"
-    return f"{minutes} min {rest:02d} s" if minutes else f"{whole} s"
 
 
 def status_table(results: Results) -> RenderableType:

@@ -11,8 +11,9 @@ from rich.console import Console
 
 from tune_dml.planning.plan import Cell, Plan, Search, Trial
 from tune_dml.record.results import Results, TrialResult
-from tune_dml.running.progress import CELLS_SHOWN, Progress, duration, status_table
+from tune_dml.running.progress import CELLS_SHOWN, Progress, status_table
 from tune_dml.space import Grid, Knob, Space
+from tune_dml.text import duration
 
 METRIC = "val/recall_at_1"
 

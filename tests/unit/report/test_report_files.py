@@ -14,9 +14,10 @@ from written import Written
 from tune_dml.report import seed_table, summary
 from tune_dml.report.csv import csv_text
 from tune_dml.report.latex import escape, latex_text
-from tune_dml.report.naming import duration, metric_name, short
+from tune_dml.report.naming import metric_name
 from tune_dml.report.tables import Entry, Table
 from tune_dml.report.verdicts import SCHEMA
+from tune_dml.text import value_text
 
 
 def test_csv_equals_the_page(steep: Written) -> None:
@@ -161,5 +162,4 @@ def test_numbers_for_people() -> None:
     assert recall.number(math.nan) == "-"
     assert variance.number(0.04) == "0.04000"
     assert variance.number(12345.6) == "1.235e+04"
-    assert [short(value) for value in (0.01, 3, True, None, "x")] == ["0.01", "3", "yes", "none", "x"]
-    assert [duration(seconds) for seconds in (12, 300, 7200)] == ["12 s", "5.0 min", "2.0 h"]
+    assert [value_text(value) for value in (0.01, 3, True, None, "x")] == ["0.01", "3", "yes", "none", "x"]

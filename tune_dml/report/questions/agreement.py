@@ -6,11 +6,12 @@ import math
 from dataclasses import dataclass
 
 from tune_dml.published import PublishedCurve
-from tune_dml.report.measured import Measured, is_number
+from tune_dml.report.measured import Measured
 from tune_dml.report.naming import MetricName
 from tune_dml.report.questions.curve import Curve
 from tune_dml.space import Value
 from tune_dml.stats import Agreement, judge_agreement
+from tune_dml.text import is_number
 
 _ALIASES = {
     "cub2002011": "cub200",

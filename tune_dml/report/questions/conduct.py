@@ -9,8 +9,8 @@ from typing import Any
 from tune_dml.planning.plan import protocol_for
 from tune_dml.record.results import TrialStatus
 from tune_dml.report.measured import Measured
-from tune_dml.report.naming import duration, short
 from tune_dml.space import Grid, Knob, Value
+from tune_dml.text import duration, value_text
 
 STATUSES: tuple[TrialStatus, ...] = ("finished", "diverged", "failed", "running", "missing")
 
@@ -98,8 +98,8 @@ def _facts(measured: Measured) -> tuple[tuple[str, str], ...]:
 def _domain(knob: Knob) -> str:
     origin = {"paper": "values of the paper", "ours": "values of ours", "user": "values of the user"}[knob.origin]
     if isinstance(knob.domain, Grid):
-        return f"{knob.label} in {{{', '.join(map(short, knob.domain.values))}}} ({origin})"
-    return f"{knob.label} in [{short(knob.domain.low)}, {short(knob.domain.high)}], {knob.domain.scale} ({origin})"
+        return f"{knob.label} in {{{', '.join(map(value_text, knob.domain.values))}}} ({origin})"
+    return f"{knob.label} in [{value_text(knob.domain.low)}, {value_text(knob.domain.high)}], {knob.domain.scale} ({origin})"
 
 
 def _network(settings: Mapping[str, Value]) -> str:
@@ -145,7 +145,7 @@ def _cost(measured: Measured) -> list[tuple[str, int, float, float]]:
 def short_any(value: object) -> str:
     """A setting's value."""
     if isinstance(value, float | int | str | bool) or value is None:
-        return short(value)
+        return value_text(value)
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 

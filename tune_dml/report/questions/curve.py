@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from tune_dml.published import PublishedCurve, published_curve
 from tune_dml.report import figure as drawing
-from tune_dml.report.measured import Measured, MeasuredCell, MeasuredKnob, is_number, level_key
-from tune_dml.report.naming import MetricName, duration, symbol_of
+from tune_dml.report.measured import Measured, MeasuredCell, MeasuredKnob, level_key
+from tune_dml.report.naming import MetricName, symbol_of
 from tune_dml.space import Knob, Value
 from tune_dml.stats import BlockFit, Excluded, SeedTable, Sensitivity, fit_blocks, judge_sensitivity
+from tune_dml.text import duration, is_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from tune_dml.report import figure as drawing
-from tune_dml.report.measured import Measured, is_number
+from tune_dml.report.measured import Measured
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.report.questions.curve import Curve
+from tune_dml.text import is_number
 
 MOST_LINES = 6
 

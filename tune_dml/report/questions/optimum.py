@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tune_dml.report.domain import domain_of
-from tune_dml.report.measured import Measured, is_number
-from tune_dml.report.naming import short, symbol_of
+from tune_dml.report.measured import Measured
+from tune_dml.report.naming import symbol_of
 from tune_dml.report.questions.curve import Curve
 from tune_dml.stats import Optimum, judge_optimum
+from tune_dml.text import is_number, value_text
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Location:
 
 def extend_values_command(sweep: str, path: str, values: Sequence[float]) -> str:
     """The command that adds values of a knob to a sweep."""
-    return f"tune-dml extend {shlex.quote(sweep)} --add {path}={','.join(short(value) for value in values)}"
+    return f"tune-dml extend {shlex.quote(sweep)} --add {path}={','.join(value_text(value) for value in values)}"
 
 
 def extend_seeds_command(sweep: str, seeds: int) -> str:

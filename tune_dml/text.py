@@ -1,0 +1,34 @@
+"""How numbers, durations and knob values are written for people, on the screen and in the report alike."""
+
+from __future__ import annotations
+
+import math
+from typing import TypeGuard
+
+from tune_dml.space import Value
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether a value is a number; booleans are names."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def value_text(value: Value) -> str:
+    """A knob's value: four significant digits, `yes`, `no`, `none`, or the name itself."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def duration(seconds: float) -> str:
+    """`8 s`, `3 min 05 s`, `2 h 10 min`, `3 d 4 h`."""
+    if not math.isfinite(seconds):
+        return "?"
+    minutes, rest = divmod(round(max(seconds, 0.0)), 60)
+    hours, minutes_rest = divmod(minutes, 60)
+    days, hours_rest = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours_rest} h"
+    if hours:
+        return f"{hours} h {minutes_rest:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
