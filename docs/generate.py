@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from trainables.losses import LOSSES
-from trainables.parameters import Parameter, parameters_of
+from trainables.methods import Parameter, parameters_of
 from trainables.regularizers import REGULARIZERS
 
 ROOT = Path(__file__).parents[1]

@@ -13,8 +13,8 @@ import torch
 from pydantic import Field
 from torch import nn
 
+from trainables.config import OptimConfig
 from trainables.models.embedder import parameter_groups
-from trainables.sections import OptimConfig
 
 Groups = list[dict[str, Any]]
 Beta = Annotated[float, Field(ge=0, lt=1, description="decay of a running mean")]
@@ -95,7 +95,7 @@ OPTIMIZERS: dict[str, type[Recipe]] = {recipe.name: recipe for recipe in (Adam, 
 
 def build_optimizer(optim: OptimConfig, network: nn.Module, loss: nn.Module) -> torch.optim.Optimizer:
     """The configured optimizer over all trainable parameters; each group remembers its `initial_lr`."""
-    recipe: Recipe = OPTIMIZERS[optim.name](**optim.knobs("name"))
+    recipe: Recipe = OPTIMIZERS[optim.name](**optim.knobs())
     return recipe.build(_groups(optim, network, loss))
 
 

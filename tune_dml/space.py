@@ -13,6 +13,7 @@ from typing import Any, Literal
 from trainables.errors import Problem
 
 Value = float | int | str | bool | None
+Number = float | int  # a plan that is read back has the very numbers that were declared
 Origin = Literal["paper", "ours", "user"]
 Scale = Literal["linear", "log", "category"]
 
@@ -44,8 +45,8 @@ class Grid:
 class Range:
     """low <= x <= high, uniform; whole numbers when `integer`."""
 
-    low: float
-    high: float
+    low: Number
+    high: Number
     integer: bool = False
     scale: Literal["linear", "log"] = "linear"
 
@@ -81,7 +82,7 @@ class Tie:
 
     path: str
     knob: str
-    factor: float
+    factor: Number
 
     def value(self, knobs: Mapping[str, Value]) -> Value:
         """The setting at a point of the space; a whole number where it is one."""
@@ -94,7 +95,7 @@ class Baseline:
     """The cell the knob is compared with: the method switched off."""
 
     label: str
-    settings: Mapping[str, Value]
+    settings: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ class Space:
     question: str
     citation: Citation | None
     scientific: tuple[Knob, ...]
-    fixed: Mapping[str, Value]
+    fixed: Mapping[str, Any]
     protocols: tuple[Protocol, ...] = ()
     nuisance: tuple[Knob, ...] = ()
     ties: tuple[Tie, ...] = ()
@@ -167,7 +168,7 @@ class Space:
     default_dataset: str = "glyphs"
     metric: str = "val/recall_at_1"
     goal: Literal["maximize", "minimize"] = "maximize"
-    margin: float = 1.0
+    margin: Number = 1.0
     """Differences below this many units of the metric (percentage points) do not matter: the equivalence margin."""
     identities: tuple[str, ...] = ()
     """What must hold between cells (rho = 1 is plain SEC); each is a test."""

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from trainables.errors import ConfigError
 from trainables.losses import LOSSES, build_loss
-from trainables.parameters import parameters_of, resolve
+from trainables.methods import checked_knobs, parameters_of
 
 CLASSES, DIMENSION = 8, 6
 NAMES = sorted(LOSSES)
@@ -86,7 +86,7 @@ def test_every_loss_has_an_oracle_a_citation_and_a_section():
 def test_every_knob_is_described_and_every_missing_default_has_an_example(name):
     for parameter in parameters_of(LOSSES[name]):
         assert parameter.description, f"{name}.{parameter.name}"
-    _, problems = resolve(LOSSES[name], dict(LOSSES[name].example), "loss")
+    _, problems = checked_knobs(LOSSES[name], dict(LOSSES[name].example), "loss")
     assert not problems
 
 
@@ -221,7 +221,7 @@ def test_gradcheck(name):
 def test_agrees_with_its_oracle(name):
     embeddings, labels = batch(regular_labels(name), seed=5)
     loss = build(name)
-    knobs, _ = resolve(LOSSES[name], dict(LOSSES[name].example), "loss")
+    knobs, _ = checked_knobs(LOSSES[name], dict(LOSSES[name].example), "loss")
     weights = {key: value.detach() for key, value in loss.named_parameters()}
     function = oracles()[name]
     accepted = inspect.signature(function).parameters

@@ -13,10 +13,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from trials import Killed, config_of, run, without_time
 
 from trainables import training
-from trainables.config import Layer, TrialConfig
 from trainables.context import FolderContext
 from trainables.errors import ConfigError, Diverged
-from trainables.tasks.task import build_task, tasks
+from trainables.resolve import Layer, resolve
+from trainables.tasks import TASKS as KNOWN
+from trainables.tasks import build_learner, task_of
 
 DIGITS = {
     "data.name": "digits",
@@ -64,15 +65,15 @@ TASKS = {
 }
 
 
-def task_of(config, folder):
+def learner_of(config, folder):
     context = FolderContext(folder, torch.device("cpu"))
     training.prepare_process(config, context)
-    return build_task(config, context)
+    return build_learner(config, context)
 
 
 def test_every_task_is_found_and_tested_here():
-    assert set(tasks()) == set(TASKS)
-    for task in tasks().values():
+    assert set(KNOWN) == set(TASKS)
+    for task in KNOWN.values():
         assert task.citation
         assert task.__doc__
 
@@ -99,8 +100,8 @@ def test_a_killed_trial_resumes_bit_identically(tmp_path, name):
 def test_named_metrics_are_reported_and_test_stays_sealed(tmp_path, name):
     config = config_of(TASKS[name], training__steps=4, training__eval_every=2)
     outcome, rows = run(config, tmp_path)
-    named = set(tasks()[name].validation_metrics(config))
-    assert tasks()[name].headline in named
+    named = set(task_of(config).metrics())
+    assert task_of(config).headline in named
     for row in rows:
         assert {*named, "val/mean_cosine", "val/norm_mean", "train/loss"} <= set(row)
         assert all(np.isfinite(value) for value in row.values())
@@ -113,7 +114,7 @@ def test_named_metrics_are_reported_and_test_stays_sealed(tmp_path, name):
 def test_best_validation_keeps_the_highest_headline(tmp_path, name):
     config = config_of(TASKS[name], evaluation__epoch="best_validation", training__steps=6, training__eval_every=1)
     outcome, rows = run(config, tmp_path)
-    headline = tasks()[name].headline
+    headline = task_of(config).headline
     seen = [row[headline] for row in rows]
     assert outcome.metrics[headline] == max(seen)
     assert outcome.step == 1 + int(np.argmax(seen))
@@ -121,9 +122,9 @@ def test_best_validation_keeps_the_highest_headline(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["face_recognition", "contrastive"])
 def test_seeds_are_paired(tmp_path, name):
-    one = task_of(config_of(TASKS[name], seed=3), tmp_path)
-    other = task_of(config_of(TASKS[name], seed=3, regularizer__name="none", regularizer__eta=0.0), tmp_path)
-    moved = task_of(config_of(TASKS[name], seed=4), tmp_path)
+    one = learner_of(config_of(TASKS[name], seed=3), tmp_path)
+    other = learner_of(config_of(TASKS[name], seed=3, regularizer__name="none", regularizer__eta=0.0), tmp_path)
+    moved = learner_of(config_of(TASKS[name], seed=4), tmp_path)
     for mine, theirs in zip(one.network.parameters(), other.network.parameters(), strict=True):
         assert torch.equal(mine, theirs)
     assert all((one.sampler.batch(step) == other.sampler.batch(step)).all() for step in range(5))
@@ -138,8 +139,8 @@ def test_seeds_are_paired(tmp_path, name):
 )
 def test_what_a_loss_draws_belongs_to_the_seed(tmp_path, method):
     def drawn(**more):
-        task = task_of(config_of(TASKS["retrieval"], **method, **more), tmp_path)
-        return task.loss.stream.uniform((8,), like=torch.zeros(()))
+        learner = learner_of(config_of(TASKS["retrieval"], **method, **more), tmp_path)
+        return learner.loss.stream.uniform((8,), like=torch.zeros(()))
 
     assert torch.equal(drawn(seed=3), drawn(seed=3, loss__margin=0.3))
     assert not torch.equal(drawn(seed=3), drawn(seed=4))
@@ -159,7 +160,7 @@ def test_a_task_has_knobs_of_its_own_that_count_and_a_folder_that_does_not():
     moved = config_of(TASKS["face_recognition"], task__evaluation_root="/somewhere")
     assert face.digest() != fewer.digest()
     assert face.digest() == moved.digest()
-    again, _ = TrialConfig.from_settings(Layer("again", face.settings()))
+    again = resolve(Layer("again", face.settings())).config
     assert again == face
     with pytest.raises(ConfigError, match=r"task\.pears.*Did you mean 'pairs'"):
         config_of(TASKS["face_recognition"], task__pears=3)
@@ -169,10 +170,10 @@ def test_a_task_has_knobs_of_its_own_that_count_and_a_folder_that_does_not():
 
 def test_a_ramp_that_never_begins_is_refused_before_training(tmp_path):
     config = config_of(TASKS["face_recognition"], regularizer__schedule="epoch_ramp")
-    task = task_of(config_of(TASKS["face_recognition"]), tmp_path)
-    problems = task.data_problems(config, task.pictures)
+    learner = learner_of(config_of(TASKS["face_recognition"]), tmp_path)
+    problems = task_of(config).data_problems(learner.pictures)
     assert [problem.place for problem in problems] == ["regularizer.schedule"]
-    assert not task.data_problems(config_of(TASKS["face_recognition"]), task.pictures)
+    assert not learner.task.data_problems(learner.pictures)
 
 
 @pytest.mark.parametrize("name", ["face_recognition", "contrastive"])
@@ -183,7 +184,7 @@ def test_embeddings_that_left_the_finite_numbers_end_the_trial(tmp_path, monkeyp
         loss = update(run)
         if run.state.step == 19:
             with torch.no_grad():
-                next(run.task.network.parameters()).fill_(float("nan"))
+                next(run.learner.network.parameters()).fill_(float("nan"))
         return loss
 
     monkeypatch.setattr(training, "update", poisoned)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from trainables.config import Layer, TrialConfig
 from trainables.context import FolderContext
+from trainables.resolve import Layer, resolve
 from trainables.training import train
 
 
@@ -16,7 +16,7 @@ class Killed(Exception):
 def config_of(base, **settings):
     """A configuration from flat settings; `__` stands for a dot in the overrides."""
     dotted = {key.replace("__", "."): value for key, value in settings.items()}
-    return TrialConfig.from_settings(Layer("base", base), Layer("test", dotted))[0]
+    return resolve(Layer("base", base), Layer("test", dotted)).config
 
 
 def run(config, folder, stop_after=None, cache_dir=None):

@@ -7,9 +7,8 @@ from typing import TypeVar
 
 from torch import nn
 
-from trainables import parameters
-from trainables.discovery import discover
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
+from trainables.methods import build, discover
 from trainables.models.base import Backbone, Head, Pooling
 from trainables.models.embedder import Embedder, parameter_groups, to_tensor
 
@@ -92,7 +91,7 @@ def _part(
     if name not in registry:
         return None
     try:
-        built: T = parameters.build(registry[name], dict(knobs or {}), context, place)
+        built: T = build(registry[name], dict(knobs or {}), context, place)
     except ConfigError as error:
         problems.extend(error.problems)
         return None

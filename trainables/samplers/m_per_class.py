@@ -22,6 +22,7 @@ class MPerClass(Sampler):
 
     name = "m_per_class"
     citation = "Hermans et al., In Defense of the Triplet Loss for Person Re-Identification, 2017"
+    by_class = True
 
     def __init__(
         self,

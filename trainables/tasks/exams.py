@@ -10,11 +10,12 @@ import numpy as np
 
 from trainables.data import DATASETS, build_dataset
 from trainables.data.base import DataSet, Indices, Labels, Pictures
+from trainables.data.distractors import Distractors
 from trainables.data.formats.pairs import Pairs, divided_classes, drawn_pairs, listed_pairs
 from trainables.errors import ConfigError, Problem
-from trainables.parameters import parameters_of
+from trainables.methods import parameters_of
 
-DISTRACTORS = "distractors"
+STRANGERS = Distractors.name  # the data set whose pictures show nobody that is probed
 ORDER_STREAM = 0xFA_CE03  # of the strangers of benchmarks: folders would come person by person
 
 
@@ -79,7 +80,7 @@ def benchmark(name: str, root: Path, cache_dir: Path | None, *, strict: bool) ->
     knobs = {knob.name for knob in parameters_of(DATASETS[name])}
     return build_dataset(
         name,
-        root=own if own.exists() or name == DISTRACTORS else root,
+        root=own if own.exists() or name == STRANGERS else root,
         cache_dir=cache_dir,
         **({"strict": strict} if "strict" in knobs else {}),
     )

@@ -39,15 +39,15 @@ def network_problems(configs: Iterable[TrialConfig], pictures: Pictures) -> list
     """Build each different network as a trial does, weights and all, and show it two blank pictures."""
     import torch
 
-    from trainables.tasks.task import tasks
+    from trainables.tasks import task_of
 
     found: list[Problem] = []
     for config in _networks(configs):
-        task = tasks()[config.task.name]
-        size = task.picture_size(config, pictures) or 1
+        task = task_of(config)
+        size = task.picture_size(pictures) or 1
         try:
             with torch.random.fork_rng(devices=[]), torch.no_grad():
-                network = task.build_network(config, pictures).eval()
+                network = task.build_network(pictures).eval()
                 network(torch.zeros(2, pictures.in_channels, size, size, dtype=torch.uint8))
         except ConfigError as error:
             found += error.problems
