@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -34,9 +34,10 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @classmethod
-    def own_fields(cls) -> list[str]:
+    @cache
+    def own_fields(cls) -> tuple[str, ...]:
         """The settings that are declared here, not by a method."""
-        return [name for name in cls.model_fields if name != "parameters"]
+        return tuple(name for name in cls.model_fields if name != "parameters")
 
     @cached_property
     def flat(self) -> dict[str, Any]:
@@ -48,7 +49,7 @@ class MethodSection(Section):
     """A section that names methods."""
 
     chooses: ClassVar[Mapping[str, str]] = {}
-    """Field that names a method -> the registry it is looked up in (see `trainables.resolve.methods_of`)."""
+    """Field that names a method -> the registry it is looked up in (see `trainables.registries.methods_of`)."""
     parameters: dict[str, Knobs] = Field(default_factory=dict)
     """The same field -> the knobs of the method it names."""
 
@@ -258,8 +259,10 @@ class TrialConfig(Section):
 
 
 SECTIONS: dict[str, type[Section]] = {
-    name: info.annotation for name, info in TrialConfig.model_fields.items() if info.annotation is not int
-}  # type: ignore[misc]
+    name: info.annotation
+    for name, info in TrialConfig.model_fields.items()
+    if isinstance(info.annotation, type) and issubclass(info.annotation, Section)
+}
 
 
 def canonical(value: object) -> str:

@@ -10,24 +10,25 @@ the section's methods share the name (`model.pooling.p`). Imports no torch: meth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from pydantic import ValidationError
 
-from trainables.config import (
-    SECTIONS,
-    MethodSection,
-    Section,
-    TrainingConfig,
-    TrialConfig,
-    Value,
-    flat_names,
-)
+from trainables.config import SECTIONS, MethodSection, Section, TrainingConfig, TrialConfig, Value, flat_names
 from trainables.errors import ConfigError, Problem, nearest
-from trainables.methods import KnobDomain, checked_knobs, domain_of_rules, parameters_of, problems_of
+from trainables.methods import checked_knobs, problems_of
+from trainables.registries import (
+    choosers_of,
+    knob_keys,
+    knob_names,
+    method_named,
+    methods_chosen,
+    methods_of,
+    presets_of,
+)
 
 LENGTHS = ("training.steps", "training.epochs")
 SECTION_MEMORY = 4096  # checked sections that are remembered: the cells of a sweep differ in a few of theirs
@@ -52,8 +53,13 @@ class Resolved:
     """What layers of settings come to."""
 
     config: TrialConfig
-    origins: Mapping[str, str]
-    """Where each setting of the configuration comes from; `default` where no layer gave it."""
+    layered: Layered = field(repr=False)
+
+    @cached_property
+    def origins(self) -> dict[str, str]:
+        """Where each setting of the configuration comes from; `default` where no layer gave it."""
+        given = dict(self.layered.origins_by_path())
+        return {path: given.get(path, "default") for path in self.config.settings()}
 
 
 def resolve(*layers: Layer) -> Resolved:
@@ -63,18 +69,7 @@ def resolve(*layers: Layer) -> Resolved:
     meant for another one; of `training.steps` and `training.epochs` the one set by the later layer counts.
     Raises ConfigError with every problem of every section.
     """
-    merged = _merge(layers)
-    sound, problems = _sections_of(merged.settings)
-    seed = merged.settings.get("seed", 0)
-    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-        problems.append(Problem("seed", "must be a whole number >= 0", seed))
-        seed = 0
-    config = TrialConfig(**sound, seed=seed)  # type: ignore[arg-type]
-    problems += _cross_checks(config, sound)
-    origins = merged.origins_of(config)
-    if problems or merged.problems:
-        raise ConfigError([*merged.problems, *(_with_origin(problem, origins) for problem in problems)])
-    return Resolved(config, {path: origins.get(path, "default") for path in config.settings()})
+    return Layered().over(*layers).resolve()
 
 
 def read_settings(settings: Mapping[str, Value]) -> TrialConfig:
@@ -82,181 +77,138 @@ def read_settings(settings: Mapping[str, Value]) -> TrialConfig:
 
     Types, domains and names are checked again, rules that tie sections together are not. Raises ConfigError.
     """
-    keyed = {_full_path(path, settings) or path: value for path, value in settings.items()}
-    sound, problems = _sections_of(keyed)
+    config, _, problems = Layered().over(Layer("settings", settings)).draft()
     if problems:
         raise ConfigError(problems)
-    return TrialConfig(**sound, seed=settings.get("seed", 0))  # type: ignore[arg-type]
-
-
-def domain_of(path: str, settings: Mapping[str, Value]) -> KnobDomain:
-    """The legal domain of a numeric setting under a cell's settings; unbounded where nothing is declared.
-
-    Loads the methods' packages (and with them torch).
-    """
-    section, _, name = path.partition(".")
-    model = SECTIONS.get(section)
-    if model is None:
-        return KnobDomain()
-    if name in model.own_fields():
-        info = model.model_fields[name]
-        return domain_of_rules(info.metadata, info.annotation)
-    full = _full_path(path, settings)
-    if full is None:
-        return KnobDomain()
-    _, chooser, knob = full.split(".", 2)
-    methods = _methods_chosen(section, settings)
-    return next(item.numbers for item in parameters_of(methods[chooser]) if item.name == knob)
-
-
-# ------------------------------------------------------------------------------------------------------------- methods
-
-
-class _NoKnobs:
-    """A method without knobs."""
-
-
-@cache
-def _registries() -> Mapping[str, Mapping[str, type]]:
-    from trainables.data import DATASETS
-    from trainables.data.augment import AUGMENTATIONS, Augmentation
-    from trainables.losses import LOSSES
-    from trainables.models import BACKBONES, HEADS, POOLINGS
-    from trainables.optimizers import OPTIMIZERS
-    from trainables.rates import RATES
-    from trainables.regularizers import REGULARIZERS
-    from trainables.tasks import TASKS
-
-    return {
-        "task": TASKS,
-        "loss": LOSSES,
-        "regularizer": REGULARIZERS,
-        "data": DATASETS,
-        "augment": {"none": _NoKnobs, **dict.fromkeys(AUGMENTATIONS, Augmentation)},
-        "backbone": BACKBONES,
-        "pooling": POOLINGS,
-        "head": HEADS,
-        "optimizer": OPTIMIZERS,
-        "lr_schedule": RATES,
-    }
-
-
-def methods_of(registry: str) -> Mapping[str, type]:
-    """Name -> class of the methods of one kind: task, loss, regularizer, data, augment, backbone, optimizer ..."""
-    return _registries()[registry]
-
-
-def _presets_of(registry: str, method: str) -> Mapping[str, object]:
-    """The knobs in which a named variant of a method differs from its class's defaults."""
-    from trainables.data.augment import AUGMENTATIONS
-
-    return AUGMENTATIONS.get(method, {}) if registry == "augment" else {}
-
-
-def _choosers(section: str) -> Mapping[str, str]:
-    model = SECTIONS.get(section, Section)
-    return model.chooses if issubclass(model, MethodSection) else {}
-
-
-def _named(section: str, chooser: str, settings: Mapping[str, Value]) -> str:
-    return str(settings.get(f"{section}.{chooser}", SECTIONS[section].model_fields[chooser].default))
-
-
-def _methods_chosen(section: str, settings: Mapping[str, Value]) -> dict[str, type]:
-    """Field -> class of the method that settings choose by it; a field with an unknown name is left out."""
-    chosen = {}
-    for chooser, registry in _choosers(section).items():
-        method = methods_of(registry).get(_named(section, chooser, settings))
-        if method is not None:
-            chosen[chooser] = method
-    return chosen
-
-
-@cache
-def _knob_names(method: type) -> frozenset[str]:
-    return frozenset(knob.name for knob in parameters_of(method))
-
-
-def _owners(path: str, settings: Mapping[str, Value]) -> list[str]:
-    """The full paths `section.chooser.knob` that a path may mean under the chosen methods; none for a section's own field."""
-    section, _, name = path.partition(".")
-    if name in SECTIONS.get(section, Section).own_fields():
-        return []
-    chooser, dot, _ = name.partition(".")
-    if dot and chooser in _choosers(section):
-        return [path]
-    methods = _methods_chosen(section, settings)
-    return [f"{section}.{chooser}.{name}" for chooser, method in methods.items() if name in _knob_names(method)]
-
-
-def _full_path(path: str, settings: Mapping[str, Value]) -> str | None:
-    owners = _owners(path, settings)
-    return owners[0] if len(owners) == 1 else None
+    return config
 
 
 # ------------------------------------------------------------------------------------------------------------- merging
 
 
 @dataclass(frozen=True)
-class _Merged:
-    """Layers laid over each other; knobs are kept by their full paths, a name that no method knows as it was given."""
+class _Part:
+    """The settings of one section so far, and the methods they choose; equal where they are written the same."""
 
-    settings: dict[str, Value] = field(default_factory=dict)
-    origins: dict[str, str] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    section: str
+    settings: Mapping[str, Value] = field(compare=False)
+    """Fields by name, knobs by `chooser.knob`; what neither is by the name that was given."""
+    methods: Mapping[str, type] = field(compare=False)
+    """Field -> class, as far as the names are known."""
+    text: str
 
-    def add(self, layer: Layer) -> None:
-        for path in _abandoned(self.settings, layer.settings):
-            del self.settings[path], self.origins[path]
-        given = {**layer.settings, **_length(layer.settings)}
-        chosen = {**self.settings, **given}
-        for path, value in given.items():
-            owners = _owners(path, chosen)
-            if len(owners) > 1:
-                rule = f"several methods have a knob of this name: {' and '.join(owners)}"
-                where = f"{path} ({layer.origin_of(path)})"
-                self.problems.append(Problem(where, rule, value, f"Set the one that is meant: {' or '.join(owners)}."))
-                continue
-            key = owners[0] if owners else path
-            self.settings[key] = value
-            self.origins[key] = layer.origin_of(path)
+    @classmethod
+    def of(cls, section: str, settings: Mapping[str, Value], methods: Mapping[str, type]) -> _Part:
+        return cls(section, settings, methods, repr((sorted(settings.items()), list(map(id, methods.values())))))
 
-    def origins_of(self, config: TrialConfig) -> dict[str, str]:
-        """The origins by full path and, of what the configuration has, by the path of its flat form."""
-        origins = dict(self.origins)
-        for name, section in config.sections():
-            if isinstance(section, MethodSection):
-                for (chooser, knob), flat in flat_names(type(section), section.parameters).items():
-                    if (full := f"{name}.{chooser}.{knob}") in self.origins:
-                        origins[f"{name}.{flat}"] = self.origins[full]
-        return origins
-
-
-def _merge(layers: tuple[Layer, ...]) -> _Merged:
-    merged = _Merged()
-    for layer in layers:
-        merged.add(layer)
-    return merged
-
-
-def _abandoned(merged: Mapping[str, Value], settings: Mapping[str, Value]) -> list[str]:
-    """The knobs set so far whose method a layer replaces by another one."""
-    abandoned = []
-    for section in SECTIONS:
-        changed = {
-            chooser
-            for chooser in _choosers(section)
-            if f"{section}.{chooser}" in settings
-            and settings[f"{section}.{chooser}"] != _named(section, chooser, merged)
-        }
+    def without_the_knobs_of(self, changed: set[str]) -> dict[str, Value]:
+        """The settings that stay when some fields come to name other methods."""
         if not changed:
+            return dict(self.settings)
+        fields = SECTIONS[self.section].own_fields()
+        kept = tuple(f"{chooser}." for chooser in choosers_of(self.section) if chooser not in changed)
+        return {name: value for name, value in self.settings.items() if name in fields or name.startswith(kept)}
+
+
+@dataclass(frozen=True)
+class Layered:
+    """Layers of settings laid over each other, not yet checked."""
+
+    parts: Mapping[str, _Part] = field(default_factory=dict)
+    others: Mapping[str, Value] = field(default_factory=dict)
+    """What belongs to no section: the seed, and settings nobody knows."""
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """Where each setting comes from, a knob by its full path `section.chooser.knob`."""
+    problems: tuple[Problem, ...] = ()
+
+    def over(self, *layers: Layer) -> Layered:
+        """These settings with further layers on top."""
+        layered = self
+        for layer in layers:
+            layered = layered._with(layer)
+        return layered
+
+    def _with(self, layer: Layer) -> Layered:
+        parts, others, origins = dict(self.parts), dict(self.others), dict(self.origins)
+        problems = list(self.problems)
+        given: dict[str, dict[str, Value]] = {}
+        for path, value in {**layer.settings, **_length(layer.settings)}.items():
+            section, _, name = path.partition(".")
+            if section in SECTIONS:
+                given.setdefault(section, {})[name] = value
+            else:
+                others[path], origins[path] = value, layer.origin_of(path)
+        for section, own in given.items():
+            before = parts.get(section) or _Part.of(section, {}, {})
+            parts[section], keys, wrong = _laid_over(before, own)
+            for name in before.settings.keys() - parts[section].settings.keys():
+                del origins[f"{section}.{name}"]
+            origins |= {f"{section}.{key}": layer.origin_of(f"{section}.{name}") for name, key in keys.items()}
+            problems += [replace(p, place=f"{p.place} ({layer.origin_of(p.place)})") for p in wrong]
+        return Layered(parts, others, origins, tuple(problems))
+
+    def resolve(self) -> Resolved:
+        """The configuration; raises ConfigError with every problem."""
+        config, sound, problems = self.draft()
+        problems += _cross_checks(config, sound)
+        if problems:
+            origins = dict(self.origins_by_path())
+            raise ConfigError(_with_origin(problem, origins) for problem in problems)
+        return Resolved(config, self)
+
+    def draft(self) -> tuple[TrialConfig, Mapping[str, Section], list[Problem]]:
+        """A configuration of the sections that are sound in themselves, these sections, and the problems of the others."""
+        problems = list(self.problems)
+        sound = {}
+        for name in SECTIONS:
+            section, wrong = _section(self.parts.get(name) or _Part.of(name, {}, methods_chosen(name, {})))
+            problems += wrong
+            if section is not None:
+                sound[name] = section
+        seed = self.others.get("seed", 0)
+        if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+            problems.append(Problem("seed", "must be a whole number >= 0", seed))
+            seed = 0
+        problems += [_unknown_section(path, value) for path, value in self.others.items() if path != "seed"]
+        return TrialConfig(**{**sound, "seed": seed}), sound, problems
+
+    def origins_by_path(self) -> Iterator[tuple[str, str]]:
+        """The origin of each setting, of a knob both by its full path and by `section.knob`."""
+        for path, origin in self.origins.items():
+            section, _, name = path.partition(".")
+            chooser, dot, knob = name.partition(".")
+            if dot and chooser in choosers_of(section) and knob not in SECTIONS[section].own_fields():
+                yield f"{section}.{knob}", origin
+            yield path, origin
+
+
+def _laid_over(part: _Part, given: Mapping[str, Value]) -> tuple[_Part, dict[str, str], list[Problem]]:
+    """A section's settings with others on top, the key under which each of these is kept, and what cannot be understood.
+
+    Knobs set so far are dropped where their method is replaced by another one.
+    """
+    section, fields = part.section, SECTIONS[part.section].own_fields()
+    changed = {
+        chooser
+        for chooser in choosers_of(section)
+        if chooser in given and given[chooser] != method_named(section, chooser, part.settings)
+    }
+    settings = part.without_the_knobs_of(changed)
+    methods = methods_chosen(section, {**settings, **given})
+    keys = {}
+    problems = []
+    for name, value in given.items():
+        candidates = [name] if name in fields else knob_keys(section, name, methods) or [name]
+        if len(candidates) > 1:
+            paths = [f"{section}.{key}" for key in candidates]
+            rule = f"several methods have a knob of this name: {' and '.join(paths)}"
+            problems.append(
+                Problem(f"{section}.{name}", rule, value, f"Set the one that is meant: {' or '.join(paths)}.")
+            )
             continue
-        kept = set(_choosers(section)) - changed
-        for path in merged:
-            owner, _, name = path.partition(".")
-            if owner == section and name not in SECTIONS[section].own_fields() and name.partition(".")[0] not in kept:
-                abandoned.append(path)
-    return abandoned
+        keys[name] = candidates[0]
+        settings[candidates[0]] = value
+    return _Part.of(section, settings, methods), keys, problems
 
 
 def _length(settings: Mapping[str, Value]) -> dict[str, Value]:
@@ -268,83 +220,51 @@ def _length(settings: Mapping[str, Value]) -> dict[str, Value]:
 # ------------------------------------------------------------------------------------------------------------- sections
 
 
-@dataclass(frozen=True)
-class _Part:
-    """The settings of one section; equal where they are written the same."""
-
-    text: str
-    settings: Mapping[str, Value] = field(compare=False)
-
-
-def _sections_of(settings: Mapping[str, Value]) -> tuple[dict[str, Section], list[Problem]]:
-    """Every section that is sound in itself, from settings by full path, and the problems of the others."""
-    parts: dict[str, dict[str, Value]] = {name: {} for name in SECTIONS}
-    problems = []
-    for path, value in sorted(settings.items()):
-        section, _, name = path.partition(".")
-        if section in parts:
-            parts[section][name] = value
-        elif path != "seed":
-            known = [
-                *TrialConfig.model_fields,
-                *(f"{name}.{key}" for name, m in SECTIONS.items() for key in m.own_fields()),
-            ]
-            problems.append(Problem(path, "unknown setting", value, nearest(path, known, what="section")))
-    sound = {}
-    for name, part in parts.items():
-        methods = _methods_chosen(name, settings)
-        section, wrong = _section(name, tuple(methods.items()), _Part(repr(part), part))
-        problems += wrong
-        if section is not None and not wrong:
-            sound[name] = section
-    return sound, problems
+def _unknown_section(path: str, value: Value) -> Problem:
+    known = [*SECTIONS, "seed", *(f"{name}.{key}" for name, model in SECTIONS.items() for key in model.own_fields())]
+    return Problem(path, "unknown setting", value, nearest(path, known, what="section"))
 
 
 @lru_cache(SECTION_MEMORY)
-def _section(
-    name: str, methods: tuple[tuple[str, type], ...], part: _Part
-) -> tuple[Section | None, tuple[Problem, ...]]:
-    """One section from its settings; `methods`: those it chooses, as far as their names are known."""
-    model = SECTIONS[name]
-    own: dict[str, Any] = {key: value for key, value in part.settings.items() if key in model.own_fields()}
+def _section(part: _Part) -> tuple[Section | None, tuple[Problem, ...]]:
+    """One section from its settings, None where it is not sound, and its problems."""
+    model, name = SECTIONS[part.section], part.section
+    known = list(model.own_fields())
+    own: dict[str, Any] = {key: value for key, value in part.settings.items() if key in known}
     knobs = {key: value for key, value in part.settings.items() if key not in own}
-    known = model.own_fields()
-    problems: list[Problem] = []
+    wrong: list[Problem] = []
     if issubclass(model, MethodSection):
-        own["parameters"], problems = _chosen_knobs(name, dict(methods), own, knobs)
-        known += [knob for _, method in methods for knob in sorted(_knob_names(method))]
-        unknown_method = len(methods) < len(model.chooses)  # the rest may be knobs of the one that was meant
-        knobs = {} if unknown_method else {k: v for k, v in knobs.items() if k.partition(".")[0] not in model.chooses}
-    problems += [
+        own["parameters"], wrong = _chosen_knobs(part, model)
+        known += [knob for method in part.methods.values() for knob in sorted(knob_names(method))]
+        some_unknown = len(part.methods) < len(model.chooses)  # the rest may be knobs of the one that was meant
+        knobs = {} if some_unknown else {k: v for k, v in knobs.items() if k.partition(".")[0] not in model.chooses}
+    unknown = [
         Problem(f"{name}.{key}", "unknown setting", value, nearest(key, known, what="setting"))
-        for key, value in knobs.items()
+        for key, value in sorted(knobs.items())
     ]
     try:
         section = model(**own)
     except ValidationError as error:
-        return None, (*problems, *problems_of(error, name, known))
-    return section, tuple(problems)
+        return None, (*wrong, *unknown, *problems_of(error, name, known))
+    return None if wrong else section, (*wrong, *unknown)
 
 
-def _chosen_knobs(
-    section: str, methods: Mapping[str, type], own: Mapping[str, Value], knobs: Mapping[str, Value]
-) -> tuple[dict[str, dict[str, Any]], list[Problem]]:
-    """The knobs of each method that a section chooses, checked; `knobs` by `chooser.knob`."""
-    model = SECTIONS[section]
-    assert issubclass(model, MethodSection)  # noqa: S101 - for the type checker: only such a section is asked
-    names = flat_names(model, {chooser: _knob_names(method) for chooser, method in methods.items()})
+def _chosen_knobs(part: _Part, model: type[MethodSection]) -> tuple[dict[str, dict[str, Any]], list[Problem]]:
+    """The knobs of each method that a section chooses, checked."""
+    names = flat_names(model, {chooser: knob_names(method) for chooser, method in part.methods.items()})
     parameters = {}
     problems: list[Problem] = []
     for chooser, registry in model.chooses.items():
-        name = str(own.get(chooser, model.model_fields[chooser].default))
-        if chooser not in methods:
-            remedy = nearest(name, list(methods_of(registry)), what="name")
-            problems.append(Problem(f"{section}.{chooser}", f"unknown {registry} method", name, remedy))
+        method = method_named(part.section, chooser, part.settings)
+        if chooser not in part.methods:
+            remedy = nearest(method, list(methods_of(registry)), what="name")
+            problems.append(Problem(f"{part.section}.{chooser}", f"unknown {registry} method", method, remedy))
             continue
-        given = {key.partition(".")[2]: value for key, value in knobs.items() if key.partition(".")[0] == chooser}
-        shared = any("." in flat for (field_name, _), flat in names.items() if field_name == chooser)
-        place = f"{section}.{chooser}" if shared else section
-        parameters[chooser], wrong = checked_knobs(methods[chooser], {**_presets_of(registry, name), **given}, place)
+        given = {k.partition(".")[2]: v for k, v in part.settings.items() if k.startswith(chooser + ".")}
+        shared = any("." in name for (field_name, _), name in names.items() if field_name == chooser)
+        place = f"{part.section}.{chooser}" if shared else part.section
+        knobs = {**presets_of(registry, method), **given}
+        parameters[chooser], wrong = checked_knobs(part.methods[chooser], knobs, place)
         problems += wrong
     return parameters, problems
 

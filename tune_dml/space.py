@@ -86,7 +86,7 @@ class Tie:
 
     def value(self, knobs: Mapping[str, Value]) -> Value:
         """The setting at a point of the space; a whole number where it is one."""
-        product = self.factor * float(knobs[self.knob])  # type: ignore[arg-type]
+        product = float(knobs[self.knob]) * self.factor  # type: ignore[arg-type]
         return int(product) if product == int(product) else product
 
 

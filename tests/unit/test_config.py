@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import Annotated
 
 import pytest
+from pydantic import Field
 
 from trainables.config import parse_value
 from trainables.errors import ConfigError
-from trainables.resolve import Layer, resolve
+from trainables.methods import KnobDomain
+from trainables.models import HEADS
+from trainables.models.heads import LinearHead
+from trainables.registries import domain_of
+from trainables.resolve import Layer, read_settings, resolve
+from trainables.tasks import task_of
 
 
 def resolved(**layers):
@@ -112,3 +120,88 @@ def test_values_typed_on_the_command_line(text, value):
 def test_importing_the_configuration_loads_no_torch():
     code = "import trainables.resolve, tune_dml.space, sys; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class KeepingHead(LinearHead):
+    """A head with a knob of the name that the pooling `gem` gives its exponent."""
+
+    def __init__(self, in_features, embedding_dim, *, p: Annotated[float, Field(gt=0, lt=1)] = 0.5):
+        super().__init__(in_features, embedding_dim)
+        self.p = p
+
+
+@pytest.fixture
+def shared_name(monkeypatch):
+    monkeypatch.setitem(HEADS, "keeping", KeepingHead)
+    return {"model.pooling": "gem", "model.head": "keeping"}
+
+
+def test_two_methods_of_a_section_may_share_a_knobs_name(shared_name):
+    both = resolved(space={**shared_name, "model.pooling.p": 4.0}, flag={"model.head.p": 0.25})
+    config, settings = both.config, both.config.settings()
+    assert config.model.knobs("pooling") == {"p": 4.0}
+    assert config.model.knobs("head") == {"p": 0.25}
+    assert (settings["model.pooling.p"], settings["model.head.p"]) == (4.0, 0.25)
+    assert "model.p" not in settings
+    assert (both.origins["model.pooling.p"], both.origins["model.head.p"]) == ("space", "flag")
+    assert resolved(again=settings).config == read_settings(settings) == config
+    assert config.digest() != resolved(space=shared_name).config.digest()
+    assert domain_of("model.head.p", settings) == KnobDomain(0, 1, low_open=True, high_open=True)
+    network = task_of(config).build_network(SimpleNamespace(in_channels=3, image_size=32))
+    assert (network.pooling.p, network.head.p) == (4.0, 0.25)
+
+
+def test_a_name_that_two_methods_share_must_say_which(shared_name):
+    with pytest.raises(ConfigError) as error:
+        resolved(flag={**shared_name, "model.p": 4.0})
+    (problem,) = error.value.problems
+    assert problem.place == "model.p (flag)"
+    assert problem.value == 4.0
+    assert all(["model.pooling.p", "model.head.p"][n] in problem.rule for n in (0, 1))
+    assert problem.remedy == "Set the one that is meant: model.pooling.p or model.head.p."
+    with pytest.raises(ConfigError, match=r"model\.head\.p \(flag\): value must be less than 1, but got 4\.0"):
+        resolved(flag={**shared_name, "model.head.p": 4.0})
+
+
+def test_a_knobs_full_path_is_always_understood_and_its_short_one_kept_while_it_is_the_only_one(shared_name):
+    alone = resolved(space={"model.pooling": "gem", "model.pooling.p": 4.0})
+    assert alone.config.settings()["model.p"] == 4.0
+    assert alone.origins["model.p"] == "space"
+    later = resolved(space={"model.pooling": "gem", "model.p": 4.0}, flag={"model.head": "keeping"})
+    assert later.config.settings()["model.pooling.p"] == 4.0
+    assert later.origins["model.pooling.p"] == "space"
+    assert later.origins["model.head.p"] == "default"
+    back = resolved(space={**shared_name, "model.pooling.p": 4.0, "model.head.p": 0.1}, flag={"model.head": "fc"})
+    assert back.config.settings()["model.p"] == 4.0
+
+
+@pytest.mark.parametrize(
+    ("path", "domain"),
+    [
+        ("optim.lr", KnobDomain(0, low_open=True)),
+        ("batch.batch_size", KnobDomain(1, integer=True)),
+        ("loss.margin", KnobDomain(0)),
+        ("optim.beta1", KnobDomain(0, 1, high_open=True)),
+        ("model.width", KnobDomain(4, integer=True)),
+        ("loss.nothing", KnobDomain()),
+        ("nothing.at_all", KnobDomain()),
+    ],
+)
+def test_the_domain_of_a_knob_is_read_off_its_declaration(path, domain):
+    assert domain_of(path, resolved(a={}).config.settings()) == domain
+
+
+def test_rules_between_sections_are_checked_beside_a_wrong_one():
+    wrong = {"task.name": "contrastive", "loss.name": "tripplet", "augment.name": "simclr", "augment.crop": 3}
+    with pytest.raises(ConfigError) as error:
+        resolved(flag={**wrong, "data.split": "class_disjoint", "batch.sampler": "random"})
+    places = [problem.place.partition(" ")[0] for problem in error.value.problems]
+    assert places == ["loss.name", "augment.crop", "data.split"]
+
+
+def test_settings_are_read_back_with_their_types_and_domains_checked():
+    settings = resolved(a={"loss.name": "dro_kl", "loss.gamma": 0.5, "seed": 3}).config.settings()
+    assert read_settings(settings).settings() == settings
+    for path, value in {"loss.gamma": -1.0, "optim.lr": "fast", "loss.alpha": 2.0, "model.backbone": "vgg"}.items():
+        with pytest.raises(ConfigError, match=path.replace(".", r"\.")):
+            read_settings({**settings, path: value})

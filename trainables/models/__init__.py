@@ -44,6 +44,7 @@ def build_model(
     freeze_bn_affine: bool = False,
     backbone_parameters: Mapping[str, object] | None = None,
     pooling_parameters: Mapping[str, object] | None = None,
+    head_parameters: Mapping[str, object] | None = None,
 ) -> Embedder:
     """An embedding network: pictures (B, C, H, W) in, raw embeddings (B, embedding_dim) out.
 
@@ -75,7 +76,7 @@ def build_model(
     raise_if_any(problems)
     assert body is not None  # noqa: S101 - no problems, so it was built
     assert pool is not None  # noqa: S101
-    top = HEADS[head](body.out_channels, embedding_dim)
+    top = HEADS[head](body.out_channels, embedding_dim, **dict(head_parameters or {}))
     return Embedder(body, pool, top, freeze_bn=freeze_bn, freeze_bn_affine=freeze_bn_affine)
 
 

@@ -87,7 +87,10 @@ class Pooling(nn.Module, ABC):
 
 
 class Head(nn.Module, ABC):
-    """A pooled vector (B, F) to the raw, un-normalised embedding (B, d). Constructor: `(in_features, embedding_dim)`."""
+    """A pooled vector (B, F) to the raw, un-normalised embedding (B, d).
+
+    Constructor: `(in_features, embedding_dim)` and keyword-only knobs.
+    """
 
     name: ClassVar[str]
 

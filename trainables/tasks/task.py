@@ -130,4 +130,5 @@ class Task(ABC):
             freeze_bn_affine=model.freeze_bn_affine,
             backbone_parameters=model.knobs("backbone"),
             pooling_parameters=model.knobs("pooling"),
+            head_parameters=model.knobs("head"),
         )

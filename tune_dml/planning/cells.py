@@ -10,7 +10,7 @@ from typing import Any
 
 from trainables.config import TrialConfig
 from trainables.errors import ConfigError, Problem
-from trainables.resolve import Layer, read_settings, resolve
+from trainables.resolve import Layer, Layered, read_settings, resolve
 from tune_dml.space import Grid, Knob, Space, Value
 
 
@@ -83,11 +83,12 @@ def grid_cells(space: Space, shared: Mapping[str, Value], *, start: int) -> list
     """Every combination of the listed values, numbered from `start`; raises ConfigError with the problems of all of them."""
     cells: list[Cell] = []
     problems: list[Problem] = []
+    base = Layered().over(Layer("plan", shared))
     grids = [knob.domain.values for knob in space.knobs if isinstance(knob.domain, Grid)]
     for point in itertools.product(*grids):
         knobs = {knob.path: value for knob, value in zip(space.knobs, point, strict=True)}
         try:
-            cells.append(cell_at(start + len(cells), knobs, shared, space))
+            cells.append(cell_at(start + len(cells), knobs, base, space))
         except ConfigError as error:
             problems += error.problems
     if problems:
@@ -95,10 +96,10 @@ def grid_cells(space: Space, shared: Mapping[str, Value], *, start: int) -> list
     return cells
 
 
-def cell_at(index: int, knobs: Mapping[str, Value], shared: Mapping[str, Value], space: Space) -> Cell:
-    """The cell at a point of the space. Raises ConfigError where the point is not allowed."""
+def cell_at(index: int, knobs: Mapping[str, Value], shared: Layered, space: Space) -> Cell:
+    """The cell at a point of the space, over what all cells share. Raises ConfigError where the point is not allowed."""
     ties = {tie.path: tie.value(knobs) for tie in space.ties}
-    config = resolve(Layer("plan", shared), Layer("knob", knobs), Layer("tie", ties)).config
+    config = shared.over(Layer("knob", knobs), Layer("tie", ties)).resolve().config
     label = ", ".join(f"{knob.symbol or knob.path}={_short(knobs[knob.path])}" for knob in space.knobs)
     return Cell.of(index, label, knobs, config)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from trainables.config import PROTOCOL_VERSION, TrialConfig, canonical
 from trainables.errors import ConfigError, Problem, nearest
 from trainables.files import write_whole
-from trainables.resolve import Layer
+from trainables.resolve import Layer, Layered
 from tune_dml.planning.cells import Cell, baseline_cell, cell_at, grid_cells, shared_settings, without_repeats
 from tune_dml.space import Grid, Knob, Protocol, Range, Space, Value
 from tune_dml.text import is_number
@@ -83,7 +83,7 @@ class Plan:
 
     def cell(self, index: int, knobs: Mapping[str, Value]) -> Cell:
         """A cell at a point that a searcher proposed. Raises ConfigError when the point is not allowed."""
-        return cell_at(index, knobs, self.base_settings, self.space)
+        return cell_at(index, knobs, Layered().over(Layer("plan", self.base_settings)), self.space)
 
     def identity(self) -> str:
         """Digest of everything that decides which trials exist; two plans of one sweep name must share it."""

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from tune_dml.planning.plan import Cell, Plan, Search
+from tune_dml.planning.cells import Cell
+from tune_dml.planning.plan import Plan, Search
 from tune_dml.record.ledger import Ledger, trial_folder
 from tune_dml.record.results import Results, results_of
 from tune_dml.space import Baseline, Citation, Grid, Knob, Published, Space, Value
