@@ -55,7 +55,7 @@ class MethodSection(Section):
 
     def knobs(self, chooser: str = "name") -> Knobs:
         """The knobs of the method that a field names."""
-        return self.parameters.get(chooser, {})
+        return dict(self.parameters.get(chooser, {}))
 
     @cached_property
     def flat(self) -> dict[str, Any]:

@@ -83,9 +83,6 @@ def read_settings(settings: Mapping[str, Value]) -> TrialConfig:
     return config
 
 
-# ------------------------------------------------------------------------------------------------------------- merging
-
-
 @dataclass(frozen=True)
 class _Part:
     """The settings of one section so far, and the methods they choose; equal where they are written the same."""
@@ -129,6 +126,7 @@ class Layered:
         return layered
 
     def _with(self, layer: Layer) -> Layered:
+        """One layer on top: what changes a method drops that method's knobs, with their origins."""
         parts, others, origins = dict(self.parts), dict(self.others), dict(self.origins)
         problems = list(self.problems)
         given: dict[str, dict[str, Value]] = {}
@@ -217,9 +215,6 @@ def _length(settings: Mapping[str, Value]) -> dict[str, Value]:
     return {path: None for path in LENGTHS if len(given) == 1 and path not in given}
 
 
-# ------------------------------------------------------------------------------------------------------------- sections
-
-
 def _unknown_section(path: str, value: Value) -> Problem:
     known = [*SECTIONS, "seed", *(f"{name}.{key}" for name, model in SECTIONS.items() for key in model.own_fields())]
     return Problem(path, "unknown setting", value, nearest(path, known, what="section"))
@@ -267,9 +262,6 @@ def _chosen_knobs(part: _Part, model: type[MethodSection]) -> tuple[dict[str, di
         parameters[chooser], wrong = checked_knobs(part.methods[chooser], knobs, place)
         problems += wrong
     return parameters, problems
-
-
-# --------------------------------------------------------------------------------------------------------------- checks
 
 
 def _with_origin(problem: Problem, origins: Mapping[str, str]) -> Problem:

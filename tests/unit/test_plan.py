@@ -93,3 +93,10 @@ def test_problems_of_every_cell_are_reported_once():
     with pytest.raises(ConfigError) as error:
         plan_of(replace(SPACE, nuisance=(Knob("batch.batch_size", Grid((6, 7, 8))),)))
     assert [problem.value for problem in error.value.problems] == [7, 8]
+
+
+@pytest.mark.parametrize("path", ["regularizer.rho", "regularizer.name.rho", "optim.backbone_lr_multiplier"])
+def test_what_is_searched_or_tied_cannot_be_set_by_any_of_its_names(path):
+    with pytest.raises(ConfigError, match="cannot be set"):
+        plan_of(overrides={path: 0.5})
+    assert plan_of(overrides={"regularizer.eta": 0.25}).cells[-1].settings["regularizer.eta"] == 0.25

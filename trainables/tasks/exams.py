@@ -50,10 +50,10 @@ def held_out_half(pictures: Pictures, part: Indices, *, pairs: int, sizes: Seque
     nobody = np.zeros(0, dtype=np.int64)
     if not sizes:
         return Half((Exam("", pictures, drawn, nobody, nobody),), pictures, nobody)
-    found = divided_classes(pictures.labels, part, seed=seed)
-    _require(len(found.strangers), sizes)
-    exam = Exam("", pictures, drawn, found.probes, found.labels)
-    return Half((exam,), pictures, found.strangers[: max(sizes)])
+    divided = divided_classes(pictures.labels, part, seed=seed)
+    _require(len(divided.strangers), sizes)
+    exam = Exam("", pictures, drawn, divided.probes, divided.labels)
+    return Half((exam,), pictures, divided.strangers[: max(sizes)])
 
 
 def benchmark_half(sets: Sequence[Pictures], gallery: Pictures | None, sizes: Sequence[int]) -> Half:
@@ -75,7 +75,7 @@ def benchmark_half(sets: Sequence[Pictures], gallery: Pictures | None, sizes: Se
 
 
 def benchmark(name: str, root: Path, cache_dir: Path | None, *, strict: bool) -> DataSet:
-    """The data set called `name` in the folder of its name below `root`, or in `root` itself; distractors never there."""
+    """The data set called `name` in the folder of its name below `root`, or in `root` itself; strangers never there."""
     own = root / name
     knobs = {knob.name for knob in parameters_of(DATASETS[name])}
     return build_dataset(

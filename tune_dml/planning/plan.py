@@ -128,7 +128,7 @@ class Plan:
     def save(self, path: Path) -> None:
         """Write the plan as JSON, atomically."""
         body = _adapter().dump_python(self, mode="json")
-        write_whole(path, (json.dumps(body, indent=1) + "\n").encode())
+        write_whole(path, json.dumps(body, indent=1) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> Plan:
@@ -231,19 +231,27 @@ def _with_values(space: Space, values: Mapping[str, Sequence[Value]]) -> Space:
 
 def _override_problems(space: Space, overrides: Mapping[str, Value]) -> list[Problem]:
     problems = []
-    for knob in space.knobs:
-        if knob.path in overrides:
-            rule = f"{knob.path} is the knob that {space.name} searches and cannot be set"
-            remedy = f"Leave it out, or use `tune-dml train --set {knob.path}=...` for one trial."
-            problems.append(Problem("--set", rule, overrides[knob.path], remedy))
-    for tie in space.ties:
-        if tie.path in overrides:
-            rule = f"{tie.path} follows {tie.knob} in {space.name} and cannot be set"
-            problems.append(Problem("--set", rule, overrides[tie.path], "Leave it out."))
+    for path, value in overrides.items():
+        for knob in space.knobs:
+            if _same_setting(path, knob.path):
+                rule = f"{knob.path} is the knob that {space.name} searches and cannot be set"
+                remedy = f"Leave it out, or use `tune-dml train --set {path}=...` for one trial."
+                problems.append(Problem("--set", rule, value, remedy))
+        for tie in space.ties:
+            if _same_setting(path, tie.path):
+                rule = f"{tie.path} follows {tie.knob} in {space.name} and cannot be set"
+                problems.append(Problem("--set", rule, value, "Leave it out."))
     for path in sorted({"seed", "data.name"} & set(overrides)):
         flag = "--seeds" if path == "seed" else "--dataset"
         problems.append(Problem("--set", f"{path} has a flag of its own", overrides[path], f"Use {flag}."))
     return problems
+
+
+def _same_setting(one: str, other: str) -> bool:
+    """Whether two paths mean one setting: a knob's may name the field of its method, `model.pooling.p`, or not."""
+    parts = one.split("."), other.split(".")
+    lengths = {len(path) for path in parts}
+    return one == other or (lengths == {2, 3} and parts[0][0] == parts[1][0] and parts[0][-1] == parts[1][-1])
 
 
 def _search_problems(space: Space, search: Search) -> list[Problem]:
