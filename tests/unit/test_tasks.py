@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import FrozenInstanceError, dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import pytest
 import torch
+from pydantic import Field
 
 sys.path.insert(0, str(Path(__file__).parent))
 from trials import Killed, config_of, run, without_time
@@ -18,6 +21,7 @@ from trainables.errors import ConfigError, Diverged
 from trainables.resolve import Layer, resolve
 from trainables.tasks import TASKS as KNOWN
 from trainables.tasks import build_learner, task_of
+from trainables.tasks.retrieval import RetrievalTask
 
 DIGITS = {
     "data.name": "digits",
@@ -190,3 +194,36 @@ def test_embeddings_that_left_the_finite_numbers_end_the_trial(tmp_path, monkeyp
     monkeypatch.setattr(training, "update", poisoned)
     with pytest.raises(Diverged, match="step 20"):
         run(config_of(TASKS[name]), tmp_path)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_description_reads_nothing_builds_nothing_and_stays_as_it_is(name, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("a description was asked, not a learner")
+
+    config = config_of(TASKS[name])
+    for place in ("trainables.tasks.task.build_dataset", "trainables.tasks.task.build_model"):
+        monkeypatch.setattr(place, refuse)
+    task = task_of(config)
+    assert task.headline in task.metrics()
+    assert not task.problems()
+    assert {knob: getattr(task, knob) for knob in config.task.knobs()} == config.task.knobs()
+    with pytest.raises(FrozenInstanceError):
+        task.config = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FewShots(RetrievalTask):
+    """A task of somebody else's, with a knob of its own."""
+
+    name = "few_shots"
+    shots: Annotated[int, Field(ge=1, description="pictures a class")] = 3
+
+
+def test_a_task_of_somebody_elses_has_typed_knobs(monkeypatch):
+    monkeypatch.setitem(KNOWN, "few_shots", FewShots)
+    settings = {**TASKS["retrieval"], "task.name": "few_shots"}
+    assert task_of(config_of(settings)).shots == 3
+    assert config_of(settings, task__shots=5).settings()["task.shots"] == 5
+    with pytest.raises(ConfigError, match=r"task\.shots.*greater than or equal to 1"):
+        config_of(settings, task__shots=0)
