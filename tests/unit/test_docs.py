@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import subprocess
 from pathlib import Path
 
 from trainables.losses import LOSSES
@@ -78,3 +79,17 @@ def test_links_between_pages_lead_somewhere():
         for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_readmes_tree_is_the_tree():
+    """Its folders, two levels deep, are those that exist; files are named where they are worth it."""
+    listed, parent = set(), ""
+    tree = (ROOT / "README.md").read_text().partition("## The tree\n")[2].partition("\n## ")[0]
+    for indent, name in re.findall(r"^    ( *)(\S+)/ ", tree, re.MULTILINE):
+        parent = parent if indent else name
+        listed.add(f"{parent}/{name}" if indent else name)
+    files = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    folders = {Path(*Path(file).parts[:depth]) for file in files for depth in (1, 2) if len(Path(file).parts) > depth}
+    assert listed == {str(folder) for folder in folders}
