@@ -8,11 +8,12 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from search_spaces import papers
 from trainables.losses import LOSSES
 from trainables.parameters import Parameter, parameters_of
 from trainables.regularizers import REGULARIZERS
 from tune_dml.catalogue import spaces
-from tune_dml.space import Grid, Knob, Space
+from tune_dml.space import Grid, Knob, Paper, Space
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "methods.md"
@@ -37,6 +38,7 @@ def page() -> str:
     ):
         parts.append(f"## {title}\n\n{_summary(section, registry, tests)}\n")
         parts += [_method(section, name, cls) for name, cls in registry.items()]
+    parts.append(f"## Papers\n\n{_papers()}\n")
     parts.append(f"## Search spaces\n\n{_spaces()}\n")
     parts.append(f"## Identities\n\n{_identities(tests)}\n")
     return "\n".join(parts)
@@ -63,6 +65,16 @@ def _linked(sections: str) -> str:
 def _anchor(heading: str) -> str:
     """The anchor that a Markdown heading gets."""
     return re.sub(r"[^a-z0-9 -]", "", heading.lower()).strip().replace(" ", "-")
+
+
+def _papers() -> str:
+    rows = ["| paper | code that was read | data sets | printed numbers in published.csv |", "|---|---|---|---|"]
+    for paper in vars(papers).values():
+        if isinstance(paper, Paper):
+            tables = "<br>".join(f"{t.source} {t.number}: {t.holds} ({', '.join(t.datasets)})" for t in paper.tables)
+            source = f"{paper.key}: {paper.authors}, [{paper.title}]({paper.url}), {paper.venue} {paper.year}"
+            rows.append(f"| {source} | {paper.code or 'none'} | {', '.join(paper.datasets)} | {tables or 'none'} |")
+    return "\n".join(rows)
 
 
 def _spaces() -> str:
