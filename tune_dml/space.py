@@ -15,7 +15,6 @@ from trainables.errors import Problem
 Value = float | int | str | bool | None
 Origin = Literal["paper", "ours", "user"]
 Scale = Literal["linear", "log", "category"]
-Selection = Literal["test", "validation", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +30,10 @@ class Citation:
 
     def __str__(self) -> str:
         return f"{self.authors}, {self.title}, {self.venue} {self.year}, {self.place}"
+
+
+Selection = Literal["test", "validation", "unknown"]
+"""The classes on which a printed number's evaluation was chosen."""
 
 
 @dataclass(frozen=True)

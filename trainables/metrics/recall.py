@@ -8,5 +8,5 @@ from trainables.metrics.ranking import Ranking
 
 
 def recall_at_k(ranking: Ranking, k: int) -> Tensor:
-    """1 where a query has a positive among its first k, else 0; (B,) float64 (docs/specification.md, section 7)."""
+    """1 where a query has a positive among its first k, else 0; (B,) float64 (method specification, section 7)."""
     return (ranking.positions[:, 0] <= k).double()
