@@ -80,7 +80,7 @@ def test_every_loss_has_an_oracle_a_citation_and_a_section():
         assert name in known, f"{name} has no naive oracle: add it to an oracles_*.py in tests/unit/losses"
         assert cls.__doc__, name
         assert re.search(r"\b(19|20)\d\d\b", cls.citation), f"{name}: a citation has a year"
-        assert re.fullmatch(r"\d+(\.\d+)?", cls.section), f"{name}: section of docs/specification.md"
+        assert re.fullmatch(r"\d+(\.\d+)?", cls.section), f"{name}: section of the method specification"
 
 
 def test_every_knob_is_described_and_every_missing_default_has_an_example(name):
