@@ -22,7 +22,7 @@ def tree(tmp_path_factory):
     """A copy of the packages with every listing in its place."""
     folder = tmp_path_factory.mktemp("tree")
     for package in ("search_spaces", "trainables", "tune_dml"):
-        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / package, folder / package)
     for path, text in LISTINGS.items():
         target = folder / path
         assert target.parent.is_dir(), path
