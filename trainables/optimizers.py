@@ -1,7 +1,7 @@
 """Optimizers by name, and which parameters get which learning rate and weight decay.
 
 Groups: backbone, head and loss (proxies, centres, class weights), each with its own learning rate, and within network
-parts those that weight decay spares (method specification, section 9.6).
+parts those that weight decay spares (docs/specification.md, section 9.6).
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ DIGITS = TASKS["contrastive"]
 
 
 def test_the_objective_is_nt_xent_plus_sec_over_both_views(tmp_path):
-    """A loop over 2N views (method specification, section 4), in double precision."""
+    """A loop over 2N views (docs/specification.md, section 4), in double precision."""
     config = config_of(DIGITS, training__precision="float64", loss__temperature=0.5)
     learner = learner_of(config, tmp_path)
     step, n = 30, config.batch.batch_size

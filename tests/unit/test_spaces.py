@@ -83,7 +83,7 @@ SEC = {"cub200": (8000, 2.5e-3), "cars196": (8000, 2.5e-3), "sop": (12_000, 1e-5
 
 @pytest.mark.parametrize("dataset", SEC)
 def test_secs_protocols_hold_the_printed_numbers(dataset):
-    """Method specification, section 9.1."""
+    """docs/specification.md, section 9.1."""
     printed = {
         "cub200": (5e-6, 2.5e-6, [5000], 0.1),
         "cars196": (1e-5, 1e-5, [4000, 6000], 0.5),

@@ -129,7 +129,7 @@ class Augmentation:
 
 
 AUGMENTATIONS: dict[str, dict[str, object]] = {
-    # Spherical embedding and DRO (method specification, section 8).
+    # Spherical embedding and DRO (docs/specification.md, section 8).
     "crop_flip": {},
     # Multi-proxy, Proxy-Anchor, SoftTriple.
     "crop_flip_224": {"crop": 224, "scale": (0.08, 1.0)},
