@@ -12,8 +12,8 @@ from mlflow.tracking import MlflowClient
 import tune_dml
 from trainables.errors import ConfigError
 from tune_dml import api
+from tune_dml.planning.request import Resources
 from tune_dml.record.results import load_results
-from tune_dml.running.trial import Resources
 from tune_dml.space import Baseline, Grid, Knob, Space
 
 QUICK = {"training.steps": 10, "training.eval_every": 10}

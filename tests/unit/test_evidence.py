@@ -20,14 +20,8 @@ from trainables.config import Layer, TrialConfig
 from trainables.context import FolderContext
 from trainables.data.base import Pictures
 from trainables.evidence import sheet as drawing
-from trainables.evidence.record import (
-    Sheet,
-    Tile,
-    hardest_pairs,
-    histogram_of,
-    neighbour_rows,
-    queries_of,
-)
+from trainables.evidence.from_embeddings import hardest_pairs, histogram_of, neighbour_rows, queries_of
+from trainables.evidence.record import Sheet, Tile
 from trainables.tasks.task import build_task
 
 

@@ -27,7 +27,8 @@ from trainables.data.splits import Protocol, Split
 from trainables.discovery import discover
 from trainables.errors import ConfigError, Problem
 from trainables.evidence import directions
-from trainables.evidence.record import NEIGHBOURS, Evidence, Sheet, histogram_of, neighbour_rows, queries_of
+from trainables.evidence.from_embeddings import NEIGHBOURS, histogram_of, neighbour_rows, queries_of
+from trainables.evidence.record import Evidence, Sheet
 from trainables.losses import Loss, build_loss
 from trainables.losses.base import normalise
 from trainables.losses.parts.random_stream import RandomStream

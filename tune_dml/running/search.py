@@ -33,6 +33,8 @@ class _Asked:
     """One cell in the study."""
 
     cell: Cell
+    keys: tuple[str, ...]
+    """Of its trials, one a seed."""
     number: int
     """Of its trial in the study."""
 
@@ -125,7 +127,7 @@ class Proposals:
 
     def _take(self, cell: Cell, number: int) -> None:
         self.digests.add(cell.digest)
-        self.asked.append(_Asked(cell, number))
+        self._asked_for(cell, number)
         self.on_cell(cell)
         self._queue([cell])
 
@@ -135,7 +137,11 @@ class Proposals:
 
         running = create_trial(state=TrialState.RUNNING, params=dict(cell.knobs), distributions=self.distributions)
         self.study.add_trial(running)
-        self.asked.append(_Asked(cell, len(self.study.get_trials(deepcopy=False)) - 1))
+        self._asked_for(cell, len(self.study.get_trials(deepcopy=False)) - 1)
+
+    def _asked_for(self, cell: Cell, number: int) -> None:
+        keys = tuple(self.plan.trial(cell, seed).key for seed in self.plan.seeds)
+        self.asked.append(_Asked(cell, keys, number))
 
     def _first_open(self) -> int:
         """The first cell that still lacks a seed: everything before it can be told."""
@@ -170,8 +176,7 @@ class Proposals:
 
     def _value(self, asked: _Asked) -> float | None:
         """Mean over seeds; None while one is missing, NaN when one failed."""
-        keys = [self.plan.trial(asked.cell, seed).key for seed in self.plan.seeds]
-        values = [self.known.get(key) for key in keys]
+        values = [self.known.get(key) for key in asked.keys]
         if any(value is None for value in values):
             return None
         return sum(values) / len(values)  # type: ignore[arg-type]
