@@ -13,7 +13,9 @@ import tune_dml
 from trainables.errors import ConfigError
 from tune_dml import api
 from tune_dml.planning.request import Resources
+from tune_dml.record.ledger import Ledger
 from tune_dml.record.results import load_results
+from tune_dml.record.state import SweepState
 from tune_dml.space import Baseline, Grid, Knob, Space
 
 QUICK = {"training.steps": 10, "training.eval_every": 10}
@@ -104,6 +106,22 @@ class TestAGrid:
         assert all(trial.attempts == 1 for trial in grown.results.trials)
         assert len(runs_of(folder, "rho1")) == 14
 
+    def test_failed_trials_are_tried_again_only_when_asked(self, sweep, cache_dir):
+        done, folder = sweep
+        key = done.results.trials[0].key
+        with Ledger(folder / "sweeps/rho1") as ledger:
+            ledger.append("ended", key, status="failed", reason="made up", metrics={})
+        here = {
+            "storage": folder / "sweeps",
+            "tracking_uri": f"sqlite:///{folder}/mlflow.db",
+            "cache_dir": cache_dir,
+        }
+        assert tune_dml.resume_sweep("rho1", **here).results.count("failed") == 1
+        again = tune_dml.resume_sweep("rho1", retry_failed=True, **here).results
+        assert again.count("failed") == 0
+        assert [trial.key for trial in again.trials if trial.attempts == 2] == [key]
+        assert again.trials[0].metrics == done.results.trials[0].metrics
+
     def test_a_rerun_by_id_gives_the_same_numbers_to_the_last_digit(self, sweep, cache_dir):
         from rich.console import Console
 
@@ -127,7 +145,7 @@ class TestAGrid:
         _, folder = sweep
         elsewhere = ray.get_runtime_context().gcs_address
         too_much = Resources(cpus_per_worker=999)
-        monkeypatch.setattr(api, "_last_resources", lambda folder: too_much)
+        monkeypatch.setattr(SweepState, "resources", too_much)
         before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
         here = {
             "storage": folder / "sweeps",
