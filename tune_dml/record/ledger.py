@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TextIO
+from typing import Any, BinaryIO, Literal, Self
 
 from filelock import FileLock, Timeout
 
@@ -103,7 +103,7 @@ class Ledger:
     def __init__(self, sweep: Path):
         self.sweep = sweep
         self._lock = FileLock(sweep / "lock", timeout=0)  # the kernel's: it is free when its process has died
-        self._file: TextIO | None = None
+        self._file: BinaryIO | None = None
         self._steps: dict[str, set[int]] = {}
 
     def __enter__(self) -> Self:
@@ -149,16 +149,18 @@ class Ledger:
             _write(file, {**row, "time": row.get("time", time.time())})
 
 
-def _write(file: TextIO, row: Mapping[str, Any]) -> None:
-    file.write(json.dumps(row, allow_nan=True) + "\n")
+def _write(file: BinaryIO, row: Mapping[str, Any]) -> None:
+    file.write(json.dumps(row, allow_nan=True).encode() + b"\n")
     file.flush()
     os.fsync(file.fileno())
 
 
-def _open_whole(path: Path) -> TextIO:
+def _open_whole(path: Path) -> BinaryIO:
     """Open for appending after cutting off a torn last line."""
-    file = path.open("a+", encoding="utf-8")
-    data = path.read_bytes()
-    if data and not data.endswith(b"\n"):
-        file.truncate(data.rfind(b"\n") + 1)
+    file = path.open("a+b")
+    if size := file.seek(0, os.SEEK_END):
+        file.seek(size - 1)
+        if file.read(1) != b"\n":
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)
     return file

@@ -102,7 +102,7 @@ class _Seen:
     classes: tuple[tuple[str, str], ...]
     """(root module, class) along the method resolution order."""
     message: str
-    place: str = ""
+    location: str = ""
     """file:line where it was raised."""
     inner: tuple[_Seen, ...] = ()
     """What it was raised from or stands for."""
@@ -167,9 +167,9 @@ def _from_exception(error: BaseException, depth: int = 8) -> _Seen:
         inner = tuple(replace(each, inner=each.inner + chained) for each in inner)
     preempted = " (preempted)" if getattr(error, "preempted", False) else ""
     frames = traceback.extract_tb(error.__traceback__)
-    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    location = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     step = getattr(error, "step", None)
-    return _Seen(names, str(error) + preempted, place, inner, group, step if isinstance(step, int) else None)
+    return _Seen(names, str(error) + preempted, location, inner, group, step if isinstance(step, int) else None)
 
 
 def _inside(error: BaseException) -> Iterator[BaseException]:
@@ -214,12 +214,12 @@ def _from_text(text: str) -> _Seen:
 
 def _one_from_text(text: str) -> _Seen:
     """One link of a chain: the class named first after the last frame; its message may go on over several lines."""
-    place, start = "", 0
+    location, start = "", 0
     for frame in _FRAME.finditer(text):
-        place, start = f"{Path(frame['file']).name}:{frame['line']}", frame.end()
+        location, start = f"{Path(frame['file']).name}:{frame['line']}", frame.end()
     named = _REPR.match(text) or _NAMED.search(text, start)
     if named is None:
-        return _Seen((), text, place)
+        return _Seen((), text, location)
     root, name = named["module"].partition(".")[0], named["name"]
     if task := named.groupdict().get("task"):  # RayTaskError(ValueError): the class it stands for
         root, name = "", task
@@ -229,7 +229,7 @@ def _one_from_text(text: str) -> _Seen:
         classes = tuple(("builtins", cls.__name__) for cls in builtin.__mro__)
     elif root == "torch":
         classes = (*classes, ("builtins", "RuntimeError"))
-    return _Seen(classes, (named["message"] or "").strip("'\""), place)
+    return _Seen(classes, (named["message"] or "").strip("'\""), location)
 
 
 def _reason(kind: FailureKind, seen: _Seen) -> str:
@@ -241,5 +241,5 @@ def _reason(kind: FailureKind, seen: _Seen) -> str:
         text += f" (step {seen.step})"
     elif kind == "bug":
         name = seen.classes[0][1] if seen.classes else ""
-        text = ": ".join(part for part in (name, text) if part) + (f" ({seen.place})" if seen.place else "")
+        text = ": ".join(part for part in (name, text) if part) + (f" ({seen.location})" if seen.location else "")
     return shortened(one_line(mask(f"{_TITLES[kind]}: {text}")), _REASON_LIMIT)

@@ -40,8 +40,8 @@ class RunPusher:
         self.client: Any = None
         self.connected = False
         """What the store has is known; false again after trouble with it."""
-        self.found_nothing = False
-        """This store did not know the sweep."""
+        self.was_new = False
+        """This store did not know the sweep before."""
         self._uri = uri
         self._experiment = experiment
         self._projection = projection
@@ -90,7 +90,7 @@ class RunPusher:
             known = self._one_of(known, run, PARENT)
         if known is not None:
             return known
-        self.found_nothing = True
+        self.was_new = True
         born = projection.state.born or 0.0
         return self._create(experiment_id, projection.state.plan.name, born, projection.parent_tags())
 

@@ -107,7 +107,7 @@ class Tracker:
                 if self._projection.state.born is None:
                     return "the sweep has not begun"
                 self._runs.connect()
-                if self._runs.found_nothing and not self._background.running:  # nobody tells this store of the sweep
+                if self._runs.was_new and not self._background.running:  # nobody tells this store of the sweep
                     self._push(Push(final=True))
                 replace_files(self._runs.client, self._books.runs[PARENT], paths, subfolder)
         except Exception as error:
