@@ -106,22 +106,6 @@ class TestAGrid:
         assert all(trial.attempts == 1 for trial in grown.results.trials)
         assert len(runs_of(folder, "rho1")) == 14
 
-    def test_failed_trials_are_tried_again_only_when_asked(self, sweep, cache_dir):
-        done, folder = sweep
-        key = done.results.trials[0].key
-        with Ledger(folder / "sweeps/rho1") as ledger:
-            ledger.append("ended", key, status="failed", reason="made up", metrics={})
-        here = {
-            "storage": folder / "sweeps",
-            "tracking_uri": f"sqlite:///{folder}/mlflow.db",
-            "cache_dir": cache_dir,
-        }
-        assert tune_dml.resume_sweep("rho1", **here).results.count("failed") == 1
-        again = tune_dml.resume_sweep("rho1", retry_failed=True, **here).results
-        assert again.count("failed") == 0
-        assert [trial.key for trial in again.trials if trial.attempts == 2] == [key]
-        assert again.trials[0].metrics == done.results.trials[0].metrics
-
     def test_a_rerun_by_id_gives_the_same_numbers_to_the_last_digit(self, sweep, cache_dir):
         from rich.console import Console
 
@@ -161,6 +145,22 @@ class TestAGrid:
         with pytest.raises(ConfigError, match="999 CPU"):
             call()
         assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+    def test_failed_trials_are_tried_again_only_when_asked(self, sweep, cache_dir):
+        done, folder = sweep
+        key = done.results.trials[0].key
+        with Ledger(folder / "sweeps/rho1") as ledger:
+            ledger.append("ended", key, status="failed", reason="made up", metrics={})
+        here = {
+            "storage": folder / "sweeps",
+            "tracking_uri": f"sqlite:///{folder}/mlflow.db",
+            "cache_dir": cache_dir,
+        }
+        assert tune_dml.resume_sweep("rho1", **here).results.count("failed") == 1
+        again = tune_dml.resume_sweep("rho1", retry_failed=True, **here).results
+        assert again.count("failed") == 0
+        assert [trial.key for trial in again.trials if trial.attempts == 2] == [key]
+        assert again.trials[0].metrics == done.results.trials[0].metrics
 
     def test_another_plan_under_the_name_is_refused_and_touches_nothing(self, sweep, cache_dir):
         _, folder = sweep

@@ -23,7 +23,8 @@ from filelock import FileLock, Timeout
 
 from trainables.errors import ConfigError, Problem
 
-Status = Literal["finished", "diverged", "failed"]
+LEDGER = "ledger.jsonl"
+
 Kind = Literal["cell", "started", "retry", "ended", "reset", "note", "session"]
 
 
@@ -37,6 +38,8 @@ class Event:
     key: str = ""
     """The trial, where the event is about one."""
     body: Mapping[str, Any] = field(default_factory=dict)
+    behind: int = 0
+    """Where its line ends in the ledger."""
 
 
 def trial_folder(sweep: Path, key: str) -> Path:
@@ -74,19 +77,14 @@ class GrowingFile:
                 yield behind, json.loads(line)
 
 
-def ledger_file(sweep: Path) -> GrowingFile:
-    """The events of a sweep, unread."""
-    return GrowingFile(sweep / "ledger.jsonl")
-
-
 def history_file(sweep: Path, key: str) -> GrowingFile:
     """The evaluations of a trial, unread."""
     return GrowingFile(trial_folder(sweep, key) / "history.jsonl")
 
 
-def read_events(sweep: Path) -> list[Event]:
-    """Every whole event of the ledger, in order."""
-    return [Event(**row) for _, row in ledger_file(sweep).unread()]
+def read_events(sweep: Path, start: int = 0) -> list[Event]:
+    """Every whole event of the ledger from `start`, where an earlier reading ended, in order."""
+    return [Event(**row, behind=behind) for behind, row in GrowingFile(sweep / LEDGER, start).unread()]
 
 
 def read_history(sweep: Path, key: str) -> list[dict[str, Any]]:
@@ -117,7 +115,7 @@ class Ledger:
             remedy = f"Follow it with `tune-dml status {self.sweep.name}`, or stop it first."
             raise ConfigError(Problem(self.sweep.name, rule, None, remedy)) from None
         lock.write_text(str(os.getpid()))
-        self._file = _open_whole(ledger_file(self.sweep).path)
+        self._file = _open_whole(self.sweep / LEDGER)
         return self
 
     def __exit__(

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from trainables.errors import ConfigError, Problem, nearest
 from tune_dml.planning.plan import Cell, Plan, Trial
 from tune_dml.planning.request import Resources
-from tune_dml.record.ledger import Event, ledger_file
+from tune_dml.record.ledger import Event, read_events
 
 TrialStatus = Literal["finished", "diverged", "failed", "running", "missing"]
 
@@ -79,16 +79,16 @@ class SweepState:
         """What had to be said aloud, in order, each text once: retries, fallbacks, dropped settings."""
         self.born: float | None = None
         """Time of the ledger's first event: a sweep begun anew under an old name is another sweep."""
-        self._ledger = ledger_file(folder)
+        self._read = 0
         self._lock = threading.Lock()
         self._know(plan.cells)
 
     def update(self) -> None:
         """Take in what the ledger has gained since the last time."""
         with self._lock:
-            for offset, row in self._ledger.unread():
-                self._fold(Event(**row))
-                self._ledger.offset = offset
+            for event in read_events(self.folder, self._read):
+                self._fold(event)
+                self._read = event.behind
 
     def replan(self, plan: Plan) -> None:
         """The same sweep under an extended plan."""
