@@ -1,4 +1,4 @@
-"""MLflow's own client, as a sweep uses it: quiet, without blind repeats, page by page and in batches."""
+"""The only file that speaks MLflow: its own client, quiet, without blind repeats, page by page and in batches."""
 
 from __future__ import annotations
 
@@ -124,6 +124,13 @@ def log_in_batches(
     for batch in range(max(-(-len(metrics) // 800), -(-len(names) // 100), -(-len(labels) // 100))):
         few, many = slice(100 * batch, 100 * batch + 100), slice(800 * batch, 800 * batch + 800)
         client.log_batch(run_id, metrics[many], names[few], labels[few])
+
+
+def file_store(client: Any, run_id: str) -> Any:
+    """Where a run's files lie, which can also delete them."""
+    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+    return get_artifact_repository(client.get_run(run_id).info.artifact_uri, client.tracking_uri)
 
 
 def reason_of(error: Exception) -> str:

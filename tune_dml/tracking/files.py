@@ -9,7 +9,7 @@ from typing import Any
 from trainables.context import EVIDENCE
 from tune_dml.record.ledger import trial_folder
 from tune_dml.tracking.books import PARENT, Books
-from tune_dml.tracking.client import reason_of
+from tune_dml.tracking.client import file_store, reason_of
 from tune_dml.tracking.projection import Projection
 from tune_dml.tracking.runs import Push
 
@@ -66,7 +66,7 @@ def replace_files(client: Any, run_id: str, paths: Sequence[Path], subfolder: st
         else:
             client.log_artifact(run_id, str(path), subfolder)
             fresh.add(f"{subfolder}/{path.name}")
-    repository = _repository(client, run_id)
+    repository = file_store(client, run_id)
     for stale in set(files_under(client, run_id, subfolder)) - fresh:
         repository.delete_artifacts(stale)
 
@@ -78,10 +78,3 @@ def files_under(client: Any, run_id: str, folder: str) -> Iterator[str]:
             yield from files_under(client, run_id, entry.path)
         else:
             yield entry.path
-
-
-def _repository(client: Any, run_id: str) -> Any:
-    """Where a run's files lie."""
-    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
-
-    return get_artifact_repository(client.get_run(run_id).info.artifact_uri, client.tracking_uri)
