@@ -126,13 +126,11 @@ class Ledger:
         self._file = None
         self._lock.release()
 
-    def append(self, kind: Kind, key: str = "", /, **body: Any) -> Event:
+    def append(self, kind: Kind, key: str = "", /, **body: Any) -> None:
         """Write one event and force it to disk."""
         if self._file is None:
             raise RuntimeError("the ledger is not open")
-        event = Event(kind, time.time(), key, body)
-        _write(self._file, {"kind": kind, "time": event.time, "key": key, "body": body})
-        return event
+        _write(self._file, {"kind": kind, "time": time.time(), "key": key, "body": body})
 
     def report(self, key: str, row: Mapping[str, Any]) -> None:
         """Append one evaluation to a trial's history; a step already there is not written again."""
