@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -265,7 +265,7 @@ def leave_evidence(run: Run, evidence: Evidence | None) -> None:
         return
     words, picture = EVIDENCE_FILES
     files = {} if evidence.sheet is None else {picture: draw_sheet(evidence.sheet)}
-    run.context.leave({**files, words: evidence.text(run.state.step).encode()})
+    run.context.leave({**files, words: replace(evidence, step=run.state.step).text().encode()})
 
 
 def _collapsed(row: Row, state: State) -> bool:

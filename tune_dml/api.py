@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Unpack
 
 from trainables.config import PROTOCOL_VERSION
 from trainables.errors import ConfigError, Problem, raise_if_any
-from tune_dml.planning.checks import DataProgress, Prepared, Request, prepare, request_for, resource_problems
+from tune_dml.planning.checks import DataProgress, Request, prepare, request_for, resource_problems
 from tune_dml.planning.plan import Plan, SearchMethod
+from tune_dml.planning.request import Resources
 from tune_dml.planning.session import DEFAULT_STORAGE, Session, SessionOptions
-from tune_dml.record import ledger
-from tune_dml.record.results import Results, load_results, results_of
-from tune_dml.running.trial import Resources
+from tune_dml.record.ledger import Ledger
+from tune_dml.record.results import Results, load_results
+from tune_dml.record.state import SweepState, load_state
 from tune_dml.space import Space, Value
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def run_sweep(
     )
     folder = session.sweeps / prepared.plan.name
     raise_if_any(_clashes(folder, prepared.plan))
-    return _execute(folder, prepared, resources, session)
+    return _execute(SweepState(folder, prepared.plan), prepared.notes, resources, session)
 
 
 def resume_sweep(name: str, *, retry_failed: bool = False, **options: Unpack[SessionOptions]) -> Sweep:
@@ -127,9 +128,9 @@ def resume_sweep(name: str, *, retry_failed: bool = False, **options: Unpack[Ses
     sweep, its data have changed, it does not fit on the cluster, or it is running; nothing stored is changed then.
     """
     session = Session(**options)
-    results = load_results(session.sweeps, name)
-    again = [trial.key for trial in results.trials if trial.status in {"failed", "diverged"}]
-    return _continue(results.folder, results.plan, session, reset=again if retry_failed else [])
+    state = load_state(session.sweeps, name)
+    again = [key for key in state.trials if state.trial(key).status in {"failed", "diverged"}]
+    return _continue(state, session, reset=again if retry_failed else [])
 
 
 def extend_sweep(
@@ -146,20 +147,19 @@ def extend_sweep(
     `resume_sweep` raises it; nothing stored is changed then.
     """
     session = Session(**options)
-    results = load_results(session.sweeps, name)
-    plan = results.plan.extended(seeds=seeds, values=values, num_samples=num_samples)
-    if plan.identity() == results.plan.identity():
+    state = load_state(session.sweeps, name)
+    plan = state.plan.extended(seeds=seeds, values=values, num_samples=num_samples)
+    if plan.identity() == state.plan.identity():
         rule = "an extension must add a seed, a value or a sample that the sweep does not have"
         raise ConfigError(Problem("extend", rule, None, "Example: --seeds 5 or --add regularizer.rho=0.001."))
     said = f"extended to {len(plan.cells)} planned cells and seeds {', '.join(map(str, plan.seeds))}"
-    return _continue(results.folder, plan, session, notes=(said,))
+    state.replan(plan)
+    return _continue(state, session, notes=(said,))
 
 
-def _continue(
-    folder: Path, plan: Plan, session: Session, *, notes: tuple[str, ...] = (), reset: Sequence[str] = ()
-) -> Sweep:
+def _continue(state: SweepState, session: Session, *, notes: tuple[str, ...] = (), reset: Sequence[str] = ()) -> Sweep:
     """Run what the ledger lacks of a plan, with the resources of the last session, after the same checks as a new one."""
-    resources = _last_resources(folder)
+    plan, resources = state.plan, state.resources
     root = plan.base_settings.get("data.root")
     request = Request(
         plan.space, plan.dataset, Path(str(root)) if root else None, name=plan.name, cache_dir=session.cache
@@ -173,10 +173,10 @@ def _continue(
         ]
     )
     if reset:
-        with ledger.Ledger(folder) as book:
+        with Ledger(state.folder) as ledger:
             for key in reset:
-                book.append("reset", key)
-    return _execute(folder, Prepared(plan, notes), resources, session)
+                ledger.append("reset", key)
+    return _execute(state, notes, resources, session)
 
 
 def load_sweep(name: str, *, storage: str | Path = DEFAULT_STORAGE) -> Sweep:
@@ -198,30 +198,25 @@ def write_report(
     """
     from tune_dml import report
 
-    if unseal_test:
-        with ledger.Ledger(sweep.folder) as book:
-            book.append("note", text="test metrics were opened for a report")
     return report.write_report(sweep.results, Path(path), margin=margin, unseal_test=unseal_test)
 
 
-def _execute(folder: Path, prepared: Prepared, resources: Resources, session: Session) -> Sweep:
+def _execute(state: SweepState, notes: tuple[str, ...], resources: Resources, session: Session) -> Sweep:
     from tune_dml import tracking
     from tune_dml.record import provenance
     from tune_dml.running import sweep
     from tune_dml.running.progress import Progress
 
-    plan = prepared.plan
-    earlier = results_of(folder) if (folder / "plan.json").exists() else None
-    progress = Progress(plan, session.console, done=earlier)
+    state.update()
+    plan, progress = state.plan, Progress(state, session.console)
     address, _ = session.place
     finish = sweep.execute(
-        folder,
-        plan,
+        state,
         sweep.Execution(resources, address, session.max_concurrent, session.time_budget, session.cache),
         progress=progress,
-        tracker=tracking.Tracker(folder, plan, session.uri, session.experiment_of(plan), say=progress.note),
+        tracker=tracking.Tracker(state, session.uri, session.experiment_of(plan), say=progress.note),
         provenance=provenance.collect(),
-        notes=prepared.notes,
+        notes=notes,
     )
     return Sweep(finish.results, finish.interrupted, finish.tracking)
 
@@ -259,8 +254,3 @@ def _data_problems(plan: Plan, request: Request) -> list[Problem]:
         return []
     rule = "the data must be those the sweep began with; their content has changed"
     return [Problem("data", rule, digest[:12], "Restore them, or start a new sweep under another --name.")]
-
-
-def _last_resources(folder: Path) -> Resources:
-    sessions = [event.body for event in ledger.read_events(folder) if event.kind == "session"]
-    return Resources(**sessions[-1]["resources"]) if sessions else Resources()

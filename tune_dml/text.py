@@ -20,6 +20,16 @@ def value_text(value: Value) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+def one_line(text: str) -> str:
+    """The text without control characters, line breaks and repeated spaces."""
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+
+
+def shortened(text: str, limit: int) -> str:
+    """At most `limit` characters; `…` stands for the rest."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
 def duration(seconds: float) -> str:
     """`8 s`, `3 min 05 s`, `2 h 10 min`, `3 d 4 h`."""
     if not math.isfinite(seconds):

@@ -20,9 +20,9 @@ import pytest
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, Search, Trial
 from tune_dml.record.ledger import Ledger, trial_folder
+from tune_dml.record.state import SweepState
 from tune_dml.space import Grid, Knob, Space
-from tune_dml.tracking import SyncReport, Tracker, check
-from tune_dml.tracking import tracker as tracking
+from tune_dml.tracking import SyncReport, Tracker, background, check
 
 METRIC = "val/recall_at_1"
 
@@ -132,7 +132,7 @@ def pictures(uri: str, folder: Path) -> dict[str, dict[str, str]]:
 def test_an_outage_during_a_sweep_loses_nothing_and_doubles_nothing(
     tmp_path: Path, server: Server, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tracking, "INTERVAL", 0.1)
+    monkeypatch.setattr(background, "INTERVAL", 0.1)
     monkeypatch.setenv("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # of this reader's downloads
     plan, folder, said = make_plan(), tmp_path / "sweeps" / "toy", list[str]()
     one, two, three, four = plan.trials()
@@ -145,7 +145,7 @@ def test_an_outage_during_a_sweep_loses_nothing_and_doubles_nothing(
     with Ledger(folder) as ledger:
         plan.save(folder / "plan.json")
         ledger.append("session", provenance={"git": {"commit": "c0ffee"}})
-        tracker = Tracker(folder, plan, server.uri, "toys", say=say)
+        tracker = Tracker(SweepState(folder, plan), server.uri, "toys", say=say)
         with server:
             assert check(server.uri) == []
             run(ledger, one, range(1, 4))
@@ -172,7 +172,7 @@ def test_an_outage_during_a_sweep_loses_nothing_and_doubles_nothing(
             }
             assert contents(server.uri) == finished
             (folder / "mlflow.json").unlink()  # a replay of everything, over the wire
-            assert Tracker(folder, plan, server.uri, "toys").stop().error is None
+            assert Tracker(SweepState(folder, plan), server.uri, "toys").stop().error is None
             assert contents(server.uri) == finished
             assert pictures(server.uri, folder) == {t.key: {"evidence/sheet.jpg": t.key} for t in plan.trials()}
             text = tmp_path / "index.html"
@@ -193,7 +193,7 @@ def test_a_sweep_that_never_sees_its_server_ends_and_says_what_waits(tmp_path: P
     plan, folder = make_plan(), tmp_path / "toy"
     with Ledger(folder) as ledger:
         ledger.append("session")
-        tracker = Tracker(folder, plan, f"http://127.0.0.1:{port}", "toys")
+        tracker = Tracker(SweepState(folder, plan), f"http://127.0.0.1:{port}", "toys")
         tracker.start()
         for trial in plan.trials():
             run(ledger, trial, range(1, 2))

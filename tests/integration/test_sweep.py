@@ -12,8 +12,10 @@ from mlflow.tracking import MlflowClient
 import tune_dml
 from trainables.errors import ConfigError
 from tune_dml import api
+from tune_dml.planning.request import Resources
+from tune_dml.record.ledger import Ledger
 from tune_dml.record.results import load_results
-from tune_dml.running.trial import Resources
+from tune_dml.record.state import SweepState
 from tune_dml.space import Baseline, Grid, Knob, Space
 
 QUICK = {"training.steps": 10, "training.eval_every": 10}
@@ -127,7 +129,7 @@ class TestAGrid:
         _, folder = sweep
         elsewhere = ray.get_runtime_context().gcs_address
         too_much = Resources(cpus_per_worker=999)
-        monkeypatch.setattr(api, "_last_resources", lambda folder: too_much)
+        monkeypatch.setattr(SweepState, "resources", too_much)
         before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
         here = {
             "storage": folder / "sweeps",
@@ -143,6 +145,22 @@ class TestAGrid:
         with pytest.raises(ConfigError, match="999 CPU"):
             call()
         assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+    def test_failed_trials_are_tried_again_only_when_asked(self, sweep, cache_dir):
+        done, folder = sweep
+        key = done.results.trials[0].key
+        with Ledger(folder / "sweeps/rho1") as ledger:
+            ledger.append("ended", key, status="failed", reason="made up", metrics={})
+        here = {
+            "storage": folder / "sweeps",
+            "tracking_uri": f"sqlite:///{folder}/mlflow.db",
+            "cache_dir": cache_dir,
+        }
+        assert tune_dml.resume_sweep("rho1", **here).results.count("failed") == 1
+        again = tune_dml.resume_sweep("rho1", retry_failed=True, **here).results
+        assert again.count("failed") == 0
+        assert [trial.key for trial in again.trials if trial.attempts == 2] == [key]
+        assert again.trials[0].metrics == done.results.trials[0].metrics
 
     def test_another_plan_under_the_name_is_refused_and_touches_nothing(self, sweep, cache_dir):
         _, folder = sweep

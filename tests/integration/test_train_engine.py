@@ -11,11 +11,11 @@ import torch
 
 import tune_dml
 from trainables.context import EVIDENCE, FolderContext
+from trainables.evidence.record import Evidence
 from trainables.training import train
-from tune_dml.record.evidence import read_evidence
+from tune_dml.planning.request import Resources
 from tune_dml.record.ledger import read_history
 from tune_dml.record.results import results_of
-from tune_dml.running.trial import Resources
 
 SWEEP = """
 method: grid
@@ -62,6 +62,6 @@ def assert_as_alone(results, cache_dir):
         for name in alone.keys() - {"time"}:
             if not name.startswith("time/"):
                 assert shared[name] == pytest.approx(alone[name], rel=1e-10, abs=1e-10), name
-    shown, alone = results.evidence(trial.key), read_evidence(Path("alone") / EVIDENCE)
+    shown, alone = results.evidence(trial.key), Evidence.read(Path("alone") / EVIDENCE)
     assert shown.rows == alone.rows
     assert shown.norms.counts == alone.norms.counts

@@ -19,14 +19,8 @@ from trials import Killed, config_of, run
 from trainables.context import FolderContext
 from trainables.data.base import Pictures
 from trainables.evidence import sheet as drawing
-from trainables.evidence.record import (
-    Sheet,
-    Tile,
-    hardest_pairs,
-    histogram_of,
-    neighbour_rows,
-    queries_of,
-)
+from trainables.evidence.from_embeddings import hardest_pairs, histogram_of, neighbour_rows, queries_of
+from trainables.evidence.record import Evidence, Sheet, Tile
 from trainables.resolve import Layer, resolve
 from trainables.tasks import build_learner
 
@@ -260,3 +254,16 @@ def test_what_is_left_replaces_what_was_left_and_only_rank_0_leaves(tmp_path):
     context.leave({"b": b"3"})
     FolderContext(tmp_path, torch.device("cpu"), rank=1, world_size=2).leave({"c": b"4"})
     assert {file.name: file.read_bytes() for file in (tmp_path / "evidence").iterdir()} == {"b": b"3"}
+
+
+def test_what_is_kept_is_read_back(tmp_path):
+    tiles = (Tile(3, "a"), Tile(5, "b", False, 0.25), None)
+    evidence = Evidence("validation pictures", histogram_of(torch.arange(9.0)), Sheet(((0, "query"),), (tiles,)), 40)
+    (tmp_path / "evidence.json").write_text(evidence.text())
+    assert Evidence.read(tmp_path).sheet is None  # its picture is missing
+    (tmp_path / "sheet.jpg").touch()
+    again = Evidence.read(tmp_path)
+    assert again == evidence
+    assert again.drawn == tmp_path / "sheet.jpg"
+    with pytest.raises(ValueError, match="drawn from its pictures"):
+        drawing.draw_sheet(again.sheet)

@@ -1,29 +1,25 @@
-"""What a trial leaves to look at: how long its embeddings are, and what they find. Small, bounded, and never of sealed data.
+"""What a trial leaves to look at, as it is kept: how long its embeddings are, and what they find. Small and bounded.
 
     evidence/evidence.json    the histogram of norms, and in words what the sheet shows      a few kB
     evidence/sheet.jpg        a few pictures and what the network holds for their nearest    at most 60 kB (see `sheet.py`)
 
 Both show the evaluation that counts, on the pictures that validate: test pictures only where `paper_test_selection` makes them
-validate. The seed chooses the queries, so every cell of a sweep is asked the same ones.
+validate, and never sealed data. `from_embeddings.py` has the figures. No verdict needs them: files that are missing or damaged
+are no evidence, and no error.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
+from trainables.context import EVIDENCE_FILES
 
-from trainables.data.base import Indices, Pictures
-from trainables.losses.base import normalise
-
-BINS = 40
-NEIGHBOURS = 5
-QUERY_STREAM = 0x5_EE_5EE7  # keeps this generator apart from the samplers' for equal seeds
+if TYPE_CHECKING:
+    from trainables.data.base import Pictures
 
 
 @dataclass(frozen=True)
@@ -59,7 +55,8 @@ class Sheet:
     titles: tuple[tuple[int, str], ...]
     """(column, what stands in it and to the right)."""
     rows: tuple[tuple[Tile | None, ...], ...]
-    pictures: Pictures = field(repr=False)
+    pictures: Pictures | None = field(default=None, repr=False, compare=False)
+    """What it is drawn from; not kept."""
 
 
 @dataclass(frozen=True)
@@ -68,141 +65,65 @@ class Evidence:
 
     part: str
     """The pictures it shows, in words."""
-    norms: Histogram | None
+    norms: Histogram
+    """Of the norms of the raw embeddings."""
     sheet: Sheet | None = None
+    step: int = 0
+    files: tuple[Path, ...] = field(default=(), compare=False)
+    """Where it is kept: evidence.json, and sheet.jpg where there is a sheet; empty before it is."""
 
-    def text(self, step: int) -> str:
+    @property
+    def rows(self) -> tuple[tuple[Tile | None, ...], ...]:
+        """What the sheet shows; empty where there is none."""
+        return self.sheet.rows if self.sheet else ()
+
+    @property
+    def drawn(self) -> Path | None:
+        """The sheet as a JPEG."""
+        return self.files[1] if len(self.files) > 1 else None
+
+    def text(self) -> str:
         """As JSON."""
         sheet = None
         if self.sheet is not None:
             rows = [[tile and asdict(tile) for tile in row] for row in self.sheet.rows]
             sheet = {"titles": self.sheet.titles, "rows": rows}
-        body = {
-            "version": 1,
-            "step": step,
-            "part": self.part,
-            "norms": self.norms and asdict(self.norms),
-            "sheet": sheet,
-        }
+        body = {"version": 1, "step": self.step, "part": self.part, "norms": asdict(self.norms), "sheet": sheet}
         return json.dumps(body, separators=(",", ":")) + "\n"
 
+    @classmethod
+    def read(cls, folder: Path) -> Self | None:
+        """The evidence kept in a folder; None where it is missing or damaged."""
+        words, picture = (folder / name for name in EVIDENCE_FILES)
+        try:
+            body = json.loads(words.read_text())
+            sheet = _sheet(body["sheet"]) if body["sheet"] is not None and picture.exists() else None
+            files = (words, picture) if sheet else (words,)
+            return cls(str(body["part"]), _histogram(body["norms"]), sheet, int(body["step"]), files)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
 
-def histogram_of(values: Tensor, bins: int = BINS) -> Histogram | None:
-    """Values (N,) counted in equal bins between the least and the largest; None where there is none or one is not finite."""
-    numbers = values.detach().double().cpu().numpy()
-    if not len(numbers) or not np.isfinite(numbers).all():
+
+def _histogram(raw: Mapping[str, Any]) -> Histogram:
+    low, high, mean, variance = (float(raw[name]) for name in ("low", "high", "mean", "variance"))
+    counts = tuple(int(count) for count in raw["counts"])
+    if not low < high or not sum(counts) > 0:
+        raise ValueError("not a histogram")
+    return Histogram(low, high, counts, mean, variance)
+
+
+def _sheet(raw: Mapping[str, Any]) -> Sheet:
+    titles = tuple((int(column), str(title)) for column, title in raw["titles"])
+    return Sheet(titles, tuple(tuple(_tile(tile) for tile in row) for row in raw["rows"]))
+
+
+def _tile(raw: Mapping[str, Any] | None) -> Tile | None:
+    if raw is None:
         return None
-    low, high = float(numbers.min()), float(numbers.max())
-    least = 1e-6 * max(abs(low), abs(high), 1.0)
-    if high - low < least:  # equal but for rounding: their bins would have no width
-        low, high = low - least, high + least
-    counts, _ = np.histogram(numbers, bins=bins, range=(low, high))
-    return Histogram(low, high, tuple(counts.tolist()), float(numbers.mean()), float(numbers.var()))
-
-
-def queries_of(
-    queries: Indices, gallery: Indices | None, labels: NDArray[np.int64], count: int, *, seed: int
-) -> Indices:
-    """Places in `queries` of `count` pictures to show: of as many classes as possible, each with another picture to find.
-
-    Args:
-        queries: numbers of the pictures that may be asked about.
-        gallery: numbers of those that are searched; None where the queries are searched among themselves.
-        labels: class of every picture of the data set.
-        count: how many; fewer where there are no more.
-        seed: fixes them, whatever the network.
-    """
-    order = np.random.default_rng((QUERY_STREAM, seed)).permutation(len(queries))
-    classes = labels[queries]
-    known, sizes = np.unique(labels[queries if gallery is None else gallery], return_counts=True)
-    enough = known[sizes > (1 if gallery is None else 0)]
-    order = order[np.isin(classes[order], enough)]
-    _, first, turn = np.unique(classes[order], return_index=True, return_inverse=True)
-    # A class that was met before waits until all classes have had their turn.
-    again = first[turn] != np.arange(len(order))
-    return order[np.argsort(again, kind="stable")][:count]
-
-
-def neighbour_rows(
-    asked: tuple[Tensor, Indices],
-    searched: tuple[Tensor, Indices],
-    pictures: Pictures,
-    *,
-    top: int = NEIGHBOURS,
-) -> tuple[tuple[Tile | None, ...], ...]:
-    """Each query and its nearest pictures by cosine, the query itself left out.
-
-    Args:
-        asked: embeddings (Q, D) and picture numbers (Q,).
-        searched: embeddings (G, D) and picture numbers (G,).
-        pictures: the data set.
-        top: neighbours a row.
-    """
-    (queries, query_numbers), (gallery, numbers) = asked, searched
-    similar = normalise(queries) @ normalise(gallery).T
-    self_match = torch.from_numpy(query_numbers[:, None] == numbers[None, :]).to(similar.device)
-    similar = similar.masked_fill(self_match, -torch.inf)
-    top = min(top, len(numbers) - int(self_match.sum(dim=1).max()))
-    best, places = similar.sort(dim=1, descending=True, stable=True)
-    rows = []
-    for query, values, found in zip(
-        query_numbers.tolist(), best[:, :top].tolist(), places[:, :top].tolist(), strict=True
-    ):
-        label = pictures.labels[query]
-        near = [
-            Tile(int(n), _name(pictures, int(n)), bool(pictures.labels[n] == label), value)
-            for n, value in zip(numbers[found].tolist(), values, strict=True)
-        ]
-        rows.append((Tile(query, _name(pictures, query)), *near))
-    return tuple(rows)
-
-
-def hardest_pairs(
-    similarity: NDArray[np.float64],
-    same: NDArray[np.bool_],
-    thresholds: Sequence[float],
-    couples: Indices,
-    pictures: Pictures,
-    *,
-    count: int,
-) -> tuple[tuple[Tile | None, ...], ...]:
-    """The pairs that were judged wrong with most confidence: two classes told the same, and one class told two.
-
-    A row is (first, second, gap, first, second): a pair of each kind. Confidence is how far the squared distance
-    2 - 2 cos lies beyond the threshold of the pair's fold; folds are consecutive pairs.
-
-    Args:
-        similarity: cosine of each pair, (P,).
-        same: whether it shows one class, (P,).
-        thresholds: squared distance below which each fold accepts.
-        couples: picture numbers, (P, 2).
-        pictures: the data set.
-        count: rows at most.
-    """
-    parts = np.array_split(np.arange(len(same)), len(thresholds))
-    limit = np.repeat(thresholds, [len(part) for part in parts])
-    beyond = limit - (2 - 2 * similarity)  # > 0: accepted
-    confused = [
-        [pair for pair in np.argsort(-wrong, kind="stable")[:count] if wrong[pair] > 0]
-        for wrong in (np.where(same, -np.inf, beyond), np.where(same, -beyond, -np.inf))
-    ]
-    rows: list[tuple[Tile | None, ...]] = []
-    for line in range(max(map(len, confused))):
-        tiles: list[Tile | None] = []
-        for kind in confused:
-            tiles += [None] if tiles else []
-            if line >= len(kind):
-                tiles += [None, None]
-                continue
-            first, second = couples[kind[line]].tolist()
-            near = float(similarity[kind[line]])
-            tiles += [Tile(first, _name(pictures, first)), Tile(second, _name(pictures, second), False, near)]
-        rows.append(tuple(tiles))
-    return tuple(rows)
-
-
-def _name(pictures: Pictures, number: int) -> str:
-    """A picture's class in at most 40 characters; pairs' lists name no classes."""
-    label = int(pictures.labels[number])
-    name = pictures.class_names[label] if label < len(pictures.class_names) else f"class {label}"
-    return name if len(name) <= 40 else name[:39] + "…"
+    right, similarity = raw["right"], raw.get("similarity")
+    return Tile(
+        int(raw["picture"]),
+        str(raw["name"]),
+        None if right is None else bool(right),
+        None if similarity is None else float(similarity),
+    )

@@ -36,7 +36,9 @@ def place_of(row: int, column: int) -> tuple[int, int]:
 
 
 def draw_sheet(sheet: Sheet) -> bytes:
-    """The sheet as a JPEG of at most LIMIT bytes."""
+    """The sheet as a JPEG of at most LIMIT bytes. Raises ValueError for one that was read back, without its pictures."""
+    if sheet.pictures is None:
+        raise ValueError("a sheet is drawn from its pictures, and this one has none")
     columns = max((len(row) for row in sheet.rows), default=1)
     width, _ = place_of(0, columns)
     _, height = place_of(len(sheet.rows), 0)

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from trainables.data.base import Indices, Pictures
 from trainables.data.splits import Split
-from trainables.evidence.record import NEIGHBOURS, Evidence, Sheet, histogram_of, neighbour_rows, queries_of
+from trainables.evidence.from_embeddings import NEIGHBOURS, histogram_of, neighbour_rows, queries_of
+from trainables.evidence.record import Evidence, Sheet
 from trainables.losses.base import normalise
 
 Figures = dict[str, float]

@@ -24,7 +24,8 @@ from trainables.data.augment import AUGMENTATIONS
 from trainables.data.base import DataSet, Indices, Pictures
 from trainables.data.splits import Split
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
-from trainables.evidence.record import Sheet, hardest_pairs
+from trainables.evidence.from_embeddings import hardest_pairs
+from trainables.evidence.record import Sheet
 from trainables.losses.base import normalise
 from trainables.metrics import rank_1_with_distractors, verification_metrics
 from trainables.metrics.verification import VerificationMetrics

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tune_dml.api import Sweep, write_report
 from tune_dml.cli.view import table
+from tune_dml.record.state import SweepState
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -98,7 +99,7 @@ def publish(
     files = write_report(sweep, folder, margin=margin, unseal_test=unseal_test)
     plan = sweep.results.plan
     uri, _ = tracking.tracking_uri(tracking_uri)
-    tracker = tracking.Tracker(sweep.folder, plan, uri, tracking.experiment_name(experiment, plan))
+    tracker = tracking.Tracker(SweepState(sweep.folder, plan), uri, tracking.experiment_name(experiment, plan))
     attached = tracker.attach([files.folder], "report")
     return Written(sweep, files.summary, files, tracker.ui_command(), attached)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tune_dml.planning.plan import SearchMethod
-    from tune_dml.running.trial import Resources
+    from tune_dml.planning.request import Resources
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
@@ -93,8 +93,8 @@ class WorkerFlags:
 
     def resources(self, engine: str | None = None) -> Resources:
         """One GPU a worker where this machine has any and nothing else is said."""
+        from tune_dml.planning.request import Resources
         from tune_dml.running.cluster import local_capacity
-        from tune_dml.running.trial import Resources
 
         gpus = self.gpus_per_worker
         if gpus is None:

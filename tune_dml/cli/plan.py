@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from tune_dml.cli.view import table
 from tune_dml.planning.checks import Request, prepare
 from tune_dml.planning.plan import Plan
+from tune_dml.planning.request import Resources
 from tune_dml.record.results import Results, results_of
 from tune_dml.running.cluster import local_capacity
-from tune_dml.running.trial import Resources
 from tune_dml.stats.power import detectable_difference, half_width
 
 if TYPE_CHECKING:

@@ -48,7 +48,7 @@ class Status:
 
     def text(self) -> Iterable[RenderableType]:
         """The matrix, the notes and what to do next."""
-        from tune_dml.running.progress import status_table
+        from tune_dml.cli.status_table import status_table
 
         yield status_table(self.results)
         if self.list_trials:

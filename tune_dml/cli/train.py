@@ -20,8 +20,8 @@ from tune_dml.cli.view import table
 from tune_dml.planning import initial_weights
 from tune_dml.planning.checks import needs_root
 from tune_dml.planning.plan import protocol_layer
-from tune_dml.record.ledger import read_events
-from tune_dml.record.results import load_results, sweep_names
+from tune_dml.record.results import load_results
+from tune_dml.record.state import sweep_names
 from tune_dml.running.trial import run_trial
 from tune_dml.space import Value
 
@@ -212,7 +212,5 @@ def _stored(trial: str, storage: Path) -> tuple[dict[str, Value], int, dict[str,
             Problem("TRIAL", rule, trial, f"`tune-dml status SWEEP --trials` lists them (under {storage}).")
         )
     results, item = next(((r, i) for r, i in matches if i.status == "finished"), matches[0])
-    sessions = [event.body for event in read_events(results.folder) if event.kind == "session"]
-    threads = int(sessions[-1]["resources"]["cpus_per_worker"]) if sessions else 1
     settings: dict[str, Value] = {**item.cell.settings, "seed": item.seed}
-    return settings, threads, dict(item.metrics)
+    return settings, results.resources.cpus_per_worker, dict(item.metrics)

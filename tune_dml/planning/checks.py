@@ -18,9 +18,9 @@ from trainables.resolve import Layer, resolve
 from tune_dml.catalogue import RETRIEVAL, default_protocol, find_space, protocols
 from tune_dml.planning import initial_weights
 from tune_dml.planning.plan import Plan, Search, SearchMethod, make_plan
+from tune_dml.planning.request import Resources
 from tune_dml.planning.sweep_file import read_sweep_file
 from tune_dml.running import cluster
-from tune_dml.running.trial import Resources
 from tune_dml.space import Protocol, Space, Value
 
 if TYPE_CHECKING:

@@ -4,13 +4,12 @@
     <sweep>/ledger.jsonl         one line an event: cells proposed, trials started, ended, retried; notes said aloud
     <sweep>/trials/<key>/        history.jsonl (one row an evaluation), checkpoint.pt while unfinished, trial.log
 
-Resume, MLflow and the report all read this. A line is either whole or absent: a torn last line (kill -9, full disk) is cut
-off when the ledger is opened for writing, and ignored when it is read.
+`tune_dml.record.state` folds the events into where the sweep stands. A line is either whole or absent: a torn last line
+(kill -9, full disk) is cut off when the ledger is opened for writing, and ignored when it is read.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
@@ -18,11 +17,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TextIO
+from typing import Any, BinaryIO, Literal, Self
+
+from filelock import FileLock, Timeout
 
 from trainables.errors import ConfigError, Problem
 
-Status = Literal["finished", "diverged", "failed"]
+LEDGER = "ledger.jsonl"
+
 Kind = Literal["cell", "started", "retry", "ended", "reset", "note", "session"]
 
 
@@ -36,6 +38,8 @@ class Event:
     key: str = ""
     """The trial, where the event is about one."""
     body: Mapping[str, Any] = field(default_factory=dict)
+    behind: int = 0
+    """Where its line ends in the ledger."""
 
 
 def trial_folder(sweep: Path, key: str) -> Path:
@@ -43,15 +47,50 @@ def trial_folder(sweep: Path, key: str) -> Path:
     return sweep / "trials" / key
 
 
-def read_events(sweep: Path) -> list[Event]:
-    """Every whole event of the ledger, in order."""
-    return [Event(**row) for row in _rows(sweep / "ledger.jsonl")]
+@dataclass
+class GrowingFile:
+    """A file of JSON lines that is appended to, read from where the last reading stopped."""
+
+    path: Path
+    offset: int = 0
+    """How much of it has been read."""
+
+    @property
+    def grown(self) -> bool:
+        """Whether there is something unread."""
+        try:
+            return self.path.stat().st_size > self.offset
+        except FileNotFoundError:
+            return False
+
+    def unread(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """(offset behind it, row) of every whole unread line; `offset` stays until the reader moves it."""
+        if not self.grown:
+            return
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            behind = self.offset
+            for line in file:
+                if not line.endswith(b"\n"):  # torn: its writer died, or is at work
+                    return
+                behind += len(line)
+                yield behind, json.loads(line)
+
+
+def history_file(sweep: Path, key: str) -> GrowingFile:
+    """The evaluations of a trial, unread."""
+    return GrowingFile(trial_folder(sweep, key) / "history.jsonl")
+
+
+def read_events(sweep: Path, start: int = 0) -> list[Event]:
+    """Every whole event of the ledger from `start`, where an earlier reading ended, in order."""
+    return [Event(**row, behind=behind) for behind, row in GrowingFile(sweep / LEDGER, start).unread()]
 
 
 def read_history(sweep: Path, key: str) -> list[dict[str, Any]]:
     """A trial's evaluations in order of step; a row reported twice (retry, replay) appears once, as first written."""
     rows: dict[int, dict[str, Any]] = {}
-    for row in _rows(trial_folder(sweep, key) / "history.jsonl"):
+    for _, row in history_file(sweep, key).unread():
         rows.setdefault(int(row["step"]), row)
     return [rows[step] for step in sorted(rows)]
 
@@ -61,77 +100,63 @@ class Ledger:
 
     def __init__(self, sweep: Path):
         self.sweep = sweep
-        self._lock: TextIO | None = None
-        self._file: TextIO | None = None
+        self._lock = FileLock(sweep / "lock", timeout=0)  # the kernel's: it is free when its process has died
+        self._file: BinaryIO | None = None
         self._steps: dict[str, set[int]] = {}
 
     def __enter__(self) -> Self:
         self.sweep.mkdir(parents=True, exist_ok=True)
-        self._lock = (self.sweep / "lock").open("a+")
+        lock = self.sweep / "lock"
+        holder = lock.read_text().strip() if lock.exists() else ""  # first: some filelocks empty the file as they try
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._lock.seek(0)
-            pid = self._lock.read().strip()
-            self._lock.close()
-            rule = f"one process at a time may run a sweep; process {pid or '?'} is running this one"
+            self._lock.acquire()
+        except Timeout:
+            rule = f"one process at a time may run a sweep; process {holder or '?'} is running this one"
             remedy = f"Follow it with `tune-dml status {self.sweep.name}`, or stop it first."
             raise ConfigError(Problem(self.sweep.name, rule, None, remedy)) from None
-        self._lock.seek(0)
-        self._lock.truncate()
-        self._lock.write(str(os.getpid()))
-        self._lock.flush()
-        self._file = _open_whole(self.sweep / "ledger.jsonl")
+        lock.write_text(str(os.getpid()))
+        self._file = _open_whole(self.sweep / LEDGER)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for file in (self._file, self._lock):
-            if file is not None:
-                file.close()
-        self._file = self._lock = None
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+        self._lock.release()
 
-    def append(self, kind: Kind, key: str = "", /, **body: Any) -> Event:
+    def append(self, kind: Kind, key: str = "", /, **body: Any) -> None:
         """Write one event and force it to disk."""
         if self._file is None:
             raise RuntimeError("the ledger is not open")
-        event = Event(kind, time.time(), key, body)
-        row = {"kind": kind, "time": event.time, "key": key, "body": body}
-        _write(self._file, row)
-        return event
+        _write(self._file, {"kind": kind, "time": time.time(), "key": key, "body": body})
 
     def report(self, key: str, row: Mapping[str, Any]) -> None:
         """Append one evaluation to a trial's history; a step already there is not written again."""
-        path = trial_folder(self.sweep, key) / "history.jsonl"
+        path = history_file(self.sweep, key).path
         path.parent.mkdir(parents=True, exist_ok=True)
-        seen = self._steps.setdefault(key, set()) or {int(old["step"]) for old in _rows(path)}
-        if row["step"] in seen:
+        if key not in self._steps:
+            self._steps[key] = {int(old["step"]) for _, old in GrowingFile(path).unread()}
+        if row["step"] in self._steps[key]:
             return
-        self._steps[key] = seen | {int(row["step"])}
+        self._steps[key].add(int(row["step"]))
         with _open_whole(path) as file:
             _write(file, {**row, "time": row.get("time", time.time())})
 
 
-def _write(file: TextIO, row: Mapping[str, Any]) -> None:
-    file.write(json.dumps(row, allow_nan=True) + "\n")
+def _write(file: BinaryIO, row: Mapping[str, Any]) -> None:
+    file.write(json.dumps(row, allow_nan=True).encode() + b"\n")
     file.flush()
     os.fsync(file.fileno())
 
 
-def _open_whole(path: Path) -> TextIO:
+def _open_whole(path: Path) -> BinaryIO:
     """Open for appending after cutting off a torn last line."""
-    file = path.open("a+", encoding="utf-8")
-    data = path.read_bytes()
-    if data and not data.endswith(b"\n"):
-        file.truncate(data.rfind(b"\n") + 1)
+    file = path.open("a+b")
+    if size := file.seek(0, os.SEEK_END):
+        file.seek(size - 1)
+        if file.read(1) != b"\n":
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)
     return file
-
-
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    if not path.exists():
-        return
-    with path.open("rb") as file:
-        for line in file:
-            if line.endswith(b"\n"):
-                yield json.loads(line)

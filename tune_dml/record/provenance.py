@@ -103,17 +103,17 @@ def _repository(folder: Path, status: str) -> dict[str, Any]:
     changes = [line for line in status.splitlines() if not line.startswith("#")]
     untracked = [line[2:] for line in changes if line.startswith("? ")]
     commit = heads.get("branch.oid", "")
-    found: dict[str, Any] = {
+    described: dict[str, Any] = {
         "commit": None if commit.startswith("(") else commit,  # "(initial)": nothing committed yet
         "branch": heads.get("branch.head", ""),
         "dirty": bool(changes),
         "untracked": untracked[:LIST_LIMIT],
     }
     if len(untracked) > LIST_LIMIT:
-        found["untracked_cut"] = f"{LIST_LIMIT} of {len(untracked)} untracked files are listed"
+        described["untracked_cut"] = f"{LIST_LIMIT} of {len(untracked)} untracked files are listed"
     if len(changes) > len(untracked):
-        found.update(_diff(folder))
-    return found
+        described.update(_diff(folder))
+    return described
 
 
 def _diff(folder: Path) -> dict[str, Any]:
@@ -121,12 +121,12 @@ def _diff(folder: Path) -> dict[str, Any]:
     if text is None:
         return {"diff": "", "diff_note": "the diff could not be read"}
     shown = mask(text[:DIFF_LIMIT])
-    found: dict[str, Any] = {"diff_digest": hashlib.sha256(text.encode()).hexdigest()[:16], "diff": shown}
+    described: dict[str, Any] = {"diff_digest": hashlib.sha256(text.encode()).hexdigest()[:16], "diff": shown}
     if len(text) > DIFF_LIMIT:
-        found["diff_note"] = f"cut: the first {DIFF_LIMIT} of {len(text)} characters"
+        described["diff_note"] = f"cut: the first {DIFF_LIMIT} of {len(text)} characters"
     elif shown != text:
-        found["diff_note"] = f"what looked like a secret is shown as {STARS}"
-    return found
+        described["diff_note"] = f"what looked like a secret is shown as {STARS}"
+    return described
 
 
 def _run(*command: str) -> str | None:
@@ -139,13 +139,13 @@ def _run(*command: str) -> str | None:
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def _cpu_model() -> str:

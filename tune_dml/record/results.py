@@ -1,4 +1,4 @@
-"""A sweep as one tidy table, one row per trial: what compare and report read. Reads the ledger, never MLflow."""
+"""A sweep as one tidy table, one row per trial: what compare and report read. Read from the ledger, never from MLflow."""
 
 from __future__ import annotations
 
@@ -7,20 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Self
 
 from trainables.context import EVIDENCE
-from trainables.errors import ConfigError, Problem, nearest
+from trainables.evidence.record import Evidence
 from tune_dml.planning.cells import Cell
-from tune_dml.planning.plan import Plan
-from tune_dml.record.evidence import Evidence, read_evidence
-from tune_dml.record.ledger import read_events, read_history, trial_folder
+from tune_dml.planning.plan import Plan, Trial
+from tune_dml.planning.request import Resources
+from tune_dml.record.ledger import Ledger, read_history, trial_folder
+from tune_dml.record.state import SweepState, TrialState, TrialStatus, load_state, read_state
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-TrialStatus = Literal["finished", "diverged", "failed", "running", "missing"]
 
 
 @dataclass(frozen=True)
@@ -34,9 +32,10 @@ class TrialResult:
     reason: str = ""
     """Why it failed or diverged; empty otherwise."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """Validation (`val/...`) and training (`train/...`) figures at the evaluation that counts; empty until finished."""
-    sealed: Mapping[str, float] = field(default_factory=dict)
-    """Test metrics (`test/...`); only `Results.unsealed` hands them out."""
+    """Validation (`val/...`) and training (`train/...`) figures at the evaluation that counts; empty until finished.
+
+    Test metrics (`test/...`) are sealed: `open_test_metrics` alone hands them out.
+    """
     seconds: float = 0.0
     """Training time over all attempts."""
     attempts: int = 0
@@ -58,6 +57,18 @@ class Results:
     notes: tuple[str, ...]
     """What had to be said aloud: retries, fallbacks, dropped settings."""
     parent_run_id: str = ""
+    """The sweep's own MLflow run; empty until it is logged."""
+    resources: Resources = field(default_factory=Resources)
+    """What a trial of the last session was given."""
+
+    @classmethod
+    def of(cls, state: SweepState) -> Self:
+        """The results as they stand now."""
+        runs = _run_ids(state.folder)
+        trials = (_trial_result(trial, state.trial(key), runs.get(key, "")) for key, trial in state.trials.items())
+        provenance = state.sessions[0].get("provenance", {}) if state.sessions else {}
+        parent = runs.get("parent", "")
+        return cls(state.folder, state.plan, tuple(trials), provenance, tuple(state.notes), parent, state.resources)
 
     @property
     def name(self) -> str:
@@ -71,14 +82,11 @@ class Results:
 
     def history(self, key: str) -> list[dict[str, Any]]:
         """A trial's evaluations, in order of step, without test metrics."""
-        return [
-            {name: value for name, value in row.items() if not name.startswith("test/")}
-            for row in read_history(self.folder, key)
-        ]
+        return [_unsealed(row) for row in read_history(self.folder, key)]
 
     def evidence(self, key: str) -> Evidence | None:
         """What a trial left to look at; None where it left nothing that can be read."""
-        return read_evidence(trial_folder(self.folder, key) / EVIDENCE)
+        return Evidence.read(trial_folder(self.folder, key) / EVIDENCE)
 
     def count(self, status: TrialStatus) -> int:
         """How many trials have a status."""
@@ -98,68 +106,56 @@ class Results:
         return pd.DataFrame(rows)
 
 
-def sweep_names(storage: Path) -> list[str]:
-    """The sweeps kept under a folder."""
-    return sorted(path.parent.name for path in storage.glob("*/plan.json"))
-
-
 def load_results(storage: Path, name: str) -> Results:
     """Read a sweep. Raises ConfigError when there is none of that name."""
-    folder = storage / name
-    if not (folder / "plan.json").exists():
-        known = sweep_names(storage)
-        remedy = nearest(name, known, what="sweep") if known else "There is none yet: start one with `tune-dml sweep`."
-        raise ConfigError(Problem("SWEEP", f"no sweep of this name under {storage}", name, remedy))
-    return results_of(folder)
+    return Results.of(load_state(storage, name))
 
 
 def results_of(folder: Path) -> Results:
-    """Fold a sweep's ledger into its results."""
-    plan = Plan.load(folder / "plan.json")
-    events = read_events(folder)
-    cells = list(plan.cells)
-    cells += [Cell(**event.body["cell"]) for event in events if event.kind == "cell"]
-    states: dict[str, dict[str, Any]] = {}
-    for event in events:
-        state = states.setdefault(event.key, {"attempts": 0, "seconds": 0.0}) if event.key else {}
-        if event.kind == "started":
-            state.update(status="running", attempts=state["attempts"] + 1, host=event.body.get("host", ""))
-        elif event.kind == "ended":
-            state.update(event.body)
-        elif event.kind == "reset":
-            states[event.key] = {"attempts": state["attempts"], "seconds": state["seconds"]}
-    runs = _runs(folder)
-    trials = tuple(
-        _trial_result(plan.trial(cell, seed).key, cell, seed, states, runs) for cell in cells for seed in plan.seeds
-    )
-    sessions = [event.body for event in events if event.kind == "session"]
-    notes = tuple(dict.fromkeys(event.body["text"] for event in events if event.kind == "note"))
-    provenance = sessions[0].get("provenance", {}) if sessions else {}
-    return Results(folder, plan, trials, provenance, notes, runs.get("parent", ""))
+    """Read the sweep in a folder."""
+    return Results.of(read_state(folder))
 
 
-def _trial_result(
-    key: str, cell: Cell, seed: int, states: Mapping[str, Mapping[str, Any]], runs: Mapping[str, str]
-) -> TrialResult:
-    state = states.get(key, {})
-    metrics = state.get("metrics", {})
+def open_test_metrics(results: Results) -> dict[str, dict[str, float]]:
+    """Trial key -> its test metrics (`test/...`), for every trial that has some. The opening is recorded with the sweep.
+
+    Raises ConfigError while another process runs the sweep.
+    """
+    with Ledger(results.folder) as ledger:
+        ledger.append("note", text="test metrics were opened for a report")
+    state = SweepState(results.folder, results.plan)
+    state.update()
+    ends = {key: trial.ended.body for key, trial in state.recorded.items() if trial.ended}
+    sealed = {key: _sealed(body.get("metrics", {})) for key, body in ends.items()}
+    return {key: metrics for key, metrics in sealed.items() if metrics}
+
+
+def _trial_result(trial: Trial, state: TrialState, run_id: str) -> TrialResult:
+    body: Mapping[str, Any] = state.ended.body if state.ended else {}
     return TrialResult(
-        key,
-        cell,
-        seed,
-        status=state.get("status", "missing"),
-        reason=state.get("reason", ""),
-        metrics={name: value for name, value in metrics.items() if not name.startswith("test/")},
-        sealed={name: value for name, value in metrics.items() if name.startswith("test/")},
-        seconds=state.get("seconds", 0.0),
-        attempts=state.get("attempts", 0),
-        host=state.get("host", ""),
-        run_id=runs.get(key, ""),
-        step=state.get("step", 0),
+        trial.key,
+        trial.cell,
+        trial.seed,
+        status=state.status,
+        reason=body.get("reason", ""),
+        metrics=_unsealed(body.get("metrics", {})),
+        seconds=state.seconds,
+        attempts=state.attempts,
+        host=state.host,
+        run_id=run_id,
+        step=body.get("step", 0),
     )
 
 
-def _runs(folder: Path) -> dict[str, str]:
+def _run_ids(folder: Path) -> dict[str, str]:
     """Trial key -> MLflow run id, as far as tracking has logged them; the sweep's own run under `parent`."""
     path = folder / "mlflow.json"
     return json.loads(path.read_text())["runs"] if path.exists() else {}
+
+
+def _sealed(figures: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in figures.items() if name.startswith("test/")}
+
+
+def _unsealed(figures: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in figures.items() if not name.startswith("test/")}

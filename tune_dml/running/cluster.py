@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from trainables.errors import ConfigError, Problem
-from tune_dml.running.trial import Resources
+from tune_dml.planning.request import Resources
 
 DRIVERS_PER_NODE = 64  # trial drivers of engine `train`; they only wait, so their number is no real limit
 REACH_SECONDS = 3.0
@@ -62,9 +62,9 @@ def address_problems(address: str | None, origin: str) -> list[Problem]:
     if address is None or address == "auto":
         return []
     rest = address.split("://", 1)[1] if "://" in address else address
-    place = urlsplit(f"//{rest}")
+    parts = urlsplit(f"//{rest}")
     try:
-        host, port = place.hostname, place.port
+        host, port = parts.hostname, parts.port
     except ValueError:
         host, port = None, None
     if not host or (port is None and "://" not in address):

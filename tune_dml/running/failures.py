@@ -1,8 +1,8 @@
-"""What kind of failure stopped a trial, and whether trying again can help.
+"""What kind of failure stopped a trial, whether trying again can help, and how often it is tried.
 
     failure = classify(error)             # an exception, its repr, or traceback text that came back from a worker
     failure.kind, failure.reason          # "out_of_memory", "out of memory: CUDA out of memory. Tried to allocate ..."
-    failure.may_retry(retries=2)          # only what the machine did to the trial is tried again, a bounded number of times
+    failure.may_pass                      # what the machine did to the trial is tried again; what is deterministic never
 
 Pure: classes are matched by module and name, so neither Ray nor torch is imported, and text serves as well as an object.
 """
@@ -18,11 +18,15 @@ from pathlib import Path
 from typing import Literal
 
 from tune_dml.record.provenance import mask
+from tune_dml.text import one_line, shortened
 
 FailureKind = Literal["out_of_memory", "diverged", "data", "config", "infrastructure", "preempted", "bug"]
 
-RETRIES: dict[FailureKind, int] = {"infrastructure": 3, "preempted": 20}
-"""Retries allowed. A preempted trial did nothing wrong and resumes from its checkpoint; what is deterministic gets none."""
+TRIAL_RETRIES = 2
+"""Retries of a trial whose process was lost; rows and checkpoint survive it. Preempted nodes do not count (Ray Tune)."""
+
+WORKER_RETRIES = 3
+"""Retries of lost Ray Train workers within one such try; they go on from the trial's checkpoint too."""
 
 _TITLES: dict[FailureKind, str] = {
     "out_of_memory": "out of memory",
@@ -57,12 +61,8 @@ _LOST = frozenset(  # a process or node is gone: never the trial's own words
 )
 _CONNECTION = frozenset(  # may be the echo of another rank's death
     {
-        "ConnectionError",
-        "TimeoutError",
-        "DistBackendError",
-        "DistNetworkError",
-        "DistStoreError",
-        "TimeoutExpired",
+        *("ConnectionError", "TimeoutError", "TimeoutExpired"),
+        *("DistBackendError", "DistNetworkError", "DistStoreError"),
     }
 )
 _MEMORY_TEXT = re.compile(
@@ -90,13 +90,9 @@ class Failure:
     """One line for people: no control characters, no secrets."""
 
     @property
-    def retries(self) -> int:
-        """How often this kind may be retried in all."""
-        return RETRIES.get(self.kind, 0)
-
-    def may_retry(self, retries: int) -> bool:
-        """Whether a trial that was retried this often already may be tried again."""
-        return retries < self.retries
+    def may_pass(self) -> bool:
+        """Whether another try may end otherwise."""
+        return self.kind in {"infrastructure", "preempted"}
 
 
 @dataclass(frozen=True)
@@ -106,7 +102,7 @@ class _Seen:
     classes: tuple[tuple[str, str], ...]
     """(root module, class) along the method resolution order."""
     message: str
-    place: str = ""
+    location: str = ""
     """file:line where it was raised."""
     inner: tuple[_Seen, ...] = ()
     """What it was raised from or stands for."""
@@ -171,9 +167,9 @@ def _from_exception(error: BaseException, depth: int = 8) -> _Seen:
         inner = tuple(replace(each, inner=each.inner + chained) for each in inner)
     preempted = " (preempted)" if getattr(error, "preempted", False) else ""
     frames = traceback.extract_tb(error.__traceback__)
-    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    location = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     step = getattr(error, "step", None)
-    return _Seen(names, str(error) + preempted, place, inner, group, step if isinstance(step, int) else None)
+    return _Seen(names, str(error) + preempted, location, inner, group, step if isinstance(step, int) else None)
 
 
 def _inside(error: BaseException) -> Iterator[BaseException]:
@@ -218,14 +214,14 @@ def _from_text(text: str) -> _Seen:
 
 def _one_from_text(text: str) -> _Seen:
     """One link of a chain: the class named first after the last frame; its message may go on over several lines."""
-    place, start = "", 0
+    location, start = "", 0
     for frame in _FRAME.finditer(text):
-        place, start = f"{Path(frame['file']).name}:{frame['line']}", frame.end()
-    found = _REPR.match(text) or _NAMED.search(text, start)
-    if found is None:
-        return _Seen((), text, place)
-    root, name = found["module"].partition(".")[0], found["name"]
-    if task := found.groupdict().get("task"):  # RayTaskError(ValueError): the class it stands for
+        location, start = f"{Path(frame['file']).name}:{frame['line']}", frame.end()
+    named = _REPR.match(text) or _NAMED.search(text, start)
+    if named is None:
+        return _Seen((), text, location)
+    root, name = named["module"].partition(".")[0], named["name"]
+    if task := named.groupdict().get("task"):  # RayTaskError(ValueError): the class it stands for
         root, name = "", task
     builtin = getattr(builtins, name, None) if not root else None
     classes: tuple[tuple[str, str], ...] = ((root, name),)
@@ -233,7 +229,7 @@ def _one_from_text(text: str) -> _Seen:
         classes = tuple(("builtins", cls.__name__) for cls in builtin.__mro__)
     elif root == "torch":
         classes = (*classes, ("builtins", "RuntimeError"))
-    return _Seen(classes, (found["message"] or "").strip("'\""), place)
+    return _Seen(classes, (named["message"] or "").strip("'\""), location)
 
 
 def _reason(kind: FailureKind, seen: _Seen) -> str:
@@ -245,6 +241,5 @@ def _reason(kind: FailureKind, seen: _Seen) -> str:
         text += f" (step {seen.step})"
     elif kind == "bug":
         name = seen.classes[0][1] if seen.classes else ""
-        text = ": ".join(part for part in (name, text) if part) + (f" ({seen.place})" if seen.place else "")
-    text = "".join(char if char.isprintable() else " " for char in mask(f"{_TITLES[kind]}: {text}"))
-    return text if len(text) <= _REASON_LIMIT else text[: _REASON_LIMIT - 1] + "…"
+        text = ": ".join(part for part in (name, text) if part) + (f" ({seen.location})" if seen.location else "")
+    return shortened(one_line(mask(f"{_TITLES[kind]}: {text}")), _REASON_LIMIT)

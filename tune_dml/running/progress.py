@@ -1,11 +1,10 @@
-"""The live view of a running sweep, and the table of where a sweep stands.
+"""The live view of a running sweep.
 
-    with Progress(plan, console) as progress:
-        progress.started(key, label, seed)
+    with Progress(state, console) as progress:
+        progress.started(key, label, seed, steps)
         progress.report(key, row)
         progress.ended(key, "finished", metrics, "")
         progress.note("what has to be said aloud")
-    console.print(status_table(results))
 
 On a terminal one picture is redrawn: the running trials, the counts, the time left. Anywhere else (a file, CI, NO_COLOR, a
 dumb terminal) there is one plain line for every trial that starts or ends. Nothing is drawn per trial of the whole sweep, so
@@ -19,7 +18,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
@@ -30,17 +29,14 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan
-from tune_dml.record.results import Results, TrialResult
-from tune_dml.text import duration
+from tune_dml.record.state import SweepState
+from tune_dml.text import duration, is_number, one_line, value_text
 
 RUNNING_SHOWN = 12
-CELLS_SHOWN = 60
-REASON_LENGTH = 60
-_STYLES = {"finished": "green", "diverged": "yellow", "failed": "red", "running": "cyan", "missing": "dim"}
-_MARKS = {"finished": "✓", "diverged": "≈", "failed": "✗", "running": "▶", "missing": "·"}
-_PLAIN_MARKS = {"finished": "+", "diverged": "~", "failed": "x", "running": ">", "missing": "."}
+STYLES = {"finished": "green", "diverged": "yellow", "failed": "red", "running": "cyan", "missing": "dim"}
+MARKS = {"finished": "✓", "diverged": "≈", "failed": "✗", "running": "▶", "missing": "·"}
+PLAIN_MARKS = {"finished": "+", "diverged": "~", "failed": "x", "running": ">", "missing": "."}
 _ENDS = ("finished", "diverged", "failed")
 
 
@@ -57,47 +53,71 @@ class _Running:
     value: float | None = None
 
 
-class Progress:
-    """Fed by the driver while a sweep runs; safe to feed from several threads.
+@dataclass
+class _Counts:
+    """Which trials run, which have ended, and how long they take."""
 
-    `slots`, the number of trials that may run at once, sharpens the estimate of the time left once it is known.
-    """
+    total: int
+    slots: int = 0
+    running: dict[str, _Running] = field(default_factory=dict)
+    ended: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+    """Of all finished trials together."""
+    finished: int = 0
+    """How many those are."""
+
+    def seconds_left(self, now: float) -> float | None:
+        """Estimate from the mean time of a finished trial; None before the first one."""
+        if not self.finished:
+            return None
+        mean = self.seconds / self.finished
+        waiting = max(self.total - len(self.ended) - len(self.running), 0)
+        rest = [max(mean - (now - trial.since), 0.0) for trial in self.running.values()]
+        together = max(self.slots or len(self.running), 1)
+        return max((waiting * mean + sum(rest)) / together, max(rest, default=0.0))
+
+    def __str__(self) -> str:
+        """`7/12 done, 1 failed, 2 running`."""
+        counts = Counter(self.ended.values())
+        parts = [f"{len(self.ended)}/{max(self.total, len(self.ended))} done"]
+        parts += [f"{counts[status]} {status}" for status in ("failed", "diverged") if counts[status]]
+        if self.running:
+            parts.append(f"{len(self.running)} running")
+        return ", ".join(parts)
+
+
+class Progress:
+    """Fed by the driver while a sweep runs; safe to feed from several threads."""
 
     def __init__(
-        self,
-        plan: Plan,
-        console: Console | None = None,
-        *,
-        done: Results | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        self, state: SweepState, console: Console | None = None, *, clock: Callable[[], float] = time.monotonic
     ):
         """Shows nothing yet.
 
         Args:
-            plan: what is to run.
+            state: the sweep as it stands.
             console: where to show it; nowhere without one.
-            done: the sweep as it stood before, when it is resumed.
             clock: seconds that only grow.
         """
-        self.plan = plan
-        self.slots = 0
+        self.plan = state.plan
         self._console = console
         self._clock = clock
         self._lock = threading.RLock()
         self._live: Live | None = None
-        self._steps = {
-            plan.trial(cell, seed).key: int(str(cell.settings.get("training.steps") or 0))
-            for cell in plan.cells
-            for seed in plan.seeds
+        self._counts = _Counts((len(self.plan.cells) + self.plan.search.num_samples) * len(self.plan.seeds))
+        self._counts.ended = {
+            key: trial.status for key, trial in state.recorded.items() if trial.status in _ENDS and key in state.trials
         }
-        self._total = (len(plan.cells) + plan.search.num_samples) * len(plan.seeds)
-        self._running: dict[str, _Running] = {}
-        self._ended: dict[str, str] = {}
-        self._seconds: list[float] = []
         self._began = clock()
-        for trial in done.trials if done else ():
-            if trial.status in _ENDS:
-                self._ended[trial.key] = trial.status
+
+    @property
+    def slots(self) -> int:
+        """How many trials may run at once, which sharpens the estimate of the time left; 0 until it is known."""
+        return self._counts.slots
+
+    @slots.setter
+    def slots(self, number: int) -> None:
+        self._counts.slots = number
 
     def __enter__(self) -> Self:
         self._began = self._clock()
@@ -113,37 +133,38 @@ class Progress:
         live, self._live = self._live, None
         if live is not None:
             live.stop()
-        self._print(f"{self._counts()} in {duration(self._clock() - self._began)}")
+        self._print(f"{self._counts} in {duration(self._clock() - self._began)}")
 
-    def started(self, key: str, label: str, seed: int) -> None:
-        """A trial begins, or begins again after a lost process."""
+    def started(self, key: str, label: str, seed: int, steps: int = 0) -> None:
+        """A trial of `steps` steps, where known, begins, or begins again after a lost process."""
         with self._lock:
-            again = key in self._running
-            self._ended.pop(key, None)
-            self._running[key] = _Running(label, seed, self._clock(), self._steps.get(key, self._usual_steps()))
+            again = key in self._counts.running
+            self._counts.ended.pop(key, None)
+            self._counts.running[key] = _Running(label, seed, self._clock(), steps)
         if not again:
             self._say("started", f"{label}, seed {seed}")
 
     def report(self, key: str, row: Mapping[str, Any]) -> None:
         """A trial's evaluation."""
         with self._lock:
-            if (trial := self._running.get(key)) is not None:
+            if (trial := self._counts.running.get(key)) is not None:
                 trial.step = int(row.get("step", trial.step))
-                trial.value = self._shown(row)
+                trial.value = self._visible(row)
 
     def ended(self, key: str, status: str, metrics: Mapping[str, Any], reason: str) -> None:
         """A trial is over: finished, diverged or failed. What went wrong is said aloud on a terminal too."""
         with self._lock:
-            trial = self._running.pop(key, None)
-            self._ended[key] = status
+            trial = self._counts.running.pop(key, None)
+            self._counts.ended[key] = status
             seconds = None if trial is None else self._clock() - trial.since
             if seconds is not None and status == "finished":  # a failed one says nothing of how long others take
-                self._seconds.append(seconds)
-        value = self._shown(metrics)
+                self._counts.seconds += seconds
+                self._counts.finished += 1
+        value = self._visible(metrics)
         self._say(
             status,
             f"{trial.label}, seed {trial.seed}" if trial else key,
-            "" if value is None else f": {self.plan.metric} {value:.4g}",
+            "" if value is None else f": {self.plan.metric} {value_text(value)}",
             f": {reason}" if reason else "",
             "" if seconds is None else f" ({duration(seconds)})",
         )
@@ -154,193 +175,85 @@ class Progress:
 
     def seconds_left(self) -> float | None:
         """Estimate from the mean time of a finished trial; None before the first one."""
-        if not self._seconds:
-            return None
-        mean = sum(self._seconds) / len(self._seconds)
-        now = self._clock()
-        waiting = max(self._total - len(self._ended) - len(self._running), 0)
-        rest = [max(mean - (now - trial.since), 0.0) for trial in self._running.values()]
-        together = max(self.slots or len(self._running), 1)
-        return max((waiting * mean + sum(rest)) / together, max(rest, default=0.0))
+        return self._counts.seconds_left(self._clock())
 
     def __rich__(self) -> RenderableType:
         with self._lock:
-            return Group(*self._picture())
-
-    def _picture(self) -> list[RenderableType]:
-        parts: list[RenderableType] = []
-        if self._running:
-            parts.append(self._running_table())
-        hidden = len(self._running) - RUNNING_SHOWN
-        if hidden > 0:
-            parts.append(Text(f"and {hidden} more running", style="dim"))
-        if matrix := self._matrix():
-            parts.append(matrix)
-        line = Table.grid(padding=(0, 1))
-        line.add_row(
-            Text(self.plan.name, style="bold"),
-            ProgressBar(max(self._total, 1), min(len(self._ended), self._total), width=30),
-            Text(self._counts() + self._time_left()),
-        )
-        return [*parts, line]
-
-    def _running_table(self) -> Table:
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-        table.add_column("running", no_wrap=True, max_width=60)
-        for title in ("seed", "step", self.plan.metric, "time"):
-            table.add_column(title, justify="right", no_wrap=True)
-        for trial in list(self._running.values())[:RUNNING_SHOWN]:
-            step = f"{trial.step}/{trial.steps}" if trial.steps else str(trial.step)
-            value = "" if trial.value is None else f"{trial.value:.4g}"
-            elapsed = duration(self._clock() - trial.since)
-            table.add_row(escape(trial.label), str(trial.seed), step, value, elapsed)
-        return table
-
-    def _matrix(self) -> Table | None:
-        """Cells by seeds, where that fits on the screen; the counts say it otherwise."""
-        plan, console = self.plan, self._console
-        if console is None:
-            return None
-        room = console.size.height - min(len(self._running), RUNNING_SHOWN) - 6
-        if len(plan.cells) > room or 2 * len(plan.seeds) + 24 > console.size.width:
-            return None
-        marks = _MARKS if console.encoding.startswith("utf") else _PLAIN_MARKS
-        table = Table.grid(padding=(0, 1, 0, 0))
-        for cell in plan.cells:
-            keys = [plan.trial(cell, seed).key for seed in plan.seeds]
-            states = [self._ended.get(key, "running" if key in self._running else "missing") for key in keys]
-            row = [Text(marks[state], style=_STYLES[state]) for state in states]
-            table.add_row(Text(cell.label[: console.size.width - 2 * len(row) - 4], style="dim"), *row)
-        return table
-
-    def _counts(self) -> str:
-        """`7/12 done, 1 failed, 2 running`."""
-        counts = Counter(self._ended.values())
-        parts = [f"{len(self._ended)}/{max(self._total, len(self._ended))} done"]
-        parts += [f"{counts[status]} {status}" for status in ("failed", "diverged") if counts[status]]
-        if self._running:
-            parts.append(f"{len(self._running)} running")
-        return ", ".join(parts)
+            running = list(self._counts.running.values())
+            parts: list[RenderableType] = []
+            if running:
+                parts.append(_running_table(running[:RUNNING_SHOWN], self.plan.metric, self._clock()))
+            if (hidden := len(running) - RUNNING_SHOWN) > 0:
+                parts.append(Text(f"and {hidden} more running", style="dim"))
+            if self._console is not None and (matrix := _matrix(self.plan, self._counts, self._console)):
+                parts.append(matrix)
+            total, done = self._counts.total, len(self._counts.ended)
+            line = Table.grid(padding=(0, 1))
+            line.add_row(
+                Text(self.plan.name, style="bold"),
+                ProgressBar(max(total, 1), min(done, total), width=30),
+                Text(f"{self._counts}{self._time_left()}"),
+            )
+            return Group(*parts, line)
 
     def _time_left(self) -> str:
         left = self.seconds_left()
         return "" if left is None else f", {duration(left)} left"
 
-    def _shown(self, metrics: Mapping[str, Any]) -> float | None:
+    def _visible(self, metrics: Mapping[str, Any]) -> float | None:
+        """The metric that the sweep is about, unless it is sealed."""
         value = metrics.get(self.plan.metric)
-        sealed = self.plan.metric.startswith("test/")
-        return float(value) if isinstance(value, int | float) and not sealed else None
-
-    def _usual_steps(self) -> int:
-        """Of a proposed cell, which the plan did not know: what every cell shares."""
-        return int(str(self.plan.base_settings.get("training.steps") or 0))
+        return float(value) if is_number(value) and not self.plan.metric.startswith("test/") else None
 
     def _say(self, event: str, *parts: str) -> None:
         """A plain line for every event; beside a live picture, which shows the rest, only for what went wrong."""
         text = f"{event}: {''.join(parts)}"
         if self._live is not None:
             if event in {"failed", "diverged"}:
-                self._print(text, style=_STYLES[event])
+                self._print(text, style=STYLES[event])
             return
         with self._lock:
             left = self._time_left() if event != "started" else ""
-            head = f"[{len(self._ended):>{len(str(self._total))}}/{self._total}{left}]"
-        self._print(f"{head} {text}")
+            total, done = self._counts.total, len(self._counts.ended)
+        self._print(f"[{done:>{len(str(total))}}/{total}{left}] {text}")
 
     def _print(self, text: str, style: str | None = None) -> None:
         """Never while holding our lock: the picture's thread takes the picture's lock first, then ours."""
         if self._console is not None:
-            plain = not _is_live(self._console)
-            self._console.print(
-                _clean(text) if plain else Text(_clean(text), style=style or ""),
-                markup=False,
-                highlight=False,
-                emoji=False,
-                soft_wrap=True,
-            )
+            line: str | Text = one_line(text)
+            if _is_live(self._console):
+                line = Text(one_line(text), style=style or "")
+            self._console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+
+def _running_table(trials: list[_Running], metric: str, now: float) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("running", no_wrap=True, max_width=60)
+    for title in ("seed", "step", metric, "time"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for trial in trials:
+        step = f"{trial.step}/{trial.steps}" if trial.steps else str(trial.step)
+        value = "" if trial.value is None else value_text(trial.value)
+        table.add_row(escape(trial.label), str(trial.seed), step, value, duration(now - trial.since))
+    return table
+
+
+def _matrix(plan: Plan, counts: _Counts, console: Console) -> Table | None:
+    """Cells by seeds, where that fits on the screen; the counts say it otherwise."""
+    room = console.size.height - min(len(counts.running), RUNNING_SHOWN) - 6
+    if len(plan.cells) > room or 2 * len(plan.seeds) + 24 > console.size.width:
+        return None
+    marks = MARKS if console.encoding.startswith("utf") else PLAIN_MARKS
+    table = Table.grid(padding=(0, 1, 0, 0))
+    for cell in plan.cells:
+        keys = [plan.trial(cell, seed).key for seed in plan.seeds]
+        statuses = [counts.ended.get(key, "running" if key in counts.running else "missing") for key in keys]
+        row = [Text(marks[status], style=STYLES[status]) for status in statuses]
+        table.add_row(Text(cell.label[: console.size.width - 2 * len(row) - 4], style="dim"), *row)
+    return table
 
 
 def _is_live(console: Console) -> bool:
     """Whether a picture can be redrawn in place, and is wanted."""
     refused = any(os.environ.get(name) for name in ("NO_COLOR", "CI"))
     return console.is_terminal and not console.is_dumb_terminal and not refused
-
-
-def _clean(text: str) -> str:
-    """One line without control characters."""
-    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
-
-
-def status_table(results: Results) -> RenderableType:
-    """Where a sweep stands: a line of counts, cells by seeds, and why trials failed.
-
-    A finished trial shows the validation metric that the sweep is about. Of many cells only those with something left to
-    do or to explain are listed; the line of counts covers them all.
-    """
-    plan = results.plan
-    by_place = {(trial.cell.digest, trial.seed): trial for trial in results.trials}
-    rows = {cell: [by_place[cell.digest, seed] for seed in plan.seeds] for cell in map(_Hashable, results.cells)}
-    chosen = list(rows)
-    if len(chosen) > CELLS_SHOWN:
-        chosen = [cell for cell in rows if any(trial.status != "finished" for trial in rows[cell])]
-    table = Table(title=f"{results.name}: {plan.metric}", title_justify="left", header_style="bold")
-    table.add_column("cell", overflow="fold")
-    for seed in plan.seeds:
-        table.add_column(f"seed {seed}", justify="right", no_wrap=True)
-    for cell in chosen[:CELLS_SHOWN]:
-        table.add_row(escape(cell.label), *(_entry(results, trial) for trial in rows[cell]))
-    parts: list[RenderableType] = [Text(_status_line(results))]
-    if chosen or len(rows) <= CELLS_SHOWN:
-        parts.append(table)
-    if (hidden := len(rows) - min(len(chosen), CELLS_SHOWN)) > 0:
-        parts.append(Text(f"{hidden} of {len(rows)} cells are not listed", style="dim"))
-    return Group(*parts, *_reasons(results))
-
-
-class _Hashable:
-    """A cell as a key: cells hold mappings, their digest stands for them."""
-
-    def __init__(self, cell: Cell):
-        self.digest, self.label = cell.digest, cell.label
-
-    def __hash__(self) -> int:
-        return hash(self.digest)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Hashable) and self.digest == other.digest
-
-
-def _entry(results: Results, trial: TrialResult) -> Text:
-    text: str = trial.status
-    if trial.status == "finished":
-        value = trial.metrics.get(results.plan.metric)
-        text = "done" if value is None else f"{value:.4g}"
-    elif trial.status == "missing":
-        text = _PLAIN_MARKS["missing"]
-    elif trial.status == "running" and (rows := results.history(trial.key)):
-        steps = trial.cell.settings.get("training.steps")
-        text = f"at {rows[-1]['step']}/{steps}" if steps else f"at {rows[-1]['step']}"
-    return Text(text, style=_STYLES[trial.status])
-
-
-def _status_line(results: Results) -> str:
-    counts = Counter(trial.status for trial in results.trials)
-    parts = [f"{counts['finished']} of {len(results.trials)} trials finished"]
-    parts += [f"{counts[status]} {status}" for status in ("running", "diverged", "failed") if counts[status]]
-    if counts["missing"]:
-        parts.append(f"{counts['missing']} not run yet")
-    return ", ".join(parts)
-
-
-def _reasons(results: Results) -> list[RenderableType]:
-    """Each reason once, with how often and where first."""
-    found: dict[tuple[str, str], list[TrialResult]] = {}
-    for trial in results.trials:
-        if trial.status in {"failed", "diverged"}:
-            found.setdefault((trial.status, _clean(trial.reason)), []).append(trial)
-    lines: list[RenderableType] = []
-    for (status, reason), trials in list(found.items())[:CELLS_SHOWN]:
-        where = f"{trials[0].cell.label}, seed {trials[0].seed}"
-        more = f" and {len(trials) - 1} more" if len(trials) > 1 else ""
-        lines.append(Text(f"{status}: {reason or 'no reason was recorded'} [{where}{more}]", style=_STYLES[status]))
-    return lines

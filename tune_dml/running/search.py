@@ -30,10 +30,12 @@ REPEATS = 50  # how often a sampler may propose a known cell before the search i
 
 
 @dataclass
-class _Asked:
+class _AskedCell:
     """One cell in the study."""
 
     cell: Cell
+    keys: tuple[str, ...]
+    """Of its trials, one a seed."""
     number: int
     """Of its trial in the study."""
 
@@ -64,9 +66,9 @@ class Proposals:
         self.on_note = on_note
         self.study = _new_study(plan)
         self.distributions = {knob.path: _distribution(knob) for knob in plan.space.knobs}
-        self.asked: list[_Asked] = []
+        self.asked: list[_AskedCell] = []
         self.told = 0
-        self.over = plan.search.method == "grid"
+        self.exhausted = plan.search.method == "grid"
         self.waiting: deque[Trial] = deque()
         self.digests = {cell.digest for cell in plan.cells}
         for cell in plan.cells:
@@ -81,7 +83,7 @@ class Proposals:
 
     def next_trial(self) -> Trial | None:
         """The next trial to run; None when one must end first, or when `finished`."""
-        while not self.waiting and not self.over:
+        while not self.waiting and not self.exhausted:
             if len(self.asked) - self._first_open() >= self.plan.search.window:
                 return None
             self._propose()
@@ -90,7 +92,7 @@ class Proposals:
     @property
     def finished(self) -> bool:
         """No trial is left to hand out, and none will come."""
-        return self.over and not self.waiting
+        return self.exhausted and not self.waiting
 
     def ended(self, key: str, value: float) -> None:
         """A trial's metric; NaN when it diverged or failed."""
@@ -106,7 +108,7 @@ class Proposals:
         """Ask the study for one more cell; ends the search when the budget is spent or nothing new is left."""
         adaptive = len(self.asked) - sum(not cell.baseline for cell in self.plan.cells)
         if adaptive >= self.plan.search.num_samples:
-            self.over = True
+            self.exhausted = True
             return
         self._tell_up_to(len(self.asked) - self.plan.search.window)
         index = len(self.plan.cells) + adaptive
@@ -118,7 +120,7 @@ class Proposals:
                 self._take(cell, ticket.number)
                 return
             self._tell_again(ticket.number, cell.digest)
-        self.over = True
+        self.exhausted = True
         self.on_note(
             f"{self.plan.search.method} proposed only known cells {REPEATS} times after {adaptive} of "
             f"{self.plan.search.num_samples} samples: the space has no further cells to try"
@@ -126,7 +128,7 @@ class Proposals:
 
     def _take(self, cell: Cell, number: int) -> None:
         self.digests.add(cell.digest)
-        self.asked.append(_Asked(cell, number))
+        self._asked_for(cell, number)
         self.on_cell(cell)
         self._queue([cell])
 
@@ -136,7 +138,11 @@ class Proposals:
 
         running = create_trial(state=TrialState.RUNNING, params=dict(cell.knobs), distributions=self.distributions)
         self.study.add_trial(running)
-        self.asked.append(_Asked(cell, len(self.study.get_trials(deepcopy=False)) - 1))
+        self._asked_for(cell, len(self.study.get_trials(deepcopy=False)) - 1)
+
+    def _asked_for(self, cell: Cell, number: int) -> None:
+        keys = tuple(self.plan.trial(cell, seed).key for seed in self.plan.seeds)
+        self.asked.append(_AskedCell(cell, keys, number))
 
     def _first_open(self) -> int:
         """The first cell that still lacks a seed: everything before it can be told."""
@@ -169,10 +175,9 @@ class Proposals:
         else:
             self.study.tell(number, state=TrialState.FAIL)
 
-    def _value(self, asked: _Asked) -> float | None:
+    def _value(self, asked: _AskedCell) -> float | None:
         """Mean over seeds; None while one is missing, NaN when one failed."""
-        keys = [self.plan.trial(asked.cell, seed).key for seed in self.plan.seeds]
-        values = [self.known.get(key) for key in keys]
+        values = [self.known.get(key) for key in asked.keys]
         if any(value is None for value in values):
             return None
         return sum(values) / len(values)  # type: ignore[arg-type]

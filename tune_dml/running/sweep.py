@@ -6,6 +6,7 @@ on from its checkpoint, and the searcher is rebuilt from the ledger, so nothing 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import os
@@ -17,24 +18,24 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import ray.cloudpickle
 from ray import tune
 from ray.tune import Callback, FailureConfig, PlacementGroupFactory, RunConfig, TuneConfig, Tuner
 from ray.tune.experiment import Trial as TuneTrial
 
 from tune_dml.planning.cells import Cell
-from tune_dml.planning.plan import Plan
-from tune_dml.record.ledger import Ledger, read_events, trial_folder
-from tune_dml.record.results import Results, results_of
+from tune_dml.planning.request import Resources
+from tune_dml.record.ledger import Ledger, trial_folder
+from tune_dml.record.results import Results
+from tune_dml.record.state import SweepState
 from tune_dml.running import cluster
+from tune_dml.running.failures import TRIAL_RETRIES, Failure, classify
 from tune_dml.running.search import CellSearcher, Proposals
-from tune_dml.running.trial import Resources, local_engine, train_engine
+from tune_dml.running.trial import local_engine, train_engine
 
 if TYPE_CHECKING:
     from tune_dml.running.progress import Progress
     from tune_dml.tracking.tracker import SyncReport, Tracker
-
-
-TRIAL_RETRIES = 2  # lost trial processes; rows and checkpoints survive them
 
 
 @dataclass(frozen=True)
@@ -60,13 +61,12 @@ class Finish:
 class Recorder(Callback):  # type: ignore[misc]
     """Writes what happens to the ledger, then tells the live view and MLflow's projection."""
 
-    def __init__(self, ledger: Ledger, plan: Plan, progress: Progress, tracker: Tracker):
+    def __init__(self, ledger: Ledger, state: SweepState, progress: Progress, tracker: Tracker):
         self.ledger = ledger
-        self.metric = plan.metric
         self.progress = progress
         self.tracker = tracker
         self.started: dict[str, float] = {}
-        self.proposals: Proposals | None = None
+        self.proposals = _proposals(state, self)
 
     def __getstate__(self) -> dict[str, Any]:
         """Nothing: see `CellSearcher.__getstate__`."""
@@ -77,7 +77,8 @@ class Recorder(Callback):  # type: ignore[misc]
         key = trial.config["key"]
         self.started[key] = time.monotonic()
         self.ledger.append("started", key, host=trial.node_ip or socket.gethostname())
-        self.progress.started(key, trial.config["label"], trial.config["seed"])
+        steps = int(trial.config["settings"].get("training.steps") or 0)
+        self.progress.started(key, trial.config["label"], trial.config["seed"], steps)
         self.tracker.notify()
 
     def on_trial_result(
@@ -102,9 +103,10 @@ class Recorder(Callback):  # type: ignore[misc]
 
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         """Retries are used up."""
-        key = trial.config["key"]
-        reason = f"lost {TRIAL_RETRIES + 1} times: {_last_line(trial)}"
-        self._end(key, {"status": "failed", "reason": reason, "kind": "infrastructure", "metrics": {}})
+        failure = _last_failure(trial)
+        reason = f"{'lost' if failure.may_pass else 'failed'} {TRIAL_RETRIES + 1} times: {failure.reason}"
+        ended = {"status": "failed", "reason": reason, "kind": failure.kind, "metrics": {}}
+        self._end(trial.config["key"], ended)
 
     def cell(self, cell: Cell) -> None:
         """A searcher has proposed a cell."""
@@ -120,14 +122,12 @@ class Recorder(Callback):  # type: ignore[misc]
         body = {"seconds": seconds, **ended}
         self.ledger.append("ended", key, **body)
         (trial_folder(self.ledger.sweep, key) / "checkpoint.pt").unlink(missing_ok=True)
-        if self.proposals is not None:
-            self.proposals.ended(key, _value(body, self.metric))
+        self.proposals.ended(key, _value(body, self.proposals.plan.metric))
         self.progress.ended(key, body["status"], body.get("metrics", {}), body.get("reason", ""))
 
 
 def execute(
-    folder: Path,
-    plan: Plan,
+    state: SweepState,
     execution: Execution,
     *,
     progress: Progress,
@@ -136,37 +136,34 @@ def execute(
     notes: tuple[str, ...] = (),
 ) -> Finish:
     """Run what the ledger lacks of a plan. Raises ConfigError when another process runs it or no trial can ever fit."""
-    _quiet()
-    with Ledger(folder) as ledger:
-        plan_path = folder / "plan.json"
-        plan.save(plan_path)
-        recorder = Recorder(ledger, plan, progress, tracker)
-        session = {"provenance": dict(provenance), "resources": asdict(execution.resources)}
-        ledger.append("session", **session)
+    _silence_tune()
+    with Ledger(state.folder) as ledger:
+        state.plan.save(state.folder / "plan.json")
+        ledger.append("session", provenance=dict(provenance), resources=asdict(execution.resources))
         for text in notes:
             ledger.append("note", text=text)
-        recorder.proposals = _proposals(folder, plan, recorder)
-        searcher = CellSearcher(recorder.proposals)
+        state.update()
+        recorder = Recorder(ledger, state, progress, tracker)
+        proposals = recorder.proposals
         tracker.start()
         try:
             with progress:
-                if not searcher.proposals.finished:
-                    _fit(folder, searcher, recorder, execution)
+                if not proposals.finished:
+                    _fit(state.folder, recorder, execution)
         finally:
-            report = tracker.stop(interrupted=not searcher.proposals.finished)
-    results = results_of(folder)
-    missing = results.count("missing") + results.count("running") > 0 or not searcher.proposals.finished
+            report = tracker.stop(interrupted=not proposals.finished)
+    state.update()
+    results = Results.of(state)
+    missing = results.count("missing") + results.count("running") > 0 or not proposals.finished
     return Finish(results, missing, report)
 
 
-def _proposals(folder: Path, plan: Plan, recorder: Recorder) -> Proposals:
-    events = read_events(folder)
-    known = {event.key: _value(event.body, plan.metric) for event in events if event.kind == "ended"}
-    results = results_of(folder)
+def _proposals(state: SweepState, recorder: Recorder) -> Proposals:
+    ends = {key: trial.ended.body for key, trial in state.recorded.items() if trial.ended}
     return Proposals(
-        plan,
-        known=known,
-        proposed=results.cells[len(plan.cells) :],
+        state.plan,
+        known={key: _value(body, state.plan.metric) for key, body in ends.items()},
+        proposed=state.proposed,
         on_cell=recorder.cell,
         on_note=recorder.note,
     )
@@ -177,7 +174,7 @@ def _value(body: Mapping[str, Any], metric: str) -> float:
     return float(body["metrics"].get(metric, math.nan)) if finished else math.nan
 
 
-def _fit(folder: Path, searcher: CellSearcher, recorder: Recorder, execution: Execution) -> None:
+def _fit(folder: Path, recorder: Recorder, execution: Execution) -> None:
     resources = execution.resources
     with cluster.connected(execution.address, engine=resources.engine) as capacity:
         concurrent = cluster.refuse_unless_it_fits(capacity, resources)
@@ -189,7 +186,7 @@ def _fit(folder: Path, searcher: CellSearcher, recorder: Recorder, execution: Ex
         Tuner(
             tune.with_resources(trainable, _bundle(capacity, resources)),
             tune_config=TuneConfig(
-                search_alg=searcher,
+                search_alg=CellSearcher(recorder.proposals),
                 num_samples=-1,
                 max_concurrent_trials=concurrent,
                 time_budget_s=execution.time_budget,
@@ -219,7 +216,7 @@ def _bundle(capacity: cluster.Capacity, resources: Resources) -> PlacementGroupF
     return PlacementGroupFactory([bundle])
 
 
-def _quiet() -> None:
+def _silence_tune() -> None:
     """Tune's own screen, files and snapshots: the ledger and our live view replace them."""
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
     os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1000000")
@@ -228,9 +225,11 @@ def _quiet() -> None:
     logging.getLogger("ray").setLevel(logging.ERROR)
 
 
-def _last_line(trial: TuneTrial) -> str:
+def _last_failure(trial: TuneTrial) -> Failure:
+    """From what Tune kept of a trial's last error: the error itself, else its text, else nothing but that it was lost."""
+    with contextlib.suppress(Exception):  # an error of a user's package may not survive pickling
+        return classify(ray.cloudpickle.loads(Path(trial.pickled_error_file).read_bytes()))
     try:
-        lines = Path(trial.error_file).read_text().strip().splitlines() if trial.error_file else []
-    except OSError:
-        lines = []
-    return lines[-1][:300] if lines else "its process was lost"
+        return classify(Path(trial.error_file).read_text().rpartition("Failure # ")[2])
+    except (OSError, TypeError):
+        return Failure("infrastructure", "its process was lost")

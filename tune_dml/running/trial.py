@@ -11,37 +11,17 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainables.errors import Diverged
 from trainables.resolve import read_settings
+from tune_dml.planning.request import Resources
 from tune_dml.record.ledger import trial_folder
-from tune_dml.running.failures import classify
+from tune_dml.running.failures import WORKER_RETRIES, classify
 
 if TYPE_CHECKING:
     from trainables.context import Row, TrialContext
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What one trial needs."""
-
-    workers: int = 1
-    cpus_per_worker: int = 1
-    gpus_per_worker: float = 0.0
-    engine: str = "local"
-
-    @property
-    def cpus(self) -> int:
-        """CPUs of the whole trial."""
-        return self.workers * self.cpus_per_worker
-
-    @property
-    def gpus(self) -> float:
-        """GPUs of the whole trial."""
-        return self.workers * self.gpus_per_worker
 
 
 def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Path | None) -> dict[str, Any]:
@@ -55,33 +35,17 @@ def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Pat
         config = read_settings(settings)
         outcome = train(config, context, cache_dir=cache_dir)
     except Diverged as error:
-        seen = {name: value for name, value in error.statistics.items() if not name.startswith("test/")}
-        return {
-            "status": "diverged",
-            "reason": error.message,
-            "step": error.step,
-            "metrics": {},
-            "statistics": seen,
-        }
+        figures = {name: value for name, value in error.statistics.items() if not name.startswith("test/")}
+        how = {"status": "diverged", "reason": error.message, "metrics": {}}
+        return {**how, "step": error.step, "statistics": figures}
     except Exception as error:
         failure = classify(error)
-        if failure.retries:
+        if failure.may_pass:
             raise
-        trace = traceback.format_exc(limit=-6)
-        return {
-            "status": "failed",
-            "reason": failure.reason,
-            "kind": failure.kind,
-            "metrics": {},
-            "traceback": trace,
-        }
-    return {
-        "status": "finished",
-        "reason": "",
-        "metrics": outcome.metrics,
-        "step": outcome.step,
-        "seconds": outcome.seconds,
-    }
+        how = {"status": "failed", "reason": failure.reason, "metrics": {}}
+        return {**how, "kind": failure.kind, "traceback": traceback.format_exc(limit=-6)}
+    how = {"status": "finished", "reason": "", "metrics": outcome.metrics}
+    return {**how, "step": outcome.step, "seconds": outcome.seconds}
 
 
 def local_engine(sweep: Path, resources: Resources, cache_dir: Path | None) -> Callable[[dict[str, Any]], None]:
@@ -153,9 +117,6 @@ def train_engine(sweep: Path, resources: Resources, cache_dir: Path | None) -> C
         tune.report({"key": config["key"], "ended": result.return_value})
 
     return trial
-
-
-WORKER_RETRIES = 3  # lost Train workers per attempt; the trial resumes from its own checkpoint
 
 
 def _device() -> Any:

@@ -9,23 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from tune_dml.tracking.projection import TrialState
+from trainables.files import write_whole
+from tune_dml.tracking.client import Run
+from tune_dml.tracking.projection import TrialRun
 
 PARENT = "parent"
-
-
-@dataclass
-class Run:
-    """A run as MLflow has it."""
-
-    id: str
-    status: str
-    tags: dict[str, str]
-    params: frozenset[str]
-    """Names alone: a logged parameter cannot change."""
 
 
 class Books:
@@ -62,48 +52,47 @@ class Books:
         text = json.dumps({**self._where, **{name: getattr(self, name) for name in names}}) + "\n"
         if text == self._saved or not self.runs:
             return
-        temporary = self._path.with_suffix(".json.tmp")
-        temporary.write_text(text)
-        temporary.replace(self._path)
+        write_whole(self._path, text)
         self._saved = text
 
-    def adopt(self, experiment_id: str, found: Mapping[str, Run], states: Mapping[str, TrialState]) -> None:
+    def adopt(self, experiment_id: str, present: Mapping[str, Run], trials: Mapping[str, TrialRun]) -> None:
         """Take what MLflow has as the truth, and mark the trials that it does not show as the ledger has them."""
-        if self.experiment_id != experiment_id or self.runs.get(PARENT) not in {None, found[PARENT].id}:
+        if self.experiment_id != experiment_id or self.runs.get(PARENT) not in {None, present[PARENT].id}:
             self.sessions = 0
         self.experiment_id = experiment_id
-        before, self.runs = self.runs, {key: run.id for key, run in found.items()}
+        before, self.runs = self.runs, {key: run.id for key, run in present.items()}
         for key in [key for key in {*self.rows, *self.ended} if self.runs.get(key) != before.get(key)]:
             self.rows.pop(key, None)
             self.ended.pop(key, None)
             self.evidence.pop(key, None)
-        for key, state in states.items():
+        for key, trial in trials.items():
             if self.runs.get(key) != before.get(key):  # gone, or new to us: from the beginning
-                state.forget()
-            known = state.ended is not None and self.ended.get(key) == state.ended.time
-            state.settled = known and found[key].status == state.status(final=False)
-            state.changed = not state.settled
+                trial.forget()
+            ended = trial.state.ended
+            known = ended is not None and self.ended.get(key) == ended.time
+            trial.settled = known and present[key].status == trial.status(final=False)
+            trial.shown = trial.state.version if trial.settled else 0
 
-    def skip_known_rows(self, state: TrialState) -> None:
+    def skip_known_rows(self, trial: TrialRun) -> None:
         """Before a trial's first push in this process: pass over what an earlier process pushed."""
-        if not state.history.offset:
-            state.skip(self.rows.get(state.key, 0))
+        if not trial.history.offset:
+            trial.skip(self.rows.get(trial.key, 0))
 
-    def pushed(self, state: TrialState, rows: int) -> None:
-        """Remember that a trial is up to date, after `rows` more evaluations."""
-        self.rows[state.key] = self.rows.get(state.key, 0) + rows
-        self.ended.pop(state.key, None)
-        if state.ended is not None:
-            self.ended[state.key] = state.ended.time
-        state.changed, state.settled = False, state.ended is not None
+    def pushed(self, trial: TrialRun, version: int, rows: int) -> None:
+        """Remember that MLflow shows this version of a trial, after `rows` more evaluations."""
+        ended = trial.state.ended
+        self.rows[trial.key] = self.rows.get(trial.key, 0) + rows
+        self.ended.pop(trial.key, None)
+        if ended is not None:
+            self.ended[trial.key] = ended.time
+        trial.shown, trial.settled = version, ended is not None
 
-    def lacks_evidence(self, state: TrialState) -> bool:
+    def lacks_evidence(self, trial: TrialRun) -> bool:
         """Whether a trial has ended and the files it left are not known to be in the store."""
-        if state.ended is None or state.key not in self.runs:
-            return False
-        return self.evidence.get(state.key) != state.ended.time
+        ended = trial.state.ended
+        return ended is not None and trial.key in self.runs and self.evidence.get(trial.key) != ended.time
 
-    def evidence_pushed(self, state: TrialState) -> None:
+    def evidence_pushed(self, trial: TrialRun) -> None:
         """Remember that they are."""
-        if state.ended is not None:
-            self.evidence[state.key] = state.ended.time
+        if trial.state.ended is not None:
+            self.evidence[trial.key] = trial.state.ended.time

@@ -1,23 +1,21 @@
-"""What MLflow should show of a sweep, read from its ledger. Pure: `tune_dml.tracking.tracker` does the talking.
+"""What MLflow should show of a sweep, derived from the state of its ledger. Pure: `runs.py` and `files.py` do the talking.
 
-The ledger only grows, so it is read from where the last reading stopped, and whatever is derived from it (status, tags,
-parameters, timestamps) comes out the same however often it is derived: that is what makes a replay harmless.
+Whatever is derived (status, tags, parameters, timestamps) comes out the same however often it is derived: that is what makes
+a replay harmless.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal
 
-from tune_dml.planning.cells import Cell
-from tune_dml.planning.plan import Plan, Trial
-from tune_dml.record.ledger import Event, trial_folder
+from tune_dml.planning.plan import Trial
+from tune_dml.record.ledger import GrowingFile, history_file
+from tune_dml.record.state import SweepState, TrialState
 from tune_dml.space import Grid, Value
 
 RunStatus = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
@@ -51,59 +49,27 @@ class Row:
 
 
 @dataclass
-class Tail:
-    """A growing file of JSON lines, read from where the last reading stopped."""
+class TrialRun:
+    """A trial's run as MLflow should have it, and how far it is known to have it."""
 
-    path: Path
-    offset: int = 0
-
-    @property
-    def grown(self) -> bool:
-        """Whether there is something unread."""
-        try:
-            return os.stat(self.path).st_size > self.offset
-        except FileNotFoundError:
-            return False
-
-    def unread(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """(offset behind it, row) of every whole unread line; `offset` stays until the reader moves it."""
-        if not self.grown:
-            return
-        with self.path.open("rb") as file:
-            file.seek(self.offset)
-            behind = self.offset
-            for line in file:
-                if not line.endswith(b"\n"):  # torn: its writer died, or is at work
-                    return
-                behind += len(line)
-                yield behind, json.loads(line)
-
-
-@dataclass
-class TrialState:
-    """One trial as the ledger tells it."""
-
-    key: str
-    history: Tail
+    state: TrialState
+    history: GrowingFile
     steps: dict[int, frozenset[str]] = field(default_factory=dict)
     """Steps met in the history and their metrics; a row reported twice counts once, as first written."""
-    started: float = 0.0
-    active: float = 0.0
-    """When something last happened."""
-    attempts: int = 0
-    host: str = ""
-    live: bool = False
-    """Started in the current session and not ended."""
-    ended: Event | None = None
-    changed: bool = True
-    """The ledger says something that MLflow has not been told."""
+    shown: int = 0
+    """The version of `state` that MLflow shows."""
     settled: bool = False
     """MLflow shows its end: its history will not grow and need not be read."""
 
     @property
+    def key(self) -> str:
+        """The trial's."""
+        return self.state.key
+
+    @property
     def due(self) -> bool:
         """Whether there is something to push."""
-        return self.changed or (not self.settled and self.history.grown)
+        return self.shown != self.state.version or (not self.settled and self.history.grown)
 
     def forget(self) -> None:
         """Begin again: MLflow has nothing of it."""
@@ -112,22 +78,22 @@ class TrialState:
 
     def status(self, *, final: bool) -> RunStatus:
         """MLflow's word for where the trial stands; `final` when no driver will be left running."""
-        if self.ended is not None:
-            return "FINISHED" if self.ended.body.get("status") == "finished" else "FAILED"
-        return "RUNNING" if self.live and not final else "KILLED"
+        if self.state.ended is not None:
+            return "FINISHED" if self.state.status == "finished" else "FAILED"
+        return "RUNNING" if self.state.live and not final else "KILLED"
 
     def tags(self, *, final: bool) -> dict[str, str]:
         """What is known about how it went."""
-        body = self.ended.body if self.ended else {}
-        live = "running" if self.live and not final else "interrupted"
-        found = {
+        body = self.state.ended.body if self.state.ended else {}
+        live = "running" if self.state.live and not final else "interrupted"
+        tags = {
             "tune_dml.status": str(body.get("status", live)),
             "tune_dml.reason": str(body.get("reason", "")),
-            "tune_dml.attempts": str(self.attempts),
-            "tune_dml.host": self.host,
+            "tune_dml.attempts": str(self.state.attempts),
+            "tune_dml.host": self.state.host,
         }
-        found |= {f"tune_dml.{name}": str(body[name]) for name in ("kind", "seconds", "step") if name in body}
-        return {name: value[:TAG_LIMIT] for name, value in found.items()}
+        tags |= {f"tune_dml.{name}": str(body[name]) for name in ("kind", "seconds", "step") if name in body}
+        return {name: value[:TAG_LIMIT] for name, value in tags.items()}
 
     def unread(self) -> list[Row]:
         """The rows that `taken` has not been told of; a step met before comes with no metrics."""
@@ -135,7 +101,7 @@ class TrialState:
         rows = []
         for offset, body in self.history.unread():
             step = int(body["step"])
-            rows.append(Row(offset, step, () if step in seen else _points(body, step, self.started)))
+            rows.append(Row(offset, step, () if step in seen else _points(body, step, self.state.started)))
             seen.add(step)
         return rows
 
@@ -153,86 +119,54 @@ class TrialState:
 
     def closing_points(self) -> tuple[Point, ...]:
         """The metrics that the trial is judged by, as far as no row of its history shows them: the sealed ones."""
-        step = None if self.ended is None else self.ended.body.get("step")
-        if self.ended is None or step is None:
+        ended = self.state.ended
+        if ended is None or ended.body.get("step") is None:
             return ()
-        shown = self.steps.get(int(step), frozenset())
-        points = _points(self.ended.body.get("metrics", {}), int(step), self.ended.time)
-        return tuple(point for point in points if point.name not in shown)
+        step = int(ended.body["step"])
+        points = _points(ended.body.get("metrics", {}), step, ended.time)
+        return tuple(point for point in points if point.name not in self.steps.get(step, ()))
 
 
 class Projection:
-    """The ledger of a sweep, folded into the runs that MLflow should have."""
+    """The runs that MLflow should have of a sweep."""
 
-    def __init__(self, folder: Path, plan: Plan):
-        self.folder = folder
-        self.plan = plan
-        self.states: dict[str, TrialState] = {}
-        self.sessions: list[Event] = []
-        self.born: float | None = None
-        """Time of the ledger's first event: a sweep begun anew under an old name is another sweep."""
-        self._ledger = Tail(folder / "ledger.jsonl")
-        self._proposed: list[Cell] = []
+    def __init__(self, state: SweepState):
+        self.state = state
+        self.runs: dict[str, TrialRun] = {}
+        """Key -> run of every trial that the ledger speaks of."""
 
-    def read(self) -> None:
+    def update(self) -> None:
         """Take in what the ledger has gained."""
-        for offset, row in self._ledger.unread():
-            self._fold(Event(**row))
-            self._ledger.offset = offset
+        self.state.update()
+        if len(self.runs) < len(self.state.recorded):
+            for key, trial in self.state.recorded.items():
+                self.runs.setdefault(key, TrialRun(trial, history_file(self.state.folder, key)))
 
-    def _fold(self, event: Event) -> None:
-        self.born = event.time if self.born is None else self.born
-        if event.kind == "session":
-            self.sessions.append(event)
-            for state in self.states.values():  # whatever ran before died with its driver
-                state.changed |= state.live
-                state.live = False
-        elif event.kind == "cell":
-            self._proposed.append(Cell(**event.body["cell"]))
-            self.__dict__.pop("trials", None)
-        if not event.key:
-            return
-        if event.key not in self.states:
-            history = Tail(trial_folder(self.folder, event.key) / "history.jsonl")
-            self.states[event.key] = TrialState(event.key, history, started=event.time)
-        state = self.states[event.key]
-        state.changed, state.settled, state.active = True, False, event.time
-        if event.kind == "started":
-            state.attempts += 1
-            state.host = str(event.body.get("host", ""))
-            state.live, state.ended = True, None
-        elif event.kind == "ended":
-            state.live, state.ended = False, event
-        elif event.kind == "reset":  # to be tried again
-            state.live, state.ended = False, None
-
-    @cached_property
-    def trials(self) -> dict[str, Trial]:
-        """Key -> trial of every cell known so far."""
-        cells = [*self.plan.cells, *self._proposed]
-        known = [self.plan.trial(cell, seed) for cell in cells for seed in self.plan.seeds]
-        return {trial.key: trial for trial in known}
+    @property
+    def last_active(self) -> float:
+        """When something last happened."""
+        return max((trial.active for trial in self.state.recorded.values()), default=self.state.born or 0.0)
 
     @property
     def sweep_id(self) -> str:
         """Name and identity of the plan."""
-        return f"{self.plan.name}-{self.plan.identity()}"
+        return f"{self.state.plan.name}-{self.state.plan.identity()}"
 
     @property
     def ledger_id(self) -> str:
         """What stays when a sweep is extended: its name and when its ledger began."""
-        name = re.sub(r"[^\w.-]", "_", self.plan.name)  # it is quoted in a query
-        return f"{name}@{milliseconds(self.born or 0.0)}"
+        name = re.sub(r"[^\w.-]", "_", self.state.plan.name)  # it is quoted in a query
+        return f"{name}@{milliseconds(self.state.born or 0.0)}"
 
     def common_tags(self) -> dict[str, str]:
         """Tags that parent and children share."""
-        space = self.plan.space
+        plan, space = self.state.plan, self.state.plan.space
         published = space.published[0] if space.published else None
         citation = space.citation
         paper = f"{citation.authors}, {citation.title}, {citation.venue} {citation.year}" if citation else ""
         return {
-            "sweep": self.plan.name,
-            "dataset": self.plan.dataset,
+            "sweep": plan.name,
+            "dataset": plan.dataset,
             "paper": (paper or (published.paper if published else ""))[:TAG_LIMIT],
             "table": citation.place if citation else (published.table if published else ""),
             "git_commit": self._commit(),
@@ -240,42 +174,43 @@ class Projection:
 
     def trial_tags(self, key: str) -> dict[str, str]:
         """Identity tags of a trial's run."""
-        trial = self.trials.get(key)
+        trial = self.state.trials.get(key)
         own = {"cell": trial.cell.label[:TAG_LIMIT], "seed": str(trial.seed)} if trial else {}
         return {**self.common_tags(), **own, "tune_dml.trial_key": f"{self.sweep_id}-{key}"}
 
     def parent_tags(self) -> dict[str, str]:
         """Tags of the sweep's own run; they follow the sweep as it grows."""
-        ended = [state.ended.body.get("status") for state in self.states.values() if state.ended]
-        counts = {status: ended.count(status) for status in ("finished", "diverged", "failed")}
-        space = self.plan.space
+        plan = self.state.plan
+        counts = Counter(trial.status for trial in self.state.recorded.values())
         return {
             **self.common_tags(),
             "tune_dml.sweep_id": self.sweep_id,
             "tune_dml.ledger": self.ledger_id,
-            "tune_dml.trials": str(len(self.trials)),
-            **{f"tune_dml.{status}": str(count) for status, count in counts.items()},
-            "tune_dml.seeds": json.dumps(list(self.plan.seeds)),
-            "tune_dml.search": json.dumps(asdict(self.plan.search)),
-            "mlflow.note.content": f"{space.title}: {space.question}"[:TAG_LIMIT],
+            "tune_dml.trials": str(len(self.state.trials)),
+            **{f"tune_dml.{status}": str(counts[status]) for status in ("finished", "diverged", "failed")},
+            "tune_dml.seeds": json.dumps(list(plan.seeds)),
+            "tune_dml.search": json.dumps(asdict(plan.search)),
+            "mlflow.note.content": f"{plan.space.title}: {plan.space.question}"[:TAG_LIMIT],
         }
 
     def parent_parameters(self) -> dict[str, str]:
         """What every cell shares, and the domain of each knob."""
-        domains = {knob.path: _domain(knob.domain) for knob in self.plan.space.knobs}
-        return {name: _text(value) for name, value in {**self.plan.base_settings, **domains}.items()}
+        plan = self.state.plan
+        domains = {knob.path: _domain(knob.domain) for knob in plan.space.knobs}
+        return {name: _text(value) for name, value in {**plan.base_settings, **domains}.items()}
 
     def parent_status(self, *, final: bool, interrupted: bool) -> RunStatus:
         """FAILED when a trial failed (a diverged one is a result), KILLED when a known trial is left to run."""
         if not final:
             return "RUNNING"
-        ends = {key: state.ended.body.get("status") for key, state in self.states.items() if state.ended}
-        if interrupted or any(key not in ends for key in (*self.trials, *self.states)):
+        known = {*self.state.trials, *self.state.recorded}
+        statuses = {self.state.trial(key).status for key in known}
+        if interrupted or statuses & {"missing", "running"}:
             return "KILLED"
-        return "FAILED" if "failed" in ends.values() else "FINISHED"
+        return "FAILED" if "failed" in statuses else "FINISHED"
 
     def _commit(self) -> str:
-        git = self.sessions[-1].body.get("provenance", {}).get("git", {}) if self.sessions else {}
+        git = self.state.sessions[-1].get("provenance", {}).get("git", {}) if self.state.sessions else {}
         return str(git.get("commit") or "")
 
 

@@ -4,7 +4,8 @@
     check(uri)                             # [] or what is wrong with it, within seconds
     ui_command(uri)                        # mlflow ui --backend-store-uri sqlite:////home/me/mlflow.db
 
-Imports no MLflow: it sends a request, looks at a file, or calls a client that `tune_dml.tracking.tracker` has made.
+Imports no MLflow, and asks neither its client nor its tables' schema: importing it takes seconds, its client makes the
+database it is asked about, and its error for an absent server names no remedy (ADR 1).
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import base64
 import contextlib
 import http.client
 import json
-import logging
 import os
 import re
 import shlex
@@ -24,23 +24,17 @@ import ssl
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from trainables.errors import Problem
 from tune_dml.planning.plan import Plan
 from tune_dml.record.provenance import mask
-from tune_dml.tracking.books import Run
 
 TIMEOUT = 4.0
 """Seconds that a check waits for a server."""
 
-REQUEST_TIMEOUT = "10"
-"""Seconds that a request waits, where the user has not set MLflow's own variable."""
-
-PLACE = "MLflow tracking URI"
+_PLACE = "MLflow tracking URI"
 _DEFAULT_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 _DRIVERS = {"postgresql": "psycopg2", "mysql": "pymysql", "mssql": "pymssql"}
 _NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "lustre", "fuse.", "ceph", "gpfs", "beegfs", "9p")
@@ -90,10 +84,10 @@ def ui_command(uri: str) -> str:
 
 
 def _program() -> str:
-    """MLflow as typed here: by name when it is on the PATH, else by its place in this environment."""
+    """MLflow as typed here: by name when it is on the PATH, else by its path in this environment."""
     beside = Path(sys.executable).parent / "mlflow"
-    found = shutil.which("mlflow")
-    if not beside.exists() or (found and Path(found).samefile(beside)):
+    on_path = shutil.which("mlflow")
+    if not beside.exists() or (on_path and Path(on_path).samefile(beside)):
         return "mlflow"
     inside = beside.is_relative_to(Path.cwd())
     return shlex.quote(str(beside.relative_to(Path.cwd()) if inside else beside))
@@ -117,7 +111,7 @@ def check(uri: str) -> list[Problem]:
 
 
 def _problem(rule: str, uri: str, remedy: str) -> Problem:
-    return Problem(PLACE, rule, mask(uri), remedy)
+    return Problem(_PLACE, rule, mask(uri), remedy)
 
 
 def _absolute(uri: str) -> str:
@@ -170,11 +164,7 @@ def _check_server(uri: str) -> list[Problem]:
             return []
     except urllib.error.HTTPError as error:
         return _answer_problems(uri, error)
-    except (
-        OSError,
-        ValueError,
-        http.client.HTTPException,
-    ) as error:  # absent, silent, or a malformed address
+    except (OSError, ValueError, http.client.HTTPException) as error:  # absent, silent, or a malformed address
         reason = mask(str(getattr(error, "reason", error)) or type(error).__name__)
         remedy = "Start it (`mlflow server`), correct the address, or leave it out to log to SQLite."
         return [_problem(f"the server must answer within {TIMEOUT:g} s ({reason})", uri, remedy)]
@@ -186,10 +176,8 @@ def _answer_problems(uri: str, error: urllib.error.HTTPError) -> list[Problem]:
             return []
     if error.code in {401, 403}:
         rule = f"the server must let us write (it answered {error.code} {error.reason})"
-        remedy = (
-            "Set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN; "
-            "if it has no accounts, start it with --allowed-hosts naming its address."
-        )
+        accounts = "Set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
+        remedy = f"{accounts}; if it has no accounts, start it with --allowed-hosts naming its address."
         return [_problem(rule, uri, remedy)]
     rule = f"an MLflow server must answer there (got {error.code} {error.reason})"
     return [_problem(rule, uri, "Give the server's address, without the path of a page.")]
@@ -230,95 +218,3 @@ def _check_database(uri: str, scheme: str) -> list[Problem]:
         rule = f"the database server must accept connections ({mask(str(error))})"
         return [_problem(rule, uri, "Start it, or correct the address.")]
     return []
-
-
-@contextlib.contextmanager
-def calm() -> Iterator[None]:
-    """MLflow without blind repeats, without long waits, without chatter.
-
-    A repeated `create_run` whose first answer was late makes a second run, so every repeat is ours and looks first.
-    """
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
-    settings = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}
-    if "MLFLOW_HTTP_REQUEST_TIMEOUT" not in os.environ:
-        settings["MLFLOW_HTTP_REQUEST_TIMEOUT"] = REQUEST_TIMEOUT
-    before = {name: os.environ.get(name) for name in settings}
-    loggers = [logging.getLogger(name) for name in ("alembic", "mlflow.store.db.utils")]
-    levels = [logger.level for logger in loggers]
-    os.environ.update(settings)
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-def experiment_id_of(client: Any, name: str, uri: str) -> str:
-    """The experiment's id, made if missing. Files of a SQLite store go beside its database."""
-    experiment = client.get_experiment_by_name(name)
-    if experiment is None:
-        path = local_database(uri)
-        slug = re.sub(r"[^\w.-]", "_", name)
-        place = None if path is None else (path.parent.absolute() / "mlruns" / slug).as_uri()
-        try:
-            return str(client.create_experiment(name, place))
-        except Exception as error:  # another sweep made it meanwhile
-            experiment = client.get_experiment_by_name(name)
-            if experiment is None:
-                raise error
-    if experiment.lifecycle_stage != "active":
-        remedy = f"run `mlflow experiments restore --experiment-id {experiment.experiment_id}`, or name another"
-        raise RuntimeError(f"the experiment {name!r} was deleted: {remedy}")
-    return str(experiment.experiment_id)
-
-
-def search_runs(client: Any, experiment_id: str, query: str) -> Iterator[Run]:
-    """Every active run of a query, page by page, the earliest first."""
-    shared: dict[frozenset[str], frozenset[str]] = {}  # the trials of a sweep have the same parameters
-    token = None
-    while True:
-        order = ["attributes.start_time ASC"]
-        page = client.search_runs([experiment_id], query, max_results=1000, order_by=order, page_token=token)
-        for run in page:
-            names = frozenset(run.data.params)
-            yield Run(run.info.run_id, run.info.status, dict(run.data.tags), shared.setdefault(names, names))
-        token = page.token
-        if not token:
-            return
-
-
-def attach(client: Any, repository: Any, run_id: str, paths: Sequence[Path], subfolder: str) -> None:
-    """Upload first, then take away what an earlier attachment left: a failure in between loses nothing."""
-    fresh: set[str] = set()
-    for path in paths:
-        if path.is_dir():
-            client.log_artifacts(run_id, str(path), subfolder)
-            fresh |= {f"{subfolder}/{file.relative_to(path).as_posix()}" for file in path.rglob("*") if file.is_file()}
-        else:
-            client.log_artifact(run_id, str(path), subfolder)
-            fresh.add(f"{subfolder}/{path.name}")
-    for stale in set(_files(client, run_id, subfolder)) - fresh:
-        repository.delete_artifacts(stale)
-
-
-def _files(client: Any, run_id: str, folder: str) -> Iterator[str]:
-    for entry in client.list_artifacts(run_id, folder):
-        if entry.is_dir:
-            yield from _files(client, run_id, entry.path)
-        else:
-            yield entry.path
-
-
-def one_line(error: Exception) -> str:
-    """An error without secrets, control characters or its second line."""
-    text = mask(str(error).strip()) or type(error).__name__
-    line = "".join(char if char.isprintable() else " " for char in text.splitlines()[0])
-    return line if len(line) <= 300 else line[:299] + "…"

@@ -7,7 +7,7 @@ import traceback
 import pytest
 
 from trainables.errors import ConfigError, DataError, Diverged, Problem
-from tune_dml.running.failures import RETRIES, classify
+from tune_dml.running.failures import classify
 
 
 def class_named(module: str, name: str, *bases: type, **members: object) -> type:
@@ -163,14 +163,11 @@ def test_reasons_are_one_clean_bounded_line() -> None:
     assert classify("").kind == "bug"
 
 
-def test_only_what_the_machine_did_is_retried_and_that_is_bounded() -> None:
-    lost, preempted = classify(ActorDiedError(ACTOR_DIED)), classify(ActorDiedError("node preempted"))
-    assert lost.may_retry(0)
-    assert lost.may_retry(RETRIES["infrastructure"] - 1)
-    assert not lost.may_retry(RETRIES["infrastructure"])
-    assert preempted.retries > lost.retries
+def test_only_what_the_machine_did_may_pass() -> None:
+    for lost in (ActorDiedError(ACTOR_DIED), ActorDiedError("node preempted"), ConnectionResetError("peer")):
+        assert classify(lost).may_pass
     for error in (MemoryError(), Diverged("x", 1), DataError(PROBLEM), ConfigError(PROBLEM), ValueError("x")):
-        assert not classify(error).may_retry(0)
+        assert not classify(error).may_pass
 
 
 def test_errors_that_cite_themselves_end() -> None:

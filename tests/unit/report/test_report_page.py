@@ -15,6 +15,7 @@ from written import FAILURES, Written
 
 from trainables.errors import ConfigError
 from tune_dml.planning.plan import Search
+from tune_dml.record.ledger import read_events
 from tune_dml.report import summary, write_report
 from tune_dml.report.analysis import analyse
 from tune_dml.space import Grid, Knob, LogRange, Range, Space
@@ -163,7 +164,9 @@ def test_test_metrics_stay_sealed_unless_opened(steep: Written, broken: Written)
         text = path.read_text()
         assert "test/" not in text, path.name
         assert "Opened" not in text
-    sealed = {repr(value) for trial in broken.results.trials for value in trial.sealed.values()}
+    ends = [event.body["metrics"] for event in read_events(broken.results.folder) if event.kind == "ended"]
+    sealed = {repr(value) for metrics in ends for name, value in metrics.items() if name.startswith("test/")}
+    assert sealed
     everything = "".join(path.read_text() for path in broken.files.paths)
     assert not [value for value in sealed if value in everything]
     assert "Opened test metrics" in steep.html

@@ -12,7 +12,7 @@ from pages import by_id, read
 from synthetic import FLAT, STEEP, rho_space, write_sweep
 from written import FAILURES, Written
 
-from tune_dml.record.evidence import read_evidence
+from trainables.evidence.record import Evidence
 from tune_dml.record.ledger import trial_folder
 from tune_dml.record.results import Results, results_of
 from tune_dml.report import write_report
@@ -190,9 +190,9 @@ def test_damaged_evidence_is_none(tmp_path: Path, damage: str) -> None:
     results = write_sweep(tmp_path / "s", seeds=(0,))
     (key,) = keys_of(results, "no SEC", 0)
     folder = trial_folder(results.folder, key) / "evidence"
-    assert read_evidence(folder) is not None
+    assert Evidence.read(folder) is not None
     (folder / "evidence.json").write_text(damage)
-    assert read_evidence(folder) is None
+    assert Evidence.read(folder) is None
 
 
 def test_the_page_says_where_evidence_is_damaged(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from toy_sweep import Driver, make_plan
 
 from tune_dml.planning.plan import Plan
+from tune_dml.record.state import SweepState
 from tune_dml.tracking.tracker import Tracker
 
 
@@ -30,12 +31,11 @@ def driver(tmp_path: Path, plan: Plan) -> Driver:
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Made once: MLflow takes seconds to make its tables."""
-    from tune_dml.tracking import tracker as tracking
-    from tune_dml.tracking.store import calm
+    from tune_dml.tracking.client import open_client, quiet_mlflow
 
     path = tmp_path_factory.mktemp("database") / "mlflow.db"
-    with calm():
-        tracking._client(f"sqlite:///{path}")
+    with quiet_mlflow():
+        open_client(f"sqlite:///{path}")
     return path
 
 
@@ -51,7 +51,7 @@ def tracker(driver: Driver, uri: str) -> Callable[..., Tracker]:
     """Each call is a new process's tracker of the same sweep."""
 
     def make(**options: Any) -> Tracker:
-        return Tracker(driver.folder, driver.plan, options.pop("uri", uri), "toys", **options)
+        return Tracker(SweepState(driver.folder, driver.plan), options.pop("uri", uri), "toys", **options)
 
     return make
 

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, Search, Trial
-from tune_dml.record.ledger import Ledger
+from tune_dml.record.ledger import Ledger, trial_folder
 from tune_dml.space import Citation, Grid, Knob, Space
+from tune_dml.tracking.tracker import Tracker
+
+Look = Callable[[], SimpleNamespace]
+"""What a reader of the store sees."""
+
+Make = Callable[..., Tracker]
+"""A new process's tracker."""
 
 SPACE = Space(
     name="toy_gamma",
@@ -71,3 +80,27 @@ def history(client: Any, run: Any, name: str = "val/recall_at_1") -> list[tuple[
     """(step, timestamp, value) of a metric."""
     found = client.get_metric_history(run.info.run_id, name)
     return sorted((point.step, point.timestamp, point.value) for point in found)
+
+
+def snapshot(seen: SimpleNamespace) -> Any:
+    """All that a reader can see, for comparison."""
+    return sorted(
+        (
+            run.info.run_id,
+            run.info.status,
+            run.info.start_time,
+            run.info.end_time,
+            run.data.params,
+            run.data.tags,
+            {name: history(seen.client, run, name) for name in run.data.metrics},
+        )
+        for run in seen.runs
+    )
+
+
+def leave(driver: Driver, trial: Trial, **files: str) -> None:
+    """What a trial leaves in its folder to look at."""
+    folder = trial_folder(driver.folder, trial.key) / "evidence"
+    folder.mkdir(parents=True)
+    for name, text in files.items():
+        (folder / name.replace("_", ".")).write_text(text)

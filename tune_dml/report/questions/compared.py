@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tune_dml.record.evidence import Evidence
+from trainables.evidence.record import Evidence
 from tune_dml.report.measured import Measured, MeasuredCell
 
 

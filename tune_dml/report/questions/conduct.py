@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tune_dml.planning.plan import protocol_for
-from tune_dml.record.results import TrialStatus
+from tune_dml.record.state import TrialStatus
 from tune_dml.report.measured import Measured
 from tune_dml.space import Grid, Knob, Value
 from tune_dml.text import duration, value_text

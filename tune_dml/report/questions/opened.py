@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.stats import kendalltau
 
+from tune_dml.record.results import open_test_metrics
 from tune_dml.report.measured import Measured, MeasuredCell
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.stats import Interval, SeedTable, cell_interval, paired_difference
@@ -42,18 +44,19 @@ class Opened:
 
 
 def extract(measured: Measured) -> Opened | None:
-    """Open the sealed metric that corresponds to the sweep's own; None when no trial has it."""
+    """Open the sealed metric that corresponds to the sweep's own, which is recorded; None when no trial has it."""
     key = "test/" + measured.metric.key.partition("/")[2]
     metric = metric_name(key)
-    cells = [cell for cell in measured.cells if not cell.failed and any(key in t.sealed for t in cell.trials)]
+    sealed = {trial: metrics[key] for trial, metrics in open_test_metrics(measured.results).items() if key in metrics}
+    cells = [cell for cell in measured.cells if not cell.failed and any(t.key in sealed for t in cell.trials)]
     if not cells:
         return None
-    table = SeedTable.of({cell.label: _test(cell, key) for cell in cells}, measured.seeds)
+    table = SeedTable.of({cell.label: _test(cell, sealed) for cell in cells}, measured.seeds)
     rows = tuple(
         OpenedRow(
             cell.label,
             cell_interval(table, row),
-            float(np.mean([cell.values[seed] for seed in _test(cell, key)] or [math.nan])),
+            float(np.mean([cell.values[seed] for seed in _test(cell, sealed)] or [math.nan])),
             tuple(trial.key for trial in cell.trials),
         )
         for row, cell in enumerate(cells)
@@ -69,12 +72,10 @@ def extract(measured: Measured) -> Opened | None:
     return replace(found, sentences=tuple(_sentences(found, rows[chosen], rows[claimed])))
 
 
-def _test(cell: MeasuredCell, key: str) -> dict[int, float]:
-    return {
-        t.seed: float(t.sealed[key])
-        for t in cell.trials
-        if key in t.sealed and t.seed in cell.values and math.isfinite(t.sealed[key])
-    }
+def _test(cell: MeasuredCell, sealed: Mapping[str, float]) -> dict[int, float]:
+    """Seed -> test metric, where both numbers are known."""
+    own = {t.seed: float(sealed[t.key]) for t in cell.trials if t.key in sealed and t.seed in cell.values}
+    return {seed: value for seed, value in own.items() if math.isfinite(value)}
 
 
 def _sentences(found: Opened, chosen: OpenedRow, claimed: OpenedRow) -> list[str]:

@@ -91,6 +91,6 @@ def _description(side: Side) -> str:
 
 def draw(view: SheetView) -> str:
     """The sheet as the address of an image that a page can hold."""
-    sheet = view.side.evidence.sheet
-    data = sheet.read_bytes() if sheet else b""
+    drawn = view.side.evidence.drawn
+    data = drawn.read_bytes() if drawn else b""
     return f"data:image/jpeg;base64,{base64.b64encode(data).decode()}"

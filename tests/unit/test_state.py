@@ -1,0 +1,94 @@
+"""The fold of the ledger: the same whether it is read at once or piece by piece, and what each event changes."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from trainables.errors import ConfigError
+from tune_dml.planning.plan import Plan, make_plan
+from tune_dml.planning.request import Resources
+from tune_dml.record.ledger import Ledger
+from tune_dml.record.state import SweepState, load_state, read_state
+from tune_dml.space import Grid, Knob, Space
+
+SPACE = Space("s", "t", "q", None, (Knob("regularizer.rho", Grid((0.1, 1.0))),), {"regularizer.name": "sec"})
+
+
+@pytest.fixture
+def plan() -> Plan:
+    return make_plan(SPACE, name="toy", dataset="digits", seeds=2, data_digest="d")
+
+
+def everything(state: SweepState) -> list[object]:
+    return [
+        *(state.recorded, list(state.trials), [cell.digest for cell in state.cells]),
+        *(state.sessions, list(state.notes), state.born, state.resources),
+    ]
+
+
+def test_read_piece_by_piece_it_is_the_same_as_read_at_once(tmp_path, plan):
+    folder = tmp_path / "toy"
+    grown = SweepState(folder, plan)
+    first, second, *_ = [trial.key for trial in plan.trials()]
+    cell = dataclasses.asdict(dataclasses.replace(plan.cells[0], index=2, digest="another"))
+    events = [
+        (("session",), {"provenance": {}, "resources": {"workers": 2}}),
+        (("started", first), {"host": "a"}),
+        (("retry", first), {}),
+        (("started", first), {"host": "b"}),
+        (("note",), {"text": "said"}),
+        (("ended", first), {"status": "finished", "metrics": {}, "seconds": 3.0}),
+        (("started", second), {"host": "a"}),
+        (("cell",), {"cell": cell}),
+        (("note",), {"text": "said"}),
+        (("session",), {"provenance": {}, "resources": {"workers": 3}}),
+    ]
+    with Ledger(folder) as ledger:
+        plan.save(folder / "plan.json")
+        for arguments, body in events:
+            ledger.append(*arguments, **body)
+            grown.update()
+            assert everything(grown) == everything(read_state(folder))
+    assert (grown.trial(first).status, grown.trial(first).attempts, grown.trial(first).host) == ("finished", 2, "b")
+    assert (grown.trial(second).status, grown.trial(second).live) == ("running", False)  # it died with its driver
+    assert grown.resources == Resources(workers=3)
+    assert list(grown.notes) == ["said"]
+    assert len(grown.trials) == 6
+
+
+def test_a_trial_that_is_to_be_retried_is_missing_but_keeps_its_count(tmp_path, plan):
+    key = plan.trials()[0].key
+    state = SweepState(tmp_path, plan)
+    with Ledger(tmp_path) as ledger:
+        ledger.append("started", key, host="a")
+        ledger.append("ended", key, status="failed", reason="x", metrics={}, seconds=4.0)
+        ledger.append("reset", key)
+    state.update()
+    trial = state.trial(key)
+    assert (trial.status, trial.ended, trial.attempts, trial.seconds) == ("missing", None, 1, 4.0)
+    assert state.trial("unknown").status == "missing"
+
+
+def test_every_event_about_a_trial_raises_its_version(tmp_path, plan):
+    first, second, *_ = [trial.key for trial in plan.trials()]
+    state = SweepState(tmp_path, plan)
+    versions = []
+    with Ledger(tmp_path) as ledger:
+        for kind, key in (("started", first), ("started", second), ("retry", first), ("note", ""), ("session", "")):
+            ledger.append(kind, key, text="")
+            state.update()
+            versions.append((state.trial(first).version, state.trial(second).version))
+    assert versions == [(1, 0), (1, 1), (2, 1), (2, 1), (3, 2)]
+
+
+def test_an_extended_plan_knows_its_new_trials(tmp_path, plan):
+    state = SweepState(tmp_path, plan)
+    state.replan(plan.extended(seeds=[5]))
+    assert [trial.seed for trial in state.trials.values()] == [0, 1, 5, 0, 1, 5]
+
+
+def test_an_unknown_sweep_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="no sweep of this name"):
+        load_state(tmp_path, "none")

@@ -1,0 +1,151 @@
+"""Everything reaches MLflow once: replays, deaths between two requests, lost answers, runs deleted by hand."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toy_sweep import Driver, Look, Make, history, leave, snapshot
+
+from tune_dml.tracking import client, runs
+from tune_dml.tracking.tracker import SyncReport
+
+
+def test_replays_change_nothing(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
+    for trial in driver.trials[:3]:
+        driver.run(trial)
+    driver.started(driver.trials[3])
+    driver.row(driver.trials[3], 1)
+    tracker().sync()
+    before = snapshot(mlflow_has())
+    one = tracker()
+    assert one.sync().rows == 0
+    assert one.sync() == SyncReport()
+    (driver.folder / "mlflow.json").unlink()  # as if killed between creating the runs and writing it down
+    assert tracker().sync().error is None
+    (driver.folder / "mlflow.json").write_text('{"uri": tor')
+    tracker().sync()
+    assert snapshot(mlflow_has()) == before
+
+
+@pytest.mark.parametrize("calls", range(1, 14))
+def test_killed_after_any_request_it_is_completed_once(
+    driver: Driver, tracker: Make, mlflow_has: Look, monkeypatch: pytest.MonkeyPatch, calls: int
+) -> None:
+    for trial in driver.trials[:2]:
+        driver.run(trial, rows=1)
+    left = [calls]
+    make = runs.open_client
+
+    class Dying:
+        """A client whose process dies after a number of writes that arrived."""
+
+        def __init__(self, client: Any):
+            self._client = client
+
+        def __getattr__(self, name: str) -> Any:
+            method = getattr(self._client, name)
+            if not name.startswith(("create", "log", "set")):
+                return method
+
+            def call(*arguments: Any) -> Any:
+                if left[0] == 0:
+                    raise ConnectionError("killed")
+                left[0] -= 1
+                return method(*arguments)
+
+            return call
+
+    monkeypatch.setattr(runs, "open_client", lambda uri: Dying(make(uri)))
+    first = tracker()
+    report = first.sync()
+    monkeypatch.setattr(runs, "open_client", make)
+    if report.error:
+        assert report.error == "killed"
+    assert tracker().stop().error is None
+    seen = mlflow_has()
+    assert len(seen.parents) == 1
+    assert len(seen.children) == 2
+    for run in seen.children:
+        assert run.info.status == "FINISHED"
+        assert len(run.data.params) == 6
+        assert [row[0] for row in history(seen.client, run)] == [1]
+    kept = json.loads((driver.folder / "mlflow.json").read_text())["runs"]
+    assert kept == {"parent": seen.parents[0].info.run_id} | {key: run.info.run_id for key, run in seen.by_key.items()}
+
+
+def test_a_run_created_twice_by_a_lost_answer_is_kept_once(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
+    driver.run(driver.trials[0])
+    tracker().sync()
+    seen = mlflow_has()
+    run, parent = seen.by_key[driver.trials[0].key], seen.parents[0]
+    for twin in (run, parent):
+        seen.client.create_run(seen.experiment.experiment_id, twin.info.start_time, twin.data.tags)
+    assert tracker().sync().error is None
+    seen = mlflow_has()
+    assert [one.info.run_id for one in seen.children] == [run.info.run_id]
+    assert [one.info.run_id for one in seen.parents] == [parent.info.run_id]
+
+
+def test_only_the_news_is_pushed(driver: Driver, tracker: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = tracker()
+    for trial in driver.trials:
+        driver.run(trial)
+    one.sync()
+    searches: list[str] = []
+    monkeypatch.setattr(
+        runs, "search_runs", lambda *arguments: searches.append(arguments[2]) or client.search_runs(*arguments)
+    )
+    driver.event("reset", driver.trials[0].key)
+    driver.started(driver.trials[0])
+    driver.row(driver.trials[0], 3)
+    assert one.sync() == SyncReport(trials=1, rows=1)
+    assert not searches
+    other = tracker()  # a new process looks once, however many trials there are, and pushes nothing
+    assert other.sync().rows == 0
+    assert len(searches) == 2
+
+
+def test_another_store_gets_everything(
+    tmp_path: Path, driver: Driver, tracker: Make, uri: str, mlflow_has: Look
+) -> None:
+    shutil.copy(uri.removeprefix("sqlite:///"), tmp_path / "other.db")
+    driver.run(driver.trials[0])
+    tracker(uri=f"sqlite:///{tmp_path / 'other.db'}").sync()
+    assert not mlflow_has().runs
+    assert tracker().sync() == SyncReport(trials=1, rows=2)
+    assert len(mlflow_has().runs) == 2
+
+
+def test_a_run_deleted_by_hand_comes_back_whole(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
+    for trial in driver.trials[:2]:
+        driver.run(trial)
+    one = tracker()
+    one.sync()
+    seen = mlflow_has()
+    seen.client.delete_run(seen.by_key[driver.trials[0].key].info.run_id)
+    driver.event("reset", driver.trials[0].key)
+    driver.run(driver.trials[0])
+    report = one.sync()
+    assert "deleted" in str(report.error)
+    assert report.waiting == 1
+    assert one.sync().error is None
+    seen = mlflow_has()
+    assert [row[0] for row in history(seen.client, seen.by_key[driver.trials[0].key])] == [1, 2]
+    assert len(seen.children) == 2
+
+
+def test_older_books_know_of_no_files(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
+    leave(driver, driver.trials[0], evidence_json="{}")
+    driver.run(driver.trials[0])
+    tracker().sync()
+    path = driver.folder / "mlflow.json"
+    books = json.loads(path.read_text())
+    del books["evidence"]
+    path.write_text(json.dumps(books))
+    before = snapshot(mlflow_has())
+    assert tracker().sync() == SyncReport()
+    assert snapshot(mlflow_has()) == before

@@ -1,0 +1,94 @@
+"""A store that is away, new, deleted or secret: nothing is lost, nothing is told twice, no password is kept."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+
+import pytest
+from toy_sweep import Driver, Look, Make
+
+from tune_dml.tracking import background, runs, store
+from tune_dml.tracking.tracker import SyncReport
+
+
+def test_an_outage_loses_nothing_and_is_said_once(
+    driver: Driver, tracker: Make, mlflow_has: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    one = tracker(say=said.append)
+    driver.run(driver.trials[0])
+    one.sync()
+    problem = [store._problem("the server must answer", "http://me:hunter2@h", "Start it.")]
+    with monkeypatch.context() as outage:
+        outage.setattr(runs, "check", lambda uri: problem)
+        one._runs.connected = False
+        for trial in driver.trials[1:3]:
+            driver.run(trial)
+            report = one.sync()
+    assert report.waiting == 2
+    assert "the server must answer" in str(report.error)
+    assert "hunter2" not in str(report.error)
+    assert len(said) == 1
+    assert one.sync() == SyncReport(trials=2, rows=4)
+    assert said[1:] == ["MLflow is up to date again"]
+    assert len(mlflow_has().children) == 3
+
+
+def test_the_background_thread_pushes_when_told(
+    driver: Driver, tracker: Make, mlflow_has: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "INTERVAL", 60.0)
+    monkeypatch.setattr(background, "SPACING", 0.0)
+    reports: list[SyncReport] = []
+    arrived = threading.Event()
+    one = tracker()
+    sync = one.sync
+
+    def watched() -> SyncReport:
+        reports.append(sync())
+        if sum(report.rows for report in reports) == 2:
+            arrived.set()
+        return reports[-1]
+
+    monkeypatch.setattr(one, "sync", watched)
+    one.start()
+    one.start()  # twice is once
+    assert threading.active_count() >= 2
+    driver.run(driver.trials[0])
+    one.notify()
+    assert arrived.wait(60)
+    driver.started(driver.trials[1])
+    report = one.stop()
+    assert report.error is None
+    states = {key: run.info.status for key, run in mlflow_has().by_key.items()}
+    assert states == {driver.trials[0].key: "FINISHED", driver.trials[1].key: "KILLED"}
+
+
+def test_a_deleted_experiment_is_named(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
+    tracker().sync()
+    seen = mlflow_has()
+    seen.client.delete_experiment(seen.experiment.experiment_id)
+    report = tracker().sync()
+    assert "mlflow experiments restore --experiment-id" in str(report.error)
+
+
+def test_a_new_database_is_made_quietly(
+    tmp_path: Path, driver: Driver, tracker: Make, capfd: pytest.CaptureFixture[str]
+) -> None:
+    driver.run(driver.trials[0])
+    level = logging.getLogger("alembic").level
+    assert tracker(uri=f"sqlite:///{tmp_path / 'new' / 'fresh.db'}").stop().error is None
+    assert capfd.readouterr() == ("", "")
+    assert logging.getLogger("alembic").level == level
+    text = (tmp_path / "new" / "fresh.db-wal").exists() or (tmp_path / "new" / "fresh.db").read_bytes()[18:20]
+    assert text in (True, b"\x02\x02")  # write-ahead log
+
+
+def test_no_secret_is_kept(driver: Driver, tracker: Make) -> None:
+    one = tracker(uri="http://me:hunter2@127.0.0.1:9")
+    report = one.sync()
+    assert report.error
+    assert "hunter2" not in report.error + one.ui_command()
+    assert not any("hunter2" in path.read_text() for path in driver.folder.glob("*.json"))

@@ -1,0 +1,142 @@
+"""What embeddings leave to look at: the histogram of their norms, nearest pictures, the hardest pairs.
+
+The seed chooses the queries, so every cell of a sweep is asked the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainables.data.base import Indices, Pictures
+from trainables.evidence.record import Histogram, Tile
+from trainables.losses.base import normalise
+
+BINS = 40
+NEIGHBOURS = 5
+QUERY_STREAM = 0x5_EE_5EE7  # keeps this generator apart from the samplers' for equal seeds
+
+
+def histogram_of(values: Tensor, bins: int = BINS) -> Histogram | None:
+    """Values (N,) counted in equal bins between the least and the largest; None where there is none or one is not finite."""
+    numbers = values.detach().double().cpu().numpy()
+    if not len(numbers) or not np.isfinite(numbers).all():
+        return None
+    low, high = float(numbers.min()), float(numbers.max())
+    least = 1e-6 * max(abs(low), abs(high), 1.0)
+    if high - low < least:  # equal but for rounding: their bins would have no width
+        low, high = low - least, high + least
+    counts, _ = np.histogram(numbers, bins=bins, range=(low, high))
+    return Histogram(low, high, tuple(counts.tolist()), float(numbers.mean()), float(numbers.var()))
+
+
+def queries_of(
+    queries: Indices, gallery: Indices | None, labels: NDArray[np.int64], count: int, *, seed: int
+) -> Indices:
+    """Places in `queries` of `count` pictures to show: of as many classes as possible, each with another picture to find.
+
+    Args:
+        queries: numbers of the pictures that may be asked about.
+        gallery: numbers of those that are searched; None where the queries are searched among themselves.
+        labels: class of every picture of the data set.
+        count: how many; fewer where there are no more.
+        seed: fixes them, whatever the network.
+    """
+    order = np.random.default_rng((QUERY_STREAM, seed)).permutation(len(queries))
+    classes = labels[queries]
+    known, sizes = np.unique(labels[queries if gallery is None else gallery], return_counts=True)
+    enough = known[sizes > (1 if gallery is None else 0)]
+    order = order[np.isin(classes[order], enough)]
+    _, first, turn = np.unique(classes[order], return_index=True, return_inverse=True)
+    # A class that was met before waits until all classes have had their turn.
+    again = first[turn] != np.arange(len(order))
+    return order[np.argsort(again, kind="stable")][:count]
+
+
+def neighbour_rows(
+    asked: tuple[Tensor, Indices],
+    searched: tuple[Tensor, Indices],
+    pictures: Pictures,
+    *,
+    top: int = NEIGHBOURS,
+) -> tuple[tuple[Tile | None, ...], ...]:
+    """Each query and its nearest pictures by cosine, the query itself left out.
+
+    Args:
+        asked: embeddings (Q, D) and picture numbers (Q,).
+        searched: embeddings (G, D) and picture numbers (G,).
+        pictures: the data set.
+        top: neighbours a row.
+    """
+    (queries, query_numbers), (gallery, numbers) = asked, searched
+    similar = normalise(queries) @ normalise(gallery).T
+    self_match = torch.from_numpy(query_numbers[:, None] == numbers[None, :]).to(similar.device)
+    similar = similar.masked_fill(self_match, -torch.inf)
+    top = min(top, len(numbers) - int(self_match.sum(dim=1).max()))
+    best, places = similar.sort(dim=1, descending=True, stable=True)
+    rows = []
+    for query, values, found in zip(
+        query_numbers.tolist(), best[:, :top].tolist(), places[:, :top].tolist(), strict=True
+    ):
+        label = pictures.labels[query]
+        near = [
+            Tile(int(n), _name(pictures, int(n)), bool(pictures.labels[n] == label), value)
+            for n, value in zip(numbers[found].tolist(), values, strict=True)
+        ]
+        rows.append((Tile(query, _name(pictures, query)), *near))
+    return tuple(rows)
+
+
+def hardest_pairs(
+    similarity: NDArray[np.float64],
+    same: NDArray[np.bool_],
+    thresholds: Sequence[float],
+    couples: Indices,
+    pictures: Pictures,
+    *,
+    count: int,
+) -> tuple[tuple[Tile | None, ...], ...]:
+    """The pairs that were judged wrong with most confidence: two classes told the same, and one class told two.
+
+    A row is (first, second, gap, first, second): a pair of each kind. Confidence is how far the squared distance
+    2 - 2 cos lies beyond the threshold of the pair's fold; folds are consecutive pairs.
+
+    Args:
+        similarity: cosine of each pair, (P,).
+        same: whether it shows one class, (P,).
+        thresholds: squared distance below which each fold accepts.
+        couples: picture numbers, (P, 2).
+        pictures: the data set.
+        count: rows at most.
+    """
+    parts = np.array_split(np.arange(len(same)), len(thresholds))
+    limit = np.repeat(thresholds, [len(part) for part in parts])
+    beyond = limit - (2 - 2 * similarity)  # > 0: accepted
+    confused = [
+        [pair for pair in np.argsort(-wrong, kind="stable")[:count] if wrong[pair] > 0]
+        for wrong in (np.where(same, -np.inf, beyond), np.where(same, -beyond, -np.inf))
+    ]
+    rows: list[tuple[Tile | None, ...]] = []
+    for line in range(max(map(len, confused))):
+        tiles: list[Tile | None] = []
+        for kind in confused:
+            tiles += [None] if tiles else []
+            if line >= len(kind):
+                tiles += [None, None]
+                continue
+            first, second = couples[kind[line]].tolist()
+            near = float(similarity[kind[line]])
+            tiles += [Tile(first, _name(pictures, first)), Tile(second, _name(pictures, second), False, near)]
+        rows.append(tuple(tiles))
+    return tuple(rows)
+
+
+def _name(pictures: Pictures, number: int) -> str:
+    """A picture's class in at most 40 characters; pairs' lists name no classes."""
+    label = int(pictures.labels[number])
+    name = pictures.class_names[label] if label < len(pictures.class_names) else f"class {label}"
+    return name if len(name) <= 40 else name[:39] + "…"

@@ -1,0 +1,77 @@
+"""Where a sweep stands, as `tune-dml status` prints it: a line of counts, cells by seeds, and why trials failed."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from tune_dml.record.results import Results, TrialResult
+from tune_dml.running.progress import PLAIN_MARKS, STYLES
+from tune_dml.text import one_line, value_text
+
+CELLS_SHOWN = 60
+
+
+def status_table(results: Results) -> RenderableType:
+    """A finished trial shows the validation metric that the sweep is about.
+
+    Of many cells only those with something left to do or to explain are listed; the line of counts covers them all.
+    """
+    rows: dict[str, list[TrialResult]] = {}
+    for trial in results.trials:
+        rows.setdefault(trial.cell.digest, []).append(trial)
+    listed = list(rows.values())
+    if len(listed) > CELLS_SHOWN:
+        listed = [trials for trials in listed if any(trial.status != "finished" for trial in trials)]
+    table = Table(title=f"{results.name}: {results.plan.metric}", title_justify="left", header_style="bold")
+    table.add_column("cell", overflow="fold")
+    for seed in results.plan.seeds:
+        table.add_column(f"seed {seed}", justify="right", no_wrap=True)
+    for trials in listed[:CELLS_SHOWN]:
+        table.add_row(escape(trials[0].cell.label), *(_entry(results, trial) for trial in trials))
+    parts: list[RenderableType] = [Text(_status_line(results))]
+    if listed or len(rows) <= CELLS_SHOWN:
+        parts.append(table)
+    if (hidden := len(rows) - min(len(listed), CELLS_SHOWN)) > 0:
+        parts.append(Text(f"{hidden} of {len(rows)} cells are not listed", style="dim"))
+    return Group(*parts, *_reasons(results))
+
+
+def _entry(results: Results, trial: TrialResult) -> Text:
+    text: str = trial.status
+    if trial.status == "finished":
+        value = trial.metrics.get(results.plan.metric)
+        text = "done" if value is None else value_text(value)
+    elif trial.status == "missing":
+        text = PLAIN_MARKS["missing"]
+    elif trial.status == "running" and (rows := results.history(trial.key)):
+        steps = trial.cell.settings.get("training.steps")
+        text = f"at {rows[-1]['step']}/{steps}" if steps else f"at {rows[-1]['step']}"
+    return Text(text, style=STYLES[trial.status])
+
+
+def _status_line(results: Results) -> str:
+    counts = Counter(trial.status for trial in results.trials)
+    parts = [f"{counts['finished']} of {len(results.trials)} trials finished"]
+    parts += [f"{counts[status]} {status}" for status in ("running", "diverged", "failed") if counts[status]]
+    if counts["missing"]:
+        parts.append(f"{counts['missing']} not run yet")
+    return ", ".join(parts)
+
+
+def _reasons(results: Results) -> list[RenderableType]:
+    """Each reason once, with how often and where first."""
+    alike: dict[tuple[str, str], list[TrialResult]] = {}
+    for trial in results.trials:
+        if trial.status in {"failed", "diverged"}:
+            alike.setdefault((trial.status, one_line(trial.reason)), []).append(trial)
+    lines: list[RenderableType] = []
+    for (status, reason), trials in list(alike.items())[:CELLS_SHOWN]:
+        where = f"{trials[0].cell.label}, seed {trials[0].seed}"
+        more = f" and {len(trials) - 1} more" if len(trials) > 1 else ""
+        lines.append(Text(f"{status}: {reason or 'no reason was recorded'} [{where}{more}]", style=STYLES[status]))
+    return lines

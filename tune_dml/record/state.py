@@ -1,0 +1,153 @@
+"""Where a sweep stands: its ledger, folded once and then kept up to date. Nothing else folds events.
+
+    state = read_state(folder)        # or SweepState(folder, plan) for a plan that is not on disk yet
+    state.update()                    # takes in what the ledger has gained
+
+The ledger only grows, so it is read from where the last reading stopped, and whatever is derived from the state (results,
+MLflow's runs, what a resume still has to run) comes out the same however often it is derived.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from trainables.errors import ConfigError, Problem, nearest
+from tune_dml.planning.cells import Cell
+from tune_dml.planning.plan import Plan, Trial
+from tune_dml.planning.request import Resources
+from tune_dml.record.ledger import Event, read_events
+
+TrialStatus = Literal["finished", "diverged", "failed", "running", "missing"]
+
+
+@dataclass
+class TrialState:
+    """What the ledger says of one trial."""
+
+    key: str
+    status: TrialStatus = "missing"
+    """`running` until an end is recorded, also where its driver has died; `missing` again when it is to be retried."""
+    ended: Event | None = None
+    """How it ended, if it has."""
+    attempts: int = 0
+    seconds: float = 0.0
+    """Training time over all attempts."""
+    host: str = ""
+    started: float = 0.0
+    """When the ledger first spoke of it."""
+    active: float = 0.0
+    """When it last did."""
+    live: bool = False
+    """Started in the current session and not ended."""
+    version: int = 0
+    """Grows with everything that is recorded of it."""
+
+    def fold(self, event: Event) -> None:
+        """Take in one event about this trial."""
+        self.version += 1
+        self.started = self.started or event.time
+        self.active = event.time
+        if event.kind == "started":
+            self.attempts += 1
+            self.host = str(event.body.get("host", ""))
+            self.status, self.live, self.ended = "running", True, None
+        elif event.kind == "ended":
+            self.seconds = event.body.get("seconds", self.seconds)
+            self.status, self.live, self.ended = event.body["status"], False, event
+        elif event.kind == "reset":
+            self.status, self.live, self.ended = "missing", False, None
+
+
+class SweepState:
+    """A plan and what its ledger says; empty until the first `update`, which may come from any thread."""
+
+    def __init__(self, folder: Path, plan: Plan):
+        self.folder = folder
+        self.plan = plan
+        self.proposed: list[Cell] = []
+        """Cells that a search has proposed, in order."""
+        self.trials: dict[str, Trial] = {}
+        """Key -> trial of every cell known so far, cell by cell."""
+        self.recorded: dict[str, TrialState] = {}
+        """Key -> state of every trial that the ledger speaks of, in that order."""
+        self.sessions: list[Mapping[str, Any]] = []
+        """What each session said of itself at its start: `provenance` and `resources`."""
+        self.notes: dict[str, None] = {}
+        """What had to be said aloud, in order, each text once: retries, fallbacks, dropped settings."""
+        self.born: float | None = None
+        """Time of the ledger's first event: a sweep begun anew under an old name is another sweep."""
+        self._read = 0
+        self._lock = threading.Lock()
+        self._know(plan.cells)
+
+    def update(self) -> None:
+        """Take in what the ledger has gained since the last time."""
+        with self._lock:
+            for event in read_events(self.folder, self._read):
+                self._fold(event)
+                self._read = event.behind
+
+    def replan(self, plan: Plan) -> None:
+        """The same sweep under an extended plan."""
+        self.plan = plan
+        self.trials = {}
+        self._know(self.cells)
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """All cells, planned and proposed, in order."""
+        return (*self.plan.cells, *self.proposed)
+
+    @property
+    def resources(self) -> Resources:
+        """What a trial of the last session was given."""
+        return Resources(**self.sessions[-1].get("resources", {})) if self.sessions else Resources()
+
+    def trial(self, key: str) -> TrialState:
+        """The state of a trial; an empty one where the ledger does not speak of it."""
+        return self.recorded.get(key) or TrialState(key)
+
+    def _know(self, cells: Iterable[Cell]) -> None:
+        trials = (self.plan.trial(cell, seed) for cell in cells for seed in self.plan.seeds)
+        self.trials.update((trial.key, trial) for trial in trials)
+
+    def _fold(self, event: Event) -> None:
+        self.born = event.time if self.born is None else self.born
+        if event.key:
+            self.recorded.setdefault(event.key, TrialState(event.key)).fold(event)
+        elif event.kind == "session":
+            self.sessions.append(event.body)
+            for trial in self.recorded.values():  # whatever ran before died with its driver
+                trial.version += trial.live
+                trial.live = False
+        elif event.kind == "cell":
+            cell = Cell(**event.body["cell"])
+            self.proposed.append(cell)
+            self._know([cell])
+        elif event.kind == "note":
+            self.notes.setdefault(event.body["text"])
+
+
+def sweep_names(storage: Path) -> list[str]:
+    """The sweeps kept under a folder."""
+    return sorted(path.parent.name for path in storage.glob("*/plan.json"))
+
+
+def load_state(storage: Path, name: str) -> SweepState:
+    """Where a sweep stands. Raises ConfigError when there is none of that name."""
+    if not (storage / name / "plan.json").exists():
+        known = sweep_names(storage)
+        remedy = nearest(name, known, what="sweep") if known else "There is none yet: start one with `tune-dml sweep`."
+        raise ConfigError(Problem("SWEEP", f"no sweep of this name under {storage}", name, remedy))
+    return read_state(storage / name)
+
+
+def read_state(folder: Path) -> SweepState:
+    """Where the sweep in a folder stands."""
+    state = SweepState(folder, Plan.load(folder / "plan.json"))
+    state.update()
+    return state

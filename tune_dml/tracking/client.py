@@ -1,0 +1,140 @@
+"""The only file that speaks MLflow: its own client, quiet, without blind repeats, page by page and in batches."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tune_dml.record.provenance import mask
+from tune_dml.text import shortened
+from tune_dml.tracking.projection import Point
+from tune_dml.tracking.store import local_database, on_local_disk
+
+REQUEST_TIMEOUT = "10"
+"""Seconds that a request waits, where the user has not set MLflow's own variable."""
+
+
+@dataclass
+class Run:
+    """A run as MLflow has it."""
+
+    id: str
+    status: str
+    tags: dict[str, str]
+    params: frozenset[str]
+    """Names alone: a logged parameter cannot change."""
+
+
+@contextlib.contextmanager
+def quiet_mlflow() -> Iterator[None]:
+    """MLflow without blind repeats, without long waits, without chatter.
+
+    A repeated `create_run` whose first answer was late makes a second run, so every repeat is ours and looks first.
+    """
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
+    settings = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}
+    if "MLFLOW_HTTP_REQUEST_TIMEOUT" not in os.environ:
+        settings["MLFLOW_HTTP_REQUEST_TIMEOUT"] = REQUEST_TIMEOUT
+    before = {name: os.environ.get(name) for name in settings}
+    loggers = [logging.getLogger(name) for name in ("alembic", "mlflow.store.db.utils")]
+    levels = [logger.level for logger in loggers]
+    os.environ.update(settings)
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def load_mlflow() -> None:
+    """Import MLflow on this thread: two threads importing it at once meet half of it."""
+    with quiet_mlflow():
+        import mlflow.tracking  # noqa: F401
+
+
+def open_client(uri: str) -> Any:
+    """MLflow's client; a SQLite file on a local disk gets a write-ahead log, so that readers do not block us."""
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(uri, registry_uri=uri)
+    client.search_experiments(max_results=1)  # makes the tables of a new database
+    path = local_database(uri)
+    if path is not None and on_local_disk(path):
+        with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path)) as database:
+            database.execute("PRAGMA journal_mode=WAL")
+    return client
+
+
+def experiment_id_of(client: Any, name: str, uri: str) -> str:
+    """The experiment's id, made if missing. Files of a SQLite store go beside its database."""
+    experiment = client.get_experiment_by_name(name)
+    if experiment is None:
+        path = local_database(uri)
+        slug = re.sub(r"[^\w.-]", "_", name)
+        files = None if path is None else (path.parent.absolute() / "mlruns" / slug).as_uri()
+        try:
+            return str(client.create_experiment(name, files))
+        except Exception as error:  # another sweep made it meanwhile
+            experiment = client.get_experiment_by_name(name)
+            if experiment is None:
+                raise error
+    if experiment.lifecycle_stage != "active":
+        remedy = f"run `mlflow experiments restore --experiment-id {experiment.experiment_id}`, or name another"
+        raise RuntimeError(f"the experiment {name!r} was deleted: {remedy}")
+    return str(experiment.experiment_id)
+
+
+def search_runs(client: Any, experiment_id: str, query: str) -> Iterator[Run]:
+    """Every active run of a query, page by page, the earliest first."""
+    shared: dict[frozenset[str], frozenset[str]] = {}  # the trials of a sweep have the same parameters
+    token = None
+    while True:
+        order = ["attributes.start_time ASC"]
+        page = client.search_runs([experiment_id], query, max_results=1000, order_by=order, page_token=token)
+        for run in page:
+            names = frozenset(run.data.params)
+            yield Run(run.info.run_id, run.info.status, dict(run.data.tags), shared.setdefault(names, names))
+        token = page.token
+        if not token:
+            return
+
+
+def log_in_batches(
+    client: Any, run_id: str, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]
+) -> None:
+    """Below MLflow's limits: 1000 entities in all, 100 parameters, 100 tags."""
+    from mlflow.entities import Metric, Param, RunTag
+
+    names, labels = [Param(*item) for item in params.items()], [RunTag(*item) for item in tags.items()]
+    metrics = [Metric(point.name, point.value, point.time, point.step) for point in points]
+    for batch in range(max(-(-len(metrics) // 800), -(-len(names) // 100), -(-len(labels) // 100))):
+        few, many = slice(100 * batch, 100 * batch + 100), slice(800 * batch, 800 * batch + 800)
+        client.log_batch(run_id, metrics[many], names[few], labels[few])
+
+
+def file_store(client: Any, run_id: str) -> Any:
+    """Where a run's files lie, which can also delete them."""
+    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+    return get_artifact_repository(client.get_run(run_id).info.artifact_uri, client.tracking_uri)
+
+
+def reason_of(error: Exception) -> str:
+    """An error without secrets, control characters or its second line."""
+    text = mask(str(error).strip()) or type(error).__name__
+    line = "".join(char if char.isprintable() else " " for char in text.splitlines()[0])
+    return shortened(line, 300)

@@ -1,0 +1,80 @@
+"""The files of a sweep's runs: the plan, each session's provenance, what trials leave to look at, the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainables.context import EVIDENCE
+from tune_dml.record.ledger import trial_folder
+from tune_dml.tracking.books import PARENT, Books
+from tune_dml.tracking.client import file_store, reason_of
+from tune_dml.tracking.projection import Projection
+from tune_dml.tracking.runs import Push
+
+
+class FilePusher:
+    """Files have a store of their own, often another machine: the numbers never wait for it.
+
+    Once it has failed it is not asked again before the last push.
+    """
+
+    def __init__(self, projection: Projection, books: Books):
+        self._projection = projection
+        self._books = books
+        self._failed = False
+
+    def push(self, client: Any, push: Push) -> None:
+        """Attach what the store lacks: sources to the sweep's own run, evidence to those of ended trials."""
+        try:
+            if not self._failed or push.final:
+                self._push_sources(client)
+                self._push_evidence(client)
+        except Exception as error:
+            self._failed, push.error = True, reason_of(error)
+
+    def _push_sources(self, client: Any) -> None:
+        """The plan and each session's provenance, whole, once a session."""
+        state, parent = self._projection.state, self._books.runs[PARENT]
+        if self._books.sessions == len(state.sessions):
+            return
+        if (plan := state.folder / "plan.json").exists():
+            client.log_artifact(parent, str(plan))
+        for number in range(self._books.sessions, len(state.sessions)):
+            client.log_dict(parent, dict(state.sessions[number]), f"sessions/{number + 1}.json")
+        self._books.sessions = len(state.sessions)
+
+    def _push_evidence(self, client: Any) -> None:
+        """What ended trials left to look at, each file under its own name: pushing them again adds none."""
+        for run in self._projection.runs.values():
+            if not self._books.lacks_evidence(run):
+                continue
+            folder = trial_folder(self._projection.state.folder, run.key) / EVIDENCE
+            if folder.is_dir():
+                client.log_artifacts(self._books.runs[run.key], str(folder), EVIDENCE)
+            self._books.evidence_pushed(run)
+
+
+def replace_files(client: Any, run_id: str, paths: Sequence[Path], subfolder: str) -> None:
+    """Upload first, then take away what an earlier attachment left: a failure in between loses nothing."""
+    fresh: set[str] = set()
+    for path in paths:
+        if path.is_dir():
+            client.log_artifacts(run_id, str(path), subfolder)
+            fresh |= {f"{subfolder}/{file.relative_to(path).as_posix()}" for file in path.rglob("*") if file.is_file()}
+        else:
+            client.log_artifact(run_id, str(path), subfolder)
+            fresh.add(f"{subfolder}/{path.name}")
+    repository = file_store(client, run_id)
+    for stale in set(files_under(client, run_id, subfolder)) - fresh:
+        repository.delete_artifacts(stale)
+
+
+def files_under(client: Any, run_id: str, folder: str) -> Iterator[str]:
+    """Every file of a run in a folder and those inside it, by path."""
+    for entry in client.list_artifacts(run_id, folder):
+        if entry.is_dir:
+            yield from files_under(client, run_id, entry.path)
+        else:
+            yield entry.path

@@ -1,0 +1,152 @@
+"""The runs of a sweep in one MLflow store: found or made once, then told what they lack.
+
+Exactly once: a trial's run is looked up by its tag before it is created, requests are never repeated blindly, and a metric
+keeps the time of its row, so that pushing it again adds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tune_dml.tracking.books import PARENT, Books
+from tune_dml.tracking.client import Run, experiment_id_of, log_in_batches, open_client, reason_of, search_runs
+from tune_dml.tracking.projection import Point, Projection, RunStatus, TrialRun, milliseconds, parameters
+from tune_dml.tracking.store import check
+
+SAVE_EVERY = 200  # trials between two writes of the bookkeeping within a push
+_PARENT_TAG = "mlflow.parentRunId"
+_REFUSALS = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_DOES_NOT_EXIST"}  # of one run, not of the server
+
+
+@dataclass
+class Push:
+    """One push under way, and what it has done."""
+
+    final: bool
+    """No driver will be left running: what has not ended is KILLED."""
+    interrupted: bool = False
+    """Trials remain that the ledger does not know of."""
+    trials: int = 0
+    rows: int = 0
+    error: str | None = None
+
+
+class RunPusher:
+    """Brings runs up to date. Raises whatever the libraries of MLflow's store raise, but for what concerns one trial."""
+
+    def __init__(self, uri: str, experiment: str, projection: Projection, books: Books):
+        self.client: Any = None
+        self.connected = False
+        """What the store has is known; false again after trouble with it."""
+        self.was_new = False
+        """This store did not know the sweep before."""
+        self._uri = uri
+        self._experiment = experiment
+        self._projection = projection
+        self._books = books
+        self._runs: dict[str, Run] = {}
+
+    def connect(self) -> None:
+        """Find the experiment, the parent run and every child run, once; create the parent if there is none."""
+        if self.connected:
+            return
+        if problems := check(self._uri):
+            raise ConnectionError(str(problems[0]))
+        self.client = self.client or open_client(self._uri)
+        experiment_id = experiment_id_of(self.client, self._experiment, self._uri)
+        parent = self._parent(experiment_id)
+        self._runs = {PARENT: parent}
+        for run in search_runs(self.client, experiment_id, f"tags.`{_PARENT_TAG}` = '{parent.id}'"):
+            key = run.tags.get("tune_dml.trial_key", "").rpartition("-")[2]
+            if key:
+                self._runs[key] = self._one_of(self._runs.get(key), run, key)
+        self._books.adopt(experiment_id, self._runs, self._projection.runs)
+        self._books.save()
+        self.connected = True
+
+    def push(self, push: Push) -> None:
+        """Every trial that has news or another status, then the sweep's own run."""
+        for trial in self._projection.runs.values():
+            run = self._runs.get(trial.key)
+            if not trial.due and run is not None and run.status == trial.status(final=push.final):
+                continue
+            try:
+                self._push_trial(trial, run, push)
+            except Exception as error:
+                if getattr(error, "error_code", "") not in _REFUSALS:
+                    raise
+                push.error = f"{trial.key}: {reason_of(error)}"  # of this trial; the others go on
+                self.connected = False  # perhaps its run was deleted by hand: look again
+            if push.trials % SAVE_EVERY == SAVE_EVERY - 1:
+                self._books.save()
+        self._push_parent(push)
+
+    def _parent(self, experiment_id: str) -> Run:
+        projection = self._projection
+        known: Run | None = None
+        for run in search_runs(self.client, experiment_id, f"tags.`tune_dml.ledger` = '{projection.ledger_id}'"):
+            known = self._one_of(known, run, PARENT)
+        if known is not None:
+            return known
+        self.was_new = True
+        born = projection.state.born or 0.0
+        return self._create(experiment_id, projection.state.plan.name, born, projection.parent_tags())
+
+    def _one_of(self, known: Run | None, other: Run, key: str) -> Run:
+        """Of two runs of one trial, which a lost answer to a creation can leave, keep the one on the books."""
+        if known is None:
+            return other
+        keep, drop = (other, known) if self._books.runs.get(key) == other.id else (known, other)
+        self.client.delete_run(drop.id)
+        return keep
+
+    def _create(self, experiment_id: str, name: str, started: float, tags: Mapping[str, str]) -> Run:
+        """A new run without parameters; the first news brings them."""
+        git = {"mlflow.source.git.commit": tags["git_commit"]} if tags["git_commit"] else {}
+        tags = {**tags, **git, "mlflow.source.name": "tune-dml", "mlflow.source.type": "JOB"}
+        info = self.client.create_run(experiment_id, milliseconds(started), tags, name).info
+        return Run(info.run_id, "RUNNING", tags, frozenset())
+
+    def _push_trial(self, trial: TrialRun, run: Run | None, push: Push) -> None:
+        version, ended = trial.state.version, trial.state.ended
+        planned = self._projection.state.trials.get(trial.key)
+        params, tags = parameters(planned) if planned else {}, trial.tags(final=push.final)
+        if run is None:
+            name = f"{planned.cell.label}, seed {planned.seed}" if planned else trial.key
+            own = self._projection.trial_tags(trial.key) | {_PARENT_TAG: self._books.runs[PARENT]}
+            run = self._create(self._books.experiment_id, name, trial.state.started, {**own, **tags})
+            self._runs[trial.key], self._books.runs[trial.key] = run, run.id
+        self._books.skip_known_rows(trial)
+        rows = trial.unread()
+        self._log_news(run, [point for row in rows for point in row.points], params, tags)
+        trial.taken(rows)
+        log_in_batches(self.client, run.id, trial.closing_points(), {}, {})
+        self._set_status(run, trial.status(final=push.final), ended.time if ended else trial.state.active)
+        pushed = sum(bool(row.points) for row in rows)
+        self._books.pushed(trial, version, pushed)
+        push.trials, push.rows = push.trials + 1, push.rows + pushed
+
+    def _push_parent(self, push: Push) -> None:
+        run, projection = self._runs[PARENT], self._projection
+        self._log_news(run, (), projection.parent_parameters(), projection.parent_tags())
+        status = projection.parent_status(final=push.final, interrupted=push.interrupted)
+        self._set_status(run, status, projection.last_active)
+
+    def _log_news(self, run: Run, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]) -> None:
+        """Metrics, and of the parameters and tags those that the run does not have yet."""
+        missing = {name: value for name, value in params.items() if name not in run.params}
+        changed = {name: value for name, value in tags.items() if run.tags.get(name, "") != value}
+        log_in_batches(self.client, run.id, points, missing, changed)
+        run.params |= missing.keys()
+        run.tags.update(changed)
+
+    def _set_status(self, run: Run, status: RunStatus, moment: float) -> None:
+        if run.status == status:
+            return
+        if status == "RUNNING":
+            self.client.update_run(run.id, status=status)
+        else:
+            self.client.set_terminated(run.id, status, milliseconds(moment))
+        run.status = status
