@@ -67,6 +67,8 @@ class Diverged(TrialError):
 
 def nearest(name: str, known: Sequence[str], *, what: str = "name") -> str:
     """A remedy for an unknown name: the closest known one, else the list of all."""
+    if not known:
+        return f"There is no {what} to choose from."
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     if close:
         return f"Did you mean {close[0]!r}?"

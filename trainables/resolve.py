@@ -132,7 +132,7 @@ class Layered:
         given: dict[str, dict[str, Value]] = {}
         for path, value in {**layer.settings, **_length(layer.settings)}.items():
             section, _, name = path.partition(".")
-            if section in SECTIONS:
+            if section in SECTIONS and name:
                 given.setdefault(section, {})[name] = value
             else:
                 others[path], origins[path] = value, layer.origin_of(path)
@@ -216,7 +216,9 @@ def _length(settings: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def _unknown_section(path: str, value: Value) -> Problem:
-    known = [*SECTIONS, "seed", *(f"{name}.{key}" for name, model in SECTIONS.items() for key in model.own_fields())]
+    known = [f"{name}.{key}" for name, model in SECTIONS.items() for key in model.own_fields()]
+    if path not in SECTIONS:
+        known += [*SECTIONS, "seed"]
     return Problem(path, "unknown setting", value, nearest(path, known, what="section"))
 
 

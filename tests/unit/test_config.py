@@ -205,3 +205,12 @@ def test_settings_are_read_back_with_their_types_and_domains_checked():
     for path, value in {"loss.gamma": -1.0, "optim.lr": "fast", "loss.alpha": 2.0, "model.backbone": "vgg"}.items():
         with pytest.raises(ConfigError, match=path.replace(".", r"\.")):
             read_settings({**settings, path: value})
+
+
+@pytest.mark.parametrize(("path", "remedy"), [("loss", "'loss.name'"), ("seed.x", "'seed'")])
+def test_a_path_that_names_no_setting_is_refused(path, remedy):
+    with pytest.raises(ConfigError) as error:
+        resolved(flag={path: 1})
+    (problem,) = error.value.problems
+    assert problem.place == f"{path} (flag)"
+    assert remedy in problem.remedy
