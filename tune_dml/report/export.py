@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainables.errors import ConfigError, Problem
 from tune_dml.record.results import Results
 from tune_dml.report.measured import Measured, measure
 from tune_dml.report.page import page_text
-from tune_dml.report.questions import answers
+from tune_dml.report.questions import RENAME, answers
 from tune_dml.report.section import Entry, Section, Table, figures_of, tables_of
 from tune_dml.report.summary import SweepSummary, summarise
 
@@ -98,7 +99,8 @@ def verdicts_text(measured: Measured, sections: Sequence[Section]) -> str:
         target = knobs[section.knob.path] if section.knob else body
         for name, value in section.data.items():
             if name in target:
-                raise ValueError(f"two questions of the report write {name!r} into verdicts.json")
+                rule = "two questions of the report write one name into verdicts.json"
+                raise ConfigError(Problem("report", rule, name, RENAME))
             target[name] = value
     return json.dumps(_plain(body), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 

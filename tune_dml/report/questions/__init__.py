@@ -18,6 +18,7 @@ from tune_dml.report.measured import Measured, MeasuredKnob
 from tune_dml.report.section import Section, figures_of, tables_of
 
 GROUP = "tune_dml.questions"
+RENAME = "Rename that of your own package."
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
@@ -102,4 +103,4 @@ def _refuse_clashes(sections: tuple[Section, ...]) -> None:
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             rule = f"two {kind} of the report have one name, which is their anchor or file"
-            raise ConfigError(Problem("report", rule, twice, "Rename the one of your own package."))
+            raise ConfigError(Problem("report", rule, twice, RENAME))
