@@ -142,60 +142,58 @@ class KnobAxis:
         if self.axis == "log":
             ax.set_xscale("log")
         ax.set_xlabel(title)
-        places = [self.position(value) for value in self.values]
-        if not places:
+        xs = [self.position(value) for value in self.values]
+        if not xs:
             return
-        low, high = self._limits(places)
+        low, high = self._limits(xs)
         ax.set_xlim(low, high)
-        if len(places) > MOST_NAMED and self.axis != "ordered":
-            self._label_round_numbers(ax, places, low, high)
+        if len(xs) > MOST_NAMED and self.axis != "ordered":
+            self._label_round_numbers(ax, xs, low, high)
             return
         labels = [value_text(value) for value in self.values]
-        named = self._ticks_with_room(places, labels, low, high, width)
-        ax.set_xticks([places[i] for i in named], [labels[i] for i in named])
+        named = self._ticks_with_room(xs, labels, low, high, width)
+        ax.set_xticks([xs[i] for i in named], [labels[i] for i in named])
         ax.xaxis.set_minor_formatter(NullFormatter())
         ax.xaxis.set_minor_locator(NullLocator())
-        ax.set_xticks([places[i] for i in range(len(places)) if i not in named], minor=True)
+        ax.set_xticks([xs[i] for i in range(len(xs)) if i not in named], minor=True)
         ax.tick_params(axis="x", which="minor", length=3)
         ax.grid(visible=False, axis="x")
 
-    def _label_round_numbers(self, ax: Axes, places: list[float], low: float, high: float) -> None:
+    def _label_round_numbers(self, ax: Axes, xs: list[float], low: float, high: float) -> None:
         """Round numbers named, and a small mark at each tested value."""
         from matplotlib.ticker import MaxNLocator
 
         if self.axis == "log":
-            round_ = [10.0**power for power in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
+            ticks = [10.0**power for power in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
         else:
-            round_ = [place for place in MaxNLocator(6).tick_values(low, high) if low <= place <= high]
-        ax.set_xticks(round_, [value_text(float(place)) for place in round_])
+            ticks = [float(x) for x in MaxNLocator(6).tick_values(low, high) if low <= x <= high]
+        ax.set_xticks(ticks, [value_text(x) for x in ticks])
         ax.set_xticks([], minor=True)
         ground = ax.get_xaxis_transform()
-        ax.plot(places, [0.012] * len(places), "|", ms=4, mew=0.7, color=GREY, transform=ground, zorder=1)
+        ax.plot(xs, [0.012] * len(xs), "|", ms=4, mew=0.7, color=GREY, transform=ground, zorder=1)
         ax.grid(visible=False, axis="x")
 
-    def _limits(self, places: list[float]) -> tuple[float, float]:
+    def _limits(self, xs: list[float]) -> tuple[float, float]:
         if self.axis == "log":
-            low, high = math.log10(min(places)), math.log10(max(places))
+            low, high = math.log10(min(xs)), math.log10(max(xs))
             pad = 0.07 * (high - low) or 0.5
             return float(10 ** (low - pad)), float(10 ** (high + pad))
-        pad = 0.07 * (max(places) - min(places)) or 0.5
-        return min(places) - pad, max(places) + pad
+        pad = 0.07 * (max(xs) - min(xs)) or 0.5
+        return min(xs) - pad, max(xs) + pad
 
-    def _ticks_with_room(
-        self, places: list[float], labels: list[str], low: float, high: float, width: float
-    ) -> list[int]:
+    def _ticks_with_room(self, xs: list[float], labels: list[str], low: float, high: float, width: float) -> list[int]:
         """Ends first, then whatever does not run into a neighbour."""
 
-        def inch(place: float) -> float:
+        def inch(x: float) -> float:
             if self.axis == "log":
-                return width * math.log(place / low) / math.log(high / low)
-            return width * (place - low) / (high - low)
+                return width * math.log(x / low) / math.log(high / low)
+            return width * (x - low) / (high - low)
 
         reach = [0.5 * 0.075 * len(label) + 0.05 for label in labels]  # half a label, 8.5 pt
-        order = [len(places) - 1, 0, *range(1, len(places) - 1)]
+        order = [len(xs) - 1, 0, *range(1, len(xs) - 1)]
         named: list[int] = []
         for i in dict.fromkeys(order):
-            if all(abs(inch(places[i]) - inch(places[k])) > reach[i] + reach[k] for k in named):
+            if all(abs(inch(xs[i]) - inch(xs[k])) > reach[i] + reach[k] for k in named):
                 named.append(i)
         return sorted(named)
 

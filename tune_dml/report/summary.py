@@ -36,7 +36,7 @@ class SummaryRow:
 
 @dataclass(frozen=True)
 class SweepSummary:
-    """What the sweep found."""
+    """What a sweep says."""
 
     name: str
     metric: str

@@ -278,11 +278,11 @@ def _draw_failures(ax: Axes, placed: Sequence[tuple[float, CurvePoint]]) -> None
 
 
 def _draw_published(ax: Axes, curve: PublishedCurve, axis: drawing.KnobAxis) -> None:
-    places = [(axis.position(value), p.y) for p in curve.points for value in axis.values if same_value(value, p.x)]
+    points = [(axis.position(value), p.y) for p in curve.points for value in axis.values if same_value(value, p.x)]
     source = curve.published
     label = f"published, {source.runs} run{'' if source.runs == 1 else 's'}"
     style = "-" if axis.numeric else "none"
-    xs, ys = [x for x, _ in places], [y for _, y in places]
+    xs, ys = [x for x, _ in points], [y for _, y in points]
     ax.plot(xs, ys, ls=style, color=drawing.VERMILLION, lw=1.4, marker="s", ms=5.5, label=label)
     if curve.baseline is not None:
         ax.axhline(curve.baseline, color=drawing.GREY, ls="--", lw=1.2, label=f"baseline: {source.baseline_method}")
