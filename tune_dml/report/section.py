@@ -212,8 +212,6 @@ class Section:
     """What the table of contents calls it."""
     body: tuple[Block, ...] = ()
     """Top down; tables without rows are left out."""
-    knob: MeasuredKnob | None = None
-    """The knob that it is about; None when it is about the sweep."""
     card: Card | None = None
     verdicts: tuple[str, ...] = ()
     """The leading sentences, for the terminal."""
@@ -227,6 +225,8 @@ class Section:
     """A sentence for the head of the page."""
     style: str = ""
     """A class for the page."""
+    knob: MeasuredKnob | None = None
+    """The knob that it is about, set by the asker; None when it is about the sweep."""
 
     @property
     def _suffix(self) -> str:

@@ -37,7 +37,7 @@ def seeds(measured):
 def doubled(measured, knob):
     """What is twice the number of values, where that is more than six?"""
     n = 2 * len(knob.points)
-    return Section("doubled", f"Twice {knob.symbol}?", "Twice", knob=knob, data={"doubled": n}) if n > 6 else None
+    return Section("doubled", f"Twice {knob.symbol}?", "Twice", data={"doubled": n}) if n > 6 else None
 '''
 
 

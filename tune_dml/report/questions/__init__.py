@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.metadata import entry_points
 from types import MappingProxyType
@@ -37,9 +37,9 @@ class Question:
 
     def sections(self, measured: Measured) -> list[Section]:
         """One, or one for each knob; without a title where there is nothing to say."""
+        nothing = Section("", "", "", data=self.unanswered)
         about = measured.knobs if self.about_knob else (None,)
-        silent = [Section("", "", "", knob=knob, data=self.unanswered) for knob in about]
-        return [self.answer(measured, knob) or nothing for knob, nothing in zip(about, silent, strict=True)]
+        return [replace(self.answer(measured, knob) or nothing, knob=knob) for knob in about]
 
 
 def question(

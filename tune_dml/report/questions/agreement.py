@@ -75,7 +75,6 @@ def agreement(measured: Measured, knob: MeasuredKnob) -> Section | None:
         "Does it agree with the published curve?",
         "Agreement",
         tuple(body),
-        knob,
         Card(word, level.replace(" ", "-"), about, first.brief),
         tuple(comparison.brief for comparison in comparisons),
         data={"agreement": [_data(comparison) for comparison in comparisons]},

@@ -30,7 +30,7 @@ def directions(measured: Measured, knob: MeasuredKnob) -> Section:
     if panels:
         body.append(_figure(knob, panels, every, sentence))
     title = f"How evenly do directions turn, for each {knob.symbol}?"
-    return Section("directions", title, "Directions", tuple(body), knob)
+    return Section("directions", title, "Directions", tuple(body))
 
 
 def _sentence(knob: MeasuredKnob, histories: Histories, every: int) -> str:

@@ -60,7 +60,7 @@ def mechanism(measured: Measured, knob: MeasuredKnob) -> Section | None:
         body.append(_figure(knob, histories, keys))
     body.append(_table(knob, finals))
     title = f"Why? The mechanism behind {knob.symbol}"
-    return Section("mechanism", title, "Mechanism", tuple(body), knob, data={"mechanism": finals})
+    return Section("mechanism", title, "Mechanism", tuple(body), data={"mechanism": finals})
 
 
 def _keys(histories: Histories) -> list[str]:

@@ -31,7 +31,6 @@ def optimum(measured: Measured, knob: MeasuredKnob) -> Section | None:
         f"Is the best {knob.symbol} inside the tested range?",
         "Optimum",
         (*body, _table_of_chances(knob, verdict)),
-        knob,
         Card(word, verdict.verdict, f"Where is the best {knob.symbol}?", sentence),
         (sentence,),
         findings=(sentence,) if verdict.verdict == "edge" and not verdict.natural_bound else (),

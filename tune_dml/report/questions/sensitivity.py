@@ -35,7 +35,6 @@ def sensitivity(measured: Measured, knob: MeasuredKnob) -> Section:
         f"How sensitive is the outcome to {knob.symbol}?",
         f"Sensitivity to {knob.symbol}",
         (*body, _table_of_differences(measured.metric, knob)),
-        knob,
         Card(verdict.verdict, verdict.verdict, f"Does {knob.symbol} matter?", sentences[0]),
         (sentences[0],),
         data={

@@ -31,7 +31,7 @@ def training(measured: Measured, knob: MeasuredKnob) -> Section:
                 "got." + (f" For clarity, {omitted} more values are left out." if omitted else ""),
             )
         )
-    return Section("training", f"How did training go, for each {knob.symbol}?", "Training", tuple(body), knob)
+    return Section("training", f"How did training go, for each {knob.symbol}?", "Training", tuple(body))
 
 
 def _sentence(measured: Measured, lines: list[Line]) -> str:
