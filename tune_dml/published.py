@@ -89,10 +89,10 @@ def _file() -> Path:
     """The data file, wherever the package is installed; nothing of the package is run."""
     spec = find_spec("search_spaces")
     folders = spec.submodule_search_locations if spec else None
-    found = [path for folder in folders or () if (path := Path(folder) / "published.csv").is_file()]
-    if not found:
+    paths = [path for folder in folders or () if (path := Path(folder) / "published.csv").is_file()]
+    if not paths:
         raise FileNotFoundError("search_spaces/published.csv is not installed: reinstall tune-dml")
-    return found[0]
+    return paths[0]
 
 
 def published_curve(published: Published) -> PublishedCurve:

@@ -1,4 +1,4 @@
-"""The sensitivity report: every question has a file that extracts its numbers and draws its picture.
+"""The sensitivity report: every question has a file that answers it with one section (`questions`).
 
     write_report(results, path)      HTML, figures, CSV, LaTeX and JSON verdicts
     summary(results)                 the same verdicts for the terminal
@@ -6,7 +6,7 @@
 Loads neither torch nor Ray; the drawing library only when something is drawn.
 """
 
+from tune_dml.report.export import ReportFiles, write_report
 from tune_dml.report.summary import SummaryRow, SweepSummary, seed_table, summary
-from tune_dml.report.write import ReportFiles, write_report
 
 __all__ = ["ReportFiles", "SummaryRow", "SweepSummary", "seed_table", "summary", "write_report"]

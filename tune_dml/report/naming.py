@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from dataclasses import dataclass
 
 from tune_dml.space import Knob, Value
 from tune_dml.text import value_text
 
 _SETS = {"val": "validation", "train": "training", "test": "test"}
-_NAMES = {
+_PERCENTAGES = {
     "recall_at": "R@{k}",
     "precision_at": "P@{k}",
     "map_at": "MAP@{k}",
@@ -24,29 +25,16 @@ _NAMES = {
     "linear_top5": "linear evaluation top-5",
     "nmi": "NMI",
     "f1": "F1",
-    "norm_mean": "norm mean",
-    "norm_variance": "norm variance",
+}
+_PLAIN = {
     "mu": "running mean norm mu",
     "eta": "weight eta",
     "direction_mean": "mean turn of directions",
     "direction_variance": "variance of turns",
-    "seconds": "seconds",
 }
-_OF_BENCHMARKS = ("verification_accuracy", "tar_at_far_1e-3")
+"""Of those whose logged name, with spaces, would not do."""
+_BENCHMARKED = ("verification_accuracy", "tar_at_far_1e-3")
 """Reported for each benchmark too, whose name follows."""
-_PERCENT = (
-    "R@",
-    "P@",
-    "MAP@",
-    "nDCG@",
-    "R-precision",
-    "NMI",
-    "F1",
-    "verification accuracy",
-    "TAR at FAR",
-    "rank-1@",
-    "linear evaluation top-",
-)
 
 
 @dataclass(frozen=True)
@@ -91,16 +79,25 @@ class MetricName:
 def metric_name(key: str) -> MetricName:
     """`val/recall_at_1` -> validation R@1, in percent; `val/verification_accuracy_lfw` -> ... (lfw)."""
     group, _, tail = key.rpartition("/")
-    name = _NAMES.get(tail, "")
-    found = re.fullmatch(r"(\w+?_at)_(\d+)(?:_(\w+))?", tail)
-    if not name and found and found[1] in _NAMES:
-        name = _NAMES[found[1]].format(k=found[2]) + (f" ({found[3]})" if found[3] else "")
-    for known in _OF_BENCHMARKS:
-        if not name and tail.startswith(f"{known}_"):
-            name = f"{_NAMES[known]} ({tail.removeprefix(f'{known}_')})"
-    name = name or tail.replace("_", " ")
-    prefix = _SETS.get(group, group)
-    return MetricName(key, name, f"{prefix} {name}".strip(), name.startswith(_PERCENT))
+    percentage = _percentage(tail)
+    name = percentage or _PLAIN.get(tail) or tail.replace("_", " ")
+    return MetricName(key, name, f"{_SETS.get(group, group)} {name}".strip(), bool(percentage))
+
+
+def _percentage(tail: str) -> str | None:
+    """What a metric in percent is called; None for others."""
+    at = re.fullmatch(r"(\w+?_at)_(\d+)(?:_(\w+))?", tail)
+    if tail not in _PERCENTAGES and at and at[1] in _PERCENTAGES:
+        return _PERCENTAGES[at[1]].format(k=at[2]) + (f" ({at[3]})" if at[3] else "")
+    benchmark = next((key for key in _BENCHMARKED if tail.startswith(f"{key}_")), None)
+    if benchmark:
+        return f"{_PERCENTAGES[benchmark]} ({tail.removeprefix(f'{benchmark}_')})"
+    return _PERCENTAGES.get(tail)
+
+
+def slug(path: str) -> str:
+    """A knob's path or a cell's label as an anchor and file name."""
+    return "".join(letter if letter.isalnum() else "-" for letter in path)
 
 
 def symbol_of(knob: Knob) -> str:
@@ -111,3 +108,8 @@ def symbol_of(knob: Knob) -> str:
 def value_label(knob: Knob, value: Value) -> str:
     """`rho=0.01`."""
     return f"{symbol_of(knob)}={value_text(value)}"
+
+
+def extend_command(sweep: str, change: str) -> str:
+    """`tune-dml extend SWEEP --seeds 5`."""
+    return f"tune-dml extend {shlex.quote(sweep)} {change}"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tune_dml.record.results import Results
-from tune_dml.report.analysis import Analysis, analyse
-from tune_dml.report.measured import measure
+from tune_dml.report.measured import Measured, MeasuredCell, measure
+from tune_dml.report.questions import answers
+from tune_dml.report.section import Section
 from tune_dml.stats import SeedTable
 
 
@@ -35,7 +36,7 @@ class SummaryRow:
 
 @dataclass(frozen=True)
 class SweepSummary:
-    """What the sweep found."""
+    """What a sweep says."""
 
     name: str
     metric: str
@@ -53,42 +54,33 @@ class SweepSummary:
 
 
 def summary(results: Results, margin: float | None = None) -> SweepSummary:
-    """Judge a sweep as it stands; `margin` defaults to the space's. Draws and writes nothing."""
-    return summarise(analyse(results, margin, mechanisms=False))
+    """Judge a sweep as it stands; `margin` defaults to the space's. Draws and writes nothing, reads no history."""
+    measured = measure(results, margin)
+    return summarise(measured, answers(measured, traces=False))
 
 
-def summarise(found: Analysis) -> SweepSummary:
-    """The short form of an analysis."""
-    rows = []
-    for row in found.cells:
-        against = row.against
-        rows.append(
-            SummaryRow(
-                row.label,
-                row.interval.n,
-                row.planned,
-                row.interval.mean,
-                row.interval.low,
-                row.interval.high,
-                against.difference if against else math.nan,
-                against.low if against else math.nan,
-                against.high if against else math.nan,
-                row.left_out,
-            )
-        )
-    located = [answer.location for answer in found.knobs if answer.location is not None]
+def summarise(measured: Measured, sections: Sequence[Section]) -> SweepSummary:
+    """The short form of a report."""
     return SweepSummary(
-        found.measured.results.name,
-        found.measured.metric.axis,
-        found.measured.margin,
-        tuple(rows),
-        found.verdicts,
-        tuple(place.command for place in located if place.command),
-        dict(found.conduct.counts),
-        found.findings,
+        measured.results.name,
+        measured.metric.axis,
+        measured.margin,
+        tuple(_row(measured, cell) for cell in measured.cells),
+        tuple(sentence for section in sections for sentence in section.verdicts),
+        tuple(command for section in sections for command in section.commands),
+        measured.counts,
+        tuple(finding for section in sections for finding in section.findings),
+    )
+
+
+def _row(measured: Measured, cell: MeasuredCell) -> SummaryRow:
+    interval, against = cell.interval, measured.against(cell)
+    difference = (against.difference, against.low, against.high) if against else (math.nan, math.nan, math.nan)
+    return SummaryRow(
+        cell.label, interval.n, len(cell.trials), interval.mean, interval.low, interval.high, *difference, cell.left_out
     )
 
 
 def seed_table(results: Results) -> SeedTable:
     """Cells x seeds of the sweep's metric, for the statistics; cells with failed trials are named, not included."""
-    return measure(results).table()
+    return measure(results).table

@@ -67,20 +67,21 @@ def judge_agreement(
     confidence: float = 0.95,
 ) -> Agreement:
     """Compare the fitted cells, at knob `values` (one for each cell), with published numbers at theirs."""
-    pairs = [
-        (cell, value, found) for cell, value in enumerate(values) if (found := _lookup(published, value)) is not None
+    shared = [
+        (cell, value, number) for cell, value in enumerate(values) if (number := _lookup(published, value)) is not None
     ]
-    rows = [cell for cell, _, _ in pairs]
-    print_ = np.array([number for _, _, number in pairs])
-    tau, tau_low, tau_high = _shape(fit, rows, print_, confidence)
-    reach = _reach(fit, len(pairs), runs, confidence)
+    printed = np.array([number for _, _, number in shared])
+    tau, tau_low, tau_high = _shape(fit, [cell for cell, _, _ in shared], printed, confidence)
+    reach = _reach(fit, len(shared), runs, confidence)
     points = []
-    for cell, value, number in pairs:
+    for cell, value, number in shared:
         ours = float(fit.means[cell])
         wide = math.nan if reasons else float(reach[cell])
         points.append(PointGap(value, ours, number, ours - number, ours - number - wide, ours - number + wide))
     verdict = _word(points, reasons)
-    return Agreement(verdict, tuple(reasons), tuple(caveats), tuple(points), tau, tau_low, tau_high, len(pairs), LEVELS)
+    return Agreement(
+        verdict, tuple(reasons), tuple(caveats), tuple(points), tau, tau_low, tau_high, len(shared), LEVELS
+    )
 
 
 def _lookup(published: Mapping[float | str, float], value: float | str) -> float | None:

@@ -100,7 +100,7 @@ def extension(
     """
     edge, inner = (values[0], values[1]) if side == "low" else (values[-1], values[-2])
     bound = domain.low if side == "low" else domain.high
-    found: list[float] = []
+    added: list[float] = []
     for _ in range(2):
         value = edge * (edge / inner) if scale == "log" and inner > 0 < edge else edge + (edge - inner)
         if not domain.allows(value):
@@ -108,9 +108,9 @@ def extension(
         value = float(f"{value:.2g}") if not domain.integer else float(round(value))
         if value == edge or not domain.allows(value):
             break
-        found.append(value)
+        added.append(value)
         edge, inner = value, edge
-    return tuple(found)
+    return tuple(added)
 
 
 def _draws(cells: int) -> int:

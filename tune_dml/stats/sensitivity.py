@@ -42,11 +42,6 @@ class Difference:
     high: float
 
     @property
-    def certain(self) -> bool:
-        """Whether the interval excludes zero."""
-        return self.low > 0 or self.high < 0
-
-    @property
     def at_least(self) -> float:
         """The smallest |difference| inside the interval."""
         return max(self.low, -self.high, 0.0)

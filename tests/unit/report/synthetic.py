@@ -19,6 +19,7 @@ from tune_dml.record.results import Results, results_of
 from tune_dml.space import Baseline, Citation, Grid, Knob, Published, Space, Value
 
 RHO = Knob("regularizer.rho", Grid((0.01, 0.1, 0.5, 0.9, 1.0), scale="log"), symbol="rho")
+ETA = Knob("regularizer.eta", Grid((0.0, 0.5, 1.0), scale="log"), symbol="eta")
 RHO_PUBLISHED = Published(
     paper="SEC-supplement",
     table="4",

@@ -12,11 +12,9 @@ from pages import by_id, read
 from written import Written
 
 from tune_dml.report import seed_table, summary
-from tune_dml.report.csv import csv_text
-from tune_dml.report.latex import escape, latex_text
+from tune_dml.report.export import SCHEMA, csv_text, escape, latex_text
 from tune_dml.report.naming import metric_name
-from tune_dml.report.tables import Entry, Table
-from tune_dml.report.verdicts import SCHEMA
+from tune_dml.report.section import Entry, Table
 from tune_dml.text import value_text
 
 

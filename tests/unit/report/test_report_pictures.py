@@ -16,26 +16,33 @@ from trainables.evidence.record import Evidence
 from tune_dml.record.ledger import trial_folder
 from tune_dml.record.results import Results, results_of
 from tune_dml.report import write_report
-from tune_dml.report.analysis import analyse
 from tune_dml.report.measured import Measured, measure
-from tune_dml.report.questions import compared, directions, histories, norms, sheets, training
+from tune_dml.report.questions import answers
+from tune_dml.report.section import Photographs, Section, Text
+from tune_dml.report.traces import Histories
 
 
 def keys_of(results: Results, label: str, seed: int) -> list[str]:
     return [trial.key for trial in results.trials if trial.cell.label == label and trial.seed == seed]
 
 
-def parts(measured: Measured) -> tuple[histories.Histories, object]:
-    (answer,) = analyse(measured.results).knobs
-    return histories.read(measured, answer.curve), answer.curve
+def section(measured: Measured, name: str) -> Section:
+    (answer,) = [answer for answer in answers(measured) if answer.name == name]
+    return answer
+
+
+def said(measured: Measured, name: str) -> str:
+    return section(measured, name).body[0].text
+
+
+def histories(measured: Measured) -> Histories:
+    (logged,) = measured.histories.values()
+    return logged
 
 
 def test_lines_are_means_and_ranges_over_seeds(steep: Written) -> None:
-    measured = measure(steep.results)
-    logged, _ = parts(measured)
     for label, key in (("rho=0.1", "train/loss"), ("no SEC", "val/recall_at_1")):
-        line = logged.line(label, key)
-        assert line is not None
+        line = histories(measure(steep.results)).lines(key)[label]
         trials = [trial for trial in steep.results.trials if trial.cell.label == label]
         rows = [{row["step"]: row[key] for row in steep.results.history(trial.key)} for trial in trials]
         assert len(rows) == 3
@@ -48,48 +55,38 @@ def test_lines_are_means_and_ranges_over_seeds(steep: Written) -> None:
 
 def test_training_shows_metric_and_loss_of_every_value_and_says_what_still_gains(steep: Written) -> None:
     measured = measure(steep.results)
-    logged, _ = parts(measured)
-    found = training.extract(measured, logged)
-    assert [panel.metric.key for panel in found.panels] == ["val/recall_at_1", "train/loss"]
-    assert [line.label for line in found.panels[0].lines] == [
-        "rho=0.01", "rho=0.1", "rho=0.5", "rho=0.9", "rho=1", "no SEC",
-    ]  # fmt: skip
+    metric, loss = histories(measured).panels(("val/recall_at_1", "train/loss"))
+    assert (metric.metric.label, loss.metric.label) == ("validation R@1", "training loss")
+    assert [line.label for line in metric.lines] == ["rho=0.01", "rho=0.1", "rho=0.5", "rho=0.9", "rho=1", "no SEC"]
+    (figure,) = section(measured, "training").figures
+    assert figure.description.startswith("Over training, for each value: R@1, loss. Still gaining")
     changes = {}
-    for line in found.panels[0].lines:
+    for line in metric.lines:
         changes[line.label] = line.mean[3] - line.mean[2]  # steps 400 and 300: the last quarter
     most = max(changes, key=changes.get)
-    assert f"of {most} moved by +{changes[most]:.2f} points" in found.sentence
-    patient = training.extract(measure(steep.results, margin=50.0), logged)
-    assert patient.sentence.startswith(
+    assert f"of {most} moved by +{changes[most]:.2f} points" in said(measured, "training")
+    assert said(measure(steep.results, margin=50.0), "training").startswith(
         "Over the last quarter of training no value gained more than the margin of 50.00"
     )
 
 
 def test_a_lower_metric_gains_by_falling(tmp_path: Path) -> None:
-    results = write_sweep(tmp_path / "s", space=rho_space(goal="minimize"), means=FLAT)
-    logged, _ = parts(measure(results))
-    found = training.extract(measure(results), logged)
-    rises = {line.label: line.mean[3] - line.mean[2] for line in found.panels[0].lines}
-    falls = [change for change in rises.values() if change < -1]
-    assert found.sentence.startswith("Still gaining") == bool(falls)
+    measured = measure(write_sweep(tmp_path / "s", space=rho_space(goal="minimize"), means=FLAT))
+    (metric,) = histories(measured).panels(("val/recall_at_1",))
+    falls = [line.label for line in metric.lines if line.mean[3] - line.mean[2] < -1]
+    assert said(measured, "training").startswith("Still gaining") == bool(falls)
 
 
 def test_directions_are_those_that_were_logged(steep: Written) -> None:
-    logged, curve = parts(measure(steep.results))
-    found = directions.extract(curve, logged)
-    assert found.every == 200
-    variance, mean = found.panels
-    assert [panel.metric.key for panel in found.panels] == [
-        "train/direction_variance",
-        "train/direction_mean",
-    ]
+    measured = measure(steep.results)
+    variance, mean = histories(measured).panels(("train/direction_variance", "train/direction_mean"))
     by_label = {line.label: line for line in variance.lines}
     assert by_label["no SEC"].mean == pytest.approx((0.08 * 0.7, 0.08 * 0.2))
     assert by_label["rho=1"].mean == pytest.approx((0.03 * 0.7, 0.03 * 0.2))
     assert mean.lines[0].mean == pytest.approx((0.75, 0.5))
     assert (
         "At the last look, at step 400, the turns of the 200 steps before had the smallest variance for rho=0.01 "
-        "(0.004, mean turn 0.5) and the largest for no SEC (0.016, mean turn 0.5)." in found.sentence
+        "(0.004, mean turn 0.5) and the largest for no SEC (0.016, mean turn 0.5)." in said(measured, "directions")
     )
     page = read(steep.html)
     assert "figure-directions-regularizer-rho" in {item.attributes.get("id") for item in page.every()}
@@ -97,7 +94,7 @@ def test_directions_are_those_that_were_logged(steep: Written) -> None:
 
 
 def test_the_pair_is_the_baseline_and_the_best_other_cell_under_one_seed(steep: Written) -> None:
-    pair = compared.compared(measure(steep.results))
+    pair = measure(steep.results).pair
     assert [(side.label, side.role) for side in pair.sides] == [("no SEC", "baseline"), ("rho=0.01", "best")]
     assert pair.seed == 0
     assert pair.missing == ()
@@ -108,7 +105,7 @@ def test_the_pair_is_the_baseline_and_the_best_other_cell_under_one_seed(steep: 
 
 
 def test_a_baseline_that_wins_is_shown_beside_the_best_of_the_others(tmp_path: Path) -> None:
-    pair = compared.compared(measure(write_sweep(tmp_path / "s", baseline=90.0)))
+    pair = measure(write_sweep(tmp_path / "s", baseline=90.0)).pair
     assert [(side.label, side.role) for side in pair.sides] == [
         ("no SEC", "baseline"),
         ("rho=0.01", "best of the others"),
@@ -120,27 +117,26 @@ def test_a_baseline_that_wins_is_shown_beside_the_best_of_the_others(tmp_path: P
 )
 def test_without_a_baseline_worst_and_best_are_shown(tmp_path: Path, goal: str, best: str, worst: str) -> None:
     results = write_sweep(tmp_path / "s", space=rho_space(goal=goal), means=STEEP, baseline=None, sd=0.01)
-    pair = compared.compared(measure(results))
+    pair = measure(results).pair
     assert [(side.label, side.role) for side in pair.sides] == [(worst, "worst"), (best, "best")]
 
 
 def test_a_seed_that_only_one_of_them_finished_is_passed_over(tmp_path: Path) -> None:
     failures = {("no SEC", 0): ("diverged", "loss is nan")}
-    pair = compared.compared(measure(write_sweep(tmp_path / "s", failures=failures)))
+    pair = measure(write_sweep(tmp_path / "s", failures=failures)).pair
     assert pair.seed == 1
     assert len(pair.sides) == 2
 
 
 def test_norms_say_mean_and_variance_of_what_is_drawn(steep: Written) -> None:
-    found = norms.extract(compared.compared(measure(steep.results)))
-    for side in found.sides:
+    measured = measure(steep.results)
+    sentence = said(measured, "norms")
+    for side in measured.pair.sides:
         raw = json.loads((trial_folder(steep.results.folder, side.key) / "evidence/evidence.json").read_text())["norms"]
         assert side.evidence.norms.counts == tuple(raw["counts"])
-        assert f"{side.title} has mean {raw['mean']:.3g}, variance 0.25" in found.sentence
-        assert f"standard deviation {100 * 0.5 / raw['mean']:.2g}% of the mean" in found.sentence
-    assert found.sentence.startswith(
-        "Norms of the raw embeddings of validation pictures, seed 0: no SEC (baseline) has"
-    )
+        assert f"{side.title} has mean {raw['mean']:.3g}, variance 0.25" in sentence
+        assert f"standard deviation {100 * 0.5 / raw['mean']:.2g}% of the mean" in sentence
+    assert sentence.startswith("Norms of the raw embeddings of validation pictures, seed 0: no SEC (baseline) has")
 
 
 def test_both_sheets_stand_in_the_page_as_they_were_left(steep: Written) -> None:
@@ -167,9 +163,14 @@ def test_a_sheet_of_pairs_is_described_as_one(tmp_path: Path) -> None:
         ask, wrong = ({"picture": 0, "name": name, "right": right} for name, right in (("Ann", None), ("Bea", False)))
         body["sheet"]["rows"] = [[ask, wrong, None, None, None], [ask, wrong, None, ask, wrong]]
         path.write_text(json.dumps(body))
-    found = sheets.extract(compared.compared(measure(results)))
-    assert [view.count for view in found.views] == ["3 pairs judged wrong with most confidence"] * 2
-    assert "Ann and Bea; Ann and Bea; Ann and Bea." in found.views[0].description
+    text, photographs = section(measure(results), "sheets").body
+    assert isinstance(text, Text)
+    assert text.text.startswith(
+        "The pairs of validation pictures, seed 0, that were judged wrong with most confidence."
+    )
+    assert isinstance(photographs, Photographs)
+    assert all(item.title.endswith(": 3 pairs judged wrong with most confidence") for item in photographs.items)
+    assert "Ann and Bea; Ann and Bea; Ann and Bea." in photographs.items[0].description
 
 
 def test_an_older_sweep_says_what_it_lacks(tmp_path: Path) -> None:

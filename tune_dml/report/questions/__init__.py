@@ -1,1 +1,106 @@
-"""One question of the report a file."""
+"""The questions of the report, one a file: found by being there, or through the entry-point group `tune_dml.questions`.
+
+A question is a function marked with `question` (about the whole sweep) or `knob_question` (about each knob in turn). It gives
+one section, or None where there is nothing to say.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from importlib import import_module
+from importlib.metadata import entry_points
+from types import MappingProxyType
+
+from trainables.errors import ConfigError, Problem
+from tune_dml.report.measured import Measured, MeasuredKnob
+from tune_dml.report.section import Section, figures_of, tables_of
+
+GROUP = "tune_dml.questions"
+RENAME = "Rename that of your own package."
+_NOTHING: Mapping[str, object] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question of the report."""
+
+    answer: Callable[[Measured, MeasuredKnob | None], Section | None]
+    order: int
+    """Where it stands. Hundreds are the page's parts: 100 what was run, 200 each knob in turn, 300 all cells, 400 appendices."""
+    about_knob: bool
+    reads_traces: bool
+    """Reads what trials logged or left: a summary for the terminal leaves it out."""
+    unanswered: Mapping[str, object]
+    """What verdicts.json has where there is no section."""
+
+    def sections(self, measured: Measured) -> list[Section]:
+        """One, or one for each knob; without a title where there is nothing to say."""
+        nothing = Section("", "", "", data=self.unanswered)
+        about = measured.knobs if self.about_knob else (None,)
+        return [replace(self.answer(measured, knob) or nothing, knob=knob) for knob in about]
+
+
+def question(
+    order: int, *, reads_traces: bool = False, unanswered: Mapping[str, object] = _NOTHING
+) -> Callable[[Callable[[Measured], Section | None]], Question]:
+    """Mark a function as the answer to a question about the sweep; `Question` says what the arguments mean."""
+    return lambda ask: Question(lambda measured, _: ask(measured), order, False, reads_traces, unanswered)
+
+
+def knob_question(
+    order: int, *, reads_traces: bool = False, unanswered: Mapping[str, object] = _NOTHING
+) -> Callable[[Callable[[Measured, MeasuredKnob], Section | None]], Question]:
+    """Mark a function as the answer to a question about each knob; `Question` says what the arguments mean."""
+
+    def mark(ask: Callable[[Measured, MeasuredKnob], Section | None]) -> Question:
+        def answer(measured: Measured, knob: MeasuredKnob | None) -> Section | None:
+            return ask(measured, knob) if knob is not None else None
+
+        return Question(answer, order, True, reads_traces, unanswered)
+
+    return mark
+
+
+def questions() -> list[Question]:
+    """Ours and those of other packages, in the order of the report."""
+    modules = [import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
+    asked = [value for module in modules for value in vars(module).values() if isinstance(value, Question)]
+    for entry in entry_points(group=GROUP):
+        loaded = entry.load()
+        if not isinstance(loaded, Question):
+            rule = "a question of the report is a function marked with `question` or `knob_question`"
+            raise ConfigError(Problem(f"entry point {GROUP}.{entry.name}", rule, entry.value, "Mark the function."))
+        asked.append(loaded)
+    return sorted(asked, key=lambda question: question.order)
+
+
+def answers(measured: Measured, *, traces: bool = True) -> tuple[Section, ...]:
+    """Every question answered, in the order of the page; without `traces`, those that read what trials logged or left are not.
+
+    Raises ConfigError when two sections, tables or figures have one name.
+    """
+    knobs = {knob.path: index for index, knob in enumerate(measured.knobs)}
+    placed: list[tuple[tuple[int, int, int], Section]] = []
+    for asked in questions():
+        if traces or not asked.reads_traces:
+            part, order = asked.order // 100, asked.order
+            for section in asked.sections(measured):
+                placed.append(((part, knobs[section.knob.path] if section.knob else 0, order), section))
+    sections = tuple(section for _, section in sorted(placed, key=lambda item: item[0]))
+    _refuse_clashes(sections)
+    return sections
+
+
+def _refuse_clashes(sections: tuple[Section, ...]) -> None:
+    anchors = [section.anchor for section in sections if section.title]
+    for kind, names in (
+        ("sections", anchors),
+        ("tables", [table.name for table in tables_of(sections)]),
+        ("figures", [figure.name for figure in figures_of(sections)]),
+    ):
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            rule = f"two {kind} of the report have one name, which is their anchor or file"
+            raise ConfigError(Problem("report", rule, twice, RENAME))

@@ -3,66 +3,87 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Sequence
 
 from tune_dml.report import figure as drawing
 from tune_dml.report.measured import Measured
-from tune_dml.report.naming import MetricName
-from tune_dml.stats import BaselineComparison, compare_with_baseline
+from tune_dml.report.questions import question
+from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, plain, signed, words
+from tune_dml.stats import BaselineComparison
 
-_WORDS: tuple[Literal["better", "worse", "undecided"], ...] = ("better", "worse", "undecided")
-
-
-@dataclass(frozen=True)
-class AgainstBaselineView:
-    """All cells against the baseline."""
-
-    comparison: BaselineComparison
-    metric: MetricName
-    margin: float
-    sentence: str
-
-    @property
-    def word(self) -> str:
-        """The verdict in a word or two."""
-        verdicts = [row.verdict for row in self.comparison.rows]
-        unanimous = next((word for word in _WORDS if verdicts.count(word) == len(verdicts)), "")
-        better = verdicts.count("better")
-        return unanimous or (f"better at {better} of {len(verdicts)}" if better else "mixed")
+_WORDS = ("better", "worse", "undecided")
 
 
-def extract(measured: Measured) -> AgainstBaselineView | None:
-    """Compare every cell with the baseline; None without one, or when it has no numbers."""
-    if measured.baseline is None:
+@question(order=300, unanswered={"baseline": None})
+def baseline(measured: Measured) -> Section | None:
+    """Every cell against the baseline; None without one, or when it has no numbers."""
+    comparison = measured.against_baseline
+    if comparison is None:
         return None
-    found = compare_with_baseline(measured.table(), measured.baseline.label, goal=measured.goal)
-    if found is None:
-        return None
-    return AgainstBaselineView(found, measured.metric, measured.margin, _sentence(found))
+    sentence, word = _sentence(comparison), _word(comparison)
+    body: list[Block] = [Text(sentence)]
+    if comparison.rows:
+        body.append(
+            Figure(
+                "baseline",
+                lambda narrow, name: _draw(measured, comparison, narrow=narrow, name=name),
+                sentence,
+                "Paired differences to the baseline with simultaneous intervals; the margin is shaded.",
+            )
+        )
+    return Section(
+        "against-baseline",
+        "Is it better than the baseline?",
+        "Baseline",
+        (*body, _table(measured, comparison)),
+        card=Card(word, word.partition(" ")[0], f"Is it better than {comparison.baseline}?", sentence),
+        verdicts=(sentence,),
+        data={"baseline": comparison},
+    )
 
 
-def _sentence(found: BaselineComparison) -> str:
-    if found.df < 1:
-        return f"Undecided against {found.baseline}: one seed gives no noise estimate."
-    words = {word: [row.label for row in found.rows if row.verdict == word] for word in _WORDS}
-    parts = [f"{word} {_listed(labels, len(found.rows))}" for word, labels in words.items() if labels]
-    level = f"{100 * found.confidence:.3g}%"
-    return f"Against {found.baseline} ({level} simultaneous intervals, Dunnett): {'; '.join(parts)}."
+def _word(comparison: BaselineComparison) -> str:
+    """The verdict in a word or two."""
+    verdicts: list[str] = [row.verdict for row in comparison.rows]
+    unanimous = next((word for word in _WORDS if verdicts.count(word) == len(verdicts)), "")
+    better = verdicts.count("better")
+    return unanimous or (f"better at {better} of {len(verdicts)}" if better else "mixed")
 
 
-def _listed(labels: list[str], every: int) -> str:
+def _sentence(comparison: BaselineComparison) -> str:
+    if comparison.df < 1:
+        return f"Undecided against {comparison.baseline}: one seed gives no noise estimate."
+    labels = {word: [row.label for row in comparison.rows if row.verdict == word] for word in _WORDS}
+    parts = [f"{word} {_listed(named, len(comparison.rows))}" for word, named in labels.items() if named]
+    level = f"{100 * comparison.confidence:.3g}%"
+    return f"Against {comparison.baseline} ({level} simultaneous intervals, Dunnett): {'; '.join(parts)}."
+
+
+def _listed(labels: Sequence[str], every: int) -> str:
     if len(labels) == every:
         return "at every value" if every < 3 else f"at all {every} values"
     return f"at {' and '.join(labels)}" if len(labels) < 5 else f"at {len(labels)} of {every} values"
 
 
-def draw(view: AgainstBaselineView, *, narrow: bool, name: str) -> str:
+def _table(measured: Measured, comparison: BaselineComparison) -> Table:
+    metric = measured.metric
+    rows = tuple(
+        (words(row.label), plain(row.n), signed(metric, row.difference), signed(metric, row.low),
+         signed(metric, row.high), words(row.verdict, mark=row.verdict))
+        for row in comparison.rows
+    )  # fmt: skip
+    level = f"{100 * comparison.confidence:.3g}%"
+    caption = f"Cell minus {comparison.baseline}, simultaneous {level} intervals. {comparison.algorithm}."
+    columns = ("cell", "seeds", "difference", "low", "high", "verdict")
+    return Table("baseline", caption, columns, rows, folded="The differences in numbers")
+
+
+def _draw(measured: Measured, comparison: BaselineComparison, *, narrow: bool, name: str) -> str:
     """A whisker for each cell around the line of no difference, the margin shaded."""
-    rows = view.comparison.rows[::-1]
-    with drawing.figure(narrow=narrow, height=1.1 + 0.28 * len(rows)) as made:
-        (ax,) = drawing.panels(made, 1, narrow=narrow)
-        ax.axvspan(-view.margin, view.margin, color=drawing.GREY, alpha=0.14, lw=0)
+    rows, metric = comparison.rows[::-1], measured.metric
+    with drawing.canvas(narrow=narrow, height=1.1 + 0.28 * len(rows)) as figure:
+        (ax,) = drawing.panels(figure, 1, narrow=narrow)
+        ax.axvspan(-measured.margin, measured.margin, color=drawing.GREY, alpha=0.14, lw=0)
         ax.axvline(0, color=drawing.GREY, lw=1, ls="--")
         marks = {
             "better": ("o", drawing.BLUE),
@@ -77,6 +98,6 @@ def draw(view: AgainstBaselineView, *, narrow: bool, name: str) -> str:
         ax.set_yticks(range(len(rows)), [row.label for row in rows])
         ax.set_ylim(-0.6, len(rows) - 0.4)
         ax.grid(visible=False, axis="y")
-        unit = f" [{view.metric.unit}]" if view.metric.unit else ""
-        ax.set_xlabel(f"{view.metric.label} minus {view.comparison.baseline}{unit}")
-        return drawing.svg(made, name)
+        unit = f" [{metric.unit}]" if metric.unit else ""
+        ax.set_xlabel(f"{metric.label} minus {comparison.baseline}{unit}")
+        return drawing.svg(figure, name)

@@ -1,18 +1,35 @@
-"""What was run, on what, at what cost, and what failed?"""
+"""What was run, on what, and what failed? With every cell in numbers."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tune_dml.planning.plan import protocol_for
-from tune_dml.record.state import TrialStatus
-from tune_dml.report.measured import Measured
+from tune_dml.report.measured import Measured, MeasuredCell
+from tune_dml.report.naming import slug
+from tune_dml.report.questions import question
+from tune_dml.report.section import (
+    Block,
+    Entry,
+    Facts,
+    Heading,
+    Listing,
+    Notes,
+    Section,
+    Table,
+    number,
+    plain,
+    signed,
+    words,
+)
 from tune_dml.space import Grid, Knob, Value
 from tune_dml.text import duration, value_text
 
-STATUSES: tuple[TrialStatus, ...] = ("finished", "diverged", "failed", "running", "missing")
+LONGEST = 300
+"""Letters of a provenance text that the page shows."""
 
 
 @dataclass(frozen=True)
@@ -28,48 +45,37 @@ class Failure:
     run_id: str
 
 
-@dataclass(frozen=True)
-class Conduct:
-    """The facts of the sweep."""
-
-    facts: tuple[tuple[str, str], ...]
-    counts: tuple[tuple[str, int], ...]
-    """Status -> number of trials, those that occur."""
-    sentence: str
-    failures: tuple[Failure, ...]
-    notes: tuple[str, ...]
-    """What was said aloud while it ran, then the space's own remarks."""
-    settings: tuple[tuple[str, str, str], ...]
-    """(setting, value, origin) shared by all cells."""
-    provenance: tuple[tuple[str, str], ...]
-    seconds: float
-    """Training time of all attempts of all trials."""
-    attempts: int
-    cost: tuple[tuple[str, int, float, float], ...]
-    """(cell, trials with a time, mean seconds of a trial, seconds in all)."""
-
-
-def extract(measured: Measured) -> Conduct:
-    """Collect the facts."""
-    results = measured.results
-    plan, space = results.plan, results.plan.space
-    counts = tuple((status, count) for status in STATUSES if (count := results.count(status)))
-    failures = tuple(
+@question(order=100)
+def conduct(measured: Measured) -> Section:
+    """The facts of the sweep; its failures are findings."""
+    results, plan = measured.results, measured.results.plan
+    failures = [
         Failure(cell.label, t.seed, t.status, why.partition(": ")[2] or why, t.attempts, t.key, t.run_id)
         for cell in measured.cells
         for t, why in cell.failures
-    )
-    return Conduct(
-        _facts(measured),
-        counts,
-        _sentence(measured, dict(counts)),
-        failures,
-        results.notes + space.notes,
-        tuple((key, short_any(value), plan.origins.get(key, "")) for key, value in plan.base_settings.items()),
-        tuple(_flat(results.provenance)),
-        sum(trial.seconds for trial in results.trials),
-        sum(trial.attempts for trial in results.trials),
-        tuple(_cost(measured)),
+    ]
+    notes = results.notes + plan.space.notes
+    settings = tuple((key, _text(value), plan.origins.get(key, "")) for key, value in plan.base_settings.items())
+    provenance = tuple(_flat(results.provenance))
+    body: list[Block] = [Facts(_facts(measured)), _table_of_failures(failures)]
+    body += [Heading("Notes"), Notes(notes)] if notes else []
+    title = f"Settings shared by all cells ({len(settings)})"
+    body += [_table_of_cells(measured), Listing(title, "Settings", ("setting", "value", "from"), settings)]
+    body += [Listing("Provenance: code, versions, machine", "Provenance", (), provenance)] if provenance else []
+    return Section(
+        "run",
+        "What was run, and what failed",
+        "What was run",
+        tuple(body),
+        opening=_progress(measured),
+        findings=tuple(f"{f.label}, seed {f.seed}: {f.status}: {f.reason}" for f in failures),
+        data={
+            "counts": measured.counts,
+            "training_seconds": sum(trial.seconds for trial in results.trials),
+            "cells": [_cell_data(measured, cell) for cell in measured.cells],
+            "failures": failures,
+            "notes": notes,
+        },
     )
 
 
@@ -114,17 +120,15 @@ def _selection(settings: Mapping[str, Value]) -> str:
     return which.get(str(settings.get("evaluation.epoch")), "the evaluation that counts")
 
 
-def _sentence(measured: Measured, counts: Mapping[str, int]) -> str:
-    results = measured.results
-    done, every = counts.get("finished", 0), len(results.trials)
-    seconds = sum(trial.seconds for trial in results.trials)
+def _progress(measured: Measured) -> str:
+    counts, trials = measured.counts, measured.results.trials
     text = (
-        f"{done} of {every} trials finished ({len(measured.cells)} cells x {len(measured.seeds)} seeds), "
-        f"{duration(seconds)} of training in all."
+        f"{counts.get('finished', 0)} of {len(trials)} trials finished ({len(measured.cells)} cells x "
+        f"{len(measured.seeds)} seeds), {duration(sum(trial.seconds for trial in trials))} of training in all."
     )
     lost = [f"{counts[status]} {status}" for status in ("diverged", "failed") if counts.get(status)]
-    odd = sum(trial.status == "finished" for cell in measured.cells for trial, _ in cell.failures)
-    lost += [f"{odd} finished without the metric"] if odd else []
+    without = sum(trial.status == "finished" for cell in measured.cells for trial, _ in cell.failures)
+    lost += [f"{without} finished without the metric"] if without else []
     waiting = counts.get("running", 0) + counts.get("missing", 0)
     if lost:
         text += f" {' and '.join(lost)}: listed below and drawn in the figures."
@@ -134,15 +138,69 @@ def _sentence(measured: Measured, counts: Mapping[str, int]) -> str:
     return text
 
 
-def _cost(measured: Measured) -> list[tuple[str, int, float, float]]:
-    rows = []
-    for cell in measured.cells:
-        seconds = [trial.seconds for trial in cell.trials if trial.seconds > 0]
-        rows.append((cell.label, len(seconds), sum(seconds) / len(seconds) if seconds else 0.0, sum(seconds)))
-    return rows
+def _table_of_failures(failures: list[Failure]) -> Table:
+    rows = tuple(
+        (words(f.label), plain(f.seed), words(f.status, mark=f.status), words(f.reason), plain(f.attempts),
+         Entry(f.key, None, ((f.key, f"trial-{f.key}"),)), words(f.run_id or "-"))
+        for f in failures
+    )  # fmt: skip
+    columns = ("cell", "seed", "status", "reason", "attempts", "trial", "MLflow run")
+    return Table("failures", "Trials without a result, and why.", columns, rows, for_paper=False)
 
 
-def short_any(value: object) -> str:
+def _table_of_cells(measured: Measured) -> Table:
+    """Mean and interval of every cell, and its difference to the baseline."""
+    caption = f"Every cell: {measured.metric.axis}, mean over seeds with its own 95% interval (Student's t)"
+    empty = [] if any(cell.left_out for cell in measured.cells) else ["left out because"]
+    empty += [] if any(len(cell.values) < len(cell.trials) for cell in measured.cells) else ["planned"]
+    if measured.baseline is None:
+        empty += ["difference", "diff. low", "diff. high", "against baseline"]
+    else:
+        caption += ", and the paired difference to the baseline with simultaneous 95% intervals (Dunnett)"
+    columns = (
+        "cell", "seeds", "planned", "mean", "low", "high", "sd", "difference", "diff. low", "diff. high",
+        "against baseline", "left out because", "trials by seed",
+    )  # fmt: skip
+    rows = tuple(_row(measured, cell) for cell in measured.cells)
+    return Table("cells", f"{caption}.", columns, rows, csv_only=("left out because",)).without(empty)
+
+
+def _row(measured: Measured, cell: MeasuredCell) -> tuple[Entry, ...]:
+    metric, interval, against = measured.metric, cell.interval, measured.against(cell)
+    verdict = words("baseline" if cell.cell.baseline else "-")
+    if cell.left_out:
+        verdict = words("left out", mark="failed")
+    elif against is not None:
+        verdict = words(against.verdict, mark=against.verdict)
+    difference = (against.difference, against.low, against.high) if against else (math.nan, math.nan, math.nan)
+    links = tuple((f"{trial.seed}", f"trial-{trial.key}") for trial in cell.trials)
+    return (
+        words(cell.label, anchor=f"cell-{slug(cell.label)}"),
+        plain(interval.n),
+        plain(len(cell.trials)),
+        *(number(metric, value) for value in (interval.mean, interval.low, interval.high, interval.sd)),
+        *(signed(metric, value) for value in difference),
+        verdict,
+        words(cell.left_out),
+        Entry(" ".join(trial.key for trial in cell.trials), None, links),
+    )
+
+
+def _cell_data(measured: Measured, cell: MeasuredCell) -> dict[str, object]:
+    return {
+        "label": cell.label,
+        "knobs": dict(cell.cell.knobs),
+        "baseline": cell.cell.baseline,
+        "planned": len(cell.trials),
+        **vars(cell.interval),
+        "against_baseline": measured.against(cell),
+        "left_out": cell.left_out or None,
+        "seconds": sum(cell.seconds) / len(cell.seconds) if cell.seconds else 0.0,
+        "trials": [{"seed": trial.seed, "trial": trial.key} for trial in cell.trials],
+    }
+
+
+def _text(value: object) -> str:
     """A setting's value."""
     if isinstance(value, float | int | str | bool) or value is None:
         return value_text(value)
@@ -157,5 +215,6 @@ def _flat(record: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
             rows += _flat(value, f"{prefix}{key}.")
             continue
         text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-        rows.append((f"{prefix}{key}", text if len(text) <= 300 else f"{text[:300]} ... ({len(text)} characters)"))
+        cut = text if len(text) <= LONGEST else f"{text[:LONGEST]} ... ({len(text)} characters)"
+        rows.append((f"{prefix}{key}", cut))
     return rows

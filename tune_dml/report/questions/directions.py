@@ -6,36 +6,35 @@ direction variations more compact. `trainables.evidence.directions` has the defi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from tune_dml.report.questions import histories
-from tune_dml.report.questions.curve import Curve
-from tune_dml.report.questions.histories import Histories, Panel
+from tune_dml.report import figure as drawing
+from tune_dml.report.measured import Measured, MeasuredKnob
+from tune_dml.report.questions import knob_question
+from tune_dml.report.section import Block, Figure, Section, Text
+from tune_dml.report.traces import Histories, Panel
 
-KEYS = ("train/direction_variance", "train/direction_mean")
+VARIANCE, MEAN = "train/direction_variance", "train/direction_mean"
 WIDE = 20
 """Means further apart than this ratio are drawn on a logarithmic axis."""
 
 
-@dataclass(frozen=True)
-class Directions:
-    """Panels over training and what they say."""
-
-    panels: tuple[Panel, ...]
-    every: int
-    """Steps between looks; 0 where there was none."""
-    sentence: str
-
-
-def extract(curve: Curve, logged: Histories) -> Directions:
+@knob_question(order=250, reads_traces=True)
+def directions(measured: Measured, knob: MeasuredKnob) -> Section:
     """Mean and variance of direction updates of each value of the knob and the baseline."""
-    panels = tuple(panel for key in KEYS if (panel := logged.panel(key)) is not None)
+    histories = measured.histories[knob.path]
+    panels = histories.panels((VARIANCE, MEAN))
     every = min((line.steps[0] for panel in panels for line in panel.lines), default=0)
-    return Directions(panels, every, _sentence(curve, logged, every))
+    sentence = _sentence(knob, histories, every)
+    body: list[Block] = [Text(sentence)]
+    if panels:
+        body.append(_figure(knob, panels, every, sentence))
+    title = f"How evenly do directions turn, for each {knob.symbol}?"
+    return Section("directions", title, "Directions", tuple(body))
 
 
-def _sentence(curve: Curve, logged: Histories, every: int) -> str:
-    lines = {label: line for label in logged.by_label if (line := logged.line(label, KEYS[0])) is not None}
+def _sentence(knob: MeasuredKnob, histories: Histories, every: int) -> str:
+    lines, means = histories.lines(VARIANCE), histories.lines(MEAN)
     if not lines:
         return (
             "No trial logged how its directions turned: each was shorter than 25 steps, or ran before this was "
@@ -44,23 +43,28 @@ def _sentence(curve: Curve, logged: Histories, every: int) -> str:
     last = {label: line.mean[-1] for label, line in lines.items()}
     least, most = min(last, key=lambda name: last[name]), max(last, key=lambda name: last[name])
 
-    def of(label: str) -> str:
-        mean = logged.line(label, KEYS[1])
-        return f"{last[label]:.2g}{f', mean turn {mean.mean[-1]:.2g}' if mean else ''}"
+    def numbers(label: str) -> str:
+        return f"{last[label]:.2g}{f', mean turn {means[label].mean[-1]:.2g}' if label in means else ''}"
 
     text = (
         f"At the last look, at step {lines[most].steps[-1]}, the turns of the {every} steps before had the smallest "
-        f"variance for {least} ({of(least)}) and the largest for {most} ({of(most)})."
+        f"variance for {least} ({numbers(least)}) and the largest for {most} ({numbers(most)})."
     )
-    baseline = curve.baseline.label if curve.baseline else None
+    baseline = knob.baseline.label if knob.baseline else None
     if baseline in last and baseline not in {least, most}:
-        text += f" The baseline {baseline} had {of(baseline)}."
+        text += f" The baseline {baseline} had {numbers(baseline)}."
     return (
         f"{text} A smaller variance means that embeddings turned more equally; beside a small mean it says that "
         "little turned at all."
     )
 
 
-def draw(found: Directions, *, narrow: bool, name: str) -> str:
-    """Variance and mean side by side."""
-    return histories.draw(found.panels, narrow=narrow, name=name, log_beyond=WIDE)
+def _figure(knob: MeasuredKnob, panels: Sequence[Panel], every: int, sentence: str) -> Figure:
+    return Figure(
+        f"directions-{knob.slug}",
+        lambda narrow, name: drawing.over_training(panels, narrow=narrow, name=name, log_beyond=WIDE),
+        f"Over training, for each value: {', '.join(panel.metric.name for panel in panels)}. {sentence}",
+        f"How far the unit embeddings of a fixed sample of training pictures moved in {every} steps "
+        "(chord, 0 to 2): variance and mean over the pictures; mean over seeds (lines), range over seeds (bands). "
+        "Definition after Zhang et al., supplement C.2, which shows the distribution per 1000 steps.",
+    )

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tune_dml.published import PublishedCurve
+from tune_dml.report import figure as drawing
+from tune_dml.report.measured import CurvePoint, Measured, MeasuredKnob, same_value
 from tune_dml.report.naming import MetricName, metric_name
-from tune_dml.report.questions import directions, histories
-from tune_dml.report.questions.curve import Curve, CurvePoint, same_value
-from tune_dml.report.questions.histories import Histories, Panel
+from tune_dml.report.questions import knob_question
+from tune_dml.report.section import Block, Figure, Section, Table, number, plain, words
+from tune_dml.report.traces import Histories, Rows
 from tune_dml.stats import mean_interval
 
 _FIRST = ("train/norm_mean", "train/norm_variance", "train/mu")
-_NOT_A_MECHANISM = {"train/loss", "train/lr", "train/eta", "train/step", "train/seconds", *directions.KEYS}
+_NOT_A_MECHANISM = {
+    "train/loss", "train/lr", "train/eta", "train/step", "train/seconds", "train/direction_variance",
+    "train/direction_mean",
+}  # fmt: skip
 _PUBLISHED = {
     "train/norm_mean": ("final_norm_mean", "norm_mean"),
     "train/norm_variance": ("final_norm_var", "norm_var", "train_norm_var"),
 }
 MOST_PANELS = 6
+MOST_ROWS = 14
+"""A longer table is folded."""
 
 
 @dataclass(frozen=True)
@@ -34,58 +42,40 @@ class Final:
     """NaN where the paper printed none."""
 
 
-@dataclass(frozen=True)
-class Mechanism:
-    """Panels over training and the final figures."""
-
-    panels: tuple[Panel, ...]
-    finals: tuple[Final, ...]
-    source: str
-    """Where the published figures come from; empty when there are none."""
-    omitted: tuple[str, ...]
-    """Values whose lines are left out so that the panels can be read; they are in the table."""
-
-
-def extract(curve: Curve, logged: Histories) -> Mechanism | None:
+@knob_question(order=240, reads_traces=True, unanswered={"mechanism": ()})
+def mechanism(measured: Measured, knob: MeasuredKnob) -> Section | None:
     """Means over seeds for each value of the knob and the baseline; None when nothing of the kind was logged."""
-    points = [*curve.points, *([curve.baseline] if curve.baseline else [])]
-    keys = _keys(logged)
+    histories = measured.histories[knob.path]
+    keys = _keys(histories)
     if not keys:
         return None
-    panels = [panel for key in keys if (panel := logged.panel(key)) is not None]
-    finals = [_final(point, logged.by_label[point.label], key, curve.published) for key in keys for point in points]
-    used = next((found.source for found in curve.published if _printed(found) is not None), "")
-    return Mechanism(
-        tuple(panels),
-        tuple(final for final in finals if final.n),
-        used if any(math.isfinite(final.published) for final in finals) else "",
-        logged.omitted,
-    )
+    finals = [
+        _final(point, histories.by_label[point.label], key, knob.published)
+        for key in keys
+        for point in knob.points_and_baseline
+    ]
+    finals = [final for final in finals if final.n]
+    body: list[Block] = []
+    if histories.panels(keys):
+        body.append(_figure(knob, histories, keys))
+    body.append(_table(knob, finals))
+    title = f"Why? The mechanism behind {knob.symbol}"
+    return Section("mechanism", title, "Mechanism", tuple(body), data={"mechanism": finals})
 
 
-def _keys(logged: Histories) -> list[str]:
+def _keys(histories: Histories) -> list[str]:
     """The logged figures of a mechanism, the known ones first."""
-    found = {key for key in logged.keys if key.startswith("train/")} - _NOT_A_MECHANISM
-    return [*(key for key in _FIRST if key in found), *sorted(found - set(_FIRST))][:MOST_PANELS]
+    keys = {key for key in histories.keys if key.startswith("train/")} - _NOT_A_MECHANISM
+    return [*(key for key in _FIRST if key in keys), *sorted(keys - set(_FIRST))][:MOST_PANELS]
 
 
-def _final(
-    point: CurvePoint,
-    trials: list[list[dict[str, float]]],
-    key: str,
-    published: tuple[PublishedCurve, ...],
-) -> Final:
-    last = [rows[-1][key] for rows in trials if rows and key in rows[-1]]
-    found = mean_interval(last)
-    printed = next((value for curve in published if (value := _printed_at(curve, key, point)) is not None), None)
-    return Final(point.label, metric_name(key), found.n, found.mean, found.sd, math.nan if printed is None else printed)
+def _final(point: CurvePoint, trials: Sequence[Rows], key: str, published: Sequence[PublishedCurve]) -> Final:
+    last = mean_interval([rows[-1][key] for rows in trials if rows and key in rows[-1]])
+    printed = next((value for curve in published if (value := _printed(curve, key, point)) is not None), math.nan)
+    return Final(point.label, metric_name(key), last.n, last.mean, last.sd, printed)
 
 
-def _printed(curve: PublishedCurve) -> str | None:
-    return next((name for names in _PUBLISHED.values() for name in names if name in curve.others), None)
-
-
-def _printed_at(curve: PublishedCurve, key: str, point: CurvePoint) -> float | None:
+def _printed(curve: PublishedCurve, key: str, point: CurvePoint) -> float | None:
     """The paper's figure at a value of the knob; of its baseline at ours, which has no value."""
     for name in _PUBLISHED.get(key, ()):
         if point.value is None and name in curve.baseline_others:
@@ -96,6 +86,35 @@ def _printed_at(curve: PublishedCurve, key: str, point: CurvePoint) -> float | N
     return None
 
 
-def draw(found: Mechanism, *, narrow: bool, name: str) -> str:
-    """A panel for each figure: mean over seeds as a line, range over seeds as a band."""
-    return histories.draw(found.panels, narrow=narrow, name=name)
+def _source(knob: MeasuredKnob, finals: Sequence[Final]) -> str:
+    """Where the published figures come from; empty when there are none."""
+    names = {name for names in _PUBLISHED.values() for name in names}
+    source = next((curve.source for curve in knob.published if names & curve.others.keys()), "")
+    return source if any(math.isfinite(final.published) for final in finals) else ""
+
+
+def _table(knob: MeasuredKnob, finals: Sequence[Final]) -> Table:
+    source = _source(knob, finals)
+    rows = tuple(
+        (words(f.label), words(f.metric.label), plain(f.n), number(f.metric, f.mean), number(f.metric, f.sd),
+         number(f.metric, f.published))
+        for f in finals
+    )  # fmt: skip
+    caption = "Mechanism figures at the last evaluation: mean and standard deviation over seeds"
+    caption += f", beside those of {source}." if source else "."
+    folded = "The figures at the end of training" + (", beside the published ones" if source else "")
+    columns = ("value", "figure", "seeds", "mean", "sd", "published")
+    table = Table(f"mechanism-{knob.slug}", caption, columns, rows, folded=folded if len(rows) > MOST_ROWS else "")
+    return table if source else table.without(["published"])
+
+
+def _figure(knob: MeasuredKnob, histories: Histories, keys: Sequence[str]) -> Figure:
+    panels, omitted = histories.panels(keys), len(histories.omitted)
+    names = ", ".join(panel.metric.name for panel in panels)
+    return Figure(
+        f"mechanism-{knob.slug}",
+        lambda narrow, name: drawing.over_training(panels, narrow=narrow, name=name),
+        f"Over training, for each value: {names}. The figures at the end are in the table below.",
+        "Mean over seeds (lines) and range over seeds (bands), on training batches."
+        + (f" For clarity, {omitted} more values are in the table only." if omitted else ""),
+    )

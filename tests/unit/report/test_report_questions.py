@@ -1,0 +1,151 @@
+"""A question of the report touches one file: everything that leaves the report has what it gives, wherever it lives."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from pages import by_id, read
+from synthetic import ETA, RHO, STEEP, crossed, rho_space, write_sweep
+from written import Written
+
+from trainables.errors import ConfigError
+from tune_dml.report import questions, summary, write_report
+from tune_dml.report.measured import measure
+
+TOY = '''
+from tune_dml.report.questions import knob_question, question
+from tune_dml.report.section import Card, Command, Entry, Figure, Heading, Notes, Section, Table, Text, words
+
+@question(order=305)
+def seeds(measured):
+    """How many seeds are there?"""
+    n = len(measured.seeds)
+    table = Table("seeds", "The seeds.", ("seed", "square"), ((words("first"), Entry("0.3", 1 / 3)),))
+    figure = Figure("seeds", lambda narrow, name: f'<svg id="{name}">{n}</svg>', "A number.", "Drawn by a toy.")
+    return Section(
+        "seeds", "How many seeds are there?", "Seeds",
+        (Text("There are some.", badge="some"), Heading("Again"), Notes(("one <note>",)), Command("tune-dml x"), table, figure),
+        card=Card("some", "better", "Are there seeds?", f"{n} seeds."),
+        verdicts=(f"{n} seeds.",), findings=("too few",), commands=("tune-dml extend",), data={"toy": {"seeds": n}},
+    )
+
+@knob_question(order=205, unanswered={"doubled": None})
+def doubled(measured, knob):
+    """What is twice the number of values, where that is more than six?"""
+    n = 2 * len(knob.points)
+    return Section("doubled", f"Twice {knob.symbol}?", "Twice", data={"doubled": n}) if n > 6 else None
+'''
+
+
+def install(folder: Path, monkeypatch: pytest.MonkeyPatch, entries: str) -> None:
+    """A package of somebody else's, as pip leaves it."""
+    (folder / "toy_questions.py").write_text(TOY)
+    information = folder / "toy_questions-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-questions\nVersion: 1.0\n")
+    (information / "entry_points.txt").write_text(f"[tune_dml.questions]\n{entries}\n")
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, "toy_questions", raising=False)
+
+
+def add_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more file in the folder of the questions."""
+    (folder / "toy.py").write_text(TOY)
+    monkeypatch.setattr(questions, "__path__", [*questions.__path__, str(folder)])
+    monkeypatch.delitem(sys.modules, "tune_dml.report.questions.toy", raising=False)
+
+
+@pytest.mark.parametrize("how", ["installed", "a file"])
+def test_a_new_question_is_in_everything_that_is_written(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if how == "installed":
+        install(tmp_path, monkeypatch, "seeds = toy_questions:seeds\ndoubled = toy_questions:doubled")
+    else:
+        add_file(tmp_path, monkeypatch)
+    results = write_sweep(tmp_path / "s", histories=False, evidence=False)
+    files = write_report(results, tmp_path / "report")
+
+    page = read(files.html.read_text())
+    section = by_id(page, "seeds").text
+    for text in ("How many seeds are there?", "There are some. some", "Again", "one <note>", "tune-dml x", "Drawn by"):
+        assert text in section
+    assert by_id(page, "table-seeds").all("td")[0].attributes["data-value"] == repr(1 / 3)
+    (card,) = [item for item in page.all("article") if "Are there seeds?" in item.text]
+    assert card.attributes["class"] == "card better"
+    assert card.all("a")[0].attributes["href"] == "#seeds"
+    contents = [link.attributes["href"] for link in page.all("nav")[0].all("a")]
+    assert contents.index("#against-baseline") + 1 == contents.index("#seeds") == contents.index("#norms") - 1
+    assert contents.index("#doubled-regularizer-rho") == contents.index("#curve-regularizer-rho") + 1
+
+    verdicts = json.loads(files.verdicts.read_text())
+    assert verdicts["toy"] == {"seeds": 3}
+    assert verdicts["knobs"][0]["doubled"] == 10
+    assert verdicts["sentences"][-1] == "3 seeds."
+    assert "too few" in verdicts["findings"]
+    (lines,) = [list(csv.reader(path.open(newline=""))) for path in files.csv if path.stem == "seeds"]
+    assert lines == [["seed", "square"], ["first", repr(1 / 3)]]
+    assert r"\label{tab:seeds}" in files.latex.read_text()
+    assert (files.folder / "figures/seeds.svg").read_text() == '<svg id="seeds-w">3</svg>\n'
+    short = summary(results)
+    assert short.verdicts == files.summary.verdicts
+    assert short.verdicts[-1] == "3 seeds."
+    assert "tune-dml extend" in short.commands
+    assert "too few" in files.findings
+
+
+def test_a_question_about_a_knob_is_asked_of_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_file(tmp_path, monkeypatch)
+    space = rho_space(scientific=(RHO, ETA), published=())
+    means = {(a, b): STEEP[a] + b for a, b in crossed(list(STEEP), [0.0, 0.5, 1.0])}
+    results = write_sweep(tmp_path / "s", space=space, means=means, histories=False, evidence=False)
+    files = write_report(results, tmp_path / "report")
+    knobs = json.loads(files.verdicts.read_text())["knobs"]
+    assert [(knob["path"], knob["doubled"]) for knob in knobs] == [("regularizer.rho", 10), ("regularizer.eta", None)]
+    contents = [link.attributes["href"] for link in read(files.html.read_text()).all("nav")[0].all("a")]
+    assert "#doubled-regularizer-rho" in contents
+    assert "#doubled-regularizer-eta" not in contents
+    assert contents.index("#directions-regularizer-rho") + 1 == contents.index("#curve-regularizer-eta")
+
+
+def test_what_is_no_question_is_refused(steep: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, monkeypatch, "bad = toy_questions:TABLE")
+    (tmp_path / "toy_questions.py").write_text("TABLE = 3\n")
+    with pytest.raises(ConfigError, match=r"tune_dml\.questions\.bad: a question .* is a function marked with .*TABLE"):
+        summary(steep.results)
+
+
+@pytest.mark.parametrize(
+    ("body", "rule"),
+    [
+        ('Section("run", "?", "?")', "two sections of the report have one name.*'run'"),
+        ('Section("a", "?", "?", (Table("cells", "", ("a",), ((words("b"),),)),))', "two tables.*'cells'"),
+        ('Section("a", "?", "?", (Figure("norms", None, "", ""),))', "two figures.*'norms'"),
+        ('Section("a", "?", "?", data={"cells": 1})', "two questions of the report write one name .*'cells'"),
+    ],
+)
+def test_two_questions_cannot_claim_one_name(
+    steep: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, rule: str
+) -> None:
+    add_file(tmp_path, monkeypatch)
+    source = TOY.partition("@question")[0] + f"\n@question(order=1)\ndef clash(measured):\n    return {body}\n"
+    (tmp_path / "toy.py").write_text(source)
+    with pytest.raises(ConfigError, match=rule):
+        write_report(steep.results, tmp_path / "report")
+
+
+def test_what_several_questions_need_is_read_once(steep: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = measure(steep.results)
+    sections = questions.answers(measured)
+    assert measured.knobs is measured.knobs
+    assert {section.knob for section in sections} == {None, *measured.knobs}
+    keys = []
+    monkeypatch.setattr(type(steep.results), "history", lambda self, key: keys.append(key) or [])
+    questions.answers(measure(steep.results), traces=False)
+    assert keys == []
+    questions.answers(measure(steep.results))
+    assert sorted(keys) == sorted(trial.key for trial in steep.results.trials)

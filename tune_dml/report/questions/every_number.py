@@ -1,0 +1,63 @@
+"""Where does every number come from? Each trial with its identity, its runs and its metrics."""
+
+from __future__ import annotations
+
+import math
+
+from tune_dml.record.results import TrialResult
+from tune_dml.report.measured import Measured
+from tune_dml.report.naming import MetricName, metric_name
+from tune_dml.report.questions import question
+from tune_dml.report.section import Entry, Section, Table, number, plain, words
+from tune_dml.text import duration
+
+
+@question(order=420)
+def every_number(measured: Measured) -> Section:
+    """The table that every other table links to."""
+    results, first = measured.results, measured.metric.key
+    keys = {key for trial in results.trials for key in trial.metrics}
+    ordered = sorted(keys, key=lambda key: (key != first, not key.startswith("val/"), key))
+    metrics = [metric_name(key) for key in ordered]
+    columns = ("cell", "seed", "status", "trial", "MLflow run", "step", "attempts", "seconds", "reason")
+    run = f" The sweep's own MLflow run is {results.parent_run_id}." if results.parent_run_id else ""
+    table = Table(
+        "trials",
+        f"Every trial: the source of every number above.{run}",
+        (*columns, *(metric.axis for metric in metrics)),
+        tuple(_row(trial, metrics) for trial in results.trials),
+        for_paper=False,
+    )
+    title = "Where every number comes from"
+    return Section("numbers", title, "Every number", (table,), data={"trials": [_data(t) for t in results.trials]})
+
+
+def _row(trial: TrialResult, metrics: list[MetricName]) -> tuple[Entry, ...]:
+    return (
+        words(trial.cell.label, anchor=f"trial-{trial.key}"),
+        plain(trial.seed),
+        words(trial.status, mark=trial.status),
+        words(trial.key),
+        words(trial.run_id or "-"),
+        plain(trial.step),
+        plain(trial.attempts),
+        Entry(duration(trial.seconds), trial.seconds),
+        words(trial.reason),
+        *(number(metric, trial.metrics.get(metric.key, math.nan)) for metric in metrics),
+    )
+
+
+def _data(trial: TrialResult) -> dict[str, object]:
+    return {
+        "trial": trial.key,
+        "run_id": trial.run_id or None,
+        "cell": trial.cell.label,
+        "seed": trial.seed,
+        "status": trial.status,
+        "reason": trial.reason,
+        "step": trial.step,
+        "seconds": trial.seconds,
+        "attempts": trial.attempts,
+        "host": trial.host,
+        "metrics": dict(sorted(trial.metrics.items())),
+    }

@@ -1,0 +1,124 @@
+"""What would selecting on test have claimed? Only when the test metrics are opened."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.stats import kendalltau
+
+from tune_dml.record.results import open_test_metrics
+from tune_dml.report.measured import Measured, MeasuredCell
+from tune_dml.report.naming import MetricName, metric_name
+from tune_dml.report.questions import question
+from tune_dml.report.section import Section, Table, Text, number, plain, words
+from tune_dml.stats import Interval, SeedTable, cell_interval, paired_difference
+
+
+@dataclass(frozen=True)
+class OpenedRow:
+    """One cell's test metric."""
+
+    label: str
+    interval: Interval
+    validation: float
+    """Mean validation metric over the same seeds."""
+    trials: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The test metrics and what honest selection gives up."""
+
+    metric: MetricName
+    rows: tuple[OpenedRow, ...]
+    chosen: str
+    """The cell that validation selects; empty when no cell has both numbers."""
+    claimed: str
+    """The cell that test would have selected."""
+    optimism: Interval | None
+    """Test metric of `claimed` minus that of `chosen`, within seeds."""
+    tau: float
+    """Kendall's tau between the validation and the test order of the cells."""
+    sentences: tuple[str, ...]
+
+
+@question(order=410, unanswered={"opened_test": None})
+def opened_test(measured: Measured) -> Section | None:
+    """The sealed metric that corresponds to the sweep's own; None when it is not opened, or no trial has it."""
+    opened = _opened(measured) if measured.unseal_test else None
+    if opened is None:
+        return None
+    body = (Text(" ".join(opened.sentences)), _table(measured.metric, opened))
+    title = "Opened test metrics"
+    return Section("opened", title, title, body, data={"opened_test": opened}, style="opened")
+
+
+def _opened(measured: Measured) -> Opened | None:
+    key = "test/" + measured.metric.key.partition("/")[2]
+    of_trials = {
+        trial: figures[key] for trial, figures in open_test_metrics(measured.results).items() if key in figures
+    }
+    cells = [cell for cell in measured.cells if not cell.left_out and any(t.key in of_trials for t in cell.trials)]
+    if not cells:
+        return None
+    table = SeedTable.of({cell.label: _values(cell, of_trials) for cell in cells}, measured.seeds)
+    rows = tuple(
+        OpenedRow(
+            cell.label,
+            cell_interval(table, row),
+            float(np.mean([cell.values[seed] for seed in _values(cell, of_trials)] or [math.nan])),
+            tuple(trial.key for trial in cell.trials),
+        )
+        for row, cell in enumerate(cells)
+    )
+    chosen = int(np.argmax([measured.sign * row.validation for row in rows]))
+    claimed = int(np.argmax([measured.sign * row.interval.mean for row in rows]))
+    optimism = paired_difference(table, claimed, chosen)
+    tau = math.nan
+    if len(rows) > 2:
+        tau = float(kendalltau([row.validation for row in rows], [row.interval.mean for row in rows]).statistic)
+    opened = Opened(metric_name(key), rows, rows[chosen].label, rows[claimed].label, optimism, tau, ())
+    return replace(opened, sentences=_sentences(opened, rows[chosen], rows[claimed]))
+
+
+def _values(cell: MeasuredCell, of_trials: Mapping[str, float]) -> dict[int, float]:
+    """Seed -> test metric, of the trials that have a validation metric too."""
+    tested = {t.seed: of_trials[t.key] for t in cell.trials if t.key in of_trials and t.seed in cell.values}
+    return {seed: float(value) for seed, value in tested.items() if math.isfinite(value)}
+
+
+def _sentences(opened: Opened, chosen: OpenedRow, claimed: OpenedRow) -> tuple[str, ...]:
+    metric, gap = opened.metric, opened.optimism
+    sentences = [
+        "These test metrics were sealed during the sweep and are opened here; the opening is recorded with the sweep.",
+        f"Validation selects {chosen.label}, with {metric.label} {metric.number(chosen.interval.mean)}.",
+    ]
+    if claimed.label == chosen.label or gap is None:
+        sentences.append("Selecting on test would have chosen the same cell.")
+    else:
+        interval = ""
+        if math.isfinite(gap.low):
+            ends = f"{metric.number(gap.low)} to {metric.number(gap.high)}"
+            interval = f" (95% interval {ends}, paired t over {gap.n} seeds)"
+        sentences.append(
+            f"Selecting on test would have chosen {claimed.label} and claimed {metric.number(claimed.interval.mean)}: "
+            f"{metric.amount(abs(gap.mean))} too optimistic{interval}."
+        )
+    if math.isfinite(opened.tau):
+        cells = len(opened.rows)
+        sentences.append(f"Validation and test order the cells with Kendall's tau {opened.tau:.2f} ({cells} cells).")
+    return tuple(sentences)
+
+
+def _table(validation: MetricName, opened: Opened) -> Table:
+    metric = opened.metric
+    rows = tuple(
+        (words(row.label), plain(row.interval.n), number(validation, row.validation), number(metric, row.interval.mean),
+         number(metric, row.interval.low), number(metric, row.interval.high))
+        for row in opened.rows
+    )  # fmt: skip
+    caption = f"Opened: {metric.axis}, mean over seeds with its 95% interval (Student's t)."
+    return Table("opened-test", caption, ("cell", "seeds", validation.axis, metric.axis, "low", "high"), rows)

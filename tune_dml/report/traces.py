@@ -1,0 +1,168 @@
+"""What trials logged while they trained, and what they left to look at: read once, for every question about it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from trainables.evidence.record import Evidence
+from tune_dml.record.results import Results, TrialResult
+from tune_dml.report.naming import MetricName, metric_name
+from tune_dml.text import is_number
+
+Rows = Sequence[Mapping[str, float]]
+"""What one trial logged, in order of step; numbers that are not finite are left out."""
+
+MOST_LINES = 6
+
+
+@dataclass(frozen=True)
+class Line:
+    """One value of the knob over training."""
+
+    label: str
+    steps: tuple[int, ...]
+    mean: tuple[float, ...]
+    low: tuple[float, ...]
+    """Smallest over the seeds."""
+    high: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One logged figure over training, a line for each value of the knob."""
+
+    metric: MetricName
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Histories:
+    """The rows of every trial behind a knob's curve, the baseline included."""
+
+    by_label: Mapping[str, Sequence[Rows]]
+    """Value of the knob, or baseline -> its trials' rows."""
+    shown: tuple[str, ...]
+    """The values that are drawn, the baseline last."""
+    omitted: tuple[str, ...]
+    """Values whose lines are left out so that panels can be read."""
+
+    @cached_property
+    def keys(self) -> frozenset[str]:
+        """Every figure that some row has."""
+        return frozenset(key for trials in self.by_label.values() for rows in trials for row in rows for key in row)
+
+    def panels(self, keys: Sequence[str]) -> tuple[Panel, ...]:
+        """Logged figures over training, with the values that are drawn; a figure that nobody logged is left out."""
+        panels = [Panel(metric_name(key), tuple(self.lines(key, self.shown).values())) for key in keys]
+        return tuple(panel for panel in panels if panel.lines)
+
+    def lines(self, key: str, labels: Sequence[str] | None = None) -> dict[str, Line]:
+        """A figure over training by value of the knob: all that logged it, or those of some labels."""
+        lines = ((label, self._line(label, key)) for label in labels or self.by_label)
+        return {label: line for label, line in lines if line is not None}
+
+    def _line(self, label: str, key: str) -> Line | None:
+        by_step: dict[int, list[float]] = {}
+        for row in (row for rows in self.by_label[label] for row in rows if key in row):
+            by_step.setdefault(int(row["step"]), []).append(row[key])
+        if not by_step:
+            return None
+        steps = tuple(sorted(by_step))
+        columns = [by_step[step] for step in steps]
+        mean = tuple(float(np.mean(column)) for column in columns)
+        return Line(label, steps, mean, tuple(map(min, columns)), tuple(map(max, columns)))
+
+
+def read_rows(results: Results) -> dict[str, Rows]:
+    """Trial key -> what it logged."""
+    return {trial.key: [_finite(row) for row in results.history(trial.key)] for trial in results.trials}
+
+
+def _finite(row: Mapping[str, Any]) -> dict[str, float]:
+    return {key: float(value) for key, value in row.items() if is_number(value) and math.isfinite(value)}
+
+
+def histories_of(rows: Mapping[str, Rows], levels: Mapping[str, Sequence[str]], baseline: str | None) -> Histories:
+    """Rows by value of the knob; `levels` has the trials behind each label, `baseline` is one of the labels."""
+    labels = [label for label in levels if label != baseline]
+    shown = _thinned(labels)
+    return Histories(
+        {label: [rows[key] for key in trials] for label, trials in levels.items()},
+        (*shown, *([baseline] if baseline is not None else [])),
+        tuple(label for label in labels if label not in shown),
+    )
+
+
+def _thinned(labels: list[str]) -> list[str]:
+    """Ends and evenly spaced values between, when there are too many to tell apart."""
+    if len(labels) <= MOST_LINES:
+        return labels
+    return [labels[i] for i in np.linspace(0, len(labels) - 1, MOST_LINES).round().astype(int)]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two cells that are shown side by side."""
+
+    label: str
+    role: str
+    """`baseline`, `best`, `worst`, `best of the others`."""
+    evidence: Evidence
+    key: str
+    """Of the trial that left it."""
+
+    @property
+    def title(self) -> str:
+        """`no SEC (baseline)`."""
+        return self.label if self.label == self.role else f"{self.label} ({self.role})"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The baseline (the worst cell where there is none) and the best other cell, under one seed."""
+
+    sides: tuple[Side, ...]
+    seed: int | None
+    """The seed whose trials are shown; None where no trial left anything."""
+    missing: tuple[str, ...]
+    """What cannot be shown, and why."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A cell that is to be shown, and as what."""
+
+    label: str
+    role: str
+    trials: tuple[TrialResult, ...]
+
+
+def pair_of(results: Results, candidates: Sequence[Candidate], missing: Sequence[str]) -> Pair:
+    """The candidates under the first seed for which most of them left evidence; `missing` is said before the rest."""
+    seeds = results.plan.seeds
+    by_seed = {
+        seed: tuple(side for cell in candidates if (side := _side(results, cell, seed)) is not None) for seed in seeds
+    }
+    seed = max(seeds, key=lambda seed: len(by_seed[seed]), default=None)  # the first of the fullest
+    if seed is None or not by_seed[seed]:
+        why = "No trial left a histogram of norms or a sheet of pictures: none finished, or they ran before these were kept."
+        return Pair((), None, (why,))
+    shown = {side.label for side in by_seed[seed]}
+    absent = [
+        f"{cell.label}, seed {seed}, left nothing to show: its trial did not finish, or ran before this was kept."
+        for cell in candidates
+        if cell.label not in shown
+    ]
+    return Pair(by_seed[seed], seed, (*missing, *absent))
+
+
+def _side(results: Results, cell: Candidate, seed: int) -> Side | None:
+    trial = next((trial for trial in cell.trials if trial.seed == seed and trial.status == "finished"), None)
+    evidence = results.evidence(trial.key) if trial else None
+    return Side(cell.label, cell.role, evidence, trial.key) if trial and evidence else None
