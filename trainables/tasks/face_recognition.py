@@ -26,8 +26,7 @@ from trainables.data.splits import Split
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from trainables.evidence.record import Sheet, hardest_pairs
 from trainables.losses.base import normalise
-from trainables.metrics import rank_1_with_distractors, verification_metrics
-from trainables.metrics.verification import VerificationMetrics
+from trainables.metrics import VerificationMetrics, rank_1_with_distractors, verification_metrics
 from trainables.models.views import Views
 from trainables.tasks.evaluation import Evaluation, Figures, embedding_statistics, evidence_of, named
 from trainables.tasks.exams import STRANGERS, Exam, Half, benchmark, benchmark_half, held_out_half
