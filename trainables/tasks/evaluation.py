@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from trainables.data.base import Indices, Pictures
-from trainables.data.splits import Split
 from trainables.evidence.record import NEIGHBOURS, Evidence, Sheet, histogram_of, neighbour_rows, queries_of
 from trainables.losses.base import normalise
+from trainables.tasks.splits import Split
 
 Figures = dict[str, float]
 
