@@ -8,17 +8,8 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from trainables.data.formats.picture_files import (
-    Listing,
-    PictureFiles,
-    ShorterSide,
-    SkipCorrupt,
-    Strict,
-    few,
-    read_list,
-    table,
-    wrong_root,
-)
+from trainables.data.formats.picture_files import Listing, PictureFiles, ShorterSide, read_list, table, wrong_root
+from trainables.data.formats.stored import SkipCorrupt, Strict, few
 from trainables.errors import DataError, Problem, raise_if_any
 
 
@@ -58,11 +49,7 @@ class InShop(PictureFiles):
         ] = "img",
     ) -> None:
         super().__init__(
-            root=root,
-            cache_dir=cache_dir,
-            shorter_side=shorter_side,
-            skip_corrupt=skip_corrupt,
-            strict=strict,
+            root=root, cache_dir=cache_dir, shorter_side=shorter_side, skip_corrupt=skip_corrupt, strict=strict
         )
         self.pictures = pictures
 
@@ -75,7 +62,7 @@ class InShop(PictureFiles):
             rule = "must hold list_eval_partition.txt, there or in Eval/"
             raise wrong_root(folder, rule, given=self.root, source=self.source)
         path = folder / lists[0]
-        place = self._pictures_folder(folder)
+        pictures = self._pictures_folder(folder)
         rows = table(path, 3, skip=2)
         parts = np.array([row[2] for row in rows])
         raise_if_any(_problems(path, rows, parts), DataError)
@@ -88,7 +75,7 @@ class InShop(PictureFiles):
         lonely = np.setdiff1d(labels[query], labels[gallery])
         notes = (f"{len(lonely)} query items have no gallery picture",) if len(lonely) else ()
         return Listing(
-            names=[place + row[0].removeprefix("img") for row in rows],
+            names=[pictures + row[0].removeprefix("img") for row in rows],
             labels=labels.astype(np.int64).reshape(-1),
             class_names=tuple(str(name) for name in ids),
             test_classes=tuple(test_classes.tolist()),
@@ -110,11 +97,11 @@ class InShop(PictureFiles):
 
 
 def _problems(path: Path, rows: list[list[str]], parts: np.ndarray) -> list[Problem]:
-    found = []
+    problems = []
     if unknown := sorted(set(parts.tolist()) - {"train", "query", "gallery"}):
-        found.append(Problem(str(path), "evaluation_status must be train, query or gallery", unknown[:5]))
+        problems.append(Problem(str(path), "evaluation_status must be train, query or gallery", unknown[:5]))
     declared = read_list(path).split("\n", 1)[0].strip()
     if declared.isdigit() and int(declared) != len(rows):
         remedy = "The list was cut short or changed: get it again."
-        found.append(Problem(str(path), f"line 1 declares {declared} pictures", len(rows), remedy))
-    return found
+        problems.append(Problem(str(path), f"line 1 declares {declared} pictures", len(rows), remedy))
+    return problems

@@ -27,8 +27,6 @@ class Backbone(nn.Module, ABC):
     citation: ClassVar[str]
     minimum_size: ClassVar[int] = 1
     """Smallest height and width in pixels."""
-    preferred_size: ClassVar[int | None] = None
-    """The crop the published weights were trained on; None when any size is as good."""
     published: ClassVar[str] = ""
     """Where the usual file of weights can be had."""
 
@@ -52,7 +50,16 @@ class Backbone(nn.Module, ABC):
     def start(cls, **knobs: object) -> str:
         """One sentence on the weights training starts from. Reads the file, downloads nothing."""
         weights = knobs.get("weights")
-        return "The backbone starts from random weights." if weights is None else files.said(str(weights))
+        return "The backbone starts from random weights." if weights is None else files.origin_sentence(str(weights))
+
+    def start_from(self, weights: str | None, *, without: Sequence[str], remedy: str = "") -> None:
+        """Load initial weights, if any are named, leaving out entries whose names begin with `without` (the classifier's).
+
+        Raises DataError.
+        """
+        if weights is not None:
+            path = files.obtain(weights, published=self.published)
+            files.load_weights(self, path, without=without, remedy=remedy)
 
     def to_input(self, images: Tensor) -> Tensor:
         """uint8 pictures in 0..255, or float pictures in 0..1, as floats in the dtype of the weights."""

