@@ -12,10 +12,10 @@ import torch
 import tune_dml
 from trainables.context import EVIDENCE, FolderContext
 from trainables.training import train
+from tune_dml.planning.request import Resources
 from tune_dml.record.evidence import read_evidence
 from tune_dml.record.ledger import read_history
 from tune_dml.record.results import results_of
-from tune_dml.running.trial import Resources
 
 SWEEP = """
 method: grid

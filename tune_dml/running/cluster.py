@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from trainables.errors import ConfigError, Problem
-from tune_dml.running.trial import Resources
+from tune_dml.planning.request import Resources
 
 DRIVERS_PER_NODE = 64  # trial drivers of engine `train`; they only wait, so their number is no real limit
 REACH_SECONDS = 3.0
@@ -81,6 +81,21 @@ def _unreachable(address: str | None, origin: str, error: Exception) -> Problem:
     reason = str(getattr(error, "strerror", None) or error).strip().partition("\n")[0]
     remedy = "Start it (`ray up cluster.yaml`), correct the address, or use --address local."
     return Problem(origin, f"the Ray cluster must be reachable ({reason})", address, remedy)
+
+
+def resource_problems(resources: Resources, address: tuple[str | None, str] = (None, "default")) -> list[Problem]:
+    """What a trial asks for, in itself and of the cluster; a cluster elsewhere is asked what it has.
+
+    Args:
+        resources: what each trial needs.
+        address: from `address_of`.
+    """
+    if problems := resources.problems() or address_problems(*address):
+        return problems
+    try:
+        return capacity_problems(capacity_at(*address), resources)
+    except ConfigError as error:
+        return list(error.problems)
 
 
 def capacity_problems(capacity: Capacity, resources: Resources) -> list[Problem]:

@@ -23,11 +23,12 @@ from ray.tune.experiment import Trial as TuneTrial
 
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan
+from tune_dml.planning.request import Resources
 from tune_dml.record.ledger import Ledger, read_events, trial_folder
 from tune_dml.record.results import Results, results_of
 from tune_dml.running import cluster
 from tune_dml.running.search import CellSearcher, Proposals
-from tune_dml.running.trial import Resources, local_engine, train_engine
+from tune_dml.running.trial import local_engine, train_engine
 
 if TYPE_CHECKING:
     from tune_dml.running.progress import Progress

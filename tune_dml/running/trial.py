@@ -11,37 +11,17 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainables.errors import Diverged
 from trainables.resolve import read_settings
+from tune_dml.planning.request import Resources
 from tune_dml.record.ledger import trial_folder
 from tune_dml.running.failures import classify
 
 if TYPE_CHECKING:
     from trainables.context import Row, TrialContext
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What one trial needs."""
-
-    workers: int = 1
-    cpus_per_worker: int = 1
-    gpus_per_worker: float = 0.0
-    engine: str = "local"
-
-    @property
-    def cpus(self) -> int:
-        """CPUs of the whole trial."""
-        return self.workers * self.cpus_per_worker
-
-    @property
-    def gpus(self) -> float:
-        """GPUs of the whole trial."""
-        return self.workers * self.gpus_per_worker
 
 
 def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Path | None) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tune_dml.planning.plan import protocol_for
 from tune_dml.record.results import TrialStatus
 from tune_dml.report.measured import Measured
 from tune_dml.space import Grid, Knob, Value
@@ -76,7 +75,7 @@ def extract(measured: Measured) -> Conduct:
 def _facts(measured: Measured) -> tuple[tuple[str, str], ...]:
     plan = measured.results.plan
     space, settings = plan.space, plan.base_settings
-    protocol = protocol_for(space, plan.dataset)
+    protocol = space.protocol_for(plan.dataset)
     search = plan.search.method
     facts = [
         ("Question", space.question),
