@@ -1,33 +1,36 @@
-"""The platform from Python: run, resume, load and report a sweep; what the command line calls.
+"""The platform from Python: run, resume, extend, load and report a sweep; what the command line calls.
 
 sweep = tune_dml.run_sweep("sec_rho", dataset="glyphs", seeds=3)
 sweep.table()                                   # one row per trial
 tune_dml.write_report(sweep, "report")
+
+`run`, `resume` and `extend` take what is asked for as dataclasses; `run_sweep`, `resume_sweep` and `extend_sweep` are the
+same functions with their fields as keywords.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Annotated
 
-from trainables.config import PROTOCOL_VERSION
+from rich.console import Console
+
 from trainables.errors import ConfigError, Problem, raise_if_any
-from tune_dml.planning.checks import DataProgress, Request, prepare, request_for, resource_problems
-from tune_dml.planning.plan import Plan, SearchMethod
-from tune_dml.planning.request import Resources
-from tune_dml.planning.session import DEFAULT_STORAGE, Session, SessionOptions
+from tune_dml.planning.checks import DataProgress, continuation_problems, name_problems, prepare
+from tune_dml.planning.request import Request, Resources, Session
+from tune_dml.planning.spread import spread
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.results import Results, load_results
 from tune_dml.record.state import SweepState, load_state
-from tune_dml.space import Space, Value
+from tune_dml.space import Value
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from tune_dml.report import ReportFiles
-    from tune_dml.tracking.tracker import SyncReport
+    from tune_dml.tracking import SyncReport, Tracker
 
 
 @dataclass(frozen=True)
@@ -61,125 +64,85 @@ class Sweep:
         return self.results.table()
 
 
-def run_sweep(
-    space: str | Path | Space,
+def run(
+    request: Request,
+    session: Session,
     *,
-    dataset: str | None = None,
-    data_root: str | Path | None = None,
-    seeds: int | Sequence[int] | None = None,
-    settings: Mapping[str, Value] | None = None,
-    search: SearchMethod | None = None,
-    num_samples: int | None = None,
-    name: str | None = None,
-    resources: Resources | None = None,
-    data_progress: DataProgress | None = None,
-    **options: Unpack[SessionOptions],
+    resources: Annotated[Resources | None, "Workers, CPUs and GPUs of a trial."] = None,
+    console: Annotated[Console | None, "Where progress is shown; nowhere by default."] = None,
+    data_progress: Annotated[DataProgress | None, "Told of decoding as (done, total)."] = None,
 ) -> Sweep:
     """Run a sweep to its end on Ray Tune and return it.
 
-    Running a finished or interrupted sweep again under the same name and plan runs only what is missing.
-
-    Args:
-        space: a search space's name, a sweep file (.yaml), or a Space.
-        dataset: a data set's name; the space's default otherwise.
-        data_root: the folder of the pictures, for data sets that need one.
-        seeds: how many paired seeds (0, 1, ...), or which.
-        settings: dotted settings that override the protocol's and the space's (`{"training.steps": 100}`).
-        search: grid (exact), or tpe, gp, random with `num_samples` cells.
-        num_samples: cells that an adaptive search proposes.
-        name: the sweep's name; the space's by default.
-        resources: workers, CPUs and GPUs of a trial.
-        data_progress: told of decoding as (done, total).
-        **options: where and how it runs; see `SessionOptions`.
-
-    Raises:
-        ConfigError: everything that is wrong with the request, before any worker starts.
+    Running a finished or interrupted sweep again under the same name and plan runs only what is missing. Raises
+    ConfigError with everything that is wrong with the request, before any worker starts.
     """
-    session = Session(**options)
     resources = resources or Resources()
-    request = request_for(
-        space,
-        dataset=dataset,
-        data_root=Path(data_root).absolute() if data_root else None,
-        seeds=seeds,
-        settings=settings,
-        search=search,
-        num_samples=num_samples,
-        name=name,
-        cache_dir=session.cache,
-    )
-    prepared = prepare(
+    checked = prepare(
         request,
-        resources=resources,
-        address=session.place,
-        other_checks=[session.problems],
+        cache_dir=session.cache,
+        other_checks=[lambda: _session_problems(session, resources)],
         progress=data_progress,
     )
-    folder = session.sweeps / prepared.plan.name
-    raise_if_any(_clashes(folder, prepared.plan))
-    return _execute(SweepState(folder, prepared.plan), prepared.notes, resources, session)
+    folder = session.sweeps / checked.plan.name
+    raise_if_any(name_problems(folder, checked.plan))
+    return _execute(SweepState(folder, checked.plan), checked.notes, resources, session, console)
 
 
-def resume_sweep(name: str, *, retry_failed: bool = False, **options: Unpack[SessionOptions]) -> Sweep:
+def resume(
+    name: str,
+    session: Session,
+    *,
+    retry_failed: Annotated[bool, "Also run failed and diverged trials again."] = False,
+    console: Annotated[Console | None, "Where progress is shown; nowhere by default."] = None,
+) -> Sweep:
     """Run what a sweep still lacks, with the resources it was started with, and bring MLflow up to date.
 
     Finished trials are not rerun; interrupted ones continue from their checkpoint; with `retry_failed`, failed and
-    diverged ones are tried again. The options are those of `SessionOptions`. Raises ConfigError when there is no such
-    sweep, its data have changed, it does not fit on the cluster, or it is running; nothing stored is changed then.
+    diverged ones are tried again. Raises ConfigError when there is no such sweep, its data have changed, it does not fit
+    on the cluster, or it is running; nothing stored is changed then.
     """
-    session = Session(**options)
     state = load_state(session.sweeps, name)
-    again = [key for key in state.trials if state.trial(key).status in {"failed", "diverged"}]
-    return _continue(state, session, reset=again if retry_failed else [])
+    raise_if_any(_continuation_problems(state, session))
+    if retry_failed:
+        with Ledger(state.folder) as ledger:
+            for key in state.trials:
+                if state.trial(key).status in {"failed", "diverged"}:
+                    ledger.append("reset", key)
+    return _execute(state, (), state.resources, session, console)
 
 
-def extend_sweep(
+def extend(
     name: str,
+    session: Session,
     *,
-    seeds: Sequence[int] = (),
-    values: Mapping[str, Sequence[Value]] | None = None,
-    num_samples: int = 0,
-    **options: Unpack[SessionOptions],
+    seeds: Annotated[Sequence[int], "Seeds to add."] = (),
+    values: Annotated[Mapping[str, Sequence[Value]] | None, "Values to add to a listed knob."] = None,
+    num_samples: Annotated[int, "Further cells for tpe, gp or random to propose."] = 0,
+    console: Annotated[Console | None, "Where progress is shown; nowhere by default."] = None,
 ) -> Sweep:
     """Add seeds, values of a listed knob, or cells to propose to a sweep, and run what is new.
 
-    The options are those of `SessionOptions`. Raises ConfigError when the sweep cannot be extended so, and for what
-    `resume_sweep` raises it; nothing stored is changed then.
+    Raises ConfigError when the sweep cannot be extended so, and for what `resume_sweep` raises it; nothing stored is
+    changed then.
     """
-    session = Session(**options)
     state = load_state(session.sweeps, name)
     plan = state.plan.extended(seeds=seeds, values=values, num_samples=num_samples)
     if plan.identity() == state.plan.identity():
         rule = "an extension must add a seed, a value or a sample that the sweep does not have"
         raise ConfigError(Problem("extend", rule, None, "Example: --seeds 5 or --add regularizer.rho=0.001."))
-    said = f"extended to {len(plan.cells)} planned cells and seeds {', '.join(map(str, plan.seeds))}"
+    note = f"extended to {len(plan.cells)} planned cells and seeds {', '.join(map(str, plan.seeds))}"
     state.replan(plan)
-    return _continue(state, session, notes=(said,))
+    raise_if_any(_continuation_problems(state, session))
+    return _execute(state, (note,), state.resources, session, console)
 
 
-def _continue(state: SweepState, session: Session, *, notes: tuple[str, ...] = (), reset: Sequence[str] = ()) -> Sweep:
-    """Run what the ledger lacks of a plan, with the resources of the last session, after the same checks as a new one."""
-    plan, resources = state.plan, state.resources
-    root = plan.base_settings.get("data.root")
-    request = Request(
-        plan.space, plan.dataset, Path(str(root)) if root else None, name=plan.name, cache_dir=session.cache
-    )
-    raise_if_any(
-        [
-            *session.problems(),
-            *resource_problems(resources, session.place),
-            *_version_problems(plan),
-            *_data_problems(plan, request),
-        ]
-    )
-    if reset:
-        with Ledger(state.folder) as ledger:
-            for key in reset:
-                ledger.append("reset", key)
-    return _execute(state, notes, resources, session)
+run_sweep: Callable[..., Sweep] = spread(run, name="run_sweep")
+resume_sweep: Callable[..., Sweep] = spread(resume, name="resume_sweep")
+extend_sweep: Callable[..., Sweep] = spread(extend, name="extend_sweep")
 
 
-def load_sweep(name: str, *, storage: str | Path = DEFAULT_STORAGE) -> Sweep:
+def load_sweep(name: str, *, storage: str | Path = Session.storage) -> Sweep:
     """A sweep as it stands on disk; raises ConfigError when there is none of that name."""
     results = load_results(Path(storage).absolute(), name)
     return Sweep(results, interrupted=results.count("missing") + results.count("running") > 0)
@@ -201,56 +164,61 @@ def write_report(
     return report.write_report(sweep.results, Path(path), margin=margin, unseal_test=unseal_test)
 
 
-def _execute(state: SweepState, notes: tuple[str, ...], resources: Resources, session: Session) -> Sweep:
-    from tune_dml import tracking
+@dataclass(frozen=True)
+class Attachment:
+    """A report beside the sweep's run in MLflow."""
+
+    ui_command: str
+    """What shows it."""
+    refusal: str | None
+    """Why it is not there; None when it is."""
+
+
+def attach_report(sweep: Sweep, files: ReportFiles, session: Session) -> Attachment:
+    """Put a written report beside the sweep's run in MLflow; never raises for trouble with the store."""
+    tracker = _tracker(SweepState(sweep.folder, sweep.results.plan), session)
+    return Attachment(refusal=tracker.attach([files.folder], "report"), ui_command=tracker.ui_command())
+
+
+def _execute(
+    state: SweepState, notes: tuple[str, ...], resources: Resources, session: Session, console: Console | None
+) -> Sweep:
     from tune_dml.record import provenance
-    from tune_dml.running import sweep
+    from tune_dml.running import cluster, sweep
     from tune_dml.running.progress import Progress
 
     state.update()
-    plan, progress = state.plan, Progress(state, session.console)
-    address, _ = session.place
+    progress = Progress(state, console)
+    address, _ = cluster.address_of(session.address)
     finish = sweep.execute(
         state,
         sweep.Execution(resources, address, session.max_concurrent, session.time_budget, session.cache),
         progress=progress,
-        tracker=tracking.Tracker(state, session.uri, session.experiment_of(plan), say=progress.note),
+        tracker=_tracker(state, session, say=progress.note),
         provenance=provenance.collect(),
         notes=notes,
     )
     return Sweep(finish.results, finish.interrupted, finish.tracking)
 
 
-def _clashes(folder: Path, plan: Plan) -> list[Problem]:
-    """A name in use by another plan; the same plan again is a resume."""
-    path = folder / "plan.json"
-    if not path.exists() or Plan.load(path).identity() == plan.identity():
-        return []
-    rule = f"the name belongs to a sweep with another plan, kept in {folder}"
-    remedy = f"Choose another --name, or continue that one with `tune-dml resume {plan.name}`."
-    return [Problem("--name", rule, plan.name, remedy)]
+def _tracker(state: SweepState, session: Session, say: Callable[[str], None] | None = None) -> Tracker:
+    from tune_dml import tracking
+
+    uri, _ = tracking.tracking_uri(session.tracking_uri)
+    return tracking.Tracker(state, uri, tracking.experiment_name(session.experiment, state.plan), say=say)
 
 
-def _version_problems(plan: Plan) -> list[Problem]:
-    """Trials of two protocol versions would look like replicates and be none."""
-    if plan.protocol_version == PROTOCOL_VERSION:
-        return []
-    rule = f"the sweep was begun by protocol version {plan.protocol_version}; this program trains by {PROTOCOL_VERSION}"
-    remedy = "Start a new sweep under another --name; its report can still be written."
-    return [Problem("protocol version", rule, plan.protocol_version, remedy)]
+def _session_problems(session: Session, resources: Resources) -> list[Problem]:
+    """What a trial and the session's limits ask for, of the cluster and of MLflow."""
+    from tune_dml import tracking
+    from tune_dml.running import cluster
+
+    uri, _ = tracking.tracking_uri(session.tracking_uri)
+    needs = cluster.resource_problems(resources, cluster.address_of(session.address))
+    return [*needs, *tracking.check(uri), *session.problems()]
 
 
-def _data_problems(plan: Plan, request: Request) -> list[Problem]:
-    """Resuming on other data would mix two studies."""
-    from tune_dml.planning.checks import data_digest, datasets_of
-
-    try:
-        datasets = datasets_of(plan, request)
-        raise_if_any(problem for dataset in datasets for problem in dataset.check())
-        digest = data_digest(*datasets)
-    except ConfigError as error:
-        return list(error.problems)
-    if digest == plan.data_digest:
-        return []
-    rule = "the data must be those the sweep began with; their content has changed"
-    return [Problem("data", rule, digest[:12], "Restore them, or start a new sweep under another --name.")]
+def _continuation_problems(state: SweepState, session: Session) -> list[Problem]:
+    """Everything that keeps a stored sweep's plan from going on."""
+    needs = _session_problems(session, state.resources)
+    return [*needs, *continuation_problems(state.plan, session.cache)]

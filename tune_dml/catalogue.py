@@ -16,17 +16,17 @@ RETRIEVAL = "retrieval"  # the task of settings that name none
 @cache
 def spaces() -> dict[str, Space]:
     """Name -> space: every module-level `SPACE`, and what the entry-point group `tune_dml.spaces` adds."""
-    found = [space for space in _declared() if isinstance(space, Space)]
-    found += [entry.load() for entry in entry_points(group="tune_dml.spaces")]
-    return {space.name: space for space in sorted(found, key=lambda space: space.name)}
+    ours = [space for space in _declared() if isinstance(space, Space)]
+    theirs = [entry.load() for entry in entry_points(group="tune_dml.spaces")]
+    return {space.name: space for space in sorted([*ours, *theirs], key=lambda space: space.name)}
 
 
 @cache
 def protocols() -> dict[str, Protocol]:
     """Name -> protocol."""
-    found = [item for item in _declared() if isinstance(item, Protocol)]
-    found += [entry.load() for entry in entry_points(group="tune_dml.protocols")]
-    return {protocol.name: protocol for protocol in found}
+    ours = [item for item in _declared() if isinstance(item, Protocol)]
+    theirs = [entry.load() for entry in entry_points(group="tune_dml.protocols")]
+    return {protocol.name: protocol for protocol in [*ours, *theirs]}
 
 
 def default_protocol(dataset: str, task: str = RETRIEVAL) -> Protocol | None:

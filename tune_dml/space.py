@@ -16,6 +16,8 @@ Value = float | int | str | bool | None
 Number = float | int  # a plan that is read back has the very numbers that were declared
 Origin = Literal["paper", "ours", "user"]
 Scale = Literal["linear", "log", "category"]
+SearchMethod = Literal["grid", "tpe", "gp", "random"]
+"""How cells are chosen: the grid itself, or a search that proposes points."""
 
 
 @dataclass(frozen=True)
@@ -253,40 +255,44 @@ class Space:
         """All searched knobs, scientific first."""
         return self.scientific + self.nuisance
 
+    def protocol_for(self, dataset: str) -> Protocol | None:
+        """Its protocol for a data set, if it has one."""
+        return next((protocol for protocol in self.protocols if protocol.dataset == dataset), None)
+
     def problems(self) -> list[Problem]:
         """What is wrong with the declaration itself."""
-        found = []
+        problems = []
         paths = [knob.path for knob in self.knobs]
         for path in sorted({path for path in paths if paths.count(path) > 1}):
-            found.append(Problem(f"{self.name}.{path}", "a knob may be declared once", None, "Remove one of them."))
+            problems.append(Problem(f"{self.name}.{path}", "a knob may be declared once", None, "Remove one of them."))
         for path in sorted(set(paths) & set(self.fixed)):
             rule = "a knob cannot be searched and fixed at once"
-            found.append(Problem(f"{self.name}.{path}", rule, self.fixed[path], "Remove it from `fixed`."))
+            problems.append(Problem(f"{self.name}.{path}", rule, self.fixed[path], "Remove it from `fixed`."))
         if not self.knobs:
-            found.append(Problem(self.name, "a space needs at least one knob", None, "Add one to `parameters`."))
+            problems.append(Problem(self.name, "a space needs at least one knob", None, "Add one to `parameters`."))
         for knob in self.knobs:
-            found += _domain_problems(f"{self.name}.{knob.path}", knob.domain)
+            problems += _domain_problems(f"{self.name}.{knob.path}", knob.domain)
         for tie in self.ties:
-            place = f"{self.name}.{tie.path}"
+            location = f"{self.name}.{tie.path}"
             if tie.knob not in paths:
                 rule = "a setting can follow a knob of the space"
-                found.append(Problem(place, rule, tie.knob, f"Its knobs are {', '.join(paths)}."))
+                problems.append(Problem(location, rule, tie.knob, f"Its knobs are {', '.join(paths)}."))
             if tie.path in {*paths, *self.fixed}:
                 rule = "a setting that follows a knob cannot be searched or fixed as well"
-                found.append(Problem(place, rule, None, "Remove it there."))
-        return found
+                problems.append(Problem(location, rule, None, "Remove it there."))
+        return problems
 
 
-def _domain_problems(place: str, domain: Domain) -> list[Problem]:
+def _domain_problems(location: str, domain: Domain) -> list[Problem]:
     if isinstance(domain, Grid):
         if not domain.values:
-            return [Problem(place, "a grid needs at least one value", None, "List its values.")]
+            return [Problem(location, "a grid needs at least one value", None, "List its values.")]
         if len(set(map(repr, domain.values))) < len(domain.values):
-            return [Problem(place, "the values of a grid must differ", list(domain.values), "Remove the repeats.")]
+            return [Problem(location, "the values of a grid must differ", list(domain.values), "Remove the repeats.")]
         return []
-    found = []
+    problems = []
     if not domain.low < domain.high:
-        found.append(Problem(place, "`min < max` must hold", (domain.low, domain.high), "Swap or widen them."))
+        problems.append(Problem(location, "`min < max` must hold", (domain.low, domain.high), "Swap or widen them."))
     if domain.scale == "log" and domain.low <= 0:
-        found.append(Problem(place, "a log-uniform range must be positive", domain.low, "Raise min above 0."))
-    return found
+        problems.append(Problem(location, "a log-uniform range must be positive", domain.low, "Raise min above 0."))
+    return problems

@@ -17,8 +17,7 @@ import published_formats as fixtures
 
 from trainables.data import DATASETS
 from tune_dml.cli import main
-from tune_dml.cli.datasets import decoding
-from tune_dml.planning.checks import request_for
+from tune_dml.cli.screen import progress_bar
 
 
 @pytest.fixture
@@ -142,11 +141,11 @@ def test_a_folder_that_is_not_the_data_set_is_said(tune_dml, tmp_path):
 
 def test_the_bar_appears_with_the_first_picture_and_leaves_the_terminal_free():
     console = Console(file=io.StringIO(), force_terminal=True, width=80)
-    with decoding(console) as told:
+    with progress_bar(console, "decoding") as advance:
         assert not console._live_stack
-        told(1, 4)
+        advance(1, 4)
         assert console._live_stack
-        told(4, 4)
+        advance(4, 4)
         assert not console._live_stack
     assert "1/4" in console.file.getvalue()
 
@@ -181,12 +180,3 @@ def test_the_commands_of_the_pages_run(page, birds, tmp_path, monkeypatch, capsy
             main()
         captured = capsys.readouterr()
         assert not ended.value.code, captured.err
-
-
-def test_a_home_in_a_sweep_file_is_that_of_the_user(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "mine.yaml").write_text(
-        "method: grid\nparameters:\n  loss.margin: {values: [0.1, 0.2]}\n"
-        "dataset: image_folder\ndata_root: ~/birds\nfixed: {loss.name: semihard_triplet}\n"
-    )
-    assert request_for(tmp_path / "mine.yaml").data_root == tmp_path / "birds"

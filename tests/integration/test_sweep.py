@@ -11,7 +11,7 @@ from mlflow.tracking import MlflowClient
 
 import tune_dml
 from trainables.errors import ConfigError
-from tune_dml import api
+from tune_dml.planning import checks
 from tune_dml.planning.request import Resources
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.results import load_results
@@ -83,7 +83,7 @@ class TestAGrid:
     def test_another_protocol_version_is_refused(self, sweep, cache_dir, monkeypatch):
         _, folder = sweep
         before = (folder / "sweeps/rho1/ledger.jsonl").read_bytes()
-        monkeypatch.setattr(api, "PROTOCOL_VERSION", 99)
+        monkeypatch.setattr(checks, "PROTOCOL_VERSION", 99)
         with pytest.raises(ConfigError, match=r"begun by protocol version .*; this program trains by 99"):
             tune_dml.resume_sweep("rho1", storage=folder / "sweeps", cache_dir=cache_dir)
         assert (folder / "sweeps/rho1/ledger.jsonl").read_bytes() == before
@@ -113,7 +113,7 @@ class TestAGrid:
 
         done, folder = sweep
         trial = done.results.trials[3]
-        single = train.request(trial.key, settings={}, storage=folder / "sweeps", cache_dir=cache_dir)
+        single = train.single_trial(trial.key, settings={}, storage=folder / "sweeps", cache_dir=cache_dir)
         ended = train.run(single, Console(quiet=True))
         assert ended.status == "finished"
         assert single.recorded

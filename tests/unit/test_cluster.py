@@ -8,9 +8,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tune_dml.planning.checks import resource_problems
 from tune_dml.planning.request import Resources
-from tune_dml.running.cluster import Capacity, address_of, address_problems, capacity_at, capacity_problems
+from tune_dml.running.cluster import (
+    Capacity,
+    address_of,
+    address_problems,
+    capacity_at,
+    capacity_problems,
+    resource_problems,
+)
 
 CLUSTER = Path(__file__).parents[2] / "cluster.yaml"
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -12,7 +10,8 @@ from trainables.models import BACKBONES
 from trainables.resolve import Layer, resolve
 from tune_dml.catalogue import protocols
 from tune_dml.planning import initial_weights
-from tune_dml.planning.checks import prepare, request_for
+from tune_dml.planning.checks import prepare
+from tune_dml.planning.request import Request
 
 SMALL = {"training.steps": 2, "training.eval_every": 1, "augment.crop": 32, "augment.resize": 36}
 SHOWN = {"augment.name": "crop_flip", **SMALL}
@@ -27,9 +26,9 @@ def weights(tmp_path_factory):
     return path
 
 
-def asked(cache_dir, **settings):
-    request = request_for("sec_rho", dataset="digits", seeds=1, settings={**SHOWN, **settings}, cache_dir=cache_dir)
-    return replace(request, name="w")
+def prepared(cache_dir, *, decode=True, **settings):
+    request = Request("sec_rho", dataset="digits", seeds=1, settings={**SHOWN, **settings}, name="w")
+    return prepare(request, cache_dir=cache_dir, decode=decode)
 
 
 def config(**settings):
@@ -39,15 +38,15 @@ def config(**settings):
 def test_the_file_that_training_starts_from_is_said_and_found_by_workers(cache_dir, weights, monkeypatch):
     monkeypatch.chdir(weights.parent)
     own = {"model.backbone": "resnet18", "model.stem": "imagenet", "model.weights": "net.pth"}
-    ready = prepare(asked(cache_dir, **own))
+    ready = prepared(cache_dir, **own)
     assert any("starts from net.pth, SHA-256" in note for note in ready.notes)
     assert ready.plan.base_settings["model.weights"] == str(weights)
 
 
 def test_a_random_start_is_said(cache_dir):
-    ready = prepare(asked(cache_dir, **{"model.backbone": "resnet18"}))
+    ready = prepared(cache_dir, **{"model.backbone": "resnet18"})
     assert "The backbone starts from random weights." in ready.notes
-    assert not any("random" in note for note in prepare(asked(cache_dir)).notes)  # small_conv has no other start
+    assert not any("random" in note for note in prepared(cache_dir).notes)  # small_conv has no other start
 
 
 def test_a_start_that_is_not_the_protocols_is_said(weights):
@@ -64,15 +63,15 @@ def test_a_start_that_is_not_the_protocols_is_said(weights):
 
 def test_weights_that_do_not_fit_are_known_before_any_worker_starts(cache_dir, weights):
     with pytest.raises(ConfigError, match=r"conv1\.weight must have shape"):
-        prepare(asked(cache_dir, **{"model.backbone": "resnet18", "model.weights": str(weights)}))
+        prepared(cache_dir, **{"model.backbone": "resnet18", "model.weights": str(weights)})
     with pytest.raises(ConfigError, match="the file has no entry"):
-        prepare(asked(cache_dir, **{"model.backbone": "bn_inception", "model.weights": str(weights)}))
+        prepared(cache_dir, **{"model.backbone": "bn_inception", "model.weights": str(weights)})
 
 
 def test_a_missing_file_is_known_to_a_preview_too(tmp_path):
     absent = {"model.backbone": "resnet18", "model.weights": str(tmp_path / "absent.pth")}
     with pytest.raises(ConfigError, match="must exist"):
-        prepare(asked(tmp_path / "empty", **absent), decode=False)
+        prepared(tmp_path / "empty", **absent, decode=False)
 
 
 def test_a_network_that_cannot_take_the_pictures_is_known(cache_dir, monkeypatch):
@@ -81,12 +80,12 @@ def test_a_network_that_cannot_take_the_pictures_is_known(cache_dir, monkeypatch
 
     monkeypatch.setattr(BACKBONES["resnet18"], "forward", forward)
     with pytest.raises(ConfigError, match=r"resnet18 must take pictures of 32 x 32 pixels.*does not match \(224\)"):
-        prepare(asked(cache_dir, **{"model.backbone": "resnet18"}))
+        prepared(cache_dir, **{"model.backbone": "resnet18"})
 
 
 def test_the_trial_draws_the_same_numbers_afterwards(cache_dir):
     torch.manual_seed(3)
     expected = torch.rand(1)
     torch.manual_seed(3)
-    prepare(asked(cache_dir, **{"model.backbone": "resnet18"}))
+    prepared(cache_dir, **{"model.backbone": "resnet18"})
     assert torch.equal(torch.rand(1), expected)

@@ -1,4 +1,7 @@
-"""The verbs of the command line. Heavy packages are imported inside them: `tune-dml --help` loads neither torch nor Ray.
+"""The command line: a module of this package that has an `ORDER`, its place in the help, is a verb of its own name.
+
+The function (or Typer application) that bears the module's name says what the verb does and takes. Heavy packages are
+imported inside it: `tune-dml --help` loads neither torch nor Ray.
 
 Exit codes: 0 done, 1 the input is wrong, 2 usage, 3 finished with failed cells, 130 interrupted and resumable.
 """
@@ -6,38 +9,12 @@ Exit codes: 0 done, 1 the input is wrong, 2 usage, 3 finished with failed cells,
 from __future__ import annotations
 
 import sys
+from importlib import import_module
+from pkgutil import iter_modules
 
 import typer
 
-from tune_dml.cli import data, look, work
-
-__all__ = ["app", "main"]
-
-app = typer.Typer(
-    name="tune-dml",
-    help="Does the knob of a metric learning loss matter on your data? Sweep it, and read a tested answer.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for verb in (
-    look.spaces,
-    look.methods,
-    look.plan,
-    work.sweep,
-    work.resume,
-    work.extend,
-    look.status,
-    look.compare,
-    look.report,
-    work.train,
-    look.doctor,
-    look.version,
-):
-    app.command()(verb)
-app.add_typer(data.datasets, name="datasets")
+__all__ = ["main"]
 
 
 def main() -> None:
@@ -45,7 +22,7 @@ def main() -> None:
     from trainables.errors import ConfigError
 
     try:
-        app()
+        application()()
     except ConfigError as error:
         many = len(error.problems) > 1
         sys.stderr.write((f"{len(error.problems)} problems:\n" if many else "") + f"{error}\n")
@@ -53,3 +30,26 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         sys.exit(130)
+
+
+def application() -> typer.Typer:
+    """The command line with every verb that is there."""
+    app = typer.Typer(
+        name="tune-dml",
+        help="Does the knob of a metric learning loss matter on your data? Sweep it, and read a tested answer.",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    modules = [import_module(f"{__name__}.{info.name}") for info in iter_modules(__path__) if info.name[0] != "_"]
+    verbs = [module for module in modules if hasattr(module, "ORDER")]
+    for module in sorted(verbs, key=lambda module: int(module.ORDER)):
+        name = module.__name__.rpartition(".")[2]
+        verb = getattr(module, name)
+        if isinstance(verb, typer.Typer):
+            app.add_typer(verb, name=name)
+        else:
+            app.command(name)(verb)
+    return app

@@ -4,16 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from tune_dml.cli.closing import interval, number
-from tune_dml.cli.view import table
-from tune_dml.record.results import Results
+import typer
+
+from tune_dml.cli.options import Json, Margin, verb
+from tune_dml.cli.screen import interval, number, show, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from tune_dml.record.results import Results
     from tune_dml.report import SweepSummary
+
+ORDER = 80
+
+
+@verb
+def compare(
+    sweep_names: Annotated[list[str], typer.Argument(metavar="SWEEP...", help="One or more sweeps.")],
+    *,
+    storage: Path,
+    margin: Margin = None,
+    as_json: Json = False,
+) -> None:
+    """Sweeps side by side: what differs first, then mean and interval over seeds of every cell."""
+    from tune_dml.api import load_sweep
+
+    loaded = [load_sweep(name, storage=storage).results for name in sweep_names]
+    show(side_by_side(loaded, margin), as_json)
 
 
 @dataclass(frozen=True)
@@ -84,7 +104,7 @@ class Comparison:
                 yield f"- {item.name}: {verdict}"
 
 
-def compare(results: Sequence[Results], margin: float | None = None) -> Comparison:
+def side_by_side(results: Sequence[Results], margin: float | None = None) -> Comparison:
     """Compare sweeps; a setting that one sweep searches differs from one that another fixes."""
     from tune_dml import report
 

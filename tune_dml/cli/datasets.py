@@ -1,26 +1,137 @@
-"""`tune-dml datasets verify | prepare`: are these the published data, and decode them once before any sweep needs them."""
+"""`tune-dml datasets`: list the data sets, verify your copy, decode it before any sweep needs it."""
 
 from __future__ import annotations
 
 import inspect
 import json
-import shlex
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from trainables.errors import ConfigError, Problem, nearest, raise_if_any
-from trainables.methods import parameters_of
-from tune_dml.cli.view import table
+import typer
+
+from tune_dml.cli.options import Json, absolute, verb
+from tune_dml.cli.screen import Listing, console_for, progress_bar, show, table
 from tune_dml.space import Value
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
 
-    from trainables.data.base import DataSet, Pictures, Progress
+    from trainables.data.base import DataSet, Pictures
+    from trainables.errors import Problem
+
+ORDER = 130
+Progress = Callable[[int, int], None]
+
+datasets = typer.Typer(
+    invoke_without_command=True, help="The data sets: list them, verify your copy, decode it beforehand."
+)
+
+
+@datasets.callback()
+def listing(context: typer.Context, as_json: Json = False) -> None:
+    """The data sets: licence, where to get them, what is expected. See also: verify, prepare."""
+    from trainables.data import DATASETS
+
+    if context.invoked_subcommand is None:
+        show(DataSets("Data sets", tuple(_row(name, cls) for name, cls in DATASETS.items())), as_json)
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Which copy of a data set, and how it is decoded."""
+
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A data set: `tune-dml datasets`.")]
+    root: Annotated[
+        Path | None, typer.Option("--root", "--data-root", help="Folder or archive of the data, as downloaded.")
+    ] = None
+    settings: Mapping[str, Value] | None = None
+    cache_dir: Path | None = None
+    skip_corrupt: Annotated[bool, typer.Option(help="Leave out pictures that cannot be decoded.")] = False
+
+    def open(self) -> DataSet:
+        """The data set as a sweep would open it; reads nothing yet. Raises ConfigError with everything that is wrong."""
+        from trainables.data import DATASETS, build_dataset
+        from trainables.errors import ConfigError, Problem, nearest, raise_if_any
+
+        name, root = self.name, absolute(self.root)
+        if name not in DATASETS:
+            raise ConfigError(Problem("NAME", "unknown data set", name, nearest(name, list(DATASETS), what="data set")))
+        kind, problems = DATASETS[name], []
+        if kind.needs_root and root is None:
+            source = f"Pass --root DIR, where {kind.source} lies."
+            problems.append(Problem("--root", f"the data set {name!r} needs the folder of its files", None, source))
+        if not kind.needs_root and root is not None:
+            problems.append(Problem("--root", f"the data set {name!r} is made from installed packages", str(root)))
+        if self.skip_corrupt and "skip_corrupt" not in inspect.signature(kind).parameters:
+            problems.append(Problem("--skip-corrupt", f"the data set {name!r} has no picture files to leave out"))
+        knobs: dict[str, object] = {}
+        for path, value in (self.settings or {}).items():
+            section, _, knob = path.rpartition(".")
+            if section not in ("", "data"):
+                problems.append(Problem("--set", "only data.* settings say how pictures are decoded", path))
+            knobs[knob] = value
+        raise_if_any(problems)
+        if self.skip_corrupt:
+            knobs["skip_corrupt"] = True
+        return build_dataset(name, root=root, cache_dir=absolute(self.cache_dir), **knobs)
+
+
+@datasets.command("verify")
+@verb
+def verify(copy: Copy, *, as_json: Json = False) -> None:
+    """Read everything: published counts and checksums, and that every picture decodes."""
+    from trainables.errors import raise_if_any
+
+    dataset = copy.open()
+    with progress_bar(console_for(as_json), "reading") as progress:
+        verified = _verified(dataset, progress)
+    if not as_json:
+        raise_if_any(verified.problems)
+    show(verified, as_json)
+    raise typer.Exit(1 if verified.problems else 0)
+
+
+@datasets.command("prepare")
+@verb
+def prepare(copy: Copy, *, as_json: Json = False) -> None:
+    """Decode the pictures into the cache that every trial of this machine shares; goes on where it was interrupted."""
+    dataset = copy.open()
+    with progress_bar(console_for(as_json), "decoding") as progress:
+        prepared = _prepared(dataset, progress)
+    show(prepared, as_json)
+
+
+@dataclass(frozen=True)
+class DataSets(Listing):
+    """Data sets, whose addresses want whole lines: they are there to be copied."""
+
+    def text(self) -> Iterable[RenderableType]:
+        """A paragraph each."""
+        for row in self.rows:
+            expected = ", ".join(f"{count} {key.replace('_', ' ')}" for key, count in row["expected"].items())
+            lines = [
+                f"{row['data set']}: {row['citation']}",
+                f"  Expected: {expected}" if expected else "",
+                f"  Licence:  {row['licence']}",
+                f"  Get it:   {row['source']}",
+                f"  Dead or unreliable: {row['dead']}" if row["dead"] else "",
+            ]
+            yield "\n".join(filter(None, lines)) + "\n"
+        yield "Your copy: tune-dml datasets verify NAME --root DIR; then tune-dml datasets prepare NAME --root DIR."
+
+
+def _row(name: str, cls: type[DataSet]) -> dict[str, Any]:
+    return {
+        "data set": name,
+        "expected": dict(cls.expected),
+        "licence": cls.licence,
+        "source": cls.source,
+        "dead": cls.dead,
+        "citation": cls.citation,
+    }
 
 
 @dataclass(frozen=True)
@@ -99,7 +210,7 @@ class Prepared:
     """Of pictures that are stored whole."""
 
     def data(self) -> dict[str, Any]:
-        """Counts, place, identity and notes."""
+        """Counts, location, identity and notes."""
         pictures = self.pictures
         folder = pictures.directory
         return {
@@ -119,52 +230,18 @@ class Prepared:
 
     def text(self) -> Iterable[RenderableType]:
         """A table, the notes, and how to go on."""
-        found = self.data()
-        notes = found.pop("notes")
-        shorter = found.pop("shorter_side")
+        rows = self.data()
+        notes = rows.pop("notes")
+        shorter = rows.pop("shorter_side")
         whole = f"whole, shorter side {shorter}" if shorter else "whole, as they are"
-        found["size"] = found["size"] or whole
-        found["bytes"] = f"{found['bytes'] / 2**20:.1f} MiB"
-        found["seconds"] = found["seconds"] or "decoded before"
-        yield table("", ("", "value"), found.items())
+        rows["size"] = rows["size"] or whole
+        rows["bytes"] = f"{rows['bytes'] / 2**20:.1f} MiB"
+        rows["seconds"] = rows["seconds"] or "decoded before"
+        yield table("", ("", "value"), rows.items())
         yield from (f"Note: {note}" for note in notes)
 
 
-def open_dataset(
-    name: str,
-    *,
-    root: Path | None,
-    cache_dir: Path | None,
-    settings: Mapping[str, Value] | None = None,
-    skip_corrupt: bool = False,
-) -> DataSet:
-    """The data set as a sweep would open it; reads nothing yet. Raises ConfigError with everything that is wrong."""
-    from trainables.data import DATASETS, build_dataset
-
-    if name not in DATASETS:
-        raise ConfigError(Problem("NAME", "unknown data set", name, nearest(name, list(DATASETS), what="data set")))
-    problems = []
-    takes = inspect.signature(DATASETS[name]).parameters
-    if DATASETS[name].needs_root and root is None:
-        source = f"Pass --root DIR, where {DATASETS[name].source} lies."
-        problems.append(Problem("--root", f"the data set {name!r} needs the folder of its files", None, source))
-    if not DATASETS[name].needs_root and root is not None:
-        problems.append(Problem("--root", f"the data set {name!r} is made from installed packages", str(root)))
-    if skip_corrupt and "skip_corrupt" not in takes:
-        problems.append(Problem("--skip-corrupt", f"the data set {name!r} has no picture files to leave out"))
-    knobs: dict[str, object] = {}
-    for path, value in (settings or {}).items():
-        section, _, knob = path.rpartition(".")
-        if section not in ("", "data"):
-            problems.append(Problem("--set", "only data.* settings say how pictures are decoded", path))
-        knobs[knob] = value
-    raise_if_any(problems)
-    if skip_corrupt:
-        knobs["skip_corrupt"] = True
-    return build_dataset(name, root=root, cache_dir=cache_dir, **knobs)
-
-
-def verify(dataset: DataSet, progress: Progress | None = None) -> Verified:
+def _verified(dataset: DataSet, progress: Progress) -> Verified:
     """Read everything: checksums, counts, that every picture decodes; collects every problem."""
     root: Path | None = getattr(dataset, "given", None) or getattr(dataset, "root", None)
     if problems := dataset.verify(progress):
@@ -185,6 +262,10 @@ def verify(dataset: DataSet, progress: Progress | None = None) -> Verified:
 
 def _prepare_command(dataset: DataSet, root: Path | None) -> str:
     """What decodes exactly these data: the knobs that are not at their defaults are part of their identity."""
+    import shlex
+
+    from trainables.methods import parameters_of
+
     words = ["tune-dml", "datasets", "prepare", dataset.name]
     words += ["--root", str(root)] if root is not None else []
     for knob in parameters_of(type(dataset)):
@@ -198,48 +279,12 @@ def _word(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def prepare(dataset: DataSet, progress: Progress | None = None) -> Prepared:
+def _prepared(dataset: DataSet, progress: Progress) -> Prepared:
     """Decode into the cache, from where an interrupted call stopped. Raises ConfigError with every problem."""
+    from trainables.errors import raise_if_any
+
     raise_if_any(dataset.check())
     there, start = dataset.is_prepared(), time.perf_counter()
     pictures = dataset.prepare(progress, fall_back=False)
     seconds = 0.0 if there else time.perf_counter() - start
     return Prepared(pictures, seconds, getattr(dataset, "shorter_side", None))
-
-
-def decoding(console: Console) -> AbstractContextManager[Progress]:
-    """The bar of pictures being decoded."""
-    return working(console, "decoding")
-
-
-@contextmanager
-def working(console: Console, what: str) -> Iterator[Progress]:
-    """A bar that appears with the first pictures and goes when all are done."""
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    bar = Bar(
-        TextColumn(what),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    )
-    task = bar.add_task(what, total=None, visible=False)
-
-    def told(done: int, total: int) -> None:
-        bar.update(task, completed=done, total=total, visible=True)
-        if done >= total:
-            stop()  # the terminal is free for what comes next
-        elif console.is_interactive and not bar.live.is_started:
-            bar.start()
-
-    def stop() -> None:
-        if bar.live.is_started:  # stopping a bar that never began would print an empty line
-            bar.stop()
-
-    try:
-        yield told
-    finally:
-        stop()

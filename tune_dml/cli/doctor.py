@@ -8,21 +8,29 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tune_dml.cli.view import table
-from tune_dml.running import cluster
+import typer
+
+from tune_dml.cli.options import Json, verb
+from tune_dml.cli.screen import show, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from trainables.errors import Problem
 
-
+ORDER = 110
 Level = Literal["ok", "note", "problem"]
+
+
+@verb
+def doctor(*, address: str | None, tracking_uri: str | None, cache_dir: Path | None, as_json: Json = False) -> None:
+    """Versions, GPUs, Ray, MLflow, data sets: what works, and what to do about the rest."""
+    diagnosis = examine(address, tracking_uri, cache_dir)
+    show(diagnosis, as_json)
+    raise typer.Exit(0 if diagnosis.healthy else 1)
 
 
 @dataclass(frozen=True)
@@ -76,19 +84,22 @@ def _python() -> list[Finding]:
 
 
 def _packages() -> list[Finding]:
-    found = []
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as version_of
+
+    findings = []
     for name in ("torch", "ray", "optuna", "mlflow", "numpy", "pandas", "scipy"):
         try:
-            found.append(Finding(name, "ok", version_of(name)))
+            findings.append(Finding(name, "ok", version_of(name)))
         except PackageNotFoundError:
-            found.append(Finding(name, "problem", "not installed", "pip install tune-dml"))
+            findings.append(Finding(name, "problem", "not installed", "pip install tune-dml"))
     if importlib.util.find_spec("faiss") is None:
-        found.append(
+        findings.append(
             Finding("faiss", "note", "not installed: exact search in torch is used", "pip install 'tune-dml[cpu]'")
         )
     else:
-        found.append(Finding("faiss", "ok", "installed"))
-    return found
+        findings.append(Finding("faiss", "ok", "installed"))
+    return findings
 
 
 def _torch() -> list[Finding]:
@@ -101,18 +112,20 @@ def _torch() -> list[Finding]:
 
 
 def _ray(address: str | None) -> list[Finding]:
-    place, origin = cluster.address_of(address)
-    if problems := cluster.address_problems(place, origin):
+    from tune_dml.running import cluster
+
+    location, origin = cluster.address_of(address)
+    if problems := cluster.address_problems(location, origin):
         return _problems("Ray", problems)
-    if place is not None:
-        return [Finding("Ray", "ok", f"{place} answers ({origin})")]
+    if location is not None:
+        return [Finding("Ray", "ok", f"{location} answers ({origin})")]
     capacity = cluster.local_capacity()
-    found = [Finding("Ray", "ok", f"local: {capacity.total('CPU'):g} CPUs, {capacity.total('GPU'):g} GPUs")]
+    findings = [Finding("Ray", "ok", f"local: {capacity.total('CPU'):g} CPUs, {capacity.total('GPU'):g} GPUs")]
     if importlib.util.find_spec("ray.dashboard.optional_deps") is None:
-        found.append(
+        findings.append(
             Finding("Ray dashboard", "problem", "missing: engine train needs it", "pip install 'ray[default]'")
         )
-    return found
+    return findings
 
 
 def _mlflow(flag: str | None) -> list[Finding]:
@@ -127,14 +140,13 @@ def _mlflow(flag: str | None) -> list[Finding]:
 
 def _datasets(cache_dir: Path | None) -> list[Finding]:
     from trainables.data import DATASETS, build_dataset
-    from tune_dml.planning.checks import needs_root
 
-    found = []
-    for name in DATASETS:
-        if not needs_root(name):
+    findings = []
+    for name, kind in DATASETS.items():
+        if not kind.needs_root:
             problems = build_dataset(name, cache_dir=cache_dir).check()
-            found += _problems(f"data: {name}", problems) or [Finding(f"data: {name}", "ok", "ready")]
-    return found
+            findings += _problems(f"data: {name}", problems) or [Finding(f"data: {name}", "ok", "ready")]
+    return findings
 
 
 def _disk() -> list[Finding]:

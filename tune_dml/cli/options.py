@@ -1,132 +1,23 @@
-"""The options that several verbs share, and how their text is read. Loads nothing heavy.
-
-Options that belong together are fields of one frozen dataclass; `spread` lets a verb take it as a single parameter.
-"""
+"""The command line's face of the declared options: which flag an option is, and how its text is read. Loads nothing heavy."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, get_type_hints
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
-from tune_dml.planning.session import DEFAULT_STORAGE, SessionOptions
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from tune_dml.planning.plan import SearchMethod
-    from tune_dml.planning.request import Resources
-
+from tune_dml.planning.request import Engine, Request, Resources, Session
+from tune_dml.planning.spread import help_of, options_of, spread
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-Storage = Annotated[Path, typer.Option(help="Folder that keeps sweeps; on a cluster one that all nodes see.")]
-SpaceArgument = Annotated[str, typer.Argument(metavar="SPACE|FILE.yaml", help="A search space, or a sweep file.")]
 SweepArgument = Annotated[str, typer.Argument(metavar="SWEEP", help="A sweep's name.")]
-DataRoot = Annotated[Path | None, typer.Option(help="Folder of the pictures, for data sets that need one.")]
-DataSetArgument = Annotated[str, typer.Argument(metavar="NAME", help="A data set: `tune-dml datasets`.")]
-Root = Annotated[
-    Path | None, typer.Option("--root", "--data-root", help="Folder or archive of the data, as downloaded.")
-]
-Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting; repeatable.")]
-Cache = Annotated[Path | None, typer.Option("--cache-dir", help="Where decoded pictures are kept.")]
-Address = Annotated[str | None, typer.Option(help="Ray cluster: auto, local, HOST:PORT or ray://HOST:PORT.")]
-TrackingUri = Annotated[str | None, typer.Option(help="MLflow; MLFLOW_TRACKING_URI or ./mlflow.db by default.")]
-Experiment = Annotated[str | None, typer.Option(help="MLflow experiment; the space's name by default.")]
 Margin = Annotated[float | None, typer.Option(help="Differences below this do not matter (metric units).")]
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="Folder to write to.")]
-
-
-class Request(TypedDict):
-    """What a sweep is about: the keywords that `run_sweep` and `request_for` share."""
-
-    dataset: str | None
-    data_root: Path | None
-    seeds: int | tuple[int, ...] | None
-    settings: dict[str, Any]
-    search: SearchMethod | None
-    num_samples: int | None
-    name: str | None
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What a sweep is about, besides its space."""
-
-    dataset: Annotated[str | None, typer.Option(help="Data set; the space's default otherwise.")] = None
-    data_root: DataRoot = None
-    seeds: Annotated[str | None, typer.Option(help="How many paired seeds (3), or which (0,1,7).")] = None
-    settings: Set = None
-    search: Annotated[
-        Literal["grid", "tpe", "gp", "random"] | None, typer.Option("--search", help="How cells are chosen.")
-    ] = None
-    num_samples: Annotated[int | None, typer.Option(help="Cells that tpe, gp or random propose.")] = None
-    name: Annotated[str | None, typer.Option(help="The sweep's name; the space's by default.")] = None
-
-    def keywords(self) -> Request:
-        """Read; raises ConfigError for text that is no seeds or settings."""
-        return {
-            "dataset": self.dataset,
-            "data_root": absolute(self.data_root),
-            "seeds": seeds_of(self.seeds),
-            "settings": settings_of(self.settings),
-            "search": self.search,
-            "num_samples": self.num_samples,
-            "name": self.name,
-        }
-
-
-@dataclass(frozen=True)
-class WorkerFlags:
-    """What a trial needs."""
-
-    workers: Annotated[int, typer.Option(help="Workers (DDP) of each trial; more than one uses Ray Train.")] = 1
-    cpus_per_worker: Annotated[int, typer.Option(help="CPUs, and torch threads, of each worker.")] = 1
-    gpus_per_worker: Annotated[
-        float | None,
-        typer.Option(help="GPUs of each worker: a share for small trials; 1 where there is a GPU."),
-    ] = None
-
-    def resources(self, engine: str | None = None) -> Resources:
-        """One GPU a worker where this machine has any and nothing else is said."""
-        from tune_dml.planning.request import Resources
-        from tune_dml.running.cluster import local_capacity
-
-        gpus = self.gpus_per_worker
-        if gpus is None:
-            gpus = 1.0 if local_capacity().total("GPU") else 0.0
-        chosen = engine or ("local" if self.workers == 1 else "train")
-        return Resources(self.workers, self.cpus_per_worker, gpus, chosen)
-
-
-@dataclass(frozen=True)
-class SessionFlags:
-    """How a session runs: the flags of `tune_dml.planning.session.SessionOptions`."""
-
-    storage: Storage = DEFAULT_STORAGE
-    address: Address = None
-    max_concurrent: Annotated[int | None, typer.Option(help="Trials at once; as many as fit by default.")] = None
-    time_budget: Annotated[float | None, typer.Option(help="Seconds after which the sweep stops, resumable.")] = None
-    tracking_uri: TrackingUri = None
-    experiment: Experiment = None
-    cache_dir: Cache = None
-
-    def keywords(self, console: Console) -> SessionOptions:
-        """As `run_sweep`, `resume_sweep` and `extend_sweep` take them."""
-        return {
-            "storage": self.storage,
-            "address": self.address,
-            "max_concurrent": self.max_concurrent,
-            "time_budget": self.time_budget,
-            "tracking_uri": self.tracking_uri,
-            "experiment": self.experiment,
-            "cache_dir": self.cache_dir,
-            "console": console,
-        }
 
 
 @dataclass(frozen=True)
@@ -138,39 +29,32 @@ class Ending:
     as_json: Json = False
 
 
-def spread(verb: Callable[..., None]) -> Callable[..., None]:
-    """Turn every parameter that is a dataclass of options into its fields, as Typer reads them, in their place."""
-    signature, hints = inspect.signature(verb), get_type_hints(verb, include_extras=True)
-    groups = {name: hints[name] for name in signature.parameters if is_dataclass(hints[name])}
-    shown: list[inspect.Parameter] = []
-    for name, parameter in signature.parameters.items():
-        if name in groups:
-            shown += _parameters(groups[name])
-        else:
-            shown.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name]))
+def verb(function: Callable[..., None]) -> Callable[..., None]:
+    """Make a function a verb: dataclasses of options are spread, and each declared option becomes a flag.
 
-    @wraps(verb)
-    def gathered(**given: Any) -> None:
-        for name, group in groups.items():
-            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
-        verb(**given)
+    A keyword that bears the name of an option of `Request`, `Resources` or `Session` is that option, with its default; its
+    text is read before the function gets it. What Typer annotates stays as it is.
+    """
+    keywords = spread(function)
+    options = list(inspect.signature(keywords).parameters.values())
+    flags = [_flag(option) for option in options]
+    read = {option.name for option, flag in zip(options, flags, strict=True) if flag.annotation != option.annotation}
 
-    gathered.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
-    gathered.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
-    return gathered
+    @wraps(function)
+    def typed(**given: Any) -> None:
+        values = {name: _READERS.get(name, _as_it_is)(text) if name in read else text for name, text in given.items()}
+        if "engine" in read:
+            values["engine"] = engine_of(values["workers"], values["engine"])
+        keywords(**values)
+
+    typed.__signature__ = inspect.Signature(flags)  # type: ignore[attr-defined]
+    typed.__annotations__ = {flag.name: flag.annotation for flag in flags}
+    return typed
 
 
-def _parameters(group: Any) -> list[inspect.Parameter]:
-    hints = get_type_hints(group, include_extras=True)
-    return [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            annotation=hints[field.name],
-            default=inspect.Parameter.empty if field.default is MISSING else field.default,
-        )
-        for field in fields(group)
-    ]
+def engine_of(workers: int, asked: Engine | None = None) -> Engine:
+    """The engine asked for, else what the number of workers needs."""
+    return asked or ("local" if workers == 1 else "train")
 
 
 def absolute(path: Path | None) -> Path | None:
@@ -181,7 +65,7 @@ def absolute(path: Path | None) -> Path | None:
 def settings_of(pairs: list[str] | None) -> dict[str, Any]:
     """`KEY=VALUE` of --set; raises ConfigError for what does not read so."""
     from trainables.config import parse_value
-    from trainables.errors import ConfigError, Problem
+    from trainables.errors import Problem, raise_if_any
 
     settings: dict[str, Any] = {}
     problems = []
@@ -190,8 +74,7 @@ def settings_of(pairs: list[str] | None) -> dict[str, Any]:
         if not equals or not key:
             problems.append(Problem("--set", "must read KEY=VALUE", pair, "Example: --set loss.margin=0.2."))
         settings[key.strip()] = parse_value(value)
-    if problems:
-        raise ConfigError(problems)
+    raise_if_any(problems)
     return settings
 
 
@@ -217,3 +100,43 @@ def seeds_of(text: str | None) -> int | tuple[int, ...] | None:
         rule = "seeds are a count of at least 1, or whole numbers >= 0 with commas"
         raise ConfigError(Problem("--seeds", rule, text, "Example: --seeds 3, or --seeds 0,1,7."))
     return numbers[0] if len(numbers) == 1 and "," not in text else tuple(numbers)
+
+
+def _gpus(share: float | None) -> float:
+    """The share asked for, else one GPU a worker where this machine has any."""
+    from tune_dml.running.cluster import local_capacity
+
+    if share is None:
+        share = 1.0 if local_capacity().total("GPU") else 0.0
+    return share
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {"seeds": seeds_of, "settings": settings_of, "gpus_per_worker": _gpus}
+_DECLARED = {option.name: option for group in (Request, Resources, Session) for option in options_of(group)}
+
+
+def _flag(option: inspect.Parameter) -> inspect.Parameter:
+    """An option as Typer reads it: its type as text, its sentence as help."""
+    is_keyword = option.kind is inspect.Parameter.KEYWORD_ONLY or option.name == "space"
+    declared = _DECLARED.get(option.name) if is_keyword else None
+    flag = option.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+    if declared is None or get_origin(option.annotation) is Annotated:
+        return flag
+    kind, sentence = get_args(declared.annotation)[0], help_of(declared.annotation)
+    default = declared.default if option.default is inspect.Parameter.empty else option.default
+    shown: Any = typer.Option(help=sentence)
+    if option.name == "space":
+        kind, shown = str, typer.Argument(metavar="SPACE|FILE.yaml", help=sentence)
+    elif option.name == "seeds":
+        kind = str | None
+    elif option.name == "settings":
+        kind, shown = list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=sentence)
+    elif option.name in {"gpus_per_worker", "engine"}:  # left out, the machine and the number of workers decide
+        kind, default = kind | None, None
+    elif Path in get_args(kind):
+        kind = Path | None if type(None) in get_args(kind) else Path
+    return flag.replace(annotation=Annotated[kind, shown], default=default)

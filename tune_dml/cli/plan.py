@@ -7,16 +7,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tune_dml.cli.view import table
-from tune_dml.planning.checks import Request, prepare
-from tune_dml.planning.plan import Plan
-from tune_dml.planning.request import Resources
-from tune_dml.record.results import Results, results_of
-from tune_dml.running.cluster import local_capacity
-from tune_dml.stats.power import detectable_difference, half_width
+from tune_dml.cli.options import Json, engine_of, verb
+from tune_dml.cli.screen import show, table
+from tune_dml.planning.request import Request, Resources, Session
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from tune_dml.planning.plan import Plan
+    from tune_dml.record.results import Results
+
+ORDER = 30
+
+
+@verb
+def plan(
+    request: Request,
+    *,
+    storage: Path,
+    workers: int,
+    cpus_per_worker: int,
+    gpus_per_worker: float,
+    cache_dir: Path | None,
+    as_json: Json = False,
+) -> None:
+    """Cells, what is done already, cost and power of a sweep; runs and changes nothing."""
+    resources = Resources(workers, cpus_per_worker, gpus_per_worker, engine_of(workers))
+    show(preview(request, resources, Session(storage, cache_dir=cache_dir)), as_json)
 
 
 @dataclass(frozen=True)
@@ -122,20 +139,19 @@ class Preview:
         )
 
 
-def preview(request: Request, resources: Resources, storage: Path) -> Preview:
+def preview(request: Request, resources: Resources, session: Session) -> Preview:
     """Check a request and look up its cost; decodes nothing and runs nothing. Raises ConfigError with every problem."""
-    prepared = prepare(request, resources=resources, decode=False)
-    plan = prepared.plan
-    folder = storage / plan.name
-    same = _same(folder, plan)
-    done = sum(trial.status == "finished" for trial in same.trials) if same else 0
-    stored = [results_of(path.parent) for path in sorted(storage.glob("*/plan.json"))]
-    return Preview(plan, prepared.notes, done, _cost(plan, resources, stored), _power(plan, stored))
+    from tune_dml.planning.checks import prepare
+    from tune_dml.record.results import results_of
+    from tune_dml.running.cluster import resource_problems
 
-
-def _same(folder: Path, plan: Plan) -> Results | None:
-    path = folder / "plan.json"
-    return results_of(folder) if path.exists() and Plan.load(path).identity() == plan.identity() else None
+    here = [lambda: resource_problems(resources)]
+    checked = prepare(request, cache_dir=session.cache, other_checks=here, decode=False)
+    plan = checked.plan
+    stored = [results_of(path.parent) for path in sorted(session.sweeps.glob("*/plan.json"))]
+    same = next((item for item in stored if item.name == plan.name and item.plan.identity() == plan.identity()), None)
+    done = same.count("finished") if same else 0
+    return Preview(plan, checked.notes, done, _cost(plan, resources, stored), _power(plan, stored))
 
 
 def _alike(plan: Plan, results: Results) -> bool:
@@ -147,6 +163,8 @@ def _alike(plan: Plan, results: Results) -> bool:
 
 
 def _cost(plan: Plan, resources: Resources, stored: list[Results]) -> Cost:
+    from tune_dml.running.cluster import local_capacity
+
     concurrent = local_capacity().trials_that_fit(resources)
     for results in stored:
         seconds = [trial.seconds for trial in results.trials if trial.status == "finished"]
@@ -156,6 +174,8 @@ def _cost(plan: Plan, resources: Resources, stored: list[Results]) -> Cost:
 
 
 def _power(plan: Plan, stored: list[Results]) -> Power:
+    from tune_dml.stats.power import detectable_difference, half_width
+
     seeds, cells = len(plan.seeds), max(len(plan.cells) + plan.search.num_samples, 2)
     noise, source = None, "the noise is not known yet"
     for results in stored:

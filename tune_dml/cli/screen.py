@@ -1,21 +1,51 @@
-"""Where a verb speaks: a view as text or as JSON, and the console of its progress."""
+"""Where a verb speaks: a view as text or as JSON, tables, numbers, and the bar of work in progress. Loads nothing heavy."""
 
 from __future__ import annotations
 
 import json
+import math
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
+    from rich.table import Table
 
-    from tune_dml.cli.view import View
+
+class View(Protocol):
+    """Something to show."""
+
+    def data(self) -> Any:
+        """The content as a JSON-able object."""
+
+    def text(self) -> Iterable[RenderableType]:
+        """The content for a terminal."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Rows of one kind of thing."""
+
+    title: str
+    rows: tuple[dict[str, Any], ...]
+
+    def data(self) -> list[dict[str, Any]]:
+        """The rows."""
+        return list(self.rows)
+
+    def text(self) -> Iterable[RenderableType]:
+        """One table."""
+        columns = list(self.rows[0]) if self.rows else []
+        yield table(self.title, columns, ([_lines(row[name]) for name in columns] for row in self.rows))
 
 
 def show(view: View, as_json: bool) -> None:
-    """Print what a verb found."""
+    """Print a view."""
     if as_json:
         typer.echo(json.dumps(view.data(), indent=1, default=str))
         return
@@ -30,3 +60,61 @@ def console_for(as_json: bool) -> Console:
 
     width = None if sys.stdout.isatty() else 120  # a file or a pipe has no width of its own
     return Console(stderr=as_json, highlight=False, width=width)
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> Table:
+    """A plain table; the columns in `right` hold numbers. No markup is read from the content."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    for column in columns:
+        drawn.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    for row in rows:
+        drawn.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
+    return drawn
+
+
+def number(value: float | None, *, sign: bool = False) -> str:
+    """Two decimals; nothing where there is no number."""
+    return "" if value is None or math.isnan(value) else format(value, "+.2f" if sign else ".2f")
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """Both ends; nothing where there is no interval."""
+    return "" if low is None or high is None or math.isnan(low) else f"{low:.2f} to {high:.2f}"
+
+
+@contextmanager
+def progress_bar(console: Console, title: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar, told of (done, total), that appears with the first pictures and goes when all are done."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=console, transient=True)
+    task = bar.add_task(title, total=None, visible=False)
+
+    def advance(done: int, total: int) -> None:
+        bar.update(task, completed=done, total=total, visible=True)
+        if done >= total:
+            stop()  # the terminal is free for what comes next
+        elif console.is_interactive and not bar.live.is_started:
+            bar.start()
+
+    def stop() -> None:
+        if bar.live.is_started:  # stopping a bar that never began would print an empty line
+            bar.stop()
+
+    try:
+        yield advance
+    finally:
+        stop()
+
+
+def _lines(value: object) -> str:
+    if isinstance(value, dict):
+        return "\n".join(f"{key} = {item}" for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return "\n".join(map(str, value))
+    return str(value)

@@ -4,16 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from tune_dml.cli.view import table
-from tune_dml.record.results import Results, TrialResult
+import typer
+
+from tune_dml.cli.options import Json, SweepArgument, verb
+from tune_dml.cli.screen import number, show, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from tune_dml.record.results import Results, TrialResult
 
+ORDER = 70
 STATUSES = ("finished", "running", "diverged", "failed", "missing")
+
+
+@verb
+def status(
+    sweep_name: SweepArgument,
+    *,
+    storage: Path,
+    trials: Annotated[bool, typer.Option("--trials", help="Also list every trial with its id.")] = False,
+    as_json: Json = False,
+) -> None:
+    """The matrix of cells and seeds: done, running, failed and why, missing."""
+    from tune_dml.api import load_sweep
+
+    show(Status(load_sweep(sweep_name, storage=storage).results, trials), as_json)
 
 
 @dataclass(frozen=True)
@@ -48,21 +67,13 @@ class Status:
 
     def text(self) -> Iterable[RenderableType]:
         """The matrix, the notes and what to do next."""
-        from tune_dml.cli.status_table import status_table
+        from tune_dml.cli._status_table import status_table
 
         yield status_table(self.results)
         if self.list_trials:
-            columns = (
-                "trial",
-                "cell",
-                "seed",
-                "status",
-                self.results.plan.metric,
-                "seconds",
-                "MLflow run",
-                "reason",
-            )
-            yield table("", columns, (_row(trial, self.results.plan.metric) for trial in self.results.trials))
+            metric = self.results.plan.metric
+            columns = ("trial", "cell", "seed", "status", metric, "seconds", "MLflow run", "reason")
+            yield table("", columns, (_row(trial, metric) for trial in self.results.trials))
         yield from self.results.notes
         left = self.results.count("running") + self.results.count("missing")
         broken = self.results.count("failed") + self.results.count("diverged")
@@ -75,7 +86,6 @@ class Status:
 
 
 def _row(trial: TrialResult, metric: str) -> tuple[object, ...]:
-    value = trial.metrics.get(metric)
-    shown = "" if value is None else f"{value:.2f}"
     seconds = f"{trial.seconds:.0f}" if trial.seconds else ""
-    return trial.key, trial.cell.label, trial.seed, trial.status, shown, seconds, trial.run_id, trial.reason
+    metric_text = number(trial.metrics.get(metric))
+    return trial.key, trial.cell.label, trial.seed, trial.status, metric_text, seconds, trial.run_id, trial.reason

@@ -3,36 +3,64 @@
 from __future__ import annotations
 
 import math
-import shutil
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from trainables.config import TrialConfig
-from trainables.context import EVIDENCE
-from trainables.errors import ConfigError, Problem, nearest
-from trainables.resolve import Layer, read_settings, resolve
-from tune_dml.catalogue import RETRIEVAL, default_protocol, protocols
-from tune_dml.cli.datasets import decoding
-from tune_dml.cli.view import table
-from tune_dml.planning import initial_weights
-from tune_dml.planning.checks import needs_root
-from tune_dml.planning.plan import protocol_layer
-from tune_dml.record.results import load_results
-from tune_dml.record.state import sweep_names
-from tune_dml.running.trial import run_trial
+import typer
+
+from tune_dml.cli.options import Json, absolute, verb
+from tune_dml.cli.screen import console_for, progress_bar, show, table
 from tune_dml.space import Value
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from trainables.config import TrialConfig
     from trainables.context import Row
+    from trainables.resolve import Layer
+
+ORDER = 100
+
+
+@verb
+def train(
+    trial: Annotated[str | None, typer.Argument(metavar="[TRIAL]", help="The id of a trial to run again.")] = None,
+    *,
+    settings: Mapping[str, Value],
+    protocol: Annotated[str | None, typer.Option(help="Start from a protocol, such as glyphs/triplet.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed; 0 by default.")] = None,
+    data_root: Path | None,
+    threads: Annotated[int | None, typer.Option(help="Torch threads; 1, or the trial's own.")] = None,
+    storage: Path,
+    cache_dir: Path | None,
+    preview: Annotated[
+        bool, typer.Option("--show", help="Print the resolved settings and their origins; do not train.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """One trial without Ray or MLflow: debug a setting, or run a finished trial again to the same numbers."""
+    single = single_trial(
+        trial,
+        settings=settings,
+        protocol=protocol,
+        seed=seed,
+        data_root=absolute(data_root),
+        threads=threads,
+        storage=storage.absolute(),
+        cache_dir=cache_dir,
+    )
+    if preview:
+        show(single, as_json)
+        return
+    ended = run(single, console_for(as_json))
+    show(ended, as_json)
+    raise typer.Exit(0 if ended.status == "finished" else 3)
 
 
 @dataclass(frozen=True)
-class Single:
+class SingleTrial:
     """One trial to run."""
 
     config: TrialConfig
@@ -108,7 +136,7 @@ class Ended:
         yield "Test metrics are sealed: they are opened once, by `tune-dml report SWEEP --unseal-test`."
 
 
-def request(
+def single_trial(
     trial: str | None,
     *,
     settings: Mapping[str, Value],
@@ -118,8 +146,10 @@ def request(
     threads: int | None = None,
     storage: Path,
     cache_dir: Path | None = None,
-) -> Single:
+) -> SingleTrial:
     """Resolve what to train: a stored trial, or a protocol with settings over it. Raises ConfigError."""
+    from trainables.resolve import Layer, read_settings, resolve
+
     own = dict(settings)
     if data_root is not None:
         own["data.root"] = str(data_root)
@@ -127,68 +157,74 @@ def request(
         own["seed"] = seed
     if trial is None:
         resolved = resolve(*_protocol_layers(protocol, own), Layer("--set", own))
-        config = resolved.config
-        return Single(config, resolved.origins, threads or 1, cache_dir, pictures=_place(config, storage))
+        folder = _folder_of(resolved.config, storage)
+        return SingleTrial(resolved.config, resolved.origins, threads or 1, cache_dir, pictures=folder)
     stored, used, metrics = _stored(trial, storage)
     resolved = resolve(Layer(f"trial {trial}", stored), Layer("--set", own))
-    config = resolved.config
-    changed = config != read_settings(stored)
-    recorded = {} if changed else metrics
-    return Single(config, resolved.origins, threads or used, cache_dir, recorded, trial, _place(config, storage))
+    recorded = metrics if resolved.config == read_settings(stored) else {}
+    folder = _folder_of(resolved.config, storage)
+    return SingleTrial(resolved.config, resolved.origins, threads or used, cache_dir, recorded, trial, folder)
 
 
-def run(single: Single, console: Console) -> Ended:
+def run(single: SingleTrial, console: Console) -> Ended:
     """Train it here and now; rows are shown as they come. Raises ConfigError for settings the data cannot satisfy."""
+    import tempfile
+
     import torch
 
-    from trainables.context import FolderContext
-    from trainables.data import build_dataset
+    from trainables.context import EVIDENCE, FolderContext
     from trainables.errors import raise_if_any
     from trainables.tasks import task_of
+    from tune_dml.planning import initial_weights
+    from tune_dml.planning.checks import training_data
+    from tune_dml.running.trial import run_trial
 
-    task = task_of(single.config)
-
-    def show(row: Row) -> None:
-        judged = f"  {task.headline} {row[task.headline]:.2f}" if task.headline in row else ""
-        console.print(f"step {row['step']:>6}  loss {row['train/loss']:.4f}{judged}")
-
-    data = single.config.data
-    root = Path(data.root).expanduser() if data.root else None
-    if root is None and needs_root(data.name):
-        rule = f"the data set {data.name!r} needs the folder of its pictures"
-        raise ConfigError(Problem("--data-root", rule, None, "Pass --data-root DIR."))
-    with decoding(console) as progress:
-        dataset = build_dataset(data.name, root=root, cache_dir=single.cache_dir, **data.knobs())
+    config = single.config
+    task = task_of(config)
+    with progress_bar(console, "decoding") as progress:
+        dataset = training_data(config.settings(), single.cache_dir)
         further = task.further_datasets(single.cache_dir)
         raise_if_any([problem for item in (dataset, *further) for problem in item.check()])
         pictures = dataset.prepare(progress)
     raise_if_any(task.data_problems(pictures))
-    said = (*pictures.notes, *task.notes(pictures))
-    for note in (*said, *initial_weights.notes([single.config], None)):
+    for note in (*pictures.notes, *task.notes(pictures), *initial_weights.notes([config], None)):
         console.print(note)
+
+    def show_row(row: Row) -> None:
+        judged = f"  {task.headline} {row[task.headline]:.2f}" if task.headline in row else ""
+        console.print(f"step {row['step']:>6}  loss {row['train/loss']:.4f}{judged}")
+
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with tempfile.TemporaryDirectory(prefix="tune-dml-") as folder:
-        context = FolderContext(Path(folder), device, threads=single.threads, sink=show)
-        body = run_trial(single.config.settings(), context, single.cache_dir)
+        context = FolderContext(Path(folder), device, threads=single.threads, sink=show_row)
+        body = run_trial(config.settings(), context, single.cache_dir)
         return Ended(body, single.recorded, _kept(Path(folder) / EVIDENCE, single.pictures))
 
 
-def _place(config: TrialConfig, storage: Path) -> Path:
-    """Where a single trial's pictures go: its own folder, so that two settings can be looked at side by side."""
+def _folder_of(config: TrialConfig, storage: Path) -> Path:
+    """Where a single trial's pictures go: a folder of its own, so that two settings can be looked at side by side."""
     return storage.absolute() / "trained" / f"{config.digest()}-seed{config.seed}"
 
 
-def _kept(left: Path, place: Path | None) -> tuple[Path, ...]:
+def _kept(left: Path, folder: Path | None) -> tuple[Path, ...]:
     """Copy what a trial left to where it can be looked at; replaces what an earlier run of it left."""
-    if place is None or not left.is_dir():
+    import shutil
+
+    if folder is None or not left.is_dir():
         return ()
-    shutil.rmtree(place, ignore_errors=True)
-    shutil.copytree(left, place)
-    return tuple(sorted(place.iterdir()))
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(left, folder)
+    return tuple(sorted(folder.iterdir()))
 
 
 def _protocol_layers(name: str | None, settings: Mapping[str, Value]) -> list[Layer]:
     """The protocol asked for, else the data set's for the task."""
+    from trainables.config import TrialConfig
+    from trainables.errors import ConfigError, Problem, nearest
+    from trainables.resolve import Layer
+    from tune_dml.catalogue import RETRIEVAL, default_protocol, protocols
+    from tune_dml.planning.plan import protocol_layer
+
     known = protocols()
     if name is not None and name not in known:
         raise ConfigError(Problem("--protocol", "unknown protocol", name, nearest(name, list(known), what="protocol")))
@@ -202,6 +238,10 @@ def _protocol_layers(name: str | None, settings: Mapping[str, Value]) -> list[La
 
 def _stored(trial: str, storage: Path) -> tuple[dict[str, Value], int, dict[str, float]]:
     """Settings, threads and recorded metrics of a stored trial, found by its id or an unambiguous beginning of it."""
+    from trainables.errors import ConfigError, Problem
+    from tune_dml.record.results import load_results
+    from tune_dml.record.state import sweep_names
+
     matches = []
     for name in sweep_names(storage):
         results = load_results(storage, name)

@@ -8,20 +8,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from trainables.config import PROTOCOL_VERSION, TrialConfig, canonical
 from trainables.errors import ConfigError, Problem, nearest
 from trainables.files import write_whole
 from trainables.resolve import Layer, Layered
 from tune_dml.planning.cells import Cell, baseline_cell, cell_at, grid_cells, shared_settings, without_repeats
-from tune_dml.space import Grid, Knob, Protocol, Range, Space, Value
+from tune_dml.space import Grid, Knob, Protocol, Range, SearchMethod, Space, Value
 from tune_dml.text import is_number
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
-
-SearchMethod = Literal["grid", "tpe", "gp", "random"]
 
 
 @dataclass(frozen=True)
@@ -183,11 +181,6 @@ def make_plan(
     return Plan(name, space, dataset, numbers, without_repeats(cells), search, base, origins, data_digest)
 
 
-def protocol_for(space: Space, dataset: str) -> Protocol | None:
-    """The space's protocol for a data set, if it has one."""
-    return next((protocol for protocol in space.protocols if protocol.dataset == dataset), None)
-
-
 def protocol_layer(protocol: Protocol) -> Layer:
     """A protocol's settings, each with the source that states it."""
     origin = f"protocol {protocol.name}"
@@ -196,7 +189,7 @@ def protocol_layer(protocol: Protocol) -> Layer:
 
 
 def _layers(space: Space, dataset: str, overrides: Mapping[str, Value]) -> list[Layer]:
-    protocol = protocol_for(space, dataset)
+    protocol = space.protocol_for(dataset)
     layers = [Layer("--dataset", {"data.name": dataset})]
     if protocol is not None:
         layers.append(protocol_layer(protocol))

@@ -1,18 +1,50 @@
-"""What a sweep is asked to be."""
+"""What is asked for: a sweep, what each of its trials needs, and how a session runs. Each option is declared here, once.
+
+A field's annotation holds its type and a sentence of help. The functions of `tune_dml.api` take these dataclasses;
+`planning.spread` turns them into the keywords of Python, and `cli.options` those into the flags of the command line.
+Loads nothing heavy.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+from trainables.errors import Problem
+from tune_dml.space import SearchMethod, Space, Value
+
+Engine = Literal["local", "train"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a sweep is about; where nothing is said, a sweep file, the space or a default decides."""
+
+    space: Annotated[str | Path | Space, "A search space, or a sweep file."]
+    dataset: Annotated[str | None, "Data set; the space's default otherwise."] = None
+    data_root: Annotated[str | Path | None, "Folder of the pictures, for data sets that need one."] = None
+    seeds: Annotated[int | Sequence[int] | None, "How many paired seeds (3), or which (0,1,7)."] = None
+    settings: Annotated[Mapping[str, Value] | None, "Override a setting; repeatable."] = None
+    search: Annotated[SearchMethod | None, "How cells are chosen."] = None
+    num_samples: Annotated[int | None, "Cells that tpe, gp or random propose."] = None
+    name: Annotated[str | None, "The sweep's name; the space's by default."] = None
+
+    def over(self, file: Request) -> Request:
+        """A sweep file's request, with what is said here in its stead."""
+        asked = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "space"}
+        return replace(file, **{name: value for name, value in asked.items() if value is not None})
 
 
 @dataclass(frozen=True)
 class Resources:
     """What one trial needs."""
 
-    workers: int = 1
-    cpus_per_worker: int = 1
-    gpus_per_worker: float = 0.0
-    engine: str = "local"
+    workers: Annotated[int, "Workers (DDP) of each trial; more than one uses Ray Train."] = 1
+    cpus_per_worker: Annotated[int, "CPUs, and torch threads, of each worker."] = 1
+    gpus_per_worker: Annotated[float, "GPUs of each worker: a share for small trials; 1 where there is a GPU."] = 0.0
+    engine: Annotated[Engine, "local: in the Tune actor; train: Ray Train workers. By the number of workers."] = "local"
 
     @property
     def cpus(self) -> int:
@@ -23,3 +55,53 @@ class Resources:
     def gpus(self) -> float:
         """GPUs of the whole trial."""
         return self.workers * self.gpus_per_worker
+
+    def problems(self) -> list[Problem]:
+        """What no machine could give."""
+        problems = []
+        for flag, value in (("--workers", self.workers), ("--cpus-per-worker", self.cpus_per_worker)):
+            if value < 1:
+                problems.append(Problem(flag, "must be at least 1", value))
+        share = self.gpus_per_worker
+        if share < 0 or (share > 1 and share != int(share)):
+            rule = "must be a share of one GPU or a whole number of them"
+            problems.append(Problem("--gpus-per-worker", rule, share))
+        if 0 < share < 1 and self.workers > 1:
+            rule = "several workers of one trial cannot share a GPU"
+            problems.append(Problem("--gpus-per-worker", rule, share, "Use 1, or --workers 1."))
+        if self.engine == "local" and self.workers > 1:
+            rule = "engine local trains with one worker"
+            problems.append(Problem("--engine", rule, self.workers, "Use --engine train."))
+        return problems
+
+
+@dataclass(frozen=True)
+class Session:
+    """How a session runs, whatever it runs; the environment or a default decides where None is left."""
+
+    storage: Annotated[str | Path, "Folder that keeps sweeps; on a cluster one that all nodes see."] = Path("sweeps")
+    address: Annotated[str | None, "Ray cluster: auto, local, HOST:PORT or ray://HOST:PORT."] = None
+    max_concurrent: Annotated[int | None, "Trials at once; as many as fit by default."] = None
+    time_budget: Annotated[float | None, "Seconds after which the sweep stops, resumable."] = None
+    tracking_uri: Annotated[str | None, "MLflow; MLFLOW_TRACKING_URI or ./mlflow.db by default."] = None
+    experiment: Annotated[str | None, "MLflow experiment; the space's name by default."] = None
+    cache_dir: Annotated[str | Path | None, "Where decoded pictures are kept."] = None
+
+    @property
+    def sweeps(self) -> Path:
+        """The folder that keeps sweeps."""
+        return Path(self.storage).absolute()
+
+    @property
+    def cache(self) -> Path | None:
+        """The cache of decoded pictures; None where the environment or the home folder decides."""
+        return Path(self.cache_dir).absolute() if self.cache_dir else None
+
+    def problems(self) -> list[Problem]:
+        """Limits under which nothing could run."""
+        problems = []
+        if self.max_concurrent is not None and self.max_concurrent < 1:
+            problems.append(Problem("--max-concurrent", "must be at least 1", self.max_concurrent))
+        if self.time_budget is not None and self.time_budget <= 0:
+            problems.append(Problem("--time-budget", "must be more than 0 seconds", self.time_budget))
+        return problems

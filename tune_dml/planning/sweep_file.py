@@ -18,7 +18,6 @@ margin: 1.0                          # differences below this do not matter
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -27,23 +26,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.methods import problems_of
-from tune_dml.planning.plan import SearchMethod
-from tune_dml.space import Baseline, Domain, Grid, Knob, Protocol, Range, Space, Value
+from tune_dml.catalogue import protocols
+from tune_dml.planning.request import Request
+from tune_dml.space import Baseline, Domain, Grid, Knob, Range, SearchMethod, Space, Value
 from tune_dml.text import is_number
 
 Distribution = Literal["constant", "categorical", "uniform", "log_uniform", "log_uniform_values", "int_uniform"]
-
-
-@dataclass(frozen=True)
-class SweepFile:
-    """What a sweep file asks for; flags of the command line win over it."""
-
-    space: Space
-    method: SearchMethod
-    num_samples: int
-    dataset: str | None
-    data_root: Path | None
-    seeds: int | tuple[int, ...] | None
 
 
 class _Part(BaseModel):
@@ -84,7 +72,7 @@ class _Baseline(_Part):
 
 
 class _File(_Part):
-    method: Literal["grid", "bayes", "tpe", "gp", "random"]
+    method: Literal[SearchMethod, "bayes"]
     parameters: Annotated[dict[str, _Parameter], Field(min_length=1)]
     metric: _Metric = _Metric()
     name: str | None = None
@@ -98,7 +86,7 @@ class _File(_Part):
     margin: Annotated[float, Field(gt=0)] = 1.0
 
 
-def read_sweep_file(path: Path, protocols: tuple[Protocol, ...] = ()) -> SweepFile:
+def read_sweep_file(path: Path) -> Request:
     """Read and check a sweep file; raises ConfigError with every problem. Loads no Python objects from YAML."""
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -112,35 +100,39 @@ def read_sweep_file(path: Path, protocols: tuple[Protocol, ...] = ()) -> SweepFi
         file = _File(**{str(key): value for key, value in raw.items()})
     except ValidationError as error:
         raise ConfigError(problems_of(error, str(path), list(_File.model_fields))) from None
-    return _sweep(path, file, protocols)
+    return _request(path, file)
 
 
-def _sweep(path: Path, file: _File, protocols: tuple[Protocol, ...]) -> SweepFile:
+def _request(path: Path, file: _File) -> Request:
+    space = _space(path, file)
+    raise_if_any(space.problems())
+    seeds = tuple(file.seeds) or None if isinstance(file.seeds, list) else file.seeds
+    root = (path.parent / Path(file.data_root).expanduser()) if file.data_root else None
+    method: SearchMethod = "tpe" if file.method == "bayes" else file.method
+    samples = 0 if method == "grid" else file.run_cap or 0
+    return Request(space, file.dataset, root, seeds, search=method, num_samples=samples)
+
+
+def _space(path: Path, file: _File) -> Space:
     searched = {name: parameter for name, parameter in file.parameters.items() if not parameter.is_fixed}
     fixed = {**file.fixed, **{name: p.value for name, p in file.parameters.items() if p.is_fixed}}
     knobs = [Knob(name, _domain(p), name.rpartition(".")[2], origin="user") for name, p in searched.items()]
-    baseline = Baseline(file.baseline.label, file.baseline.settings) if file.baseline else None
-    space = Space(
-        name=file.name or path.stem,
-        title=file.description or f"{file.name or path.stem}: {', '.join(knob.path for knob in knobs)}",
+    name = file.name or path.stem
+    return Space(
+        name=name,
+        title=file.description or f"{name}: {', '.join(knob.path for knob in knobs)}",
         question="",
         citation=None,
         scientific=tuple(knobs),
         fixed=fixed,
-        protocols=protocols,
-        baseline=baseline,
-        default_dataset=file.dataset or "glyphs",
+        protocols=tuple(protocols().values()),
+        baseline=Baseline(file.baseline.label, file.baseline.settings) if file.baseline else None,
+        default_dataset=file.dataset or Space.default_dataset,
         metric=file.metric.name,
         goal=file.metric.goal,
         margin=file.margin,
         origin=str(path),
     )
-    raise_if_any(space.problems())
-    seeds = tuple(file.seeds) if isinstance(file.seeds, list) else file.seeds
-    root = (path.parent / Path(file.data_root).expanduser()) if file.data_root else None
-    method: SearchMethod = "tpe" if file.method == "bayes" else file.method
-    samples = 0 if method == "grid" else file.run_cap or 0
-    return SweepFile(space, method, samples, file.dataset, root, seeds)
 
 
 def _domain(parameter: _Parameter) -> Domain:

@@ -83,6 +83,21 @@ def _unreachable(address: str | None, origin: str, error: Exception) -> Problem:
     return Problem(origin, f"the Ray cluster must be reachable ({reason})", address, remedy)
 
 
+def resource_problems(resources: Resources, address: tuple[str | None, str] = (None, "default")) -> list[Problem]:
+    """What a trial asks for, in itself and of the cluster; a cluster elsewhere is asked what it has.
+
+    Args:
+        resources: what each trial needs.
+        address: from `address_of`.
+    """
+    if problems := resources.problems() or address_problems(*address):
+        return problems
+    try:
+        return capacity_problems(capacity_at(*address), resources)
+    except ConfigError as error:
+        return list(error.problems)
+
+
 def capacity_problems(capacity: Capacity, resources: Resources) -> list[Problem]:
     """What the cluster can never satisfy; Ray would wait for it without a word."""
     if capacity.trials_that_fit(resources) >= 1:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tune_dml.cli.status_table import CELLS_SHOWN, status_table
+from tune_dml.cli._status_table import CELLS_SHOWN, status_table
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, Search, Trial
 from tune_dml.record.results import Results, TrialResult

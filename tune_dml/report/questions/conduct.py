@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tune_dml.planning.plan import protocol_for
 from tune_dml.report.measured import Measured, MeasuredCell
 from tune_dml.report.naming import slug
 from tune_dml.report.questions import question
@@ -82,7 +81,7 @@ def conduct(measured: Measured) -> Section:
 def _facts(measured: Measured) -> tuple[tuple[str, str], ...]:
     plan = measured.results.plan
     space, settings = plan.space, plan.base_settings
-    protocol = protocol_for(space, plan.dataset)
+    protocol = space.protocol_for(plan.dataset)
     search = plan.search.method
     facts = [
         ("Question", space.question),

@@ -47,7 +47,7 @@ class Opened:
 
 @question(order=410, unanswered={"opened_test": None})
 def opened_test(measured: Measured) -> Section | None:
-    """The sealed metric that corresponds to the sweep's own; None when it is not opened, or no trial has it."""
+    """The sealed metric that corresponds to the sweep's own; None when it is not opened, which is recorded, or not there."""
     opened = _opened(measured) if measured.unseal_test else None
     if opened is None:
         return None
@@ -58,18 +58,16 @@ def opened_test(measured: Measured) -> Section | None:
 
 def _opened(measured: Measured) -> Opened | None:
     key = "test/" + measured.metric.key.partition("/")[2]
-    of_trials = {
-        trial: figures[key] for trial, figures in open_test_metrics(measured.results).items() if key in figures
-    }
-    cells = [cell for cell in measured.cells if not cell.left_out and any(t.key in of_trials for t in cell.trials)]
+    sealed = {trial: metrics[key] for trial, metrics in open_test_metrics(measured.results).items() if key in metrics}
+    cells = [cell for cell in measured.cells if not cell.left_out and any(t.key in sealed for t in cell.trials)]
     if not cells:
         return None
-    table = SeedTable.of({cell.label: _values(cell, of_trials) for cell in cells}, measured.seeds)
+    table = SeedTable.of({cell.label: _values(cell, sealed) for cell in cells}, measured.seeds)
     rows = tuple(
         OpenedRow(
             cell.label,
             cell_interval(table, row),
-            float(np.mean([cell.values[seed] for seed in _values(cell, of_trials)] or [math.nan])),
+            float(np.mean([cell.values[seed] for seed in _values(cell, sealed)] or [math.nan])),
             tuple(trial.key for trial in cell.trials),
         )
         for row, cell in enumerate(cells)
@@ -84,10 +82,10 @@ def _opened(measured: Measured) -> Opened | None:
     return replace(opened, sentences=_sentences(opened, rows[chosen], rows[claimed]))
 
 
-def _values(cell: MeasuredCell, of_trials: Mapping[str, float]) -> dict[int, float]:
+def _values(cell: MeasuredCell, sealed: Mapping[str, float]) -> dict[int, float]:
     """Seed -> test metric, of the trials that have a validation metric too."""
-    tested = {t.seed: of_trials[t.key] for t in cell.trials if t.key in of_trials and t.seed in cell.values}
-    return {seed: float(value) for seed, value in tested.items() if math.isfinite(value)}
+    both = {t.seed: float(sealed[t.key]) for t in cell.trials if t.key in sealed and t.seed in cell.values}
+    return {seed: value for seed, value in both.items() if math.isfinite(value)}
 
 
 def _sentences(opened: Opened, chosen: OpenedRow, claimed: OpenedRow) -> tuple[str, ...]:

@@ -1,0 +1,141 @@
+"""Verbs take the declared options as flags: in their place, with their help, read from text."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from trainables.errors import ConfigError
+from tune_dml import cli
+from tune_dml.cli.options import Ending, engine_of, seeds_of, settings_of, values_of, verb
+from tune_dml.planning.request import Request, Resources, Session
+
+
+@dataclass(frozen=True)
+class Colour:
+    """A group of options."""
+
+    red: Annotated[int, typer.Option(help="How much red.")]
+    green: Annotated[float, typer.Option("-g", help="How much green.")] = 0.5
+
+
+def app_of(function):
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command()(verb(function))
+    return lambda *words: CliRunner().invoke(app, words)
+
+
+def test_a_group_of_options_is_spread_in_its_place():
+    seen = []
+
+    def paint(what: str, *, coats: int = 1, colour: Colour, quiet: bool = False) -> None:
+        """Paint it."""
+        seen.append((what, coats, colour, quiet))
+
+    run = app_of(paint)
+    assert run("wall", "--red", "3", "-g", "0.1", "--coats", "2").exit_code == 0
+    assert run("door", "--red", "4", "--quiet").exit_code == 0
+    assert seen == [("wall", 2, Colour(3, 0.1), False), ("door", 1, Colour(4), True)]
+    assert run("door").exit_code == 2
+    shown = run("--help").output
+    assert "Paint it." in shown
+    assert shown.index("--coats") < shown.index("--red") < shown.index("How much green.") < shown.index("--quiet")
+
+
+def test_a_verb_gets_what_was_asked_for_as_declared():
+    seen = []
+
+    def study(request: Request, *, resources: Resources, session: Session, ending: Ending) -> None:
+        """Study it."""
+        seen.append((request, resources, session, ending))
+
+    run = app_of(study)
+    words = "sec_rho --seeds 0,3 --set loss.margin=0.2 --set loss.name=triplet --data-root mine --workers 2 --margin 2"
+    assert run(*words.split(), "--storage", "kept", "--json").exit_code == 0
+    assert seen == [
+        (
+            Request(
+                "sec_rho",
+                data_root=Path("mine"),
+                seeds=(0, 3),
+                settings={"loss.margin": 0.2, "loss.name": "triplet"},
+            ),
+            Resources(workers=2, engine="train"),
+            Session(storage=Path("kept")),
+            Ending(margin=2.0, as_json=True),
+        )
+    ]
+    for wrong in (["--seeds", "none"], ["--set", "loss.margin"]):
+        assert isinstance(run("sec_rho", *wrong).exception, ConfigError)
+
+
+def test_a_parameter_that_bears_an_options_name_is_that_option():
+    seen = []
+
+    def look(*, storage: Path, tracking_uri: str | None) -> None:
+        """Look at it."""
+        seen.append((storage, tracking_uri))
+
+    run = app_of(look)
+    assert run().exit_code == 0
+    assert run("--storage", "x", "--tracking-uri", "y").exit_code == 0
+    assert seen == [(Session().storage, None), (Path("x"), "y")]
+    assert "Folder that keeps sweeps" in run("--help").output
+
+
+def test_a_verb_is_found_by_being_there(tmp_path, monkeypatch):
+    (tmp_path / "greet.py").write_text(
+        '"""`tune-dml greet`."""\n'
+        "from tune_dml.cli.options import Json, verb\n"
+        "ORDER = 1\n"
+        "@verb\n"
+        "def greet(name: str, as_json: Json = False) -> None:\n"
+        '    """Greet somebody."""\n'
+        '    print("Hello", name)\n'
+    )
+    monkeypatch.setattr(cli, "__path__", [*cli.__path__, str(tmp_path)])
+    try:
+        shown = CliRunner().invoke(cli.application(), ["--help"]).output
+        assert ["greet", "Greet", "somebody."] in [line.split() for line in shown.splitlines()]
+        assert CliRunner().invoke(cli.application(), ["greet", "Ada"]).output == "Hello Ada\n"
+    finally:
+        sys.modules.pop("tune_dml.cli.greet", None)
+
+
+@pytest.mark.parametrize(
+    ("workers", "asked", "engine"), [(1, None, "local"), (2, None, "train"), (1, "train", "train")]
+)
+def test_the_engine_follows_the_number_of_workers(workers, asked, engine):
+    assert engine_of(workers, asked) == engine
+
+
+def test_a_worker_has_a_gpu_where_there_is_one(monkeypatch):
+    seen = []
+
+    def study(resources: Resources) -> None:
+        """Study it."""
+        seen.append(resources.gpus_per_worker)
+
+    run = app_of(study)
+    for visible, words in (("0,1", []), ("", []), ("0,1", ["--gpus-per-worker", "0.5"])):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert run(*words).exit_code == 0
+    assert seen == [1.0, 0.0, 0.5]
+
+
+def test_texts_are_read():
+    assert (seeds_of(None), seeds_of("3"), seeds_of("3,"), seeds_of("0,1,7")) == (None, 3, (3,), (0, 1, 7))
+    assert settings_of(["a.b=1", "c=x=y", "d=null"]) == {"a.b": 1, "c": "x=y", "d": None}
+    assert values_of(["a.b=1, 2.5", "c=x"]) == {"a.b": [1, 2.5], "c": ["x"]}
+    with pytest.raises(ConfigError, match="KEY=VALUE") as error:
+        settings_of(["a.b", "=3", "c=1"])
+    assert len(error.value.problems) == 2
+    for text in ("0", "-1", "x", "", "1.5"):
+        with pytest.raises(ConfigError, match="at least 1"):
+            seeds_of(text)

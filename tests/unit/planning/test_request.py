@@ -1,0 +1,98 @@
+"""What is asked for is declared once: the keywords of Python, their signature and their words follow from it."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields
+
+import pytest
+
+import tune_dml
+from trainables.errors import ConfigError, Problem
+from tune_dml.planning.checks import prepare
+from tune_dml.planning.request import Request, Resources, Session
+from tune_dml.planning.spread import spread
+
+NAMES = {group: {field.name for field in fields(group)} for group in (Request, Resources, Session)}
+
+
+def test_the_functions_of_the_package_take_what_is_declared():
+    takes = {
+        name: dict(inspect.signature(getattr(tune_dml, name)).parameters)
+        for name in ("run_sweep", "resume_sweep", "extend_sweep", "load_sweep")
+    }
+    run, resume, extend = (set(takes[name]) for name in ("run_sweep", "resume_sweep", "extend_sweep"))
+    assert run == NAMES[Request] | NAMES[Session] | {"resources", "console", "data_progress"}
+    assert resume == NAMES[Session] | {"name", "retry_failed", "console"}
+    assert extend == NAMES[Session] | {"name", "seeds", "values", "num_samples", "console"}
+    assert set(takes["load_sweep"]) == {"name", "storage"}
+    positional = [name for name, taken in takes["run_sweep"].items() if taken.kind is taken.POSITIONAL_OR_KEYWORD]
+    assert positional == ["space"]
+    assert takes["run_sweep"]["storage"].default == takes["load_sweep"]["storage"].default == Session().storage
+
+
+def test_words_stand_in_the_docstring():
+    text = tune_dml.run_sweep.__doc__
+    assert text.startswith("Run a sweep to its end")
+    assert "    seeds: How many paired seeds (3), or which (0,1,7)." in text.splitlines()
+    assert "    data_progress: Told of decoding as (done, total)." in text.splitlines()
+    assert tune_dml.run_sweep.__name__ == "run_sweep"
+
+
+def test_an_unknown_keyword_names_the_nearest():
+    with pytest.raises(TypeError, match=r"run_sweep\(\) got an unexpected keyword argument 'sedes'.*'seeds'"):
+        tune_dml.run_sweep("sec_rho", sedes=3)
+    with pytest.raises(TypeError, match="'name'"):
+        tune_dml.resume_sweep()
+
+
+def test_fields_are_put_together_again():
+    def draw(request: Request, session: Session, *, colour: str = "red") -> tuple[Request, Session, str]:
+        """Draw it."""
+        return request, session, colour
+
+    drawn = spread(draw, name="drawn")
+    assert drawn("s", seeds=2, storage="x", colour="blue") == (Request("s", seeds=2), Session("x"), "blue")
+    assert drawn(space="s") == (Request("s"), Session(), "red")
+    assert inspect.signature(drawn).return_annotation == tuple[Request, Session, str]
+
+
+@pytest.mark.parametrize(
+    ("resources", "place"),
+    [
+        (Resources(workers=0), "--workers"),
+        (Resources(cpus_per_worker=0), "--cpus-per-worker"),
+        (Resources(gpus_per_worker=1.5), "--gpus-per-worker"),
+        (Resources(gpus_per_worker=-1.0), "--gpus-per-worker"),
+        (Resources(workers=2, gpus_per_worker=0.5, engine="train"), "--gpus-per-worker"),
+        (Resources(workers=2), "--engine"),
+    ],
+)
+def test_what_no_machine_could_give_is_refused(resources, place):
+    assert [problem.place for problem in resources.problems()] == [place]
+
+
+def test_what_a_trial_needs_in_all():
+    four = Resources(workers=4, cpus_per_worker=2, gpus_per_worker=1.0, engine="train")
+    assert (four.cpus, four.gpus, four.problems()) == (8, 4.0, [])
+
+
+def test_limits_that_let_nothing_run_are_refused():
+    assert [problem.value for problem in Session(max_concurrent=0, time_budget=-1.0).problems()] == [0, -1.0]
+    assert not Session().problems()
+
+
+def test_what_is_wrong_is_shown_together_with_what_the_caller_checks(tmp_path):
+    wrong = Request("sec_rho", dataset="digits", name="../x", settings={"loss.margni": 1})
+    with pytest.raises(ConfigError) as error:
+        prepare(wrong, cache_dir=tmp_path, other_checks=[lambda: [Problem("cluster", "must answer")]])
+    assert [problem.place for problem in error.value.problems] == ["loss.margni (--set)", "--name", "cluster"]
+
+
+def test_settings_that_a_choice_makes_meaningless_are_named(cache_dir):
+    settings = {"loss.name": "semihard_triplet"}
+    checked = prepare(Request("sec_rho", dataset="digits", settings=settings), cache_dir=cache_dir)
+    assert checked.plan.base_settings["loss.name"] == "semihard_triplet"
+    assert any("is not kept for 'semihard_triplet'" in note for note in checked.notes)
+    assert checked.plan.name == "sec_rho-digits"
+    assert checked.plan.seeds == (0, 1, 2)

@@ -1,0 +1,130 @@
+"""A sweep file says the same as a request; what is said beside it wins; everything wrong in it is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainables.errors import ConfigError
+from tune_dml.planning.checks import prepare
+from tune_dml.planning.request import Request
+from tune_dml.planning.sweep_file import read_sweep_file
+from tune_dml.space import Baseline, Grid, Range
+
+WHOLE = """
+name: my_margin
+description: Does it matter?
+method: bayes
+metric: {name: val/map_at_r, goal: maximize}
+parameters:
+  loss.margin: {values: [0.1, 0.2, 0.5]}
+  optim.lr: {min: 1.0e-4, max: 1.0e-2, distribution: log_uniform}
+  loss.name: {value: semihard_triplet}
+run_cap: 20
+dataset: digits
+seeds: [0, 4]
+fixed: {training.steps: 30}
+baseline: {label: no margin, settings: {loss.margin: 0.0}}
+margin: 2.0
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(text):
+        path = tmp_path / "mine.yaml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_everything_a_file_can_say(file):
+    request = read_sweep_file(file(WHOLE))
+    space = request.space
+    assert (request.search, request.num_samples, request.seeds, request.dataset) == ("tpe", 20, (0, 4), "digits")
+    assert (request.data_root, request.settings, request.name) == (None, None, None)
+    assert (space.name, space.title, space.metric, space.goal) == (
+        "my_margin",
+        "Does it matter?",
+        "val/map_at_r",
+        "maximize",
+    )
+    assert [(knob.path, knob.symbol, knob.domain, knob.origin) for knob in space.knobs] == [
+        ("loss.margin", "margin", Grid((0.1, 0.2, 0.5)), "user"),
+        ("optim.lr", "lr", Range(1e-4, 1e-2, scale="log"), "user"),
+    ]
+    assert space.fixed == {"training.steps": 30, "loss.name": "semihard_triplet"}
+    assert space.baseline == Baseline("no margin", {"loss.margin": 0.0})
+    assert (space.margin, space.default_dataset) == (2.0, "digits")
+
+
+def test_a_short_file_leaves_the_rest_to_defaults(file, cache_dir):
+    path = file("method: grid\nparameters: {loss.margin: {values: [0.1, 0.2]}}\ndataset: digits\n")
+    request = read_sweep_file(path)
+    assert (request.search, request.num_samples, request.seeds) == ("grid", 0, None)
+    assert request.space.name == "mine"
+    plan = prepare(Request(path), cache_dir=cache_dir, decode=False).plan
+    assert (plan.name, plan.dataset, plan.seeds, len(plan.cells)) == ("mine", "digits", (0, 1, 2), 2)
+
+
+def test_what_is_said_beside_a_file_wins(file, cache_dir):
+    path = file(WHOLE)
+    asked = Request(path, seeds=2, num_samples=5, search="random", name="own", settings={"training.steps": 20})
+    plan = prepare(asked, cache_dir=cache_dir, decode=False).plan
+    assert (plan.name, plan.seeds, plan.search.method, plan.search.num_samples) == ("own", (0, 1), "random", 5)
+    assert plan.base_settings["training.steps"] == 20
+    assert plan.dataset == "digits"
+
+
+@pytest.mark.parametrize(
+    ("form", "domain"),
+    [
+        ("{values: [1, 2, 5]}", Grid((1, 2, 5))),
+        ("{values: [1, 10]}", Grid((1, 10), "log")),
+        ("{values: [0, 10]}", Grid((0, 10))),
+        ("{values: [a, b]}", Grid(("a", "b"), "category")),
+        ("{min: 1, max: 9}", Range(1, 9, integer=True)),
+        ("{min: 1, max: 9, distribution: uniform}", Range(1, 9)),
+        ("{min: 0.5, max: 9}", Range(0.5, 9)),
+    ],
+)
+def test_a_parameters_form_is_its_domain(file, form, domain):
+    request = read_sweep_file(file(f"method: tpe\nrun_cap: 2\nparameters: {{optim.lr: {form}}}\n"))
+    assert request.space.scientific[0].domain == domain
+
+
+def test_a_folder_is_beside_the_file_and_a_home_is_the_users(file, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    text = "method: grid\nparameters: {loss.margin: {values: [0.1, 0.2]}}\ndataset: image_folder\n"
+    assert read_sweep_file(file(text + "data_root: ~/birds\n")).data_root == tmp_path / "home" / "birds"
+    assert read_sweep_file(file(text + "data_root: birds\n")).data_root == tmp_path / "birds"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "method: grdi\nseedz: 3\nparameters: {loss.margin: {min: 1}}\n",
+            ["method", "'seeds'", "both `min` and `max`"],
+        ),
+        ("method: grid\nparameters: {a.b: {value: 1, values: [1]}}\n", ["either `values`, or `value`, or"]),
+        ("method: grid\nparameters: {a.b: {min: 2, max: 1, distribution: uniform}}\n", ["min < max"]),
+        ("method: grid\nparameters: {a.b: {values: [1, 1]}}\n", ["must differ"]),
+        ("method: grid\nparameters: {}\n", ["parameters"]),
+        ("- method: grid\n", ["a sweep file is a mapping"]),
+        ("method: [grid\n", ["must be YAML"]),
+        ("!!python/object/apply:os.system [echo]\n", ["must be YAML"]),
+    ],
+)
+def test_what_is_wrong_is_named_with_the_file(file, text, words):
+    with pytest.raises(ConfigError) as error:
+        read_sweep_file(file(text))
+    for word in [*words, "mine.yaml" if "a.b" not in text else "a.b"]:
+        assert word in str(error.value)
+
+
+def test_a_file_that_is_not_there_is_named():
+    with pytest.raises(ConfigError, match=r"none\.yaml: the sweep file must be readable"):
+        read_sweep_file(Path("none.yaml"))

@@ -1,0 +1,42 @@
+"""`tune-dml extend`: a sweep grows by seeds, values or samples."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tune_dml.cli.options import Ending, SweepArgument, seeds_of, values_of, verb
+from tune_dml.cli.screen import console_for
+from tune_dml.planning.request import Session
+
+ORDER = 60
+
+
+@verb
+def extend(
+    sweep_name: SweepArgument,
+    *,
+    seeds: Annotated[str | None, typer.Option(help="How many paired seeds in all (5), or which to add (3,4).")] = None,
+    add: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=V,V,...", help="Values to add to a listed knob; repeatable."),
+    ] = None,
+    num_samples: Annotated[int, typer.Option(help="Further cells for tpe, gp or random to propose.")] = 0,
+    session: Session,
+    ending: Ending,
+) -> None:
+    """Add seeds, values or samples to a sweep and run only what is new."""
+    from tune_dml import api
+    from tune_dml.cli.report import close
+
+    added = seeds_of(seeds) or ()
+    done = api.extend(
+        sweep_name,
+        session,
+        seeds=range(added) if isinstance(added, int) else added,
+        values=values_of(add),
+        num_samples=num_samples,
+        console=console_for(ending.as_json),
+    )
+    close(done, session, ending)

@@ -1,0 +1,129 @@
+"""`tune-dml report`, and how a session ends: the report is written and attached; results, verdicts, next commands printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tune_dml.cli.options import Ending, Json, Margin, Output, SweepArgument, verb
+from tune_dml.cli.screen import interval, number, show, table
+from tune_dml.planning.request import Session
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from tune_dml.api import Attachment, Sweep
+    from tune_dml.report import ReportFiles, SweepSummary
+
+ORDER = 90
+
+
+@verb
+def report(
+    sweep_name: SweepArgument,
+    output: Output = None,
+    *,
+    storage: Path,
+    margin: Margin = None,
+    unseal_test: Annotated[bool, typer.Option(help="Open the test metrics; recorded in the sweep.")] = False,
+    check: Annotated[bool, typer.Option(help="Exit 3 when a trial failed or the optimum lies at an edge.")] = False,
+    tracking_uri: str | None,
+    experiment: str | None,
+    as_json: Json = False,
+) -> None:
+    """Write the sensitivity report: HTML, CSV, LaTeX and JSON verdicts; attach it to the sweep's MLflow run."""
+    from tune_dml.api import load_sweep
+
+    session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
+    loaded = load_sweep(sweep_name, storage=storage)
+    written = _publish(loaded, session, output, margin=margin, unseal_test=unseal_test)
+    show(written, as_json)
+    raise typer.Exit(3 if check and written.summary.findings else 0)
+
+
+def close(sweep: Sweep, session: Session, ending: Ending) -> None:
+    """Write and show the report of what ran; the exit code says how it ended."""
+    show(_publish(sweep, session, ending.output, margin=ending.margin), ending.as_json)
+    raise typer.Exit(sweep.exit_code)
+
+
+def _publish(
+    sweep: Sweep, session: Session, output: Path | None, *, margin: float | None, unseal_test: bool = False
+) -> Written:
+    """Write the report and attach it to the sweep's MLflow run."""
+    from tune_dml.api import attach_report, write_report
+
+    folder = (output or sweep.folder / "report").absolute()
+    files = write_report(sweep, folder, margin=margin, unseal_test=unseal_test)
+    return Written(sweep, files, attach_report(sweep, files, session))
+
+
+@dataclass(frozen=True)
+class Written:
+    """A report on disk and what it says."""
+
+    sweep: Sweep
+    files: ReportFiles
+    attachment: Attachment
+
+    @property
+    def summary(self) -> SweepSummary:
+        """The verdicts."""
+        return self.files.summary
+
+    def data(self) -> dict[str, Any]:
+        """Everything as JSON."""
+        tracking = self.sweep.tracking
+        return {
+            "sweep": self.sweep.name,
+            "exit_code": self.sweep.exit_code,
+            "cells": [vars(row) for row in self.summary.rows],
+            "verdicts": list(self.summary.verdicts),
+            "counts": dict(self.summary.counts),
+            "report": str(self.files.html),
+            "files": [str(path) for path in self.files.paths],
+            "mlflow": {
+                "command": self.attachment.ui_command,
+                "waiting": tracking.waiting if tracking else 0,
+                "error": (tracking.error if tracking else None) or self.attachment.refusal,
+            },
+            "findings": list(self.summary.findings),
+            "next": list(self.summary.commands),
+        }
+
+    def text(self) -> Iterable[RenderableType]:
+        """A small table, the verdicts, and where to look next."""
+        summary = self.summary
+        rows = (
+            (
+                row.label,
+                f"{row.n}/{row.planned}",
+                number(row.mean),
+                interval(row.low, row.high),
+                number(row.difference, sign=True),
+                interval(row.difference_low, row.difference_high),
+            )
+            for row in summary.rows
+        )
+        columns = ("cell", "seeds", summary.metric, "95% interval", "minus baseline", "95% simultaneous")
+        yield table(self.sweep.name, columns, rows, right=columns[1:])
+        for verdict in summary.verdicts:
+            yield f"- {verdict}"
+        for command in summary.commands:
+            yield f"  next: {command}"
+        yield ""
+        yield from (f"Note:    {note}" for note in self.sweep.results.notes)
+        if self.sweep.interrupted:
+            yield f"Not complete. Continue with: tune-dml resume {self.sweep.name}"
+        yield f"Report:  {self.files.html}"
+        tracking = self.sweep.tracking
+        if tracking is not None and tracking.error:
+            waits = f"{tracking.waiting} trials wait in the ledger"
+            yield f"MLflow:  away ({tracking.error}); {waits}: `tune-dml resume {self.sweep.name}` brings them over"
+        elif self.attachment.refusal:
+            yield f"MLflow:  the report is not attached: {self.attachment.refusal}"
+        yield f"MLflow:  {self.attachment.ui_command}"

@@ -1,0 +1,29 @@
+"""`tune-dml resume`: a sweep goes on where it stopped."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tune_dml.cli.options import Ending, SweepArgument, verb
+from tune_dml.cli.screen import console_for
+from tune_dml.planning.request import Session
+
+ORDER = 50
+
+
+@verb
+def resume(
+    sweep_name: SweepArgument,
+    *,
+    session: Session,
+    retry_failed: Annotated[bool, typer.Option(help="Also run failed and diverged trials again.")] = False,
+    ending: Ending,
+) -> None:
+    """Run what a sweep still lacks: finished trials are kept, interrupted ones continue; brings MLflow up to date."""
+    from tune_dml import api
+    from tune_dml.cli.report import close
+
+    console = console_for(ending.as_json)
+    close(api.resume(sweep_name, session, retry_failed=retry_failed, console=console), session, ending)
