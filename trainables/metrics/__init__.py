@@ -1,16 +1,33 @@
-"""How embeddings are judged: one metric family per file, all of them pure functions of embeddings and labels."""
+"""How embeddings are judged: pure functions of embeddings and labels.
+
+    families            what a ranking is worth: recall, precision, MAP, nDCG ...; a new retrieval metric goes there alone
+    retrieval           those metrics of a set of embeddings; search is its engine
+    clustering          k-means, NMI and pairwise F1
+    faces               verification of pairs, identification among strangers
+    linear_evaluation   linear classifiers on frozen features
+    statistics          norms and cosines
+
+The names below are loaded on first use: `trainables.metrics.families` can be read without torch.
+"""
 
 from __future__ import annotations
 
-from trainables.metrics.clustering import ClusteringMetrics, clustering_metrics
-from trainables.metrics.cosines import cosine_statistics
-from trainables.metrics.identification import rank_1_with_distractors
-from trainables.metrics.kmeans import Clustering, kmeans
-from trainables.metrics.nmi import nmi
-from trainables.metrics.norms import norm_statistics
-from trainables.metrics.pairwise_f1 import pairwise_f1
-from trainables.metrics.retrieval import RETRIEVAL_METRICS, retrieval_metrics
-from trainables.metrics.verification import VerificationMetrics, verification_metrics
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainables.metrics.clustering import (
+        Clustering,
+        ClusteringMetrics,
+        clustering_metrics,
+        kmeans,
+        nmi,
+        pairwise_f1,
+    )
+    from trainables.metrics.faces import VerificationMetrics, rank_1_with_distractors, verification_metrics
+    from trainables.metrics.families import RETRIEVAL_METRICS
+    from trainables.metrics.retrieval import retrieval_metrics
+    from trainables.metrics.statistics import cosine_statistics, norm_statistics
 
 __all__ = [
     "RETRIEVAL_METRICS",
@@ -27,3 +44,14 @@ __all__ = [
     "retrieval_metrics",
     "verification_metrics",
 ]
+
+_MODULES = ("families", "retrieval", "clustering", "faces", "statistics")
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, from the module that defines it."""
+    if name in __all__:
+        for module in (import_module(f"{__name__}.{home}") for home in _MODULES):
+            if name in vars(module):
+                return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

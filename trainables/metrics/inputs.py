@@ -1,7 +1,9 @@
-"""What every metric is given: embeddings and their classes, checked once, scaled to unit length."""
+"""What every metric starts from: checked embeddings of unit length with their classes, and exact arithmetic."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -52,9 +54,8 @@ def checked_vectors(value: Array, name: str) -> tuple[Tensor, list[Problem]]:
     if bool(finite.all()):
         return vectors, []
     bad = (~finite).nonzero()[:, 0]
-    found = f"{len(bad)} of {len(vectors)} rows have NaN or infinity, row {int(bad[0])} first"
-    remedy = "The model has diverged, or the features are damaged."
-    return vectors, [Problem(name, f"must be finite, but {found}", remedy=remedy)]
+    rule = f"must be finite, but {len(bad)} of {len(vectors)} rows have NaN or infinity, row {int(bad[0])} first"
+    return vectors, [Problem(name, rule, remedy="The model has diverged, or the features are damaged.")]
 
 
 def checked_labels(value: Array, length: int, name: str) -> tuple[Tensor, list[Problem]]:
@@ -118,3 +119,39 @@ def _is_not_whole(values: Tensor) -> bool:
 def _describe(value: object) -> object:
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     return type(value).__name__ if dtype is None else (tuple(shape or ()), str(dtype))
+
+
+@contextmanager
+def exact_arithmetic(device: torch.device) -> Iterator[None]:
+    """No gradients, no autocast, and float32 products neither in TF32 nor in bfloat16, whatever training has switched on.
+
+    The precision of products is a setting of the whole process; it is put back on leaving.
+    """
+    with torch.no_grad(), torch.autocast(device.type, enabled=False), _full_products():
+        yield
+
+
+@contextmanager
+def _full_products() -> Iterator[None]:
+    """The setting has an old name and, since torch 2.9, a new one; torch objects when the two disagree."""
+    switches: list[object] = [torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None)]
+    new = {switch: value for switch in switches if (value := getattr(switch, "fp32_precision", None)) is not None}
+    try:
+        old = torch.get_float32_matmul_precision()
+    except RuntimeError:  # somebody has used the new name
+        old = None
+    try:
+        if old is None:
+            _set_all(dict.fromkeys(new, "ieee"))
+        else:
+            torch.set_float32_matmul_precision("highest")
+        yield
+    finally:
+        if old is not None:
+            torch.set_float32_matmul_precision(old)
+        _set_all(new)
+
+
+def _set_all(precisions: dict[object, str]) -> None:
+    for switch, precision in precisions.items():
+        setattr(switch, "fp32_precision", precision)  # noqa: B010 - unknown to the type checker in older torch

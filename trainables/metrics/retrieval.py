@@ -1,31 +1,45 @@
-"""Retrieval metrics of a set of embeddings, in percent."""
+"""Retrieval metrics of a set of embeddings, in percent.
+
+No ranking is ever sorted in full and no nearest neighbours are searched. With s_1 >= s_2 >= ... a query's similarities to
+its positives, and c_i the number of negatives at least as similar as s_i, the i-th best positive stands at position
+
+    i + c_i,                                                                                    i = 1..R_q
+
+and every metric on binary relevance is a function of these positions (families.py). The c_i are counts, so the similarity
+matrix may be visited in any order, tile by tile, each tile dropped when counted; and in self-retrieval, where S is
+symmetric, each tile serves both its rows' and its columns' queries, which halves the work of a nearest-neighbour search.
+
+Ties. Two pairs tie when rounding alone may have made their similarities differ (`tie_width`), so duplicates tie whatever
+kernel, tile or device computed them. Pessimistic ranks put every tied negative before the positive, optimistic ones
+after it, in all metrics alike.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import get_args
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
 
+import torch
 from torch import Tensor
 
 from trainables.errors import Problem, nearest, raise_if_any
-from trainables.metrics.arithmetic import exact_arithmetic
-from trainables.metrics.average_precision import map_at_k, map_at_r
-from trainables.metrics.inputs import Array, LabelledVectors, labelled_vectors
-from trainables.metrics.ndcg import ndcg_at_k
-from trainables.metrics.precision import precision_at_k, r_precision
-from trainables.metrics.ranking import Ranking, Scope, Ties, rankings
-from trainables.metrics.recall import recall_at_k
+from trainables.metrics.families import FAMILIES, RETRIEVAL_METRICS, Family, Ranking
+from trainables.metrics.inputs import Array, LabelledVectors, exact_arithmetic, labelled_vectors
+from trainables.metrics.search import (
+    ENTRIES,
+    Search,
+    bands,
+    count_negatives,
+    group_by_class,
+    positive_similarities,
+    tie_width,
+)
 
-AT_K: dict[str, Callable[[Ranking, int], Tensor]] = {
-    "recall": recall_at_k,
-    "precision": precision_at_k,
-    "map": map_at_k,
-    "ndcg": ndcg_at_k,
-}
-AT_R: dict[str, Callable[[Ranking], Tensor]] = {"map_at_r": map_at_r, "r_precision": r_precision}
+Ties = Literal["pessimistic", "optimistic"]
 
-RETRIEVAL_METRICS = (*AT_K, *AT_R)
-"""What `metrics=` may name."""
+ABSENT = torch.iinfo(torch.int64).max
+"""The position of a positive that a query does not have: later than any k."""
 
 
 def retrieval_metrics(
@@ -69,35 +83,21 @@ def retrieval_metrics(
     queries = labelled_vectors(embeddings, labels)
     references = None if gallery is None else labelled_vectors(*gallery, place="gallery ")
     _check_sets(queries, references)
-    functions = _functions(chosen, lengths)
-    sums = dict.fromkeys([*functions, "tied"], 0.0)
-    matched = 0
+    families = [family for name, family in FAMILIES.items() if name in chosen]
+    sums = {key: 0.0 for family in families for key in family.keys(lengths)}
+    matched, tied = 0, 0
     with exact_arithmetic(queries.vectors.device):
-        for ranking in rankings(queries, references, scope=_scope(chosen, lengths), ties=ties):
-            matched += len(ranking)
-            sums["tied"] += float(ranking.tied.sum())
-            for name, function in functions.items():
-                sums[name] += float(function(ranking).sum())
+        for ranking in rankings(queries, references, scope=Scope.of(families, lengths), ties=ties):
+            matched, tied = matched + len(ranking), tied + int(ranking.tied.sum())
+            for family in families:
+                for key, values in family.of(ranking, lengths).items():
+                    sums[key] += float(values.sum())
     rule = f"at least one query must share its label with a reference, but none of {len(queries)} does"
     raise_if_any([] if matched else [Problem("labels", rule)])
-    result = {name: 100 * sums[name] / matched for name in functions}
+    percent = {key for family in families if family.percent for key in family.keys(lengths)}
+    result = {key: (100 if key in percent else 1) * total / matched for key, total in sums.items()}
     counts = {"queries": float(matched), "queries_without_match": float(len(queries) - matched)}
-    return {**result, **counts, "tie_fraction": sums["tied"] / matched}
-
-
-def _functions(chosen: Sequence[str], ks: Sequence[int]) -> dict[str, Callable[[Ranking], Tensor]]:
-    """Result key -> metric of a ranking, in the order of RETRIEVAL_METRICS and ks."""
-    found: dict[str, Callable[[Ranking], Tensor]] = {}
-    for name, metric in AT_K.items():
-        if name in chosen:
-            found |= {f"{name}_at_{k}": lambda ranking, m=metric, k=k: m(ranking, k) for k in ks}  # type: ignore[misc]
-    return found | {name: metric for name, metric in AT_R.items() if name in chosen}
-
-
-def _scope(chosen: Sequence[str], ks: Sequence[int]) -> Scope:
-    """What the chosen metrics look at."""
-    longest = max(ks, default=0) if set(chosen) & set(AT_K) else 0
-    return Scope(longest, to_r=bool(set(chosen) & set(AT_R)), only_best=set(chosen) <= {"recall"})
+    return {**result, **counts, "tie_fraction": tied / matched}
 
 
 def _checked_options(ks: int | Sequence[int], metrics: Sequence[str], ties: str) -> tuple[int, ...]:
@@ -107,14 +107,14 @@ def _checked_options(ks: int | Sequence[int], metrics: Sequence[str], ties: str)
         if isinstance(k, bool) or not hasattr(k, "__index__") or k < 1:
             problems.append(Problem("ks", "every k must be an integer of at least 1", k))
     for name in metrics:
-        if name not in RETRIEVAL_METRICS:
-            remedy = nearest(str(name), RETRIEVAL_METRICS, what="metric")
+        if name not in FAMILIES:
+            remedy = nearest(str(name), tuple(FAMILIES), what="metric")
             problems.append(Problem("metrics", "unknown metric", name, remedy))
     if ties not in get_args(Ties):
         problems.append(Problem("ties", f"must be one of {', '.join(get_args(Ties))}", ties))
     if not metrics:
         problems.append(Problem("metrics", "must name at least one metric", metrics))
-    elif not lengths and set(metrics) & set(AT_K):
+    elif not lengths and any(name in FAMILIES and FAMILIES[name].takes_k for name in metrics):
         problems.append(Problem("ks", "must name at least one k", lengths))
     raise_if_any(problems)
     return tuple(dict.fromkeys(int(k) for k in lengths))
@@ -133,3 +133,72 @@ def _check_sets(queries: LabelledVectors, gallery: LabelledVectors | None) -> No
         if here != there:
             problems.append(Problem("gallery embeddings", f"must have the queries' {name} {here}", there))
     raise_if_any(problems)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What the wanted metrics look at; what they do not is not computed."""
+
+    k: int
+    """The longest result list of fixed length, 0 for none."""
+    to_r: bool
+    """Whether lists of length R_q count too; then all positives are located."""
+    only_best: bool
+    """Whether the best positive alone matters; it does for recall."""
+
+    @classmethod
+    def of(cls, families: Sequence[Family], ks: Sequence[int]) -> Scope:
+        """What some metrics look at in result lists of lengths `ks`."""
+        longest = max(ks, default=0) if any(family.takes_k for family in families) else 0
+        needed = {family.positives for family in families}
+        return cls(longest, to_r="all" in needed, only_best=needed <= {"best"})
+
+    def positives(self, relevant: Tensor) -> Tensor:
+        """(N,) how many positives to locate for queries with R_q `relevant` (N,)."""
+        return relevant if self.to_r else relevant.clamp_max(1 if self.only_best else self.k)
+
+    def last_position(self, relevant: Tensor) -> Tensor:
+        """(N,) the last position that matters."""
+        return relevant.clamp_min(self.k) if self.to_r else torch.full_like(relevant, self.k)
+
+
+def rankings(
+    queries: LabelledVectors, gallery: LabelledVectors | None, *, scope: Scope, ties: Ties
+) -> Iterator[Ranking]:
+    """Rankings of all queries that have a positive, in blocks (in no particular order of queries).
+
+    Without a gallery the queries rank one another, each leaving out itself (by index).
+    """
+    search = group_by_class(queries, gallery)
+    relevant = search.relevant()
+    wanted, limits = scope.positives(relevant), scope.last_position(relevant)
+    tile = _tile_length(search.rows.vectors, int(wanted.max()))
+    for band in bands(wanted, tile):
+        here = slice(*band)
+        if wanted[here].any():
+            positions, tied = _positions(search, band, wanted[here], limits[here], tile, ties)
+            kept = wanted[here] > 0
+            yield Ranking(positions[kept], relevant[here][kept], tied[kept])
+
+
+def _positions(  # noqa: PLR0917
+    search: Search, band: tuple[int, int], wanted: Tensor, limits: Tensor, tile: int, ties: Ties
+) -> tuple[Tensor, Tensor]:
+    """Positions (B, P) of the wanted positives of a band's queries, and whether the best ties with a negative (B,)."""
+    positives = positive_similarities(search, band, int(wanted.max()))
+    width = tie_width(search.rows.vectors)
+    slack = -width if ties == "pessimistic" else width
+    # The best positive is judged by the other rule too: the counts differ when a negative ties with it.
+    order = torch.arange(1, positives.shape[1] + 1, device=positives.device)
+    absent = order > wanted[:, None]
+    positives.masked_fill_(absent, torch.inf)
+    thresholds = torch.cat([positives[:, :1] - slack, positives + slack], dim=1)
+    ahead = count_negatives(search, band, thresholds, limits, tile)
+    positions = (ahead[:, 1:] + order).to(torch.int64).masked_fill_(absent, ABSENT)
+    return positions, ahead[:, 0] != ahead[:, 1]
+
+
+def _tile_length(vectors: Tensor, count: int) -> int:
+    """Rows and columns of a tile: two fill a CPU's caches, or keep a GPU busy; fewer when the thresholds are many."""
+    longest = 1024 if vectors.device.type == "cpu" else 8192
+    return max(64, min(longest, ENTRIES // (count + 1)))

@@ -27,8 +27,7 @@ from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from trainables.evidence.from_embeddings import hardest_pairs
 from trainables.evidence.record import Sheet
 from trainables.losses.base import normalise
-from trainables.metrics import rank_1_with_distractors, verification_metrics
-from trainables.metrics.verification import VerificationMetrics
+from trainables.metrics import VerificationMetrics, rank_1_with_distractors, verification_metrics
 from trainables.models.views import Views
 from trainables.tasks.evaluation import Evaluation, Figures, embedding_statistics, evidence_of, named
 from trainables.tasks.exams import STRANGERS, Exam, Half, benchmark, benchmark_half, held_out_half

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from trainables.metrics.arithmetic import exact_arithmetic
-from trainables.metrics.inputs import unit_rows
+from trainables.metrics.inputs import exact_arithmetic, unit_rows
 
 MATMUL, CPU_MATMUL = torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None)
 

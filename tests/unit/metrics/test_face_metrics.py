@@ -135,7 +135,7 @@ def test_rank_1_equals_loops(count, persons, distractors, seed):
 
 
 def test_rank_1_in_blocks_falls_with_the_number_of_distractors(monkeypatch):
-    from trainables.metrics import identification, positives
+    from trainables.metrics import faces, search
 
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(30) % 7
@@ -143,7 +143,7 @@ def test_rank_1_in_blocks_falls_with_the_number_of_distractors(monkeypatch):
     strangers = torch.randn(500, 16, generator=generator)
     sizes = (1, 10, 100, 500)
     whole = rank_1_with_distractors(probes, labels, strangers, sizes)
-    for module, name in ((identification, "PROBES"), (identification, "STRANGERS"), (positives, "ENTRIES")):
+    for module, name in ((faces, "PROBES"), (faces, "STRANGERS"), (search, "ENTRIES")):
         monkeypatch.setattr(module, name, 7)
     assert rank_1_with_distractors(probes, labels, strangers, sizes) == whole
     assert sorted(whole.values(), reverse=True) == list(whole.values())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import retrieval_oracles as oracles
@@ -10,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainables.errors import ConfigError
-from trainables.metrics import RETRIEVAL_METRICS, counting, positives, ranking, retrieval_metrics
+from trainables.metrics import RETRIEVAL_METRICS, families, retrieval, retrieval_metrics, search
 
 KS = (1, 2, 4, 8)
 
@@ -89,13 +92,13 @@ def test_blocked_equals_unblocked(data, dtype, lengths, choices):
     compared, sparse, picked = choices
     whole = retrieval_metrics(vectors.astype(dtype), labels, KS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranking, "_tile_length", lambda *_: tile)
-        patch.setattr(counting, "RUN", run)
-        patch.setattr(counting, "COMPARED", compared)
-        patch.setattr(counting, "SPARSE", sparse)
-        patch.setattr(counting, "PICKED", picked)
-        patch.setattr(positives, "ENTRIES", entries)
-        patch.setattr(positives, "STEP", step)
+        patch.setattr(retrieval, "_tile_length", lambda *_: tile)
+        patch.setattr(search, "RUN", run)
+        patch.setattr(search, "COMPARED", compared)
+        patch.setattr(search, "SPARSE", sparse)
+        patch.setattr(search, "PICKED", picked)
+        patch.setattr(search, "ENTRIES", entries)
+        patch.setattr(search, "STEP", step)
         assert_same(retrieval_metrics(vectors.astype(dtype), labels, KS), whole, 1e-12)
 
 
@@ -361,3 +364,31 @@ def test_cuda_equals_cpu(sizes):
     vectors, labels = blobs(sizes, dim=32)
     on_gpu = retrieval_metrics(torch.from_numpy(vectors).cuda(), labels, KS)
     assert_same(on_gpu, retrieval_metrics(vectors, labels, KS), 1e-12)
+
+
+def test_a_metric_is_its_declaration(monkeypatch):
+    """Declared once, it is computed, logged under its key and known to readers by its label."""
+    monkeypatch.setattr(families, "FAMILIES", known := dict(families.FAMILIES))
+    monkeypatch.setattr(retrieval, "FAMILIES", known)
+
+    @families.family("first_at_{k}", "first@{k}", positives="best", percent=False)
+    def first(ranking, k):
+        return ranking.positions[:, 0].clamp_max(k).double()
+
+    found = retrieval_metrics(np.eye(4)[[0, 1, 0, 1]], [0, 0, 1, 1], (2, 5), metrics=["first", "recall"])
+    assert (found["first_at_2"], found["first_at_5"]) == (2, 3)  # all tie, or stand behind the other class
+    assert families.described("first_at_5") == ("first@5", False)
+
+
+@pytest.mark.parametrize(
+    ("key", "label"),
+    [("recall_at_10", "R@10"), ("ndcg_at_4", "nDCG@4"), ("map_at_1", "MAP@1"), ("map_at_r", "MAP@R")],
+)
+def test_keys_are_read_as_labels(key, label):
+    assert families.described(key) == (label, True)
+    assert families.described(f"{key}_x") is None
+
+
+def test_the_declarations_load_no_torch():
+    program = "import sys, trainables.metrics.families; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,12 +1,22 @@
-"""Counting the negatives above each threshold, tile by tile of the similarity matrix."""
+"""The engine of retrieval: positives found class by class, negatives counted tile by tile of the similarity matrix."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from trainables.metrics.grouping import Search
+from trainables.metrics.inputs import LabelledVectors
+
+ENTRIES = 2**23
+"""Similarities to positives held at once: bounds the memory when a class is huge."""
+
+STEP = 128
+"""Queries per product: about as many as a few classes have, so that most of the products are between positives."""
 
 RUN = 64
 """Similarities of which only the largest is looked at first. One run in a hundred or so has any that counts."""
@@ -19,6 +29,123 @@ PICKED = 2**20
 
 COMPARED = 24
 """Up to so many thresholds a row, comparing a tile with each is cheaper than sorting the tile's rows (measured on CPU)."""
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """Unit vectors sorted by class, the rarest class of the gallery first."""
+
+    vectors: Tensor
+    """(N, D)."""
+    classes: Tensor
+    """(N,) int64, non-decreasing; classes are numbered in the order of their size in the gallery."""
+
+    def __len__(self) -> int:
+        return len(self.classes)
+
+
+@dataclass(frozen=True)
+class Search:
+    """Who searches where."""
+
+    rows: Grouped
+    """The queries."""
+    columns: Grouped
+    """The gallery."""
+    itself: bool
+    """The gallery is the queries, row i is column i, and no query finds itself."""
+
+    def relevant(self) -> Tensor:
+        """R_q: the number of positives of each row in the gallery, non-decreasing."""
+        sizes = torch.bincount(self.columns.classes, minlength=int(self.rows.classes[-1]) + 1)
+        return sizes[self.rows.classes] - int(self.itself)
+
+    def span(self, first: int, last: int) -> tuple[int, int]:
+        """The range of columns that holds all positives of rows first..last (exclusive)."""
+        ends = self.rows.classes[[first, last - 1]]
+        left = torch.searchsorted(self.columns.classes, ends[0])
+        right = torch.searchsorted(self.columns.classes, ends[1], right=True)
+        return int(left), int(right)
+
+
+def group_by_class(queries: LabelledVectors, gallery: LabelledVectors | None) -> Search:
+    """The search of queries in a gallery, or in themselves without one. Rare classes first: neighbours need alike work."""
+    references = queries if gallery is None else gallery
+    labels = torch.cat([references.labels, queries.labels])
+    known, number = torch.unique(labels, return_inverse=True)
+    sizes = torch.bincount(number[: len(references)], minlength=len(known))
+    by_size = torch.empty_like(sizes)
+    by_size[torch.argsort(sizes, stable=True)] = torch.arange(len(known), device=sizes.device)
+    number = by_size[number]
+    columns = _sort(references.vectors, number[: len(references)])
+    rows = columns if gallery is None else _sort(queries.vectors, number[len(references) :])
+    return Search(rows, columns, itself=gallery is None)
+
+
+def _sort(vectors: Tensor, classes: Tensor) -> Grouped:
+    classes, order = torch.sort(classes, stable=True)
+    return Grouped(vectors[order], classes)
+
+
+def tie_width(vectors: Tensor) -> float:
+    """The difference up to which two similarities of unit vectors (N, D) tie: u * max(sqrt(D), 8), u the unit roundoff.
+
+    sqrt(D) u is the probabilistic bound for a dot product of length D (Higham and Mary, A New Approach to Probabilistic
+    Rounding Error Analysis, 2019); 8 u covers the rounding of the unit vectors themselves. 1.3e-6 for D = 512 in float32,
+    where duplicates were seen to differ by up to 5e-7.
+    """
+    unit_roundoff = float(torch.finfo(vectors.dtype).eps) / 2
+    return unit_roundoff * max(math.sqrt(vectors.shape[1]), 8.0)
+
+
+def bands(wanted: Tensor, unit: int) -> Iterator[tuple[int, int]]:
+    """Consecutive ranges of queries, multiples of `unit` long, whose similarities to positives fit in memory together.
+
+    `wanted` (N,) is how many positives each query needs, non-decreasing.
+    """
+    needs = wanted.tolist()
+    first = last = 0
+    while last < len(needs):
+        end = min(last + unit, len(needs))
+        if last > first and (end - first) * (needs[end - 1] + 1) > ENTRIES:
+            yield first, last
+            first = last
+        last = end
+    yield first, last
+
+
+def positive_similarities(search: Search, band: tuple[int, int], count: int) -> Tensor:
+    """(B, P): similarities of the queries of a band to their P = `count` best positives, descending, padded with -inf."""
+    rows, columns = search.rows, search.columns
+    best = rows.vectors.new_full((band[1] - band[0], count), -torch.inf)
+    for first in range(*band, STEP):
+        last = min(first + STEP, band[1])
+        left, right = search.span(first, last)
+        similarity = rows.vectors[first:last] @ columns.vectors[left:right].T
+        hidden = rows.classes[first:last, None] != columns.classes[left:right]
+        if search.itself:
+            index = torch.arange(first, last, device=hidden.device)
+            hidden[index - first, index - left] = True
+        similarity.masked_fill_(hidden, -torch.inf)
+        top = _largest(similarity, min(count, right - left))
+        best[first - band[0] : last - band[0], : top.shape[1]] = top
+    return best
+
+
+def _largest(values: Tensor, count: int) -> Tensor:
+    """The `count` largest of each row, descending; values (N, M) -> (N, count)."""
+    if count <= 1:
+        return values.amax(dim=1, keepdim=True)[:, :count]
+    if count * 4 < values.shape[1]:
+        return values.topk(count, dim=1).values
+    return _ascending(values).flip(1)[:, :count]
+
+
+def _ascending(values: Tensor) -> Tensor:
+    """Each row sorted. On the CPU by numpy, whose vectorised sort is an order of magnitude faster than torch's."""
+    if values.device.type == "cpu":
+        return torch.from_numpy(np.sort(values.contiguous().numpy(), axis=1))
+    return torch.sort(values.contiguous(), dim=1).values
 
 
 def count_negatives(search: Search, band: tuple[int, int], thresholds: Tensor, limits: Tensor, tile: int) -> Tensor:
@@ -146,19 +273,3 @@ def _count_picked(runs: Tensor, peaks: Tensor, thresholds: Tensor, lowest: Tenso
     picked, which = (values[part, place, None] > thresholds[row]).nonzero().unbind(1)
     counts += torch.bincount(row[picked] * width + which, minlength=counts.numel()).view(-1, width)
     return True
-
-
-def largest(values: Tensor, count: int) -> Tensor:
-    """The `count` largest of each row, descending; values (N, M) -> (N, count)."""
-    if count <= 1:
-        return values.amax(dim=1, keepdim=True)[:, :count]
-    if count * 4 < values.shape[1]:
-        return values.topk(count, dim=1).values
-    return _ascending(values).flip(1)[:, :count]
-
-
-def _ascending(values: Tensor) -> Tensor:
-    """Each row sorted. On the CPU by numpy, whose vectorised sort is an order of magnitude faster than torch's."""
-    if values.device.type == "cpu":
-        return torch.from_numpy(np.sort(values.contiguous().numpy(), axis=1))
-    return torch.sort(values.contiguous(), dim=1).values

@@ -1,0 +1,161 @@
+"""What a ranking is worth: one function a metric, declared once with its key and the label that people read.
+
+A metric takes part by being here: `retrieval_metrics` computes it, a retrieval task reports it under its key, and the
+report finds its label. Imports no torch.
+
+    @family("recall_at_{k}", "R@{k}", positives="best")
+    def recall(ranking: Ranking, k: int) -> Tensor: ...
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Positives = Literal["best", "first", "all"]
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The positions of the positives of B queries, each of which has at least one."""
+
+    positions: Tensor
+    """(B, P), int64: 1-based positions of each query's best P positives, padded with a position later than any k.
+    Ascending and exact as far as the wanted metrics look; further ones are only known to lie further."""
+    relevant: Tensor
+    """(B,), int64: R_q, the number of positives in the whole gallery, at least 1."""
+    tied: Tensor
+    """(B,), bool: whether a negative ties with the query's best positive."""
+
+    def __len__(self) -> int:
+        return len(self.relevant)
+
+    def first(self, k: int) -> Tensor:
+        """(B, min(k, P)): the only positions that can be k or less, for the j-th positive stands at j or later."""
+        return self.positions[:, :k]
+
+
+@dataclass(frozen=True)
+class Family:
+    """A retrieval metric at one length k of the result list or another, or at R_q, each query's number of positives."""
+
+    key: str
+    """What it is logged as: `recall_at_{k}`, or without {k} where the list has length R_q."""
+    label: str
+    """What people read: `R@{k}`."""
+    value: Callable[..., Tensor]
+    """From a Ranking, and k where the key has one, to a number for each query, (B,) float64."""
+    positives: Positives
+    """Which it looks at: the best one, those among the first k, or all R_q. The others are not looked for."""
+    percent: bool
+
+    @property
+    def name(self) -> str:
+        """What `metrics=` calls it."""
+        return self.key.removesuffix("_at_{k}")
+
+    @property
+    def takes_k(self) -> bool:
+        """Whether the length of the result list is chosen, not R_q."""
+        return "{k}" in self.key
+
+    def keys(self, ks: Sequence[int]) -> list[str]:
+        """What is logged for result lists of lengths `ks`."""
+        return [self.key.format(k=k) for k in ks] if self.takes_k else [self.key]
+
+    def of(self, ranking: Ranking, ks: Sequence[int]) -> dict[str, Tensor]:
+        """Key -> a number for each query, (B,) float64, a fraction where the metric is logged in percent."""
+        values = [self.value(ranking, k) for k in ks] if self.takes_k else [self.value(ranking)]
+        return dict(zip(self.keys(ks), values, strict=True))
+
+
+FAMILIES: dict[str, Family] = {}
+"""Every metric of this file, by name, in its order."""
+
+
+def family(
+    key: str, label: str, *, positives: Positives, percent: bool = True
+) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
+    """Declare the function below as the metric logged as `key`."""
+
+    def declare(value: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        metric = Family(key, label, value, positives, percent)
+        FAMILIES[metric.name] = metric
+        return value
+
+    return declare
+
+
+def described(key: str) -> tuple[str, bool] | None:
+    """Label and whether in percent of a logged key: `recall_at_10` -> ("R@10", True); None for no retrieval metric."""
+    for metric in FAMILIES.values():
+        if match := re.fullmatch(metric.key.replace("{k}", r"(?P<k>\d+)"), key):
+            return metric.label.format(**match.groupdict()), metric.percent
+    return None
+
+
+@family("recall_at_{k}", "R@{k}", positives="best")
+def recall(ranking: Ranking, k: int) -> Tensor:
+    """1 where a query has a positive among its first k, else 0 (method specification, section 7)."""
+    return (ranking.positions[:, 0] <= k).double()
+
+
+@family("precision_at_{k}", "P@{k}", positives="first")
+def precision(ranking: Ranking, k: int) -> Tensor:
+    """#{positives among the first k} / k. Below 1 for every query with R_q < k."""
+    return (ranking.first(k) <= k).sum(dim=1).double() / k
+
+
+@family("map_at_{k}", "MAP@{k}", positives="first")
+def average_precision(ranking: Ranking, k: int) -> Tensor:
+    """AP@k = (1 / k) Σ_{i <= k} P(i) rel(i), with P(i) the precision among the first i.
+
+    Divided by k, not by min(k, R_q): the definition that gives the multi-proxy anchor paper's table 3.
+    """
+    return _precision_sum(ranking.first(k), k) / k
+
+
+@family("ndcg_at_{k}", "nDCG@{k}", positives="first")
+def ndcg(ranking: Ranking, k: int) -> Tensor:
+    """DCG / IDCG with binary gains (multi-proxy anchor paper, equations 19 and 20).
+
+    DCG = Σ_{i <= k} rel_i / log2(i + 1);  IDCG = Σ_{i <= min(k, R_q)} 1 / log2(i + 1).
+    """
+    positions = ranking.first(k)
+    gains = (positions.double() + 1).log2_().reciprocal_()
+    dcg = gains.masked_fill_(positions > k, 0).sum(dim=1)
+    limit = ranking.relevant.clamp_max(k)
+    ideal = (_counting(int(limit.max()), limit).double() + 1).log2_().reciprocal_().cumsum(dim=0)
+    return dcg / ideal[limit - 1]
+
+
+@family("map_at_r", "MAP@R", positives="all")
+def average_precision_at_r(ranking: Ranking) -> Tensor:
+    """AP@R = (1 / R_q) Σ_{i <= R_q} P(i) rel(i) (Musgrave et al., A Metric Learning Reality Check, ECCV 2020, section 3.2)."""
+    return _precision_sum(ranking.positions, ranking.relevant[:, None]) / ranking.relevant
+
+
+@family("r_precision", "R-precision", positives="all")
+def r_precision(ranking: Ranking) -> Tensor:
+    """#{positives among the first R_q} / R_q."""
+    return (ranking.positions <= ranking.relevant[:, None]).sum(dim=1).double() / ranking.relevant
+
+
+RETRIEVAL_METRICS = tuple(FAMILIES)
+"""What `metrics=` may name."""
+
+
+def _precision_sum(positions: Tensor, limit: Tensor | int) -> Tensor:
+    """Σ P(i) rel(i) over positions i <= limit: the j-th positive, at position p_j, contributes j / p_j."""
+    hits = _counting(positions.shape[1], positions)
+    return (hits / positions.double()).masked_fill_(positions > limit, 0).sum(dim=1)
+
+
+def _counting(length: int, like: Tensor) -> Tensor:
+    """1 .. length, int64, on the device of `like`."""
+    return like.new_ones(length).cumsum(dim=0)
