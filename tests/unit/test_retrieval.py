@@ -14,12 +14,12 @@ import published_formats as fixtures
 
 from trainables.context import FolderContext
 from trainables.data import build_dataset
-from trainables.data.splits import class_matched
 from trainables.errors import ConfigError
 from trainables.metrics import retrieval_metrics
 from trainables.resolve import Layer, resolve
 from trainables.tasks import build_learner, task_of
 from trainables.tasks.retrieval import RetrievalLearner, query_and_gallery
+from trainables.tasks.splits import class_matched
 from trainables.training import train
 
 CROP = {"augment.name": "crop_flip", "augment.crop": 16, "augment.resize": 18}

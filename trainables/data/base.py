@@ -164,10 +164,10 @@ class DataSet(ABC):
         try:
             cache.build_once(target, build, complete=lambda folder: _is_whole(folder, digest))
         except cache.DiskFull as error:
-            found = self.on_demand(progress) if fall_back else None
-            if found is None:
+            undecoded = self.on_demand(progress) if fall_back else None
+            if undecoded is None:
                 raise
-            return self._undecoded(*found, digest, error)
+            return self._undecoded(*undecoded, digest, error)
         return open_pictures(target)
 
     def _undecoded(self, images: cache.Images, contents: Contents, digest: str, reason: cache.DiskFull) -> Pictures:
@@ -234,3 +234,12 @@ def digest_of(*parts: object) -> str:
     """SHA-256 of a JSON-able description, for `DataSet.digest`."""
     text = json.dumps(parts, sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def problems_raised(read: Callable[[], object]) -> list[Problem]:
+    """What reading some data complains of; empty when it succeeds."""
+    try:
+        read()
+    except DataError as error:
+        return list(error.problems)
+    return []

@@ -10,11 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.data.base import Contents, DataSet, Progress, digest_of
+from trainables.data.base import Contents, DataSet, Progress, digest_of, problems_raised
 from trainables.data.formats import archives, cache
 from trainables.data.formats.files import fingerprints
-from trainables.data.formats.picture_files import Strict, differences, find_folder
+from trainables.data.formats.picture_files import differences, find_folder
 from trainables.data.formats.safe_pickle import load_pickle
+from trainables.data.formats.stored import Strict
 from trainables.errors import DataError, Problem
 
 
@@ -59,25 +60,16 @@ class _Cifar(DataSet):
 
     def check(self) -> list[Problem]:
         """That every batch is there."""
-        try:
-            folder = self.folder
-        except DataError as error:
-            return list(error.problems)
-        missing = [name for name in self._files if not (folder / name).is_file()]
+        if problems := problems_raised(lambda: self.folder):
+            return problems
+        missing = [self.folder / name for name in self._files if not (self.folder / name).is_file()]
         rule = "every batch file must be there"
-        return [Problem(str(folder / name), rule, None, f"Get it from: {self.source}.") for name in missing]
+        return [Problem(str(file), rule, None, f"Get it from: {self.source}.") for file in missing]
 
     def verify(self, progress: Progress | None = None) -> list[Problem]:
         """`check`, the archive's checksum (unless `strict=False`), and the content of every batch."""
-        found = self.check()
-        if self.strict:
-            found = archives.checksum_problems(self.root, self.archive_md5) + found
-        if not found:
-            try:
-                self._load()
-            except DataError as error:
-                found = list(error.problems)
-        return found
+        problems = archives.checksum_problems(self.root, self.archive_md5) if self.strict else []
+        return problems + self.check() or problems_raised(self._load)
 
     def counts(self) -> dict[str, int]:
         """Pictures and classes."""

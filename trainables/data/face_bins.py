@@ -10,12 +10,13 @@ from typing import Any, ClassVar
 import numpy as np
 from PIL import Image
 
-from trainables.data.base import Contents, DataSet, Progress, digest_of
+from trainables.data.base import Contents, DataSet, Progress, digest_of, problems_raised
 from trainables.data.formats.archives import STRICT
 from trainables.data.formats.decoding import Encoded, decode_fixed, failure_problems, unreadable
 from trainables.data.formats.files import fingerprints
-from trainables.data.formats.picture_files import Strict, differences
+from trainables.data.formats.picture_files import differences
 from trainables.data.formats.safe_pickle import load_pickle
+from trainables.data.formats.stored import Strict
 from trainables.errors import DataError, Problem
 
 SIZE = 112
@@ -47,16 +48,12 @@ class _FaceBin(DataSet):
         if not self.path.is_file():
             rule, remedy = "the verification file must exist", f"Get it from: {self.source}."
             return [Problem(str(self.path), rule, None, remedy)]
-        try:
-            self._load()
-        except DataError as error:
-            return list(error.problems)
-        return []
+        return problems_raised(self._load)
 
     def verify(self, progress: Progress | None = None) -> list[Problem]:
         """`check`, and that every picture decodes."""
-        if found := self.check():
-            return found
+        if problems := self.check():
+            return problems
         source = self._encoded(self._load()[0])
         return failure_problems(unreadable(source, progress), source.names, remedy=AGAIN)
 

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 from pydantic import Field
 
-from trainables.data.base import Contents, DataSet, Indices, Progress, digest_of
-from trainables.data.formats.cache import Images
-from trainables.data.formats.decoding import decode_fixed, judged, keep_or_raise
-from trainables.data.formats.files import (
-    SUFFIXES,
-    encoded_files,
-    find_pictures,
-    fingerprints,
-    unreadable_files,
-)
-from trainables.data.formats.on_demand import SquaresOnDemand
-from trainables.data.formats.picture_files import SkipCorrupt, few, single_picture_notes
+from trainables.data.base import Contents, Indices, Progress, digest_of
+from trainables.data.formats.decoding import Encoded
+from trainables.data.formats.files import SUFFIXES, encoded_files, find_pictures
+from trainables.data.formats.picture_files import single_picture_notes
+from trainables.data.formats.stored import SkipCorrupt, Squares, StoredPictures, few
 from trainables.errors import DataError, Problem, nearest, raise_if_any
 
 
-class ImageFolder(DataSet):
+class ImageFolder(StoredPictures):
     """`root/CLASS/**/*.png|jpg|jpeg|webp|bmp`, decoded to RGB squares of `size` pixels (shorter side, then centre).
 
     Classes are sorted by name; the first half trains, the second half is the test half, unless a split file says
@@ -47,11 +40,20 @@ class ImageFolder(DataSet):
         split_file: Annotated[str | None, Field(description="which class trains, which tests; JSON or text")] = None,
         skip_corrupt: SkipCorrupt = False,
     ) -> None:
-        super().__init__(cache_dir=cache_dir)
+        super().__init__(cache_dir=cache_dir, stored=Squares(size), skip_corrupt=skip_corrupt)
         self.root = root
         self.size = size
         self.split_file = Path(split_file).expanduser() if split_file else None
-        self.skip_corrupt = skip_corrupt
+
+    @property
+    def folder(self) -> Path:
+        """The root."""
+        return self.root
+
+    @property
+    def encoded(self) -> Encoded:
+        """The files of all classes, class after class."""
+        return encoded_files(self.root, self._listing[0])
 
     def check(self) -> list[Problem]:
         """The folder, its classes, the split file, and that every picture decodes."""
@@ -62,21 +64,21 @@ class ImageFolder(DataSet):
         if not self.root.is_dir():
             rule = "the data folder must exist" if not self.root.exists() else "must be a folder"
             return [Problem(str(self.root), rule, None, f"Expected {self.source}.")]
-        names, labels, classes = self._listing()
-        found = self._class_problems(classes)
+        _, labels, classes = self._listing
+        problems = self._class_problems(classes)
         if self.split_file:
-            found += _read_split(self.split_file, classes)[1]
-        reasons = unreadable_files(self.root, names, self.cache_dir, progress)
-        found += judged(self, reasons, names, self.root, skip_corrupt=self.skip_corrupt)
-        left = Counter(label for i, label in enumerate(labels) if i not in reasons)
+            problems += _read_split(self.split_file, classes)[1]
+        failures = self.undecodable(progress)
+        problems += self.decoding_problems(failures)
+        left = {label for i, label in enumerate(labels) if i not in failures}
         if self.skip_corrupt and len(left) < len(classes):
             gone = [classes[c] for c in range(len(classes)) if c not in left]
-            found.append(Problem(str(self.root), "these classes have no picture that decodes", gone))
-        return found
+            problems.append(Problem(str(self.root), "these classes have no picture that decodes", gone))
+        return problems
 
     def counts(self) -> dict[str, int]:
         """Pictures, classes, and those that test."""
-        _, labels, classes = self._listing()
+        _, labels, classes = self._listing
         test = set(self.test_classes(classes))
         return {
             "images": len(labels),
@@ -87,11 +89,9 @@ class ImageFolder(DataSet):
 
     def digest(self) -> str:
         """Names and content of the pictures, settings and split."""
-        names, _, classes = self._listing()
-        prints = fingerprints(self.root, names, self.cache_dir, verify=False)
+        names, _, classes = self._listing
         split = self.test_classes(classes)
-        content = [(name, prints[name].sha256) for name in names]
-        return digest_of(self.name, 1, self.size, self.skip_corrupt, split, content)
+        return digest_of(self.name, 1, self.size, self.skip_corrupt, split, self.digests(names))
 
     def test_classes(self, class_names: Sequence[str]) -> tuple[int, ...]:
         """From the split file, else the second half of the sorted names (the smaller one of an odd number)."""
@@ -101,25 +101,13 @@ class ImageFolder(DataSet):
         raise_if_any(problems, DataError)
         return tuple(i for i, name in enumerate(class_names) if parts[name] == "test")
 
-    def write(self, directory: Path, progress: Progress | None) -> Contents:
-        """Decode in parallel."""
-        names = self._listing()[0]
-        failures = decode_fixed(directory, encoded_files(self.root, names), self.size, progress)
-        return self._describe(directory, failures)[1]
-
-    def on_demand(self, progress: Progress | None) -> tuple[Images, Contents]:
-        """Straight from the files."""
-        names = self._listing()[0]
-        kept, contents = self._describe(None, unreadable_files(self.root, names, self.cache_dir, progress))
-        return SquaresOnDemand(encoded_files(self.root, names), kept, self.size), contents
-
-    def _describe(self, directory: Path | None, failures: Mapping[int, str]) -> tuple[Indices, Contents]:
-        names, labels, classes = self._listing()
-        kept = keep_or_raise(directory, failures, names, skip_corrupt=self.skip_corrupt, folder=self.root)
+    def contents(self, kept: Indices) -> Contents:
+        """Labels, and what was passed over."""
+        _, labels, classes = self._listing
         numbers = np.array(labels, dtype=np.int64)[kept]
-        notes = self._notes(numbers, classes, [names[i] for i in sorted(failures)])
-        return kept, Contents(numbers, classes, notes)
+        return Contents(numbers, classes, (*single_picture_notes(numbers, classes), *self._passed_over(classes)))
 
+    @cached_property
     def _listing(self) -> tuple[list[str], list[int], tuple[str, ...]]:
         """(names relative to the root, label of each, class names); folders without pictures are no classes."""
         folders = sorted(path for path in self.root.iterdir() if path.is_dir() and not path.name.startswith("."))
@@ -139,16 +127,14 @@ class ImageFolder(DataSet):
         what = f"only {classes[0]!r}" if classes else "no picture at all"
         return [Problem(str(self.root), "at least 2 classes are needed", what, f"Expected {self.source}.")]
 
-    def _notes(self, labels: np.ndarray, classes: Sequence[str], skipped: Sequence[str]) -> tuple[str, ...]:
-        notes = single_picture_notes(labels, classes)
+    def _passed_over(self, classes: Sequence[str]) -> list[str]:
+        notes = []
         folders = [p for p in self.root.iterdir() if p.is_dir() and not p.name.startswith(".")]
         if empty := sorted(p.name for p in folders if p.name not in classes):
             notes.append(f"{len(empty)} folders without pictures were passed over: {few(empty)}")
         if others := [p.name for folder in sorted(folders) for p in find_pictures(folder)[1]]:
             notes.append(f"{len(others)} files that are no pictures were passed over: {few(others)}")
-        if skipped:
-            notes.append(f"{len(skipped)} pictures cannot be decoded and were left out: {few(skipped)}")
-        return tuple(notes)
+        return notes
 
 
 def _read_split(path: Path, classes: Sequence[str]) -> tuple[dict[str, str], list[Problem]]:
@@ -160,19 +146,19 @@ def _read_split(path: Path, classes: Sequence[str]) -> tuple[dict[str, str], lis
         return {}, [Problem(str(path), "the split file must be readable JSON or text", str(error))]
     if not isinstance(parts, dict):
         return {}, [Problem(str(path), 'must be an object {"class": "train" or "test"}', type(parts).__name__)]
-    found = [
+    problems = [
         Problem(str(path), f"class {name!r} must be 'train' or 'test'", part)
         for name, part in parts.items()
         if part not in ("train", "test")
     ]
-    found += [
+    problems += [
         Problem(str(path), f"class {name!r} has no folder", None, nearest(name, classes, what="clas"))
         for name in parts
         if name not in classes
     ]
     if missing := [name for name in classes if name not in parts]:
-        found.append(Problem(str(path), "every class must be listed", f"missing: {few(missing)}"))
-    return parts, found
+        problems.append(Problem(str(path), "every class must be listed", f"missing: {few(missing)}"))
+    return parts, problems
 
 
 def _split_lines(text: str) -> dict[str, str]:

@@ -12,13 +12,11 @@ from trainables.data.formats.picture_files import (
     Listing,
     PictureFiles,
     ShorterSide,
-    SkipCorrupt,
-    Strict,
-    few,
     read_list,
     table,
     wrong_root,
 )
+from trainables.data.formats.stored import SkipCorrupt, Strict, few
 from trainables.errors import DataError, Problem, raise_if_any
 
 

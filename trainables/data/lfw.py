@@ -14,12 +14,10 @@ from trainables.data.formats.picture_files import (
     Listing,
     PictureFiles,
     ShorterSide,
-    SkipCorrupt,
-    Strict,
-    few,
     read_list,
     require_root,
 )
+from trainables.data.formats.stored import SkipCorrupt, Strict, few
 from trainables.errors import DataError, Problem, raise_if_any
 
 TOPS = ("lfw", "lfw_funneled", "lfw-deepfunneled")

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from trainables.data.formats.picture_files import Listing, PictureFiles, contiguous, few, table
+from trainables.data.formats.picture_files import Listing, PictureFiles, contiguous, table
+from trainables.data.formats.stored import few
 from trainables.errors import DataError, Problem
 
 

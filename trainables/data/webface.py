@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
 from PIL import Image
-from pydantic import Field
 
-from trainables.data.base import Contents, DataSet, Indices, Labels, Progress, digest_of
-from trainables.data.formats.cache import Images
-from trainables.data.formats.decoding import Encoded, decode_fixed, judged, keep_or_raise, unreadable
-from trainables.data.formats.files import encoded_files, find_pictures, fingerprints, unreadable_files
-from trainables.data.formats.on_demand import SquaresOnDemand
-from trainables.data.formats.picture_files import SkipCorrupt, few, require_root, wrong_root
+from trainables.data.base import Contents, Indices, Labels, Progress, digest_of
+from trainables.data.formats.decoding import Encoded, unreadable
+from trainables.data.formats.files import encoded_files, find_pictures
+from trainables.data.formats.picture_files import require_root, wrong_root
 from trainables.data.formats.record_io import RecordFile
+from trainables.data.formats.stored import FaceSize, SkipCorrupt, Squares, StoredPictures
 from trainables.errors import DataError, Problem
 
 RECORDS = ("train.rec", "train.idx", "property")
 
 
-class WebFace(DataSet):
+class WebFace(StoredPictures):
     """Aligned faces with identities: train.rec + train.idx + property, or folders PERSON/*.jpg; CASIA-WebFace has 10,575.
 
     Everything trains: verification sets (lfw_bin, agedb30, cfp_fp ...) judge. Pictures are stored as squares of `size`
@@ -40,98 +37,79 @@ class WebFace(DataSet):
     )
     dead = "the authors' own download; the zoo's Google Drive and Baidu links vanish at times; MS-Celeb-1M is withdrawn"
 
-    def __init__(
-        self,
-        *,
-        root: Path,
-        cache_dir: Path,
-        size: Annotated[int, Field(ge=16, le=512, description="height and width in pixels")] = 112,
-        skip_corrupt: SkipCorrupt = False,
-    ) -> None:
-        super().__init__(cache_dir=cache_dir)
+    def __init__(self, *, root: Path, cache_dir: Path, size: FaceSize = 112, skip_corrupt: SkipCorrupt = False) -> None:
+        super().__init__(cache_dir=cache_dir, stored=Squares(size), skip_corrupt=skip_corrupt)
         self.given = root
-        self.root = _folder_of(root)
         self.size = size
-        self.skip_corrupt = skip_corrupt
+
+    @cached_property
+    def folder(self) -> Path:
+        """The root, the folder of a train.rec, or the one folder below that holds one."""
+        root = self.given
+        if root.is_file():
+            return root.parent
+        below = sorted(root.glob(f"*/{RECORDS[0]}")) if root.is_dir() and not (root / RECORDS[0]).exists() else []
+        return below[0].parent if len(below) == 1 else root
 
     def check(self) -> list[Problem]:
         """Files, index, declared number of people."""
         try:
-            require_root(self.root, self.source)
-            people = self._contents[2]
+            require_root(self.folder, self.source)
+            people = self._faces[2]
             if len(people) < 2:
                 rule = f"must hold {', '.join(RECORDS)}, or a folder of pictures for each of two people or more"
-                raise wrong_root(self.root, rule, given=self.given, source=self.source)
+                raise wrong_root(self.folder, rule, given=self.given, source=self.source)
         except DataError as error:
             return list(error.problems)
         return self._declared(len(people)) if self._is_records else []
 
-    def verify(self, progress: Progress | None = None) -> list[Problem]:
-        """`check`, and that every picture decodes."""
-        if found := self.check():
-            return found
-        encoded = self._contents[0]
-        if self._is_records:
-            reasons = unreadable(encoded, progress)
-        else:
-            reasons = unreadable_files(self.root, encoded.names, self.cache_dir, progress)
-        return judged(self, reasons, encoded.names, self.root, skip_corrupt=self.skip_corrupt)
+    def undecodable(self, progress: Progress | None) -> dict[int, str]:
+        """Records are read each time; of files it is remembered."""
+        return unreadable(self.encoded, progress) if self._is_records else super().undecodable(progress)
 
     def counts(self) -> dict[str, int]:
         """Pictures and people."""
-        return {"images": len(self._contents[1]), "classes": len(self._contents[2])}
+        return {"images": len(self._faces[1]), "classes": len(self._faces[2])}
 
     def digest(self) -> str:
         """Content of the files and settings."""
-        names = list(RECORDS) if self._is_records else list(self._contents[0].names)
-        prints = fingerprints(self.root, names, self.cache_dir, verify=False)
-        content = [(name, print_.sha256) for name, print_ in prints.items()]
-        return digest_of(self.name, 1, self.size, self.skip_corrupt, content)
+        names = RECORDS if self._is_records else self.encoded.names
+        return digest_of(self.name, 1, self.size, self.skip_corrupt, self.digests(names))
 
     def test_classes(self, class_names: Sequence[str]) -> tuple[int, ...]:
         """None: everything trains."""
         return ()
 
-    def write(self, directory: Path, progress: Progress | None) -> Contents:
-        """Decode in parallel, from where an interrupted call stopped."""
-        encoded = self._contents[0]
-        failures = decode_fixed(directory, encoded, self.size, progress)
-        return self._describe(directory, failures)[1]
+    @property
+    def encoded(self) -> Encoded:
+        """Pictures of the records, or files."""
+        return self._faces[0]
 
-    def on_demand(self, progress: Progress | None) -> tuple[Images, Contents]:
-        """Straight from the records or files."""
-        encoded = self._contents[0]
-        kept, contents = self._describe(None, unreadable(encoded, progress))
-        return SquaresOnDemand(encoded, kept, self.size), contents
-
-    def _describe(self, directory: Path | None, failures: Mapping[int, str]) -> tuple[Indices, Contents]:
-        encoded, labels, people = self._contents
-        kept = keep_or_raise(directory, failures, encoded.names, skip_corrupt=self.skip_corrupt, folder=self.root)
-        lost = [encoded.names[i] for i in sorted(failures)]
-        notes = (f"{len(lost)} pictures cannot be decoded and were left out: {few(lost)}",) if lost else ()
-        return kept, Contents(labels[kept], people, notes)
+    def contents(self, kept: Indices) -> Contents:
+        """Identities."""
+        return Contents(self._faces[1][kept], self._faces[2])
 
     @property
     def _is_records(self) -> bool:
-        return any((self.root / name).exists() for name in RECORDS)
+        return any((self.folder / name).exists() for name in RECORDS)
 
     @cached_property
-    def _contents(self) -> tuple[Encoded, Labels, tuple[str, ...]]:
+    def _faces(self) -> tuple[Encoded, Labels, tuple[str, ...]]:
         return self._records() if self._is_records else self._folders()
 
     def _folders(self) -> tuple[Encoded, Labels, tuple[str, ...]]:
-        files = [path for path in find_pictures(self.root)[0] if path.parent != self.root]
-        names = [path.relative_to(self.root).as_posix() for path in files]
+        files = [path for path in find_pictures(self.folder)[0] if path.parent != self.folder]
+        names = [path.relative_to(self.folder).as_posix() for path in files]
         people, labels = np.unique([name.split("/")[0] for name in names], return_inverse=True)
-        return (encoded_files(self.root, names), labels.astype(np.int64).reshape(-1), tuple(map(str, people)))
+        return (encoded_files(self.folder, names), labels.astype(np.int64).reshape(-1), tuple(map(str, people)))
 
     def _records(self) -> tuple[Encoded, Labels, tuple[str, ...]]:
-        missing = [name for name in RECORDS if not (self.root / name).exists()]
+        missing = [name for name in RECORDS if not (self.folder / name).exists()]
         if missing:
             rule = "train.rec, train.idx and property belong together"
             remedy = "Extract the archive again."
-            raise DataError(Problem(str(self.root), rule, f"missing: {', '.join(missing)}", remedy))
-        records = RecordFile(self.root / "train.rec", self.root / "train.idx")
+            raise DataError(Problem(str(self.folder), rule, f"missing: {', '.join(missing)}", remedy))
+        records = RecordFile(self.folder / "train.rec", self.folder / "train.idx")
         if problems := records.problems():
             raise DataError(problems)
         keys = _picture_keys(records)
@@ -140,21 +118,13 @@ class WebFace(DataSet):
         return encoded, labels.astype(np.int64).reshape(-1), tuple(str(number) for number in numbers)
 
     def _declared(self, people: int) -> list[Problem]:
-        path = self.root / "property"
+        path = self.folder / "property"
         cells = path.read_text(encoding="utf-8").strip().split(",")
         if len(cells) != 3 or not all(cell.strip().isdigit() for cell in cells):
             return [Problem(str(path), "must be `classes,height,width`", ",".join(cells))]
         if int(cells[0]) != people:
             return [Problem(str(path), f"declares {cells[0]} people", people, "Download the files again.")]
         return []
-
-
-def _folder_of(root: Path) -> Path:
-    """Where the records lie: `root`, the folder of a train.rec, or the one folder below that holds one."""
-    if root.is_file():
-        return root.parent
-    below = sorted(root.glob(f"*/{RECORDS[0]}")) if root.is_dir() and not (root / RECORDS[0]).exists() else []
-    return below[0].parent if len(below) == 1 else root
 
 
 def _picture_keys(records: RecordFile) -> list[int]:

@@ -15,13 +15,13 @@ from trainables import distributed
 from trainables.context import TrialContext
 from trainables.data.augment import AUGMENTATIONS
 from trainables.data.base import Indices, Pictures
-from trainables.data.splits import Split, shared_class_split
 from trainables.errors import Problem
 from trainables.losses import LOSSES
 from trainables.metrics.linear_evaluation import LinearProbes, fit_linear_probes
 from trainables.samplers import SAMPLERS
 from trainables.tasks.evaluation import Evaluation, Figures, embedding_statistics, evidence_of, named, neighbour_sheet
 from trainables.tasks.learner import Learner
+from trainables.tasks.splits import Split, shared_class_split
 from trainables.tasks.task import Task
 
 VIEWS = 2

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from trainables.data.base import Indices, Pictures
-from trainables.data.splits import Split
 from trainables.evidence.from_embeddings import NEIGHBOURS, histogram_of, neighbour_rows, queries_of
 from trainables.evidence.record import Evidence, Sheet
 from trainables.losses.base import normalise
+from trainables.tasks.splits import Split
 
 Figures = dict[str, float]
 

@@ -11,9 +11,9 @@ import numpy as np
 from trainables.data import DATASETS, build_dataset
 from trainables.data.base import DataSet, Indices, Labels, Pictures
 from trainables.data.distractors import Distractors
-from trainables.data.formats.pairs import Pairs, divided_classes, drawn_pairs, listed_pairs
 from trainables.errors import ConfigError, Problem
 from trainables.methods import parameters_of
+from trainables.tasks.pairs import Pairs, divided_classes, drawn_pairs, listed_pairs
 
 STRANGERS = Distractors.name  # the data set whose pictures show nobody that is probed
 ORDER_STREAM = 0xFA_CE03  # of the strangers of benchmarks: folders would come person by person

@@ -22,7 +22,6 @@ from trainables.context import TrialContext
 from trainables.data import DATASETS
 from trainables.data.augment import AUGMENTATIONS
 from trainables.data.base import DataSet, Indices, Pictures
-from trainables.data.splits import Split
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from trainables.evidence.from_embeddings import hardest_pairs
 from trainables.evidence.record import Sheet
@@ -33,6 +32,7 @@ from trainables.tasks.evaluation import Evaluation, Figures, embedding_statistic
 from trainables.tasks.exams import STRANGERS, Exam, Half, benchmark, benchmark_half, held_out_half
 from trainables.tasks.learner import Learner
 from trainables.tasks.retrieval import disjoint_split
+from trainables.tasks.splits import Split
 from trainables.tasks.task import Task
 
 FAR = 1e-3

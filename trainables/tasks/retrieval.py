@@ -13,10 +13,10 @@ from torch import Tensor
 from trainables.config import TrialConfig
 from trainables.context import TrialContext
 from trainables.data.base import Indices, Pictures
-from trainables.data.splits import Split, class_disjoint_split, class_matched
 from trainables.metrics import retrieval_metrics
 from trainables.tasks.evaluation import Evaluation, Figures, embedding_statistics, evidence_of, named, neighbour_sheet
 from trainables.tasks.learner import Learner
+from trainables.tasks.splits import Split, class_disjoint_split, class_matched
 from trainables.tasks.task import Task
 
 

@@ -15,12 +15,12 @@ from trainables.context import TrialContext
 from trainables.data import build_dataset
 from trainables.data.augment import AUGMENTATIONS, Augmentation, build_augmentation
 from trainables.data.base import DataSet, Pictures
-from trainables.data.splits import Protocol, Split
 from trainables.errors import ConfigError, Problem
 from trainables.models import BACKBONES, build_model
 from trainables.models.embedder import Embedder
 from trainables.regularizers.schedules import schedule_problems
 from trainables.samplers import sampler_problems
+from trainables.tasks.splits import Protocol, Split
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ import published_formats as fixtures
 
 from trainables.data import build_dataset
 from trainables.data.formats.record_io import RecordFile
-from trainables.data.splits import class_disjoint_split
 from trainables.errors import DataError
+from trainables.tasks.splits import class_disjoint_split
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from trainables.data.formats.pairs import _couple, divided_classes, drawn_pairs, listed_pairs
 from trainables.errors import ConfigError, DataError
+from trainables.tasks.pairs import _couple, divided_classes, drawn_pairs, listed_pairs
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(8), [1, 2, 3, 5, 8, 13, 2, 6]))
 HELD_OUT = np.flatnonzero(LABELS >= 3)

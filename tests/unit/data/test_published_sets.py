@@ -14,8 +14,8 @@ import published_formats as fixtures
 
 from trainables.data.formats.cache import RaggedImages
 from trainables.data.formats.picture_files import keep_extras
-from trainables.data.splits import class_disjoint_split
 from trainables.errors import DataError
+from trainables.tasks.splits import class_disjoint_split
 
 
 def _text(problems):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trainables.data.splits import shared_class_split
 from trainables.errors import ConfigError
+from trainables.tasks.splits import shared_class_split
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(7), [4, 9, 20, 40, 3, 8, 100]))
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainables.data.splits import class_disjoint_split, class_matched
 from trainables.errors import ConfigError
+from trainables.tasks.splits import class_disjoint_split, class_matched
 
 
 def _labels(counts):

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from trainables.data.base import DataSet, Progress
+from trainables.data.base import Progress
 from trainables.data.formats import cache
-from trainables.errors import DataError, Problem
+from trainables.errors import Problem
 
 CHUNK = 256  # pictures between two notes of what is done
 SHOWN = 10  # failures named one by one
@@ -125,13 +125,13 @@ def failure_problems(
     failures: Mapping[int, str], names: Sequence[str], folder: Path | None = None, remedy: str = SKIP
 ) -> list[Problem]:
     """One problem a picture (a file in `folder`), up to ten, then one that counts the rest."""
-    found = [
+    problems = [
         Problem(str(folder / names[i]) if folder else names[i], "the picture cannot be decoded", reason, remedy)
         for i, reason in sorted(failures.items())[:SHOWN]
     ]
     if len(failures) > SHOWN:
-        found.append(Problem("pictures", f"{len(failures) - SHOWN} more cannot be decoded"))
-    return found
+        problems.append(Problem("pictures", f"{len(failures) - SHOWN} more cannot be decoded"))
+    return problems
 
 
 def unreadable(encoded: Encoded, progress: Progress | None = None) -> dict[int, str]:
@@ -153,33 +153,6 @@ def unreadable(encoded: Encoded, progress: Progress | None = None) -> dict[int, 
             if progress:
                 progress(chunk[-1] + 1, count)
     return failures
-
-
-def judged(
-    dataset: DataSet, failures: Mapping[int, str], names: Sequence[str], folder: Path, *, skip_corrupt: bool
-) -> list[Problem]:
-    """`failure_problems`, or none, but a note in `dataset`, when they are to be left out and others stay."""
-    if not skip_corrupt or len(failures) == len(names):
-        return failure_problems(failures, names, folder)
-    dataset.unreadable = tuple(names[i] for i in sorted(failures))
-    return []
-
-
-def keep_or_raise(
-    directory: Path | None,
-    failures: Mapping[int, str],
-    names: Sequence[str],
-    *,
-    skip_corrupt: bool,
-    folder: Path | None = None,
-) -> NDArray[np.int64]:
-    """The numbers of the pictures that stay; drops failed ones from the cache if any, or raises DataError naming them."""
-    kept = np.setdiff1d(np.arange(len(names)), list(failures))
-    if failures and not (skip_corrupt and len(kept)):
-        raise DataError(failure_problems(failures, names, folder))
-    if failures and directory is not None:
-        cache.keep_images(directory, kept)
-    return kept
 
 
 def _threads() -> int:

@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from trainables.data.base import Contents, DataSet, Indices, Labels, Progress, digest_of
+from trainables.data.base import Contents, DataSet, Indices, Labels, Progress, digest_of, problems_raised
 from trainables.data.formats import archives
 from trainables.data.formats.archives import STRICT
-from trainables.data.formats.cache import Images
-from trainables.data.formats.decoding import decode_ragged, header_sizes, judged, keep_or_raise
-from trainables.data.formats.files import encoded_files, fingerprints, unreadable_files
-from trainables.data.formats.on_demand import WholeOnDemand
+from trainables.data.formats.decoding import Encoded
+from trainables.data.formats.files import encoded_files
+from trainables.data.formats.stored import SkipCorrupt, StoredPictures, Strict, Whole, few
 from trainables.errors import DataError, Problem, raise_if_any
 
 SHOWN = 5  # folders named one by one
@@ -28,8 +27,6 @@ SHOWN = 5  # folders named one by one
 ShorterSide = Annotated[
     int | None, Field(ge=16, description="pictures are stored with this shorter side; null keeps their size")
 ]
-SkipCorrupt = Annotated[bool, Field(description="leave out pictures that cannot be decoded")]
-Strict = Annotated[bool, Field(description="refuse data that differ from the published counts or checksums")]
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ class Listing:
     notes: tuple[str, ...] = ()
 
 
-class PictureFiles(DataSet):
+class PictureFiles(StoredPictures):
     """Pictures stored whole, with one shorter side, so that random crops see all of them.
 
     `root` is the folder (or its parent), or the archive as downloaded, which is unpacked once into the cache. A subclass
@@ -68,10 +65,9 @@ class PictureFiles(DataSet):
         skip_corrupt: SkipCorrupt = False,
         strict: Strict = True,
     ) -> None:
-        super().__init__(cache_dir=cache_dir)
+        super().__init__(cache_dir=cache_dir, stored=Whole(shorter_side), skip_corrupt=skip_corrupt)
         self.root = root
         self.shorter_side = shorter_side
-        self.skip_corrupt = skip_corrupt
         self.strict = strict
 
     @abstractmethod
@@ -89,14 +85,17 @@ class PictureFiles(DataSet):
         """The published lists."""
         return self.read(self.folder)
 
+    @property
+    def encoded(self) -> Encoded:
+        """The listed files."""
+        return encoded_files(self.folder, self.listing.names)
+
     def check(self) -> list[Problem]:
         """The folder, the lists, the counts, and that every listed file is there; a downloaded archive is unpacked."""
-        try:
-            listing = self.listing
-        except DataError as error:
-            return list(error.problems)
-        found = missing_problems(self.folder, listing.names)
-        return found + (count_problems(self, counts(listing), str(self.folder)) if self.strict else [])
+        if problems := problems_raised(lambda: self.listing):
+            return problems
+        problems = missing_problems(self.folder, self.listing.names)
+        return problems + (count_problems(self, counts(self.listing), str(self.folder)) if self.strict else [])
 
     def verify(self, progress: Progress | None = None) -> list[Problem]:
         """`check`, published checksums, and that every picture decodes: reads everything.
@@ -104,22 +103,17 @@ class PictureFiles(DataSet):
         Differences from the published data are no problems with `strict=False`, undecodable pictures none with
         `skip_corrupt=True`.
         """
-        found = self.check()
-        if self.strict:
-            found = self._checksum_problems() + found
-        if found:
-            return found
-        names = list(self.listing.names)
-        reasons = unreadable_files(self.folder, names, self.cache_dir, progress)
-        return judged(self, reasons, names, self.folder, skip_corrupt=self.skip_corrupt)
+        problems = self._checksum_problems() if self.strict else []
+        return problems + self.check() if problems else super().verify(progress)
 
     def _checksum_problems(self) -> list[Problem]:
-        found = archives.checksum_problems(self.root, self.archives)
-        try:
-            lists = [self.folder / name for name in self.listing.lists]
-        except DataError:
-            return found  # `check` says why they cannot be read
-        return found + [p for path in lists for p in archives.checksum_problems(path, self.list_digests)]
+        lists = [] if problems_raised(lambda: self.listing) else self._published_lists()  # `check` says why
+        return [
+            p for path, md5s in [(self.root, self.archives), *lists] for p in archives.checksum_problems(path, md5s)
+        ]
+
+    def _published_lists(self) -> list[tuple[Path, Mapping[str, str]]]:
+        return [(self.folder / name, self.list_digests) for name in self.listing.lists]
 
     def counts(self) -> dict[str, int]:
         """Of the lists."""
@@ -127,47 +121,28 @@ class PictureFiles(DataSet):
 
     def checksums(self) -> dict[str, str]:
         """Of the archive, or of the lists that have a published digest."""
-        known = [(self.root, self.archives)]
-        known += [(self.folder / name, self.list_digests) for name in self.listing.lists]
-        return archives.checksums(known)
+        return archives.checksums([(self.root, self.archives), *self._published_lists()])
 
     def digest(self) -> str:
         """Lists, names and content of the pictures, settings."""
-        listing = self.listing
-        prints = fingerprints(self.folder, [*listing.lists, *listing.names], self.cache_dir, verify=False)
-        # A list that lies elsewhere is known by its name: the identity does not depend on the place.
-        content = [(PurePosixPath(n).name if n[0] == "/" else n, p.sha256) for n, p in prints.items()]
+        digests = self.digests([*self.listing.lists, *self.listing.names])
+        # A list that lies elsewhere is known by its name: the identity does not depend on where.
+        content = [(PurePosixPath(name).name if name[0] == "/" else name, sha256) for name, sha256 in digests]
         return digest_of(self.name, 1, self.shorter_side, self.skip_corrupt, content)
 
     def test_classes(self, class_names: Sequence[str]) -> tuple[int, ...]:
         """The published test half."""
         return self.listing.test_classes
 
-    def write(self, directory: Path, progress: Progress | None) -> Contents:
-        """Decode in parallel, from where an interrupted call stopped."""
-        encoded = encoded_files(self.folder, self.listing.names)
-        failures = decode_ragged(directory, encoded, self.shorter_side, progress)
-        return self._describe(directory, failures)[1]
-
-    def on_demand(self, progress: Progress | None) -> tuple[Images, Contents]:
-        """Straight from the files."""
-        names = self.listing.names
-        failures = unreadable_files(self.folder, names, self.cache_dir, progress)
-        kept, contents = self._describe(None, failures)
-        encoded = encoded_files(self.folder, names)
-        sizes = header_sizes(encoded, self.shorter_side)[kept]
-        return WholeOnDemand(encoded, kept, sizes, self.shorter_side), contents
-
-    def _describe(self, directory: Path | None, failures: Mapping[int, str]) -> tuple[Indices, Contents]:
+    def contents(self, kept: Indices) -> Contents:
+        """What the lists say of the pictures that stay."""
         listing = self.listing
-        kept = keep_or_raise(directory, failures, listing.names, skip_corrupt=self.skip_corrupt, folder=self.folder)
-        notes = [*listing.notes, *single_picture_notes(listing.labels[kept], listing.class_names)]
+        labels = listing.labels[kept]
+        notes = [*listing.notes, *single_picture_notes(labels, listing.class_names)]
         notes += differences(self, counts(listing))
-        if failures:
-            lost = [listing.names[i] for i in sorted(failures)]
-            notes.append(f"{len(lost)} pictures cannot be decoded and were left out: {few(lost)}")
-        extras = keep_extras(listing.extras, kept, len(listing.names))
-        return kept, Contents(listing.labels[kept], listing.class_names, tuple(notes), extras)
+        return Contents(
+            labels, listing.class_names, tuple(notes), keep_extras(listing.extras, kept, len(listing.names))
+        )
 
 
 # Entries of `extras` that number pictures, and so change when pictures are left out.
@@ -180,14 +155,14 @@ def keep_extras(
     """Index arrays renumbered to the pictures that stay; a pair that lost a picture goes, with its other columns."""
     if len(kept) == total:
         return dict(extras)
-    place = np.full(total, -1, dtype=np.int64)
-    place[kept] = np.arange(len(kept))
+    number = np.full(total, -1, dtype=np.int64)
+    number[kept] = np.arange(len(kept))
     pairs = extras.get("pairs", np.zeros((0, 2), dtype=np.int64)).astype(np.int64)
-    pairs_left = np.all(place[pairs] >= 0, axis=1)
+    pairs_left = np.all(number[pairs] >= 0, axis=1)
     result: dict[str, NDArray[np.generic]] = {}
     for key, array in extras.items():
         if key in NUMBERING:
-            moved = place[array.astype(np.int64)]
+            moved = number[array.astype(np.int64)]
             result[key] = moved[pairs_left] if key == "pairs" else moved[moved >= 0]
         elif key in ("same", "fold"):
             result[key] = array[pairs_left]
@@ -213,20 +188,24 @@ def counts(listing: Listing) -> dict[str, int]:
 def count_problems(dataset: DataSet, figures: Mapping[str, int], place: str) -> list[Problem]:
     """One problem for each published count that these data do not have."""
     return [
-        Problem(place, f"{dataset.name} has {expected} {key.replace('_', ' ')}", figures.get(key, 0), STRICT)
-        for key, expected in dataset.expected.items()
-        if figures.get(key, 0) != expected
+        Problem(place, f"{dataset.name} has {expected} {what}", own, STRICT)
+        for what, own, expected in _unlike(dataset, figures)
     ]
 
 
 def differences(dataset: DataSet, figures: Mapping[str, int]) -> list[str]:
     """One note that holds every published count that these data do not have, if there is any."""
-    told = [
-        f"{figures.get(key, 0)} {key.replace('_', ' ')} (published: {expected})"
+    unlike = [f"{own} {what} (published: {expected})" for what, own, expected in _unlike(dataset, figures)]
+    return [f"differs from the published data: {', '.join(unlike)}"] if unlike else []
+
+
+def _unlike(dataset: DataSet, figures: Mapping[str, int]) -> list[tuple[str, int, int]]:
+    """(what, own count, published count) for each that differs."""
+    return [
+        (key.replace("_", " "), figures.get(key, 0), expected)
         for key, expected in dataset.expected.items()
         if figures.get(key, 0) != expected
     ]
-    return [f"differs from the published data: {', '.join(told)}"] if told else []
 
 
 def missing_problems(folder: Path, names: Sequence[str]) -> list[Problem]:
@@ -238,8 +217,8 @@ def missing_problems(folder: Path, names: Sequence[str]) -> list[Problem]:
     if not missing:
         return []
     count = sum(map(len, missing.values()))
-    whole = [place for place, lost in missing.items() if len(lost) == listed[place]]
-    partly = [place for place in missing if place not in whole]
+    whole = [parent for parent, lost in missing.items() if len(lost) == listed[parent]]
+    partly = [parent for parent in missing if parent not in whole]
     told = [f"all of {few(whole)}"] if whole else []
     told += [f"{len(missing[p])} of the {listed[p]} in {p}: {few(missing[p], 3)}" for p in partly[:SHOWN]]
     if len(partly) > SHOWN:
@@ -292,8 +271,8 @@ def require_root(given: Path, source: str) -> None:
 def wrong_root(root: Path, rule: str, *, given: Path, source: str, archives: Iterable[str] = ()) -> DataError:
     """That `root` is not what it should be: what it holds instead, and whether the archive itself lies there."""
     holds = sorted(path.name + "/" * path.is_dir() for path in root.iterdir() if path.name[0] != ".")
-    found = next((name for name in archives if name in holds), None)
-    remedy = f"Pass {given / found}, the archive that lies there." if found else f"Get it from: {source}."
+    archive = next((name for name in archives if name in holds), None)
+    remedy = f"Pass {given / archive}, the archive that lies there." if archive else f"Get it from: {source}."
     return DataError(Problem(str(given), rule, f"a folder with {few(holds)}" if holds else "an empty folder", remedy))
 
 
@@ -330,11 +309,6 @@ def contiguous(ids: Sequence[int] | NDArray[np.int64]) -> tuple[Labels, list[int
     """Labels 0 .. C-1 in the order of the ids, and the id of each label."""
     known, labels = np.unique(np.asarray(ids, dtype=np.int64), return_inverse=True)
     return labels.astype(np.int64).reshape(-1), known.tolist()
-
-
-def few(names: Sequence[str], shown: int = 5) -> str:
-    """The first names, and dots when there are more."""
-    return ", ".join(names[:shown]) + (" ..." if len(names) > shown else "")
 
 
 def _inside(name: str) -> bool:

@@ -1,0 +1,192 @@
+"""Data sets whose pictures lie encoded on the user's disk: decoded once into the cache, or at each use where it is full.
+
+What such sets share is said here: leaving out pictures that cannot be decoded, or naming them; resuming; and the same
+pixels with and without a cache.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from trainables.data.base import Contents, DataSet, Indices, Progress
+from trainables.data.formats import cache
+from trainables.data.formats.cache import Images, Pixels, RaggedImages
+from trainables.data.formats.decoding import (
+    Encoded,
+    decode_fixed,
+    decode_ragged,
+    failure_problems,
+    fit,
+    header_sizes,
+    shrink,
+    to_rgb,
+)
+from trainables.data.formats.files import fingerprints, unreadable_files
+from trainables.errors import DataError, Problem
+
+SkipCorrupt = Annotated[bool, Field(description="leave out pictures that cannot be decoded")]
+Strict = Annotated[bool, Field(description="refuse data that differ from the published counts or checksums")]
+FaceSize = Annotated[int, Field(ge=16, le=512, description="height and width in pixels")]
+
+
+class WholeOnDemand(RaggedImages):
+    """Whole pictures with one shorter side, as `decode_ragged` writes them.
+
+    Args:
+        encoded: where the pictures come from.
+        kept: which of them count, in order.
+        shorter: the shorter side; None leaves pictures as they are.
+    """
+
+    def __init__(self, encoded: Encoded, kept: NDArray[np.int64], shorter: int | None) -> None:
+        nothing, nowhere = np.zeros(0, dtype=np.uint8), np.zeros(len(kept), dtype=np.int64)
+        super().__init__(nothing, nowhere, header_sizes(encoded, shorter)[kept], channels=3)
+        self.encoded, self.kept, self.shorter = encoded, kept, shorter
+
+    def __getitem__(self, index: int | np.integer) -> Pixels:
+        with self.encoded.open(int(self.kept[index])) as image:
+            return np.asarray(shrink(to_rgb(image), self.shorter))
+
+
+class SquaresOnDemand:
+    """Squares of one size, as `decode_fixed` writes them; indexes like an array (N, size, size, 3)."""
+
+    def __init__(self, encoded: Encoded, kept: NDArray[np.int64], size: int) -> None:
+        self.encoded, self.kept = encoded, kept
+        self.shape: tuple[int, ...] = (len(kept), size, size, 3)
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def __getitem__(self, index: int | np.integer | NDArray[np.int64]) -> Pixels:
+        if isinstance(index, int | np.integer):
+            with self.encoded.open(int(self.kept[index])) as image:
+                return np.asarray(fit(to_rgb(image), self.shape[1]))
+        chosen = np.arange(len(self))[index]
+        out = np.empty((len(chosen), *self.shape[1:]), dtype=np.uint8)
+        for row, number in enumerate(chosen):
+            out[row] = self[number]
+        return out
+
+
+@dataclass(frozen=True)
+class Squares:
+    """Pictures kept as squares: the shorter side has `size` pixels, then the centre is cut."""
+
+    size: int
+
+    def decode(self, directory: Path, encoded: Encoded, progress: Progress | None) -> dict[int, str]:
+        """Into the cache; picture number -> reason for each failure."""
+        return decode_fixed(directory, encoded, self.size, progress)
+
+    def on_demand(self, encoded: Encoded, kept: Indices) -> Images:
+        """The same pixels, decoded at each use."""
+        return SquaresOnDemand(encoded, kept, self.size)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Pictures kept whole, so that random crops see all of them, with one shorter side (None: as they are)."""
+
+    shorter_side: int | None
+
+    def decode(self, directory: Path, encoded: Encoded, progress: Progress | None) -> dict[int, str]:
+        """Into the cache; picture number -> reason for each failure."""
+        return decode_ragged(directory, encoded, self.shorter_side, progress)
+
+    def on_demand(self, encoded: Encoded, kept: Indices) -> Images:
+        """The same pixels, decoded at each use."""
+        return WholeOnDemand(encoded, kept, self.shorter_side)
+
+
+class StoredPictures(DataSet):
+    """Encoded pictures on the user's disk.
+
+    `stored` says how they are kept once decoded. With `skip_corrupt` pictures that cannot be decoded are left out, with a
+    note; else they are problems. A subclass implements `folder`, `encoded` and `contents`, besides what every set does.
+    """
+
+    def __init__(self, *, cache_dir: Path, stored: Squares | Whole, skip_corrupt: bool) -> None:
+        super().__init__(cache_dir=cache_dir)
+        self.stored = stored
+        self.skip_corrupt = skip_corrupt
+
+    @property
+    @abstractmethod
+    def folder(self) -> Path:
+        """What the names of the pictures are relative to."""
+
+    @property
+    @abstractmethod
+    def encoded(self) -> Encoded:
+        """The pictures; raises DataError."""
+
+    @abstractmethod
+    def contents(self, kept: Indices) -> Contents:
+        """What is known of the pictures numbered `kept`."""
+
+    def verify(self, progress: Progress | None = None) -> list[Problem]:
+        """`check`, and that every picture decodes: reads everything."""
+        return self.check() or self.decoding_problems(self.undecodable(progress))
+
+    def undecodable(self, progress: Progress | None) -> dict[int, str]:
+        """Picture number -> reason for each that does not decode to its end."""
+        return unreadable_files(self.folder, self.encoded.names, self.cache_dir, progress)
+
+    def decoding_problems(self, failures: Mapping[int, str]) -> list[Problem]:
+        """One for each failure; none, but a note in `unreadable`, when they are to be left out and others stay."""
+        names = self.encoded.names
+        if not self.skip_corrupt or len(failures) == len(names):
+            return failure_problems(failures, names, self.folder)
+        self.unreadable = tuple(names[i] for i in sorted(failures))
+        return []
+
+    def digests(self, names: Iterable[str]) -> list[tuple[str, str]]:
+        """(name, SHA-256) of files in `folder`, for `digest`."""
+        prints = fingerprints(self.folder, list(names), self.cache_dir, verify=False)
+        return [(name, print_.sha256) for name, print_ in prints.items()]
+
+    def write(self, directory: Path, progress: Progress | None) -> Contents:
+        """Decode in parallel, from where an interrupted call stopped."""
+        failures = self.stored.decode(directory, self.encoded, progress)
+        kept = self._kept(failures)
+        if failures:
+            cache.keep_images(directory, kept)
+        return self._noted(kept, failures)
+
+    def on_demand(self, progress: Progress | None) -> tuple[Images, Contents]:
+        """Straight from the files."""
+        failures = self.undecodable(progress)
+        kept = self._kept(failures)
+        return self.stored.on_demand(self.encoded, kept), self._noted(kept, failures)
+
+    def _kept(self, failures: Mapping[int, str]) -> Indices:
+        """The numbers of the pictures that stay; raises DataError naming the failures where they may not be left out."""
+        names = self.encoded.names
+        kept = np.setdiff1d(np.arange(len(names)), list(failures))
+        if failures and not (self.skip_corrupt and len(kept)):
+            raise DataError(failure_problems(failures, names, self.folder))
+        return kept
+
+    def _noted(self, kept: Indices, failures: Mapping[int, str]) -> Contents:
+        """`contents`, with a note on what was left out."""
+        contents = self.contents(kept)
+        if not failures:
+            return contents
+        lost = [self.encoded.names[i] for i in sorted(failures)]
+        note = f"{len(lost)} pictures cannot be decoded and were left out: {few(lost)}"
+        return replace(contents, notes=(*contents.notes, note))
+
+
+def few(names: Iterable[str], shown: int = 5) -> str:
+    """The first names, and dots when there are more."""
+    listed = list(names)
+    return ", ".join(listed[:shown]) + (" ..." if len(listed) > shown else "")
