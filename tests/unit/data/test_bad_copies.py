@@ -245,9 +245,9 @@ def test_an_index_that_cannot_be_written_is_a_data_error(tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(DataError, match="the cache must be writable"):
-        cache.write_atomically(tmp_path / "index.json", "{}")
+        cache.write_text(tmp_path / "index.json", "{}")
 
 
 def test_progress_is_told_while_files_are_read(build, tmp_path):

@@ -9,23 +9,23 @@ A build happens in a temporary sibling under a file lock and is renamed into pla
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import shutil
-import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
+from filelock import FileLock
 from numpy.typing import NDArray
 
 from trainables.errors import ConfigError, DataError, Problem
+from trainables.files import write_whole
 
 Pixels = NDArray[np.uint8]
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 SPARE = 64 << 20  # bytes of a disk that are left to others
+MORE_ROOM = "Free some space, or point TUNE_DML_CACHE (--cache-dir) at a larger disk."
 
 
 class DiskFull(DataError):
@@ -118,18 +118,13 @@ def open_images(directory: Path) -> Images:
     if (directory / "images.npy").exists():
         mapped: Pixels = np.load(directory / "images.npy", mmap_mode="r")
         return mapped
-    return _open_ragged(directory, "r")
+    return open_ragged(directory, "r")
 
 
 def reopen_images(directory: Path) -> Pixels:
     """A half-written `images.npy`, to go on writing."""
     mapped: Pixels = np.load(directory / "images.npy", mmap_mode="r+")
     return mapped
-
-
-def reopen_ragged(directory: Path) -> RaggedImages:
-    """Half-written `RaggedImages`, to go on writing."""
-    return _open_ragged(directory, "r+")
 
 
 def keep_images(directory: Path, kept: NDArray[np.int64]) -> None:
@@ -147,7 +142,8 @@ def keep_images(directory: Path, kept: NDArray[np.int64]) -> None:
         np.save(directory / name, np.load(directory / name)[kept])
 
 
-def _open_ragged(directory: Path, mode: Literal["r", "r+"]) -> RaggedImages:
+def open_ragged(directory: Path, mode: Literal["r", "r+"]) -> RaggedImages:
+    """Finished `RaggedImages`, or half-written ones to go on writing ("r+")."""
     shapes = np.load(directory / "shapes.npy")
     pixels = np.memmap(directory / "pixels.bin", mode=mode, dtype=np.uint8)
     return RaggedImages(pixels, np.load(directory / "offsets.npy"), shapes[:, :2], int(shapes[0, 2]))
@@ -162,8 +158,7 @@ def require_space(directory: Path, needed: int) -> None:
 def _disk_full(directory: Path, needed: int) -> DiskFull:
     rule = f"the data need {_size(needed)} on the disk of the cache, which keeps {_size(SPARE)} for others"
     free = f"{_size(shutil.disk_usage(directory).free)} free"
-    remedy = "Free some space, or point TUNE_DML_CACHE (--cache-dir) at a larger disk."
-    return DiskFull(Problem(str(directory.parent), rule, free, remedy))
+    return DiskFull(Problem(str(directory.parent), rule, free, MORE_ROOM))
 
 
 def _size(count: int) -> str:
@@ -180,7 +175,7 @@ def build_once(target: Path, build: Callable[[Path], None], *, complete: Callabl
     if complete(target):
         return
     _make(target.parent)
-    with _locked(target.with_name(f".{target.name}.lock")):
+    with FileLock(target.with_name(f".{target.name}.lock")):
         if complete(target):
             return
         temporary = target.with_name(f".building-{target.name}")
@@ -194,25 +189,20 @@ def build_once(target: Path, build: Callable[[Path], None], *, complete: Callabl
             if error.errno not in FULL:
                 raise
             shutil.rmtree(temporary, ignore_errors=True)
-            remedy = "Free some space, or point TUNE_DML_CACHE (--cache-dir) at a larger disk."
-            rule = "the disk of the cache is full"
-            raise DiskFull(Problem(str(target.parent), rule, None, remedy)) from error
+            raise DiskFull(Problem(str(target.parent), "the disk of the cache is full", None, MORE_ROOM)) from error
         shutil.rmtree(target, ignore_errors=True)
         temporary.rename(target)
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a small text file in one step."""
+def write_text(path: Path, text: str) -> None:
+    """Replace a small file of the cache in one step; of processes that write it together the last one counts."""
     _make(path.parent)
-    temporary = path.with_name(f".{path.name}-{os.getpid()}-{uuid.uuid4().hex[:8]}")
     try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
+        with FileLock(path.with_name(f".{path.name}.lock")):
+            write_whole(path, text)
     except OSError as error:
         rule, remedy = "the cache must be writable", "Free some space, or point TUNE_DML_CACHE elsewhere."
         raise DataError(Problem(str(path.parent), rule, str(error.strerror), remedy)) from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _complete(target: Path) -> bool:
@@ -233,14 +223,3 @@ def _make(directory: Path) -> None:
     except OSError as error:
         remedy = "Point TUNE_DML_CACHE (--cache-dir) at a writable directory."
         raise DataError(Problem(str(directory), "the cache directory must be writable", str(error), remedy)) from error
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock; the kernel frees it when the process dies."""
-    with path.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.flock(handle, fcntl.LOCK_UN)

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from trainables.data.base import Progress
 from trainables.data.formats import cache
 from trainables.errors import Problem
+from trainables.files import write_whole
 
 CHUNK = 256  # pictures between two notes of what is done
 SHOWN = 10  # failures named one by one
@@ -93,7 +95,7 @@ def decode_ragged(
     A first pass reads the headers, so that every picture has its place before any is decoded.
     """
     if (directory / "done.npy").exists():
-        images = cache.reopen_ragged(directory)
+        images = cache.open_ragged(directory, "r+")
     else:
         images = cache.create_ragged(directory, header_sizes(encoded, shorter), channels=3)
 
@@ -114,11 +116,26 @@ def header_sizes(encoded: Encoded, shorter: int | None) -> NDArray[np.int32]:
 SKIP = "Replace it, or leave it out: --skip-corrupt of `datasets prepare`, in sweeps --set data.skip_corrupt=true."
 
 
-def reason_of(error: Exception) -> str:
-    """What a decoder says of a broken file, the same each time."""
-    if isinstance(error, UnidentifiedImageError):  # its text holds an address in memory
+def why_undecodable(opened: Callable[[], Image.Image]) -> str:
+    """Why a picture does not decode to its end, the same words each time; empty when it does."""
+
+    def read() -> None:
+        with opened() as image:
+            image.draft("RGB", (32, 32))  # a JPEG is read to its end but decoded at an eighth of its size
+            image.load()
+
+    return _reason(read)
+
+
+def _reason(work: Callable[[], None]) -> str:
+    """Why work on a picture fails; empty when it does not."""
+    try:
+        work()
+    except UnidentifiedImageError:  # its text holds an address in memory
         return "no picture in a known format"
-    return f"{type(error).__name__}: {error}"
+    except Exception as error:  # decoders of broken files raise whatever they like
+        return f"{type(error).__name__}: {error}"
+    return ""
 
 
 def failure_problems(
@@ -136,20 +153,11 @@ def failure_problems(
 
 def unreadable(encoded: Encoded, progress: Progress | None = None) -> dict[int, str]:
     """Picture number -> reason for each that does not decode to its end; nothing is kept."""
-
-    def attempt(i: int) -> str:
-        try:
-            with encoded.open(i) as image:
-                image.draft("RGB", (32, 32))  # a JPEG is read to its end but decoded at an eighth of its size
-                image.load()
-        except Exception as error:  # decoders of broken files raise whatever they like
-            return reason_of(error)
-        return ""
-
     failures, count = {}, len(encoded.names)
     with ThreadPoolExecutor(_threads()) as pool:
         for chunk in _chunks(range(count)):
-            failures.update({i: why for i, why in zip(chunk, pool.map(attempt, chunk), strict=True) if why})
+            reasons = pool.map(lambda i: why_undecodable(partial(encoded.open, i)), chunk)
+            failures.update({i: reason for i, reason in zip(chunk, reasons, strict=True) if reason})
             if progress:
                 progress(chunk[-1] + 1, count)
     return failures
@@ -183,18 +191,9 @@ def _decode_all(
     """Run `work` for every picture not yet noted as done; notes a chunk only after its pixels are on disk."""
     notes, count = directory / "done.npy", len(encoded.names)
     if not notes.exists():
-        fresh = directory / "fresh.npy"
-        np.save(fresh, np.zeros(count, dtype=bool))
-        fresh.replace(notes)  # whole or not at all
+        write_whole(notes, lambda file: np.save(file, np.zeros(count, dtype=bool)))
     done = np.load(notes, mmap_mode="r+")
     failures: dict[int, str] = {}
-
-    def attempt(i: int) -> str:
-        try:
-            work(i)
-        except Exception as error:  # decoders of broken files raise whatever they like
-            return reason_of(error)
-        return ""
 
     def keep(chunk: Sequence[int]) -> None:
         _sync(pixels)
@@ -207,7 +206,7 @@ def _decode_all(
     with ThreadPoolExecutor(_threads()) as pool, ThreadPoolExecutor(1) as writer:
         kept: Future[None] | None = None
         for chunk in _chunks(np.flatnonzero(~done).tolist()):
-            reasons = dict(zip(chunk, pool.map(attempt, chunk), strict=True))
+            reasons = dict(zip(chunk, pool.map(lambda i: _reason(partial(work, i)), chunk), strict=True))
             if kept is not None:
                 kept.result()
             failures.update({i: reason for i, reason in reasons.items() if reason})

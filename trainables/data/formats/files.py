@@ -17,7 +17,7 @@ from PIL import Image
 
 from trainables.data.base import Progress
 from trainables.data.formats import cache
-from trainables.data.formats.decoding import Encoded, reason_of
+from trainables.data.formats.decoding import Encoded, why_undecodable
 
 REPORT = 64  # files between two reports of progress
 SAVE_EVERY = 15.0  # seconds
@@ -62,8 +62,7 @@ def fingerprints(
 
     Remembered in `cache_dir` by name, size and time of change, so that a second call reads nothing.
     """
-    place = hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:20]
-    index = cache_dir / "fingerprints" / f"{place}.json"
+    index = cache_dir / "fingerprints" / f"{hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:20]}.json"
     known = _read_index(index)
     stats = {name: (root / name).stat() for name in names}
     keys = {name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()}
@@ -77,11 +76,11 @@ def fingerprints(
             for done, (name, seen) in enumerate(zip(stale, looked, strict=True), start=1):
                 known[name] = [*keys[name], seen.sha256, seen.reason, verify]
                 if time.monotonic() - saved > SAVE_EVERY:  # a killed call has not read in vain
-                    cache.write_atomically(index, json.dumps(known))
+                    cache.write_text(index, json.dumps(known))
                     saved = time.monotonic()
                 if progress and (done % REPORT == 0 or done == len(stale)):
                     progress(done, len(stale))
-        cache.write_atomically(index, json.dumps(known))
+        cache.write_text(index, json.dumps(known))
     return {name: Fingerprint(known[name][2], known[name][3]) for name in names}
 
 
@@ -98,7 +97,9 @@ def _look(path: Path, *, verify: bool) -> Fingerprint:
     sha256 = hashlib.sha256(data).hexdigest()
     if not verify:
         return Fingerprint(sha256)
-    return Fingerprint(sha256, _why_unreadable(data))
+    if not data:
+        return Fingerprint(sha256, "the file is empty")
+    return Fingerprint(sha256, why_undecodable(lambda: Image.open(io.BytesIO(data))))
 
 
 def unreadable_files(
@@ -107,16 +108,3 @@ def unreadable_files(
     """Number in `names` -> reason for each file that does not decode to its end."""
     prints = fingerprints(root, names, cache_dir, verify=True, progress=progress)
     return {i: prints[name].reason for i, name in enumerate(names) if prints[name].reason}
-
-
-def _why_unreadable(data: bytes) -> str:
-    """Why encoded bytes are no whole picture; empty when they are one."""
-    if not data:
-        return "the file is empty"
-    try:
-        with Image.open(io.BytesIO(data)) as image:
-            image.draft("RGB", (32, 32))  # a JPEG is read to its end but decoded at an eighth of its size
-            image.load()
-    except Exception as error:  # decoders of broken files raise whatever they like
-        return reason_of(error)
-    return ""
