@@ -52,7 +52,16 @@ class Backbone(nn.Module, ABC):
     def start(cls, **knobs: object) -> str:
         """One sentence on the weights training starts from. Reads the file, downloads nothing."""
         weights = knobs.get("weights")
-        return "The backbone starts from random weights." if weights is None else files.said(str(weights))
+        return "The backbone starts from random weights." if weights is None else files.origin_sentence(str(weights))
+
+    def start_from(self, weights: str | None, *, without: Sequence[str], remedy: str = "") -> None:
+        """Load initial weights, if any are named, leaving out entries whose names begin with `without` (the classifier's).
+
+        Raises DataError.
+        """
+        if weights is not None:
+            path = files.obtain(weights, published=self.published)
+            files.load_weights(self, path, without=without, remedy=remedy)
 
     def to_input(self, images: Tensor) -> Tensor:
         """uint8 pictures in 0..255, or float pictures in 0..1, as floats in the dtype of the weights."""

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from trainables.models.base import Backbone, refuse_other_channels
 from trainables.models.batch_norm import GlobalBatchNorm2d
-from trainables.models.weights import Weights, load_weights, obtain
+from trainables.models.weights import Weights
 
 
 class Block(NamedTuple):
@@ -65,8 +65,7 @@ class BnInception(Backbone):
             channels = self._block(f"inception_{label}", channels, block)
         self.out_channels = channels
         self.register_buffer("mean", torch.tensor(MEAN_BGR)[:, None, None], persistent=False)
-        if weights is not None:
-            load_weights(self, obtain(weights, published=self.published), without=["last_linear."])
+        self.start_from(weights, without=["last_linear."])
 
     def to_input(self, images: Tensor) -> Tensor:
         """RGB or grey pictures to mean-free BGR in the range of bytes."""

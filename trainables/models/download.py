@@ -11,7 +11,6 @@ The promise is kept by whoever comes last: a killed process leaves a part, never
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import http.client
 import json
@@ -27,6 +26,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from filelock import FileLock
 
 from trainables.errors import DataError, Problem
 
@@ -54,24 +55,21 @@ def download(url: str, target: Path, *, digests: Sequence[str] = (), pause_s: fl
     """
     if target.exists() and wrong_digest(target, digests) is None:
         return target  # without a lock: the folder may be one that others fill and this process only reads
-    with _reported(url, target), _locked(target):
+    with _reported(url, target), _alone(target):
         if target.exists():
             if not (wrong := wrong_digest(target, digests)):
                 return target
             log.warning("%s was damaged (%s) and is downloaded again", target, wrong.rule)
             target.unlink()
         part = _Part(target, url, checked=bool(digests))
-        for last in (False, True):
-            resumed = _receive(part, pause_s=pause_s)
-            wrong = wrong_digest(part.file, digests) or _page(part.file)
-            if wrong is None:
-                part.finish(target)
-                return target
-            part.remove()
-            if last or not resumed:  # a resumed file may be a mixture: it gets a second chance, from its start
-                remedy = "Check the URL and the digest. What was downloaded has been removed."
-                raise DataError(Problem(url, wrong.rule, wrong.value, remedy))
-    raise AssertionError("unreachable: the second download is the last")
+        resumed, wrong = _arrived(part, digests, pause_s)
+        if wrong and resumed:  # it may be a mixture of two versions: a second chance, from its start
+            _, wrong = _arrived(part, digests, pause_s)
+        if wrong:
+            remedy = "Check the URL and the digest. What was downloaded has been removed."
+            raise DataError(Problem(url, wrong.rule, wrong.value, remedy))
+        part.finish()
+    return target
 
 
 def sha256_of(path: Path) -> str:
@@ -90,6 +88,15 @@ def wrong_digest(path: Path, digests: Sequence[str]) -> Problem | None:
         return None
     remedy = "Download the file again, or rename it where the digits in its name are no digest."
     return Problem(str(path), f"the SHA-256 must start with {missed}", actual, remedy)
+
+
+def _arrived(part: _Part, digests: Sequence[str], pause_s: float) -> tuple[bool, Problem | None]:
+    """Receive a file whole; returns whether it was resumed, and what is wrong with it, in which case it is removed."""
+    resumed = _receive(part, pause_s=pause_s)
+    wrong = wrong_digest(part.file, digests) or _page(part.file)
+    if wrong:
+        part.remove()
+    return resumed, wrong
 
 
 def _page(path: Path) -> Problem | None:
@@ -134,10 +141,11 @@ class _Part:
         self.validator = validator
         self.about.write_text(json.dumps({"url": self.url, "validator": validator}))
 
-    def finish(self, target: Path) -> None:
+    def finish(self) -> None:
+        """The file is whole: it gets its name."""
         with self.file.open("rb+") as file:
             os.fsync(file.fileno())
-        self.file.replace(target)
+        self.file.replace(self.target)
         self.about.unlink(missing_ok=True)
 
     def remove(self) -> None:
@@ -196,16 +204,17 @@ def _connect(part: _Part) -> tuple[bool, bool]:
         if kind.startswith("text/html"):
             rule = "the server must hand out a file, not a web page"
             raise DataError(Problem(part.url, rule, kind, "Use the address of the file itself."))
-        found = RANGE.fullmatch(str(answer.headers.get("Content-Range", "")))
-        resumed = bool(start and answer.status == http.client.PARTIAL_CONTENT and found and int(found[1]) == start)
-        if start and answer.status == http.client.PARTIAL_CONTENT and not resumed:
+        piece = RANGE.fullmatch(str(answer.headers.get("Content-Range", "")))
+        partial = bool(start) and answer.status == http.client.PARTIAL_CONTENT
+        resumed = bool(partial and piece and int(piece[1]) == start)
+        if partial and not resumed:
             part.remove()
             return False, False  # another piece than was asked for
         if not resumed:
             part.begin(_validator(answer.headers))
         length = answer.headers.get("Content-Length")
-        total = int(found[2]) if resumed and found else int(length) if length else None
-        _say(part, total, resumed)
+        total = int(piece[2]) if resumed and piece else int(length) if length else None
+        _announce(part, total, resumed)
         with part.file.open("ab") as file:
             while block := answer.read(CHUNK):
                 file.write(block)
@@ -218,7 +227,8 @@ def _validator(headers: http.client.HTTPMessage) -> str:
     return tag if tag and not tag.startswith("W/") else headers.get("Last-Modified", "")
 
 
-def _say(part: _Part, total: int | None, resumed: bool) -> None:
+def _announce(part: _Part, total: int | None, resumed: bool) -> None:
+    """Log what is about to arrive; raises OSError when there is no room for it."""
     size = "of unknown size" if total is None else f"{total / 1e6:.1f} MB"
     verb = f"going on at {part.size / 1e6:.1f} MB of" if resumed else "downloading"
     log.warning("%s %s (%s) to %s", verb, part.url, size, part.target)
@@ -239,10 +249,7 @@ def _reported(url: str, target: Path) -> Iterator[None]:
         raise DataError(Problem(url, rule, str(error), remedy)) from error
 
 
-@contextmanager
-def _locked(target: Path) -> Iterator[None]:
-    """Hold an exclusive lock; the kernel frees it when the process dies."""
+def _alone(target: Path) -> FileLock:
+    """A lock that one process holds at a time; the kernel frees it when the process dies."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    with target.with_name(target.name + ".lock").open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+    return FileLock(target.with_name(target.name + ".lock"))

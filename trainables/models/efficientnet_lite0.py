@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from trainables.models.base import Backbone, refuse_other_channels
 from trainables.models.batch_norm import GlobalBatchNorm2d
-from trainables.models.weights import Weights, load_weights, obtain
+from trainables.models.weights import Weights
 
 
 class Stage(NamedTuple):
@@ -112,8 +112,7 @@ class EfficientNetLite0(Backbone):
             if isinstance(module, nn.Conv2d):
                 fan_out = module.weight[0, 0].numel() * module.out_channels // module.groups
                 nn.init.normal_(module.weight, std=(2 / fan_out) ** 0.5)
-        if weights is not None:
-            load_weights(self, obtain(weights, published=self.published), without=["_fc."])
+        self.start_from(weights, without=["_fc."])
 
     def to_input(self, images: Tensor) -> Tensor:
         """Three channels of floats in [-1, 1]."""

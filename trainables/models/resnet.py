@@ -17,7 +17,7 @@ from trainables.models.base import (
     standardised,
 )
 from trainables.models.batch_norm import GlobalBatchNorm2d
-from trainables.models.weights import Weights, load_weights, obtain
+from trainables.models.weights import Weights
 
 WIDTHS = (64, 128, 256, 512)
 
@@ -119,9 +119,8 @@ class _ResNet(Backbone):
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-        if weights is not None:
-            remedy = "Published files are for --set model.stem=imagenet." if stem == "small" else ""
-            load_weights(self, obtain(weights, published=self.published), without=["fc."], remedy=remedy)
+        remedy = "Published files are for --set model.stem=imagenet." if stem == "small" else ""
+        self.start_from(weights, without=["fc."], remedy=remedy)
 
     def _stage(self, width: int, depth: int, *, stride: int) -> nn.Sequential:
         blocks = []
@@ -137,11 +136,10 @@ class _ResNet(Backbone):
 
     def forward(self, images: Tensor) -> Tensor:
         """(B, C, H, W) to (B, out_channels, H/8, W/8), or a quarter of that with the stem `imagenet`."""
-        features = self.maxpool(torch.relu_(self.bn1(self.conv1(images))))
+        features: Tensor = self.maxpool(torch.relu_(self.bn1(self.conv1(images))))
         for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
             features = stage(features)
-        found: Tensor = features
-        return found
+        return features
 
 
 class ResNet18(_ResNet):

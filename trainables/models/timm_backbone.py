@@ -68,19 +68,19 @@ class Timm(Backbone):
             timm = import_timm()
         except ConfigError as error:
             return list(error.problems)
-        found = [] if weights == HUB else super().file_problems(weights=weights)
+        problems = [] if weights == HUB else super().file_problems(weights=weights)
         name, _, tag = architecture.partition(".")
         if ":" in architecture or not timm.is_model(name):
             remedy = nearest(name, timm.list_models(), what="architecture")
             remedy = remedy if len(remedy) < 200 else "timm.list_models() names them."
-            found.append(Problem("model.architecture", "timm knows no such architecture", architecture, remedy))
+            problems.append(Problem("model.architecture", "timm knows no such architecture", architecture, remedy))
         elif tag and architecture not in (tagged := timm.list_pretrained(f"{name}.*")):
             remedy = nearest(architecture, tagged, what="tag")
-            found.append(Problem("model.architecture", "timm knows no such weights", architecture, remedy))
+            problems.append(Problem("model.architecture", "timm knows no such weights", architecture, remedy))
         elif weights == HUB and not timm.list_pretrained(f"{name}.*"):
             rule = "timm has no weights of this architecture"
-            found.append(Problem("model.weights", rule, architecture, "Set model.weights=null."))
-        return found
+            problems.append(Problem("model.weights", rule, architecture, "Set model.weights=null."))
+        return problems
 
     @classmethod
     def size_problems(cls, size: int, **knobs: object) -> list[Problem]:

@@ -7,6 +7,7 @@ products of other devices; the numbers are the same up to the two roundings to g
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from trainables.data.augment import Augmentation, Decisions, resized_sizes, windows_at_centre
-from trainables.data.formats.cache import Images, RaggedImages
+from trainables.data.formats.cache import Images, RaggedImages, Squares
 
 LUMA = (0.299, 0.587, 0.114)  # ITU-R 601-2, as Pillow and torchvision
 
@@ -56,7 +57,9 @@ class Views:
         if self.on_host:
             pixels = self._train_on_host(indices, made, self.augmentation.crop)
         else:
-            pixels = self._cut(indices, made.windows.astype(np.float64), made.flips, margin=False)
+            pixels = self._cut(
+                indices, made.windows.astype(np.float64), made.flips, self.augmentation.crop, margin=False
+            )
         # The type must not depend on what was drawn: views are joined to one batch.
         coloured = self.augmentation.jitter > 0 or self.augmentation.grey > 0
         return colour_jitter(pixels, made) if coloured else pixels
@@ -69,12 +72,10 @@ class Views:
         if self.on_host:
             return self._evaluation_on_host(indices, resize, crop)
         windows = windows_at_centre(self._sizes(indices), resize, crop)
-        return self._cut(indices, windows, np.zeros(len(indices), dtype=bool), margin=True)
+        return self._cut(indices, windows, np.zeros(len(indices), dtype=bool), crop, margin=True)
 
     def _as_stored(self, indices: NDArray[np.int64]) -> Tensor:
-        if isinstance(self.images, RaggedImages):
-            raise TypeError("unreachable: checked at construction")
-        stored = np.ascontiguousarray(self.images[indices])  # a copy already: of the memory map
+        stored = np.ascontiguousarray(cast("Squares", self.images)[indices])  # a copy already: of the memory map
         return torch.from_numpy(stored).to(self.device, non_blocking=True).permute(0, 3, 1, 2)
 
     def _sizes(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -87,6 +88,7 @@ class Views:
         indices: NDArray[np.int64],
         windows: NDArray[np.float64],
         flips: NDArray[np.bool_],
+        size: int,
         *,
         margin: bool,
     ) -> Tensor:
@@ -94,9 +96,6 @@ class Views:
 
         With `margin` the filter may look beyond the window, as when a picture is resized first and cut afterwards.
         """
-        if self.augmentation is None:
-            raise TypeError("unreachable: only augmented views cut windows")
-        size = self.augmentation.crop
         reach = np.maximum(windows[:, 2:] / size, 1) if margin else np.zeros((len(windows), 2))
         start = np.maximum(np.floor(windows[:, :2] - reach), 0).astype(int)
         stop = np.ceil(windows[:, :2] + windows[:, 2:] + reach).astype(int)
@@ -161,10 +160,10 @@ def cut_and_resize(
         limits: the region whose pixels may be used, (B, 4); the window itself when not given.
     """
     device = pictures.device
-    place = torch.as_tensor(windows, dtype=torch.float64, device=device)
-    valid = place if limits is None else torch.as_tensor(limits, dtype=torch.float64, device=device)
-    rows = _weights(place[:, 0::2], valid[:, 0::2], size, pictures.shape[2])
-    columns = _weights(place[:, 1::2], valid[:, 1::2], size, pictures.shape[3])
+    window = torch.as_tensor(windows, dtype=torch.float64, device=device)
+    valid = window if limits is None else torch.as_tensor(limits, dtype=torch.float64, device=device)
+    rows = _weights(window[:, 0::2], valid[:, 0::2], size, pictures.shape[2])
+    columns = _weights(window[:, 1::2], valid[:, 1::2], size, pictures.shape[3])
     mirrored = torch.as_tensor(flips, device=device)[:, None, None]
     columns = torch.where(mirrored, columns.flip(1), columns)
     pixels = pictures.float() / 255

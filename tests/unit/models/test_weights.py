@@ -12,7 +12,7 @@ from torch import nn
 from trainables.errors import DataError
 from trainables.models import BACKBONES
 from trainables.models import weights as module
-from trainables.models.weights import load_weights, obtain, said, source_of, source_problems
+from trainables.models.weights import load_weights, obtain, origin_sentence, source_of, source_problems
 
 
 @pytest.fixture(autouse=True)
@@ -117,9 +117,9 @@ def test_a_digest_is_checked_wherever_it_is_stated(tmp_path):
 def test_what_training_starts_from_is_said(tmp_path):
     path = saved(tmp_path / "net.pth")
     sha = digest(path)
-    assert said(str(path)).startswith(f"The backbone starts from net.pth, SHA-256 {sha[:16]}")
-    assert "no digest was given" in said(str(path))
-    assert "as its name or address says" in said(f"{path}#sha256={sha}")
+    assert origin_sentence(str(path)).startswith(f"The backbone starts from net.pth, SHA-256 {sha[:16]}")
+    assert "no digest was given" in origin_sentence(str(path))
+    assert "as its name or address says" in origin_sentence(f"{path}#sha256={sha}")
     assert BACKBONES["small_conv"].start(width=16) == "The backbone starts from random weights."
     assert sha[:16] in BACKBONES["resnet18"].start(weights=str(path), stem="imagenet")
 
