@@ -72,7 +72,7 @@ def nearest(name: str, known: Sequence[str], *, what: str = "name") -> str:
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     if close:
         return f"Did you mean {close[0]!r}?"
-    return f"Known {what}s: {', '.join(sorted(known))}."
+    return f"Known {what}{'es' if what.endswith('s') else 's'}: {', '.join(sorted(known))}."
 
 
 def raise_if_any(problems: Iterable[Problem], error: type[ConfigError] = ConfigError) -> None:

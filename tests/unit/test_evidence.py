@@ -142,7 +142,7 @@ def test_frames_say_right_and_wrong_with_and_without_colour():
     found = Image.open(io.BytesIO(data))
     for row, shown in enumerate((tiles, tiles[::-1])):
         for column, tile in enumerate(shown):
-            left, top = drawing.place_of(row, column)
+            left, top = drawing.tile_corner(row, column)
             middle = top + drawing.CELL // 2
             edge = [found.getpixel((left + 1, y)) for y in range(top + 2, top + drawing.CELL - 2)]
             painted = [not near(pixel, drawing.PAPER, 90) for pixel in edge]
@@ -169,7 +169,7 @@ def test_pictures_keep_their_shape():
     wide = np.zeros((1, 20, 60, 3), dtype=np.uint8)
     pictures = Pictures("made", "0", wide, np.zeros(1, dtype=np.int64), ("a",), ())
     found = Image.open(io.BytesIO(drawing.draw_sheet(Sheet((), ((Tile(0, "a", True),),), pictures))))
-    left, top = drawing.place_of(0, 0)
+    left, top = drawing.tile_corner(0, 0)
     middle = left + drawing.CELL // 2
     assert near(found.getpixel((middle, top + drawing.CELL // 2)), (0, 0, 0))
     assert near(found.getpixel((middle, top + drawing.CELL // 2 - 20)), drawing.PAPER)

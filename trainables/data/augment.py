@@ -70,15 +70,15 @@ class Augmentation:
     @classmethod
     def check_parameters(cls, **given: object) -> list[Problem]:
         """Ranges must be ranges, and the evaluation crop must fit."""
-        found = []
+        problems = []
         limits = {"scale": (" <= 1", 1.0), "ratio": ("", float("inf"))}
         for key, (text, top) in limits.items():
             pair = given[key]
             if not (isinstance(pair, tuple) and 0 < pair[0] <= pair[1] <= top):
-                found.append(Problem(key, f"must satisfy 0 < low <= high{text}", pair))
+                problems.append(Problem(key, f"must satisfy 0 < low <= high{text}", pair))
         if given["resize"] < given["crop"]:  # type: ignore[operator]
-            found.append(Problem("resize", f"must not be smaller than crop={given['crop']}", given["resize"]))
-        return found
+            problems.append(Problem("resize", f"must not be smaller than crop={given['crop']}", given["resize"]))
+        return problems
 
     def decide(self, sizes: NDArray[np.int64], *, seed: int, step: int, first: int = 0, view: int = 0) -> Decisions:
         """Decisions for consecutive places of a global batch.
@@ -117,8 +117,8 @@ class Augmentation:
         pick = fits.argmax(axis=1)[:, None]
         h, w = np.take_along_axis(h, pick, 1)[:, 0], np.take_along_axis(w, pick, 1)[:, 0]
         room = np.stack([height[:, 0] - h, width[:, 0] - w], axis=1)
-        place = np.floor(u[:, 2 * ATTEMPTS : 2 * ATTEMPTS + 2] * (room + 1))
-        drawn = np.concatenate([place, h[:, None], w[:, None]], axis=1).astype(np.int64)
+        corner = np.floor(u[:, 2 * ATTEMPTS : 2 * ATTEMPTS + 2] * (room + 1))
+        drawn = np.concatenate([corner, h[:, None], w[:, None]], axis=1).astype(np.int64)
         return np.where(fits.any(axis=1)[:, None], drawn, self._largest(sizes))
 
     def _largest(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:

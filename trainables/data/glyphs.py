@@ -80,10 +80,10 @@ class Glyphs(DataSet):
         points = _distinct(drawable, faces)
         chosen = [_rotated(faces, point, self.faces) for point in points]
         images = cache.create_images(directory, (len(points) * self.faces, self.size, self.size, 1))
-        by_face = {face: _Pen(face, self.size) for face in faces}
+        pens = {face: _Pen(face, self.size) for face in faces}
         for c, (point, views) in enumerate(zip(points, chosen, strict=True)):
             for v, face in enumerate(views):
-                images[c * self.faces + v, :, :, 0] = by_face[face].draw(point)
+                images[c * self.faces + v, :, :, 0] = pens[face].picture(point)
             if progress:
                 progress((c + 1) * self.faces, len(images))
         labels = np.repeat(np.arange(len(points)), self.faces)
@@ -105,10 +105,10 @@ class _Pen:
         # Several families start at their lightest weight; 400 is "regular" for all of them.
         self.font.set_variation_by_axes([400 if _is_weight(a["name"]) else a["default"] or 0 for a in axes])
 
-    def draw(self, point: int) -> NDArray[np.uint8]:
+    def picture(self, point: int) -> NDArray[np.uint8]:
         picture = Image.new("L", (self.size, self.size))
-        place = (self.size / 2, self.size * 3 // 4)
-        ImageDraw.Draw(picture).text(place, chr(point), fill=255, font=self.font, anchor="ms")
+        baseline = (self.size / 2, self.size * 3 // 4)
+        ImageDraw.Draw(picture).text(baseline, chr(point), fill=255, font=self.font, anchor="ms")
         return np.asarray(picture)
 
 
@@ -132,8 +132,8 @@ def _distinct(points: Sequence[int], faces: Sequence[Face]) -> list[int]:
     for face in faces:
         pen = _Pen(face, REFERENCE_SIZE)
         blank = np.zeros((REFERENCE_SIZE, REFERENCE_SIZE), np.uint8)
-        drawn = [pen.draw(point) if point in face.characters else blank for point in points]
-        flat = np.stack(drawn).reshape(len(points), -1).astype(np.float64)
+        pictures = [pen.picture(point) if point in face.characters else blank for point in points]
+        flat = np.stack(pictures).reshape(len(points), -1).astype(np.float64)
         dots = flat @ flat.T
         norms = dots.diagonal()
         both = (norms > 0)[:, None] & (norms > 0)[None]
@@ -143,13 +143,12 @@ def _distinct(points: Sequence[int], faces: Sequence[Face]) -> list[int]:
     same = (equal >= COINCIDE_SHARE * common) & (equal > 0)
     kept: list[int] = []
     for i in range(len(points)):
-        if not same[i, kept].any():
-            kept.append(i)
+        kept += [] if same[i, kept].any() else [i]
     return [points[i] for i in kept]
 
 
 def _rotated(faces: Sequence[Face], point: int, wanted: int) -> list[Face]:
-    """`wanted` of the faces that can draw `point`, starting at a place that differs from character to character."""
+    """`wanted` of the faces that can draw `point`, starting at one that differs from character to character."""
     able = [face for face in faces if point in face.characters]
     start = point % len(able)
     return (able[start:] + able[:start])[:wanted]

@@ -152,7 +152,7 @@ def _read_split(path: Path, classes: Sequence[str]) -> tuple[dict[str, str], lis
         if part not in ("train", "test")
     ]
     problems += [
-        Problem(str(path), f"class {name!r} has no folder", None, nearest(name, classes, what="clas"))
+        Problem(str(path), f"class {name!r} has no folder", None, nearest(name, classes, what="class"))
         for name in parts
         if name not in classes
     ]

@@ -73,7 +73,7 @@ class InShop(PictureFiles):
             rule = "must hold list_eval_partition.txt, there or in Eval/"
             raise wrong_root(folder, rule, given=self.root, source=self.source)
         path = folder / lists[0]
-        place = self._pictures_folder(folder)
+        pictures = self._pictures_folder(folder)
         rows = table(path, 3, skip=2)
         parts = np.array([row[2] for row in rows])
         raise_if_any(_problems(path, rows, parts), DataError)
@@ -86,7 +86,7 @@ class InShop(PictureFiles):
         lonely = np.setdiff1d(labels[query], labels[gallery])
         notes = (f"{len(lonely)} query items have no gallery picture",) if len(lonely) else ()
         return Listing(
-            names=[place + row[0].removeprefix("img") for row in rows],
+            names=[pictures + row[0].removeprefix("img") for row in rows],
             labels=labels.astype(np.int64).reshape(-1),
             class_names=tuple(str(name) for name in ids),
             test_classes=tuple(test_classes.tolist()),
@@ -108,11 +108,11 @@ class InShop(PictureFiles):
 
 
 def _problems(path: Path, rows: list[list[str]], parts: np.ndarray) -> list[Problem]:
-    found = []
+    problems = []
     if unknown := sorted(set(parts.tolist()) - {"train", "query", "gallery"}):
-        found.append(Problem(str(path), "evaluation_status must be train, query or gallery", unknown[:5]))
+        problems.append(Problem(str(path), "evaluation_status must be train, query or gallery", unknown[:5]))
     declared = read_list(path).split("\n", 1)[0].strip()
     if declared.isdigit() and int(declared) != len(rows):
         remedy = "The list was cut short or changed: get it again."
-        found.append(Problem(str(path), f"line 1 declares {declared} pictures", len(rows), remedy))
-    return found
+        problems.append(Problem(str(path), f"line 1 declares {declared} pictures", len(rows), remedy))
+    return problems

@@ -69,9 +69,9 @@ class LabeledFaces(PictureFiles):
 
     def _pairs_file(self) -> Path:
         """pairs.txt, in the folder or beside it: the archives of pictures do not hold it."""
-        for place in (self.folder, self.root, self.root.parent):
-            if (place / self.marker).is_file():
-                return (place / self.marker).resolve()
+        for folder in (self.folder, self.root, self.root.parent):
+            if (folder / self.marker).is_file():
+                return (folder / self.marker).resolve()
         rule = "must hold pairs.txt, or lie beside it"
         remedy = "Get pairs.txt, which the archives of pictures do not hold, and put it there."
         raise DataError(Problem(str(self.root), rule, None, remedy))
@@ -95,10 +95,10 @@ class LabeledFaces(PictureFiles):
         )
 
 
-def _pairs(path: Path, number: dict[str, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _pairs(path: Path, pictures: dict[str, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Line 1 `folds<TAB>n`, then per fold n lines `NAME i j` and n lines `NAME1 i NAME2 j`."""
     numbered = enumerate(read_list(path).splitlines(), start=1)
-    lines = [(place, line.strip().split("\t")) for place, line in numbered if line.strip()]
+    lines = [(number, line.strip().split("\t")) for number, line in numbered if line.strip()]
     try:
         folds, per_fold = (int(cell) for cell in lines[0][1])
     except (IndexError, ValueError):
@@ -116,8 +116,8 @@ def _pairs(path: Path, number: dict[str, int]) -> tuple[np.ndarray, np.ndarray, 
             continue
         other = row[0] if len(row) == 3 else row[2]
         stems = (f"{row[0]}_{int(row[1]):04d}", f"{other}_{int(row[-1]):04d}")
-        missing += [stem for stem in stems if stem not in number]
-        pairs.append([number.get(stem, -1) for stem in stems])
+        missing += [stem for stem in stems if stem not in pictures]
+        pairs.append([pictures.get(stem, -1) for stem in stems])
         same.append(len(row) == 3)
     if missing:
         problems.append(Problem(str(path), f"{len(missing)} pictures of pairs are missing", few(missing)))

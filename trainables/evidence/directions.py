@@ -41,8 +41,8 @@ def interval(total_steps: int, row_every: int) -> int:
 
 def sampled(pictures: Indices, *, seed: int) -> Indices:
     """The training pictures that are watched, ascending."""
-    draw = np.random.default_rng((STREAM, seed))
-    return np.sort(draw.choice(pictures, min(SAMPLE, len(pictures)), replace=False))
+    generator = np.random.default_rng((STREAM, seed))
+    return np.sort(generator.choice(pictures, min(SAMPLE, len(pictures)), replace=False))
 
 
 def turned(before: Tensor, after: Tensor) -> Tensor:

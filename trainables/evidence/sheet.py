@@ -30,7 +30,7 @@ DASH = 9
 QUALITIES = (75, 60, 45, 30)
 
 
-def place_of(row: int, column: int) -> tuple[int, int]:
+def tile_corner(row: int, column: int) -> tuple[int, int]:
     """Left and top of a tile's frame in pixels."""
     return GAP + column * (CELL + GAP), HEADER + GAP + row * (CELL + TEXT + GAP)
 
@@ -40,23 +40,23 @@ def draw_sheet(sheet: Sheet) -> bytes:
     if sheet.pictures is None:
         raise ValueError("a sheet is drawn from its pictures, and this one has none")
     columns = max((len(row) for row in sheet.rows), default=1)
-    width, _ = place_of(0, columns)
-    _, height = place_of(len(sheet.rows), 0)
+    width, _ = tile_corner(0, columns)
+    _, height = tile_corner(len(sheet.rows), 0)
     canvas = Image.new("RGB", (width, height), PAPER)
     pen = ImageDraw.Draw(canvas)
     for column, title in sheet.titles:
-        pen.text((place_of(0, column)[0], GAP // 2), title, fill=INK, font=_font(13))
+        pen.text((tile_corner(0, column)[0], GAP // 2), title, fill=INK, font=_font(13))
     for row, tiles in enumerate(sheet.rows):
         for column, tile in enumerate(tiles):
             if tile is not None:
-                _draw_tile(canvas, pen, tile, sheet.pictures, place_of(row, column))
+                _draw_tile(canvas, pen, tile, sheet.pictures, tile_corner(row, column))
     return _within(canvas, LIMIT)
 
 
 def _draw_tile(
-    canvas: Image.Image, pen: ImageDraw.ImageDraw, tile: Tile, pictures: Pictures, place: tuple[int, int]
+    canvas: Image.Image, pen: ImageDraw.ImageDraw, tile: Tile, pictures: Pictures, corner: tuple[int, int]
 ) -> None:
-    left, top = place
+    left, top = corner
     picture = _thumbnail(np.asarray(pictures.images[tile.picture]))
     inner = left + FRAME + (SIDE - picture.width) // 2, top + FRAME + (SIDE - picture.height) // 2
     canvas.paste(picture, inner)

@@ -18,7 +18,7 @@ def build_loss(name: str, *, num_classes: int | None = None, embedding_dim: int 
     Raises ConfigError naming every unknown, missing or out-of-domain knob.
     """
     if name not in LOSSES:
-        raise ConfigError(Problem("loss.name", "unknown loss", name, nearest(name, list(LOSSES), what="losse")))
+        raise ConfigError(Problem("loss.name", "unknown loss", name, nearest(name, list(LOSSES), what="loss")))
     context = {"num_classes": num_classes, "embedding_dim": embedding_dim}
     loss: Loss = build(LOSSES[name], knobs, context, place="loss")
     return loss

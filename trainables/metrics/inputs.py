@@ -30,14 +30,14 @@ class LabelledVectors:
         return len(self.labels)
 
 
-def labelled_vectors(embeddings: Array, labels: Array, *, place: str = "") -> LabelledVectors:
+def labelled_vectors(embeddings: Array, labels: Array, *, prefix: str = "") -> LabelledVectors:
     """Checked, detached and L2-normalised embeddings (N, D) with integer labels (N,).
 
-    Half precision is computed in float32; labels follow the embeddings to their device. `place` prefixes the names in
+    Half precision is computed in float32; labels follow the embeddings to their device. `prefix` comes before the names in
     messages. Raises ConfigError listing every problem: shapes, types, lengths, an empty set, NaN or infinity.
     """
-    vectors, problems = checked_vectors(embeddings, f"{place}embeddings")
-    classes, more = checked_labels(labels, len(vectors), f"{place}labels")
+    vectors, problems = checked_vectors(embeddings, f"{prefix}embeddings")
+    classes, more = checked_labels(labels, len(vectors), f"{prefix}labels")
     raise_if_any(problems + more)
     return LabelledVectors(unit_rows(vectors), classes.to(vectors.device))
 

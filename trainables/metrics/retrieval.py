@@ -81,7 +81,7 @@ def retrieval_metrics(
     chosen = (metrics,) if isinstance(metrics, str) else tuple(metrics)
     lengths = _checked_options(ks, chosen, ties)
     queries = labelled_vectors(embeddings, labels)
-    references = None if gallery is None else labelled_vectors(*gallery, place="gallery ")
+    references = None if gallery is None else labelled_vectors(*gallery, prefix="gallery ")
     _check_sets(queries, references)
     families = [family for name, family in FAMILIES.items() if name in chosen]
     sums = {key: 0.0 for family in families for key in family.keys(lengths)}

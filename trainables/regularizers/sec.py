@@ -8,28 +8,20 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from trainables.regularizers.base import Regularizer
+from trainables.regularizers.base import AroundMean
 
 
-class SphericalEmbeddingConstraint(Regularizer):
+class SphericalEmbeddingConstraint(AroundMean):
     """R = (1/B) Σ (n_i - mu_t)², with mu_0 = mean n_0 and mu_t = (1 - rho) mu_{t-1} + rho mean n_t.
 
-    rho = 1 is SEC, the biased variance of the batch's norms, in training and in evaluation mode; rho < 1 is
-    SEC-EMA, which pulls to the running mean; rho = 0 keeps the first batch's mean. mu is updated before the
-    penalty of the same step is taken (as in the authors' code) and carries no gradient, so dR/df_i =
-    (2/B)(n_i - mu) f_i/n_i is purely radial.
-
-    State: `mu` (float64, so that a running mean over any number of steps is not limited by float32 rounding)
-        and
-    `initialized` are buffers: they travel with checkpoints. No call waits for the device.
+    rho = 1 is SEC, the biased variance of the batch's norms, in training and in evaluation mode; rho < 1 is SEC-EMA, which
+    pulls to the running mean; rho = 0 keeps the first batch's mean. mu is updated before the penalty of the same step is
+    taken, as in the authors' code. No call waits for the device.
     """
 
     name = "sec"
     citation = "Zhang et al., Deep Metric Learning with Spherical Embedding, NeurIPS 2020"
     section = "1.1, 1.2"
-
-    mu: Tensor
-    initialized: Tensor
 
     def __init__(
         self,
@@ -41,25 +33,13 @@ class SphericalEmbeddingConstraint(Regularizer):
     ):
         super().__init__()
         self.rho = rho
-        self.register_buffer("mu", torch.zeros((), dtype=torch.float64))
-        self.register_buffer("initialized", torch.tensor(False))
 
-    def value(self, norms: Tensor) -> Tensor:
-        """Mean squared deviation from mu_t."""
-        return (norms - self._mean(norms.detach()).to(norms.dtype)).square().mean()
-
-    @torch.no_grad()
-    def _mean(self, norms: Tensor) -> Tensor:
+    def mean(self, norms: Tensor) -> Tensor:
+        """mu_t, which training moves."""
         batch = norms.to(self.mu.dtype).mean()
         if not self.training:
             return batch if self.rho == 1 else torch.where(self.initialized, self.mu, batch)
         running = batch if self.rho == 1 else torch.lerp(self.mu, batch, self.rho)
         mean = torch.where(self.initialized, running, batch)
-        self.mu.copy_(mean)
-        self.initialized.fill_(True)
+        self.keep(mean)
         return mean
-
-    def diagnostics(self) -> dict[str, Tensor]:
-        """Norm mean and variance of the last batch, and mu."""
-        found = super().diagnostics()
-        return {**found, "mu": self.mu.detach().clone()} if found else found

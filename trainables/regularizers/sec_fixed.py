@@ -9,24 +9,20 @@ from pydantic import Field
 from torch import Tensor
 
 from trainables.errors import ConfigError, Problem
-from trainables.regularizers.base import Regularizer
+from trainables.regularizers.base import AroundMean
 
 
-class FixedMeanSEC(Regularizer):
+class FixedMeanSEC(AroundMean):
     """R = (1/B) Σ (n_i - mu)² with constant mu (SEC rebuttal, table 2; 8.70 for triplet on Cars196).
 
-    mu is a number, the mean norm of the first training batch, or the mean norm over the training set at
-    initialisation. The last needs one pass over the training set: whoever trains calls `set_mean` before the
-    first batch (`needs_mean` says whether that is still to be done). `mu` and `initialized` are buffers and
-    travel with checkpoints.
+    mu is a number, the mean norm of the first training batch, or the mean norm over the training set at initialisation. The
+    last needs one pass over the training set: whoever trains calls `set_mean` before the first batch (`needs_mean` says
+    whether that is still to be done).
     """
 
     name = "sec_fixed"
     citation = "Zhang et al., Deep Metric Learning with Spherical Embedding, NeurIPS 2020 (rebuttal)"
     section = "1.3"
-
-    mu: Tensor
-    initialized: Tensor
 
     def __init__(
         self,
@@ -36,12 +32,9 @@ class FixedMeanSEC(Regularizer):
             Field(description="the constant mean norm, or where to take it from"),
         ] = "initial_train_mean",
     ):
-        super().__init__()
+        super().__init__(None if isinstance(mu, str) else float(mu))
         self.source = mu
-        given = not isinstance(mu, str)
-        self.register_buffer("mu", torch.tensor(float(mu) if given else 0.0, dtype=torch.float64))
-        self.register_buffer("initialized", torch.tensor(given))
-        self._checked = given  # spares every later batch the wait for the device
+        self._checked = not isinstance(mu, str)  # spares every later batch the wait for the device
 
     @property
     def needs_mean(self) -> bool:
@@ -55,31 +48,16 @@ class FixedMeanSEC(Regularizer):
             raise ConfigError(Problem("regularizer.mu", rule, self.source))
         if not 0 <= value < float("inf"):
             raise ConfigError(Problem("regularizer.mu", "the mean norm must be finite and >= 0", value))
-        self.mu.fill_(value)
-        self.initialized.fill_(True)
+        self.keep(value)
 
-    def value(self, norms: Tensor) -> Tensor:
-        """Mean squared deviation from mu."""
-        if not self._checked:
-            self._check()
-        return (norms - self._mean(norms.detach()).to(norms.dtype)).square().mean()
-
-    def _check(self) -> None:
-        if self.needs_mean:
+    def mean(self, norms: Tensor) -> Tensor:
+        """mu, which the first training batch may give. Raises ConfigError where it has still to be measured."""
+        if not self._checked and self.needs_mean:
             rule = "mu='initial_train_mean' must be measured before the first batch"
             remedy = "Call set_mean(mean norm over the training set), or give mu as a number."
             raise ConfigError(Problem("regularizer.mu", rule, None, remedy))
         self._checked = True
-
-    @torch.no_grad()
-    def _mean(self, norms: Tensor) -> Tensor:
         mean = torch.where(self.initialized, self.mu, norms.to(self.mu.dtype).mean())
         if self.training and self.source == "first_batch":
-            self.mu.copy_(mean)
-            self.initialized.fill_(True)
+            self.keep(mean)
         return mean
-
-    def diagnostics(self) -> dict[str, Tensor]:
-        """Norm mean and variance of the last batch, and mu."""
-        found = super().diagnostics()
-        return {**found, "mu": self.mu.detach().clone()} if found else found

@@ -24,7 +24,7 @@ def build_sampler(
 ) -> Sampler:
     """The sampler called `name` over training pictures with these labels (and data-set indices)."""
     if name not in SAMPLERS:
-        raise ConfigError(_unknown(name, "batch"))
+        raise ConfigError(_unknown(name))
     return SAMPLERS[name](labels, batch_size, instances_per_class=instances_per_class, seed=seed, indices=indices)
 
 
@@ -35,15 +35,12 @@ def sampler_problems(
     *,
     num_classes: int | None = None,
     num_images: int | None = None,
-    place: str = "batch",
 ) -> list[Problem]:
     """The rules a configuration breaks, from counts alone; raises nothing."""
     if name not in SAMPLERS:
-        return [_unknown(name, place)]
-    return SAMPLERS[name].problems(
-        batch_size, instances_per_class, num_classes=num_classes, num_images=num_images, place=place
-    )
+        return [_unknown(name)]
+    return SAMPLERS[name].problems(batch_size, instances_per_class, num_classes=num_classes, num_images=num_images)
 
 
-def _unknown(name: str, place: str) -> Problem:
-    return Problem(f"{place}.sampler", "unknown sampler", name, nearest(name, list(SAMPLERS), what="sampler"))
+def _unknown(name: str) -> Problem:
+    return Problem("batch.sampler", "unknown sampler", name, nearest(name, list(SAMPLERS), what="sampler"))

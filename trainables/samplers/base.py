@@ -45,10 +45,12 @@ class Sampler(ABC):
         self.instances_per_class = instances_per_class
         self.seed = seed
         classes = len(np.unique(self.labels))
-        found = self.problems(batch_size, instances_per_class, num_classes=classes, num_images=len(self.labels))
+        problems = self.problems(batch_size, instances_per_class, num_classes=classes, num_images=len(self.labels))
         if len(self.indices) != len(self.labels):
-            found.append(Problem("indices", "there must be one index per label", (len(self.indices), len(self.labels))))
-        raise_if_any(found)
+            problems.append(
+                Problem("indices", "there must be one index per label", (len(self.indices), len(self.labels)))
+            )
+        raise_if_any(problems)
 
     @classmethod
     @abstractmethod
@@ -59,7 +61,6 @@ class Sampler(ABC):
         *,
         num_classes: int | None = None,
         num_images: int | None = None,
-        place: str = "batch",
     ) -> list[Problem]:
         """The rules these sizes break; counts of the training half are used where known, before any picture is read."""
 

@@ -46,30 +46,29 @@ class MPerClass(Sampler):
         *,
         num_classes: int | None = None,
         num_images: int | None = None,
-        place: str = "batch",
     ) -> list[Problem]:
         """B must be a multiple of M, and B/M at most the number of classes."""
-        found = []
+        problems = []
         for key, value in (("batch_size", batch_size), ("instances_per_class", instances_per_class)):
             if value < 1:
-                found.append(Problem(f"{place}.{key}", "must be at least 1", value))
-        if found:
-            return found
+                problems.append(Problem(f"batch.{key}", "must be at least 1", value))
+        if problems:
+            return problems
         classes, rest = divmod(batch_size, instances_per_class)
         if rest:
             near = [m for m in (batch_size - rest, batch_size + instances_per_class - rest) if m]
-            rule = f"must be a multiple of {place}.instances_per_class={instances_per_class}"
-            found.append(Problem(f"{place}.batch_size", rule, batch_size, f"Try {' or '.join(map(str, near))}."))
+            rule = f"must be a multiple of batch.instances_per_class={instances_per_class}"
+            problems.append(Problem("batch.batch_size", rule, batch_size, f"Try {' or '.join(map(str, near))}."))
         if num_classes is not None and classes > num_classes:
             rule = (
                 f"{classes} classes of {instances_per_class} need as many training classes, and there are {num_classes}"
             )
             remedy = (
-                f"Set {place}.batch_size to {num_classes * instances_per_class} or less, or "
-                f"{place}.instances_per_class to {-(-batch_size // max(num_classes, 1))} or more."
+                f"Set batch.batch_size to {num_classes * instances_per_class} or less, or "
+                f"batch.instances_per_class to {-(-batch_size // max(num_classes, 1))} or more."
             )
-            found.append(Problem(f"{place}.batch_size", rule, batch_size, remedy))
-        return found
+            problems.append(Problem("batch.batch_size", rule, batch_size, remedy))
+        return problems
 
     @property
     def steps_per_epoch(self) -> int:
@@ -78,38 +77,38 @@ class MPerClass(Sampler):
 
     def batch(self, step: int) -> Batch:
         """Class after class, M pictures each: data-set indices (batch_size,)."""
-        together, place = divmod(step, TOGETHER)
+        together, position = divmod(step, TOGETHER)
         # Remembered, not state: the same step always gives the same batch.
         if self._last is None or self._last[0] != together:
             self._last = (together, self._batches(together))
-        drawn: Batch = self._last[1][place]
+        drawn: Batch = self._last[1][position]
         return drawn
 
     def _batches(self, together: int) -> Batch:
         """The batches of TOGETHER steps in a row: data-set indices (TOGETHER, batch_size)."""
         m = self.instances_per_class
-        draw = np.random.default_rng((STREAM, self.seed, together))
+        generator = np.random.default_rng((STREAM, self.seed, together))
         classes = np.full(TOGETHER, len(self._counts))
-        chosen = _without_replacement(draw, classes, self.batch_size // m).ravel()
+        chosen = _without_replacement(generator, classes, self.batch_size // m).ravel()
         counts = self._counts[chosen]
         few = counts < m
-        places = np.empty((len(chosen), m), dtype=np.int64)
-        places[few] = draw.integers(0, counts[few, None], size=(int(few.sum()), m))
-        places[~few] = _without_replacement(draw, counts[~few], m)
-        drawn: Batch = self.indices[self._order[self._starts[chosen][:, None] + places]]
+        members = np.empty((len(chosen), m), dtype=np.int64)
+        members[few] = generator.integers(0, counts[few, None], size=(int(few.sum()), m))
+        members[~few] = _without_replacement(generator, counts[~few], m)
+        drawn: Batch = self.indices[self._order[self._starts[chosen][:, None] + members]]
         return drawn.reshape(TOGETHER, self.batch_size)
 
 
-def _without_replacement(draw: np.random.Generator, counts: Batch, m: int) -> Batch:
+def _without_replacement(generator: np.random.Generator, counts: Batch, m: int) -> Batch:
     """For every n in `counts`, m distinct uniform numbers below n in uniform random order; shape (len(counts), m).
 
     Floyd's algorithm for all rows at once: the j-th draw is below n-m+j+1, and a repeat is replaced by n-m+j. It needs
     m draws a row whatever n is. Floyd's subsets are uniform but their order is not, hence the final shuffle.
     """
     last = counts[:, None] - m + np.arange(m)
-    chosen: Batch = draw.integers(0, last + 1)
+    chosen: Batch = generator.integers(0, last + 1)
     for j in range(1, m):
         repeated = (chosen[:, :j] == chosen[:, j, None]).any(axis=1)
         chosen[repeated, j] = last[repeated, j]
-    shuffled: Batch = draw.permuted(chosen, axis=1)
+    shuffled: Batch = generator.permuted(chosen, axis=1)
     return shuffled

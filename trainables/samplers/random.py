@@ -29,15 +29,14 @@ class RandomBatches(Sampler):
         *,
         num_classes: int | None = None,
         num_images: int | None = None,
-        place: str = "batch",
     ) -> list[Problem]:
         """A batch must not be larger than the training half."""
         if batch_size < 1:
-            return [Problem(f"{place}.batch_size", "must be at least 1", batch_size)]
+            return [Problem("batch.batch_size", "must be at least 1", batch_size)]
         if num_images is not None and batch_size > num_images:
             rule = f"must not exceed the {num_images} pictures of the training half"
-            remedy = f"Set {place}.batch_size to {num_images} or less."
-            return [Problem(f"{place}.batch_size", rule, batch_size, remedy)]
+            remedy = f"Set batch.batch_size to {num_images} or less."
+            return [Problem("batch.batch_size", rule, batch_size, remedy)]
         return []
 
     @property
@@ -47,9 +46,9 @@ class RandomBatches(Sampler):
 
     def batch(self, step: int) -> Batch:
         """The step's part of its epoch's permutation: data-set indices (batch_size,)."""
-        epoch, place = divmod(step, self.steps_per_epoch)
+        epoch, position = divmod(step, self.steps_per_epoch)
         order = self._permutation(epoch)
-        return self.indices[order[place * self.batch_size : (place + 1) * self.batch_size]]
+        return self.indices[order[position * self.batch_size : (position + 1) * self.batch_size]]
 
     def _permutation(self, epoch: int) -> Batch:
         # Remembered, not state: the same epoch always gives the same permutation.

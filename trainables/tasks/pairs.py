@@ -66,16 +66,16 @@ def drawn_pairs(labels: Labels, pictures: Indices, count: int, *, seed: int) -> 
     ]
     if problems:
         raise ConfigError(problems)
-    draw = np.random.default_rng((PAIR_STREAM, seed))
+    generator = np.random.default_rng((PAIR_STREAM, seed))
     couples = np.empty((wanted, 2, 2), dtype=np.int64)
-    couples[:, 0] = _of_one_class(draw, sizes, within, wanted)
-    couples[:, 1] = _of_two_classes(draw, np.repeat(np.arange(len(sizes)), sizes), wanted)
+    couples[:, 0] = _of_one_class(generator, sizes, within, wanted)
+    couples[:, 1] = _of_two_classes(generator, np.repeat(np.arange(len(sizes)), sizes), wanted)
     return Pairs(pictures[couples.reshape(-1, 2)], np.tile([True, False], wanted))
 
 
-def _of_one_class(draw: np.random.Generator, sizes: Indices, within: Indices, wanted: int) -> Indices:
+def _of_one_class(generator: np.random.Generator, sizes: Indices, within: Indices, wanted: int) -> Indices:
     """Places (wanted, 2) of pictures sorted by class: pair numbers drawn without replacement, then decoded."""
-    number = draw.choice(int(within.sum()), wanted, replace=False)
+    number = generator.choice(int(within.sum()), wanted, replace=False)
     ends = within.cumsum()
     owner = np.searchsorted(ends, number, side="right")
     first: Indices = sizes.cumsum()[owner] - sizes[owner]
@@ -83,15 +83,15 @@ def _of_one_class(draw: np.random.Generator, sizes: Indices, within: Indices, wa
     return _couple(local) + first[:, None]
 
 
-def _of_two_classes(draw: np.random.Generator, owner: Indices, wanted: int) -> Indices:
+def _of_two_classes(generator: np.random.Generator, owner: Indices, wanted: int) -> Indices:
     """Places (wanted, 2): pairs of any two pictures in random order, those of one class passed over."""
     total = len(owner) * (len(owner) - 1) // 2
     size = 2 * wanted
     while True:
-        couples = _couple(draw.choice(total, min(size, total), replace=False))
-        found = couples[owner[couples[:, 0]] != owner[couples[:, 1]]]
-        if len(found) >= wanted:
-            return np.asarray(found[:wanted])
+        couples = _couple(generator.choice(total, min(size, total), replace=False))
+        different = couples[owner[couples[:, 0]] != owner[couples[:, 1]]]
+        if len(different) >= wanted:
+            return np.asarray(different[:wanted])
         size *= 2  # few pairs differ; all of them are enough, as the caller has checked
 
 
@@ -109,10 +109,10 @@ def divided_classes(labels: Labels, pictures: Indices, *, seed: int) -> Identifi
 
     Raises ConfigError where no probe class has two pictures, or where there is no stranger.
     """
-    draw = np.random.default_rng((CLASS_STREAM, seed))
-    classes = draw.permutation(np.unique(labels[pictures]))
+    generator = np.random.default_rng((CLASS_STREAM, seed))
+    classes = generator.permutation(np.unique(labels[pictures]))
     strange = np.isin(labels[pictures], classes[: len(classes) // 2])
-    strangers, probes = draw.permutation(pictures[strange]), pictures[~strange]
+    strangers, probes = generator.permutation(pictures[strange]), pictures[~strange]
     if not len(strangers) or np.bincount(labels[probes]).max(initial=0) < 2:
         rule = "rank-1 needs a class of two pictures and another class of strangers"
         raise ConfigError(Problem("task.distractors", rule, f"{len(classes)} classes", "Leave it empty."))

@@ -36,8 +36,8 @@ def checksum_problems(archive: Path, published: Mapping[str, str]) -> list[Probl
     expected = published.get(archive.name)
     if expected is None or not archive.is_file():
         return []
-    found = _md5(archive, archive.stat().st_mtime_ns)
-    return [] if found == expected else [Problem(str(archive), f"the MD5 must be {expected}", found, STRICT)]
+    own = _md5(archive, archive.stat().st_mtime_ns)
+    return [] if own == expected else [Problem(str(archive), f"the MD5 must be {expected}", own, STRICT)]
 
 
 @lru_cache
@@ -108,7 +108,7 @@ def _escapes(name: str) -> bool:
 
 def _entry_problems(archive: Path, bad: list[str]) -> list[Problem]:
     rule = "every entry must be a plain file or folder inside the archive's own folder"
-    found = [Problem(f"{archive.name}: {name}", rule, None, "Do not use this archive.") for name in bad[:SHOWN]]
+    problems = [Problem(f"{archive.name}: {name}", rule, None, "Do not use this archive.") for name in bad[:SHOWN]]
     if len(bad) > SHOWN:
-        found.append(Problem(archive.name, f"{len(bad) - SHOWN} more entries break that rule"))
-    return found
+        problems.append(Problem(archive.name, f"{len(bad) - SHOWN} more entries break that rule"))
+    return problems

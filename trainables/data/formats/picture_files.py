@@ -185,10 +185,10 @@ def counts(listing: Listing) -> dict[str, int]:
     return figures | {key: len(array) for key, array in listing.extras.items()}
 
 
-def count_problems(dataset: DataSet, figures: Mapping[str, int], place: str) -> list[Problem]:
+def count_problems(dataset: DataSet, figures: Mapping[str, int], source: str) -> list[Problem]:
     """One problem for each published count that these data do not have."""
     return [
-        Problem(place, f"{dataset.name} has {expected} {what}", own, STRICT)
+        Problem(source, f"{dataset.name} has {expected} {what}", own, STRICT)
         for what, own, expected in _unlike(dataset, figures)
     ]
 
@@ -219,13 +219,13 @@ def missing_problems(folder: Path, names: Sequence[str]) -> list[Problem]:
     count = sum(map(len, missing.values()))
     whole = [parent for parent, lost in missing.items() if len(lost) == listed[parent]]
     partly = [parent for parent in missing if parent not in whole]
-    told = [f"all of {few(whole)}"] if whole else []
-    told += [f"{len(missing[p])} of the {listed[p]} in {p}: {few(missing[p], 3)}" for p in partly[:SHOWN]]
+    parts = [f"all of {few(whole)}"] if whole else []
+    parts += [f"{len(missing[p])} of the {listed[p]} in {p}: {few(missing[p], 3)}" for p in partly[:SHOWN]]
     if len(partly) > SHOWN:
-        told.append(f"some in {len(partly) - SHOWN} more folders")
+        parts.append(f"some in {len(partly) - SHOWN} more folders")
     rule = f"{count} listed pictures are missing, in {len(missing)} of {len(listed)} folders"
     remedy = "Extract the archive again, to its end; a list of another copy does not fit either."
-    return [Problem(str(folder), rule, "; ".join(told), remedy)]
+    return [Problem(str(folder), rule, "; ".join(parts), remedy)]
 
 
 def _parent(name: str) -> str:
