@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from torch import nn
 
-from trainables.errors import ConfigError, Problem, nearest, raise_if_any
+from trainables.errors import ConfigError, Problem, nearest
 from trainables.methods import build, discover
 from trainables.models.base import Backbone, Head, Pooling
 from trainables.models.embedder import Embedder, parameter_groups, to_tensor
@@ -51,49 +51,36 @@ def build_model(
     Initial weights come from torch's global generator: seed it first. Raises ConfigError with every problem: unknown
     names and knobs, and an `image_size` the backbone cannot take.
     """
-    problems = [
-        Problem(f"model.{part}", f"unknown {part}", name, nearest(name, list(registry), what=part))
-        for part, name, registry in (
-            ("backbone", backbone, BACKBONES),
-            ("pooling", pooling, POOLINGS),
-            ("head", head, HEADS),
-        )
-        if name not in registry
-    ]
+    problems = [] if head in HEADS else [_unknown(HEADS, "head", head)]
     if embedding_dim < 1:
         problems.append(Problem("model.embedding_dim", "must be at least 1", embedding_dim))
     if backbone in BACKBONES and image_size is not None:
         problems += BACKBONES[backbone].size_problems(image_size, **dict(backbone_parameters or {}))
-    body = _part(
-        BACKBONES,
-        backbone,
-        backbone_parameters,
-        {"in_channels": in_channels},
-        place="model",
-        problems=problems,
-    )
-    pool = _part(POOLINGS, pooling, pooling_parameters, {}, place="model.pooling", problems=problems)
-    raise_if_any(problems)
-    assert body is not None  # noqa: S101 - no problems, so it was built
-    assert pool is not None  # noqa: S101
+    body, more = _part(BACKBONES, "backbone", backbone, backbone_parameters, "model", {"in_channels": in_channels})
+    pool, yet_more = _part(POOLINGS, "pooling", pooling, pooling_parameters, "model.pooling", {})
+    problems += more + yet_more
+    if body is None or pool is None or problems:
+        raise ConfigError(problems)
     top = HEADS[head](body.out_channels, embedding_dim, **dict(head_parameters or {}))
     return Embedder(body, pool, top, freeze_bn=freeze_bn, freeze_bn_affine=freeze_bn_affine)
 
 
-def _part(
+def _part(  # noqa: PLR0917
     registry: Mapping[str, type[T]],
+    kind: str,
     name: str,
     knobs: Mapping[str, object] | None,
-    context: Mapping[str, object],
-    *,
     place: str,
-    problems: list[Problem],
-) -> T | None:
+    context: Mapping[str, object],
+) -> tuple[T | None, list[Problem]]:
+    """The part called `name`, or what is wrong with its name or knobs."""
     if name not in registry:
-        return None
+        return None, [_unknown(registry, kind, name)]
     try:
-        built: T = build(registry[name], dict(knobs or {}), context, place)
+        return build(registry[name], dict(knobs or {}), context, place), []
     except ConfigError as error:
-        problems.extend(error.problems)
-        return None
-    return built
+        return None, list(error.problems)
+
+
+def _unknown(registry: Mapping[str, object], kind: str, name: str) -> Problem:
+    return Problem(f"model.{kind}", f"unknown {kind}", name, nearest(name, list(registry), what=kind))

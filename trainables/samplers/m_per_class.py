@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
-from numpy.typing import ArrayLike
 
 from trainables.errors import Problem
 from trainables.samplers.base import Batch, Sampler
@@ -24,19 +25,7 @@ class MPerClass(Sampler):
     citation = "Hermans et al., In Defense of the Triplet Loss for Person Re-Identification, 2017"
     by_class = True
 
-    def __init__(
-        self,
-        labels: ArrayLike,
-        batch_size: int,
-        instances_per_class: int = 1,
-        seed: int = 0,
-        indices: ArrayLike | None = None,
-    ) -> None:
-        super().__init__(labels, batch_size, instances_per_class=instances_per_class, seed=seed, indices=indices)
-        order = np.argsort(self.labels, kind="stable")
-        _, starts, counts = np.unique(self.labels[order], return_index=True, return_counts=True)
-        self._order, self._starts, self._counts = order, starts, counts
-        self._last: tuple[int, Batch] | None = None
+    _last: tuple[int, Batch] | None = None
 
     @classmethod
     def problems(
@@ -84,18 +73,26 @@ class MPerClass(Sampler):
         drawn: Batch = self._last[1][position]
         return drawn
 
+    @cached_property
+    def _by_class(self) -> tuple[Batch, Batch, Batch]:
+        """Pictures sorted by class, and where each class starts and how many it has."""
+        order = np.argsort(self.labels, kind="stable")
+        _, starts, counts = np.unique(self.labels[order], return_index=True, return_counts=True)
+        return order, starts, counts
+
     def _batches(self, together: int) -> Batch:
         """The batches of TOGETHER steps in a row: data-set indices (TOGETHER, batch_size)."""
         m = self.instances_per_class
         generator = np.random.default_rng((STREAM, self.seed, together))
-        classes = np.full(TOGETHER, len(self._counts))
+        order, starts, sizes = self._by_class
+        classes = np.full(TOGETHER, len(sizes))
         chosen = _without_replacement(generator, classes, self.batch_size // m).ravel()
-        counts = self._counts[chosen]
+        counts = sizes[chosen]
         few = counts < m
         members = np.empty((len(chosen), m), dtype=np.int64)
         members[few] = generator.integers(0, counts[few, None], size=(int(few.sum()), m))
         members[~few] = _without_replacement(generator, counts[~few], m)
-        drawn: Batch = self.indices[self._order[self._starts[chosen][:, None] + members]]
+        drawn: Batch = self.indices[order[starts[chosen][:, None] + members]]
         return drawn.reshape(TOGETHER, self.batch_size)
 
 
