@@ -12,7 +12,7 @@ from PIL import Image
 
 from trainables.data.base import Contents, DataSet, Progress, digest_of, problems_raised
 from trainables.data.formats.archives import STRICT
-from trainables.data.formats.decoding import Encoded, decode_fixed, failure_problems, unreadable
+from trainables.data.formats.decoding import Encoded, Squares, decode, failure_problems, unreadable
 from trainables.data.formats.files import fingerprints
 from trainables.data.formats.picture_files import differences
 from trainables.data.formats.safe_pickle import load_pickle
@@ -78,7 +78,7 @@ class _FaceBin(DataSet):
         """Decode the pictures."""
         encoded, same = self._load()
         source = self._encoded(encoded)
-        if failures := decode_fixed(directory, source, SIZE, progress):
+        if failures := decode(directory, source, Squares(SIZE), progress):
             raise DataError(failure_problems(failures, source.names, remedy=AGAIN))
         extras = {
             "pairs": np.arange(len(encoded)).reshape(-1, 2),

@@ -12,10 +12,10 @@ import numpy as np
 from pydantic import Field
 
 from trainables.data.base import Contents, Indices, Progress, digest_of
-from trainables.data.formats.decoding import Encoded
+from trainables.data.formats.decoding import Encoded, Squares
 from trainables.data.formats.files import SUFFIXES, encoded_files, find_pictures
 from trainables.data.formats.picture_files import single_picture_notes
-from trainables.data.formats.stored import SkipCorrupt, Squares, StoredPictures, few
+from trainables.data.formats.stored import SkipCorrupt, StoredPictures, few
 from trainables.errors import DataError, Problem, nearest, raise_if_any
 
 
@@ -40,7 +40,7 @@ class ImageFolder(StoredPictures):
         split_file: Annotated[str | None, Field(description="which class trains, which tests; JSON or text")] = None,
         skip_corrupt: SkipCorrupt = False,
     ) -> None:
-        super().__init__(cache_dir=cache_dir, stored=Squares(size), skip_corrupt=skip_corrupt)
+        super().__init__(cache_dir=cache_dir, form=Squares(size), skip_corrupt=skip_corrupt)
         self.root = root
         self.size = size
         self.split_file = Path(split_file).expanduser() if split_file else None

@@ -11,11 +11,11 @@ import numpy as np
 from PIL import Image
 
 from trainables.data.base import Contents, Indices, Labels, Progress, digest_of
-from trainables.data.formats.decoding import Encoded, unreadable
+from trainables.data.formats.decoding import Encoded, Squares, unreadable
 from trainables.data.formats.files import encoded_files, find_pictures
 from trainables.data.formats.picture_files import require_root, wrong_root
 from trainables.data.formats.record_io import RecordFile
-from trainables.data.formats.stored import FaceSize, SkipCorrupt, Squares, StoredPictures
+from trainables.data.formats.stored import FaceSize, SkipCorrupt, StoredPictures
 from trainables.errors import DataError, Problem
 
 RECORDS = ("train.rec", "train.idx", "property")
@@ -38,7 +38,7 @@ class WebFace(StoredPictures):
     dead = "the authors' own download; the zoo's Google Drive and Baidu links vanish at times; MS-Celeb-1M is withdrawn"
 
     def __init__(self, *, root: Path, cache_dir: Path, size: FaceSize = 112, skip_corrupt: SkipCorrupt = False) -> None:
-        super().__init__(cache_dir=cache_dir, stored=Squares(size), skip_corrupt=skip_corrupt)
+        super().__init__(cache_dir=cache_dir, form=Squares(size), skip_corrupt=skip_corrupt)
         self.given = root
         self.size = size
 

@@ -113,24 +113,20 @@ def _reserve(file: Path) -> None:
             raise _disk_full(file.parent, file.stat().st_size) from error
 
 
-def open_images(directory: Path) -> Images:
-    """The pictures of a finished cache, read-only."""
+def open_images(directory: Path, mode: Literal["r", "r+"] = "r") -> Pixels | RaggedImages:
+    """The pictures of a finished cache, read-only; or of a half-written one, to go on writing ("r+")."""
     if (directory / "images.npy").exists():
-        mapped: Pixels = np.load(directory / "images.npy", mmap_mode="r")
+        mapped: Pixels = np.load(directory / "images.npy", mmap_mode=mode)
         return mapped
-    return open_ragged(directory, "r")
-
-
-def reopen_images(directory: Path) -> Pixels:
-    """A half-written `images.npy`, to go on writing."""
-    mapped: Pixels = np.load(directory / "images.npy", mmap_mode="r+")
-    return mapped
+    shapes = np.load(directory / "shapes.npy")
+    pixels = np.memmap(directory / "pixels.bin", mode=mode, dtype=np.uint8)
+    return RaggedImages(pixels, np.load(directory / "offsets.npy"), shapes[:, :2], int(shapes[0, 2]))
 
 
 def keep_images(directory: Path, kept: NDArray[np.int64]) -> None:
     """Leave only the pictures numbered `kept`, in that order; of ragged ones the pixels stay and are not referred to."""
     if (directory / "images.npy").exists():
-        before = reopen_images(directory)
+        before = np.load(directory / "images.npy", mmap_mode="r")
         shorter = directory / "kept.npy"
         after = np.lib.format.open_memmap(shorter, mode="w+", dtype=np.uint8, shape=(len(kept), *before.shape[1:]))
         for new, old in enumerate(kept):
@@ -140,13 +136,6 @@ def keep_images(directory: Path, kept: NDArray[np.int64]) -> None:
         return
     for name in ("offsets.npy", "shapes.npy"):
         np.save(directory / name, np.load(directory / name)[kept])
-
-
-def open_ragged(directory: Path, mode: Literal["r", "r+"]) -> RaggedImages:
-    """Finished `RaggedImages`, or half-written ones to go on writing ("r+")."""
-    shapes = np.load(directory / "shapes.npy")
-    pixels = np.memmap(directory / "pixels.bin", mode=mode, dtype=np.uint8)
-    return RaggedImages(pixels, np.load(directory / "offsets.npy"), shapes[:, :2], int(shapes[0, 2]))
 
 
 def require_space(directory: Path, needed: int) -> None:

@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,46 +72,89 @@ def fit(image: Image.Image, size: int) -> Image.Image:
     return image.crop((left, top, left + size, top + size))
 
 
-def decode_fixed(directory: Path, encoded: Encoded, size: int, progress: Progress | None = None) -> dict[int, str]:
-    """Write `images.npy` (N, size, size, 3) into `directory`; returns picture number -> reason for each failure.
+class Form(Protocol):
+    """The form in which pictures are kept once decoded."""
 
-    Goes on where an interrupted call on the same directory stopped.
+    def pixels(self, image: Image.Image, /) -> cache.Pixels:
+        """One picture, (H, W, 3)."""
+
+    def create(self, directory: Path, encoded: Encoded, /) -> cache.Pixels | cache.RaggedImages:
+        """Room for all of them in the cache."""
+
+
+@dataclass(frozen=True)
+class Squares:
+    """Squares: the shorter side is shrunk to `size` pixels, then the centre is cut."""
+
+    size: int
+
+    def pixels(self, image: Image.Image) -> cache.Pixels:
+        """(size, size, 3)."""
+        return np.asarray(fit(to_rgb(image), self.size))
+
+    def create(self, directory: Path, encoded: Encoded) -> cache.Pixels:
+        """One array."""
+        return cache.create_images(directory, (len(encoded.names), self.size, self.size, 3))
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Whole pictures, so that random crops see all of them, with one shorter side (None: as they are)."""
+
+    shorter_side: int | None
+
+    def pixels(self, image: Image.Image) -> cache.Pixels:
+        """(H, W, 3)."""
+        return np.asarray(shrink(to_rgb(image), self.shorter_side))
+
+    def create(self, directory: Path, encoded: Encoded) -> cache.RaggedImages:
+        """The headers are read first, so that every picture has its room before any is decoded."""
+        return cache.create_ragged(directory, self.sizes(encoded), channels=3)
+
+    def sizes(self, encoded: Encoded) -> NDArray[np.int32]:
+        """Height and width of every picture, from the headers alone, (N, 2)."""
+        with ThreadPoolExecutor(_threads()) as pool:
+            numbers = range(len(encoded.names))
+            sizes = list(pool.map(lambda i: _header_size(encoded, i, self.shorter_side), numbers))
+        return np.array(sizes, dtype=np.int32).reshape(-1, 2)
+
+
+def decode(directory: Path, encoded: Encoded, form: Form, progress: Progress | None = None) -> dict[int, str]:
+    """Write pictures into `directory`; returns picture number -> reason for each failure.
+
+    Goes on where an interrupted call on the same directory stopped: a chunk is noted only after its pixels are on disk.
     """
-    shape = (len(encoded.names), size, size, 3)
-    resumable = (directory / "done.npy").exists()
-    images = cache.reopen_images(directory) if resumable else cache.create_images(directory, shape)
+    notes, count = directory / "done.npy", len(encoded.names)
+    images = cache.open_images(directory, "r+") if notes.exists() else form.create(directory, encoded)
+    if not notes.exists():
+        write_whole(notes, lambda file: np.save(file, np.zeros(count, dtype=bool)))
+    done = np.load(notes, mmap_mode="r+")
+    failures: dict[int, str] = {}
 
     def work(i: int) -> None:
         with encoded.open(i) as image:
-            images[i] = np.asarray(fit(to_rgb(image), size))
+            images[i][:] = form.pixels(image)
 
-    return _decode_all(directory, encoded, work, images, progress)
+    def keep(chunk: Sequence[int]) -> None:
+        _sync(images.pixels if isinstance(images, cache.RaggedImages) else images)
+        done[[i for i in chunk if i not in failures]] = True
+        done.flush()
+        if progress:
+            progress(int(done.sum()) + len(failures), count)
 
-
-def decode_ragged(
-    directory: Path, encoded: Encoded, shorter: int | None, progress: Progress | None = None
-) -> dict[int, str]:
-    """Write whole pictures, shorter side `shorter` (None: as they are), into `directory`; failures as `decode_fixed`.
-
-    A first pass reads the headers, so that every picture has its place before any is decoded.
-    """
-    if (directory / "done.npy").exists():
-        images = cache.open_ragged(directory, "r+")
-    else:
-        images = cache.create_ragged(directory, header_sizes(encoded, shorter), channels=3)
-
-    def work(i: int) -> None:
-        with encoded.open(i) as image:
-            images[i][:] = np.asarray(shrink(to_rgb(image), shorter))
-
-    return _decode_all(directory, encoded, work, images.pixels, progress)
-
-
-def header_sizes(encoded: Encoded, shorter: int | None) -> NDArray[np.int32]:
-    """Height and width of every picture once its shorter side has `shorter` pixels, from the headers alone, (N, 2)."""
-    with ThreadPoolExecutor(_threads()) as pool:
-        sizes = list(pool.map(lambda i: _header_size(encoded, i, shorter), range(len(encoded.names))))
-    return np.array(sizes, dtype=np.int32).reshape(-1, 2)
+    # The disk takes one chunk while the next one is decoded.
+    with ThreadPoolExecutor(_threads()) as pool, ThreadPoolExecutor(1) as writer:
+        kept: Future[None] | None = None
+        for chunk in _chunks(np.flatnonzero(~done).tolist()):
+            reasons = dict(zip(chunk, pool.map(lambda i: _reason(partial(work, i)), chunk), strict=True))
+            if kept is not None:
+                kept.result()
+            failures.update({i: reason for i, reason in reasons.items() if reason})
+            kept = writer.submit(keep, chunk)
+        if kept is not None:
+            kept.result()
+    notes.unlink()
+    return failures
 
 
 SKIP = "Replace it, or leave it out: --skip-corrupt of `datasets prepare`, in sweeps --set data.skip_corrupt=true."
@@ -181,42 +225,6 @@ def _header_size(encoded: Encoded, i: int, shorter: int | None) -> tuple[int, in
     return height, width
 
 
-def _decode_all(
-    directory: Path,
-    encoded: Encoded,
-    work: Callable[[int], None],
-    pixels: NDArray[np.uint8],
-    progress: Progress | None,
-) -> dict[int, str]:
-    """Run `work` for every picture not yet noted as done; notes a chunk only after its pixels are on disk."""
-    notes, count = directory / "done.npy", len(encoded.names)
-    if not notes.exists():
-        write_whole(notes, lambda file: np.save(file, np.zeros(count, dtype=bool)))
-    done = np.load(notes, mmap_mode="r+")
-    failures: dict[int, str] = {}
-
-    def keep(chunk: Sequence[int]) -> None:
-        _sync(pixels)
-        done[[i for i in chunk if i not in failures]] = True
-        done.flush()
-        if progress:
-            progress(int(done.sum()) + len(failures), count)
-
-    # The disk takes one chunk while the next one is decoded.
-    with ThreadPoolExecutor(_threads()) as pool, ThreadPoolExecutor(1) as writer:
-        kept: Future[None] | None = None
-        for chunk in _chunks(np.flatnonzero(~done).tolist()):
-            reasons = dict(zip(chunk, pool.map(lambda i: _reason(partial(work, i)), chunk), strict=True))
-            if kept is not None:
-                kept.result()
-            failures.update({i: reason for i, reason in reasons.items() if reason})
-            kept = writer.submit(keep, chunk)
-        if kept is not None:
-            kept.result()
-    notes.unlink()
-    return failures
-
-
 def _sync(pixels: NDArray[np.uint8]) -> None:
     """Bring to disk what was written so far, and let go of its pages; other threads go on meanwhile."""
     if not isinstance(pixels, np.memmap) or pixels.filename is None:
@@ -225,9 +233,8 @@ def _sync(pixels: NDArray[np.uint8]) -> None:
         os.fsync(file.fileno())
     mapped = getattr(pixels, "_mmap", None)
     if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
-        mapped.madvise(
-            mmap.MADV_DONTNEED
-        )  # the page cache keeps them; else the process seems to grow by the whole data
+        # The page cache keeps them; else the process seems to grow by the whole data.
+        mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def _chunks(numbers: Sequence[int]) -> Iterator[Sequence[int]]:

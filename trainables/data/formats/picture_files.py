@@ -17,9 +17,9 @@ from pydantic import Field
 from trainables.data.base import Contents, DataSet, Indices, Labels, Progress, digest_of, problems_raised
 from trainables.data.formats import archives
 from trainables.data.formats.archives import STRICT
-from trainables.data.formats.decoding import Encoded
+from trainables.data.formats.decoding import Encoded, Whole
 from trainables.data.formats.files import encoded_files
-from trainables.data.formats.stored import SkipCorrupt, StoredPictures, Strict, Whole, few
+from trainables.data.formats.stored import SkipCorrupt, StoredPictures, Strict, few
 from trainables.errors import DataError, Problem, raise_if_any
 
 SHOWN = 5  # folders named one by one
@@ -65,7 +65,7 @@ class PictureFiles(StoredPictures):
         skip_corrupt: SkipCorrupt = False,
         strict: Strict = True,
     ) -> None:
-        super().__init__(cache_dir=cache_dir, stored=Whole(shorter_side), skip_corrupt=skip_corrupt)
+        super().__init__(cache_dir=cache_dir, form=Whole(shorter_side), skip_corrupt=skip_corrupt)
         self.root = root
         self.shorter_side = shorter_side
         self.strict = strict

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -19,16 +19,7 @@ from pydantic import Field
 from trainables.data.base import Contents, DataSet, Indices, Progress
 from trainables.data.formats import cache
 from trainables.data.formats.cache import Images, Pixels, RaggedImages
-from trainables.data.formats.decoding import (
-    Encoded,
-    decode_fixed,
-    decode_ragged,
-    failure_problems,
-    fit,
-    header_sizes,
-    shrink,
-    to_rgb,
-)
+from trainables.data.formats.decoding import Encoded, Squares, Whole, decode, failure_problems
 from trainables.data.formats.files import fingerprints, unreadable_files
 from trainables.errors import DataError, Problem
 
@@ -37,31 +28,12 @@ Strict = Annotated[bool, Field(description="refuse data that differ from the pub
 FaceSize = Annotated[int, Field(ge=16, le=512, description="height and width in pixels")]
 
 
-class WholeOnDemand(RaggedImages):
-    """Whole pictures with one shorter side, as `decode_ragged` writes them.
-
-    Args:
-        encoded: where the pictures come from.
-        kept: which of them count, in order.
-        shorter: the shorter side; None leaves pictures as they are.
-    """
-
-    def __init__(self, encoded: Encoded, kept: NDArray[np.int64], shorter: int | None) -> None:
-        nothing, nowhere = np.zeros(0, dtype=np.uint8), np.zeros(len(kept), dtype=np.int64)
-        super().__init__(nothing, nowhere, header_sizes(encoded, shorter)[kept], channels=3)
-        self.encoded, self.kept, self.shorter = encoded, kept, shorter
-
-    def __getitem__(self, index: int | np.integer) -> Pixels:
-        with self.encoded.open(int(self.kept[index])) as image:
-            return np.asarray(shrink(to_rgb(image), self.shorter))
-
-
 class SquaresOnDemand:
-    """Squares of one size, as `decode_fixed` writes them; indexes like an array (N, size, size, 3)."""
+    """Squares as `decode` writes them, but decoded at each use; indexes like an array (N, size, size, 3)."""
 
-    def __init__(self, encoded: Encoded, kept: NDArray[np.int64], size: int) -> None:
-        self.encoded, self.kept = encoded, kept
-        self.shape: tuple[int, ...] = (len(kept), size, size, 3)
+    def __init__(self, encoded: Encoded, kept: Indices, form: Squares) -> None:
+        self.encoded, self.kept, self.form = encoded, kept, form
+        self.shape: tuple[int, ...] = (len(kept), form.size, form.size, 3)
 
     def __len__(self) -> int:
         return len(self.kept)
@@ -69,7 +41,7 @@ class SquaresOnDemand:
     def __getitem__(self, index: int | np.integer | NDArray[np.int64]) -> Pixels:
         if isinstance(index, int | np.integer):
             with self.encoded.open(int(self.kept[index])) as image:
-                return np.asarray(fit(to_rgb(image), self.shape[1]))
+                return self.form.pixels(image)
         chosen = np.arange(len(self))[index]
         out = np.empty((len(chosen), *self.shape[1:]), dtype=np.uint8)
         for row, number in enumerate(chosen):
@@ -77,46 +49,29 @@ class SquaresOnDemand:
         return out
 
 
-@dataclass(frozen=True)
-class Squares:
-    """Pictures kept as squares: the shorter side has `size` pixels, then the centre is cut."""
+class WholeOnDemand(RaggedImages):
+    """Whole pictures as `decode` writes them, but decoded at each use; `kept` says which of them count, in order."""
 
-    size: int
+    def __init__(self, encoded: Encoded, kept: Indices, form: Whole) -> None:
+        nothing, nowhere = np.zeros(0, dtype=np.uint8), np.zeros(len(kept), dtype=np.int64)
+        super().__init__(nothing, nowhere, form.sizes(encoded)[kept], channels=3)
+        self.encoded, self.kept, self.form = encoded, kept, form
 
-    def decode(self, directory: Path, encoded: Encoded, progress: Progress | None) -> dict[int, str]:
-        """Into the cache; picture number -> reason for each failure."""
-        return decode_fixed(directory, encoded, self.size, progress)
-
-    def on_demand(self, encoded: Encoded, kept: Indices) -> Images:
-        """The same pixels, decoded at each use."""
-        return SquaresOnDemand(encoded, kept, self.size)
-
-
-@dataclass(frozen=True)
-class Whole:
-    """Pictures kept whole, so that random crops see all of them, with one shorter side (None: as they are)."""
-
-    shorter_side: int | None
-
-    def decode(self, directory: Path, encoded: Encoded, progress: Progress | None) -> dict[int, str]:
-        """Into the cache; picture number -> reason for each failure."""
-        return decode_ragged(directory, encoded, self.shorter_side, progress)
-
-    def on_demand(self, encoded: Encoded, kept: Indices) -> Images:
-        """The same pixels, decoded at each use."""
-        return WholeOnDemand(encoded, kept, self.shorter_side)
+    def __getitem__(self, index: int | np.integer) -> Pixels:
+        with self.encoded.open(int(self.kept[index])) as image:
+            return self.form.pixels(image)
 
 
 class StoredPictures(DataSet):
     """Encoded pictures on the user's disk.
 
-    `stored` says how they are kept once decoded. With `skip_corrupt` pictures that cannot be decoded are left out, with a
+    `form` says how they are kept once decoded. With `skip_corrupt` pictures that cannot be decoded are left out, with a
     note; else they are problems. A subclass implements `folder`, `encoded` and `contents`, besides what every set does.
     """
 
-    def __init__(self, *, cache_dir: Path, stored: Squares | Whole, skip_corrupt: bool) -> None:
+    def __init__(self, *, cache_dir: Path, form: Squares | Whole, skip_corrupt: bool) -> None:
         super().__init__(cache_dir=cache_dir)
-        self.stored = stored
+        self.form = form
         self.skip_corrupt = skip_corrupt
 
     @property
@@ -156,7 +111,7 @@ class StoredPictures(DataSet):
 
     def write(self, directory: Path, progress: Progress | None) -> Contents:
         """Decode in parallel, from where an interrupted call stopped."""
-        failures = self.stored.decode(directory, self.encoded, progress)
+        failures = decode(directory, self.encoded, self.form, progress)
         kept = self._kept(failures)
         if failures:
             cache.keep_images(directory, kept)
@@ -166,7 +121,10 @@ class StoredPictures(DataSet):
         """Straight from the files."""
         failures = self.undecodable(progress)
         kept = self._kept(failures)
-        return self.stored.on_demand(self.encoded, kept), self._noted(kept, failures)
+        contents, form = self._noted(kept, failures), self.form
+        if isinstance(form, Squares):
+            return SquaresOnDemand(self.encoded, kept, form), contents
+        return WholeOnDemand(self.encoded, kept, form), contents
 
     def _kept(self, failures: Mapping[int, str]) -> Indices:
         """The numbers of the pictures that stay; raises DataError naming the failures where they may not be left out."""
