@@ -49,14 +49,8 @@ class Augmentation:
         *,
         crop: Annotated[int, Field(ge=8, description="height and width the network sees, in pixels")] = 227,
         resize: Annotated[int, Field(ge=8, description="shorter side before the centre crop of evaluation")] = 256,
-        scale: Annotated[tuple[float, float], Field(description="share of the area a window covers")] = (
-            0.16,
-            1.0,
-        ),
-        ratio: Annotated[tuple[float, float], Field(description="width over height of a window")] = (
-            3 / 4,
-            4 / 3,
-        ),
+        scale: Annotated[tuple[float, float], Field(description="share of the area a window covers")] = (0.16, 1.0),
+        ratio: Annotated[tuple[float, float], Field(description="width over height of a window")] = (3 / 4, 4 / 3),
         flip: Annotated[float, Field(ge=0, le=1, description="probability of a mirror image")] = 0.5,
         jitter: Annotated[float, Field(ge=0, le=1, description="strength s of colour jitter")] = 0.0,
         jitter_probability: Annotated[float, Field(ge=0, le=1, description="probability of colour jitter")] = 0.8,

@@ -72,10 +72,7 @@ def _original(folder: Path) -> Listing:
 
 
 def _devkit(folder: Path) -> Listing:
-    beside, inside = (
-        folder / "cars_test_annos_withlabels.mat",
-        folder / "devkit" / "cars_test_annos_withlabels.mat",
-    )
+    beside, inside = (folder / "cars_test_annos_withlabels.mat", folder / "devkit" / "cars_test_annos_withlabels.mat")
     test = beside if beside.exists() or not inside.exists() else inside
     if not test.exists():
         rule = "the labels of the test pictures are needed: cars_test_annos.mat has none"

@@ -8,14 +8,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from trainables.data.formats.picture_files import (
-    Listing,
-    PictureFiles,
-    ShorterSide,
-    read_list,
-    table,
-    wrong_root,
-)
+from trainables.data.formats.picture_files import Listing, PictureFiles, ShorterSide, read_list, table, wrong_root
 from trainables.data.formats.stored import SkipCorrupt, Strict, few
 from trainables.errors import DataError, Problem, raise_if_any
 
@@ -56,11 +49,7 @@ class InShop(PictureFiles):
         ] = "img",
     ) -> None:
         super().__init__(
-            root=root,
-            cache_dir=cache_dir,
-            shorter_side=shorter_side,
-            skip_corrupt=skip_corrupt,
-            strict=strict,
+            root=root, cache_dir=cache_dir, shorter_side=shorter_side, skip_corrupt=skip_corrupt, strict=strict
         )
         self.pictures = pictures
 

@@ -10,13 +10,7 @@ import numpy as np
 
 from trainables.data.formats import archives
 from trainables.data.formats.files import find_pictures
-from trainables.data.formats.picture_files import (
-    Listing,
-    PictureFiles,
-    ShorterSide,
-    read_list,
-    require_root,
-)
+from trainables.data.formats.picture_files import Listing, PictureFiles, ShorterSide, read_list, require_root
 from trainables.data.formats.stored import SkipCorrupt, Strict, few
 from trainables.errors import DataError, Problem, raise_if_any
 
@@ -54,11 +48,7 @@ class LabeledFaces(PictureFiles):
         strict: Strict = True,
     ) -> None:
         super().__init__(
-            root=root,
-            cache_dir=cache_dir,
-            shorter_side=shorter_side,
-            skip_corrupt=skip_corrupt,
-            strict=strict,
+            root=root, cache_dir=cache_dir, shorter_side=shorter_side, skip_corrupt=skip_corrupt, strict=strict
         )
 
     @cached_property

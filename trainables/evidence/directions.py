@@ -56,7 +56,4 @@ def spread(before: Tensor, after: Tensor) -> dict[str, float]:
     lengths = turned(before.double(), after.double())
     if not bool(torch.isfinite(lengths).all()):
         return {}
-    return {
-        "direction_mean": float(lengths.mean()),
-        "direction_variance": float(lengths.var(correction=0)),
-    }
+    return {"direction_mean": float(lengths.mean()), "direction_variance": float(lengths.var(correction=0))}

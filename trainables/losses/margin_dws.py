@@ -39,8 +39,7 @@ class MarginDWSLoss(MinedMarginLoss):
         margin: MarginWidth = 0.2,
         threshold: Threshold = 0.5,
         dws_normalise: Annotated[
-            Literal["row", "global"],
-            Field(description="scale weights per anchor, or per batch (as first published)"),
+            Literal["row", "global"], Field(description="scale weights per anchor, or per batch (as first published)")
         ] = "row",
         sampling_seed: SamplingSeed = 0,
     ):

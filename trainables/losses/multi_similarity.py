@@ -39,9 +39,7 @@ class MultiSimilarityLoss(AnchorwiseLoss):
         epsilon: Annotated[float, Field(ge=0, description="slack of the pair mining, in cosine")] = 0.1,
     ):
         super().__init__(
-            Linear(base),
-            Entropic(1 / alpha, counting=True, null=True),
-            Entropic(1 / beta, counting=True, null=True),
+            Linear(base), Entropic(1 / alpha, counting=True, null=True), Entropic(1 / beta, counting=True, null=True)
         )
         self.epsilon = epsilon
 

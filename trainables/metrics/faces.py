@@ -84,11 +84,7 @@ def verification_metrics(
     tar, reached = np.nanmean(accepted, axis=0)
     thresholds = tuple(float(value) for value in THRESHOLDS[best])
     return VerificationMetrics(
-        100 * float(accuracy.mean()),
-        100 * float(accuracy.std()),
-        100 * float(tar),
-        100 * float(reached),
-        thresholds,
+        100 * float(accuracy.mean()), 100 * float(accuracy.std()), 100 * float(tar), 100 * float(reached), thresholds
     )
 
 

@@ -174,13 +174,7 @@ def _receive(part: _Part, *, pause_s: float) -> bool:
             if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
                 part.remove()  # longer than the file: of another version
             reason = f"{error.code} {error.reason}"
-        except (
-            urllib.error.URLError,
-            http.client.HTTPException,
-            ConnectionError,
-            TimeoutError,
-            ssl.SSLError,
-        ) as error:
+        except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError, ssl.SSLError) as error:
             reason = getattr(error, "reason", None) or repr(error)
         fruitless = 0 if part.size > before else fruitless + 1
         if fruitless >= TRIES:

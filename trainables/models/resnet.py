@@ -9,13 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainables.models.base import (
-    IMAGENET_MEAN,
-    IMAGENET_STD,
-    Backbone,
-    refuse_other_channels,
-    standardised,
-)
+from trainables.models.base import IMAGENET_MEAN, IMAGENET_STD, Backbone, refuse_other_channels, standardised
 from trainables.models.batch_norm import GlobalBatchNorm2d
 from trainables.models.weights import Weights
 

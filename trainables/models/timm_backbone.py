@@ -39,12 +39,10 @@ class Timm(Backbone):
         *,
         in_channels: int,
         architecture: Annotated[
-            str,
-            Field(description="a name that timm.list_models() gives, with or without .TAG of its weights"),
+            str, Field(description="a name that timm.list_models() gives, with or without .TAG of its weights")
         ] = "resnet50",
         weights: Annotated[
-            str | None,
-            Field(description="as for other backbones, or `timm`: those that timm itself downloads"),
+            str | None, Field(description="as for other backbones, or `timm`: those that timm itself downloads")
         ] = None,
     ) -> None:
         super().__init__()

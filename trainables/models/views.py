@@ -35,12 +35,7 @@ class Views:
     """
 
     def __init__(
-        self,
-        images: Images,
-        augmentation: Augmentation | None,
-        *,
-        seed: int,
-        device: torch.device | str = "cpu",
+        self, images: Images, augmentation: Augmentation | None, *, seed: int, device: torch.device | str = "cpu"
     ) -> None:
         if augmentation is None and isinstance(images, RaggedImages):
             raise ValueError("pictures of different sizes need an augmentation, which says how large a crop to show")

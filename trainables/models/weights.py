@@ -199,12 +199,7 @@ def read_entries(path: Path) -> dict[str, Tensor]:
 
 
 def load_weights(
-    network: nn.Module,
-    path: Path,
-    *,
-    without: Sequence[str] = (),
-    rename: Callable[[str], str] = str,
-    remedy: str = "",
+    network: nn.Module, path: Path, *, without: Sequence[str] = (), rename: Callable[[str], str] = str, remedy: str = ""
 ) -> None:
     """Load a file of weights into a network, whole: every entry of the one must be one of the other, of the same shape.
 

@@ -7,15 +7,7 @@ from trainables.methods import build, discover
 from trainables.regularizers.base import Regularizer, penalised
 from trainables.regularizers.schedules import SCHEDULES, eta_at, schedule_problems
 
-__all__ = [
-    "REGULARIZERS",
-    "SCHEDULES",
-    "Regularizer",
-    "build_regularizer",
-    "eta_at",
-    "penalised",
-    "schedule_problems",
-]
+__all__ = ["REGULARIZERS", "SCHEDULES", "Regularizer", "build_regularizer", "eta_at", "penalised", "schedule_problems"]
 
 REGULARIZERS: dict[str, type[Regularizer]] = discover(
     __name__,

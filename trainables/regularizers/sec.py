@@ -27,8 +27,7 @@ class SphericalEmbeddingConstraint(AroundMean):
         self,
         *,
         rho: Annotated[
-            float,
-            Field(ge=0, le=1, description="weight of the batch in the running mean norm; 1 is SEC, < 1 SEC-EMA"),
+            float, Field(ge=0, le=1, description="weight of the batch in the running mean norm; 1 is SEC, < 1 SEC-EMA")
         ] = 1.0,
     ):
         super().__init__()

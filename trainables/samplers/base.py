@@ -55,12 +55,7 @@ class Sampler(ABC):
     @classmethod
     @abstractmethod
     def problems(
-        cls,
-        batch_size: int,
-        instances_per_class: int,
-        *,
-        num_classes: int | None = None,
-        num_images: int | None = None,
+        cls, batch_size: int, instances_per_class: int, *, num_classes: int | None = None, num_images: int | None = None
     ) -> list[Problem]:
         """The rules these sizes break; counts of the training half are used where known, before any picture is read."""
 

@@ -29,12 +29,7 @@ class MPerClass(Sampler):
 
     @classmethod
     def problems(
-        cls,
-        batch_size: int,
-        instances_per_class: int,
-        *,
-        num_classes: int | None = None,
-        num_images: int | None = None,
+        cls, batch_size: int, instances_per_class: int, *, num_classes: int | None = None, num_images: int | None = None
     ) -> list[Problem]:
         """B must be a multiple of M, and B/M at most the number of classes."""
         problems = []

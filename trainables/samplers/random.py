@@ -23,12 +23,7 @@ class RandomBatches(Sampler):
 
     @classmethod
     def problems(
-        cls,
-        batch_size: int,
-        instances_per_class: int,
-        *,
-        num_classes: int | None = None,
-        num_images: int | None = None,
+        cls, batch_size: int, instances_per_class: int, *, num_classes: int | None = None, num_images: int | None = None
     ) -> list[Problem]:
         """A batch must not be larger than the training half."""
         if batch_size < 1:

@@ -91,10 +91,7 @@ def create_ragged(directory: Path, shapes: NDArray[np.int32], channels: int) -> 
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     require_space(directory, int(offsets[-1]))
     np.save(directory / "offsets.npy", offsets[:-1])
-    np.save(
-        directory / "shapes.npy",
-        np.concatenate([shapes, np.full((len(shapes), 1), channels)], 1).astype(np.int32),
-    )
+    np.save(directory / "shapes.npy", np.concatenate([shapes, np.full((len(shapes), 1), channels)], 1).astype(np.int32))
     pixels = np.memmap(directory / "pixels.bin", mode="w+", dtype=np.uint8, shape=(int(offsets[-1]),))
     _reserve(directory / "pixels.bin")
     return RaggedImages(pixels, offsets[:-1], shapes, channels)

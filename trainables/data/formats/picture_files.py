@@ -244,13 +244,7 @@ def single_picture_notes(labels: Labels, class_names: Sequence[str]) -> list[str
 
 
 def find_folder(
-    root: Path,
-    folders: Sequence[str],
-    marker: str,
-    *,
-    given: Path,
-    source: str,
-    archives: Iterable[str] = (),
+    root: Path, folders: Sequence[str], marker: str, *, given: Path, source: str, archives: Iterable[str] = ()
 ) -> Path:
     """The first of `root`'s `folders` that holds `marker`; raises DataError saying what was looked for and where."""
     require_root(given, source)

@@ -179,20 +179,10 @@ class ProxyLoss(Loss):
     usage: Tensor
 
     def __init__(
-        self,
-        num_classes: int,
-        embedding_dim: int,
-        *,
-        proxies_per_class: int = 1,
-        gamma: float = 0.1,
-        tau: float = 0.0,
+        self, num_classes: int, embedding_dim: int, *, proxies_per_class: int = 1, gamma: float = 0.1, tau: float = 0.0
     ):
         super().__init__()
-        sizes = {
-            "num_classes": num_classes,
-            "embedding_dim": embedding_dim,
-            "proxies_per_class": proxies_per_class,
-        }
+        sizes = {"num_classes": num_classes, "embedding_dim": embedding_dim, "proxies_per_class": proxies_per_class}
         raise_if_any(Problem(f"loss.{name}", "must be at least 1", n) for name, n in sizes.items() if n < 1)
         self.gamma = gamma
         self.tau = tau if proxies_per_class > 1 else 0.0
