@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.metrics.inputs import Array, checked_labels, checked_vectors, labelled_vectors, unit_rows
 
 KMeansBackend = Literal["sklearn", "faiss"]
+Sizes = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,15 @@ def nmi(assignment: Array, labels: Array) -> float:
     The arithmetic mean of the entropies normalises (older papers' programs took the geometric one). 100 when both
     partitions have a single part. Raises ConfigError for wrong types or lengths.
     """
-    shared, clusters, classes = (sizes / max(sizes.sum(), 1) for sizes in _overlap(assignment, labels))
-    entropies = _entropy(clusters) + _entropy(classes)
-    # I(A; B) = H(A) + H(B) - H(A, B)
-    return min(100.0, max(0.0, 200 * (1 - _entropy(shared) / entropies))) if entropies else 100.0
+    table = _overlap(assignment, labels)
+    total = max(int(table.clusters.sum()), 1)
+    entropies = _entropy(table.clusters / total) + _entropy(table.classes / total)
+    if entropies == 0:
+        return 100.0
+    joint = table.shared / total
+    independent = (table.clusters[table.cluster] / total) * (table.classes[table.label] / total)
+    information = float((joint * np.log(joint / independent)).sum())
+    return min(100.0, max(0.0, 200 * information / entropies))
 
 
 def _entropy(shares: NDArray[np.float64]) -> float:
@@ -76,19 +82,38 @@ def pairwise_f1(assignment: Array, labels: Array) -> float:
     TP = Σ_kj C(n_kj, 2), P = TP / Σ_k C(|k|, 2) over clusters k, R = TP / Σ_j C(|j|, 2) over classes j (method
     specification, section 7). Raises ConfigError for wrong types or lengths.
     """
-    together, in_clusters, in_classes = (int((n * (n - 1) // 2).sum()) for n in _overlap(assignment, labels))
+    table = _overlap(assignment, labels)
+    together, in_clusters, in_classes = (_pairs(sizes) for sizes in (table.shared, table.clusters, table.classes))
     return 100 * 2 * together / (in_clusters + in_classes) if together else 0.0
 
 
-def _overlap(assignment: Array, labels: Array) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """How many points each cluster shares with each class (where any), the clusters' sizes and the classes'."""
-    from sklearn.metrics.cluster import contingency_matrix
+def _pairs(sizes: Sizes) -> int:
+    """Σ C(n, 2)."""
+    return int((sizes * (sizes - 1) // 2).sum())
 
+
+class _Overlap(NamedTuple):
+    """How many points clusters and classes have, and share."""
+
+    clusters: Sizes
+    classes: Sizes
+    shared: Sizes
+    """Sizes of the non-empty intersections,"""
+    cluster: Sizes
+    """the cluster each belongs to,"""
+    label: Sizes
+    """and the class."""
+
+
+def _overlap(assignment: Array, labels: Array) -> _Overlap:
+    """Of two labellings (N,) of the same points, counted by numpy: several times as fast as by scikit-learn."""
     first, problems = checked_labels(assignment, 0, "assignment")
     second, more = checked_labels(labels, 0 if problems else len(first), "labels")
     raise_if_any(problems + more)
-    table = contingency_matrix(second.cpu().numpy(), first.cpu().numpy(), sparse=True)
-    return table.data, np.asarray(table.sum(axis=0)).ravel(), np.asarray(table.sum(axis=1)).ravel()
+    clusters, classes = (np.unique(part.cpu().numpy(), return_inverse=True)[1] for part in (first, second))
+    width = classes.max(initial=0) + 1
+    pairs, shared = np.unique(clusters * width + classes, return_counts=True)
+    return _Overlap(np.bincount(clusters), np.bincount(classes), shared, *np.divmod(pairs, width))
 
 
 def kmeans(embeddings: Array, clusters: int, *, backend: KMeansBackend = "sklearn", seed: int = 0) -> Clustering:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib import metadata
@@ -198,9 +198,7 @@ def read_entries(path: Path) -> dict[str, Tensor]:
     return {key.removeprefix(prefix): value for key, value in entries.items()}
 
 
-def load_weights(
-    network: nn.Module, path: Path, *, without: Sequence[str] = (), rename: Callable[[str], str] = str, remedy: str = ""
-) -> None:
+def load_weights(network: nn.Module, path: Path, *, without: Sequence[str] = (), remedy: str = "") -> None:
     """Load a file of weights into a network, whole: every entry of the one must be one of the other, of the same shape.
 
     Files of before 2018 lack `num_batches_tracked`, and may hold vectors as (1, C).
@@ -209,13 +207,12 @@ def load_weights(
         network: keeps its weights when anything is wrong.
         path: from `obtain`.
         without: beginnings of the names of entries that are left out, such as the classifier's.
-        rename: from the file's names to the network's.
         remedy: what to do about entries of another shape.
 
     Raises:
         DataError: names every missing, unknown or misshapen entry.
     """
-    given = {rename(k): v for k, v in read_entries(path).items() if not k.startswith(tuple(without))}
+    given = {k: v for k, v in read_entries(path).items() if not k.startswith(tuple(without))}
     own = network.state_dict()
     needed = {key for key in own if not key.endswith("num_batches_tracked")}
     fitted = {key: _squeeze(given[key], own[key]) for key in given if key in own}
