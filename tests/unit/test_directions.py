@@ -13,8 +13,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 import itertools
 
+from helpers.trials import config_of, run
 from test_tasks import TASKS
-from trials import config_of, run
 
 from trainables import training
 from trainables.context import FolderContext

@@ -13,8 +13,8 @@ import torch
 from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parent))
+from helpers.trials import Killed, config_of, run
 from test_tasks import TASKS
-from trials import Killed, config_of, run
 
 from trainables.config import Layer, TrialConfig
 from trainables.context import FolderContext

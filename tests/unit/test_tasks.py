@@ -10,7 +10,7 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from trials import Killed, config_of, run, without_time
+from helpers.trials import Killed, config_of, run, without_time
 
 from trainables import training
 from trainables.config import Layer, TrialConfig

@@ -19,7 +19,7 @@ def config_of(base, **settings):
     return TrialConfig.from_settings(Layer("base", base), Layer("test", dotted))[0]
 
 
-def run(config, folder, stop_after=None, cache_dir=None):
+def run(config, folder, stop_after=None, cache_dir=None, threads=1):
     """Train in a folder; with `stop_after`, die while reporting that step, after its checkpoint was written."""
     rows = []
 
@@ -28,7 +28,7 @@ def run(config, folder, stop_after=None, cache_dir=None):
         if stop_after is not None and row["step"] == stop_after:
             raise Killed
 
-    context = FolderContext(folder, torch.device("cpu"), sink=sink)
+    context = FolderContext(folder, torch.device("cpu"), threads=threads, sink=sink)
     return train(config, context, cache_dir=cache_dir), rows
 
 
