@@ -16,6 +16,10 @@ for name in ("RAY_ADDRESS", "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"):
     os.environ.pop(name, None)
 
 
+def pytest_addoption(parser):
+    parser.addoption("--record-curves", action="store_true", help="record what tests/golden compares with")
+
+
 @pytest.fixture(scope="session")
 def _working_directories(tmp_path_factory):
     """New folders, counted here: pytest's own numbering reads all earlier ones each time, nine seconds in all."""

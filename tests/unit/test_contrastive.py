@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent / "data"))
 import published_formats as fixtures
-from helpers.trials import config_of, run
-from test_tasks import TASKS, task_of
+from helpers.trials import TASKS, config_of, run, task_of
 
 from trainables.errors import ConfigError
 from trainables.metrics.linear_evaluation import fit_linear_probes

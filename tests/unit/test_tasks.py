@@ -2,72 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-from helpers.trials import Killed, config_of, run, without_time
+from helpers.trials import DIGITS, TASKS, Killed, config_of, run, task_of, without_time
 
 from trainables import training
 from trainables.config import Layer, TrialConfig
-from trainables.context import FolderContext
 from trainables.errors import ConfigError, Diverged
-from trainables.tasks.task import build_task, tasks
-
-DIGITS = {
-    "data.name": "digits",
-    "model.embedding_dim": 8,
-    "batch.sampler": "random",
-    "training.steps": 60,
-    "training.eval_every": 20,
-}
-TASKS = {
-    "retrieval": {**DIGITS, "data.validation_fraction": 0.4, "batch.batch_size": 16},
-    "face_recognition": {
-        **DIGITS,
-        "task.name": "face_recognition",
-        "task.mirror": False,
-        "task.pairs": 400,
-        "task.distractors": [10, 100],
-        "data.validation_fraction": 0.4,
-        "loss.name": "arcface",
-        "loss.scale": 16.0,
-        "optim.loss_lr_multiplier": 10.0,
-        "batch.batch_size": 16,
-        "regularizer.name": "sec",
-        "regularizer.eta": 1.0,
-        "regularizer.rho": 0.4,
-        "regularizer.schedule": "capped_linear",
-    },
-    "contrastive": {
-        **DIGITS,
-        "task.name": "contrastive",
-        "task.linear_epochs": 5,
-        "data.split": "shared_classes",
-        "loss.name": "nt_xent",
-        "augment.name": "simclr",
-        "augment.crop": 16,
-        "augment.resize": 16,
-        "augment.flip": 0.0,
-        "augment.scale": [0.5, 1.0],
-        "model.head": "mlp",
-        "batch.batch_size": 16,
-        "regularizer.name": "sec",
-        "regularizer.eta": 0.25,
-        "regularizer.schedule": "linear",
-        "optim.lr_schedule": "cosine",
-    },
-}
-
-
-def task_of(config, folder):
-    context = FolderContext(folder, torch.device("cpu"))
-    training.prepare_process(config, context)
-    return build_task(config, context)
+from trainables.tasks.task import tasks
 
 
 def test_every_task_is_found_and_tested_here():
