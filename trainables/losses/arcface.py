@@ -9,8 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from trainables.losses.parts.class_weights import ScaledClassLoss
-from trainables.losses.softmax import Scale
+from trainables.losses.parts.class_weights import Scale, ScaledClassLoss
 
 BOUND = 1 - 1e-7  # cosines are kept inside, where the slope of the angle is finite
 
@@ -18,9 +17,8 @@ BOUND = 1 - 1e-7  # cosines are kept inside, where the slope of the angle is fin
 class ArcFaceLoss(ScaledClassLoss):
     """Target logit s cos(theta + m), other logits s cos; mean cross entropy.
 
-    For theta > pi - m, where cos(theta + m) would rise again, the target logit is s (cos theta - m sin m), as
-    in the authors'
-    code: it stays decreasing in theta.
+    For theta > pi - m, where cos(theta + m) would rise again, the target logit is s (cos theta - m sin m), as in the
+    authors' code: it stays decreasing in theta.
     """
 
     name = "arcface"
@@ -35,7 +33,7 @@ class ArcFaceLoss(ScaledClassLoss):
         margin: Annotated[float, Field(ge=0, le=math.pi, description="margin m on the angle, rad")] = 0.5,
         scale: Scale = 64.0,
     ):
-        super().__init__(num_classes, embedding_dim, scale)
+        super().__init__(num_classes, embedding_dim, scale=scale)
         self.margin = margin
 
     def target(self, cosine: Tensor) -> tuple[Tensor, Tensor]:

@@ -39,8 +39,8 @@ def check_batch(embeddings: Tensor, labels: Tensor) -> None:
         got = (tuple(embeddings.shape), str(embeddings.dtype))
         problems.append(Problem("embeddings", "must be a float tensor of shape (B, D), B and D at least 1", got))
     if labels.ndim != 1 or labels.is_floating_point() or labels.dtype == torch.bool:
-        found = (tuple(labels.shape), str(labels.dtype))
-        problems.append(Problem("labels", "must be an integer tensor of shape (B,)", found))
+        got = (tuple(labels.shape), str(labels.dtype))
+        problems.append(Problem("labels", "must be an integer tensor of shape (B,)", got))
     if not problems and len(embeddings) != len(labels):
         lengths = (len(embeddings), len(labels))
         problems.append(Problem("labels", "there must be one label per embedding", lengths))
@@ -68,6 +68,10 @@ class Loss(nn.Module, ABC):
     """True where the paper's gradient is not that of the value (weights treated as constants)."""
     depends_on_order: ClassVar[bool] = False
     """True where the order of the batch or a random stream decides which samples take part."""
+    uses_norms: ClassVar[bool] = False
+    """True where the value is not a function of the embeddings' directions alone."""
+    host_reads: ClassVar[int] = 0
+    """How many numbers a step reads on the CPU, where that costs nothing; on an accelerator nothing waits for them."""
     counts_classes: ClassVar[bool] = False
     """Whether it holds a vector for each training class; read off the constructor (`num_classes`)."""
 

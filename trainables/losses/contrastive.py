@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
 from torch import Tensor
 
-from trainables.errors import Problem
-from trainables.losses.parts.pair_terms import Margin, MarginWidth, Threshold, margin_problems
+from trainables.losses.parts.pair_terms import Margin, MarginKnobs, MarginWidth, Threshold
 from trainables.losses.parts.pairs import Pairs
 from trainables.losses.parts.robust import PooledLoss
 from trainables.losses.parts.uncertainty import Mean
 
 
-class ContrastiveLoss(PooledLoss):
+class ContrastiveLoss(MarginKnobs, PooledLoss):
     """L = mean over positives of [threshold + m - S]_+  +  mean over negatives of [S - (threshold - m)]_+.
 
     Unlike margin_all the two signs count alike, however few positives the batch has.
@@ -26,11 +23,6 @@ class ContrastiveLoss(PooledLoss):
 
     def __init__(self, *, margin: MarginWidth = 0.2, threshold: Threshold = 0.5):
         super().__init__(Margin(margin, threshold), Mean())
-
-    @classmethod
-    def check_parameters(cls, *, margin: float, threshold: float) -> Iterable[Problem]:
-        """Both signs must be able to have a loss."""
-        return margin_problems(margin, threshold)
 
     def candidates(self, pairs: Pairs, losses: Tensor) -> Tensor:
         """One group per sign."""

@@ -8,8 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from trainables.losses.parts.class_weights import ScaledClassLoss
-from trainables.losses.softmax import Scale
+from trainables.losses.parts.class_weights import Scale, ScaledClassLoss
 
 
 class CosFaceLoss(ScaledClassLoss):
@@ -27,7 +26,7 @@ class CosFaceLoss(ScaledClassLoss):
         margin: Annotated[float, Field(ge=0, description="margin m on the cosine")] = 0.35,
         scale: Scale = 64.0,
     ):
-        super().__init__(num_classes, embedding_dim, scale)
+        super().__init__(num_classes, embedding_dim, scale=scale)
         self.margin = margin
 
     def target(self, cosine: Tensor) -> tuple[Tensor, Tensor]:

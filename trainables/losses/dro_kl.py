@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Annotated, Literal
 
 from pydantic import Field
 from torch import Tensor
 
-from trainables.errors import Problem
 from trainables.losses.parts.pair_terms import (
     BaseName,
     BetaNegative,
     BetaPositive,
+    MarginKnobs,
     MarginWidth,
     Threshold,
-    margin_problems,
     pair_term,
 )
 from trainables.losses.parts.pairs import Pairs
@@ -25,7 +23,7 @@ from trainables.losses.parts.robust import PooledLoss
 from trainables.losses.parts.uncertainty import Entropic, ExpMinusOne, Sampled, UncertaintySet
 
 
-class DroKLLoss(PooledLoss):
+class DroKLLoss(MarginKnobs, PooledLoss):
     """F = max_p sum p l - gamma KL(p || uniform) = gamma (lse(l / gamma) - log n) over all n pairs; p* = softmax(l / gamma).
 
     Between the mean (gamma to infinity) and the maximum (gamma to 0). With `samples` the loss is the plain mean of that
@@ -60,11 +58,6 @@ class DroKLLoss(PooledLoss):
         super().__init__(term, Sampled(uncertainty, samples, stream) if samples and stream else uncertainty)
         self.stream = stream
         self.drop_zeros = drop_zeros
-
-    @classmethod
-    def check_parameters(cls, *, base: str, margin: float, threshold: float, **_: object) -> Iterable[Problem]:
-        """A margin base must be able to give both signs a loss."""
-        return margin_problems(margin, threshold) if base == "margin" else ()
 
     def candidates(self, pairs: Pairs, losses: Tensor) -> Tensor:
         """Every pair, or every pair with a loss."""

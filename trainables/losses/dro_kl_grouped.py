@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from types import MappingProxyType
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 from torch import Tensor
 
-from trainables.errors import Problem
-from trainables.losses.parts.pair_terms import Margin, MarginWidth, Threshold, margin_problems
+from trainables.losses.parts.pair_terms import Margin, MarginKnobs, MarginWidth, Threshold
 from trainables.losses.parts.pairs import Pairs
-from trainables.losses.parts.robust import AnchorwiseLoss
+from trainables.losses.parts.robust import AnchorwiseLoss, Reduction
 from trainables.losses.parts.uncertainty import Entropic
 
 
-class DroKLGroupedLoss(AnchorwiseLoss):
+class DroKLGroupedLoss(MarginKnobs, AnchorwiseLoss):
     """F = sum_i gamma { lse_{P_i}(l / gamma) - log P_i + lse_{N_i}(l / gamma) - log N_i }, l the margin loss.
 
     An empty group contributes 0. "mean" divides by B, so that the learning rate does not depend on the batch size;
@@ -36,16 +34,11 @@ class DroKLGroupedLoss(AnchorwiseLoss):
         margin: MarginWidth = 0.2,
         threshold: Threshold = 0.5,
         drop_zeros: Annotated[bool, Field(description="leave pairs without loss out of their group")] = True,
-        reduction: Annotated[Literal["mean", "sum"], Field(description="over the B anchors")] = "mean",
+        reduction: Reduction = "mean",
     ):
         uncertainty = Entropic(gamma)
         super().__init__(Margin(margin, threshold), uncertainty, uncertainty, reduction=reduction)
         self.drop_zeros = drop_zeros
-
-    @classmethod
-    def check_parameters(cls, *, margin: float, threshold: float, **_: object) -> Iterable[Problem]:
-        """Both signs must be able to have a loss."""
-        return margin_problems(margin, threshold)
 
     def candidates(self, pairs: Pairs, losses: Tensor) -> tuple[Tensor, Tensor]:
         """Every pair of the anchor, or every one with a loss."""

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from trainables.errors import Problem
 from trainables.losses.parts.pair_terms import (
     BaseName,
     BetaNegative,
     BetaPositive,
+    MarginKnobs,
     MarginWidth,
     Threshold,
-    margin_problems,
     pair_term,
 )
 from trainables.losses.parts.robust import PooledLoss
 from trainables.losses.parts.uncertainty import TopK
 
 
-class DroTopKLoss(PooledLoss):
+class DroTopKLoss(MarginKnobs, PooledLoss):
     """F = max over {p in simplex, p <= 1/K} of sum p_ij l_ij = mean of the K largest l.
 
     Positive and negative pairs compete in one pool. K counts UNORDERED pairs (the authors' code counts ordered ones in
@@ -49,8 +47,3 @@ class DroTopKLoss(PooledLoss):
     ):
         term = pair_term(base, margin=margin, threshold=threshold, beta_pos=beta_pos, beta_neg=beta_neg)
         super().__init__(term, TopK(k, drop_zeros=denominator == "nonzero"))
-
-    @classmethod
-    def check_parameters(cls, *, base: str, margin: float, threshold: float, **_: object) -> Iterable[Problem]:
-        """A margin base must be able to give both signs a loss."""
-        return margin_problems(margin, threshold) if base == "margin" else ()

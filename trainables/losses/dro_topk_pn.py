@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Annotated
 
@@ -10,14 +9,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from trainables.errors import Problem
 from trainables.losses.parts.pair_terms import (
     BaseName,
     BetaNegative,
     BetaPositive,
+    MarginKnobs,
     MarginWidth,
     Threshold,
-    margin_problems,
     pair_term,
 )
 from trainables.losses.parts.pairs import Pairs
@@ -25,7 +23,7 @@ from trainables.losses.parts.robust import PooledLoss
 from trainables.losses.parts.uncertainty import BalancedTopK
 
 
-class DroTopKPNLoss(PooledLoss):
+class DroTopKPNLoss(MarginKnobs, PooledLoss):
     """F = mean of the K/2 largest losses among positive pairs and the K/2 largest among negative pairs.
 
     K counts UNORDERED pairs and must be even. With fewer than K/2 positives, all of them and equally many negatives are
@@ -49,11 +47,6 @@ class DroTopKPNLoss(PooledLoss):
     ):
         term = pair_term(base, margin=margin, threshold=threshold, beta_pos=beta_pos, beta_neg=beta_neg)
         super().__init__(term, BalancedTopK(k))
-
-    @classmethod
-    def check_parameters(cls, *, base: str, margin: float, threshold: float, **_: object) -> Iterable[Problem]:
-        """A margin base must be able to give both signs a loss."""
-        return margin_problems(margin, threshold) if base == "margin" else ()
 
     def candidates(self, pairs: Pairs, losses: Tensor) -> Tensor:
         """One group per sign."""

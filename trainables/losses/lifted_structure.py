@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 from torch import Tensor
 
 from trainables.losses.parts.pair_terms import Linear, Threshold
 from trainables.losses.parts.pairs import Pairs
-from trainables.losses.parts.robust import AnchorwiseLoss
+from trainables.losses.parts.robust import AnchorwiseLoss, Reduction
 from trainables.losses.parts.uncertainty import Entropic
 
 
@@ -33,7 +33,7 @@ class LiftedStructureLoss(AnchorwiseLoss):
         *,
         threshold: Threshold = 0.5,
         margin: Annotated[float, Field(description="added inside each anchor's bracket")] = 0.0,
-        reduction: Annotated[Literal["mean", "sum"], Field(description="over the B anchors")] = "sum",
+        reduction: Reduction = "sum",
     ):
         uncertainty = Entropic(1, counting=True)
         super().__init__(Linear(threshold), uncertainty, uncertainty, reduction=reduction)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from trainables.errors import Problem
-from trainables.losses.parts.pair_terms import Margin, MarginWidth, Threshold, margin_problems
+from trainables.losses.parts.pair_terms import Margin, MarginKnobs, MarginWidth, Threshold
 from trainables.losses.parts.robust import PooledLoss
 from trainables.losses.parts.uncertainty import Mean
 
 
-class MarginAllLoss(PooledLoss):
+class MarginAllLoss(MarginKnobs, PooledLoss):
     """L = mean over all pairs, positive and negative pooled, of [m + z (threshold - S)]_+, z = +1 / -1."""
 
     name = "margin_all"
@@ -19,8 +16,3 @@ class MarginAllLoss(PooledLoss):
 
     def __init__(self, *, margin: MarginWidth = 0.2, threshold: Threshold = 0.5):
         super().__init__(Margin(margin, threshold), Mean())
-
-    @classmethod
-    def check_parameters(cls, *, margin: float, threshold: float) -> Iterable[Problem]:
-        """Both signs must be able to have a loss."""
-        return margin_problems(margin, threshold)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from trainables.errors import Problem
 from trainables.losses.parts.mined import MinedMarginLoss
-from trainables.losses.parts.pair_terms import MarginWidth, Threshold, margin_problems
+from trainables.losses.parts.pair_terms import MarginWidth, Threshold
 from trainables.losses.parts.pairs import Pairs
 from trainables.losses.parts.random_stream import SamplingSeed
-from trainables.losses.parts.uncertainty import draw
+from trainables.losses.parts.uncertainty import sample_in_proportion
 
 CLOSEST = 0.5  # distances below count as this one, which bounds the weight of close pairs
 FARTHEST = 1.4  # pairs at least this far apart are not drawn
@@ -50,11 +48,6 @@ class MarginDWSLoss(MinedMarginLoss):
         self.dws_normalise = dws_normalise
         self._dimension = 0
 
-    @classmethod
-    def check_parameters(cls, *, margin: float, threshold: float, **_: object) -> Iterable[Problem]:
-        """Both signs must be able to have a loss."""
-        return margin_problems(margin, threshold)
-
     def value(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """The loss of raw embeddings (B, D), a scalar on the graph."""
         self._dimension = embeddings.shape[1]
@@ -63,7 +56,7 @@ class MarginDWSLoss(MinedMarginLoss):
     def negatives(self, pairs: Pairs, uniform: Tensor) -> Tensor:
         """One draw from the anchor's negatives for each of its positive pairs."""
         cumulative = sampling_weights(pairs, self._dimension, self.dws_normalise).cumsum(dim=1)
-        drawn = draw(cumulative, uniform)
+        drawn = sample_in_proportion(cumulative, uniform)
         counted = (pairs.positive & (cumulative[:, -1:] > 0)).to(uniform.dtype)
         return torch.zeros_like(uniform).scatter_add_(1, drawn, counted)
 

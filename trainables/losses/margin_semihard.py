@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
 from torch import Tensor
 
 from trainables.errors import Problem
 from trainables.losses.parts.mined import MinedMarginLoss
-from trainables.losses.parts.pair_terms import MarginWidth, Threshold, margin_problems
+from trainables.losses.parts.pair_terms import MarginWidth, Threshold
 from trainables.losses.parts.pairs import Pairs
 from trainables.losses.parts.random_stream import SamplingSeed
 
@@ -29,11 +27,14 @@ class MarginSemihardLoss(MinedMarginLoss):
         super().__init__(margin=margin, threshold=threshold, sampling_seed=sampling_seed)
 
     @classmethod
-    def check_parameters(cls, *, margin: float, threshold: float, **_: object) -> Iterable[Problem]:
-        """Both signs must be able to have a loss, and semi-hard pairs must be possible."""
-        yield from margin_problems(margin, threshold)
+    def check_parameters(cls, *, margin: float, threshold: float, **_: object) -> list[Problem]:
+        """Besides the limits of every margin loss: semi-hard pairs must be possible."""
+        problems = super().check_parameters(margin=margin, threshold=threshold)
         if margin == 0:
-            yield Problem("margin", "must be positive, else no negative is semi-hard", margin, "Raise margin.")
+            problems.append(
+                Problem("margin", "must be positive, else no negative is semi-hard", margin, "Raise margin.")
+            )
+        return problems
 
     def negatives(self, pairs: Pairs, uniform: Tensor) -> Tensor:
         """Shuffle each anchor's semi-hard negatives to the front and take the first P_i."""

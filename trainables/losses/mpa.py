@@ -2,36 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
 from torch import Tensor
 
-from trainables.losses.parts.proxies import ProxyLoss, Solution
-from trainables.losses.proxy_anchor import Alpha, Delta, class_wise
-
-ProxiesPerClass = Annotated[int, Field(ge=1, description="proxies per class K")]
-GammaProxy = Annotated[float, Field(ge=1e-4, description="temperature gamma of the softmax over a class's proxies")]
-Tau = Annotated[float, Field(ge=0, description="weight tau of the proxy regularizer R")]
-
-
-class MultiProxyLoss(ProxyLoss):
-    """What the three MPA losses share: their knobs."""
-
-    def __init__(
-        self,
-        num_classes: int,
-        embedding_dim: int,
-        *,
-        proxies_per_class: ProxiesPerClass = 10,
-        alpha: Alpha = 32.0,
-        delta: Delta = 0.1,
-        gamma: GammaProxy = 0.1,
-        tau: Tau = 0.2,
-    ):
-        super().__init__(num_classes, embedding_dim, proxies_per_class=proxies_per_class, gamma=gamma, tau=tau)
-        self.alpha = alpha
-        self.delta = delta
+from trainables.losses.parts.multi_proxy import MultiProxyLoss, class_wise
+from trainables.losses.parts.proxies import Solution
 
 
 class MPALoss(MultiProxyLoss):

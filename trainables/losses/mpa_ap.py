@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from trainables.losses.mpa import MultiProxyLoss
+from trainables.losses.parts.multi_proxy import MultiProxyLoss
 from trainables.losses.parts.proxies import Solution
 from trainables.losses.parts.soft_maximum import log_sum_exp
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from trainables.losses.mpa import MultiProxyLoss
+from trainables.losses.parts.multi_proxy import MultiProxyLoss
 from trainables.losses.parts.proxies import Solution
 from trainables.losses.parts.soft_maximum import log_sum_exp
 

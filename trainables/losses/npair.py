@@ -26,6 +26,7 @@ class NPairLoss(Loss):
     )
     section = "2.3"
     depends_on_order = True
+    host_reads = 1  # the number of couples
 
     def __init__(self, *, scale: Annotated[float, Field(gt=0, description="scale s of the cosines")] = 25.0):
         super().__init__()

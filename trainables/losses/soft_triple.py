@@ -7,8 +7,8 @@ from typing import Annotated
 from pydantic import Field
 from torch import Tensor, nn
 
-from trainables.losses.mpa import GammaProxy, ProxiesPerClass, Tau
 from trainables.losses.parts.class_weights import cross_entropy
+from trainables.losses.parts.multi_proxy import GammaProxy, ProxiesPerClass, Tau
 from trainables.losses.parts.proxies import ProxyLoss, Solution
 
 

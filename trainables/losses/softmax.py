@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import torch
-from pydantic import Field
 from torch import Tensor
 
-from trainables.losses.parts.class_weights import ScaledClassLoss
-
-Scale = Annotated[float, Field(gt=0, description="scale s of the cosines")]
+from trainables.losses.parts.class_weights import Scale, ScaledClassLoss
 
 
 class SoftmaxLoss(ScaledClassLoss):
@@ -21,7 +16,7 @@ class SoftmaxLoss(ScaledClassLoss):
     section = "3"
 
     def __init__(self, num_classes: int, embedding_dim: int, *, scale: Scale = 64.0):
-        super().__init__(num_classes, embedding_dim, scale)
+        super().__init__(num_classes, embedding_dim, scale=scale)
 
     def target(self, cosine: Tensor) -> tuple[Tensor, Tensor]:
         """The cosine itself."""

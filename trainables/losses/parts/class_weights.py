@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from trainables.losses.parts.proxies import ProxyLoss, Solution
 from trainables.losses.parts.soft_maximum import log_sum_exp
+
+Scale = Annotated[float, Field(gt=0, description="scale s of the cosines")]
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -28,9 +32,6 @@ class ClassWeightLoss(ProxyLoss):
     margin function psi and the scale.
     """
 
-    def __init__(self, num_classes: int, embedding_dim: int):
-        super().__init__(num_classes, embedding_dim)
-
     def reset_parameters(self) -> None:
         """Xavier-normal of the (C, D) matrix; only directions matter to the logits, norms to the size of a step."""
         classes, _, dimension = self.proxies.shape
@@ -45,7 +46,7 @@ class ClassWeightLoss(ProxyLoss):
 class ScaledClassLoss(ClassWeightLoss):
     """A class-weight loss whose logits have one fixed scale."""
 
-    def __init__(self, num_classes: int, embedding_dim: int, scale: float):
+    def __init__(self, num_classes: int, embedding_dim: int, *, scale: float):
         super().__init__(num_classes, embedding_dim)
         self.scale = scale
 

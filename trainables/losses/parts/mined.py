@@ -10,12 +10,12 @@ from abc import abstractmethod
 
 from torch import Tensor
 
-from trainables.losses.parts.pair_terms import Margin
+from trainables.losses.parts.pair_terms import Margin, MarginKnobs
 from trainables.losses.parts.pairs import PairLoss, Pairs, Solution
 from trainables.losses.parts.random_stream import RandomStream
 
 
-class MinedMarginLoss(PairLoss):
+class MinedMarginLoss(MarginKnobs, PairLoss):
     """L = mean over all ordered positive pairs and the mined ordered negative pairs of the margin loss."""
 
     depends_on_order = True

@@ -6,7 +6,6 @@ gives l(S) and its derivative for the whole matrix at once. Method specification
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated, Literal, NamedTuple, Protocol
 
 from pydantic import Field
@@ -93,11 +92,17 @@ def pair_term(
     return Margin(margin, threshold) if base == "margin" else Binomial(threshold, beta_pos, beta_neg)
 
 
-def margin_problems(margin: float, threshold: float) -> Iterable[Problem]:
-    """A margin loss must be able to vanish and to act: 0 at the perfect cosine, positive at the worst, for each sign."""
-    if margin + threshold <= -1:
-        rule = "margin + threshold must exceed -1, else no positive pair ever has a loss"
-        yield Problem("threshold", rule, margin + threshold, "Raise threshold.")
-    if threshold - margin >= 1:
-        rule = "threshold - margin must be below 1, else no negative pair ever has a loss"
-        yield Problem("threshold", rule, threshold - margin, "Lower threshold.")
+class MarginKnobs:
+    """Of a loss with the knobs `margin` and `threshold`: its pair loss must be able to vanish and to act for each sign."""
+
+    @classmethod
+    def check_parameters(cls, *, margin: float, threshold: float, base: str = "margin", **_: object) -> list[Problem]:
+        """0 at the perfect cosine, positive at the worst; another `base` than the margin loss has no such limits."""
+        problems = []
+        if base == "margin" and margin + threshold <= -1:
+            rule = "margin + threshold must exceed -1, else no positive pair ever has a loss"
+            problems.append(Problem("threshold", rule, margin + threshold, "Raise threshold."))
+        if base == "margin" and threshold - margin >= 1:
+            rule = "threshold - margin must be below 1, else no negative pair ever has a loss"
+            problems.append(Problem("threshold", rule, threshold - margin, "Lower threshold."))
+        return problems

@@ -173,6 +173,8 @@ class ProxyLoss(Loss):
     A subclass implements `solve`; it runs without autograd and gives value and slopes together.
     """
 
+    host_reads = 2  # the range of the labels
+
     proxies: nn.Parameter
     usage: Tensor
 

@@ -9,12 +9,17 @@ Method specification, sections 5.2 to 5.7.
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from trainables.losses.parts.pair_terms import PairTerm
 from trainables.losses.parts.pairs import PairLoss, Pairs, Solution
 from trainables.losses.parts.uncertainty import UncertaintySet, WorstCase, entropy
+
+Reduction = Annotated[Literal["mean", "sum"], Field(description="over the B anchors")]
 
 
 class _RobustLoss(PairLoss):
@@ -24,12 +29,11 @@ class _RobustLoss(PairLoss):
 
     def diagnostics(self) -> dict[str, Tensor]:
         """Besides those of a pair loss: entropy of p* in nats (mean over groups) and effective K = exp(entropy)."""
-        found = super().diagnostics()
-        if self._p:
-            with torch.no_grad():
-                found["p_entropy"] = entropy(torch.cat(self._p))
-                found["effective_k"] = found["p_entropy"].exp()
-        return found
+        if not self._p:
+            return super().diagnostics()
+        with torch.no_grad():
+            p_entropy = entropy(torch.cat(self._p))
+        return {**super().diagnostics(), "p_entropy": p_entropy, "effective_k": p_entropy.exp()}
 
 
 class PooledLoss(_RobustLoss):
@@ -66,7 +70,7 @@ class AnchorwiseLoss(_RobustLoss):
         positive_set: UncertaintySet,
         negative_set: UncertaintySet,
         *,
-        reduction: str = "mean",
+        reduction: Reduction = "mean",
     ):
         super().__init__()
         self.term = term

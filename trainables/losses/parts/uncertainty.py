@@ -102,8 +102,8 @@ def _largest(losses: Tensor, mask: Tensor, counts: Tensor, *, limit: int) -> Ten
     smallest = top.gather(1, (counts - 1).clamp_min(0))
     above = candidates > smallest
     ties = candidates == smallest
-    places = counts - above.sum(dim=1, keepdim=True)
-    return above | (ties & (ties.cumsum(dim=1) <= places))
+    left = counts - above.sum(dim=1, keepdim=True)
+    return above | (ties & (ties.cumsum(dim=1) <= left))
 
 
 class Entropic(UncertaintySet):
@@ -182,13 +182,13 @@ class Sampled(UncertaintySet):
         """Inverse transform sampling; p is the share of draws of each pair."""
         cumulative = self.inner.worst_case(losses, mask).p.cumsum(dim=1)
         uniform = self.stream.uniform((len(losses), self.samples), like=losses)
-        drawn = draw(cumulative, uniform)
+        drawn = sample_in_proportion(cumulative, uniform)
         share = (cumulative[:, -1:] > 0).to(losses.dtype).div_(self.samples).expand_as(uniform)
         p = torch.zeros_like(losses, memory_format=torch.contiguous_format).scatter_add_(1, drawn, share)
         return WorstCase((p * losses).sum(dim=1), p)
 
 
-def draw(cumulative: Tensor, uniform: Tensor) -> Tensor:
+def sample_in_proportion(cumulative: Tensor, uniform: Tensor) -> Tensor:
     """Indices (G, n) drawn with probabilities in proportion to the increments of `cumulative` (G, N); uniform in [0, 1).
 
     Never an increment of 0, unless all of them are.
