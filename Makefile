@@ -25,7 +25,7 @@ demo: $(VENV)/.demo
 	$(BIN)/tune-dml sweep sec_rho --dataset glyphs --seeds 3 --name demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow

@@ -20,6 +20,17 @@ def pytest_addoption(parser):
     parser.addoption("--record-curves", action="store_true", help="record what tests/golden compares with")
 
 
+def pytest_collection_modifyitems(items):
+    """With several processes (pytest-xdist) a file stays in one of them, and all that share a Ray in another; it starts first."""
+
+    def sweeps(item):
+        return "ray_session" in item.fixturenames
+
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("ray" if sweeps(item) else item.nodeid.partition("::")[0]))
+    items.sort(key=lambda item: (not sweeps(item), "killed_driver" not in item.nodeid))
+
+
 @pytest.fixture(scope="session")
 def _working_directories(tmp_path_factory):
     """New folders, counted here: pytest's own numbering reads all earlier ones each time, nine seconds in all."""
