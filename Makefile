@@ -13,7 +13,7 @@ export OMP_NUM_THREADS ?= 1
 help:
 	@echo "make demo          install, run the sweep sec_rho on the embedded data, say where the report is"
 	@echo "make test          install, run the test suite"
-	@echo "make check         format, lint, types"
+	@echo "make check         format, lint, types, unused code"
 	@echo "make test-slow     the tests that take more than ten seconds"
 	@echo "make test-learning  what training learns, with each of torch's CPU kernels and with one and two threads"
 	@echo "make test-browser  the report in headless Chromium (needs chromium on the PATH)"
@@ -25,7 +25,7 @@ demo: $(VENV)/.demo
 	$(BIN)/tune-dml sweep sec_rho --dataset glyphs --seeds 3 --name demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+	$(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow
@@ -51,6 +51,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python tests/unused_code.py
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

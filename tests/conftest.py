@@ -21,14 +21,20 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(items):
-    """With several processes (pytest-xdist) a file stays in one of them, and all that share a Ray in another; it starts first."""
+    """What waits longest starts first: the sweeps of integration/, then the driver that is killed."""
+    first = ("tests/integration/", "tests/faults/")
+    items.sort(key=lambda item: next((n for n, place in enumerate(first) if item.nodeid.startswith(place)), len(first)))
 
-    def sweeps(item):
-        return "ray_session" in item.fixturenames
 
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("ray" if sweeps(item) else item.nodeid.partition("::")[0]))
-    items.sort(key=lambda item: (not sweeps(item), "killed_driver" not in item.nodeid))
+def pytest_xdist_make_scheduler(config, log):
+    """With several processes, a file stays in one of them, and all of integration/ in one: its tests share Ray and sweeps."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return "integration" if nodeid.startswith("tests/integration/") else nodeid.partition("::")[0]
+
+    return ByFile(config, log)
 
 
 @pytest.fixture(scope="session")

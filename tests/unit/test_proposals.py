@@ -8,23 +8,18 @@ from collections import Counter
 from statistics import mean, median
 
 import pytest
+from helpers import toys
+from helpers.toys import space_of
 
-from tune_dml.planning.plan import Search, make_plan
+from tune_dml.planning.plan import Search
 from tune_dml.running.search import Proposals
-from tune_dml.space import Baseline, Grid, Knob, LogRange, Range, Space
+from tune_dml.space import Baseline, Grid, Knob, LogRange, Range
 
 
-def plan_of(*knobs, search=None, seeds=3, baseline=True):
-    space = Space(
-        name="test",
-        title="",
-        question="",
-        citation=None,
-        scientific=knobs,
-        fixed={"loss.name": "triplet", "regularizer.name": "sec"},
-        baseline=Baseline("off", {"regularizer.name": "none"}) if baseline else None,
-    )
-    return make_plan(space, name="t", dataset="digits", seeds=seeds, data_digest="d", search=search, overrides=SIZES)
+def plan_of(*knobs, baseline=True, **options):
+    off = Baseline("off", {"regularizer.name": "none"}) if baseline else None
+    space = space_of(*knobs, fixed={"loss.name": "triplet", "regularizer.name": "sec"}, baseline=off)
+    return toys.plan_of(space=space, overrides=SIZES, **{"seeds": 3, **options})
 
 
 SIZES = {"batch.batch_size": 9, "batch.instances_per_class": 3}
