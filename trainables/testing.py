@@ -91,14 +91,14 @@ class Method:
         """The method, with the same seeded weights each time."""
         torch.manual_seed(0)
         context = {"num_classes": CLASSES, "embedding_dim": DIMENSION}
-        return parameters.build(self.cls, {**getattr(self.cls, "example", {}), **self.knobs}, context, place="").to(
-            dtype
-        )
+        knobs = {**getattr(self.cls, "example", {}), **self.knobs}
+        return parameters.build(self.cls, knobs, context, place=self.cls.name).to(dtype)
 
     def value(self, embeddings: Tensor, labels: Tensor, module: nn.Module | None = None) -> Tensor:
         """The method's value, by `module` where one is given."""
         module = module or self.build(torch.float64 if embeddings.dtype == torch.float64 else torch.float32)
-        return module(embeddings, labels) if issubclass(self.cls, Loss) else module(embeddings)
+        value: Tensor = module(embeddings, labels) if issubclass(self.cls, Loss) else module(embeddings)
+        return value
 
     def value_and_slope(self, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """The value and its gradient with respect to the embeddings."""
