@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from trainables.losses import LOSSES, build_loss
 from trainables.losses.parts.proxies import ProxyLoss
-from trainables.parameters import parameters_of
+from trainables.methods import parameters_of
 
 BATCH, DIMENSION = 180, 512
 SHAPES = ((11318, 2), (100, 10))

@@ -25,7 +25,7 @@ import torch.multiprocessing as mp
 from PIL import Image
 
 from trainables import distributed, training
-from trainables.config import Layer, TrialConfig
+from trainables.config import TrialConfig
 from trainables.context import FolderContext
 from trainables.data import build_dataset
 from trainables.data.augment import build_augmentation
@@ -33,7 +33,9 @@ from trainables.data.formats.cache import create_ragged
 from trainables.evidence import directions
 from trainables.models.views import Views
 from trainables.optimizers import build_optimizer
-from trainables.tasks.task import build_task
+from trainables.resolve import Layer, resolve
+from trainables.tasks import build_learner
+from trainables.tasks.evaluation import evidence_of, neighbour_sheet
 from tune_dml.catalogue import protocols
 from tune_dml.planning.plan import protocol_layer
 
@@ -42,7 +44,7 @@ SEC = {"loss.name": "semihard_triplet", "regularizer.name": "sec", "regularizer.
 
 def configuration(**more: object) -> TrialConfig:
     layers = [protocol_layer(protocols()["glyphs/triplet"]), Layer("benchmark", {**SEC, **more})]  # type: ignore[dict-item]
-    return TrialConfig.from_settings(*layers)[0]
+    return resolve(*layers).config
 
 
 def seconds(work: Callable[[], object], device: torch.device) -> float:
@@ -72,7 +74,7 @@ def interleaved(contestants: Mapping[str, Callable[[], object]], rounds: int, de
 def begin(config: TrialConfig, device: torch.device, folder: str, **context: int) -> training.Run:
     own = FolderContext(Path(folder), device, **context)  # type: ignore[arg-type]
     training.prepare_process(config, own)
-    return training.begin(config, own, build_task(config, own))
+    return training.begin(config, own, build_learner(config, own))
 
 
 def steps(run: training.Run, count: int) -> None:
@@ -85,12 +87,12 @@ def steps(run: training.Run, count: int) -> None:
 
 def bare_loop(config: TrialConfig, run: training.Run, device: torch.device) -> Callable[[int], None]:
     """The same step without us: batches drawn beforehand, pictures in memory as one tensor."""
-    task = build_task(config, run.context)
-    network, loss, regularizer = task.network, task.loss, task.regularizer
+    learner = build_learner(config, run.context)
+    network, loss, regularizer = learner.network, learner.loss, learner.regularizer
     optimizer = build_optimizer(config.optim, network, loss)
-    images = torch.from_numpy(np.array(task.pictures.images)).permute(0, 3, 1, 2)
-    batches = [torch.from_numpy(task.split.train[task.sampler.batch(step)]) for step in range(200)]
-    labels = torch.from_numpy(task.pictures.labels)
+    images = torch.from_numpy(np.array(learner.pictures.images)).permute(0, 3, 1, 2)
+    batches = [torch.from_numpy(learner.split.train[learner.sampler.batch(step)]) for step in range(200)]
+    labels = torch.from_numpy(learner.pictures.labels)
     network.train()
 
     def go(count: int) -> None:
@@ -187,9 +189,11 @@ def evaluation_share() -> None:
     config, device = configuration(), torch.device("cpu")
     with tempfile.TemporaryDirectory() as folder:
         run = begin(config, device, folder)
-        training_time = seconds(lambda: steps(run, run.task.total_steps), device)
-        judged = run.task.total_steps // config.training.eval_every
-        judging = judged * seconds(run.task.validate, device) + seconds(run.task.test, device)
+        training_time = seconds(lambda: steps(run, run.learner.total_steps), device)
+        judged = run.learner.total_steps // config.training.eval_every
+        validated = run.learner.validate()
+        judging = judged * seconds(run.learner.validate, device)
+        judging += seconds(lambda: run.learner.test(validated), device)
     print(f"evaluation's share of a default trial: {judging / (judging + training_time):.3f}  (goal < 0.10)")
 
 
@@ -198,16 +202,21 @@ def evidence_share(rounds: int) -> None:
     config, device = configuration(), torch.device("cpu")
     with tempfile.TemporaryDirectory() as folder:
         run = begin(config, device, folder)
-        task, total = run.task, run.task.total_steps
-        embeddings, _ = task._embed(task.split.validation)
-        task.validate()
+        learner, total = run.learner, run.learner.total_steps
+        part, count = learner.split.validation, config.evaluation.sheet_queries
+        embeddings, _ = learner.embed(part)
+        evidence = learner.validate().evidence
         every = directions.interval(total, training.LOG_EVERY)
         taken = interleaved(
             {
                 "ten steps": lambda: steps(run, 10),
-                "look": task.directions,
-                "evidence": lambda: task._evidence(embeddings, task._neighbours(embeddings, task.split.validation)),
-                "files": lambda: training.leave_evidence(run),
+                "look": learner.directions,
+                "evidence": lambda: evidence_of(
+                    learner.split,
+                    embeddings,
+                    neighbour_sheet(embeddings, part, learner.pictures, count=count, seed=config.seed),
+                ),
+                "files": lambda: training.leave_evidence(run, evidence),
             },
             rounds,
             device,

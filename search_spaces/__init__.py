@@ -1,4 +1,4 @@
-"""The papers' grids: one frozen declarative object per study, found by being there.
+"""The papers (`papers`), their grids (one frozen object a study) and `protocols`; spaces are found by being there.
 
 Values copied from a paper carry the table they were printed in; values we chose are marked `ours`.
 """

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from search_spaces.papers import DRO
 from search_spaces.protocols.dro import DRO_INSHOP
 from search_spaces.protocols.ours import GLYPHS_DRO
-from tune_dml.space import Citation, Grid, Knob, Space, Tie
+from tune_dml.space import Grid, Knob, Space, Tie
 
 SPACE = Space(
     name="dro_imbalance",
     title="Imbalance by batch size: B varies, M = 5, K = 2B",
     question="Does a loss over the hardest pairs stand the imbalance of large batches?",
-    citation=Citation(
-        authors="Qi, Yan, Wu, Wang, Yang",
-        title="A Simple and Effective Framework for Pairwise Deep Metric Learning",
-        venue="ECCV",
-        year=2020,
-        place="supplement, Figure 5 (ratios of positive to negative pairs .053 to .006)",
-    ),
+    citation=DRO.at("supplement, Figure 5 (ratios of positive to negative pairs .053 to .006)"),
     scientific=(Knob("batch.batch_size", Grid((80, 160, 320, 640), scale="log"), symbol="B", unit="pictures"),),
     fixed={"loss.name": "dro_topk", "loss.base": "margin", "batch.instances_per_class": 5},
     ties=(Tie("loss.k", "batch.batch_size", 2),),

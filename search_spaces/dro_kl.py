@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
+from search_spaces.papers import DRO
 from search_spaces.protocols.dro import DRO_CARS196, DRO_CUB200, DRO_INSHOP
 from search_spaces.protocols.ours import GLYPHS_DRO
-from tune_dml.space import Baseline, Citation, Grid, Knob, Space
+from tune_dml.space import Baseline, Grid, Knob, Space
 
 SPACE = Space(
     name="dro_kl",
     title="DRO-KL: temperature gamma",
     question="How sharply should hard pairs be preferred, and does it matter?",
-    citation=Citation(
-        authors="Qi, Yan, Wu, Wang, Yang",
-        title="A Simple and Effective Framework for Pairwise Deep Metric Learning",
-        venue="ECCV",
-        year=2020,
-        place="section 4.1 (grid .1:.2:.9) and Tables 1 and 3 (best gamma only)",
-    ),
+    citation=DRO.at("section 4.1 (grid .1:.2:.9) and Tables 1 and 3 (best gamma only)"),
     scientific=(Knob("loss.gamma", Grid((0.1, 0.3, 0.5, 0.7, 0.9)), symbol="gamma"),),
     fixed={"loss.name": "dro_kl", "loss.base": "margin", "loss.margin": 0.2, "loss.threshold": 0.5},
     baseline=Baseline("mean of all pairs", {"loss.name": "margin_all"}),
     protocols=(GLYPHS_DRO, DRO_CUB200, DRO_CARS196, DRO_INSHOP),
     margin=1.0,
-    identities=("gamma to infinity is the mean of all pairs", "gamma to 0 is the largest loss"),
+    identities=("26: gamma to infinity is the mean of all pairs, gamma to 0 the largest loss",),
     notes=(
         "The exact weights of the paper, softmax(l / gamma) over all pairs; the released code samples pairs from "
         "exp(l / gamma) - 1 among the largest instead (loss.weights=expm1, loss.samples).",

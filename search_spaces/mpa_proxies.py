@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from search_spaces.papers import MPA
 from search_spaces.protocols.mpa import MPA_CARS196, MPA_CUB200, MPA_SOP
 from search_spaces.protocols.ours import GLYPHS_PROXY
-from tune_dml.space import Baseline, Citation, Grid, Knob, Published, Space
+from tune_dml.space import Baseline, Grid, Knob, Space
 
 SPACE = Space(
     name="mpa_proxies",
     title="MPA: proxies per class",
     question="Do several proxies a class help, and how many?",
-    citation=Citation(
-        authors="Saeki et al.",
-        title="Multi-Proxy Anchor Family Loss for Several Types of Gradients",
-        venue="CVIU",
-        year=2023,
-        place="section 5.4, Tables 7 and 8",
-    ),
+    citation=MPA.at("section 5.4, Tables 7 and 8"),
     scientific=(Knob("loss.proxies_per_class", Grid((1, 4, 8, 12, 16)), symbol="K"),),
     fixed={
         "loss.name": "mpa",
@@ -28,18 +23,15 @@ SPACE = Space(
     baseline=Baseline("Proxy-Anchor", {"loss.name": "proxy_anchor", "loss.alpha": 32.0, "loss.delta": 0.1}),
     protocols=(GLYPHS_PROXY, MPA_CUB200, MPA_CARS196, MPA_SOP),
     published=tuple(
-        Published(
-            paper="MPA",
-            table=table,
-            dataset=dataset,
-            methods=("MPA",),
-            hyperparameter="proxies_per_class",
-            runs=3,
+        MPA.table(table).curve(
+            dataset,
+            ("MPA",),
+            "proxies_per_class",
             note="Mean of three runs; no spread is printed; selected on the test classes.",
         )
         for table, dataset in (("7", "CUB200-2011"), ("8", "Cars196"))
     ),
     margin=1.0,
-    identities=("K = 1 is Proxy-Anchor",),
+    identities=("42: K = 1 is Proxy-Anchor",),
     notes=("alpha is not stated in the paper; 32 as in Proxy-Anchor.",),
 )

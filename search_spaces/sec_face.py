@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
+from search_spaces.papers import SEC
 from search_spaces.protocols.faces import DIGITS_FACE, FACES_ARCFACE, GLYPHS_FACE
-from tune_dml.space import Baseline, Citation, Grid, Knob, Published, Space
+from tune_dml.space import Baseline, Grid, Knob, Published, Space
 
-CITATION = Citation(
-    authors="Zhang, Li, Zhang",
-    title="Deep Metric Learning with Spherical Embedding",
-    venue="NeurIPS",
-    year=2020,
-    place="supplement, face recognition (grid .5 to 10) and Table 6",
-)
+CITATION = SEC.at("supplement, face recognition (grid .5 to 10) and Table 6")
 FIXED = {"task.name": "face_recognition", "regularizer.name": "sec"}
 PLAIN = Baseline("no SEC", {"regularizer.name": "none", "regularizer.eta": 0.0})
 PROTOCOLS = (GLYPHS_FACE, DIGITS_FACE, FACES_ARCFACE)
@@ -26,15 +21,12 @@ OTHER_LOSSES = "Table 6 has the same rows for SphereFace and CosFace: --set loss
 
 def _printed(method: str, knob: str) -> tuple[Published, ...]:
     return tuple(
-        Published(
-            paper="SEC-supplement",
-            table="6",
-            dataset=dataset,
-            methods=(method,),
-            hyperparameter=knob,
+        SEC.table("6", "supplement").curve(
+            dataset,
+            (method,),
+            knob,
             metric=metric,
-            baseline_method="Arcface",
-            backbone="not stated",
+            baseline="Arcface",
             note=f"Only the chosen {knob} is printed. Trained on CASIA-WebFace; the embedding size is not stated.",
         )
         for dataset, metric in TABLE
@@ -53,7 +45,7 @@ SPACE = Space(
     published=_printed("Arcface+SEC", "eta"),
     metric="val/verification_accuracy",
     margin=0.5,
-    identities=("eta is 0 for three epochs: until then every cell is the baseline, bit for bit",),
+    identities=("10: eta is 0 for three epochs: until then every cell is the baseline, bit for bit",),
     notes=("eta is 0 in the first three epochs and grows during the fourth.", OTHER_LOSSES),
 )
 
@@ -69,6 +61,6 @@ EMA = Space(
     published=_printed("Arcface+SEC-EMA", "rho"),
     metric="val/verification_accuracy",
     margin=0.5,
-    identities=("rho = 1 is plain SEC at every step",),
+    identities=("1: rho = 1 is plain SEC at every step",),
     notes=("The paper prints rho = 0.4 with eta = min(1, 500 t/T); the other values are ours.", OTHER_LOSSES),
 )

@@ -2,48 +2,39 @@
 
 from __future__ import annotations
 
+from search_spaces.papers import SEC
 from search_spaces.protocols.ours import DIGITS_QUICK, GLYPHS_TRIPLET, IMAGE_FOLDER_SMALL
 from search_spaces.protocols.sec import SEC_TRIPLET
-from tune_dml.space import Baseline, Citation, Grid, Knob, Published, Space
+from tune_dml.space import Baseline, Grid, Knob, Space
 
 SPACE = Space(
     name="sec_l2",
     title="L2-reg: weight eta of the mean squared norm",
     question="How sensitive is the outcome to the weight of the L2 norm penalty, compared with SEC's eta?",
-    citation=Citation(
-        authors="Zhang, Li, Zhang",
-        title="Deep Metric Learning with Spherical Embedding",
-        venue="NeurIPS",
-        year=2020,
-        place="supplement, section B.1 (grid) and Table 3; rebuttal, Table 2",
-    ),
+    citation=SEC.at("supplement, section B.1 (grid) and Table 3; rebuttal, Table 2"),
     scientific=(Knob("regularizer.eta", Grid((1e-5, 5e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2), scale="log"), symbol="eta"),),
     fixed={"loss.name": "triplet", "loss.margin": 1.0, "regularizer.name": "l2"},
     baseline=Baseline("no L2-reg", {"regularizer.name": "none", "regularizer.eta": 0.0}),
     protocols=(GLYPHS_TRIPLET, DIGITS_QUICK, IMAGE_FOLDER_SMALL, *SEC_TRIPLET),
     published=(
-        Published(
-            paper="SEC-supplement",
-            table="3",
-            dataset="Cars196",
-            methods=("Triplet+L2-reg",),
-            hyperparameter="eta",
-            baseline_method="Triplet",
+        SEC.table("3", "supplement").curve(
+            "Cars196",
+            ("Triplet+L2-reg",),
+            "eta",
+            baseline="Triplet",
             note="The rows of 5e-4 and 1e-4 were merged in the source; the NMI of 5e-5 may repeat the row above.",
         ),
         *(
-            Published(
-                paper="SEC-supplement",
-                table="5",
-                dataset=dataset,
-                methods=("Triplet+L2-reg",),
-                hyperparameter="eta",
-                baseline_method="Triplet",
+            SEC.table("5", "supplement").curve(
+                dataset,
+                ("Triplet+L2-reg",),
+                "eta",
+                baseline="Triplet",
                 note="Only the chosen eta is printed.",
             )
             for dataset in ("CUB200-2011", "SOP", "In-Shop")
         ),
     ),
     margin=1.0,
-    identities=("L2-reg is SEC with a fixed mean of 0",),
+    identities=("3: L2-reg is SEC with a fixed mean of 0",),
 )

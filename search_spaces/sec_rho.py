@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from search_spaces.papers import SEC
 from search_spaces.protocols.ours import DIGITS_QUICK, GLYPHS_TRIPLET, IMAGE_FOLDER_SMALL
 from search_spaces.protocols.sec import SEC_TRIPLET
-from tune_dml.space import Baseline, Citation, Grid, Knob, Published, Space
+from tune_dml.space import Baseline, Grid, Knob, Space
 
 SPACE = Space(
     name="sec_rho",
     title="SEC-EMA: momentum rho of the mean norm",
     question="Does the momentum of the running mean norm matter, and is plain SEC (rho = 1) the best choice?",
-    citation=Citation(
-        authors="Zhang, Li, Zhang",
-        title="Deep Metric Learning with Spherical Embedding",
-        venue="NeurIPS",
-        year=2020,
-        place="supplement, section D and Table 4",
-    ),
+    citation=SEC.at("supplement, section D and Table 4"),
     scientific=(Knob("regularizer.rho", Grid((0.01, 0.1, 0.5, 0.9, 1.0), scale="log"), symbol="rho"),),
     fixed={
         "loss.name": "triplet",
@@ -27,30 +22,26 @@ SPACE = Space(
     baseline=Baseline("no SEC", {"regularizer.name": "none", "regularizer.eta": 0.0}),
     protocols=(GLYPHS_TRIPLET, DIGITS_QUICK, IMAGE_FOLDER_SMALL, *SEC_TRIPLET),
     published=(
-        Published(
-            paper="SEC-supplement",
-            table="4",
-            dataset="Cars196",
-            methods=("Triplet+SEC-EMA", "Triplet+SEC"),
-            hyperparameter="rho",
-            baseline_method="Triplet",
+        SEC.table("4", "supplement").curve(
+            "Cars196",
+            ("Triplet+SEC-EMA", "Triplet+SEC"),
+            "rho",
+            baseline="Triplet",
             note="One run per value; selected on the test classes. eta is not printed with this table.",
         ),
         *(
-            Published(
-                paper="SEC-supplement",
-                table="5",
-                dataset=dataset,
-                methods=("Triplet+SEC-EMA", "Triplet+SEC"),
-                hyperparameter="rho",
-                baseline_method="Triplet",
+            SEC.table("5", "supplement").curve(
+                dataset,
+                ("Triplet+SEC-EMA", "Triplet+SEC"),
+                "rho",
+                baseline="Triplet",
                 note="Only rho = 0.01 and plain SEC are printed; rho was not tuned on this data set.",
             )
             for dataset in ("CUB200-2011", "SOP", "In-Shop")
         ),
     ),
     margin=1.0,
-    identities=("rho = 1 is plain SEC at every step", "rho = 0 keeps the mean of the first batch"),
+    identities=("1: rho = 1 is plain SEC at every step", "8: rho = 0 keeps the mean of the first batch"),
     notes=(
         "The best published value is the lowest tested: the optimum lies at the edge of the printed range.",
         "eta is not printed in Table 4; the rows rho = 1 and rho = 0.01 equal Table 5, where eta = 0.5.",

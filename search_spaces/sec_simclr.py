@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
+from search_spaces.papers import SEC
 from search_spaces.protocols.simclr import DIGITS_SIMCLR, GLYPHS_SIMCLR, SIMCLR_CIFAR10, SIMCLR_CIFAR100
-from tune_dml.space import Baseline, Citation, Grid, Knob, Published, Space
+from tune_dml.space import Baseline, Grid, Knob, Published, Space
 
-CITATION = Citation(
-    authors="Zhang, Li, Zhang",
-    title="Deep Metric Learning with Spherical Embedding",
-    venue="NeurIPS",
-    year=2020,
-    place="supplement, contrastive learning (grid) and Table 7; rebuttal, Table 1",
-)
+CITATION = SEC.at("supplement, contrastive learning (grid) and Table 7; rebuttal, Table 1")
 ETA = Knob("regularizer.eta", Grid((0.01, 0.05, 0.1, 0.25, 0.5, 1.0), scale="log"), symbol="eta")
 FIXED = {
     "task.name": "contrastive",
@@ -28,16 +23,12 @@ NOTES = ("eta grows linearly from 0 to its value at the last step.",)
 
 def _printed(method: str) -> tuple[Published, ...]:
     return tuple(
-        Published(
-            paper="SEC-supplement",
-            table="7",
-            dataset=dataset,
-            methods=(method,),
-            hyperparameter="eta",
+        SEC.table("7", "supplement").curve(
+            dataset,
+            (method,),
+            "eta",
             metric=metric,
-            baseline_method="NT-Xent",
-            backbone="ResNet-50",
-            embedding_dim=128,
+            baseline="NT-Xent",
             where={"epochs": epochs},
             note=f"Only the chosen eta is printed; linear evaluation on the test pictures, {epochs} epochs of training.",
         )
@@ -47,16 +38,12 @@ def _printed(method: str) -> tuple[Published, ...]:
     )
 
 
-REBUTTAL = Published(
-    paper="SEC-rebuttal",
-    table="1",
-    dataset="CIFAR-10",
-    methods=("NT-Xent+SEC",),
-    hyperparameter="eta",
+REBUTTAL = SEC.table("1", "rebuttal").curve(
+    "CIFAR-10",
+    ("NT-Xent+SEC",),
+    "eta",
     metric="top1",
-    baseline_method="NT-Xent",
-    backbone="not stated",
-    embedding_dim=128,
+    baseline="NT-Xent",
     note="150 epochs, a linear head, and a learning rate between 0.1 and 0.5.",
 )
 
@@ -71,7 +58,7 @@ SPACE = Space(
     protocols=PROTOCOLS,
     published=(*_printed("NT-Xent+SEC"), REBUTTAL),
     metric="val/linear_top1",
-    identities=("eta = 0 is the base loss, bit for bit",),
+    identities=("2: eta = 0 is the base loss, bit for bit",),
     notes=NOTES,
 )
 
@@ -86,6 +73,6 @@ EMA = Space(
     protocols=PROTOCOLS,
     published=_printed("NT-Xent+SEC-EMA"),
     metric="val/linear_top1",
-    identities=("eta = 0 is the base loss, bit for bit",),
+    identities=("2: eta = 0 is the base loss, bit for bit",),
     notes=NOTES,
 )

@@ -1,63 +1,231 @@
-"""One trial, as one frozen object: every setting that can change its numbers, resolved and checked.
+"""One trial, as one frozen object: every setting that can change its numbers, with its type, domain, default and meaning.
 
-    config, origins = TrialConfig.from_settings(layer, layer, ...)   # later layers win; raises ConfigError with every problem
-    config.settings()                                                # the flat dotted form, defaults filled in
-    config.digest()                                                  # the identity of a cell (seed excluded)
+A section that names methods (`loss.name`, `model.backbone`) keeps the knobs that each method declares in its constructor;
+in the flat form they lie beside the section's own fields (`loss.margin`, `model.weights`). Pure data: nothing is looked up
+or imported here but pydantic. `trainables.resolve` turns layers of settings into a `TrialConfig`, checked.
 
-Imports no torch: the registries of methods are looked up when a configuration is checked.
+    config.settings()        the flat dotted form, defaults filled in
+    config.digest()          the identity of a cell (seed excluded)
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cache
-from typing import Annotated, Any, Self
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache, cached_property
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, ValidationError
-
-from trainables.errors import ConfigError, Problem, nearest
-from trainables.parameters import parameters_of, problems_of, resolve
-from trainables.sections import (
-    AugmentConfig,
-    BatchConfig,
-    DataConfig,
-    EvaluationConfig,
-    LossConfig,
-    Method,
-    ModelConfig,
-    OptimConfig,
-    RegularizerConfig,
-    Section,
-    TaskConfig,
-    TrainingConfig,
-    methods_of,
-    presets_of,
-)
+from pydantic import BaseModel, ConfigDict, Field
 
 # Raised whenever the same configuration would train or judge differently than before.
 PROTOCOL_VERSION = 2
 
 # Where things lie, which replicate this is, and what is shown of it: not part of a cell's identity.
-PLACES = frozenset({"seed", "data.root", "task.evaluation_root", "evaluation.sheet_queries"})
+NOT_IDENTITY = frozenset({"seed", "data.root", "task.evaluation_root", "evaluation.sheet_queries"})
 
 Value = float | int | str | bool | None
+Knobs = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Layer:
-    """Settings from one place, for `--set`, a file, a space, a protocol: the later layer wins."""
+class Section(BaseModel):
+    """A named part of the configuration."""
 
-    origin: str
-    settings: Mapping[str, Value]
-    sources: Mapping[str, str] = field(default_factory=dict)
-    """Where single settings come from, more exactly than `origin` says."""
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    def origin_of(self, path: str) -> str:
-        """Where a setting of this layer comes from."""
-        return self.sources.get(path, self.origin)
+    @classmethod
+    @cache
+    def own_fields(cls) -> tuple[str, ...]:
+        """The settings that are declared here, not by a method."""
+        return tuple(name for name in cls.model_fields if name != "parameters")
+
+    @cached_property
+    def flat(self) -> dict[str, Any]:
+        """Every setting of the section by its name within it."""
+        return {name: _plain(getattr(self, name)) for name in self.own_fields()}
+
+
+class MethodSection(Section):
+    """A section that names methods."""
+
+    chooses: ClassVar[Mapping[str, str]] = {}
+    """Field that names a method -> the registry it is looked up in (see `trainables.registries.methods_of`)."""
+    parameters: dict[str, Knobs] = Field(default_factory=dict)
+    """The same field -> the knobs of the method it names."""
+
+    def knobs(self, chooser: str = "name") -> Knobs:
+        """The knobs of the method that a field names."""
+        return dict(self.parameters.get(chooser, {}))
+
+    @cached_property
+    def flat(self) -> dict[str, Any]:
+        """Every setting of the section by its name within it, the methods' knobs among them."""
+        own = {name: _plain(getattr(self, name)) for name in self.own_fields()}
+        names = flat_names(type(self), self.parameters)
+        return own | {name: _plain(self.parameters[chooser][knob]) for (chooser, knob), name in names.items()}
+
+
+def flat_names(section: type[MethodSection], knobs: Mapping[str, Iterable[str]]) -> dict[tuple[str, str], str]:
+    """(field that names the method, knob) -> the knob's name within the section.
+
+    It is the knob's own (`weights`), or that of field and knob (`pooling.p`) where several methods of the section, or the
+    section itself, have a setting of that name.
+    """
+    pairs = [(chooser, knob) for chooser, own in knobs.items() for knob in own]
+    taken = [*section.own_fields(), *(knob for _, knob in pairs)]
+    return {(chooser, knob): knob if taken.count(knob) == 1 else f"{chooser}.{knob}" for chooser, knob in pairs}
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+class TaskConfig(MethodSection):
+    """What is trained for and how it is judged: retrieval of unseen classes, face recognition, contrastive learning."""
+
+    chooses: ClassVar = {"name": "task"}
+    name: str = "retrieval"
+
+
+class LossConfig(MethodSection):
+    """The metric loss; it sees raw embeddings and normalises inside."""
+
+    chooses: ClassVar = {"name": "loss"}
+    name: str = "triplet"
+
+
+class RegularizerConfig(MethodSection):
+    """L = L_metric + eta_t * L_regularizer."""
+
+    chooses: ClassVar = {"name": "regularizer"}
+    name: str = "none"
+    eta: Annotated[float, Field(ge=0, description="weight of the regularizer; 0 skips it")] = 0.0
+    schedule: Annotated[str, Field(description="how eta grows over training")] = "constant"
+
+
+class BatchConfig(Section):
+    """The global batch and how its pictures are drawn."""
+
+    sampler: str = "m_per_class"
+    batch_size: Annotated[int, Field(ge=1, description="pictures in the global batch")] = 90
+    instances_per_class: Annotated[int, Field(ge=1, description="pictures per class, M")] = 3
+
+
+class DataConfig(MethodSection):
+    """The data set and its split."""
+
+    chooses: ClassVar = {"name": "data"}
+    name: str = "glyphs"
+    root: Annotated[str | None, Field(description="folder of the pictures; not part of the identity")] = None
+    validation_fraction: Annotated[float, Field(gt=0, lt=1, description="share of training classes")] = 0.25
+    folds: Annotated[
+        int | None,
+        Field(ge=2, description="deal the training classes into so many folds and validate on one"),
+    ] = None
+    fold: Annotated[int, Field(ge=0, description="the fold to validate on, from 0")] = 0
+    split: Annotated[
+        Literal["class_disjoint", "shared_classes", "paper_test_selection"],
+        Field(
+            description="what is held out: classes, or pictures of every class (contrastive learning); "
+            "paper_test_selection validates on the test half, as the papers did"
+        ),
+    ] = "class_disjoint"
+
+
+class AugmentConfig(MethodSection):
+    """What training sees of a picture; evaluation sees the resized centre crop, or the picture as stored for `none`."""
+
+    chooses: ClassVar = {"name": "augment"}
+    name: str = "none"
+
+
+class ModelConfig(MethodSection):
+    """Backbone, pooling and head; the output is the un-normalised embedding."""
+
+    chooses: ClassVar = {"backbone": "backbone", "pooling": "pooling", "head": "head"}
+    backbone: str = "small_conv"
+    pooling: str = "avg"
+    head: str = "fc"
+    embedding_dim: Annotated[int, Field(ge=1)] = 64
+    freeze_bn: Annotated[bool, Field(description="the backbone's batch normalisation keeps its running statistics")] = (
+        False
+    )
+    freeze_bn_affine: Annotated[
+        bool, Field(description="gamma and beta of the frozen batch normalisation do not train either")
+    ] = False
+
+
+class OptimConfig(MethodSection):
+    """The optimizer, what it does to which parameters, and how the learning rate goes."""
+
+    chooses: ClassVar = {"name": "optimizer", "lr_schedule": "lr_schedule"}
+    name: str = "adamw"
+    lr: Annotated[float, Field(gt=0, description="learning rate of the head; others are multiples of it")] = 1e-3
+    backbone_lr_multiplier: Annotated[float, Field(gt=0, description="lr of the backbone over lr")] = 1.0
+    loss_lr_multiplier: Annotated[float, Field(gt=0, description="lr of proxies over lr")] = 100.0
+    weight_decay: Annotated[float, Field(ge=0)] = 1e-4
+    weight_decay_on: Annotated[
+        Literal["weights", "all_but_norms", "all"],
+        Field(description="weights: neither biases nor normalisation; all_but_norms: biases too; all"),
+    ] = "weights"
+    loss_weight_decay: Annotated[
+        float, Field(ge=0, description="weight decay of proxies, centres and class weights")
+    ] = 0.0
+    clip_value: Annotated[float | None, Field(gt=0, description="limit of each entry of the gradient")] = None
+    clip_norm: Annotated[float | None, Field(gt=0, description="limit of the norm of the whole gradient")] = None
+    lr_schedule: Annotated[str, Field(description="how the learning rate goes")] = "constant"
+    freeze_backbone_steps: Annotated[
+        int, Field(ge=0, description="steps at the start in which only head and loss train")
+    ] = 0
+    freeze_backbone_epochs: Annotated[
+        float, Field(ge=0, description="the same in epochs; the longer of the two counts")
+    ] = 0.0
+
+
+class TrainingConfig(Section):
+    """How long to train, when to judge, and how to compute."""
+
+    steps: Annotated[int | None, Field(ge=1, description="optimiser steps; null where epochs says how long")] = 300
+    epochs: Annotated[float | None, Field(gt=0, description="passes over the training pictures, instead of steps")] = (
+        None
+    )
+    eval_every: Annotated[int, Field(ge=1, description="steps between evaluations and checkpoints")] = 100
+    precision: Annotated[
+        Literal["float32", "float64", "bf16", "fp16"],
+        Field(description="of the network; loss and evaluation metrics stay float32 with bf16 and fp16"),
+    ] = "float32"
+    micro_batch: Annotated[
+        int | None,
+        Field(ge=1, description="pictures a worker holds at a time; the loss still sees the whole batch"),
+    ] = None
+    channels_last: Annotated[bool, Field(description="memory layout that tensor cores prefer")] = False
+    compile: Annotated[bool, Field(description="run the network through torch.compile")] = False
+
+    def total_steps(self, steps_per_epoch: int) -> int:
+        """How many steps the trial has."""
+        if self.epochs is None:
+            return self.steps or 1
+        return max(1, round(self.epochs * steps_per_epoch))
+
+
+class EvaluationConfig(Section):
+    """What is measured, and which evaluation counts."""
+
+    ks: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] = (1, 2, 4, 8)
+    epoch: Annotated[
+        Literal["last", "best_validation"],
+        Field(description="the evaluation a trial is judged by: the last, or the best on validation"),
+    ] = "last"
+    matched_classes: Annotated[
+        bool,
+        Field(
+            description="judge the test half also among as many of its classes as validation has, test/matched_...: "
+            "figures that compare with validation's (retrieval)"
+        ),
+    ] = False
+    sheet_queries: Annotated[
+        int, Field(ge=0, le=12, description="pictures on a trial's sheet of what it retrieves; 0 makes none")
+    ] = 6
 
 
 class TrialConfig(Section):
@@ -75,60 +243,26 @@ class TrialConfig(Section):
     evaluation: EvaluationConfig = EvaluationConfig()
     seed: Annotated[int, Field(ge=0)] = 0
 
-    @classmethod
-    def from_settings(cls, *layers: Layer) -> tuple[Self, dict[str, str]]:
-        """Resolve layers of flat dotted settings; returns (configuration, origin of each setting).
+    def sections(self) -> Iterator[tuple[str, Section]]:
+        """Each section with its name."""
+        return ((name, getattr(self, name)) for name in SECTIONS)
 
-        A layer that changes a method (`loss.name`) drops that method's knobs set by earlier layers, since they were
-        meant for another one; of `training.steps` and `training.epochs` the one set by the later layer counts.
-        Raises ConfigError with every problem of every section.
-        """
-        merged, origins = _merge(layers)
-        sections: dict[str, Any] = {}
-        problems: list[Problem] = []
-        for path in sorted(merged):
-            if path.partition(".")[0] not in cls.model_fields:
-                known = [*cls.model_fields, *_known_paths()]
-                problems.append(Problem(path, "unknown setting", merged[path], nearest(path, known, what="section")))
-        for name, info in cls.model_fields.items():
-            if name == "seed":
-                continue
-            part = {key.partition(".")[2]: value for key, value in merged.items() if key.startswith(name + ".")}
-            section, found = _section(name, info.annotation, part)  # type: ignore[arg-type]
-            sections[name] = section
-            problems += [_with_origin(problem, origins) for problem in found]
-        seed = merged.get("seed", 0)
-        if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-            problems.append(Problem("seed", "must be a whole number >= 0", seed))
-        sound = {name: section for name, section in sections.items() if section is not None}
-        problems += [_with_origin(problem, origins) for problem in _cross_checks(sound)]
-        if problems:
-            raise ConfigError(problems)
-        config = cls(**sections, seed=seed)
-        resolved = config.settings()
-        return config, {path: origins.get(path, "default") for path in resolved}
-
-    def settings(self) -> dict[str, Value]:
-        """The flat dotted form with every default filled in; `from_settings` of it gives this object back."""
-        flat: dict[str, Any] = {}
-        for name in type(self).model_fields:
-            part = getattr(self, name)
-            if not isinstance(part, Section):
-                flat[name] = part
-                continue
-            own = part.model_dump()
-            knobs = own.pop("parameters", {})
-            flat.update({f"{name}.{key}": _listed(value) for key, value in {**own, **knobs}.items()})
-        return flat
+    def settings(self) -> dict[str, Any]:
+        """The flat dotted form with every default filled in; resolving it gives this object back."""
+        flat = {f"{name}.{key}": value for name, section in self.sections() for key, value in section.flat.items()}
+        return {**flat, "seed": self.seed}
 
     def digest(self) -> str:
         """Identity of the cell: 16 hexadecimal digits of the resolved settings, without seed and folders."""
-        identity = {key: value for key, value in self.settings().items() if key not in PLACES}
+        identity = {key: value for key, value in self.settings().items() if key not in NOT_IDENTITY}
         return hashlib.sha256(canonical(identity).encode()).hexdigest()[:16]
 
-    def with_seed(self, seed: int) -> Self:
-        """The same cell under another seed."""
-        return self.model_copy(update={"seed": seed})
+
+SECTIONS: dict[str, type[Section]] = {
+    name: info.annotation
+    for name, info in TrialConfig.model_fields.items()
+    if isinstance(info.annotation, type) and issubclass(info.annotation, Section)
+}
 
 
 def canonical(value: object) -> str:
@@ -143,160 +277,3 @@ def parse_value(text: str) -> Value:
     except json.JSONDecodeError:
         value = text
     return value
-
-
-def _listed(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _merge(layers: tuple[Layer, ...]) -> tuple[dict[str, Value], dict[str, str]]:
-    merged: dict[str, Value] = {}
-    origins: dict[str, str] = {}
-    for layer in layers:
-        for path in _abandoned(merged, layer.settings):
-            del merged[path], origins[path]
-        changes = {**layer.settings, **_length(layer.settings)}
-        merged.update(changes)
-        origins.update({path: layer.origin_of(path) for path in changes})
-    return merged, origins
-
-
-def _abandoned(merged: Mapping[str, Value], settings: Mapping[str, Value]) -> set[str]:
-    """The knobs set so far whose method a layer replaces by another one."""
-    found: set[str] = set()
-    for name, model in _method_sections().items():
-        changed = {
-            key
-            for key in model.chooses
-            if settings.get(f"{name}.{key}", _named(merged, name, key)) != _named(merged, name, key)
-        }
-        if not changed:
-            continue
-        kept = set(_fields(name))
-        for key in set(model.chooses) - changed:
-            method = methods_of(model.chooses[key]).get(str(_named(merged, name, key)))
-            kept |= {knob.name for knob in parameters_of(method)} if method else set()
-        found |= {path for path in merged if path.startswith(name + ".") and path.partition(".")[2] not in kept}
-    return found
-
-
-def _named(merged: Mapping[str, Value], section: str, key: str) -> Value:
-    default: Value = _model(section).model_fields[key].default
-    return merged.get(f"{section}.{key}", default)
-
-
-LENGTHS = ("training.steps", "training.epochs")
-
-
-def _length(settings: Mapping[str, Value]) -> dict[str, Value]:
-    """Steps and epochs exclude each other: to set one is to take back the other."""
-    given = [path for path in LENGTHS if settings.get(path) is not None]
-    return {path: None for path in LENGTHS if len(given) == 1 and path not in given}
-
-
-def _model(section: str) -> Any:
-    return TrialConfig.model_fields[section].annotation
-
-
-@cache
-def _method_sections() -> dict[str, type[Method]]:
-    return {name: _model(name) for name in TrialConfig.model_fields if _is_a(Method, name)}
-
-
-def _is_a(kind: type[Section], section: str) -> bool:
-    return isinstance(_model(section), type) and issubclass(_model(section), kind)
-
-
-def _fields(section: str) -> list[str]:
-    return [name for name in _model(section).model_fields if name != "parameters"]
-
-
-def _known_paths() -> list[str]:
-    return [f"{name}.{key}" for name in TrialConfig.model_fields if _is_a(Section, name) for key in _fields(name)]
-
-
-def _section(name: str, model: type[Section], part: Mapping[str, Value]) -> tuple[Section | None, list[Problem]]:
-    fields = _fields(name)
-    own: dict[str, Any] = {key: value for key, value in part.items() if key in fields}
-    extra = {key: value for key, value in part.items() if key not in fields}
-    problems: list[Problem] = []
-    known = list(fields)
-    if issubclass(model, Method):
-        own["parameters"], extra, knobs, problems = _choose(name, model, own, extra)
-        known += knobs
-    for key, value in extra.items():
-        problems.append(Problem(f"{name}.{key}", "unknown setting", value, nearest(key, known, what="setting")))
-    try:
-        section = model(**own)
-    except ValidationError as error:
-        return None, problems + problems_of(error, name, known)
-    return section, problems
-
-
-def _choose(
-    name: str, model: type[Method], own: Mapping[str, Value], extra: Mapping[str, Value]
-) -> tuple[dict[str, Any], dict[str, Value], list[str], list[Problem]]:
-    """The knobs of a section's methods; returns (values, settings that are no knobs, known knobs, problems)."""
-    values: dict[str, Any] = {}
-    left = dict(extra)
-    known: list[str] = []
-    problems: list[Problem] = []
-    for key, registry in model.chooses.items():
-        method = str(own.get(key, model.model_fields[key].default))
-        methods = methods_of(registry)
-        if method not in methods:
-            remedy = nearest(method, list(methods), what="name")
-            problems.append(Problem(f"{name}.{key}", f"unknown {registry} method", method, remedy))
-            left = {}  # they may be knobs of the method that was meant
-            continue
-        knobs = [knob.name for knob in parameters_of(methods[method])]
-        given = {knob: left.pop(knob) for knob in knobs if knob in left}
-        found, wrong = resolve(methods[method], {**presets_of(registry, method), **given}, name)
-        values.update(found)
-        known += knobs
-        problems += wrong
-    return values, left, known, problems
-
-
-def _with_origin(problem: Problem, origins: Mapping[str, str]) -> Problem:
-    origin = origins.get(problem.place)
-    return (
-        problem
-        if origin is None
-        else Problem(f"{problem.place} ({origin})", problem.rule, problem.value, problem.remedy)
-    )
-
-
-def _cross_checks(sections: Mapping[str, Any]) -> list[Problem]:
-    """Rules that tie settings together and need no data, for the sections that are sound in themselves."""
-    from trainables.regularizers.schedules import SCHEDULES
-    from trainables.samplers import sampler_problems
-    from trainables.tasks.task import tasks
-
-    problems = []
-    if (regularizer := sections.get("regularizer")) and regularizer.schedule not in SCHEDULES:
-        remedy = nearest(regularizer.schedule, list(SCHEDULES))
-        problems.append(Problem("regularizer.schedule", "unknown name", regularizer.schedule, remedy))
-    if batch := sections.get("batch"):
-        problems += sampler_problems(batch.sampler, batch.batch_size, batch.instances_per_class)
-    if training := sections.get("training"):
-        problems += _length_problems(training)
-    if (data := sections.get("data")) and data.folds is not None and data.fold >= data.folds:
-        problems.append(Problem("data.fold", f"must lie in 0 .. {data.folds - 1}", data.fold))
-    if (model := sections.get("model")) and model.freeze_bn_affine and not model.freeze_bn:
-        rule = "only a frozen batch normalisation can keep its gamma and beta"
-        problems.append(Problem("model.freeze_bn_affine", rule, True, "Set model.freeze_bn=true."))
-    if (task := sections.get("task")) and task.name in tasks():
-        problems += tasks()[task.name].problems(sections)
-    return problems
-
-
-def _length_problems(training: TrainingConfig) -> list[Problem]:
-    steps, epochs = training.steps, training.epochs
-    if (steps is None) == (epochs is None):
-        rule = "give either training.steps or training.epochs"
-        return [Problem("training.steps", rule, {"steps": steps, "epochs": epochs}, "Set one to null.")]
-    if steps is not None and training.eval_every > steps:
-        rule = f"training.eval_every must not exceed training.steps ({steps})"
-        return [Problem("training.eval_every", rule, training.eval_every, "Lower it.")]
-    return []

@@ -1,7 +1,7 @@
 """Optimizers by name, and which parameters get which learning rate and weight decay.
 
 Groups: backbone, head and loss (proxies, centres, class weights), each with its own learning rate, and within network
-parts those that weight decay spares (method specification, section 9.6).
+parts those that weight decay spares (docs/specification.md, section 9.6).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import torch
 from pydantic import Field
 from torch import nn
 
+from trainables.config import OptimConfig
 from trainables.models.embedder import parameter_groups
-from trainables.sections import OptimConfig
 
 Groups = list[dict[str, Any]]
 Beta = Annotated[float, Field(ge=0, lt=1, description="decay of a running mean")]
@@ -95,7 +95,7 @@ OPTIMIZERS: dict[str, type[Recipe]] = {recipe.name: recipe for recipe in (Adam, 
 
 def build_optimizer(optim: OptimConfig, network: nn.Module, loss: nn.Module) -> torch.optim.Optimizer:
     """The configured optimizer over all trainable parameters; each group remembers its `initial_lr`."""
-    recipe: Recipe = OPTIMIZERS[optim.name](**optim.knobs("name"))
+    recipe: Recipe = OPTIMIZERS[optim.name](**optim.knobs())
     return recipe.build(_groups(optim, network, loss))
 
 

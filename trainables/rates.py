@@ -39,7 +39,7 @@ class Constant(RateSchedule):
 class Milestones(RateSchedule):
     """lr_decay^(number of milestones reached): a decay applies before the step whose index equals its milestone.
 
-    As in the released code of spherical embedding constraints (method specification, section 9.1).
+    As in the released code of spherical embedding constraints (docs/specification.md, section 9.1).
     """
 
     name = "milestones"

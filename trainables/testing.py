@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from trainables import parameters
+from trainables import methods
 from trainables.data.base import DataSet, Pictures
 from trainables.errors import ConfigError
 from trainables.losses.base import Loss
@@ -92,7 +92,7 @@ class Method:
         torch.manual_seed(0)
         context = {"num_classes": CLASSES, "embedding_dim": DIMENSION}
         knobs = {**getattr(self.cls, "example", {}), **self.knobs}
-        return parameters.build(self.cls, knobs, context, place=self.cls.name).to(dtype)
+        return methods.build(self.cls, knobs, context, place=self.cls.name).to(dtype)
 
     def value(self, embeddings: Tensor, labels: Tensor, module: nn.Module | None = None) -> Tensor:
         """The method's value, by `module` where one is given."""
@@ -168,7 +168,7 @@ def _is_described(method: Method) -> None:
     cls = method.cls
     _require(cls.__doc__, "a method has a docstring")
     _require(re.search(r"\b(19|20)\d\d\b", cls.citation), f"a citation has a year: {cls.citation!r}")
-    for parameter in parameters.parameters_of(cls):
+    for parameter in methods.parameters_of(cls):
         _require(parameter.description, f"the knob {parameter.name!r} has a description")
 
 
@@ -334,7 +334,7 @@ def dataset_checks(build: Callable[[Path], DataSet], cache_dir: Path) -> list[Ch
 def _dataset_is_described(dataset: DataSet) -> None:
     for attribute in ("name", "citation", "licence", "source", "__doc__"):
         _require(getattr(type(dataset), attribute, ""), f"a data set says its {attribute}")
-    for parameter in parameters.parameters_of(type(dataset)):
+    for parameter in methods.parameters_of(type(dataset)):
         _require(parameter.description, f"the knob {parameter.name!r} has a description")
 
 

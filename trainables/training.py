@@ -27,10 +27,11 @@ from trainables.config import TrialConfig
 from trainables.context import EVIDENCE_FILES, Row, TrialContext
 from trainables.errors import ConfigError, Diverged, Problem
 from trainables.evidence import directions
+from trainables.evidence.record import Evidence
 from trainables.evidence.sheet import draw_sheet
 from trainables.optimizers import build_optimizer
 from trainables.rates import RATES, RateSchedule
-from trainables.tasks.task import Task, build_task
+from trainables.tasks import Evaluation, Learner, build_learner
 
 COLLAPSE = 0.999  # mean pairwise cosine beyond which every picture has the same embedding
 LOG_EVERY = 25  # steps between rows of training figures; a stalled run is noticed after one
@@ -66,7 +67,7 @@ class Run:
 
     config: TrialConfig
     context: TrialContext
-    task: Task
+    learner: Learner[Any]
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
     """Keeps gradients of fp16 above zero; does nothing in other precisions."""
@@ -78,7 +79,7 @@ class Run:
     state: State
     frozen: bool | None = None
     network: nn.Module = field(default_factory=nn.Module)
-    """The task's network, wrapped for data parallelism where there are several workers (see `arrange`)."""
+    """The learner's network, wrapped for data parallelism where there are several workers (see `arrange`)."""
     recent: list[Tensor] = field(default_factory=list)
     """Losses since the last row."""
 
@@ -97,9 +98,9 @@ def train(config: TrialConfig, context: TrialContext, *, cache_dir: Path | None 
         Diverged: the loss or the embeddings left the finite numbers or collapsed.
     """
     prepare_process(config, context)
-    task = build_task(config, context, cache_dir=cache_dir)
-    run = begin(config, context, task)
-    state, total = run.state, task.total_steps
+    learner = build_learner(config, context, cache_dir=cache_dir)
+    run = begin(config, context, learner)
+    state, total = run.state, learner.total_steps
     clock = time.perf_counter()
     while state.step < total:
         run.recent.append(update(run))
@@ -125,28 +126,28 @@ def prepare_process(config: TrialConfig, context: TrialContext) -> None:
     torch.manual_seed(config.seed)
 
 
-def begin(config: TrialConfig, context: TrialContext, task: Task) -> Run:
+def begin(config: TrialConfig, context: TrialContext, learner: Learner[Any]) -> Run:
     """A trial at its first step, or at its last checkpoint."""
     optim, training = config.optim, config.training
-    per_epoch = task.sampler.steps_per_epoch
+    per_epoch = learner.sampler.steps_per_epoch
     rate: RateSchedule = RATES[optim.lr_schedule](**optim.knobs("lr_schedule"))
     run = Run(
         config,
         context,
-        task,
-        build_optimizer(optim, task.network, task.loss),
+        learner,
+        build_optimizer(optim, learner.network, learner.loss),
         torch.amp.GradScaler(context.device.type, enabled=training.precision == "fp16"),
         rate,
         FiniteWatch(context.device),
-        [parameter for parameter in task.network.backbone.parameters() if parameter.requires_grad],
+        [parameter for parameter in learner.network.backbone.parameters() if parameter.requires_grad],
         max(optim.freeze_backbone_steps, round(optim.freeze_backbone_epochs * per_epoch)),
         State(),
     )
     saved = context.latest_checkpoint()
     if saved is None:
-        task.settle()
-        if directions.interval(task.total_steps, LOG_EVERY) <= task.total_steps:
-            run.state.directions = task.directions()
+        learner.settle()
+        if directions.interval(learner.total_steps, LOG_EVERY) <= learner.total_steps:
+            run.state.directions = learner.directions()
     else:
         restore(run, saved)
     return run
@@ -154,7 +155,7 @@ def begin(config: TrialConfig, context: TrialContext, task: Task) -> Run:
 
 def restore(run: Run, saved: dict[str, Any]) -> None:
     """Continue from a checkpoint; its rows are reported again, so that a row lost in a crash is not missing."""
-    run.task.load_state_dict(saved["task"])
+    run.learner.load_state_dict(saved["task"])
     run.optimizer.load_state_dict(saved["optimizer"])
     run.scaler.load_state_dict(saved["scaler"])
     torch.set_rng_state(saved["rng"].cpu())
@@ -188,7 +189,7 @@ def arrange(run: Run, frozen: bool) -> None:
     run.frozen = frozen
     for parameter in run.backbone:
         parameter.requires_grad_(not frozen)
-    network = distributed.data_parallel(run.task.network)
+    network = distributed.data_parallel(run.learner.network)
     run.network = torch.compile(network) if run.config.training.compile else network  # type: ignore[assignment]
 
 
@@ -197,13 +198,13 @@ def update(run: Run) -> Tensor:
     step = run.state.step
     if run.frozen != (step < run.frozen_until):
         arrange(run, frozen=step < run.frozen_until)
-    value = run.task.objective(run.network, step)
+    value = run.learner.objective(run.network, step)
     if wrong := run.watch.see(value.detach(), step):
-        figures = {name: float(figure) for name, figure in run.task.diagnostics().items()}
+        figures = {name: float(figure) for name, figure in run.learner.diagnostics().items()}
         raise Diverged(f"the loss is {wrong[1]} at step {wrong[0]}", wrong[0], {"loss": wrong[1], **figures})
     run.optimizer.zero_grad(set_to_none=True)
     run.scaler.scale(value).backward()  # type: ignore[no-untyped-call]
-    distributed.average_gradients(run.task.loss.parameters())
+    distributed.average_gradients(run.learner.loss.parameters())
     clip(run)
     set_learning_rate(run, step)
     run.scaler.step(run.optimizer)
@@ -226,8 +227,8 @@ def clip(run: Run) -> None:
 
 def set_learning_rate(run: Run, step: int) -> None:
     """Every group's own rate times the schedule's factor."""
-    per_epoch = run.task.sampler.steps_per_epoch
-    factor = run.rate.factor(step, total_steps=run.task.total_steps, steps_per_epoch=per_epoch)
+    per_epoch = run.learner.sampler.steps_per_epoch
+    factor = run.rate.factor(step, total_steps=run.learner.total_steps, steps_per_epoch=per_epoch)
     for group in run.optimizer.param_groups:
         group["lr"] = group["initial_lr"] * factor
 
@@ -244,22 +245,22 @@ def judge(run: Run, since: float) -> None:
     """Evaluate on validation, keep the evaluation that counts, save, report."""
     state = run.state
     row = training_figures(run)
-    row.update(run.task.validate())
+    validated: Evaluation = run.learner.validate()
+    row.update(validated.figures)
     if _collapsed(row, state):
         cosine = row["val/mean_cosine"]
         message = f"the embeddings collapsed by step {state.step}: mean pairwise cosine {cosine:.4f}"
         raise Diverged(message, state.step, dict(row))
     if _counts(row, run):
-        leave_evidence(run)
-        state.best = {**row, **run.task.test()}
+        leave_evidence(run, validated.evidence)
+        state.best = {**row, **run.learner.test(validated)}
     state.seconds += time.perf_counter() - since
     _keep(run, row)
     run.context.report(row, _checkpoint(run))
 
 
-def leave_evidence(run: Run) -> None:
+def leave_evidence(run: Run, evidence: Evidence | None) -> None:
     """Keep what the evaluation that counts has to show, in place of an earlier one's."""
-    evidence = run.task.evidence
     if evidence is None or run.context.rank != 0:
         return
     words, picture = EVIDENCE_FILES
@@ -282,7 +283,7 @@ def training_figures(run: Run) -> Row:
     """The mean loss since the last row and the mechanism figures of the last batch."""
     loss = float(torch.stack(run.recent).mean())
     run.recent.clear()
-    figures = {f"train/{name}": float(value) for name, value in run.task.diagnostics().items()}
+    figures = {f"train/{name}": float(value) for name, value in run.learner.diagnostics().items()}
     if not math.isfinite(loss):  # of the very last step on CUDA
         step = run.state.step
         raise Diverged(f"the loss is {loss} by step {step}", step, {"loss": loss, **figures})
@@ -292,9 +293,9 @@ def training_figures(run: Run) -> Row:
 def direction_figures(run: Run) -> Row:
     """Every 1000 steps, how far the watched pictures' directions have turned since the last look."""
     state, before = run.state, run.state.directions
-    if before is None or state.step % directions.interval(run.task.total_steps, LOG_EVERY):
+    if before is None or state.step % directions.interval(run.learner.total_steps, LOG_EVERY):
         return {}
-    state.directions = run.task.directions()
+    state.directions = run.learner.directions()
     return {f"train/{name}": v for name, v in directions.spread(before, state.directions).items()}
 
 
@@ -306,13 +307,13 @@ def _keep(run: Run, row: Row) -> None:
 def _counts(row: Row, run: Run) -> bool:
     """Whether this evaluation is the one the trial is judged by, as far as is known now."""
     if run.config.evaluation.epoch == "best_validation":
-        return row[run.task.headline] > run.state.best.get(run.task.headline, -math.inf)
-    return run.state.step == run.task.total_steps
+        return row[run.learner.task.headline] > run.state.best.get(run.learner.task.headline, -math.inf)
+    return run.state.step == run.learner.total_steps
 
 
 def _checkpoint(run: Run) -> dict[str, Any]:
     return {
-        "task": run.task.state_dict(),
+        "task": run.learner.state_dict(),
         "optimizer": run.optimizer.state_dict(),
         "scaler": run.scaler.state_dict(),
         "rng": torch.get_rng_state(),

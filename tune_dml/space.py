@@ -13,6 +13,7 @@ from typing import Any, Literal
 from trainables.errors import Problem
 
 Value = float | int | str | bool | None
+Number = float | int  # a plan that is read back has the very numbers that were declared
 Origin = Literal["paper", "ours", "user"]
 Scale = Literal["linear", "log", "category"]
 
@@ -32,6 +33,79 @@ class Citation:
         return f"{self.authors}, {self.title}, {self.venue} {self.year}, {self.place}"
 
 
+Selection = Literal["test", "validation", "unknown"]
+"""The classes on which a printed number's evaluation was chosen."""
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper whose grids and numbers the spaces cite."""
+
+    key: str
+    authors: str
+    title: str
+    venue: str
+    year: int
+    url: str = ""
+    code: str = ""
+    """The released code that was read, with its commit."""
+    datasets: tuple[str, ...] = ()
+    """What the paper measures on, by the names of its tables."""
+    tables: tuple[Table, ...] = ()
+
+    def at(self, place: str) -> Citation:
+        """The paper cited at a table, figure or section."""
+        return Citation(self.authors, self.title, self.venue, self.year, place)
+
+    def table(self, number: str, part: str = "") -> Table:
+        """One of its tables, of the supplement or the rebuttal where `part` says so. Raises KeyError for an unknown one."""
+        source = f"{self.key}-{part}" if part else self.key
+        return {(table.source, table.number): table for table in self.tables}[source, number]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A printed table whose numbers are rows of `search_spaces/published.csv`, and what all of them have in common."""
+
+    source: str
+    """`paper` in the file: the paper's key, with `-supplement` or `-rebuttal` where the table is printed there."""
+    number: str
+    holds: str
+    datasets: tuple[str, ...]
+    backbone: str = "BN-Inception"
+    embedding_dim: int = 512
+    runs: int = 1
+    selection: Selection = "test"
+
+    def curve(
+        self,
+        dataset: str,
+        methods: tuple[str, ...],
+        hyperparameter: str,
+        *,
+        metric: str = "R@1",
+        baseline: str | None = None,
+        where: Mapping[str, Value] | None = None,
+        note: str = "",
+    ) -> Published:
+        """The numbers of `methods` on a data set along a hyperparameter."""
+        return Published(
+            paper=self.source,
+            table=self.number,
+            dataset=dataset,
+            methods=methods,
+            hyperparameter=hyperparameter,
+            metric=metric,
+            baseline_method=baseline,
+            backbone=self.backbone,
+            embedding_dim=self.embedding_dim,
+            runs=self.runs,
+            selection=self.selection,
+            note=note,
+            where=where or {},
+        )
+
+
 @dataclass(frozen=True)
 class Grid:
     """A finite list of values, in the order they are drawn."""
@@ -44,8 +118,8 @@ class Grid:
 class Range:
     """low <= x <= high, uniform; whole numbers when `integer`."""
 
-    low: float
-    high: float
+    low: Number
+    high: Number
     integer: bool = False
     scale: Literal["linear", "log"] = "linear"
 
@@ -81,11 +155,11 @@ class Tie:
 
     path: str
     knob: str
-    factor: float
+    factor: Number
 
     def value(self, knobs: Mapping[str, Value]) -> Value:
         """The setting at a point of the space; a whole number where it is one."""
-        product = self.factor * float(knobs[self.knob])  # type: ignore[arg-type]
+        product = float(knobs[self.knob]) * self.factor  # type: ignore[arg-type]
         return int(product) if product == int(product) else product
 
 
@@ -94,7 +168,7 @@ class Baseline:
     """The cell the knob is compared with: the method switched off."""
 
     label: str
-    settings: Mapping[str, Value]
+    settings: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -112,7 +186,7 @@ class Published:
     backbone: str = "BN-Inception"
     embedding_dim: int = 512
     runs: int = 1
-    selection: Literal["test", "validation", "unknown"] = "test"
+    selection: Selection = "test"
     note: str = ""
     where: Mapping[str, Value] = field(default_factory=dict)
     """Only rows with these hyperparameters, where a table prints several curves (`{"epochs": 100}`)."""
@@ -158,7 +232,7 @@ class Space:
     question: str
     citation: Citation | None
     scientific: tuple[Knob, ...]
-    fixed: Mapping[str, Value]
+    fixed: Mapping[str, Any]
     protocols: tuple[Protocol, ...] = ()
     nuisance: tuple[Knob, ...] = ()
     ties: tuple[Tie, ...] = ()
@@ -167,10 +241,10 @@ class Space:
     default_dataset: str = "glyphs"
     metric: str = "val/recall_at_1"
     goal: Literal["maximize", "minimize"] = "maximize"
-    margin: float = 1.0
+    margin: Number = 1.0
     """Differences below this many units of the metric (percentage points) do not matter: the equivalence margin."""
     identities: tuple[str, ...] = ()
-    """What must hold between cells (rho = 1 is plain SEC); each is a test."""
+    """What holds between its cells, each after the number of the identity in docs/specification.md that tests it."""
     notes: tuple[str, ...] = ()
     origin: str = field(default="", compare=False)
 

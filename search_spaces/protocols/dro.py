@@ -5,10 +5,11 @@ The main tables have dimension 1024, the ablation of DRO-KL-G (`-64`) dimension 
 
 from __future__ import annotations
 
+from search_spaces.papers import DRO
 from search_spaces.protocols.shared import BN_INCEPTION, CROP_227, KS, LAST, SHOP_KS
 from tune_dml.space import Protocol, Stated
 
-CODE = "code: qiqi-helloworld, Pairewise-Distance-Metric-Learning e12a417"
+CODE = f"code: {DRO.code}"
 
 COMMON = (
     *BN_INCEPTION,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from search_spaces.papers import MULTI_SIMILARITY
 from search_spaces.protocols.shared import BN_INCEPTION, CROP_227, KS, LAST
 from tune_dml.space import Protocol, Stated
 
-CODE = "code: MalongTech/research-ms-loss 8db6c9c"
+CODE = f"code: {MULTI_SIMILARITY.code}"
 
 MS_CUB200 = Protocol.cited(
     "ms/cub200",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from search_spaces.papers import PROXY_ANCHOR
 from search_spaces.protocols.shared import BN_INCEPTION, CROP_224, KS, LAST, SHOP_KS, SOP_KS
 from tune_dml.space import Protocol, Stated
 
-CODE = "code: tjddus9597/Proxy-Anchor-CVPR2020 51db570"
+CODE = f"code: {PROXY_ANCHOR.code}"
 
 COMMON = (
     *BN_INCEPTION,

@@ -6,12 +6,13 @@ a data set and base loss; triplet and semihard triplet share theirs. The regular
 
 from __future__ import annotations
 
+from search_spaces.papers import SEC
 from search_spaces.protocols.shared import BN_INCEPTION, CROP_227, KS, LAST, SHOP_KS, SOP_KS
 from tune_dml.space import Protocol, Stated
 
 PAPER = "paper: SEC supplement"
 REBUTTAL = "paper: SEC rebuttal, Table 4"
-CODE = "code: Dyfine/SphericalEmbedding f118c0e"
+CODE = f"code: {SEC.code}"
 
 COMMON = (
     *BN_INCEPTION,

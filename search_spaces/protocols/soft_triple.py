@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from search_spaces.papers import SOFT_TRIPLE
 from search_spaces.protocols.shared import BN_INCEPTION, CROP_224, KS, LAST, SOP_KS
 from tune_dml.space import Protocol, Stated
 
-CODE = "code: idstcv/SoftTriple cc1c32d"
+CODE = f"code: {SOFT_TRIPLE.code}"
 
 COMMON = (
     *BN_INCEPTION,

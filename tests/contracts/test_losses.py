@@ -11,7 +11,7 @@ from helpers import oracles
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from trainables.losses import LOSSES
-from trainables.parameters import resolve
+from trainables.methods import checked_knobs
 from trainables.testing import DEGENERATE, REGULAR, Method, batch, loss_checks
 
 
@@ -72,7 +72,7 @@ def test_every_loss_has_an_oracle_a_section_and_an_example():
     for name, cls in LOSSES.items():
         assert name in known, f"{name} has no naive oracle: add it to a module of tests/helpers/oracles"
         assert re.fullmatch(r"\d+(\.\d+)?", cls.section), f"{name}: section of the method specification"
-        _, problems = resolve(cls, dict(cls.example), "loss")
+        _, problems = checked_knobs(cls, dict(cls.example), "loss")
         assert not problems, f"{name}: a knob without a default has a value in `example`"
 
 
@@ -81,7 +81,7 @@ def test_every_loss_has_an_oracle_a_section_and_an_example():
 def test_agrees_with_its_oracle(name, classes):
     embeddings, labels = batch(classes, seed=5)
     loss = Method(LOSSES[name]).build()
-    knobs, _ = resolve(LOSSES[name], dict(LOSSES[name].example), "loss")
+    knobs, _ = checked_knobs(LOSSES[name], dict(LOSSES[name].example), "loss")
     weights = {key: value.detach() for key, value in loss.named_parameters()}
     function = known_oracles()[name]
     accepted = inspect.signature(function).parameters

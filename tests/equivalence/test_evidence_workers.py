@@ -9,8 +9,8 @@ import torch
 from processes import run_ranks
 
 from trainables import distributed
-from trainables.config import Layer, TrialConfig
 from trainables.context import FolderContext
+from trainables.resolve import Layer, resolve
 from trainables.training import train
 
 COMMON = {
@@ -31,7 +31,7 @@ CASES = {
 
 def trials(rank, world_size, folder):
     for name, settings in CASES.items():
-        config, _ = TrialConfig.from_settings(Layer("common", COMMON), Layer("case", settings))
+        config = resolve(Layer("common", COMMON), Layer("case", settings)).config
         rows = []
         context = FolderContext(folder / name, torch.device("cpu"), rank=rank, world_size=world_size, sink=rows.append)
         train(config, context)

@@ -7,8 +7,8 @@ import torch
 from processes import run_ranks
 
 from trainables import distributed
-from trainables.config import Layer, TrialConfig
 from trainables.context import FolderContext
+from trainables.resolve import Layer, resolve
 from trainables.training import train
 
 
@@ -28,7 +28,7 @@ def train_on_one_and_two(tmp_path_factory, common, cases):
 def _train_all(rank, world_size, folder, common, cases):
     with distributed.process_group(rank=rank, world_size=world_size, init_method=f"file://{folder}/meet"):
         for number, settings in enumerate(cases.values()):
-            config, _ = TrialConfig.from_settings(Layer("common", common), Layer("case", settings))
+            config = resolve(Layer("common", common), Layer("case", settings)).config
             own, rows = folder / str(number), []
             context = FolderContext(own, torch.device("cpu"), rank=rank, world_size=world_size, sink=rows.append)
             outcome = train(config, context)

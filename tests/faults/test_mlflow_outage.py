@@ -17,7 +17,8 @@ from typing import Any, Self
 
 import pytest
 
-from tune_dml.planning.plan import Cell, Plan, Search, Trial
+from tune_dml.planning.cells import Cell
+from tune_dml.planning.plan import Plan, Search, Trial
 from tune_dml.record.ledger import Ledger, trial_folder
 from tune_dml.space import Grid, Knob, Space
 from tune_dml.tracking import SyncReport, Tracker, check

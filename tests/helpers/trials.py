@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from trainables import training
-from trainables.config import Layer, TrialConfig
 from trainables.context import FolderContext
-from trainables.tasks.task import build_task
+from trainables.resolve import Layer, resolve
+from trainables.tasks import build_learner
 from trainables.training import train
 
 DIGITS = {
@@ -63,7 +63,7 @@ class Killed(Exception):
 def config_of(base, **settings):
     """A configuration from flat settings; `__` stands for a dot in the overrides."""
     dotted = {key.replace("__", "."): value for key, value in settings.items()}
-    return TrialConfig.from_settings(Layer("base", base), Layer("test", dotted))[0]
+    return resolve(Layer("base", base), Layer("test", dotted)).config
 
 
 def run(config, folder, stop_after=None, cache_dir=None, threads=1):
@@ -83,7 +83,7 @@ def without_time(row):
     return {name: value for name, value in row.items() if not name.startswith("time/")}
 
 
-def task_of(config, folder):
+def learner_of(config, folder):
     context = FolderContext(folder, torch.device("cpu"))
     training.prepare_process(config, context)
-    return build_task(config, context)
+    return build_learner(config, context)

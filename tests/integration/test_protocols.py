@@ -9,9 +9,9 @@ import pytest
 import torch
 from helpers import published_formats as fixtures
 
-from trainables.config import Layer, TrialConfig
 from trainables.context import FolderContext
 from trainables.errors import ConfigError
+from trainables.resolve import Layer, resolve
 from trainables.training import train
 from tune_dml.catalogue import protocols
 from tune_dml.cli import main
@@ -63,12 +63,12 @@ def small(name, roots, **more):
         ),
         Layer("more", more),
     ]
-    return TrialConfig.from_settings(*layers)[0]
+    return resolve(*layers).config
 
 
 def resolved(name):
     protocol = protocols()[name]
-    config, _ = TrialConfig.from_settings(Layer("data", {"data.name": protocol.dataset}), protocol_layer(protocol))
+    config = resolve(Layer("data", {"data.name": protocol.dataset}), protocol_layer(protocol)).config
     return config.settings()
 
 

@@ -55,7 +55,7 @@ def assert_as_alone(results, cache_dir):
     two = read_history(results.folder, trial.key)
     one = []
     context = FolderContext(Path("alone"), torch.device("cpu"), sink=one.append)
-    train(results.plan.cells[0].config(0), context, cache_dir=cache_dir)
+    train(results.plan.cells[0].config, context, cache_dir=cache_dir)
 
     assert [row["step"] for row in one] == [row["step"] for row in two] == [6, 12]
     for alone, shared in zip(one, two, strict=True):

@@ -4,63 +4,73 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import Annotated
 
 import pytest
+from pydantic import Field
 
-from trainables.config import Layer, TrialConfig, parse_value
+from trainables.config import parse_value
 from trainables.errors import ConfigError
+from trainables.methods import KnobDomain
+from trainables.models import HEADS
+from trainables.models.heads import LinearHead
+from trainables.registries import domain_of
+from trainables.resolve import Layer, read_settings, resolve
+from trainables.tasks import task_of
 
 
-def resolve(**layers):
-    return TrialConfig.from_settings(*(Layer(name, settings) for name, settings in layers.items()))
+def resolved(**layers):
+    return resolve(*(Layer(name, settings) for name, settings in layers.items()))
 
 
 def test_settings_round_trip():
-    config, _ = resolve(a={"loss.name": "multi_similarity", "loss.beta": 50, "regularizer.name": "sec"})
-    again, _ = resolve(b=config.settings())
+    config = resolved(a={"loss.name": "multi_similarity", "loss.beta": 50, "regularizer.name": "sec"}).config
+    again = resolved(b=config.settings()).config
     assert again == config
     assert again.digest() == config.digest()
 
 
 def test_defaults_are_filled_in_and_count_for_the_identity():
-    implicit, origins = resolve(a={"loss.name": "triplet"})
-    explicit, _ = resolve(a={"loss.name": "triplet", "loss.margin": 1.0})
+    both = resolved(a={"loss.name": "triplet"})
+    implicit, origins = both.config, both.origins
+    explicit = resolved(a={"loss.name": "triplet", "loss.margin": 1.0}).config
     assert implicit.settings()["loss.margin"] == 1.0
     assert origins["loss.margin"] == "default"
     assert implicit.digest() == explicit.digest()
 
 
 def test_whole_numbers_and_floats_of_equal_value_are_one_cell():
-    one, _ = resolve(a={"regularizer.name": "sec", "regularizer.rho": 1})
-    same, _ = resolve(a={"regularizer.name": "sec", "regularizer.rho": 1.0})
+    one = resolved(a={"regularizer.name": "sec", "regularizer.rho": 1}).config
+    same = resolved(a={"regularizer.name": "sec", "regularizer.rho": 1.0}).config
     assert one.digest() == same.digest()
 
 
 def test_seed_and_root_are_not_part_of_the_cell(tmp_path):
-    plain, _ = resolve(a={})
-    moved, _ = resolve(a={"seed": 7, "data.root": str(tmp_path)})
-    other, _ = resolve(a={"optim.lr": 0.5})
+    plain = resolved(a={}).config
+    moved = resolved(a={"seed": 7, "data.root": str(tmp_path)}).config
+    other = resolved(a={"optim.lr": 0.5}).config
     assert plain.digest() == moved.digest() != other.digest()
 
 
 def test_later_layers_win_and_origins_are_kept():
-    config, origins = resolve(space={"optim.lr": 0.1, "loss.margin": 0.3}, flag={"optim.lr": 0.2})
+    both = resolved(space={"optim.lr": 0.1, "loss.margin": 0.3}, flag={"optim.lr": 0.2})
+    config, origins = both.config, both.origins
     assert config.optim.lr == 0.2
     assert origins["optim.lr"] == "flag"
     assert origins["loss.margin"] == "space"
 
 
 def test_another_method_does_not_inherit_the_knobs_of_the_first():
-    config, origins = resolve(
-        space={"loss.name": "triplet", "loss.margin": 1.0}, flag={"loss.name": "semihard_triplet"}
-    )
-    assert config.loss.parameters == {"margin": 0.2}
+    both = resolved(space={"loss.name": "triplet", "loss.margin": 1.0}, flag={"loss.name": "semihard_triplet"})
+    config, origins = both.config, both.origins
+    assert config.loss.knobs() == {"margin": 0.2}
     assert origins["loss.margin"] == "default"
 
 
 def test_every_problem_is_reported_at_once_with_place_rule_value_and_remedy():
     with pytest.raises(ConfigError) as error:
-        resolve(
+        resolved(
             flag={
                 "loss.name": "tripplet",
                 "regularizer.name": "sec",
@@ -79,7 +89,7 @@ def test_every_problem_is_reported_at_once_with_place_rule_value_and_remedy():
 
 def test_sizes_that_do_not_divide_name_the_nearest_valid_ones():
     with pytest.raises(ConfigError, match="90") as error:
-        resolve(flag={"batch.batch_size": 91})
+        resolved(flag={"batch.batch_size": 91})
     assert "batch_size (flag)" in str(error.value)
 
 
@@ -87,16 +97,16 @@ def test_sizes_that_do_not_divide_name_the_nearest_valid_ones():
 def test_rho_is_legal_from_zero_to_one(rho, legal):
     settings = {"regularizer.name": "sec", "regularizer.rho": rho}
     if legal:
-        assert resolve(a=settings)[0].regularizer.parameters["rho"] == rho
+        assert resolved(a=settings).config.regularizer.knobs()["rho"] == rho
     else:
         with pytest.raises(ConfigError, match=r"regularizer\.rho"):
-            resolve(a=settings)
+            resolved(a=settings)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "abc", None, [1]])
 def test_values_that_are_no_numbers_are_refused(value):
     with pytest.raises(ConfigError, match=r"optim\.lr"):
-        resolve(a={"optim.lr": value})
+        resolved(a={"optim.lr": value})
 
 
 @pytest.mark.parametrize(
@@ -108,5 +118,90 @@ def test_values_typed_on_the_command_line(text, value):
 
 
 def test_importing_the_configuration_loads_no_torch():
-    code = "import trainables.config, tune_dml.space, sys; assert 'torch' not in sys.modules"
+    code = "import trainables.resolve, tune_dml.space, sys; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class KeepingHead(LinearHead):
+    """A head with a knob of the name that the pooling `gem` gives its exponent."""
+
+    def __init__(self, in_features, embedding_dim, *, p: Annotated[float, Field(gt=0, lt=1)] = 0.5):
+        super().__init__(in_features, embedding_dim)
+        self.p = p
+
+
+@pytest.fixture
+def shared_name(monkeypatch):
+    monkeypatch.setitem(HEADS, "keeping", KeepingHead)
+    return {"model.pooling": "gem", "model.head": "keeping"}
+
+
+def test_two_methods_of_a_section_may_share_a_knobs_name(shared_name):
+    both = resolved(space={**shared_name, "model.pooling.p": 4.0}, flag={"model.head.p": 0.25})
+    config, settings = both.config, both.config.settings()
+    assert config.model.knobs("pooling") == {"p": 4.0}
+    assert config.model.knobs("head") == {"p": 0.25}
+    assert (settings["model.pooling.p"], settings["model.head.p"]) == (4.0, 0.25)
+    assert "model.p" not in settings
+    assert (both.origins["model.pooling.p"], both.origins["model.head.p"]) == ("space", "flag")
+    assert resolved(again=settings).config == read_settings(settings) == config
+    assert config.digest() != resolved(space=shared_name).config.digest()
+    assert domain_of("model.head.p", settings) == KnobDomain(0, 1, low_open=True, high_open=True)
+    network = task_of(config).build_network(SimpleNamespace(in_channels=3, image_size=32))
+    assert (network.pooling.p, network.head.p) == (4.0, 0.25)
+
+
+def test_a_name_that_two_methods_share_must_say_which(shared_name):
+    with pytest.raises(ConfigError) as error:
+        resolved(flag={**shared_name, "model.p": 4.0})
+    (problem,) = error.value.problems
+    assert problem.place == "model.p (flag)"
+    assert problem.value == 4.0
+    assert all(["model.pooling.p", "model.head.p"][n] in problem.rule for n in (0, 1))
+    assert problem.remedy == "Set the one that is meant: model.pooling.p or model.head.p."
+    with pytest.raises(ConfigError, match=r"model\.head\.p \(flag\): value must be less than 1, but got 4\.0"):
+        resolved(flag={**shared_name, "model.head.p": 4.0})
+
+
+def test_a_knobs_full_path_is_always_understood_and_its_short_one_kept_while_it_is_the_only_one(shared_name):
+    alone = resolved(space={"model.pooling": "gem", "model.pooling.p": 4.0})
+    assert alone.config.settings()["model.p"] == 4.0
+    assert alone.origins["model.p"] == "space"
+    later = resolved(space={"model.pooling": "gem", "model.p": 4.0}, flag={"model.head": "keeping"})
+    assert later.config.settings()["model.pooling.p"] == 4.0
+    assert later.origins["model.pooling.p"] == "space"
+    assert later.origins["model.head.p"] == "default"
+    back = resolved(space={**shared_name, "model.pooling.p": 4.0, "model.head.p": 0.1}, flag={"model.head": "fc"})
+    assert back.config.settings()["model.p"] == 4.0
+
+
+@pytest.mark.parametrize(
+    ("path", "domain"),
+    [
+        ("optim.lr", KnobDomain(0, low_open=True)),
+        ("batch.batch_size", KnobDomain(1, integer=True)),
+        ("loss.margin", KnobDomain(0)),
+        ("optim.beta1", KnobDomain(0, 1, high_open=True)),
+        ("model.width", KnobDomain(4, integer=True)),
+        ("loss.nothing", KnobDomain()),
+        ("nothing.at_all", KnobDomain()),
+    ],
+)
+def test_the_domain_of_a_knob_is_read_off_its_declaration(path, domain):
+    assert domain_of(path, resolved(a={}).config.settings()) == domain
+
+
+def test_rules_between_sections_are_checked_beside_a_wrong_one():
+    wrong = {"task.name": "contrastive", "loss.name": "tripplet", "augment.name": "simclr", "augment.crop": 3}
+    with pytest.raises(ConfigError) as error:
+        resolved(flag={**wrong, "data.split": "class_disjoint", "batch.sampler": "random"})
+    places = [problem.place.partition(" ")[0] for problem in error.value.problems]
+    assert places == ["loss.name", "augment.crop", "data.split"]
+
+
+def test_settings_are_read_back_with_their_types_and_domains_checked():
+    settings = resolved(a={"loss.name": "dro_kl", "loss.gamma": 0.5, "seed": 3}).config.settings()
+    assert read_settings(settings).settings() == settings
+    for path, value in {"loss.gamma": -1.0, "optim.lr": "fast", "loss.alpha": 2.0, "model.backbone": "vgg"}.items():
+        with pytest.raises(ConfigError, match=path.replace(".", r"\.")):
+            read_settings({**settings, path: value})

@@ -13,7 +13,7 @@ from helpers.trials import TASKS, config_of, run
 from trainables import training
 from trainables.context import FolderContext
 from trainables.evidence import directions
-from trainables.tasks.task import build_task
+from trainables.tasks import build_learner
 
 
 def naive(before, after):
@@ -69,14 +69,14 @@ def test_the_watched_pictures_are_training_pictures_and_follow_the_seed():
 def test_a_trial_logs_what_a_second_look_at_its_network_finds(tmp_path, name, monkeypatch):
     """The raw embeddings before training, after 25 and after 50 steps, taken from outside."""
     config = config_of(TASKS[name])
-    task = build_task(config, FolderContext(tmp_path / "other", torch.device("cpu")))
-    watched = directions.sampled(task.split.train, seed=config.seed)
+    learner = build_learner(config, FolderContext(tmp_path / "other", torch.device("cpu")))
+    watched = directions.sampled(learner.split.train, seed=config.seed)
     looks = []
 
     def look(run):
-        state = {k: v.clone() for k, v in run.task.state_dict().items() if isinstance(v, torch.Tensor)}
-        task.load_state_dict({**task.state_dict(), **state})
-        looks.append(task._embed(watched)[0].double())
+        state = {k: v.clone() for k, v in run.learner.state_dict().items() if isinstance(v, torch.Tensor)}
+        learner.load_state_dict({**learner.state_dict(), **state})
+        looks.append(learner.embed(watched)[0].double())
 
     update = training.update
 

@@ -1,10 +1,15 @@
-"""The generated pages are what the code says now, and every identity of the specification has a test."""
+"""The generated pages are what the code says now, and code, tests and spaces cite what the specification holds."""
 
 from __future__ import annotations
 
 import importlib.util
 import re
+import subprocess
 from pathlib import Path
+
+from trainables.losses import LOSSES
+from trainables.regularizers import REGULARIZERS
+from tune_dml.catalogue import spaces
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,9 +30,48 @@ def test_the_page_of_methods_is_up_to_date():
     assert methods_in((ROOT / "docs" / "methods.md").read_text()) == methods_in(generator().page()), "run `make docs`"
 
 
-def test_every_identity_has_a_test():
-    covered = {number for numbers, _, _ in generator()._identity_tests() for number in numbers}
-    assert covered == set(range(1, 62))
+def specification():
+    return (ROOT / "docs" / "specification.md").read_text()
+
+
+def sections():
+    """Numbers of the specification's headings."""
+    return set(re.findall(r"^#{2,3} (\d+(?:\.\d+)?)\.? ", specification(), re.MULTILINE))
+
+
+def identities():
+    """Numbers listed in its section 12."""
+    chapter = specification().partition("\n## 12. ")[2].partition("\n## 13. ")[0]
+    return [int(number) for number in re.findall(r"^(\d+)\. ", chapter, re.MULTILINE)]
+
+
+def test_every_identity_has_a_test_and_every_numbered_test_an_identity():
+    tested = {number for numbers, _, _ in generator().identity_tests() for number in numbers}
+    assert identities() == sorted(tested)
+
+
+def test_every_cited_section_exists():
+    cited = {}
+    for package in ("trainables", "tune_dml", "search_spaces", "tests", "benchmarks"):
+        for path in (ROOT / package).rglob("*.py"):
+            for numbers in re.findall(r"docs/specification\.md,\s+sections?\s+([\d., andto]*\d)", path.read_text()):
+                cited |= dict.fromkeys(re.findall(r"\d+(?:\.\d+)?", numbers), path.name)
+    assert len(cited) > 10
+    assert {number: file for number, file in cited.items() if number not in sections()} == {}
+
+
+def test_every_method_names_a_section_that_exists():
+    methods = {**LOSSES, **REGULARIZERS}
+    assert {name: cls.section for name, cls in methods.items() if not set(cls.section.split(", ")) <= sections()} == {}
+
+
+def test_what_holds_in_a_space_is_an_identity():
+    known = set(identities())
+    for name, space in spaces().items():
+        for identity in space.identities:
+            number, _, statement = identity.partition(": ")
+            assert int(number) in known, (name, identity)
+            assert statement, (name, identity)
 
 
 def test_links_between_pages_lead_somewhere():
@@ -35,3 +79,17 @@ def test_links_between_pages_lead_somewhere():
         for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_readmes_tree_is_the_tree():
+    """Its folders, two levels deep, are those that exist; files are named where they are worth it."""
+    listed, parent = set(), ""
+    tree = (ROOT / "README.md").read_text().partition("## The tree\n")[2].partition("\n## ")[0]
+    for indent, name in re.findall(r"^    ( *)(\S+)/ ", tree, re.MULTILINE):
+        parent = parent if indent else name
+        listed.add(f"{parent}/{name}" if indent else name)
+    files = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    folders = {Path(*Path(file).parts[:depth]) for file in files for depth in (1, 2) if len(Path(file).parts) > depth}
+    assert listed == {str(folder) for folder in folders}

@@ -11,7 +11,6 @@ import torch
 from helpers.trials import TASKS, Killed, config_of, run
 from PIL import Image
 
-from trainables.config import Layer, TrialConfig
 from trainables.context import FolderContext
 from trainables.data.base import Pictures
 from trainables.evidence import sheet as drawing
@@ -23,7 +22,8 @@ from trainables.evidence.record import (
     neighbour_rows,
     queries_of,
 )
-from trainables.tasks.task import build_task
+from trainables.resolve import Layer, resolve
+from trainables.tasks import build_learner
 
 
 def pictures_of(labels, side=16, channels=1, noise=False):
@@ -186,18 +186,18 @@ def test_every_task_leaves_its_norms_and_a_sheet_of_validation_pictures(tmp_path
     assert found["norms"]["mean"] == pytest.approx(outcome.metrics["val/norm_mean"], rel=1e-5)
     assert found["norms"]["variance"] == pytest.approx(outcome.metrics["val/norm_variance"], rel=1e-4)
     picture(tmp_path).load()
-    task = build_task(config, FolderContext(tmp_path / "again", torch.device("cpu")))
+    learner = build_learner(config, FolderContext(tmp_path / "again", torch.device("cpu")))
     shown = {tile["picture"] for row in found["sheet"]["rows"] for tile in row if tile}
     assert shown
-    assert shown <= set(task.split.validation.tolist())
+    assert shown <= set(learner.split.validation.tolist())
     assert sum((tmp_path / "evidence" / file).stat().st_size for file in ("sheet.jpg", "evidence.json")) < 65_000
     if name != "face_recognition":
         rows = found["sheet"]["rows"]
         assert len(rows) == 6
         for query, *others in rows:
-            mine = task.pictures.labels[query["picture"]]
+            mine = learner.pictures.labels[query["picture"]]
             assert [tile["right"] for tile in others] == [
-                bool(task.pictures.labels[tile["picture"]] == mine) for tile in others
+                bool(learner.pictures.labels[tile["picture"]] == mine) for tile in others
             ]
 
 
@@ -226,7 +226,7 @@ def test_the_number_of_queries_is_a_knob_that_changes_no_trial(tmp_path):
     config = config_of(TASKS["retrieval"], training__steps=2, training__eval_every=2)
     none = config_of(TASKS["retrieval"], training__steps=2, training__eval_every=2, evaluation__sheet_queries=0)
     assert none.digest() == config.digest()
-    again, _ = TrialConfig.from_settings(Layer("again", none.settings()))
+    again = resolve(Layer("again", none.settings())).config
     assert again == none
     some, _ = run(config, tmp_path / "some")
     without, _ = run(none, tmp_path / "none")

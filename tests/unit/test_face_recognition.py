@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 import torch
 from helpers import published_formats as fixtures
-from helpers.trials import TASKS, config_of, run, task_of
+from helpers.trials import TASKS, config_of, learner_of, run
 
-from trainables.config import Layer, TrialConfig
 from trainables.errors import ConfigError
 from trainables.metrics import verification_metrics
-from trainables.tasks.task import tasks
+from trainables.resolve import Layer, resolve
+from trainables.tasks import task_of
 
 DIGITS = TASKS["face_recognition"]
-TASK = tasks()["face_recognition"]
 
 
 @pytest.fixture
@@ -46,19 +45,19 @@ def faces(tmp_path, monkeypatch):
 
 
 def test_figures_equal_a_loop_over_pairs_probes_and_strangers(tmp_path):
-    task = task_of(config_of(DIGITS, task__mirror=True), tmp_path)
-    found = task.validate()
-    half = task.validation_half
+    learner = learner_of(config_of(DIGITS, task__mirror=True), tmp_path)
+    found = learner.validate().figures
+    half = learner.validation_half
     exam = half.exams[0]
-    task.modules.eval()
+    learner.modules.eval()
 
     def descriptor(index):
-        image = torch.from_numpy(np.array(task.pictures.images[index])).permute(2, 0, 1)[None]
+        image = torch.from_numpy(np.array(learner.pictures.images[index])).permute(2, 0, 1)[None]
         with torch.no_grad():
-            total = task.network(image) + task.network(image.flip(-1))
+            total = learner.network(image) + learner.network(image.flip(-1))
         return (total / total.norm())[0].double().numpy()
 
-    vectors = {index: descriptor(index) for index in task.split.validation}
+    vectors = {index: descriptor(index) for index in learner.split.validation}
     first, second = (np.stack([vectors[i] for i in side]) for side in exam.pairs.couples.T)
     expected = verification_metrics(first, second, exam.pairs.same)
     assert found["val/verification_accuracy"] == pytest.approx(expected.accuracy, abs=0.5)
@@ -77,28 +76,28 @@ def test_figures_equal_a_loop_over_pairs_probes_and_strangers(tmp_path):
 
 
 def test_no_class_of_an_exam_is_trained_on_and_strangers_are_nobody_sought(tmp_path):
-    task = task_of(config_of(DIGITS), tmp_path)
-    labels = task.pictures.labels
-    trained = set(labels[task.split.train])
-    for half, part in ((task.validation_half, task.split.validation), (task.test_half, task.split.test)):
+    learner = learner_of(config_of(DIGITS), tmp_path)
+    labels = learner.pictures.labels
+    trained = set(labels[learner.split.train])
+    for half, part in ((learner.validation_half, learner.split.validation), (learner.test_half, learner.split.test)):
         (exam,) = half.exams
         assert set(exam.pairs.couples.ravel()) <= set(part)
         assert not trained & set(labels[exam.pairs.couples.ravel()])
         assert not set(exam.probe_labels) & set(labels[half.strangers])
-    again = task_of(config_of(DIGITS, seed=5), tmp_path)
-    assert np.array_equal(again.test_half.exams[0].pairs.couples, task.test_half.exams[0].pairs.couples)
+    again = learner_of(config_of(DIGITS, seed=5), tmp_path)
+    assert np.array_equal(again.test_half.exams[0].pairs.couples, learner.test_half.exams[0].pairs.couples)
 
 
 def test_benchmarks_validate_and_test_through_their_own_lists(faces, tmp_path):
     config = config_of(faces, task__validation_sets=["lfw_bin"], task__test_sets=["agedb30"], task__distractors=[5, 12])
-    task = task_of(config, tmp_path / "task")
-    assert len(task.split.train) == 48  # nobody is held out where benchmarks validate
-    (exam,) = task.validation_half.exams
+    learner = learner_of(config, tmp_path / "task")
+    assert len(learner.split.train) == 48  # nobody is held out where benchmarks validate
+    (exam,) = learner.validation_half.exams
     assert exam.name == "lfw_bin"
     assert exam.pairs.couples[3].tolist() == [6, 7]
     assert exam.probes.tolist() == [i for pair in range(0, 20, 2) for i in (2 * pair, 2 * pair + 1)]
     outcome, rows = run(config, tmp_path / "run")
-    named = TASK.validation_metrics(config)
+    named = task_of(config).metrics()
     assert "val/rank1_at_12_lfw_bin" in named
     assert set(named) <= set(rows[-1])
     assert outcome.metrics["val/verification_accuracy"] == outcome.metrics["val/verification_accuracy_lfw_bin"]
@@ -107,23 +106,26 @@ def test_benchmarks_validate_and_test_through_their_own_lists(faces, tmp_path):
 
 def test_figures_of_several_benchmarks_are_averaged(faces, tmp_path):
     config = config_of(faces, task__test_sets=["lfw_bin", "agedb30"], data__validation_fraction=0.5)
-    task = task_of(config, tmp_path)
-    found = task.test()
+    learner = learner_of(config, tmp_path)
+    validated = learner.validate()
+    found = learner.test(validated)
     for figure in ("verification_accuracy", "tar_at_far_1e-3"):
         own = [found[f"test/{figure}_{name}"] for name in ("lfw_bin", "agedb30")]
         assert found[f"test/{figure}"] == pytest.approx(np.mean(own))
-    assert "val/verification_accuracy" in task.validate()  # of people held out
+    assert "val/verification_accuracy" in validated.figures  # of people held out
 
 
 def test_paper_test_selection_validates_on_the_test_sets_and_is_labelled(faces, tmp_path):
     config = config_of(faces, task__test_sets=["lfw_bin"], data__split="paper_test_selection")
-    task = task_of(config, tmp_path)
-    assert task.split.protocol == "paper_test_selection"
-    assert task.validation_half is task.test_half
-    validated = task.validate()
-    assert set(TASK.validation_metrics(config)) <= set(validated)
-    assert {name.replace("test/", "val/"): value for name, value in task.test().items()} == validated
-    drawn = task_of(config_of(DIGITS, data__split="paper_test_selection"), tmp_path)
+    learner = learner_of(config, tmp_path)
+    assert learner.split.protocol == "paper_test_selection"
+    assert learner.validation_half is learner.test_half
+    validated = learner.validate()
+    assert set(learner.task.metrics()) <= set(validated.figures)
+    assert {
+        name.replace("test/", "val/"): value for name, value in learner.test(validated).items()
+    } == validated.figures
+    drawn = learner_of(config_of(DIGITS, data__split="paper_test_selection"), tmp_path)
     assert drawn.validation_half is drawn.test_half
 
 
@@ -131,12 +133,12 @@ def test_benchmarks_may_lie_beside_the_training_set(faces, tmp_path):
     (tmp_path / "bins" / "lfw.bin").rename(tmp_path / "web" / "lfw.bin")
     settings = {**faces, "task.test_sets": ["lfw_bin"], "data.validation_fraction": 0.5}
     del settings["task.evaluation_root"]
-    assert task_of(config_of(settings), tmp_path).test_half.exams[0].name == "lfw_bin"
+    assert learner_of(config_of(settings), tmp_path).test_half.exams[0].name == "lfw_bin"
 
 
 def test_what_a_trial_reads_besides_is_known_before_training(faces, tmp_path):
     config = config_of(faces, task__test_sets=["lfw_bin", "agedb30"], task__distractors=[5])
-    further = TASK.further_datasets(config, tmp_path / "cache")
+    further = task_of(config).further_datasets(tmp_path / "cache")
     assert [dataset.name for dataset in further] == ["lfw_bin", "agedb30", "distractors"]
     assert not [problem for dataset in further for problem in dataset.check()]
     (tmp_path / "bins" / "lfw.bin").unlink()
@@ -166,28 +168,28 @@ def test_settings_that_contradict_each_other_are_refused(message):
 
 
 def test_too_few_pairs_strangers_or_tests_are_said_before_training(faces, tmp_path):
-    task = task_of(config_of(DIGITS), tmp_path)
+    learner = learner_of(config_of(DIGITS), tmp_path)
 
     def said(**settings):
-        problems = TASK.data_problems(config_of(DIGITS, **settings), task.pictures)
+        problems = task_of(config_of(DIGITS, **settings)).data_problems(learner.pictures)
         return "\n".join(map(str, problems))
 
     assert not said()
     assert "strangers" in said(task__distractors=[5000])
     assert "pairs of one class" in said(task__pairs=200_000)
     assert "Set task.evaluation_root" in said(task__test_sets=["lfw_bin"])
-    untested = TrialConfig.from_settings(Layer("test", faces))[0]
-    web = task_of(config_of(faces, task__test_sets=["lfw_bin"], data__validation_fraction=0.5), tmp_path)
-    problems = TASK.data_problems(untested, web.pictures)
+    untested = resolve(Layer("test", faces)).config
+    web = learner_of(config_of(faces, task__test_sets=["lfw_bin"], data__validation_fraction=0.5), tmp_path)
+    problems = task_of(untested).data_problems(web.pictures)
     assert "task.test_sets" in [problem.place for problem in problems]
     with pytest.raises(ConfigError, match="12 strangers"):
-        task_of(config_of(faces, task__test_sets=["lfw_bin"], task__distractors=[13]), tmp_path)
+        learner_of(config_of(faces, task__test_sets=["lfw_bin"], task__distractors=[13]), tmp_path)
 
 
 def test_benchmarks_that_the_network_would_see_otherwise_are_refused(faces, tmp_path):
     plain = {"augment__name": "none", "data__size": 24, "task__test_sets": ["lfw_bin"]}
     with pytest.raises(ConfigError, match="24 pixels of webface"):
-        task_of(config_of(faces, **plain), tmp_path)
+        learner_of(config_of(faces, **plain), tmp_path)
     grey = {"task__test_sets": ["lfw_bin"], "task__evaluation_root": faces["task.evaluation_root"]}
     with pytest.raises(ConfigError, match="1 channels of digits"):
-        task_of(config_of(DIGITS, **grey, task__strict=False, task__distractors=[]), tmp_path)
+        learner_of(config_of(DIGITS, **grey, task__strict=False, task__distractors=[]), tmp_path)

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from trainables.config import Layer, TrialConfig
 from trainables.errors import ConfigError
 from trainables.models import BACKBONES
+from trainables.resolve import Layer, resolve
 from tune_dml.catalogue import protocols
 from tune_dml.planning import initial_weights
 from tune_dml.planning.checks import prepare, request_for
@@ -33,7 +33,7 @@ def asked(cache_dir, **settings):
 
 
 def config(**settings):
-    return TrialConfig.from_settings(Layer("test", settings))[0]
+    return resolve(Layer("test", settings)).config
 
 
 def test_the_file_that_training_starts_from_is_said_and_found_by_workers(cache_dir, weights, monkeypatch):

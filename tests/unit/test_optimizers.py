@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch import nn
 
-from trainables.config import Layer, TrialConfig
 from trainables.losses import build_loss
 from trainables.models import build_model
 from trainables.optimizers import OPTIMIZERS, build_optimizer
+from trainables.resolve import Layer, resolve
 
 
 def optim_of(**settings):
     dotted = {f"optim.{key}": value for key, value in settings.items()}
-    return TrialConfig.from_settings(Layer("test", dotted))[0].optim
+    return resolve(Layer("test", dotted)).config.optim
 
 
 def network(**knobs):
@@ -95,7 +95,7 @@ def test_knobs_reach_torchs_optimizer(name):
 
 
 def test_another_optimizer_drops_the_first_ones_knobs_and_keeps_the_schedules():
-    config, origins = TrialConfig.from_settings(
+    resolved = resolve(
         Layer(
             "protocol",
             {
@@ -107,6 +107,7 @@ def test_another_optimizer_drops_the_first_ones_knobs_and_keeps_the_schedules():
         ),
         Layer("--set", {"optim.name": "sgd"}),
     )
-    assert config.optim.knobs("name") == {"momentum": 0.9, "nesterov": False}
+    config, origins = resolved.config, resolved.origins
+    assert config.optim.knobs() == {"momentum": 0.9, "nesterov": False}
     assert config.optim.knobs("lr_schedule") == {"lr_decay_epochs": 5, "lr_decay": 0.5}
     assert origins["optim.lr_decay_epochs"] == "protocol"

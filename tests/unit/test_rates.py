@@ -8,9 +8,9 @@ import math
 import pytest
 import torch
 
-from trainables.config import Layer, TrialConfig
 from trainables.errors import ConfigError
 from trainables.rates import RATES, Cosine, EpochMilestones, EveryEpochs, Milestones
+from trainables.resolve import Layer, resolve
 
 
 def factors(rule, total, per_epoch):
@@ -80,4 +80,4 @@ def test_every_schedule_starts_at_one_and_never_grows(name):
 )
 def test_a_schedule_takes_its_own_knobs_only(settings, place):
     with pytest.raises(ConfigError, match=place):
-        TrialConfig.from_settings(Layer("test", settings))
+        resolve(Layer("test", settings))

@@ -7,14 +7,14 @@ import pytest
 import torch
 from helpers import published_formats as fixtures
 
-from trainables.config import Layer, TrialConfig
 from trainables.context import FolderContext
 from trainables.data import build_dataset
 from trainables.data.splits import class_matched
 from trainables.errors import ConfigError
 from trainables.metrics import retrieval_metrics
-from trainables.tasks.retrieval import RetrievalTask, query_and_gallery, split_of
-from trainables.tasks.task import build_task, data_problems
+from trainables.resolve import Layer, resolve
+from trainables.tasks import build_learner, task_of
+from trainables.tasks.retrieval import RetrievalLearner, query_and_gallery
 from trainables.training import train
 
 CROP = {"augment.name": "crop_flip", "augment.crop": 16, "augment.resize": 18}
@@ -42,106 +42,108 @@ def shop(tmp_path_factory):
     return settings, root / "cache"
 
 
-def task_of(settings, cache, **more):
-    config = TrialConfig.from_settings(Layer("test", {**settings, **more}))[0]
-    return build_task(config, FolderContext(cache, torch.device("cpu")), cache_dir=cache)
+def learner_of(settings, cache, **more):
+    config = resolve(Layer("test", {**settings, **more})).config
+    return build_learner(config, FolderContext(cache, torch.device("cpu")), cache_dir=cache)
 
 
 def test_queries_are_searched_in_the_gallery_only(shop):
-    task = task_of(*shop)
-    pictures = task.pictures
-    assert isinstance(task, RetrievalTask)
+    learner = learner_of(*shop)
+    pictures = learner.pictures
+    assert isinstance(learner, RetrievalLearner)
     query, gallery = (pictures.extras[part] for part in ("query", "gallery"))
-    features, labels = task._embed(np.arange(len(pictures)))
+    features, labels = learner.embed(np.arange(len(pictures)))
     expected = retrieval_metrics(
         features[query], labels[query], gallery=(features[gallery], labels[gallery]), ks=(1, 2, 4, 8)
     )
-    found = task.test()
+    found = learner.test(learner.validate())
     assert found["test/queries"] == len(query) == 8
     for name, value in expected.items():
         assert found[f"test/{name}"] == pytest.approx(value), name
-    everyone, whose = task._embed(task.split.test)
+    everyone, whose = learner.embed(learner.split.test)
     assert retrieval_metrics(everyone, whose)["queries"] > 8  # leave-one-out would ask the gallery too
 
 
 def test_validation_leaves_one_out_on_training_classes(shop):
-    task = task_of(*shop)
-    assert not np.isin(task.split.validation, task.pictures.extras["query"]).any()
-    assert task.validate()["val/queries"] == len(task.split.validation) == 12
+    learner = learner_of(*shop)
+    assert not np.isin(learner.split.validation, learner.pictures.extras["query"]).any()
+    assert learner.validate().figures["val/queries"] == len(learner.split.validation) == 12
 
 
 def test_selecting_on_test_validates_by_query_and_gallery(shop):
     settings, cache = shop
-    task = task_of(settings, cache, **{"data.split": "paper_test_selection"})
-    assert {key[4:]: v for key, v in task.validate().items()} == {k[5:]: v for k, v in task.test().items()}
+    learner = learner_of(settings, cache, **{"data.split": "paper_test_selection"})
+    validated = learner.validate()
+    assert {k[4:]: v for k, v in validated.figures.items()} == {k[5:]: v for k, v in learner.test(validated).items()}
 
 
 def test_folds_cover_the_training_classes_once(shop):
     settings, cache = shop
     held_out = []
     for fold in range(4):
-        task = task_of(settings, cache, **{"data.folds": 4, "data.fold": fold})
-        held_out += task.split.validation.tolist()
-    expected = np.flatnonzero(~np.isin(task.pictures.labels, task.pictures.test_classes))
+        learner = learner_of(settings, cache, **{"data.folds": 4, "data.fold": fold})
+        held_out += learner.split.validation.tolist()
+    expected = np.flatnonzero(~np.isin(learner.pictures.labels, learner.pictures.test_classes))
     assert sorted(held_out) == expected.tolist()
     with pytest.raises(ConfigError, match=r"data\.fold"):
-        task_of(settings, cache, **{"data.folds": 4, "data.fold": 4})
+        learner_of(settings, cache, **{"data.folds": 4, "data.fold": 4})
 
 
 def test_the_test_half_is_judged_also_among_as_many_classes_as_validation_has(shop):
     settings, cache = shop
-    task = task_of(settings, cache, **{"evaluation.matched_classes": True})
-    figures = task.test()
+    learner = learner_of(settings, cache, **{"evaluation.matched_classes": True})
+    figures = learner.test(learner.validate())
     plain = {name: value for name, value in figures.items() if not name.startswith("test/matched_")}
     assert {name.replace("matched_", "") for name in figures if name not in plain} == set(plain)
-    assert not any("matched" in name for name in task_of(settings, cache).test())
+    unasked = learner_of(settings, cache)
+    assert not any("matched" in name for name in unasked.test(unasked.validate()))
     assert plain["test/queries"] == 8
     assert figures["test/matched_queries"] == 3  # one query an item, three validation classes
-    some = class_matched(task.pictures.labels, task.split.test, task.split.validation, seed=0)
-    embeddings, labels = task._embed(some)
-    asked, searched = query_and_gallery(task.pictures, some)
+    some = class_matched(learner.pictures.labels, learner.split.test, learner.split.validation, seed=0)
+    embeddings, labels = learner.embed(some)
+    asked, searched = query_and_gallery(learner.pictures, some)
     expected = retrieval_metrics(embeddings[asked], labels[asked], gallery=(embeddings[searched], labels[searched]))
     assert figures["test/matched_recall_at_1"] == pytest.approx(expected["recall_at_1"])
 
 
 def test_notes_count_classes_and_label_selection_on_test(shop):
     settings, cache = shop
-    task = task_of(settings, cache)
-    (note,) = task.notes(task.config, task.pictures)
+    learner = learner_of(settings, cache)
+    (note,) = learner.task.notes(learner.pictures)
     assert "9 (36 pictures) for training, 3 (12 pictures) for validation, 8 (20 pictures) for test" in note
-    task = task_of(settings, cache, **{"data.split": "paper_test_selection"})
-    assert "IS the test half" in task.notes(task.config, task.pictures)[0]
+    learner = learner_of(settings, cache, **{"data.split": "paper_test_selection"})
+    assert "IS the test half" in learner.task.notes(learner.pictures)[0]
 
 
 def test_pictures_of_different_sizes_train_and_need_an_augmentation(shop, tmp_path):
     settings, cache = shop
     context = FolderContext(tmp_path, torch.device("cpu"))
-    config, _ = TrialConfig.from_settings(Layer("test", settings))
+    config = resolve(Layer("test", settings)).config
     outcome = train(config, context, cache_dir=cache)
     assert 0 <= outcome.metrics["val/recall_at_1"] <= 100
-    plain, _ = TrialConfig.from_settings(Layer("test", settings), Layer("--set", {"augment.name": "none"}))
-    pictures = build_dataset("inshop", root=settings["data.root"], cache_dir=cache, **plain.data.parameters).prepare()
-    (problem,) = data_problems(plain, pictures)
+    plain = resolve(Layer("test", settings), Layer("--set", {"augment.name": "none"})).config
+    pictures = build_dataset("inshop", root=settings["data.root"], cache_dir=cache, **plain.data.knobs()).prepare()
+    (problem,) = task_of(plain).data_problems(pictures)
     assert problem.place == "augment.name"
-    small, _ = TrialConfig.from_settings(Layer("test", {**settings, "augment.crop": 12}))
-    assert "16 pixels" in data_problems(small, pictures)[0].rule
+    small = resolve(Layer("test", {**settings, "augment.crop": 12})).config
+    assert "16 pixels" in task_of(small).data_problems(pictures)[0].rule
 
 
 def test_training_crops_depend_on_seed_and_step_and_evaluation_is_fixed(shop):
-    task = task_of(*shop)
-    part = task.split.train[:4]
-    one, again = (task.views.train(part, step=3) for _ in range(2))
+    learner = learner_of(*shop)
+    part = learner.split.train[:4]
+    one, again = (learner.views.train(part, step=3) for _ in range(2))
     assert torch.equal(one, again)
-    assert not torch.equal(one, task.views.train(part, step=4))
-    assert one.shape == task.views.evaluation(part).shape == (4, 3, 16, 16)
-    assert torch.equal(task.views.train(part, step=3)[2:], task.views.train(part[2:], step=3, first=2))
+    assert not torch.equal(one, learner.views.train(part, step=4))
+    assert one.shape == learner.views.evaluation(part).shape == (4, 3, 16, 16)
+    assert torch.equal(learner.views.train(part, step=3)[2:], learner.views.train(part[2:], step=3, first=2))
 
 
-def test_split_of_is_the_same_for_every_cell(shop):
+def test_the_split_is_the_same_for_every_cell(shop):
     settings, cache = shop
-    pictures = task_of(settings, cache).pictures
+    pictures = learner_of(settings, cache).pictures
     splits = [
-        split_of(TrialConfig.from_settings(Layer("t", {**settings, **more, "seed": 5}))[0], pictures)
+        task_of(resolve(Layer("t", {**settings, **more, "seed": 5})).config).split(pictures)
         for more in ({}, {"loss.name": "proxy_anchor"}, {"optim.lr": 0.1})
     ]
     assert all(np.array_equal(split.validation, splits[0].validation) for split in splits)

@@ -8,8 +8,8 @@ import pkgutil
 import pytest
 
 import search_spaces
-from trainables.config import Layer, TrialConfig
 from trainables.errors import ConfigError
+from trainables.resolve import Layer, resolve
 from tune_dml.catalogue import default_protocol, protocols, spaces
 from tune_dml.planning.plan import Plan, make_plan, protocol_layer
 from tune_dml.published import published_curve
@@ -31,7 +31,7 @@ def test_every_space_plans_on_every_data_set_it_has_a_protocol_for(name, dataset
         expected *= len(values)
     assert len(plan.cells) == expected + (space.baseline is not None)
     for cell in plan.cells:
-        assert cell.config(0).digest() == cell.digest
+        assert cell.config.digest() == cell.digest
         if not cell.baseline:
             assert all(cell.settings[knob.path] in knob.domain.values for knob in space.knobs)
 
@@ -55,9 +55,8 @@ def test_every_printed_number_of_a_space_is_known_and_lies_at_a_value_it_tries(n
 @pytest.mark.parametrize("name", protocols())
 def test_every_protocol_resolves_alone_and_every_setting_is_used(name):
     protocol = protocols()[name]
-    config, origins = TrialConfig.from_settings(
-        Layer("data", {"data.name": protocol.dataset}), protocol_layer(protocol)
-    )
+    resolved = resolve(Layer("data", {"data.name": protocol.dataset}), protocol_layer(protocol))
+    config, origins = resolved.config, resolved.origins
     resolved = config.settings()
     for path, value in protocol.settings.items():
         assert resolved[path] == value, path
@@ -84,21 +83,19 @@ SEC = {"cub200": (8000, 2.5e-3), "cars196": (8000, 2.5e-3), "sop": (12_000, 1e-5
 
 @pytest.mark.parametrize("dataset", SEC)
 def test_secs_protocols_hold_the_printed_numbers(dataset):
-    """Method specification, section 9.1."""
+    """docs/specification.md, section 9.1."""
     printed = {
         "cub200": (5e-6, 2.5e-6, [5000], 0.1),
         "cars196": (1e-5, 1e-5, [4000, 6000], 0.5),
         "sop": (5e-4, 1e-4, [6000], 0.1),
         "inshop": (5e-4, 1e-4, [6000], 0.1),
     }[dataset]
-    config, _ = TrialConfig.from_settings(
-        Layer("data", {"data.name": dataset}), protocol_layer(protocols()[f"sec/{dataset}"])
-    )
+    config = resolve(Layer("data", {"data.name": dataset}), protocol_layer(protocols()[f"sec/{dataset}"])).config
     optim = config.optim
-    found = (optim.lr, optim.lr * optim.backbone_lr_multiplier, list(optim.parameters["lr_milestones"]))
+    found = (optim.lr, optim.lr * optim.backbone_lr_multiplier, list(optim.knobs("lr_schedule")["lr_milestones"]))
     assert found[:2] == pytest.approx(printed[:2])
     assert found[2] == printed[2]
-    assert optim.parameters["lr_decay"] == printed[3]
+    assert optim.knobs("lr_schedule")["lr_decay"] == printed[3]
     assert (config.training.steps, optim.weight_decay) == SEC[dataset]
     assert (config.batch.batch_size, config.batch.instances_per_class) == (120, 3)
     assert config.model.freeze_bn_affine
@@ -169,6 +166,6 @@ def test_of_several_sources_the_later_one_wins():
         Stated("code: b", {"optim.lr": 2.0}),
     )
     assert protocol.settings == {"optim.lr": 2.0, "optim.beta1": 0.5}
-    _, origins = TrialConfig.from_settings(protocol_layer(protocol))
+    origins = resolve(protocol_layer(protocol)).origins
     assert origins["optim.lr"] == "protocol x/y: code: b"
     assert origins["optim.beta1"] == "protocol x/y: paper: a"

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError, dataclass
+from typing import Annotated
+
 import numpy as np
 import pytest
 import torch
-from helpers.trials import DIGITS, TASKS, Killed, config_of, run, task_of, without_time
+from helpers.trials import DIGITS, TASKS, Killed, config_of, learner_of, run, without_time
+from pydantic import Field
 
 from trainables import training
-from trainables.config import Layer, TrialConfig
 from trainables.errors import ConfigError, Diverged
-from trainables.tasks.task import tasks
+from trainables.resolve import Layer, resolve
+from trainables.tasks import TASKS as KNOWN
+from trainables.tasks import task_of
+from trainables.tasks.retrieval import RetrievalTask
 
 
 def test_every_task_is_found_and_tested_here():
-    assert set(tasks()) == set(TASKS)
-    for task in tasks().values():
+    assert set(KNOWN) == set(TASKS)
+    for task in KNOWN.values():
         assert task.citation
         assert task.__doc__
 
@@ -42,8 +48,8 @@ def test_a_killed_trial_resumes_bit_identically(tmp_path, name):
 def test_named_metrics_are_reported_and_test_stays_sealed(tmp_path, name):
     config = config_of(TASKS[name], training__steps=4, training__eval_every=2)
     outcome, rows = run(config, tmp_path)
-    named = set(tasks()[name].validation_metrics(config))
-    assert tasks()[name].headline in named
+    named = set(task_of(config).metrics())
+    assert task_of(config).headline in named
     for row in rows:
         assert {*named, "val/mean_cosine", "val/norm_mean", "train/loss"} <= set(row)
         assert all(np.isfinite(value) for value in row.values())
@@ -56,7 +62,7 @@ def test_named_metrics_are_reported_and_test_stays_sealed(tmp_path, name):
 def test_best_validation_keeps_the_highest_headline(tmp_path, name):
     config = config_of(TASKS[name], evaluation__epoch="best_validation", training__steps=6, training__eval_every=1)
     outcome, rows = run(config, tmp_path)
-    headline = tasks()[name].headline
+    headline = task_of(config).headline
     seen = [row[headline] for row in rows]
     assert outcome.metrics[headline] == max(seen)
     assert outcome.step == 1 + int(np.argmax(seen))
@@ -64,9 +70,9 @@ def test_best_validation_keeps_the_highest_headline(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["face_recognition", "contrastive"])
 def test_seeds_are_paired(tmp_path, name):
-    one = task_of(config_of(TASKS[name], seed=3), tmp_path)
-    other = task_of(config_of(TASKS[name], seed=3, regularizer__name="none", regularizer__eta=0.0), tmp_path)
-    moved = task_of(config_of(TASKS[name], seed=4), tmp_path)
+    one = learner_of(config_of(TASKS[name], seed=3), tmp_path)
+    other = learner_of(config_of(TASKS[name], seed=3, regularizer__name="none", regularizer__eta=0.0), tmp_path)
+    moved = learner_of(config_of(TASKS[name], seed=4), tmp_path)
     for mine, theirs in zip(one.network.parameters(), other.network.parameters(), strict=True):
         assert torch.equal(mine, theirs)
     assert all((one.sampler.batch(step) == other.sampler.batch(step)).all() for step in range(5))
@@ -81,8 +87,8 @@ def test_seeds_are_paired(tmp_path, name):
 )
 def test_what_a_loss_draws_belongs_to_the_seed(tmp_path, method):
     def drawn(**more):
-        task = task_of(config_of(TASKS["retrieval"], **method, **more), tmp_path)
-        return task.loss.stream.uniform((8,), like=torch.zeros(()))
+        learner = learner_of(config_of(TASKS["retrieval"], **method, **more), tmp_path)
+        return learner.loss.stream.uniform((8,), like=torch.zeros(()))
 
     assert torch.equal(drawn(seed=3), drawn(seed=3, loss__margin=0.3))
     assert not torch.equal(drawn(seed=3), drawn(seed=4))
@@ -102,7 +108,7 @@ def test_a_task_has_knobs_of_its_own_that_count_and_a_folder_that_does_not():
     moved = config_of(TASKS["face_recognition"], task__evaluation_root="/somewhere")
     assert face.digest() != fewer.digest()
     assert face.digest() == moved.digest()
-    again, _ = TrialConfig.from_settings(Layer("again", face.settings()))
+    again = resolve(Layer("again", face.settings())).config
     assert again == face
     with pytest.raises(ConfigError, match=r"task\.pears.*Did you mean 'pairs'"):
         config_of(TASKS["face_recognition"], task__pears=3)
@@ -112,10 +118,10 @@ def test_a_task_has_knobs_of_its_own_that_count_and_a_folder_that_does_not():
 
 def test_a_ramp_that_never_begins_is_refused_before_training(tmp_path):
     config = config_of(TASKS["face_recognition"], regularizer__schedule="epoch_ramp")
-    task = task_of(config_of(TASKS["face_recognition"]), tmp_path)
-    problems = task.data_problems(config, task.pictures)
+    learner = learner_of(config_of(TASKS["face_recognition"]), tmp_path)
+    problems = task_of(config).data_problems(learner.pictures)
     assert [problem.place for problem in problems] == ["regularizer.schedule"]
-    assert not task.data_problems(config_of(TASKS["face_recognition"]), task.pictures)
+    assert not learner.task.data_problems(learner.pictures)
 
 
 @pytest.mark.parametrize("name", ["face_recognition", "contrastive"])
@@ -126,9 +132,42 @@ def test_embeddings_that_left_the_finite_numbers_end_the_trial(tmp_path, monkeyp
         loss = update(run)
         if run.state.step == 19:
             with torch.no_grad():
-                next(run.task.network.parameters()).fill_(float("nan"))
+                next(run.learner.network.parameters()).fill_(float("nan"))
         return loss
 
     monkeypatch.setattr(training, "update", poisoned)
     with pytest.raises(Diverged, match="step 20"):
         run(config_of(TASKS[name]), tmp_path)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_description_reads_nothing_builds_nothing_and_stays_as_it_is(name, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("a description was asked, not a learner")
+
+    config = config_of(TASKS[name])
+    for place in ("trainables.tasks.task.build_dataset", "trainables.tasks.task.build_model"):
+        monkeypatch.setattr(place, refuse)
+    task = task_of(config)
+    assert task.headline in task.metrics()
+    assert not task.problems()
+    assert {knob: getattr(task, knob) for knob in config.task.knobs()} == config.task.knobs()
+    with pytest.raises(FrozenInstanceError):
+        task.config = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FewShots(RetrievalTask):
+    """A task of somebody else's, with a knob of its own."""
+
+    name = "few_shots"
+    shots: Annotated[int, Field(ge=1, description="pictures a class")] = 3
+
+
+def test_a_task_of_somebody_elses_has_typed_knobs(monkeypatch):
+    monkeypatch.setitem(KNOWN, "few_shots", FewShots)
+    settings = {**TASKS["retrieval"], "task.name": "few_shots"}
+    assert task_of(config_of(settings)).shots == 3
+    assert config_of(settings, task__shots=5).settings()["task.shots"] == 5
+    with pytest.raises(ConfigError, match=r"task\.shots.*greater than or equal to 1"):
+        config_of(settings, task__shots=0)

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from trainables import training
-from trainables.config import Layer, TrialConfig
 from trainables.context import FolderContext
 from trainables.errors import ConfigError, Diverged
+from trainables.resolve import Layer, resolve
 from trainables.training import train
 
 SMALL = {
@@ -25,7 +25,7 @@ SMALL = {
 
 def config_of(**settings):
     dotted = {key.replace("__", "."): value for key, value in settings.items()}
-    return TrialConfig.from_settings(Layer("test", {**SMALL, **dotted}))[0]
+    return resolve(Layer("test", {**SMALL, **dotted})).config
 
 
 class Killed(Exception):
@@ -104,9 +104,9 @@ def test_identity_02_eta_zero_is_the_baseline_bit_for_bit(tmp_path):
 
 
 def test_seeds_are_paired_every_cell_starts_from_the_same_weights_and_sees_the_same_batches(tmp_path):
-    from trainables.tasks.retrieval import RetrievalTask
+    from trainables.tasks import build_learner
 
-    tasks = []
+    learners = []
     for settings in (
         {},
         {"loss__name": "proxy_anchor"},
@@ -115,12 +115,12 @@ def test_seeds_are_paired_every_cell_starts_from_the_same_weights_and_sees_the_s
         config = config_of(seed=3, **settings)
         context = FolderContext(tmp_path, torch.device("cpu"))
         training.prepare_process(config, context)
-        tasks.append(RetrievalTask(config, context))
-    for task in tasks[1:]:
-        for mine, first in zip(task.network.parameters(), tasks[0].network.parameters(), strict=True):
+        learners.append(build_learner(config, context))
+    for learner in learners[1:]:
+        for mine, first in zip(learner.network.parameters(), learners[0].network.parameters(), strict=True):
             assert torch.equal(mine, first)
-        assert all((task.sampler.batch(step) == tasks[0].sampler.batch(step)).all() for step in range(5))
-        assert (task.split.validation == tasks[0].split.validation).all()
+        assert all((learner.sampler.batch(step) == learners[0].sampler.batch(step)).all() for step in range(5))
+        assert (learner.split.validation == learners[0].split.validation).all()
 
 
 def test_rows_carry_mechanism_figures_and_steps_grow(tmp_path):

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from trainables import training
-from trainables.config import Layer, TrialConfig
 from trainables.context import FolderContext
 from trainables.errors import ConfigError, Diverged
 from trainables.models import build_model
-from trainables.tasks.task import build_task
+from trainables.resolve import Layer, resolve
+from trainables.tasks import build_learner
 from trainables.training import train
 
 SMALL = {
@@ -25,13 +25,13 @@ SMALL = {
 
 def config_of(**settings):
     dotted = {key.replace("__", "."): value for key, value in settings.items()}
-    return TrialConfig.from_settings(Layer("test", SMALL), Layer("case", dotted))[0]
+    return resolve(Layer("test", SMALL), Layer("case", dotted)).config
 
 
 def begin(config, folder):
     context = FolderContext(folder, torch.device("cpu"))
     training.prepare_process(config, context)
-    return training.begin(config, context, build_task(config, context))
+    return training.begin(config, context, build_learner(config, context))
 
 
 def run(config, folder):
@@ -57,7 +57,7 @@ def test_micro_batches_equal_the_whole_batch(tmp_path, head, loss):
         for _ in range(2):
             training.update(trial)
             trial.state.step += 1
-        modules = trial.task.modules
+        modules = trial.learner.modules
         gradients[size] = {name: p.grad for name, p in modules.named_parameters()} | dict(modules.named_buffers())
     for size in (2, 4):
         for name, value in gradients[None].items():
@@ -88,12 +88,12 @@ def test_micro_batches_are_refused_where_they_would_change_the_numbers(tmp_path)
 def test_a_frozen_backbone_thaws_at_its_step_and_head_and_proxies_train_before(tmp_path):
     config = config_of(loss__name="proxy_anchor", optim__freeze_backbone_steps=3)
     trial = begin(config, tmp_path)
-    before = {name: p.detach().clone() for name, p in trial.task.modules.named_parameters()}
+    before = {name: p.detach().clone() for name, p in trial.learner.modules.named_parameters()}
     changed = []
     for _ in range(4):
         training.update(trial)
         trial.state.step += 1
-        now = dict(trial.task.modules.named_parameters())
+        now = dict(trial.learner.modules.named_parameters())
         changed.append({name for name in before if not torch.equal(before[name], now[name])})
     backbone = {name for name in before if name.startswith("network.backbone.")}
     assert [bool(names & backbone) for names in changed] == [False, False, False, True]
@@ -102,7 +102,7 @@ def test_a_frozen_backbone_thaws_at_its_step_and_head_and_proxies_train_before(t
 
 def test_frozen_epochs_count_in_steps_of_the_sampler(tmp_path):
     trial = begin(config_of(optim__freeze_backbone_epochs=0.5, optim__freeze_backbone_steps=2), tmp_path)
-    per_epoch = trial.task.sampler.steps_per_epoch
+    per_epoch = trial.learner.sampler.steps_per_epoch
     assert trial.frozen_until == round(0.5 * per_epoch) > 2
 
 
@@ -125,7 +125,7 @@ def test_a_trial_killed_while_frozen_resumes_bit_identically(tmp_path):
 def test_gradients_are_clipped_over_network_and_proxies(tmp_path, knob, limit):
     trial = begin(config_of(loss__name="proxy_anchor", **{f"optim__{knob}": limit}), tmp_path)
     training.update(trial)
-    gradients = torch.cat([p.grad.flatten() for p in trial.task.modules.parameters() if p.grad is not None])
+    gradients = torch.cat([p.grad.flatten() for p in trial.learner.modules.parameters() if p.grad is not None])
     size = gradients.abs().max() if knob == "clip_value" else gradients.norm()
     assert float(size) == pytest.approx(limit, rel=1e-4)
 
@@ -133,14 +133,14 @@ def test_gradients_are_clipped_over_network_and_proxies(tmp_path, knob, limit):
 def test_bf16_lowers_the_network_and_nothing_else(tmp_path):
     half, full = (begin(config_of(training__precision=kind), tmp_path) for kind in ("bf16", "float32"))
     seen = []
-    hook = half.task.network.head.register_forward_hook(lambda module, given, out: seen.append(out.dtype))
-    embeddings, _ = half.task.batch(half.task.network, 0)
+    hook = half.learner.network.head.register_forward_hook(lambda module, given, out: seen.append(out.dtype))
+    embeddings, _ = half.learner.batch(half.learner.network, 0)
     hook.remove()
     assert seen == [torch.bfloat16]
     assert embeddings.dtype == torch.float32
-    expected, _ = full.task.batch(full.task.network, 0)
+    expected, _ = full.learner.batch(full.learner.network, 0)
     assert 0 < float((embeddings - expected).detach().norm() / expected.detach().norm()) < 0.02
-    assert {p.dtype for p in half.task.network.parameters()} == {torch.float32}
+    assert {p.dtype for p in half.learner.network.parameters()} == {torch.float32}
     outcome, _ = run(config_of(training__precision="bf16"), tmp_path / "run")
     assert outcome.metrics["val/recall_at_1"] > 0
 
@@ -159,42 +159,45 @@ def test_channels_last_gives_the_same_numbers(tmp_path):
 def test_epochs_are_passes_over_the_training_pictures(tmp_path):
     config = config_of(training__epochs=0.1)
     trial = begin(config, tmp_path)
-    per_epoch = trial.task.sampler.steps_per_epoch
-    assert trial.task.total_steps == round(0.1 * per_epoch)
+    per_epoch = trial.learner.sampler.steps_per_epoch
+    assert trial.learner.total_steps == round(0.1 * per_epoch)
     outcome, rows = run(config, tmp_path / "run")
-    assert outcome.step == rows[-1]["step"] == trial.task.total_steps
+    assert outcome.step == rows[-1]["step"] == trial.learner.total_steps
 
 
 def test_of_steps_and_epochs_the_later_layer_counts():
-    one, origins = TrialConfig.from_settings(Layer("a", {"training.epochs": 5}), Layer("b", {"training.steps": 200}))
+    resolved = resolve(Layer("a", {"training.epochs": 5}), Layer("b", {"training.steps": 200}))
+    one, origins = resolved.config, resolved.origins
     assert (one.training.steps, one.training.epochs) == (200, None)
     assert origins["training.epochs"] == "b"
-    two, _ = TrialConfig.from_settings(Layer("a", {"training.steps": 200}), Layer("b", {"training.epochs": 5}))
+    two = resolve(Layer("a", {"training.steps": 200}), Layer("b", {"training.epochs": 5})).config
     assert (two.training.steps, two.training.epochs) == (None, 5)
-    again, _ = TrialConfig.from_settings(Layer("stored", two.settings()))
+    again = resolve(Layer("stored", two.settings())).config
     assert again == two
     for both in ({"training.steps": 1, "training.epochs": 1}, {"training.steps": None}):
         with pytest.raises(ConfigError, match=r"either training\.steps or training\.epochs"):
-            TrialConfig.from_settings(Layer("a", both))
+            resolve(Layer("a", both))
 
 
 def test_the_fixed_mean_norm_is_that_of_the_untrained_network(tmp_path):
     settings = {"regularizer__name": "sec_fixed", "regularizer__eta": 0.5}
     trial = begin(config_of(**settings), tmp_path)
-    task = trial.task
-    embeddings, _ = task._embed(task.split.train)
-    assert float(task.regularizer.mu) == pytest.approx(float(embeddings.norm(dim=1).mean()), rel=1e-5)
+    learner = trial.learner
+    embeddings, _ = learner.embed(learner.split.train)
+    assert float(learner.regularizer.mu) == pytest.approx(float(embeddings.norm(dim=1).mean()), rel=1e-5)
     plain = begin(config_of(), tmp_path / "plain")
-    for mine, other in zip(task.network.state_dict().values(), plain.task.network.state_dict().values(), strict=True):
+    for mine, other in zip(
+        learner.network.state_dict().values(), plain.learner.network.state_dict().values(), strict=True
+    ):
         assert torch.equal(mine, other)
 
 
 def test_measuring_the_mean_norm_leaves_batch_statistics_alone(tmp_path):
     trial = begin(config_of(model__head="bn_fc", regularizer__name="sec_fixed", regularizer__eta=0.5), tmp_path)
-    statistics = trial.task.network.head.bn
+    statistics = trial.learner.network.head.bn
     assert int(statistics.num_batches_tracked) == 0
     assert torch.equal(statistics.running_mean, torch.zeros_like(statistics.running_mean))
-    assert float(trial.task.regularizer.mu) > 0
+    assert float(trial.learner.regularizer.mu) > 0
 
 
 def test_frozen_batch_norm_survives_training_and_its_affine_part_stays(tmp_path):
@@ -209,9 +212,9 @@ def test_frozen_batch_norm_survives_training_and_its_affine_part_stays(tmp_path)
         "batch__instances_per_class": 2,
     }
     trial = begin(config_of(**settings), tmp_path)
-    before = {k: v.clone() for k, v in trial.task.network.backbone.state_dict().items() if "_bn." in k}
+    before = {k: v.clone() for k, v in trial.learner.network.backbone.state_dict().items() if "_bn." in k}
     training.update(trial)
-    after = trial.task.network.backbone.state_dict()
+    after = trial.learner.network.backbone.state_dict()
     assert before
     assert all(torch.equal(value, after[key]) for key, value in before.items())
     assert any(not torch.equal(p, q) for p, q in zip(before.values(), after.values(), strict=False))

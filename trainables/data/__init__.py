@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainables import parameters
 from trainables.data.base import DataSet, Pictures, open_pictures
 from trainables.data.formats.cache import default_cache_dir
-from trainables.discovery import discover
 from trainables.errors import ConfigError, Problem, nearest
+from trainables.methods import build, discover
 
 __all__ = ["DATASETS", "DataSet", "Pictures", "build_dataset", "default_cache_dir", "open_pictures"]
 
@@ -34,5 +33,5 @@ def build_dataset(
         "root": None if root is None else Path(root).expanduser(),
         "cache_dir": default_cache_dir() if cache_dir is None else Path(cache_dir).expanduser(),
     }
-    dataset: DataSet = parameters.build(DATASETS[name], knobs, context, place="data")
+    dataset: DataSet = build(DATASETS[name], knobs, context, place="data")
     return dataset

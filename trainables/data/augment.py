@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from trainables import parameters
 from trainables.errors import ConfigError, Problem, nearest
+from trainables.methods import build
 
 Floats = NDArray[np.float64]
 ATTEMPTS = 10  # random windows tried before the largest centred one, as torchvision does
@@ -129,7 +129,7 @@ class Augmentation:
 
 
 AUGMENTATIONS: dict[str, dict[str, object]] = {
-    # Spherical embedding and DRO (method specification, section 8).
+    # Spherical embedding and DRO (docs/specification.md, section 8).
     "crop_flip": {},
     # Multi-proxy, Proxy-Anchor, SoftTriple.
     "crop_flip_224": {"crop": 224, "scale": (0.08, 1.0)},
@@ -146,7 +146,7 @@ def build_augmentation(name: str, **knobs: object) -> Augmentation | None:
     if name not in AUGMENTATIONS:
         known = [*AUGMENTATIONS, "none"]
         raise ConfigError(Problem("augmentation.name", "unknown augmentation", name, nearest(name, known)))
-    augmentation: Augmentation = parameters.build(Augmentation, {**AUGMENTATIONS[name], **knobs}, {}, "augmentation")
+    augmentation: Augmentation = build(Augmentation, {**AUGMENTATIONS[name], **knobs}, {}, "augmentation")
     return augmentation
 
 

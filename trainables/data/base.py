@@ -81,7 +81,7 @@ class Pictures:
 class DataSet(ABC):
     """A source of labelled pictures.
 
-    A subclass sets the class attributes, declares its knobs in a keyword-only constructor (see trainables.parameters;
+    A subclass sets the class attributes, declares its knobs in a keyword-only constructor (see trainables.methods;
     `root` and `cache_dir` come from the context), and implements `check`, `digest`, `test_classes` and `write`.
     """
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from trainables import parameters
-from trainables.discovery import discover
 from trainables.errors import ConfigError, Problem, nearest
 from trainables.losses.base import Loss
+from trainables.methods import build, discover
 
 __all__ = ["LOSSES", "Loss", "build_loss"]
 
@@ -21,5 +20,5 @@ def build_loss(name: str, *, num_classes: int | None = None, embedding_dim: int 
     if name not in LOSSES:
         raise ConfigError(Problem("loss.name", "unknown loss", name, nearest(name, list(LOSSES), what="losse")))
     context = {"num_classes": num_classes, "embedding_dim": embedding_dim}
-    loss: Loss = parameters.build(LOSSES[name], knobs, context, place="loss")
+    loss: Loss = build(LOSSES[name], knobs, context, place="loss")
     return loss

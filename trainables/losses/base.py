@@ -56,7 +56,7 @@ class Loss(nn.Module, ABC):
     autocast off; float64 stays float64. Also callable by pytorch-metric-learning's trainers (no miner's tuple).
 
     A subclass sets `name` (its configuration name), `citation` and `section` (of the method specification), declares its
-    knobs in a keyword-only constructor (see trainables.parameters) and implements `value`.
+    knobs in a keyword-only constructor (see trainables.methods) and implements `value`.
     """
 
     name: ClassVar[str]

@@ -19,7 +19,7 @@ class DroKLGroupedLoss(MarginKnobs, AnchorwiseLoss):
 
     An empty group contributes 0. "mean" divides by B, so that the learning rate does not depend on the batch size;
     "sum" is the paper's equation 7. gamma = 1 has the gradient of lifted structure, and a null pair with a linear pair
-    loss gives multi-similarity (method specification, section 5.7).
+    loss gives multi-similarity (docs/specification.md, section 5.7).
     """
 
     name = "dro_kl_grouped"

@@ -17,8 +17,8 @@ class HAP2SLoss(AnchorwiseLoss):
     """L = (1/B) sum_i [ sum_{N_i} w-_ij S_ij - sum_{P_i} w+_ij S_ij + margin ]_+, w+- = softmax(-+S / gamma), held constant.
 
     Anchors without a positive or without a negative contribute 0. While the hinges are active its gradient is that of
-    DRO-KL-G with every pair loss positive (method specification, section 5.7). The margin and gamma are not in that
-    specification; gamma = 0.5 is the sigma of the HAP2S paper.
+    DRO-KL-G with every pair loss positive (docs/specification.md, section 5.7). The margin and gamma are not stated
+    there; gamma = 0.5 is the sigma of the HAP2S paper.
     """
 
     name = "hap2s"

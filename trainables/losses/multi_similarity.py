@@ -20,7 +20,7 @@ class MultiSimilarityLoss(AnchorwiseLoss):
     Only informative pairs take part: negatives with S_in + epsilon > min over positives, positives with
     S_ip - epsilon < max over negatives. An anchor without a positive, a negative or a mined pair contributes 0; the
     mean is over all B anchors. Seen as a robust loss: linear pair losses, one entropic set per anchor and sign with
-    gamma = 1/alpha and 1/beta and a null pair (method specification, section 5.7).
+    gamma = 1/alpha and 1/beta and a null pair (docs/specification.md, section 5.7).
     """
 
     name = "multi_similarity"

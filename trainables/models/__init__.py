@@ -7,9 +7,8 @@ from typing import TypeVar
 
 from torch import nn
 
-from trainables import parameters
-from trainables.discovery import discover
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
+from trainables.methods import build, discover
 from trainables.models.base import Backbone, Head, Pooling
 from trainables.models.embedder import Embedder, parameter_groups, to_tensor
 
@@ -45,6 +44,7 @@ def build_model(
     freeze_bn_affine: bool = False,
     backbone_parameters: Mapping[str, object] | None = None,
     pooling_parameters: Mapping[str, object] | None = None,
+    head_parameters: Mapping[str, object] | None = None,
 ) -> Embedder:
     """An embedding network: pictures (B, C, H, W) in, raw embeddings (B, embedding_dim) out.
 
@@ -76,7 +76,7 @@ def build_model(
     raise_if_any(problems)
     assert body is not None  # noqa: S101 - no problems, so it was built
     assert pool is not None  # noqa: S101
-    top = HEADS[head](body.out_channels, embedding_dim)
+    top = HEADS[head](body.out_channels, embedding_dim, **dict(head_parameters or {}))
     return Embedder(body, pool, top, freeze_bn=freeze_bn, freeze_bn_affine=freeze_bn_affine)
 
 
@@ -92,7 +92,7 @@ def _part(
     if name not in registry:
         return None
     try:
-        built: T = parameters.build(registry[name], dict(knobs or {}), context, place)
+        built: T = build(registry[name], dict(knobs or {}), context, place)
     except ConfigError as error:
         problems.extend(error.problems)
         return None

@@ -19,7 +19,7 @@ class Backbone(nn.Module, ABC):
     """Pictures (B, C, H, W) to a feature map (B, out_channels, h, w).
 
     A subclass sets `name`, `citation`, `minimum_size` and, in its constructor, `out_channels`; knobs are keyword-only
-    (see trainables.parameters). `to_input` turns pictures into what the weights expect. A knob `weights`, of the type
+    (see trainables.methods). `to_input` turns pictures into what the weights expect. A knob `weights`, of the type
     trainables.models.weights.Weights, says where initial weights come from.
     """
 
@@ -87,7 +87,10 @@ class Pooling(nn.Module, ABC):
 
 
 class Head(nn.Module, ABC):
-    """A pooled vector (B, F) to the raw, un-normalised embedding (B, d). Constructor: `(in_features, embedding_dim)`."""
+    """A pooled vector (B, F) to the raw, un-normalised embedding (B, d).
+
+    Constructor: `(in_features, embedding_dim)` and keyword-only knobs.
+    """
 
     name: ClassVar[str]
 

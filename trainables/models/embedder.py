@@ -84,7 +84,7 @@ class Embedder(nn.Module):
 
 
 def parameter_groups(model: nn.Module, decayed: Decayed = "weights") -> dict[str, list[nn.Parameter]]:
-    """Trainable parameters by part and whether weight decay applies (method specification, sections 9.1 and 9.6).
+    """Trainable parameters by part and whether weight decay applies (docs/specification.md, sections 9.1 and 9.6).
 
     Args:
         model: an embedding network; what is not below `backbone` counts as head, pooling too.

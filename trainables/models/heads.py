@@ -1,4 +1,4 @@
-"""From the pooled vector to the raw embedding (method specification, sections 1.5 and 9.1)."""
+"""From the pooled vector to the raw embedding (docs/specification.md, sections 1.5 and 9.1)."""
 
 from __future__ import annotations
 

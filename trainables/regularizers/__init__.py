@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from trainables import parameters
-from trainables.discovery import discover
 from trainables.errors import ConfigError, Problem, nearest
+from trainables.methods import build, discover
 from trainables.regularizers.base import Regularizer, penalised
 from trainables.regularizers.schedules import SCHEDULES, eta_at, schedule_problems
 
@@ -33,5 +32,5 @@ def build_regularizer(name: str, **knobs: object) -> Regularizer:
     if name not in REGULARIZERS:
         remedy = nearest(name, list(REGULARIZERS), what="regularizer")
         raise ConfigError(Problem("regularizer.name", "unknown regularizer", name, remedy))
-    regularizer: Regularizer = parameters.build(REGULARIZERS[name], knobs, {}, place="regularizer")
+    regularizer: Regularizer = build(REGULARIZERS[name], knobs, {}, place="regularizer")
     return regularizer

@@ -24,7 +24,7 @@ class Regularizer(nn.Module, ABC):
     per optimiser step (under gradient accumulation each micro-batch would count as a step).
 
     A subclass sets `name`, `citation` and `section` (of the method specification), declares its knobs in a
-    keyword-only constructor (see trainables.parameters) and implements `value`.
+    keyword-only constructor (see trainables.methods) and implements `value`.
     """
 
     name: ClassVar[str]

@@ -1,6 +1,6 @@
 """How the regularizer's weight eta grows during training. Pure functions; imports no torch.
 
-t is the step from 0, T the total number of steps, E the number of epochs (method specification, section 1.6).
+t is the step from 0, T the total number of steps, E the number of epochs (docs/specification.md, section 1.6).
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from numpy.typing import ArrayLike
 
-from trainables.discovery import discover
 from trainables.errors import ConfigError, Problem, nearest
+from trainables.methods import discover
 from trainables.samplers.base import Batch, Sampler, local
 
 __all__ = ["SAMPLERS", "Batch", "Sampler", "build_sampler", "local", "sampler_problems"]

@@ -28,6 +28,8 @@ class Sampler(ABC):
 
     name: ClassVar[str]
     citation: ClassVar[str]
+    by_class: ClassVar[bool] = False
+    """Whether it draws pictures by their classes."""
 
     def __init__(
         self,

@@ -16,12 +16,13 @@ class MPerClass(Sampler):
     """B/M classes drawn without replacement, M pictures of each without replacement, independently at every step.
 
     A class with fewer than M pictures is sampled with replacement, so a picture can come twice in a batch. Classes are
-    drawn afresh at every step: an epoch is only a step count (method specification, section 8; the released code of
+    drawn afresh at every step: an epoch is only a step count (docs/specification.md, section 8; the released code of
     spherical embedding constraints does the same).
     """
 
     name = "m_per_class"
     citation = "Hermans et al., In Defense of the Triplet Loss for Person Re-Identification, 2017"
+    by_class = True
 
     def __init__(
         self,

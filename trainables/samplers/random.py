@@ -13,7 +13,7 @@ STREAM = 0x4A_11D0
 class RandomBatches(Sampler):
     """A fresh permutation of the training pictures in every epoch, cut into batches; the incomplete last one is dropped.
 
-    Used by the multi-proxy, SoftTriple and Proxy-Anchor papers (method specification, section 8).
+    Used by the multi-proxy, SoftTriple and Proxy-Anchor papers (docs/specification.md, section 8).
     """
 
     name = "random"

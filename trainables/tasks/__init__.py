@@ -1,1 +1,33 @@
-"""What a network is trained for and how it is judged: retrieval, face recognition, contrastive learning."""
+"""What a network is trained for and how it is judged: retrieval, face recognition, contrastive learning.
+
+A task is two things: a `Task`, the cheap description made from a configuration, and a `Learner`, which holds data and
+modules. `TASKS` maps each configuration name to its description; a task is found by being there: a subclass of `Task` with
+a `name` in a module of this package, or an entry point of the group `tune_dml.tasks`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from trainables.config import TrialConfig
+from trainables.context import TrialContext
+from trainables.methods import discover
+from trainables.tasks.evaluation import Evaluation
+from trainables.tasks.learner import Learner
+from trainables.tasks.task import Task
+
+__all__ = ["TASKS", "Evaluation", "Learner", "Task", "build_learner", "task_of"]
+
+TASKS: dict[str, type[Task]] = discover(__name__, Task, group="tune_dml.tasks")  # type: ignore[type-abstract]
+
+
+def task_of(config: TrialConfig) -> Task:
+    """The task that a configuration selects: reads nothing and builds no network."""
+    return TASKS[config.task.name](config, **config.task.knobs())
+
+
+def build_learner(config: TrialConfig, context: TrialContext, *, cache_dir: Path | None = None) -> Learner[Any]:
+    """What trains and judges one trial: its data are prepared, its network has its initial weights."""
+    learner: Learner[Any] = task_of(config).learner(context, cache_dir)
+    return learner

@@ -10,11 +10,12 @@ import numpy as np
 
 from trainables.data import DATASETS, build_dataset
 from trainables.data.base import DataSet, Indices, Labels, Pictures
+from trainables.data.distractors import Distractors
 from trainables.data.formats.pairs import Pairs, divided_classes, drawn_pairs, listed_pairs
 from trainables.errors import ConfigError, Problem
-from trainables.parameters import parameters_of
+from trainables.methods import parameters_of
 
-DISTRACTORS = "distractors"
+STRANGERS = Distractors.name  # the data set whose pictures show nobody that is probed
 ORDER_STREAM = 0xFA_CE03  # of the strangers of benchmarks: folders would come person by person
 
 
@@ -49,10 +50,10 @@ def held_out_half(pictures: Pictures, part: Indices, *, pairs: int, sizes: Seque
     nobody = np.zeros(0, dtype=np.int64)
     if not sizes:
         return Half((Exam("", pictures, drawn, nobody, nobody),), pictures, nobody)
-    found = divided_classes(pictures.labels, part, seed=seed)
-    _require(len(found.strangers), sizes)
-    exam = Exam("", pictures, drawn, found.probes, found.labels)
-    return Half((exam,), pictures, found.strangers[: max(sizes)])
+    divided = divided_classes(pictures.labels, part, seed=seed)
+    _require(len(divided.strangers), sizes)
+    exam = Exam("", pictures, drawn, divided.probes, divided.labels)
+    return Half((exam,), pictures, divided.strangers[: max(sizes)])
 
 
 def benchmark_half(sets: Sequence[Pictures], gallery: Pictures | None, sizes: Sequence[int]) -> Half:
@@ -74,12 +75,12 @@ def benchmark_half(sets: Sequence[Pictures], gallery: Pictures | None, sizes: Se
 
 
 def benchmark(name: str, root: Path, cache_dir: Path | None, *, strict: bool) -> DataSet:
-    """The data set called `name` in the folder of its name below `root`, or in `root` itself; distractors never there."""
+    """The data set called `name` in the folder of its name below `root`, or in `root` itself; strangers never there."""
     own = root / name
     knobs = {knob.name for knob in parameters_of(DATASETS[name])}
     return build_dataset(
         name,
-        root=own if own.exists() or name == DISTRACTORS else root,
+        root=own if own.exists() or name == STRANGERS else root,
         cache_dir=cache_dir,
         **({"strict": strict} if "strict" in knobs else {}),
     )

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from trainables.config import TrialConfig
 from trainables.context import TrialContext
 from trainables.data import DATASETS
+from trainables.data.augment import AUGMENTATIONS
 from trainables.data.base import DataSet, Indices, Pictures
 from trainables.data.splits import Split
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
@@ -28,8 +29,10 @@ from trainables.losses.base import normalise
 from trainables.metrics import rank_1_with_distractors, verification_metrics
 from trainables.metrics.verification import VerificationMetrics
 from trainables.models.views import Views
-from trainables.tasks.exams import DISTRACTORS, Exam, Half, benchmark, benchmark_half, held_out_half
-from trainables.tasks.retrieval import split_of
+from trainables.tasks.evaluation import Evaluation, Figures, embedding_statistics, evidence_of, named
+from trainables.tasks.exams import STRANGERS, Exam, Half, benchmark, benchmark_half, held_out_half
+from trainables.tasks.learner import Learner
+from trainables.tasks.retrieval import disjoint_split
 from trainables.tasks.task import Task
 
 FAR = 1e-3
@@ -39,6 +42,7 @@ Names = tuple[str, ...]
 Size = Annotated[int, Field(ge=1)]
 
 
+@dataclass(frozen=True, kw_only=True)
 class FaceRecognitionTask(Task):
     """Verification accuracy and TAR at FAR 1e-3 over ten folds, rank-1 among distractors.
 
@@ -51,134 +55,149 @@ class FaceRecognitionTask(Task):
     citation = "Deng et al., ArcFace: Additive Angular Margin Loss for Deep Face Recognition, CVPR 2019"
     headline = "val/verification_accuracy"
 
-    def __init__(
-        self,
-        config: TrialConfig,
-        context: TrialContext,
-        *,
-        cache_dir: Path | None = None,
-        validation_sets: Annotated[
-            Names, Field(description="benchmarks that validate; empty holds classes of the training set out")
-        ] = (),
-        test_sets: Annotated[
-            Names, Field(description="benchmarks of the sealed test; empty uses the data set's test classes")
-        ] = (),
-        evaluation_root: Annotated[
-            str | None,
-            Field(description="folder of the benchmarks, and of `distractors`; data.root where not given"),
-        ] = None,
-        strict: Annotated[bool, Field(description="benchmarks must have their published size")] = True,
-        mirror: Annotated[bool, Field(description="add the mirror image's embedding")] = True,
-        folds: Annotated[int, Field(ge=2, description="folds of pairs; each is judged by the others")] = 10,
-        pairs: Annotated[int, Field(ge=4, multiple_of=2, description="pairs drawn from held-out classes")] = 6000,
-        distractors: Annotated[
-            tuple[Size, ...], Field(description="gallery sizes for rank-1; empty measures none")
-        ] = (),
-    ) -> None:
-        super().__init__(config, context, cache_dir=cache_dir)
-        self.mirror, self.folds, self.sizes = mirror, folds, distractors
-        opened = {item.name: item.prepare() for item in self.further_datasets(config, cache_dir)}
-        raise_if_any(problem for item in opened.values() for problem in self._misfits(item))
-        self.test_half = _half(config, self.pictures, self.split.test, test_sets, opened, seed=0)
-        if config.data.split == "paper_test_selection":
-            self.validation_half = self.test_half
-        else:
-            self.validation_half = _half(
-                config, self.pictures, self.split.validation, validation_sets, opened, seed=config.seed
-            )
-        self._views = {id(self.pictures): self.views}
+    validation_sets: Annotated[
+        Names, Field(description="benchmarks that validate; empty holds classes of the training set out")
+    ] = ()
+    test_sets: Annotated[
+        Names, Field(description="benchmarks of the sealed test; empty uses the data set's test classes")
+    ] = ()
+    evaluation_root: Annotated[
+        str | None,
+        Field(description="folder of the benchmarks, and of `distractors`; data.root where not given"),
+    ] = None
+    strict: Annotated[bool, Field(description="benchmarks must have their published size")] = True
+    mirror: Annotated[bool, Field(description="add the mirror image's embedding")] = True
+    folds: Annotated[int, Field(ge=2, description="folds of pairs; each is judged by the others")] = 10
+    pairs: Annotated[int, Field(ge=4, multiple_of=2, description="pairs drawn from held-out classes")] = 6000
+    distractors: Annotated[tuple[Size, ...], Field(description="gallery sizes for rank-1; empty measures none")] = ()
 
-    @classmethod
-    def split_of(cls, config: TrialConfig, pictures: Pictures) -> Split:
-        """Class-disjoint; nothing is held out for validation where benchmarks validate."""
-        if not _validating_sets(config):
-            return split_of(config, pictures)
-        test = np.isin(pictures.labels, pictures.test_classes)
-        nobody = np.zeros(0, dtype=np.int64)
-        return Split(np.flatnonzero(~test), nobody, np.flatnonzero(test), config.data.split)
-
-    @classmethod
-    def validation_metrics(cls, config: TrialConfig) -> list[str]:
+    def metrics(self) -> list[str]:
         """Accuracy, TAR and rank-1: means over the benchmarks, and each benchmark's own."""
-        plain = [*VERIFICATION, *(f"rank1_at_{size}" for size in config.task.parameters["distractors"])]
-        own = [f"{figure}_{name}" for name in _validating_sets(config) for figure in plain]
+        plain = [*VERIFICATION, *(f"rank1_at_{size}" for size in self.distractors)]
+        own = [f"{figure}_{name}" for name in self.validating_sets for figure in plain]
         return [f"val/{name}" for name in [*plain, *own]]
 
-    @classmethod
-    def problems(cls, sections: Mapping[str, Any]) -> list[Problem]:
+    @property
+    def selects_on_test(self) -> bool:
+        """Whether what tests also validates, as the papers did."""
+        return self.config.data.split == "paper_test_selection"
+
+    @property
+    def validating_sets(self) -> Names:
+        """The benchmarks that validate: empty where held-out classes do."""
+        return self.test_sets if self.selects_on_test else self.validation_sets
+
+    def split(self, pictures: Pictures) -> Split:
+        """Class-disjoint; nothing is held out for validation where benchmarks validate."""
+        if not self.validating_sets:
+            return disjoint_split(self.config, pictures)
+        test = np.isin(pictures.labels, pictures.test_classes)
+        nobody = np.zeros(0, dtype=np.int64)
+        return Split(np.flatnonzero(~test), nobody, np.flatnonzero(test), self.config.data.split)
+
+    def problems(self) -> list[Problem]:
         """Benchmarks must be known, and not both validate and test unless that is said aloud."""
-        found, task = super().problems(sections), sections["task"].parameters
-        known = sorted(name for name, kind in DATASETS.items() if "pairs" in kind.expected)
-        sets = {half: task[half] for half in ("validation_sets", "test_sets")}
-        for half, name in [(half, name) for half, names in sets.items() for name in names]:
+        problems = super().problems()
+        sets = {"validation_sets": self.validation_sets, "test_sets": self.test_sets}
+        for field, name in [(field, name) for field, names in sets.items() for name in names]:
             if name not in DATASETS:
-                remedy = nearest(name, known, what="verification set")
-                found.append(Problem(f"task.{half}", "unknown verification set", name, remedy))
-        if task["pairs"] < 2 * task["folds"]:
-            rule = f"{task['folds']} folds need at least {2 * task['folds']} pairs"
-            found.append(Problem("task.pairs", rule, task["pairs"]))
-        selected = getattr(sections.get("data"), "split", "") == "paper_test_selection"
-        both = sorted(set(sets["validation_sets"]) & set(sets["test_sets"]))
-        if selected and sets["validation_sets"]:
+                remedy = nearest(name, _benchmarks(), what="verification set")
+                problems.append(Problem(f"task.{field}", "unknown verification set", name, remedy))
+        if self.pairs < 2 * self.folds:
+            rule = f"{self.folds} folds need at least {2 * self.folds} pairs"
+            problems.append(Problem("task.pairs", rule, self.pairs))
+        both = sorted(set(self.validation_sets) & set(self.test_sets))
+        if self.selects_on_test and self.validation_sets:
             rule = "paper_test_selection validates on what tests"
-            found.append(Problem("task.validation_sets", rule, list(sets["validation_sets"]), "Leave it empty."))
+            problems.append(Problem("task.validation_sets", rule, list(self.validation_sets), "Leave it empty."))
         elif both:
             remedy = "Leave task.validation_sets empty, or set data.split=paper_test_selection."
-            found.append(Problem("task.validation_sets", "a test set must not validate", both, remedy))
-        return found
+            problems.append(Problem("task.validation_sets", "a test set must not validate", both, remedy))
+        return problems
 
-    @classmethod
-    def data_problems(cls, config: TrialConfig, pictures: Pictures) -> list[Problem]:
+    def data_problems(self, pictures: Pictures) -> list[Problem]:
         """Whether pairs, probes and strangers can be drawn from the classes held out."""
-        found = super().data_problems(config, pictures)
-        tested = config.task.parameters["test_sets"]
-        if not (pictures.test_classes or tested):
+        problems = super().data_problems(pictures)
+        if not (pictures.test_classes or self.test_sets):
             rule = f"{pictures.name} has no test classes, so benchmarks must test"
-            found.append(Problem("task.test_sets", rule, [], 'Set task.test_sets=["lfw_bin"] or the like.'))
+            remedy = f"Set task.test_sets to some of {', '.join(_benchmarks())}."
+            problems.append(Problem("task.test_sets", rule, [], remedy))
         try:
-            cls.further_datasets(config, None)
+            self.further_datasets(None)
         except ConfigError as error:
-            found += error.problems
-        if found:
-            return found
-        split = cls.split_of(config, pictures)
-        drawn = [] if tested else [(split.test, 0)]
-        if not _validating_sets(config) and config.data.split != "paper_test_selection":
-            drawn.append((split.validation, config.seed))
+            problems += error.problems
+        if problems:
+            return problems
+        split = self.split(pictures)
+        drawn = [] if self.test_sets else [(split.test, 0)]
+        if not self.validating_sets and not self.selects_on_test:
+            drawn.append((split.validation, self.config.seed))
         for part, seed in drawn:
             try:
-                _half(config, pictures, part, (), {}, seed=seed)
+                self.half(pictures, part, (), {}, seed=seed)
             except ConfigError as error:
-                found += error.problems
-        return list(dict.fromkeys(found))
+                problems += error.problems
+        return list(dict.fromkeys(problems))
 
-    @classmethod
-    def further_datasets(cls, config: TrialConfig, cache_dir: Path | None) -> list[DataSet]:
+    def further_datasets(self, cache_dir: Path | None) -> list[DataSet]:
         """The benchmarks, and the distractors where benchmarks need them. Raises ConfigError where no folder is given."""
-        task = config.task.parameters
-        names = list(dict.fromkeys([*task["validation_sets"], *task["test_sets"]]))
-        if names and task["distractors"]:
-            names.append(DISTRACTORS)
-        root: str | None = task["evaluation_root"] or config.data.root
+        names = list(dict.fromkeys([*self.validation_sets, *self.test_sets]))
+        if names and self.distractors:
+            names.append(STRANGERS)
+        root = self.evaluation_root or self.config.data.root
         if not names:
             return []
         if root is None:
             rule, remedy = "benchmarks need the folder they lie in", "Set task.evaluation_root=DIR."
             raise ConfigError(Problem("task.evaluation_root", rule, None, remedy))
-        return [benchmark(name, Path(root), cache_dir, strict=task["strict"]) for name in names]
+        return [benchmark(name, Path(root), cache_dir, strict=self.strict) for name in names]
 
-    def validate(self) -> dict[str, float]:
-        """Figures of the validation exams, `val/...`, with the mean pairwise cosine and norm statistics."""
-        return {f"val/{name}": value for name, value in self._examine(self.validation_half, show=True).items()}
+    def half(
+        self, pictures: Pictures, part: Indices, sets: Names, opened: Mapping[str, Pictures], *, seed: int
+    ) -> Half:
+        """Exams on named benchmarks, which are `opened`, else on the held-out classes of `part`."""
+        if sets:
+            return benchmark_half([opened[name] for name in sets], opened.get(STRANGERS), self.distractors)
+        return held_out_half(pictures, part, pairs=self.pairs, sizes=self.distractors, seed=seed)
 
-    def test(self) -> dict[str, float]:
-        """The same of the test exams, `test/...`: sealed."""
-        return {f"test/{name}": value for name, value in self._examine(self.test_half).items()}
+    def learner(self, context: TrialContext, cache_dir: Path | None = None) -> FaceRecognitionLearner:
+        """Prepared data, exams and a fresh network."""
+        return FaceRecognitionLearner(self, context, cache_dir)
 
-    def _examine(self, half: Half, *, show: bool = False) -> dict[str, float]:
-        """Each exam's figures under its name, their means under plain names, statistics of the raw embeddings.
 
-        `show`: leave evidence, with the pairs of the first exam that were judged wrong with most confidence.
+class FaceRecognitionLearner(Learner[Evaluation]):
+    """Judges descriptors by pairs to verify and by probes to find again among strangers."""
+
+    task: FaceRecognitionTask
+
+    def __init__(self, task: FaceRecognitionTask, context: TrialContext, cache_dir: Path | None = None) -> None:
+        super().__init__(task, context, cache_dir)
+        opened = {item.name: item.prepare() for item in task.further_datasets(cache_dir)}
+        raise_if_any(problem for item in opened.values() for problem in self._misfits(item))
+        split, seed = self.split, self.config.seed
+        self.test_half = task.half(self.pictures, split.test, task.test_sets, opened, seed=0)
+        if task.selects_on_test:
+            self.validation_half = self.test_half
+        else:
+            self.validation_half = task.half(self.pictures, split.validation, task.validation_sets, opened, seed=seed)
+        self._views = {id(self.pictures): self.views}
+
+    def validate(self) -> Evaluation:
+        """Figures of the validation exams, with the mean pairwise cosine and norm statistics.
+
+        Their sheet shows the pairs of the first exam that were judged wrong with most confidence.
+        """
+        figures, embeddings, sheet = self._examine(self.validation_half, show=True)
+        return Evaluation(named("val", figures), evidence_of(self.split, embeddings, sheet))
+
+    def test(self, validated: Evaluation) -> Figures:
+        """The same of the test exams."""
+        return named("test", self._examine(self.test_half)[0])
+
+    def _examine(self, half: Half, *, show: bool = False) -> tuple[Figures, Tensor, Sheet | None]:
+        """Figures, raw embeddings and, where asked to `show`, the sheet of some exams.
+
+        The figures are each exam's under its name, their means under plain names, and statistics of the raw embeddings.
         """
         strangers = self._describe(half.gallery, half.strangers)[0] if len(half.strangers) else None
         results, raw = [], []
@@ -190,45 +209,32 @@ class FaceRecognitionTask(Task):
             if bool(torch.isfinite(descriptors).all()):
                 of = _lookup(needed, descriptors)
                 first, second = (of(part) for part in exam.pairs.couples.T)
-                found = verification_metrics(first, second, exam.pairs.same, folds=self.folds, far=FAR)
-                results.append(self._marks(exam, found, of, strangers))
+                verified = verification_metrics(first, second, exam.pairs.same, folds=self.task.folds, far=FAR)
+                results.append(self._exam_figures(exam, verified, of, strangers))
                 if show and sheet is None:
-                    sheet = self._confused(exam, found, first, second)
-        figures = self._statistics(torch.cat(raw))
-        if show:
-            self.evidence = self._evidence(torch.cat(raw), sheet)
-        if math.isnan(figures["mean_cosine"]) or len(results) < len(half.exams):
-            return figures
-        means = {name: float(np.mean([marks[name] for marks in results])) for name in results[0]}
-        own = {
-            f"{name}_{exam.name}": value
-            for exam, marks in zip(half.exams, results, strict=True)
-            if exam.name
-            for name, value in marks.items()
-        }
-        return {**means, **own, **figures}
+                    sheet = self._confused(exam, verified, first, second)
+        figures = embedding_statistics(torch.cat(raw))
+        if not math.isnan(figures["mean_cosine"]) and len(results) == len(half.exams):
+            figures = {**_means_and_own(half, results), **figures}
+        return figures, torch.cat(raw), sheet
 
-    def _marks(
-        self,
-        exam: Exam,
-        found: VerificationMetrics,
-        of: Callable[[Indices], Tensor],
-        strangers: Tensor | None,
-    ) -> dict[str, float]:
+    def _exam_figures(
+        self, exam: Exam, verified: VerificationMetrics, of: Callable[[Indices], Tensor], strangers: Tensor | None
+    ) -> Figures:
         """The figures of one exam; `of` gives the descriptors of pictures."""
-        marks = dict(zip(VERIFICATION, (found.accuracy, found.tar_at_far), strict=True))
+        figures = dict(zip(VERIFICATION, (verified.accuracy, verified.tar_at_far), strict=True))
         if strangers is not None:
-            ranked = rank_1_with_distractors(of(exam.probes), exam.probe_labels, strangers, self.sizes)
-            marks |= {f"rank1_at_{size}": value for size, value in ranked.items()}
-        return marks
+            ranked = rank_1_with_distractors(of(exam.probes), exam.probe_labels, strangers, self.task.distractors)
+            figures |= {f"rank1_at_{size}": value for size, value in ranked.items()}
+        return figures
 
-    def _confused(self, exam: Exam, found: VerificationMetrics, first: Tensor, second: Tensor) -> Sheet | None:
+    def _confused(self, exam: Exam, verified: VerificationMetrics, first: Tensor, second: Tensor) -> Sheet | None:
         """The pairs judged wrong with most confidence; None where there are none, or none are wanted."""
         similarity = (normalise(first) * normalise(second)).sum(dim=1).double().cpu().numpy()
         rows = hardest_pairs(
             similarity,
             exam.pairs.same,
-            found.thresholds,
+            verified.thresholds,
             exam.pairs.couples,
             exam.pictures,
             count=self.config.evaluation.sheet_queries,
@@ -243,28 +249,42 @@ class FaceRecognitionTask(Task):
         def both(part: Indices) -> Tensor:
             images = views.evaluation(part)
             embeddings = self.network(images)
-            if not self.mirror:
+            if not self.task.mirror:
                 return torch.stack([embeddings, embeddings], dim=1)
             return torch.stack([embeddings + self.network(images.flip(-1)), embeddings], dim=1)
 
-        rows = self._rows(both, indices)
+        rows = self.rows(both, indices)
         return rows[:, 0], rows[:, 1]
 
     def _views_of(self, pictures: Pictures) -> Views:
-        return Views(pictures.images, self.augmentation(self.config), seed=self.config.seed, device=self.context.device)
+        augmentation = self.task.augmentation()
+        return Views(pictures.images, augmentation, seed=self.config.seed, device=self.context.device)
 
     def _misfits(self, pictures: Pictures) -> list[Problem]:
         """Whether the network can see these pictures as it sees those it trains on."""
         mine = self.pictures
-        found = []
+        problems = []
         if pictures.in_channels != mine.in_channels:
             rule = f"{pictures.name} must have the {mine.in_channels} channels of {mine.name}"
-            found.append(Problem("task", rule, pictures.in_channels))
-        size, wanted = self.picture_size(self.config, pictures), self.picture_size(self.config, mine)
+            problems.append(Problem("task", rule, pictures.in_channels))
+        size, wanted = self.task.picture_size(pictures), self.task.picture_size(mine)
         if size != wanted:
             rule = f"{pictures.name} must be shown at the {wanted} pixels of {mine.name}"
-            found.append(Problem("augment.name", rule, size, "Set augment.name=crop_flip, augment.crop=..."))
-        return found
+            remedy = f"Set augment.name to {' or '.join(AUGMENTATIONS)}, and augment.crop=..."
+            problems.append(Problem("augment.name", rule, size, remedy))
+        return problems
+
+
+def _means_and_own(half: Half, results: list[Figures]) -> Figures:
+    """The means of the exams' figures, and each named exam's own."""
+    means = {name: float(np.mean([figures[name] for figures in results])) for name in results[0]}
+    own = {
+        f"{name}_{exam.name}": value
+        for exam, figures in zip(half.exams, results, strict=True)
+        if exam.name
+        for name, value in figures.items()
+    }
+    return means | own
 
 
 def _lookup(needed: Indices, descriptors: Tensor) -> Callable[[Indices], Tensor]:
@@ -276,24 +296,6 @@ def _lookup(needed: Indices, descriptors: Tensor) -> Callable[[Indices], Tensor]
     return of
 
 
-def _validating_sets(config: TrialConfig) -> Names:
-    """The benchmarks that validate: empty where held-out classes do."""
-    half = "test_sets" if config.data.split == "paper_test_selection" else "validation_sets"
-    sets: Names = config.task.parameters[half]
-    return sets
-
-
-def _half(
-    config: TrialConfig,
-    pictures: Pictures,
-    part: Indices,
-    sets: Names,
-    opened: Mapping[str, Pictures],
-    *,
-    seed: int,
-) -> Half:
-    """Exams on named benchmarks, else on the held-out classes of `part`."""
-    sizes = config.task.parameters["distractors"]
-    if sets:
-        return benchmark_half([opened[name] for name in sets], opened.get(DISTRACTORS), sizes)
-    return held_out_half(pictures, part, pairs=config.task.parameters["pairs"], sizes=sizes, seed=seed)
+def _benchmarks() -> list[str]:
+    """The data sets that list pairs."""
+    return sorted(name for name, kind in DATASETS.items() if "pairs" in kind.expected)

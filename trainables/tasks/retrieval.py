@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from trainables.config import TrialConfig
+from trainables.context import TrialContext
 from trainables.data.base import Indices, Pictures
 from trainables.data.splits import Split, class_disjoint_split, class_matched
 from trainables.metrics import retrieval_metrics
+from trainables.tasks.evaluation import Evaluation, Figures, embedding_statistics, evidence_of, named, neighbour_sheet
+from trainables.tasks.learner import Learner
 from trainables.tasks.task import Task
 
 
+@dataclass(frozen=True)
 class RetrievalTask(Task):
     """L = L_metric(f/|f|) + eta_t * L_regularizer(f), judged by Recall@k, MAP@R and the like.
 
@@ -27,82 +33,89 @@ class RetrievalTask(Task):
     citation = "Oh Song et al., Deep Metric Learning via Lifted Structured Feature Embedding, CVPR 2016"
     headline = "val/recall_at_1"
 
-    @classmethod
-    def split_of(cls, config: TrialConfig, pictures: Pictures) -> Split:
-        """The class-disjoint train, validation and test pictures; the seed chooses the validation classes."""
-        return split_of(config, pictures)
-
-    @classmethod
-    def validation_metrics(cls, config: TrialConfig) -> list[str]:
+    def metrics(self) -> list[str]:
         """Recall, precision, MAP and nDCG at every k, MAP@R and R-precision."""
         families = ("recall_at", "precision_at", "map_at", "ndcg_at")
-        ranked = [f"val/{family}_{k}" for family in families for k in config.evaluation.ks]
+        ranked = [f"val/{family}_{k}" for family in families for k in self.config.evaluation.ks]
         return [*ranked, "val/map_at_r", "val/r_precision"]
 
-    def validate(self) -> dict[str, float]:
-        """Retrieval metrics on the validation classes, `val/...`, with the mean pairwise cosine and norm statistics."""
-        indices = self.split.validation
-        embeddings, labels = self._embed(indices)
-        sheet = self._neighbours(embeddings, indices, query_and_gallery(self.pictures, indices))
-        self.evidence = self._evidence(embeddings, sheet)
-        return {f"val/{name}": value for name, value in self._judge(indices, embeddings, labels).items()}
+    def split(self, pictures: Pictures) -> Split:
+        """The class-disjoint train, validation and test pictures; the seed chooses the validation classes."""
+        return disjoint_split(self.config, pictures)
 
-    def test(self) -> dict[str, float]:
-        """The same on the test classes, `test/...`: sealed; also `test/matched_...` where asked for."""
-        test = self.split.test
-        if not len(test):
-            return {}  # a set that only trains, to be judged on another one
-        embeddings, labels = self._embed(test)
-        figures = {f"test/{name}": value for name, value in self._judge(test, embeddings, labels).items()}
-        if not self.config.evaluation.matched_classes:
-            return figures
-        some = class_matched(self.pictures.labels, test, self.split.validation, seed=self.config.seed)
-        places = torch.from_numpy(np.searchsorted(test, some)).to(labels.device)
-        matched = self._judge(some, embeddings[places], labels[places])
-        return figures | {f"test/matched_{name}": value for name, value in matched.items()}
-
-    def _judge(self, indices: Indices, embeddings: Tensor, labels: Tensor) -> dict[str, float]:
-        figures = self._statistics(embeddings)
-        if math.isnan(figures["mean_cosine"]):
-            return figures
-        queries, gallery = embeddings, None
-        query_labels = labels
-        if places := query_and_gallery(self.pictures, indices):
-            asked, searched = (torch.from_numpy(part).to(labels.device) for part in places)
-            gallery = (embeddings[searched], labels[searched])
-            queries, query_labels = embeddings[asked], labels[asked]
-        found = retrieval_metrics(queries, query_labels, ks=self.config.evaluation.ks, gallery=gallery)
-        return {**found, **figures}
-
-    @classmethod
-    def notes(cls, config: TrialConfig, pictures: Pictures) -> list[str]:
+    def notes(self, pictures: Pictures) -> list[str]:
         """How many classes are told apart in each half: a search among fewer classes is an easier one."""
-        split = split_of(config, pictures)
+        split = self.split(pictures)
         if split.protocol == "paper_test_selection":
             return ["Validation IS the test half, as in the papers: the figures are optimistic and so labelled."]
         parts = [
             f"{len(np.unique(pictures.labels[part]))} ({len(part)} pictures) for {use}"
-            for use, part in (
-                ("training", split.train),
-                ("validation", split.validation),
-                ("test", split.test),
-            )
+            for use, part in (("training", split.train), ("validation", split.validation), ("test", split.test))
         ]
         return [
             f"Classes: {', '.join(parts)}. A search among fewer classes is easier, so validation figures compare with "
             "validation figures only."
         ]
 
+    def learner(self, context: TrialContext, cache_dir: Path | None = None) -> RetrievalLearner:
+        """Prepared data and a fresh network."""
+        return RetrievalLearner(self, context, cache_dir)
+
+
+class RetrievalLearner(Learner[Evaluation]):
+    """Judges raw embeddings by what lies nearest to each."""
+
+    def validate(self) -> Evaluation:
+        """Retrieval metrics on the validation classes, with the mean pairwise cosine and norm statistics."""
+        indices, evaluation = self.split.validation, self.config.evaluation
+        embeddings, labels = self.embed(indices)
+        sheet = neighbour_sheet(
+            embeddings,
+            indices,
+            self.pictures,
+            count=evaluation.sheet_queries,
+            seed=self.config.seed,
+            query_and_gallery=query_and_gallery(self.pictures, indices),
+        )
+        evidence = evidence_of(self.split, embeddings, sheet)
+        return Evaluation(named("val", self._judge(indices, embeddings, labels)), evidence)
+
+    def test(self, validated: Evaluation) -> Figures:
+        """The same on the test classes; also `test/matched_...` where asked for."""
+        test = self.split.test
+        if not len(test):
+            return {}  # a set that only trains, to be judged on another one
+        embeddings, labels = self.embed(test)
+        figures = named("test", self._judge(test, embeddings, labels))
+        if not self.config.evaluation.matched_classes:
+            return figures
+        some = class_matched(self.pictures.labels, test, self.split.validation, seed=self.config.seed)
+        rows = torch.from_numpy(np.searchsorted(test, some)).to(labels.device)
+        matched = self._judge(some, embeddings[rows], labels[rows])
+        return figures | {f"test/matched_{name}": value for name, value in matched.items()}
+
+    def _judge(self, indices: Indices, embeddings: Tensor, labels: Tensor) -> Figures:
+        statistics = embedding_statistics(embeddings)
+        if math.isnan(statistics["mean_cosine"]):
+            return statistics
+        queries, query_labels, gallery = embeddings, labels, None
+        if rows := query_and_gallery(self.pictures, indices):
+            asked, searched = (torch.from_numpy(part).to(labels.device) for part in rows)
+            gallery = (embeddings[searched], labels[searched])
+            queries, query_labels = embeddings[asked], labels[asked]
+        ranked = retrieval_metrics(queries, query_labels, ks=self.config.evaluation.ks, gallery=gallery)
+        return {**ranked, **statistics}
+
 
 def query_and_gallery(pictures: Pictures, indices: Indices) -> tuple[Indices, Indices] | None:
-    """The places of queries and gallery among `indices`, where the data set's protocol keeps them apart."""
+    """Which of `indices` are queries and which the gallery, by position, where the data set's protocol keeps them apart."""
     if not {"query", "gallery"} <= set(pictures.extras):
         return None
     query, gallery = (np.flatnonzero(np.isin(indices, pictures.extras[part])) for part in ("query", "gallery"))
     return (query, gallery) if len(query) and len(gallery) else None
 
 
-def split_of(config: TrialConfig, pictures: Pictures) -> Split:
+def disjoint_split(config: TrialConfig, pictures: Pictures) -> Split:
     """The class-disjoint train, validation and test pictures of a trial; the seed chooses the validation classes."""
     return class_disjoint_split(
         pictures.labels,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
-from trainables.parameters import parameters_of
+from trainables.methods import parameters_of
 from tune_dml.cli.view import table
 from tune_dml.space import Value
 

@@ -94,7 +94,7 @@ def datasets() -> Listing:
 def methods() -> Listing:
     """Losses and regularizers with their knobs."""
     from trainables.losses import LOSSES
-    from trainables.parameters import parameters_of
+    from trainables.methods import parameters_of
     from trainables.regularizers import REGULARIZERS
 
     rows = []

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainables.config import Layer, TrialConfig
+from trainables.config import TrialConfig
 from trainables.context import EVIDENCE
 from trainables.errors import ConfigError, Problem, nearest
+from trainables.resolve import Layer, read_settings, resolve
 from tune_dml.catalogue import RETRIEVAL, default_protocol, protocols
 from tune_dml.cli.datasets import decoding
 from tune_dml.cli.view import table
@@ -125,13 +126,15 @@ def request(
     if seed is not None:
         own["seed"] = seed
     if trial is None:
-        config, origins = TrialConfig.from_settings(*_protocol_layers(protocol, own), Layer("--set", own))
-        return Single(config, origins, threads or 1, cache_dir, pictures=_place(config, storage))
+        resolved = resolve(*_protocol_layers(protocol, own), Layer("--set", own))
+        config = resolved.config
+        return Single(config, resolved.origins, threads or 1, cache_dir, pictures=_place(config, storage))
     stored, used, metrics = _stored(trial, storage)
-    config, origins = TrialConfig.from_settings(Layer(f"trial {trial}", stored), Layer("--set", own))
-    changed = config.settings() != TrialConfig.from_settings(Layer("trial", stored))[0].settings()
+    resolved = resolve(Layer(f"trial {trial}", stored), Layer("--set", own))
+    config = resolved.config
+    changed = config != read_settings(stored)
     recorded = {} if changed else metrics
-    return Single(config, origins, threads or used, cache_dir, recorded, trial, _place(config, storage))
+    return Single(config, resolved.origins, threads or used, cache_dir, recorded, trial, _place(config, storage))
 
 
 def run(single: Single, console: Console) -> Ended:
@@ -141,9 +144,9 @@ def run(single: Single, console: Console) -> Ended:
     from trainables.context import FolderContext
     from trainables.data import build_dataset
     from trainables.errors import raise_if_any
-    from trainables.tasks.task import data_problems, tasks
+    from trainables.tasks import task_of
 
-    task = tasks()[single.config.task.name]
+    task = task_of(single.config)
 
     def show(row: Row) -> None:
         judged = f"  {task.headline} {row[task.headline]:.2f}" if task.headline in row else ""
@@ -155,12 +158,12 @@ def run(single: Single, console: Console) -> Ended:
         rule = f"the data set {data.name!r} needs the folder of its pictures"
         raise ConfigError(Problem("--data-root", rule, None, "Pass --data-root DIR."))
     with decoding(console) as progress:
-        dataset = build_dataset(data.name, root=root, cache_dir=single.cache_dir, **data.parameters)
-        further = task.further_datasets(single.config, single.cache_dir)
+        dataset = build_dataset(data.name, root=root, cache_dir=single.cache_dir, **data.knobs())
+        further = task.further_datasets(single.cache_dir)
         raise_if_any([problem for item in (dataset, *further) for problem in item.check()])
         pictures = dataset.prepare(progress)
-    raise_if_any(data_problems(single.config, pictures))
-    said = (*pictures.notes, *task.notes(single.config, pictures))
+    raise_if_any(task.data_problems(pictures))
+    said = (*pictures.notes, *task.notes(pictures))
     for note in (*said, *initial_weights.notes([single.config], None)):
         console.print(note)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from trainables.config import TrialConfig
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
+from trainables.resolve import Layer, resolve
 from tune_dml.catalogue import RETRIEVAL, default_protocol, find_space, protocols
 from tune_dml.planning import initial_weights
 from tune_dml.planning.plan import Plan, Search, SearchMethod, make_plan
@@ -141,7 +142,8 @@ def prepare(
 
 def _first_seed(plan: Plan) -> list[TrialConfig]:
     """Every cell's configuration, or the shared one where cells are yet to be proposed."""
-    return [cell.config(plan.seeds[0]) for cell in plan.cells] or [_any_config(plan)]
+    seeds = {"seed": plan.seeds[0]}
+    return [cell.config.model_copy(update=seeds) for cell in plan.cells] or [_any_config(plan)]
 
 
 def _protocol(plan: Plan) -> Protocol | None:
@@ -153,10 +155,9 @@ def _data_notes(plan: Plan, pictures: Pictures | None) -> Sequence[str]:
     """What a reader must know about the pictures and how they are split, for the first seed."""
     if pictures is None:
         return ()
-    from trainables.tasks.task import tasks
+    from trainables.tasks import task_of
 
-    config = plan.cells[0].config(plan.seeds[0]) if plan.cells else _any_config(plan)
-    return (*pictures.notes, *tasks()[config.task.name].notes(config, pictures))
+    return (*pictures.notes, *task_of(_first_seed(plan)[0]).notes(pictures))
 
 
 def _plan(request: Request, data_digest: str) -> Plan:
@@ -208,7 +209,7 @@ def _name_problems(name: str) -> list[Problem]:
 def _metric_problems(space: Space, plan: Plan | None) -> list[Problem]:
     if plan is None:
         return []
-    known = metric_names(plan.cells[0].config(0) if plan.cells else _any_config(plan))
+    known = metric_names(plan.cells[0].config if plan.cells else _any_config(plan))
     if space.metric in known:
         return []
     rule = "a sweep is judged by a validation metric"
@@ -216,16 +217,14 @@ def _metric_problems(space: Space, plan: Plan | None) -> list[Problem]:
 
 
 def _any_config(plan: Plan) -> TrialConfig:
-    from trainables.config import Layer
-
-    return TrialConfig.from_settings(Layer("plan", plan.base_settings))[0]
+    return resolve(Layer("plan", plan.base_settings)).config
 
 
 def metric_names(config: TrialConfig) -> list[str]:
     """The validation metrics a trial reports, as its task names them."""
-    from trainables.tasks.task import tasks
+    from trainables.tasks import task_of
 
-    return tasks()[config.task.name].validation_metrics(config)
+    return task_of(config).metrics()
 
 
 def resource_problems(resources: Resources, address: tuple[str | None, str]) -> list[Problem]:
@@ -266,27 +265,23 @@ def _data_settings(plan: Plan | None, request: Request) -> dict[str, Value]:
 
 def dataset_of(settings: Mapping[str, Value], request: Request) -> DataSet:
     """The data set that a data section names; raises ConfigError for wrong knobs."""
-    from trainables.config import Layer
     from trainables.data import build_dataset
 
     # Which split makes sense is a matter of the task, and checked with it.
     own = {path: value for path, value in settings.items() if path != "data.split"}
-    data = TrialConfig.from_settings(Layer("--set", own))[0].data
+    data = resolve(Layer("--set", own)).config.data
     root = data.root
     if root is None and needs_root(data.name):
         rule = f"the data set {data.name!r} needs the folder of its pictures"
         raise ConfigError(Problem("--data-root", rule, None, "Pass --data-root DIR."))
-    return build_dataset(
-        data.name, root=Path(str(root)) if root else None, cache_dir=request.cache_dir, **data.parameters
-    )
+    return build_dataset(data.name, root=Path(str(root)) if root else None, cache_dir=request.cache_dir, **data.knobs())
 
 
 def _further_datasets(plan: Plan, request: Request) -> list[DataSet]:
     """What the plan's task reads besides the data set it trains on: benchmarks, distractors."""
-    from trainables.tasks.task import tasks
+    from trainables.tasks import task_of
 
-    config = _any_config(plan)
-    return list(tasks()[config.task.name].further_datasets(config, request.cache_dir))
+    return list(task_of(_any_config(plan)).further_datasets(request.cache_dir))
 
 
 def data_digest(dataset: DataSet, *others: DataSet) -> str:
@@ -310,14 +305,14 @@ def needs_root(name: str) -> bool:
 
 def _fit_problems(plan: Plan, pictures: Pictures) -> list[Problem]:
     """Whether every cell's batches and splits can be drawn from these data, for every seed."""
-    from trainables.tasks.task import data_problems
+    from trainables.tasks import task_of
 
     cells = {
         tuple((path, str(value)) for path, value in cell.settings.items() if path.startswith(SHAPING)): cell
         for cell in plan.cells
     }
-    configs = [cell.config(seed) for cell in cells.values() for seed in plan.seeds]
-    found = [data_problems(config, pictures) for config in configs or [_any_config(plan)]]
+    configs = [plan.trial(cell, seed).config for cell in cells.values() for seed in plan.seeds]
+    found = [task_of(config).data_problems(pictures) for config in configs or [_any_config(plan)]]
     return list(dict.fromkeys(problem for problems in found for problem in problems))
 
 

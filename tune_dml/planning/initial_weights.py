@@ -28,37 +28,34 @@ def file_problems(configs: Iterable[TrialConfig]) -> list[Problem]:
     """Files and packages that are not on this machine; nothing is fetched."""
     from trainables.models import BACKBONES
 
-    found = [
-        BACKBONES[config.model.backbone].file_problems(**config.model.knobs("backbone"))
+    problems = [
+        problem
         for config in _networks(configs)
+        for problem in BACKBONES[config.model.backbone].file_problems(**config.model.knobs("backbone"))
     ]
-    return list(dict.fromkeys(problem for problems in found for problem in problems))
+    return list(dict.fromkeys(problems))
 
 
 def network_problems(configs: Iterable[TrialConfig], pictures: Pictures) -> list[Problem]:
     """Build each different network as a trial does, weights and all, and show it two blank pictures."""
     import torch
 
-    from trainables.tasks.task import tasks
+    from trainables.tasks import task_of
 
-    found: list[Problem] = []
+    problems: list[Problem] = []
     for config in _networks(configs):
-        task = tasks()[config.task.name]
-        size = task.picture_size(config, pictures) or 1
+        task = task_of(config)
+        size = task.picture_size(pictures) or 1
         try:
             with torch.random.fork_rng(devices=[]), torch.no_grad():
-                network = task.build_network(config, pictures).eval()
+                network = task.build_network(pictures).eval()
                 network(torch.zeros(2, pictures.in_channels, size, size, dtype=torch.uint8))
         except ConfigError as error:
-            found += error.problems
-        except (
-            RuntimeError,
-            AssertionError,
-            ValueError,
-        ) as error:  # what networks say of sizes they cannot take
+            problems += error.problems
+        except (RuntimeError, AssertionError, ValueError) as error:  # what networks say of sizes they cannot take
             rule = f"{config.model.backbone} must take pictures of {size} x {size} pixels"
-            found.append(Problem("model.backbone", rule, str(error)[:200]))
-    return list(dict.fromkeys(found))
+            problems.append(Problem("model.backbone", rule, str(error)[:200]))
+    return list(dict.fromkeys(problems))
 
 
 def notes(configs: Iterable[TrialConfig], protocol: Protocol | None) -> list[str]:
@@ -66,7 +63,7 @@ def notes(configs: Iterable[TrialConfig], protocol: Protocol | None) -> list[str
     from trainables.models import BACKBONES
 
     meant = protocol.settings.get("model.weights") if protocol else None
-    said = []
+    lines = []
     for config in _networks(configs):
         knobs = config.model.knobs("backbone")
         used = knobs.get("weights")
@@ -76,8 +73,8 @@ def notes(configs: Iterable[TrialConfig], protocol: Protocol | None) -> list[str
         if meant is not None and (used is None or _file(str(used)) != _file(str(meant))):
             name = protocol.name if protocol else ""
             note += f" Protocol {name} starts from {meant}: figures compare with other starts only with care."
-        said.append(note)
-    return list(dict.fromkeys(said))
+        lines.append(note)
+    return list(dict.fromkeys(lines))
 
 
 def _file(weights: str) -> str:
@@ -90,7 +87,6 @@ def _networks(configs: Iterable[TrialConfig]) -> Sequence[TrialConfig]:
     """One configuration for each different network and size of pictures."""
     different: dict[str, TrialConfig] = {}
     for config in configs:
-        settings = config.settings()
-        key = {k: v for k, v in settings.items() if k.startswith(("model.", "augment.", "task.name"))}
-        different.setdefault(canonical(key), config)
+        key = canonical([config.model.flat, config.augment.flat, config.task.name])
+        different.setdefault(key, config)
     return list(different.values())

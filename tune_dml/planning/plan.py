@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from trainables.config import PROTOCOL_VERSION, Layer, TrialConfig, canonical
+from trainables.config import PROTOCOL_VERSION, TrialConfig, canonical
 from trainables.errors import ConfigError, Problem, nearest
-from tune_dml.space import Baseline, Citation, Grid, Knob, Protocol, Published, Range, Space, Tie, Value
+from trainables.files import write_whole
+from trainables.resolve import Layer, Layered
+from tune_dml.planning.cells import Cell, baseline_cell, cell_at, grid_cells, shared_settings, without_repeats
+from tune_dml.space import Grid, Knob, Protocol, Range, Space, Value
 from tune_dml.text import is_number
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 SearchMethod = Literal["grid", "tpe", "gp", "random"]
 
@@ -31,24 +37,6 @@ class Search:
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One point of the space on one data set, without the seed."""
-
-    index: int
-    label: str
-    knobs: Mapping[str, Value]
-    settings: Mapping[str, Value]
-    """The full resolved configuration, flat and dotted."""
-    digest: str
-    baseline: bool = False
-
-    def config(self, seed: int) -> TrialConfig:
-        """The trial configuration of this cell under a seed."""
-        config, _ = TrialConfig.from_settings(Layer("plan", {**self.settings, "seed": seed}))
-        return config
-
-
-@dataclass(frozen=True)
 class Trial:
     """One cell x one seed: one Ray Tune trial and one MLflow run."""
 
@@ -56,6 +44,11 @@ class Trial:
     seed: int
     key: str
     """Digest of (resolved configuration, seed, data digest, protocol version)."""
+
+    @property
+    def config(self) -> TrialConfig:
+        """The cell's configuration under this seed."""
+        return self.cell.config.model_copy(update={"seed": self.seed})
 
 
 @dataclass(frozen=True)
@@ -69,7 +62,7 @@ class Plan:
     cells: tuple[Cell, ...]
     """The cells known in advance: the baseline and the grid."""
     search: Search
-    base_settings: Mapping[str, Value]
+    base_settings: Mapping[str, Any]
     """What every cell shares; a proposed cell is these settings with its knobs laid over them."""
     origins: Mapping[str, str]
     data_digest: str
@@ -90,7 +83,7 @@ class Plan:
 
     def cell(self, index: int, knobs: Mapping[str, Value]) -> Cell:
         """A cell at a point that a searcher proposed. Raises ConfigError when the point is not allowed."""
-        return _cell(index, knobs, self.base_settings, self.space)
+        return cell_at(index, knobs, Layered().over(Layer("plan", self.base_settings)), self.space)
 
     def identity(self) -> str:
         """Digest of everything that decides which trials exist; two plans of one sweep name must share it."""
@@ -121,7 +114,7 @@ class Plan:
         if problems:
             raise ConfigError(problems)
         kept = {cell.digest for cell in self.cells}
-        grown = _grid_cells(space, self.base_settings, start=len(self.cells)) if values else []
+        grown = grid_cells(space, self.base_settings, start=len(self.cells)) if values else []
         fresh = [cell for cell in grown if cell.digest not in kept]
         numbered = tuple(replace(cell, index=len(self.cells) + n) for n, cell in enumerate(fresh))
         return replace(
@@ -134,14 +127,21 @@ class Plan:
 
     def save(self, path: Path) -> None:
         """Write the plan as JSON, atomically."""
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(asdict(self), indent=1, default=list) + "\n")
-        temporary.replace(path)
+        body = _adapter().dump_python(self, mode="json")
+        write_whole(path, json.dumps(body, indent=1) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> Plan:
         """Read a plan that `save` wrote."""
-        return _plan_from(json.loads(path.read_text()))
+        return _adapter().validate_json(path.read_bytes())
+
+
+@cache
+def _adapter() -> TypeAdapter[Plan]:
+    """How a plan is stored: as JSON of its fields. What an older version wrote beside them is passed over."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Plan)
 
 
 def trial_key(cell_digest: str, seed: int, data_digest: str, protocol_version: int) -> str:
@@ -176,9 +176,11 @@ def make_plan(
     if problems:
         raise ConfigError(problems)
     layers = _layers(space, dataset, overrides)
-    base, origins = _base(space, layers)
-    cells = _known_cells(space, layers, base, search)
-    return Plan(name, space, dataset, numbers, cells, search, base, origins, data_digest)
+    base, origins = shared_settings(space, layers)
+    cells = baseline_cell(space, layers)
+    if search.method == "grid":
+        cells += grid_cells(space, base, start=len(cells))
+    return Plan(name, space, dataset, numbers, without_repeats(cells), search, base, origins, data_digest)
 
 
 def protocol_for(space: Space, dataset: str) -> Protocol | None:
@@ -199,48 +201,6 @@ def _layers(space: Space, dataset: str, overrides: Mapping[str, Value]) -> list[
     if protocol is not None:
         layers.append(protocol_layer(protocol))
     return [*layers, Layer(f"space {space.name}", space.fixed), Layer("--set", overrides)]
-
-
-def _base(space: Space, layers: list[Layer]) -> tuple[dict[str, Value], dict[str, str]]:
-    """What all cells share: resolved with each knob at one of its values, the knobs then taken out."""
-    first = {knob.path: _a_value(knob) for knob in space.knobs}
-    first |= {tie.path: tie.value(first) for tie in space.ties}
-    config, origins = TrialConfig.from_settings(*layers, Layer("knob", first))
-    base = {key: value for key, value in config.settings().items() if key not in first and key != "seed"}
-    return base, {key: origin for key, origin in origins.items() if key in base}
-
-
-def _a_value(knob: Knob) -> Value:
-    if isinstance(knob.domain, Grid):
-        return knob.domain.values[0]
-    return int(knob.domain.low) if knob.domain.integer else knob.domain.low
-
-
-def _known_cells(space: Space, layers: list[Layer], base: Mapping[str, Value], search: Search) -> tuple[Cell, ...]:
-    cells: list[Cell] = []
-    if space.baseline is not None:
-        layer = Layer("baseline", space.baseline.settings)
-        config, _ = TrialConfig.from_settings(*layers, layer)
-        cells.append(_cell_of(0, space.baseline.label, {}, config, baseline=True))
-    if search.method == "grid":
-        cells += _grid_cells(space, base, start=len(cells))
-    return tuple(_without_repeats(cells))
-
-
-def _grid_cells(space: Space, base: Mapping[str, Value], *, start: int) -> list[Cell]:
-    """Every combination of the listed values; raises ConfigError with the problems of all of them."""
-    cells: list[Cell] = []
-    problems: list[Problem] = []
-    grids = [knob.domain.values for knob in space.knobs if isinstance(knob.domain, Grid)]
-    for point in itertools.product(*grids):
-        knobs = {knob.path: value for knob, value in zip(space.knobs, point, strict=True)}
-        try:
-            cells.append(_cell(start + len(cells), knobs, base, space))
-        except ConfigError as error:
-            problems += error.problems
-    if problems:
-        raise ConfigError(list(dict.fromkeys(problems)))
-    return cells
 
 
 def _with_values(space: Space, values: Mapping[str, Sequence[Value]]) -> Space:
@@ -269,46 +229,29 @@ def _with_values(space: Space, values: Mapping[str, Sequence[Value]]) -> Space:
     )
 
 
-def _without_repeats(cells: Sequence[Cell]) -> list[Cell]:
-    seen: dict[str, Cell] = {}
-    for cell in cells:
-        seen.setdefault(cell.digest, cell)
-    return list(seen.values())
-
-
-def _cell(index: int, knobs: Mapping[str, Value], base: Mapping[str, Value], space: Space) -> Cell:
-    tied = Layer("tie", {tie.path: tie.value(knobs) for tie in space.ties})
-    config, _ = TrialConfig.from_settings(Layer("plan", base), Layer("knob", knobs), tied)
-    label = ", ".join(f"{knob.symbol or knob.path}={_short(knobs[knob.path])}" for knob in space.knobs)
-    return _cell_of(index, label, knobs, config)
-
-
-def _cell_of(
-    index: int, label: str, knobs: Mapping[str, Value], config: TrialConfig, *, baseline: bool = False
-) -> Cell:
-    settings = {key: value for key, value in config.settings().items() if key != "seed"}
-    return Cell(index, label, dict(knobs), settings, config.digest(), baseline)
-
-
-def _short(value: Value) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
 def _override_problems(space: Space, overrides: Mapping[str, Value]) -> list[Problem]:
     problems = []
-    for knob in space.knobs:
-        if knob.path in overrides:
-            rule = f"{knob.path} is the knob that {space.name} searches and cannot be set"
-            remedy = f"Leave it out, or use `tune-dml train --set {knob.path}=...` for one trial."
-            problems.append(Problem("--set", rule, overrides[knob.path], remedy))
-    for tie in space.ties:
-        if tie.path in overrides:
-            rule = f"{tie.path} follows {tie.knob} in {space.name} and cannot be set"
-            problems.append(Problem("--set", rule, overrides[tie.path], "Leave it out."))
+    for path, value in overrides.items():
+        for knob in space.knobs:
+            if _same_setting(path, knob.path):
+                rule = f"{knob.path} is the knob that {space.name} searches and cannot be set"
+                remedy = f"Leave it out, or use `tune-dml train --set {path}=...` for one trial."
+                problems.append(Problem("--set", rule, value, remedy))
+        for tie in space.ties:
+            if _same_setting(path, tie.path):
+                rule = f"{tie.path} follows {tie.knob} in {space.name} and cannot be set"
+                problems.append(Problem("--set", rule, value, "Leave it out."))
     for path in sorted({"seed", "data.name"} & set(overrides)):
         flag = "--seeds" if path == "seed" else "--dataset"
         problems.append(Problem("--set", f"{path} has a flag of its own", overrides[path], f"Use {flag}."))
     return problems
+
+
+def _same_setting(one: str, other: str) -> bool:
+    """Whether two paths mean one setting: a knob's may name the field of its method, `model.pooling.p`, or not."""
+    parts = one.split("."), other.split(".")
+    lengths = {len(path) for path in parts}
+    return one == other or (lengths == {2, 3} and parts[0][0] == parts[1][0] and parts[0][-1] == parts[1][-1])
 
 
 def _search_problems(space: Space, search: Search) -> list[Problem]:
@@ -324,32 +267,3 @@ def _search_problems(space: Space, search: Search) -> list[Problem]:
         rule = f"--search {search.method} needs the number of cells to propose"
         problems.append(Problem("--num-samples", rule, search.num_samples, "Use --num-samples 20."))
     return problems
-
-
-def _plan_from(raw: dict[str, Any]) -> Plan:
-    raw["space"] = _space_from(raw["space"])
-    raw["cells"] = tuple(Cell(**cell) for cell in raw["cells"])
-    raw["search"] = Search(**raw["search"])
-    raw["seeds"] = tuple(raw["seeds"])
-    return Plan(**raw)
-
-
-def _space_from(raw: dict[str, Any]) -> Space:
-    def knob(item: dict[str, Any]) -> Knob:
-        domain = item["domain"]
-        if "values" in domain:
-            item["domain"] = Grid(tuple(domain["values"]), domain["scale"])
-        else:
-            item["domain"] = Range(**domain)
-        return Knob(**item)
-
-    raw["scientific"] = tuple(knob(item) for item in raw["scientific"])
-    raw["nuisance"] = tuple(knob(item) for item in raw["nuisance"])
-    raw["citation"] = Citation(**raw["citation"]) if raw["citation"] else None
-    raw["baseline"] = Baseline(**raw["baseline"]) if raw["baseline"] else None
-    raw["protocols"] = tuple(Protocol(**item) for item in raw["protocols"])
-    raw["published"] = tuple(Published(**{**item, "methods": tuple(item["methods"])}) for item in raw["published"])
-    raw["ties"] = tuple(Tie(**item) for item in raw.get("ties", ()))
-    for key in ("identities", "notes"):
-        raw[key] = tuple(raw[key])
-    return Space(**raw)

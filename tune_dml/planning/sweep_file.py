@@ -26,7 +26,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from trainables.errors import ConfigError, Problem, raise_if_any
-from trainables.parameters import problems_of
+from trainables.methods import problems_of
 from tune_dml.planning.plan import SearchMethod
 from tune_dml.space import Baseline, Domain, Grid, Knob, Protocol, Range, Space, Value
 from tune_dml.text import is_number

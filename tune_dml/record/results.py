@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from trainables.context import EVIDENCE
 from trainables.errors import ConfigError, Problem, nearest
-from tune_dml.planning.plan import Cell, Plan
+from tune_dml.planning.cells import Cell
+from tune_dml.planning.plan import Plan
 from tune_dml.record.evidence import Evidence, read_evidence
 from tune_dml.record.ledger import read_events, read_history, trial_folder
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Literal
 
 from trainables.errors import ConfigError, Problem
-from tune_dml.planning.plan import Cell
+from tune_dml.planning.cells import Cell
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.report.naming import MetricName, metric_name, value_label
 from tune_dml.space import Grid, Knob, Value

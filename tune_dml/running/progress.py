@@ -30,7 +30,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tune_dml.planning.plan import Cell, Plan
+from tune_dml.planning.cells import Cell
+from tune_dml.planning.plan import Plan
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.text import duration
 

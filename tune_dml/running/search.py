@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from ray.tune.search import Searcher
 
-from tune_dml.planning.plan import Cell, Plan, Trial
+from tune_dml.planning.cells import Cell
+from tune_dml.planning.plan import Plan, Trial
 from tune_dml.space import Grid, Knob
 
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ from ray import tune
 from ray.tune import Callback, FailureConfig, PlacementGroupFactory, RunConfig, TuneConfig, Tuner
 from ray.tune.experiment import Trial as TuneTrial
 
-from tune_dml.planning.plan import Cell, Plan
+from tune_dml.planning.cells import Cell
+from tune_dml.planning.plan import Plan
 from tune_dml.record.ledger import Ledger, read_events, trial_folder
 from tune_dml.record.results import Results, results_of
 from tune_dml.running import cluster

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainables.config import Layer, TrialConfig
 from trainables.errors import Diverged
+from trainables.resolve import read_settings
 from tune_dml.record.ledger import trial_folder
 from tune_dml.running.failures import classify
 
@@ -52,7 +52,7 @@ def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Pat
     from trainables.training import train
 
     try:
-        config, _ = TrialConfig.from_settings(Layer("plan", settings))
+        config = read_settings(settings)
         outcome = train(config, context, cache_dir=cache_dir)
     except Diverged as error:
         seen = {name: value for name, value in error.statistics.items() if not name.startswith("test/")}

@@ -7,7 +7,7 @@ from tune_dml.stats.agreement import Agreement, PointGap, judge_agreement
 from tune_dml.stats.baseline import AgainstBaseline, BaselineComparison, compare_with_baseline
 from tune_dml.stats.blocks import BlockFit, fit_blocks
 from tune_dml.stats.isolation import Isolated, Point, isolate
-from tune_dml.stats.optimum import KnobDomain, Optimum, judge_optimum
+from tune_dml.stats.optimum import Optimum, judge_optimum
 from tune_dml.stats.paired import Interval, cell_interval, mean_interval, paired_difference
 from tune_dml.stats.power import detectable_difference, half_width, seeds_needed
 from tune_dml.stats.sensitivity import Difference, Sensitivity, judge_sensitivity
@@ -22,7 +22,6 @@ __all__ = [
     "Excluded",
     "Interval",
     "Isolated",
-    "KnobDomain",
     "Optimum",
     "Point",
     "PointGap",

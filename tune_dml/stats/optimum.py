@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from trainables.methods import KnobDomain
 from tune_dml.stats.blocks import BlockFit
 
 DRAWS = 20_000
@@ -20,23 +21,6 @@ DRAWS = 20_000
 
 OptimumVerdict = Literal["interior", "edge", "undecided", "none"]
 Side = Literal["low", "high", "either", ""]
-
-
-@dataclass(frozen=True)
-class KnobDomain:
-    """The values that the knob may legally take, whatever the tested range."""
-
-    low: float = -math.inf
-    high: float = math.inf
-    low_open: bool = False
-    high_open: bool = False
-    integer: bool = False
-
-    def allows(self, value: float) -> bool:
-        """Whether a value is legal."""
-        above = value > self.low if self.low_open else value >= self.low
-        below = value < self.high if self.high_open else value <= self.high
-        return above and below
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from tune_dml.planning.plan import Cell, Plan, Trial
+from tune_dml.planning.cells import Cell
+from tune_dml.planning.plan import Plan, Trial
 from tune_dml.record.ledger import Event, trial_folder
 from tune_dml.space import Grid, Value
 

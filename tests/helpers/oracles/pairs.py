@@ -1,4 +1,4 @@
-"""Naive oracles of the pair-based losses: loops written from the formulas of the method specification, nothing shared.
+"""Naive oracles of the pair-based losses: loops written from the formulas of docs/specification.md, nothing shared.
 
 `ORACLES[name](embeddings, labels, **knobs)` is a scalar on autograd's graph. Use float64 and small batches.
 """

@@ -1,4 +1,4 @@
-"""Naive oracles of the proxy and classification losses and of NT-Xent: loops over the formulas of the method specification.
+"""Naive oracles of the proxy and classification losses and of NT-Xent: loops over the formulas of docs/specification.md.
 
 `ORACLES[name](embeddings, labels, *, proxies, **knobs)` is a scalar on autograd's graph; `nt_xent` takes no proxies.
 Nothing is shared with the losses themselves. Use float64 and small batches.

@@ -1,4 +1,4 @@
-"""Identities 19 to 41 of the method specification: the robust losses and what they recover."""
+"""Identities 19 to 41 of docs/specification.md: the robust losses and what they recover."""
 
 import copy
 import math

@@ -1,4 +1,4 @@
-"""Identities 12 to 17 of the method specification, and pytorch-metric-learning where it computes the same formula."""
+"""Identities 12 to 17 of docs/specification.md, and pytorch-metric-learning where it computes the same formula."""
 
 import math
 

@@ -5,7 +5,7 @@ import torch
 from helpers.oracles.pairs import ORACLES
 
 from trainables.losses import LOSSES, build_loss
-from trainables.parameters import resolve
+from trainables.methods import checked_knobs
 
 KNOBS = {
     "triplet": [{}, {"margin": 0.05}, {"margin": 0}],
@@ -73,7 +73,7 @@ def test_every_pair_loss_is_listed_here():
 @pytest.mark.parametrize(("name", "knobs"), [(n, k) for n, all_knobs in KNOBS.items() for k in all_knobs])
 def test_value_and_gradient_equal_the_naive_loop(name, knobs, labels):
     labels = torch.tensor(labels)
-    resolved, problems = resolve(LOSSES[name], knobs, "loss")
+    resolved, problems = checked_knobs(LOSSES[name], knobs, "loss")
     assert not problems
     embeddings = embeddings_of(len(labels), seed=len(labels))
     value, gradient = value_and_gradient(lambda f: build_loss(name, **knobs)(f, labels), embeddings)

@@ -6,7 +6,7 @@ from helpers.oracles.proxies import ORACLES
 
 from trainables.losses import LOSSES, build_loss
 from trainables.losses.parts.proxies import ProxyLoss
-from trainables.parameters import resolve
+from trainables.methods import checked_knobs
 
 C, D = 5, 6
 MULTI = [
@@ -52,7 +52,7 @@ def gradients(value, loss, embeddings):
 
 
 def expected(name, knobs, loss, embeddings, labels):
-    resolved, problems = resolve(LOSSES[name], knobs, "loss")
+    resolved, problems = checked_knobs(LOSSES[name], knobs, "loss")
     assert not problems
     proxies = {"proxies": loss.proxies} if isinstance(loss, ProxyLoss) else {}
     return ORACLES[name](embeddings, labels, **resolved, **proxies)

@@ -1,4 +1,4 @@
-"""Retrieval metrics by explicit sorting and loops, from the method specification, section 7."""
+"""Retrieval metrics by explicit sorting and loops, from the docs/specification.md, section 7."""
 
 from __future__ import annotations
 

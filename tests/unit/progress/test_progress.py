@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tune_dml.planning.plan import Cell, Plan, Search, Trial
+from tune_dml.planning.cells import Cell
+from tune_dml.planning.plan import Plan, Search, Trial
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.running.progress import CELLS_SHOWN, Progress, status_table
 from tune_dml.space import Grid, Knob, Space

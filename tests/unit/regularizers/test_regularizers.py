@@ -5,7 +5,7 @@ import torch
 
 from trainables.errors import ConfigError
 from trainables.losses import build_loss
-from trainables.parameters import parameters_of
+from trainables.methods import parameters_of
 from trainables.regularizers import REGULARIZERS, build_regularizer, penalised
 
 KNOBS = {

@@ -320,7 +320,7 @@ def test_proposed_cells_and_further_seeds_join_the_same_parent(driver: Driver, t
         "digest": "d2",
     }
     driver.event("cell", cell=cell)
-    from tune_dml.planning.plan import Cell
+    from tune_dml.planning.cells import Cell
 
     proposed = driver.plan.trial(Cell(**cell), 2)
     driver.run(proposed)

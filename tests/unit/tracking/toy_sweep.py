@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tune_dml.planning.plan import Cell, Plan, Search, Trial
+from tune_dml.planning.cells import Cell
+from tune_dml.planning.plan import Plan, Search, Trial
 from tune_dml.record.ledger import Ledger
 from tune_dml.space import Citation, Grid, Knob, Space
 

@@ -1,6 +1,6 @@
 """The margin loss on mined negatives: every positive pair, and per anchor as many negatives as it has positives.
 
-Mining baselines of the DRO paper, section 4.2.2; method specification, section 5.8. Each anchor's draws come from the
+Mining baselines of the DRO paper, section 4.2.2; docs/specification.md, section 5.8. Each anchor's draws come from the
 loss's own stream, on the CPU and for the whole (global) batch: equal on every rank and device.
 """
 

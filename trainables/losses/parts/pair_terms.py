@@ -1,7 +1,7 @@
 """Losses of a single pair as functions of its cosine S: what the robust losses average, select or re-weigh.
 
 With z = +1 for a positive and -1 for a negative pair (never 1/0: with 0 negatives would lose their gradient), each term
-gives l(S) and its derivative for the whole matrix at once. Method specification, section 5.1.
+gives l(S) and its derivative for the whole matrix at once. docs/specification.md, section 5.1.
 """
 
 from __future__ import annotations

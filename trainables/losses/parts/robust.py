@@ -4,7 +4,7 @@
     AnchorwiseLoss  each anchor's positives and each anchor's negatives are a group of their own
 
 A method is a pair loss (pair_terms.py) and an uncertainty set (uncertainty.py); the files of the methods choose them.
-Method specification, sections 5.2 to 5.7.
+docs/specification.md, sections 5.2 to 5.7.
 """
 
 from __future__ import annotations

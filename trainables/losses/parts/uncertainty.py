@@ -11,7 +11,7 @@ A robust pair loss is a pair loss plus a set U; the name of the set is the name 
 and sets made from sets: HeldWeights (the value sum p* l), Sampled (an unbiased draw from p*).
 
 A set solves its maximisation in closed form. The gradient of the robust value is sum p*_ij grad l_ij (Danskin), with
-p* held constant. Method specification, section 5.2.
+p* held constant. docs/specification.md, section 5.2.
 
 Losses come as (G, N): G groups of N candidate pairs, with a mask telling which candidates take part. A new set is one
 `worst_case`.

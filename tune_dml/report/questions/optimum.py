@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tune_dml.report.domain import domain_of
+from trainables.registries import domain_of
 from tune_dml.report.measured import Measured
 from tune_dml.report.naming import symbol_of
 from tune_dml.report.questions.curve import Curve

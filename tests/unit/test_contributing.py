@@ -1,0 +1,110 @@
+"""The listings of CONTRIBUTING.md: each is one file, and a tree with it knows the new thing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LISTING = re.compile(r"```python\n# (\S+\.py)\n(.*?)```", re.DOTALL)
+LISTINGS = dict(LISTING.findall((ROOT / "CONTRIBUTING.md").read_text()))
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    """A copy of the packages with every listing in its place."""
+    folder = tmp_path_factory.mktemp("tree")
+    for package in ("search_spaces", "trainables", "tune_dml"):
+        shutil.copytree(ROOT / package, folder / package)
+    for path, text in LISTINGS.items():
+        target = folder / path
+        assert target.parent.is_dir(), path
+        assert not target.exists(), path
+        target.write_text(text)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(tree, tmp_path_factory):
+    """Runs Python in the tree, in an empty folder of its own; what the code prints, from JSON."""
+    here = tmp_path_factory.mktemp("here")
+
+    def execute(*arguments):
+        environment = {**os.environ, "PYTHONPATH": str(tree), "TUNE_DML_CACHE": str(here / "cache")}
+        done = subprocess.run(
+            [sys.executable, *arguments], cwd=here, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return execute
+
+
+USE = """
+import json, torch
+import trainables
+from trainables.data import build_dataset
+from trainables.losses import build_loss
+from tune_dml.catalogue import spaces
+from tune_dml.planning.plan import make_plan
+
+loss = build_loss("cosine_regression", target=0.5)
+embeddings = torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 3.0]], requires_grad=True)
+value = loss(embeddings, torch.tensor([0, 0, 1]))
+value.backward()
+pictures = build_dataset("stripes").prepare()
+plan = make_plan(spaces()["cosine_target"], name="x", dataset="stripes", seeds=2, data_digest=pictures.digest)
+print(json.dumps({
+    "package": trainables.__file__,
+    "value": value.item(),
+    "finite": bool(embeddings.grad.isfinite().all()),
+    "pictures": [len(pictures), pictures.image_size, pictures.in_channels, list(pictures.test_classes)],
+    "cells": [cell.label for cell in plan.cells],
+    "steps": plan.cells[0].settings["training.steps"],
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def used(run):
+    return json.loads(run("-c", USE))
+
+
+def test_the_tree_is_what_is_imported(used, tree):
+    assert Path(used["package"]).is_relative_to(tree)
+
+
+def test_a_loss(used):
+    assert used["value"] == pytest.approx(4 * 0.25 / 6)  # four of six ordered pairs are strangers at cosine 0, aim 0.5
+    assert used["finite"]
+
+
+def test_a_data_set(used):
+    assert used["pictures"] == [240, 16, 1, [6, 7, 8, 9, 10, 11]]
+
+
+def test_a_search_space_with_its_protocol(used):
+    assert used["cells"] == ["triplet", "t=-0.5", "t=0", "t=0.5"]
+    assert used["steps"] == 40
+
+
+def test_the_command_line_lists_a_loss_with_its_knob(run):
+    methods = {row["name"]: row for row in json.loads(run("-m", "tune_dml.cli", "methods", "--json"))}
+    assert "target" in str(methods["cosine_regression"]["knobs"])
+
+
+def test_listings_are_as_tidy_as_the_tree(tree):
+    shutil.copy(ROOT / "pyproject.toml", tree)
+    files = [str(tree / path) for path in LISTINGS]
+    for check in (["check", "--no-cache"], ["format", "--check", "--no-cache"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *check, *files], cwd=tree, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr

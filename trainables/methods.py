@@ -1,0 +1,203 @@
+"""Methods: found by being there, with typed knobs that are declared once, in the constructor.
+
+    class TripletLoss(Loss):
+        name = "triplet"
+
+        def __init__(self, *, margin: Annotated[float, Field(ge=0, description="margin m")] = 1.0): ...
+
+A class takes part by lying in the right folder, or by an entry point of another package. From its signature come
+validation, defaults, the allowed knobs and their domains, and the tables of the command line and the docs. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import math
+import pkgutil
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, is_dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic.fields import FieldInfo
+
+from trainables.errors import ConfigError, Problem, nearest
+
+T = TypeVar("T")
+
+# Not knobs: the data set, the model and the machine decide these.
+GIVEN_BY_CONTEXT = frozenset({"num_classes", "embedding_dim", "in_channels", "root", "cache_dir"})
+
+
+def discover(package: str, base: type[T], group: str) -> dict[str, type[T]]:
+    """Name -> class for every concrete subclass of `base` in a package's modules and in an entry-point group.
+
+    A class takes part by having a class attribute `name` of its own. Two classes of one name are an error.
+    """
+    classes: dict[str, type[T]] = {}
+    path = importlib.import_module(package).__path__
+    for info in sorted(pkgutil.iter_modules(path), key=lambda module: module.name):
+        module = importlib.import_module(f"{package}.{info.name}")
+        for cls in vars(module).values():
+            if inspect.isclass(cls) and cls.__module__ == module.__name__:
+                _add(classes, cls, base)
+    for entry in entry_points(group=group):
+        _add(classes, entry.load(), base)
+    return dict(sorted(classes.items()))
+
+
+def _add(classes: dict[str, type[T]], cls: type, base: type[T]) -> None:
+    name = cls.__dict__.get("name")
+    if not (isinstance(name, str) and issubclass(cls, base) and not inspect.isabstract(cls)):
+        return
+    if classes.get(name, cls) is not cls:
+        other = classes[name]
+        raise ConfigError(
+            Problem(
+                f"{cls.__module__}.{cls.__qualname__}",
+                f"a method's name must be unique, {other.__module__}.{other.__qualname__} has it already",
+                name,
+                "Rename one of them.",
+            )
+        )
+    classes[name] = cls
+
+
+@dataclass(frozen=True)
+class KnobDomain:
+    """The numbers that a knob may legally take, whatever range is tested."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    low_open: bool = False
+    high_open: bool = False
+    integer: bool = False
+
+    def allows(self, value: float) -> bool:
+        """Whether a value is legal."""
+        above = value > self.low if self.low_open else value >= self.low
+        below = value < self.high if self.high_open else value <= self.high
+        return above and below
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One knob of a method, as its constructor declares it."""
+
+    name: str
+    type: str
+    default: object
+    domain: str
+    """Its rules in words, for tables: `ge=0, le=1`."""
+    description: str
+    required: bool = False
+    numbers: KnobDomain = field(default=KnobDomain(), repr=False)
+    """The same in numbers; unbounded where no rule bounds it."""
+
+
+def domain_of_rules(rules: Iterable[object], annotation: object) -> KnobDomain:
+    """The numbers that a field's rules (`Ge`, `Gt`, `Le`, `Lt` of annotated_types) leave."""
+    bounds: dict[str, float] = {}
+    for rule in rules:
+        bounds |= {kind: float(getattr(rule, kind)) for kind in ("gt", "ge", "lt", "le") if hasattr(rule, kind)}
+    return KnobDomain(
+        bounds.get("gt", bounds.get("ge", -math.inf)),
+        bounds.get("lt", bounds.get("le", math.inf)),
+        low_open="gt" in bounds,
+        high_open="lt" in bounds,
+        integer=annotation is int,
+    )
+
+
+def _knobs(cls: type) -> dict[str, tuple[Any, Any]]:
+    # A data class's fields are declared in the class; its constructor does not know the names they are written in.
+    declared = cls if is_dataclass(cls) else cls.__init__  # type: ignore[misc]
+    hints = typing.get_type_hints(declared, include_extras=True)
+    knobs = {}
+    for parameter in inspect.signature(cls).parameters.values():
+        if parameter.name in GIVEN_BY_CONTEXT or parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
+            continue
+        required = parameter.default is inspect.Parameter.empty
+        knobs[parameter.name] = (hints[parameter.name], ... if required else parameter.default)
+    return knobs
+
+
+@cache
+def _model(cls: type) -> type[BaseModel]:
+    fields: dict[str, Any] = _knobs(cls)
+    config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, arbitrary_types_allowed=True)
+    return create_model(cls.__name__ + "Parameters", __config__=config, **fields)
+
+
+@cache
+def parameters_of(cls: type) -> tuple[Parameter, ...]:
+    """The knobs of a method class, in the order of its constructor."""
+    return tuple(_parameter(name, hint, default) for name, (hint, default) in _knobs(cls).items())
+
+
+def _parameter(name: str, hint: Any, default: object) -> Parameter:
+    base, info = hint, None
+    if typing.get_origin(hint) is Annotated:
+        base, *extras = typing.get_args(hint)
+        info = next((extra for extra in extras if isinstance(extra, FieldInfo)), None)
+    rules = info.metadata if info else []
+    return Parameter(
+        name,
+        base.__name__ if isinstance(base, type) else str(base).replace("typing.", ""),
+        None if default is ... else default,
+        ", ".join(map(str, rules)),
+        (info.description or "") if info else "",
+        default is ...,
+        domain_of_rules(rules, base),
+    )
+
+
+def checked_knobs(cls: type, given: Mapping[str, object], place: str) -> tuple[dict[str, Any], list[Problem]]:
+    """Fill in defaults and check every value; returns (knobs, problems) and raises nothing.
+
+    `place` prefixes the knob's name in messages (`loss`, `regularizer`). A class may add rules that tie several knobs
+    together in a classmethod `check_parameters(**parameters) -> Iterable[Problem]` (places relative to the method).
+    """
+    try:
+        values = _model(cls)(**given).model_dump()
+    except ValidationError as error:
+        return dict(given), problems_of(error, place, [parameter.name for parameter in parameters_of(cls)])
+    check = getattr(cls, "check_parameters", None)
+    problems = check(**values) if check else ()
+    return values, [Problem(f"{place}.{p.place}", p.rule, p.value, p.remedy) for p in problems]
+
+
+def problems_of(error: ValidationError, place: str, known: list[str]) -> list[Problem]:
+    """Pydantic's complaints in our words: rule, value, place, remedy."""
+    problems = []
+    for item in error.errors():
+        where = ".".join(str(part) for part in (place, *item["loc"]) if part != "")
+        if item["type"] == "extra_forbidden":
+            name = str(item["loc"][-1])
+            owner = ".".join(str(part) for part in (place, *item["loc"][:-1]) if part != "")
+            problems.append(Problem(where, f"{owner} has no parameter {name!r}", None, nearest(name, known)))
+        elif item["type"] == "missing":
+            problems.append(Problem(where, "a value is required", None, f"Set {where}=..."))
+        else:
+            message = item["msg"].removeprefix("Value error, ")
+            rule = message[0].lower() + message[1:]
+            problems.append(Problem(where, rule.replace("input should", "value must"), item["input"]))
+    return problems
+
+
+def build(cls: type, given: Mapping[str, object], context: Mapping[str, object], place: str) -> Any:
+    """Construct a method from checked knobs; raises ConfigError with every problem."""
+    values, problems = checked_knobs(cls, given, place)
+    wanted = [name for name in GIVEN_BY_CONTEXT if name in inspect.signature(cls).parameters]
+    problems += [
+        Problem(f"{place}.{name}", f"{cls.__name__} needs {name}", None, f"Pass {name}=...")
+        for name in sorted(wanted)
+        if context.get(name) is None
+    ]
+    if problems:
+        raise ConfigError(problems)
+    return cls(**values, **{name: context[name] for name in wanted})

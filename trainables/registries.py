@@ -1,0 +1,112 @@
+"""Which methods there are, by the field of the configuration that names them, and what their knobs may be.
+
+Imports no torch: the packages of methods are loaded when first asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+from trainables.config import SECTIONS, MethodSection, Value
+from trainables.methods import KnobDomain, domain_of_rules, parameters_of
+
+
+class _NoKnobs:
+    """A method without knobs."""
+
+
+@cache
+def _registries() -> Mapping[str, Mapping[str, type]]:
+    from trainables.data import DATASETS
+    from trainables.data.augment import AUGMENTATIONS, Augmentation
+    from trainables.losses import LOSSES
+    from trainables.models import BACKBONES, HEADS, POOLINGS
+    from trainables.optimizers import OPTIMIZERS
+    from trainables.rates import RATES
+    from trainables.regularizers import REGULARIZERS
+    from trainables.tasks import TASKS
+
+    return {
+        "task": TASKS,
+        "loss": LOSSES,
+        "regularizer": REGULARIZERS,
+        "data": DATASETS,
+        "augment": {"none": _NoKnobs, **dict.fromkeys(AUGMENTATIONS, Augmentation)},
+        "backbone": BACKBONES,
+        "pooling": POOLINGS,
+        "head": HEADS,
+        "optimizer": OPTIMIZERS,
+        "lr_schedule": RATES,
+    }
+
+
+def methods_of(registry: str) -> Mapping[str, type]:
+    """Name -> class of the methods of one kind: task, loss, regularizer, data, augment, backbone, optimizer ..."""
+    return _registries()[registry]
+
+
+def presets_of(registry: str, method: str) -> Mapping[str, object]:
+    """The knobs in which a named variant of a method differs from its class's defaults."""
+    from trainables.data.augment import AUGMENTATIONS
+
+    return AUGMENTATIONS.get(method, {}) if registry == "augment" else {}
+
+
+@cache
+def choosers_of(section: str) -> Mapping[str, str]:
+    """Field that names a method -> registry."""
+    model = SECTIONS[section]
+    return model.chooses if issubclass(model, MethodSection) else {}
+
+
+def method_named(section: str, chooser: str, settings: Mapping[str, Value]) -> str:
+    """The name of the method that a section's settings give by a field, or its default."""
+    return str(settings[chooser] if chooser in settings else SECTIONS[section].model_fields[chooser].default)
+
+
+def methods_chosen(section: str, settings: Mapping[str, Value]) -> dict[str, type]:
+    """Field -> class of the method that a section's settings choose by it; a field with an unknown name is left out."""
+    names = {chooser: method_named(section, chooser, settings) for chooser in choosers_of(section)}
+    registries = choosers_of(section)
+    return {
+        chooser: methods_of(registries[chooser])[name]
+        for chooser, name in names.items()
+        if name in methods_of(registries[chooser])
+    }
+
+
+@cache
+def knob_names(method: type) -> frozenset[str]:
+    """The names of a method's knobs."""
+    return frozenset(knob.name for knob in parameters_of(method))
+
+
+def knob_keys(section: str, name: str, methods: Mapping[str, type]) -> list[str]:
+    """The knobs `chooser.knob` that a name within a section may mean under the chosen methods."""
+    chooser, dot, _ = name.partition(".")
+    if dot and chooser in choosers_of(section):
+        return [name]
+    return [f"{chooser}.{name}" for chooser, method in methods.items() if name in knob_names(method)]
+
+
+def domain_of(path: str, settings: Mapping[str, Value]) -> KnobDomain:
+    """The legal domain of a numeric setting under a cell's settings; unbounded where nothing is declared.
+
+    Loads the methods' packages (and with them torch).
+    """
+    section, _, name = path.partition(".")
+    if section not in SECTIONS:
+        return KnobDomain()
+    model = SECTIONS[section]
+    if name in model.own_fields():
+        info = model.model_fields[name]
+        return domain_of_rules(info.metadata, info.annotation)
+    methods = methods_chosen(
+        section, {key.partition(".")[2]: value for key, value in settings.items() if key.startswith(section + ".")}
+    )
+    for key in knob_keys(section, name, methods):
+        chooser, _, knob = key.partition(".")
+        if chooser in methods:
+            return next((item.numbers for item in parameters_of(methods[chooser]) if item.name == knob), KnobDomain())
+    return KnobDomain()

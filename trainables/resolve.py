@@ -1,0 +1,306 @@
+"""From settings to a checked configuration: layers, registries of methods, and every rule that needs no data.
+
+    resolved = resolve(Layer("protocol", {...}), Layer("--set", {...}))     later layers win; raises ConfigError, all problems
+    resolved.config, resolved.origins                                      the configuration; where each setting comes from
+    config = read_settings(config.settings())                              back from the flat form that was resolved before
+
+Within a section a method's knob is named by itself (`model.weights`), and by the field that names the method too where two of
+the section's methods share the name (`model.pooling.p`). Imports no torch: methods are looked up when settings are resolved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+from pydantic import ValidationError
+
+from trainables.config import SECTIONS, MethodSection, Section, TrainingConfig, TrialConfig, Value, flat_names
+from trainables.errors import ConfigError, Problem, nearest
+from trainables.methods import checked_knobs, problems_of
+from trainables.registries import (
+    choosers_of,
+    knob_keys,
+    knob_names,
+    method_named,
+    methods_chosen,
+    methods_of,
+    presets_of,
+)
+
+LENGTHS = ("training.steps", "training.epochs")
+SECTION_MEMORY = 4096  # checked sections that are remembered: the cells of a sweep differ in a few of theirs
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Settings from one source, for `--set`, a file, a space, a protocol: the later layer wins."""
+
+    origin: str
+    settings: Mapping[str, Value]
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Where single settings come from, more exactly than `origin` says."""
+
+    def origin_of(self, path: str) -> str:
+        """Where a setting of this layer comes from."""
+        return self.sources.get(path, self.origin)
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What layers of settings come to."""
+
+    config: TrialConfig
+    layered: Layered = field(repr=False)
+
+    @cached_property
+    def origins(self) -> dict[str, str]:
+        """Where each setting of the configuration comes from; `default` where no layer gave it."""
+        given = dict(self.layered.origins_by_path())
+        return {path: given.get(path, "default") for path in self.config.settings()}
+
+
+def resolve(*layers: Layer) -> Resolved:
+    """Merge layers of flat dotted settings, fill in defaults and check every rule that needs no data.
+
+    A layer that changes a method (`loss.name`) drops that method's knobs set by earlier layers, since they were
+    meant for another one; of `training.steps` and `training.epochs` the one set by the later layer counts.
+    Raises ConfigError with every problem of every section.
+    """
+    return Layered().over(*layers).resolve()
+
+
+def read_settings(settings: Mapping[str, Value]) -> TrialConfig:
+    """The configuration whose flat form this is, as `TrialConfig.settings` wrote it after it was resolved.
+
+    Types, domains and names are checked again, rules that tie sections together are not. Raises ConfigError.
+    """
+    config, _, problems = Layered().over(Layer("settings", settings)).draft()
+    if problems:
+        raise ConfigError(problems)
+    return config
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The settings of one section so far, and the methods they choose; equal where they are written the same."""
+
+    section: str
+    settings: Mapping[str, Value] = field(compare=False)
+    """Fields by name, knobs by `chooser.knob`; what neither is by the name that was given."""
+    methods: Mapping[str, type] = field(compare=False)
+    """Field -> class, as far as the names are known."""
+    text: str
+
+    @classmethod
+    def of(cls, section: str, settings: Mapping[str, Value], methods: Mapping[str, type]) -> _Part:
+        return cls(section, settings, methods, repr((sorted(settings.items()), list(map(id, methods.values())))))
+
+    def without_the_knobs_of(self, changed: set[str]) -> dict[str, Value]:
+        """The settings that stay when some fields come to name other methods."""
+        if not changed:
+            return dict(self.settings)
+        fields = SECTIONS[self.section].own_fields()
+        kept = tuple(f"{chooser}." for chooser in choosers_of(self.section) if chooser not in changed)
+        return {name: value for name, value in self.settings.items() if name in fields or name.startswith(kept)}
+
+
+@dataclass(frozen=True)
+class Layered:
+    """Layers of settings laid over each other, not yet checked."""
+
+    parts: Mapping[str, _Part] = field(default_factory=dict)
+    others: Mapping[str, Value] = field(default_factory=dict)
+    """What belongs to no section: the seed, and settings nobody knows."""
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """Where each setting comes from, a knob by its full path `section.chooser.knob`."""
+    problems: tuple[Problem, ...] = ()
+
+    def over(self, *layers: Layer) -> Layered:
+        """These settings with further layers on top."""
+        layered = self
+        for layer in layers:
+            layered = layered._with(layer)
+        return layered
+
+    def _with(self, layer: Layer) -> Layered:
+        """One layer on top: what changes a method drops that method's knobs, with their origins."""
+        parts, others, origins = dict(self.parts), dict(self.others), dict(self.origins)
+        problems = list(self.problems)
+        given: dict[str, dict[str, Value]] = {}
+        for path, value in {**layer.settings, **_length(layer.settings)}.items():
+            section, _, name = path.partition(".")
+            if section in SECTIONS:
+                given.setdefault(section, {})[name] = value
+            else:
+                others[path], origins[path] = value, layer.origin_of(path)
+        for section, own in given.items():
+            before = parts.get(section) or _Part.of(section, {}, {})
+            parts[section], keys, wrong = _laid_over(before, own)
+            for name in before.settings.keys() - parts[section].settings.keys():
+                del origins[f"{section}.{name}"]
+            origins |= {f"{section}.{key}": layer.origin_of(f"{section}.{name}") for name, key in keys.items()}
+            problems += [replace(p, place=f"{p.place} ({layer.origin_of(p.place)})") for p in wrong]
+        return Layered(parts, others, origins, tuple(problems))
+
+    def resolve(self) -> Resolved:
+        """The configuration; raises ConfigError with every problem."""
+        config, sound, problems = self.draft()
+        problems += _cross_checks(config, sound)
+        if problems:
+            origins = dict(self.origins_by_path())
+            raise ConfigError(_with_origin(problem, origins) for problem in problems)
+        return Resolved(config, self)
+
+    def draft(self) -> tuple[TrialConfig, Mapping[str, Section], list[Problem]]:
+        """A configuration of the sections that are sound in themselves, these sections, and the problems of the others."""
+        problems = list(self.problems)
+        sound = {}
+        for name in SECTIONS:
+            section, wrong = _section(self.parts.get(name) or _Part.of(name, {}, methods_chosen(name, {})))
+            problems += wrong
+            if section is not None:
+                sound[name] = section
+        seed = self.others.get("seed", 0)
+        if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+            problems.append(Problem("seed", "must be a whole number >= 0", seed))
+            seed = 0
+        problems += [_unknown_section(path, value) for path, value in self.others.items() if path != "seed"]
+        return TrialConfig(**{**sound, "seed": seed}), sound, problems
+
+    def origins_by_path(self) -> Iterator[tuple[str, str]]:
+        """The origin of each setting, of a knob both by its full path and by `section.knob`."""
+        for path, origin in self.origins.items():
+            section, _, name = path.partition(".")
+            chooser, dot, knob = name.partition(".")
+            if dot and chooser in choosers_of(section) and knob not in SECTIONS[section].own_fields():
+                yield f"{section}.{knob}", origin
+            yield path, origin
+
+
+def _laid_over(part: _Part, given: Mapping[str, Value]) -> tuple[_Part, dict[str, str], list[Problem]]:
+    """A section's settings with others on top, the key under which each of these is kept, and what cannot be understood.
+
+    Knobs set so far are dropped where their method is replaced by another one.
+    """
+    section, fields = part.section, SECTIONS[part.section].own_fields()
+    changed = {
+        chooser
+        for chooser in choosers_of(section)
+        if chooser in given and given[chooser] != method_named(section, chooser, part.settings)
+    }
+    settings = part.without_the_knobs_of(changed)
+    methods = methods_chosen(section, {**settings, **given})
+    keys = {}
+    problems = []
+    for name, value in given.items():
+        candidates = [name] if name in fields else knob_keys(section, name, methods) or [name]
+        if len(candidates) > 1:
+            paths = [f"{section}.{key}" for key in candidates]
+            rule = f"several methods have a knob of this name: {' and '.join(paths)}"
+            problems.append(
+                Problem(f"{section}.{name}", rule, value, f"Set the one that is meant: {' or '.join(paths)}.")
+            )
+            continue
+        keys[name] = candidates[0]
+        settings[candidates[0]] = value
+    return _Part.of(section, settings, methods), keys, problems
+
+
+def _length(settings: Mapping[str, Value]) -> dict[str, Value]:
+    """Steps and epochs exclude each other: to set one is to take back the other."""
+    given = [path for path in LENGTHS if settings.get(path) is not None]
+    return {path: None for path in LENGTHS if len(given) == 1 and path not in given}
+
+
+def _unknown_section(path: str, value: Value) -> Problem:
+    known = [*SECTIONS, "seed", *(f"{name}.{key}" for name, model in SECTIONS.items() for key in model.own_fields())]
+    return Problem(path, "unknown setting", value, nearest(path, known, what="section"))
+
+
+@lru_cache(SECTION_MEMORY)
+def _section(part: _Part) -> tuple[Section | None, tuple[Problem, ...]]:
+    """One section from its settings, None where it is not sound, and its problems."""
+    model, name = SECTIONS[part.section], part.section
+    known = list(model.own_fields())
+    own: dict[str, Any] = {key: value for key, value in part.settings.items() if key in known}
+    knobs = {key: value for key, value in part.settings.items() if key not in own}
+    wrong: list[Problem] = []
+    if issubclass(model, MethodSection):
+        own["parameters"], wrong = _chosen_knobs(part, model)
+        known += [knob for method in part.methods.values() for knob in sorted(knob_names(method))]
+        some_unknown = len(part.methods) < len(model.chooses)  # the rest may be knobs of the one that was meant
+        knobs = {} if some_unknown else {k: v for k, v in knobs.items() if k.partition(".")[0] not in model.chooses}
+    unknown = [
+        Problem(f"{name}.{key}", "unknown setting", value, nearest(key, known, what="setting"))
+        for key, value in sorted(knobs.items())
+    ]
+    try:
+        section = model(**own)
+    except ValidationError as error:
+        return None, (*wrong, *unknown, *problems_of(error, name, known))
+    return None if wrong else section, (*wrong, *unknown)
+
+
+def _chosen_knobs(part: _Part, model: type[MethodSection]) -> tuple[dict[str, dict[str, Any]], list[Problem]]:
+    """The knobs of each method that a section chooses, checked."""
+    names = flat_names(model, {chooser: knob_names(method) for chooser, method in part.methods.items()})
+    parameters = {}
+    problems: list[Problem] = []
+    for chooser, registry in model.chooses.items():
+        method = method_named(part.section, chooser, part.settings)
+        if chooser not in part.methods:
+            remedy = nearest(method, list(methods_of(registry)), what="name")
+            problems.append(Problem(f"{part.section}.{chooser}", f"unknown {registry} method", method, remedy))
+            continue
+        given = {k.partition(".")[2]: v for k, v in part.settings.items() if k.startswith(chooser + ".")}
+        shared = any("." in name for (field_name, _), name in names.items() if field_name == chooser)
+        place = f"{part.section}.{chooser}" if shared else part.section
+        knobs = {**presets_of(registry, method), **given}
+        parameters[chooser], wrong = checked_knobs(part.methods[chooser], knobs, place)
+        problems += wrong
+    return parameters, problems
+
+
+def _with_origin(problem: Problem, origins: Mapping[str, str]) -> Problem:
+    origin = origins.get(problem.place)
+    return problem if origin is None else replace(problem, place=f"{problem.place} ({origin})")
+
+
+def _cross_checks(config: TrialConfig, sound: Mapping[str, Section]) -> list[Problem]:
+    """Rules that tie settings together and need no data.
+
+    A section that is not sound in itself has its defaults in `config`; what follows from those is nobody's problem.
+    """
+    from trainables.regularizers.schedules import SCHEDULES
+    from trainables.samplers import sampler_problems
+    from trainables.tasks import task_of
+
+    batch, data, model = config.batch, config.data, config.model
+    problems = []
+    if config.regularizer.schedule not in SCHEDULES:
+        remedy = nearest(config.regularizer.schedule, list(SCHEDULES))
+        problems.append(Problem("regularizer.schedule", "unknown name", config.regularizer.schedule, remedy))
+    problems += sampler_problems(batch.sampler, batch.batch_size, batch.instances_per_class)
+    problems += _length_problems(config.training)
+    if data.folds is not None and data.fold >= data.folds:
+        problems.append(Problem("data.fold", f"must lie in 0 .. {data.folds - 1}", data.fold))
+    if model.freeze_bn_affine and not model.freeze_bn:
+        rule = "only a frozen batch normalisation can keep its gamma and beta"
+        problems.append(Problem("model.freeze_bn_affine", rule, True, "Set model.freeze_bn=true."))
+    if "task" in sound:
+        problems += task_of(config).problems()
+    return [problem for problem in problems if problem.place.partition(".")[0] in sound]
+
+
+def _length_problems(training: TrainingConfig) -> list[Problem]:
+    steps, epochs = training.steps, training.epochs
+    if (steps is None) == (epochs is None):
+        rule = "give either training.steps or training.epochs"
+        return [Problem("training.steps", rule, {"steps": steps, "epochs": epochs}, "Set one to null.")]
+    if steps is not None and training.eval_every > steps:
+        rule = f"training.eval_every must not exceed training.steps ({steps})"
+        return [Problem("training.eval_every", rule, training.eval_every, "Lower it.")]
+    return []

@@ -1,0 +1,189 @@
+"""What trains and judges one trial: data, network, loss and regularizer. `training.train` runs the learner of any task."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from trainables import distributed
+from trainables.config import TrialConfig
+from trainables.context import TrialContext
+from trainables.data.base import Indices
+from trainables.errors import ConfigError, Problem
+from trainables.evidence import directions
+from trainables.losses import Loss, build_loss
+from trainables.losses.base import normalise
+from trainables.losses.parts.random_stream import RandomStream
+from trainables.models.batch_norm import batch_norms
+from trainables.models.embedder import Embedder
+from trainables.models.views import Views
+from trainables.regularizers import build_regularizer, penalised
+from trainables.regularizers.schedules import eta_at
+from trainables.samplers import build_sampler
+from trainables.samplers import local as local_part
+from trainables.tasks.evaluation import Evaluation, Figures
+from trainables.tasks.task import Task
+
+HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+# Pixels embedded at a time: on the CPU as many as stay in its cache (30% faster than thousands of pictures).
+EVALUATION_PIXELS = {"cpu": 150_000, "cuda": 5_000_000}
+EVALUATION_BATCH = (8, 1000)  # and pictures, at least and at most
+MEAN_STREAM = 0x5EC_0_3EA2  # keeps this generator apart from the samplers' for equal seeds
+
+E = TypeVar("E", bound=Evaluation)
+
+
+class Learner(ABC, Generic[E]):
+    """Data, network, loss and regularizer of one trial, and how a step and an evaluation go.
+
+    The objective is L = L_metric + eta_t * L_regularizer on the raw embeddings of the global batch of all workers.
+    A subclass says how embeddings are judged; `E` is what its validation gives, and what `test` may need of it.
+    """
+
+    def __init__(self, task: Task, context: TrialContext, cache_dir: Path | None = None) -> None:
+        config = task.config
+        self.task, self.config, self.context = task, config, context
+        self.pictures = task.dataset(cache_dir).prepare()
+        self.split = task.split(self.pictures)
+        self.classes, self.train_labels = np.unique(self.pictures.labels[self.split.train], return_inverse=True)
+        self.sampler = build_sampler(
+            config.batch.sampler,
+            self.train_labels,
+            config.batch.batch_size,
+            instances_per_class=config.batch.instances_per_class,
+            seed=config.seed,
+        )
+        self.total_steps = config.training.total_steps(self.sampler.steps_per_epoch)
+        self.views = Views(self.pictures.images, task.augmentation(), seed=config.seed, device=context.device)
+        self.eta = 0.0
+        dtype = torch.float64 if config.training.precision == "float64" else torch.float32
+        layout = torch.channels_last if config.training.channels_last else torch.preserve_format
+        # The network first: its initial weights depend on the seed alone, whatever the loss draws afterwards.
+        network, loss = self._build_network(), _build_loss(config, len(self.classes))
+        regularizer = build_regularizer(config.regularizer.name, **config.regularizer.knobs())
+        self.network: Embedder = network.to(context.device, dtype, memory_format=layout)  # type: ignore[call-overload]
+        self.loss: Loss = loss.to(context.device, dtype)
+        self.regularizer = regularizer.to(context.device)
+        self.modules = nn.ModuleDict({"network": self.network, "loss": self.loss, "regularizer": self.regularizer})
+
+    def _build_network(self) -> Embedder:
+        training, model = self.config.training, self.config.model
+        network = self.task.build_network(self.pictures)
+        network.autocast = HALF.get(training.precision)
+        network.micro_batch = training.micro_batch
+        if network.micro_batch and not model.freeze_bn and batch_norms(network.backbone):
+            rule = "micro-batches equal the whole batch only where the backbone uses no batch statistics"
+            raise ConfigError(Problem("training.micro_batch", rule, network.micro_batch, "Set model.freeze_bn=true."))
+        return network
+
+    def objective(self, network: nn.Module, step: int) -> Tensor:
+        """The training objective of one step on the global batch; a scalar, the same on every rank."""
+        if not self.modules.training:
+            self.modules.train()  # walks through every module: only after an evaluation
+        embeddings, labels = self.batch(network, step)
+        regularizer, total = self.config.regularizer, self.total_steps
+        epochs = max(total / self.sampler.steps_per_epoch, 1e-9)
+        self.eta = eta_at(regularizer.schedule, regularizer.eta, step=step, total_steps=total, epochs=epochs)
+        return penalised(self.loss(embeddings, labels), self.regularizer, embeddings, self.eta)
+
+    def batch(self, network: nn.Module, step: int) -> tuple[Tensor, Tensor]:
+        """Raw embeddings and labels of a step's global batch, on every rank."""
+        drawn, first, sizes = self.drawn(step)
+        pictures = self.views.train(self.split.train[drawn], step=step, first=first)
+        labels = torch.from_numpy(self.train_labels[drawn]).to(self.context.device)
+        return distributed.gather_batch(network(pictures), labels, sizes)
+
+    def drawn(self, step: int) -> tuple[Indices, int, list[int]]:
+        """This rank's training pictures, the first one's position in the global batch, and how many each rank has."""
+        batch = self.sampler.batch(step)
+        rank, world = self.context.rank, self.context.world_size
+        sizes = [len(local_part(batch, other, world)) for other in range(world)]
+        return local_part(batch, rank, world), sum(sizes[:rank]), sizes
+
+    def settle(self) -> None:
+        """Measure what must be known before the first step: the mean norm, for a regularizer that keeps it."""
+        if self.regularizer.needs_mean:
+            self.regularizer.set_mean(self._initial_mean_norm())
+
+    @torch.no_grad()
+    def _initial_mean_norm(self) -> float:
+        """Mean norm of all training pictures' embeddings in training mode, without augmentation; changes no statistics.
+
+        Batch normalisation sees batches of the training size in a random order, whatever the number of workers.
+        """
+        self.modules.train()
+        kept = {name: buffer.clone() for name, buffer in self.network.named_buffers()}
+        order = np.random.default_rng((MEAN_STREAM, self.config.seed)).permutation(self.split.train)
+        total = torch.zeros((), dtype=torch.float64, device=self.context.device)
+        for start in range(0, len(order), self.config.batch.batch_size):
+            batch = order[start : start + self.config.batch.batch_size]
+            own = local_part(batch, self.context.rank, self.context.world_size)
+            embeddings = self.network(self.views.evaluation(own))
+            total += torch.linalg.vector_norm(embeddings, dim=1).double().sum()
+        for name, buffer in self.network.named_buffers():
+            buffer.copy_(kept[name])
+        return float(distributed.all_reduce_sum(total)) / len(order)
+
+    @abstractmethod
+    def validate(self) -> E:
+        """Judge the validation pictures as the network is now."""
+
+    @abstractmethod
+    def test(self, validated: E) -> Figures:
+        """The same on the test pictures, `test/...`: sealed, and looked at once, for the evaluation that counts.
+
+        `validated`: what validation gave of the same weights.
+        """
+
+    def diagnostics(self) -> dict[str, Tensor]:
+        """Mechanism figures of the last batch: norms, mu, eta and what the loss itself reports."""
+        figures = {**self.regularizer.diagnostics(), **self.loss.diagnostics()}
+        return {"eta": torch.tensor(self.eta), **figures}
+
+    def directions(self) -> Tensor:
+        """Unit embeddings (n, D) of the training pictures whose turning is watched; see `trainables.evidence.directions`."""
+        return normalise(self.embed(directions.sampled(self.split.train, seed=self.config.seed))[0])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Weights, loss parameters and generators, regularizer state."""
+        state: dict[str, Any] = self.modules.state_dict()
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave."""
+        self.modules.load_state_dict(state)
+
+    def embed(self, indices: Indices) -> tuple[Tensor, Tensor]:
+        """Raw embeddings and labels of pictures, in order."""
+        embeddings = self.rows(lambda part: self.network(self.views.evaluation(part)), indices)
+        return embeddings, torch.from_numpy(self.pictures.labels[indices]).to(self.context.device)
+
+    @torch.no_grad()
+    def rows(self, compute: Callable[[Indices], Tensor], indices: Indices) -> Tensor:
+        """`compute` of pictures, row by row and in order, in evaluation mode; the ranks share the work."""
+        self.modules.eval()
+        own = np.array_split(indices, self.context.world_size)[self.context.rank]
+        size = self.task.picture_size(self.pictures) or 1
+        least, most = EVALUATION_BATCH
+        wanted = EVALUATION_PIXELS.get(self.context.device.type, EVALUATION_PIXELS["cuda"]) // size**2
+        count = min(max(least, wanted), most)
+        starts = range(0, max(len(own), 1), count)  # no picture still tells the number of columns
+        parts = [compute(own[start : start + count]) for start in starts]
+        return distributed.gather_rows(torch.cat(parts))
+
+
+def _build_loss(config: TrialConfig, num_classes: int) -> Loss:
+    """The loss, its random choices a function of the seed."""
+    dimension = config.model.embedding_dim
+    loss = build_loss(config.loss.name, num_classes=num_classes, embedding_dim=dimension, **config.loss.knobs())
+    for module in loss.modules():
+        if isinstance(module, RandomStream):
+            module.start_trial(config.seed)
+    return loss
