@@ -8,13 +8,14 @@ PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 # Trials bring their own parallelism; one thread each keeps the machine's cores for as many trials.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-slow test-browser test-gpu test-vision check format bench-losses bench-metrics bench-training docs clean help
+.PHONY: demo test test-slow test-learning test-browser test-gpu test-vision check format bench-losses bench-metrics bench-training docs clean help
 
 help:
 	@echo "make demo          install, run the sweep sec_rho on the embedded data, say where the report is"
 	@echo "make test          install, run the test suite"
-	@echo "make check         format, lint, types"
+	@echo "make check         format, lint, types, unused code"
 	@echo "make test-slow     the tests that take more than ten seconds"
+	@echo "make test-learning  what training learns, with each of torch's CPU kernels and with one and two threads"
 	@echo "make test-browser  the report in headless Chromium (needs chromium on the PATH)"
 	@echo "make test-gpu      the tests that need a CUDA device"
 	@echo "make test-vision   backbones against timm, torchvision and pretrainedmodels, in an environment of their own"
@@ -24,10 +25,18 @@ demo: $(VENV)/.demo
 	$(BIN)/tune-dml sweep sec_rho --dataset glyphs --seeds 3 --name demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow
+
+# Kernels and thread counts round differently, and a verdict on learning must not depend on rounding.
+test-learning: $(VENV)/.dev
+	for kernels in default avx2 native; do for threads in 1 2; do \
+		echo "== kernels $$kernels, threads $$threads"; \
+		if [ $$kernels = native ]; then unset ATEN_CPU_CAPABILITY; else export ATEN_CPU_CAPABILITY=$$kernels; fi; \
+		OMP_NUM_THREADS=$$threads $(BIN)/python -m pytest -m learning -rP || exit 1; \
+	done; done
 
 test-browser: $(VENV)/.dev
 	$(BIN)/python -m pytest -m browser
@@ -42,6 +51,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python tests/unused_code.py
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

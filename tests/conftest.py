@@ -16,6 +16,27 @@ for name in ("RAY_ADDRESS", "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"):
     os.environ.pop(name, None)
 
 
+def pytest_addoption(parser):
+    parser.addoption("--record-curves", action="store_true", help="record what tests/golden compares with")
+
+
+def pytest_collection_modifyitems(items):
+    """What waits longest starts first: the sweeps of integration/, then the driver that is killed."""
+    first = ("tests/integration/", "tests/faults/")
+    items.sort(key=lambda item: next((n for n, place in enumerate(first) if item.nodeid.startswith(place)), len(first)))
+
+
+def pytest_xdist_make_scheduler(config, log):
+    """With several processes, a file stays in one of them, and all of integration/ in one: its tests share Ray and sweeps."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return "integration" if nodeid.startswith("tests/integration/") else nodeid.partition("::")[0]
+
+    return ByFile(config, log)
+
+
 @pytest.fixture(scope="session")
 def _working_directories(tmp_path_factory):
     """New folders, counted here: pytest's own numbering reads all earlier ones each time, nine seconds in all."""

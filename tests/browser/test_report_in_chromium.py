@@ -7,13 +7,10 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "report"))
-from synthetic import write_sweep
+from helpers.toys import write_sweep
 
 from tune_dml.report import write_report
 

@@ -10,10 +10,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from helpers import published_formats as fixtures
 from rich.console import Console
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "data"))
-import published_formats as fixtures
 
 from trainables.data import DATASETS
 from tune_dml.cli import main

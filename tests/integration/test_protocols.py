@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "data"))
-import published_formats as fixtures
+from helpers import published_formats as fixtures
 
 from trainables.context import FolderContext
 from trainables.errors import ConfigError

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-import itertools
-
-from test_tasks import TASKS
-from trials import config_of, run
+from helpers.trials import TASKS, config_of, run
 
 from trainables import training
 from trainables.context import FolderContext

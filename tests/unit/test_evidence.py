@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from helpers.trials import TASKS, Killed, config_of, run
 from PIL import Image
-
-sys.path.insert(0, str(Path(__file__).parent))
-from test_tasks import TASKS
-from trials import Killed, config_of, run
 
 from trainables.context import FolderContext
 from trainables.data.base import Pictures

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parent / "data"))
-import published_formats as fixtures
-from test_tasks import TASKS, learner_of
-from trials import config_of, run
+from helpers import published_formats as fixtures
+from helpers.trials import TASKS, config_of, learner_of, run
 
 from trainables.errors import ConfigError
 from trainables.metrics import verification_metrics
@@ -200,15 +193,3 @@ def test_benchmarks_that_the_network_would_see_otherwise_are_refused(faces, tmp_
     grey = {"task__test_sets": ["lfw_bin"], "task__evaluation_root": faces["task.evaluation_root"]}
     with pytest.raises(ConfigError, match="1 channels of digits"):
         learner_of(config_of(DIGITS, **grey, task__strict=False, task__distractors=[]), tmp_path)
-
-
-@pytest.mark.slow
-def test_characters_never_seen_are_verified_well_above_chance(tmp_path):
-    """Same character or not, of 73 characters not trained on, in 20 typefaces."""
-    from search_spaces.protocols.faces import GLYPHS_FACE
-
-    config = resolve(Layer("protocol", GLYPHS_FACE.settings)).config
-    outcome, _ = run(config, tmp_path)
-    assert outcome.metrics["val/verification_accuracy"] > 90
-    assert outcome.metrics["test/verification_accuracy"] > 90
-    assert outcome.metrics["val/rank1_at_100"] > 50

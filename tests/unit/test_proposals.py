@@ -5,25 +5,21 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
+from statistics import mean, median
 
 import pytest
+from helpers import toys
+from helpers.toys import space_of
 
-from tune_dml.planning.plan import Search, make_plan
+from tune_dml.planning.plan import Search
 from tune_dml.running.search import Proposals
-from tune_dml.space import Baseline, Grid, Knob, LogRange, Range, Space
+from tune_dml.space import Baseline, Grid, Knob, LogRange, Range
 
 
-def plan_of(*knobs, search=None, seeds=3, baseline=True):
-    space = Space(
-        name="test",
-        title="",
-        question="",
-        citation=None,
-        scientific=knobs,
-        fixed={"loss.name": "triplet", "regularizer.name": "sec"},
-        baseline=Baseline("off", {"regularizer.name": "none"}) if baseline else None,
-    )
-    return make_plan(space, name="t", dataset="digits", seeds=seeds, data_digest="d", search=search, overrides=SIZES)
+def plan_of(*knobs, baseline=True, **options):
+    off = Baseline("off", {"regularizer.name": "none"}) if baseline else None
+    space = space_of(*knobs, fixed={"loss.name": "triplet", "regularizer.name": "sec"}, baseline=off)
+    return toys.plan_of(space=space, overrides=SIZES, **{"seeds": 3, **options})
 
 
 SIZES = {"batch.batch_size": 9, "batch.instances_per_class": 3}
@@ -109,15 +105,19 @@ def test_a_search_cut_short_and_rebuilt_proposes_the_same_cells():
     assert not {trial.key for trial in started} & set(known)
 
 
+@pytest.mark.learning
 def test_tpe_learns_what_random_search_does_not():
+    """The median distance of a proposed rate from the best, in decades, as a mean over three searches: 0.34 against 0.81."""
     misses = {}
     for method in ("tpe", "random"):
-        plan = plan_of(LR, search=Search(method, 40, window=4), seeds=1, baseline=False)
-        cells = []
-        run(Proposals(plan, known={}, on_cell=cells.append), random.Random(0), slots=1)
-        far = sorted(abs(math.log10(cell.settings["optim.lr"]) + 2.5) for cell in cells[10:])
-        misses[method] = far[len(far) // 2]
-    assert misses["tpe"] < 0.6 * misses["random"]
+        medians = []
+        for seed in range(3):
+            plan = plan_of(LR, search=Search(method, 30, window=4, seed=seed), seeds=1, baseline=False)
+            cells = []
+            run(Proposals(plan, known={}, on_cell=cells.append), random.Random(0), slots=1)
+            medians.append(median(abs(math.log10(cell.settings["optim.lr"]) + 2.5) for cell in cells[10:]))
+        misses[method] = mean(medians)
+    assert misses["tpe"] < 0.7 * misses["random"], misses
 
 
 def test_a_failed_seed_fails_the_cell_and_never_poisons_the_study():

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent / "data"))
-import published_formats as fixtures
+from helpers import published_formats as fixtures
 
 from trainables.context import FolderContext
 from trainables.data import build_dataset

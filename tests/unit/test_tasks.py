@@ -2,77 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import FrozenInstanceError, dataclass
-from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import pytest
 import torch
+from helpers.trials import DIGITS, TASKS, Killed, config_of, learner_of, run, without_time
 from pydantic import Field
 
-sys.path.insert(0, str(Path(__file__).parent))
-from trials import Killed, config_of, run, without_time
-
 from trainables import training
-from trainables.context import FolderContext
 from trainables.errors import ConfigError, Diverged
 from trainables.resolve import Layer, resolve
 from trainables.tasks import TASKS as KNOWN
-from trainables.tasks import build_learner, task_of
+from trainables.tasks import task_of
 from trainables.tasks.retrieval import RetrievalTask
-
-DIGITS = {
-    "data.name": "digits",
-    "model.embedding_dim": 8,
-    "batch.sampler": "random",
-    "training.steps": 60,
-    "training.eval_every": 20,
-}
-TASKS = {
-    "retrieval": {**DIGITS, "data.validation_fraction": 0.4, "batch.batch_size": 16},
-    "face_recognition": {
-        **DIGITS,
-        "task.name": "face_recognition",
-        "task.mirror": False,
-        "task.pairs": 400,
-        "task.distractors": [10, 100],
-        "data.validation_fraction": 0.4,
-        "loss.name": "arcface",
-        "loss.scale": 16.0,
-        "optim.loss_lr_multiplier": 10.0,
-        "batch.batch_size": 16,
-        "regularizer.name": "sec",
-        "regularizer.eta": 1.0,
-        "regularizer.rho": 0.4,
-        "regularizer.schedule": "capped_linear",
-    },
-    "contrastive": {
-        **DIGITS,
-        "task.name": "contrastive",
-        "task.linear_epochs": 5,
-        "data.split": "shared_classes",
-        "loss.name": "nt_xent",
-        "augment.name": "simclr",
-        "augment.crop": 16,
-        "augment.resize": 16,
-        "augment.flip": 0.0,
-        "augment.scale": [0.5, 1.0],
-        "model.head": "mlp",
-        "batch.batch_size": 16,
-        "regularizer.name": "sec",
-        "regularizer.eta": 0.25,
-        "regularizer.schedule": "linear",
-        "optim.lr_schedule": "cosine",
-    },
-}
-
-
-def learner_of(config, folder):
-    context = FolderContext(folder, torch.device("cpu"))
-    training.prepare_process(config, context)
-    return build_learner(config, context)
 
 
 def test_every_task_is_found_and_tested_here():

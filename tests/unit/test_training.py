@@ -197,8 +197,3 @@ def test_checkpoints_load_without_executing_anything(tmp_path, capsys):
     with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
         FolderContext(tmp_path, torch.device("cpu")).latest_checkpoint()
     assert "executed" not in capsys.readouterr().out
-
-
-def test_double_precision_trains(tmp_path):
-    outcome, _ = run(config_of(training__precision="float64"), tmp_path)
-    assert outcome.metrics["val/recall_at_1"] > 50

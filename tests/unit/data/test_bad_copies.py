@@ -4,15 +4,12 @@ import errno
 import io
 import os
 import pickle
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import published_formats as fixtures
 from PIL import Image
-
-sys.path.insert(0, str(Path(__file__).parent))
-import published_formats as fixtures
 
 from trainables.data import DATASETS, build_dataset
 from trainables.data.formats import cache

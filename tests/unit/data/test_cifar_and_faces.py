@@ -2,16 +2,12 @@
 
 import pickle
 import struct
-import sys
 from io import BytesIO
-from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import published_formats as fixtures
 from PIL import Image
-
-sys.path.insert(0, str(Path(__file__).parent))
-import published_formats as fixtures
 
 from trainables.data import build_dataset
 from trainables.data.formats.record_io import RecordFile

@@ -2,15 +2,11 @@
 
 import json
 import pickle
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-import published_formats as fixtures
+from helpers import published_formats as fixtures
 
 from trainables.data import build_dataset
 from trainables.data.augment import build_augmentation

@@ -1,16 +1,12 @@
 """CUB, Cars, SOP and In-Shop, from small copies in exactly the published formats."""
 
-import sys
 import tarfile
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import published_formats as fixtures
 from PIL import Image
-
-sys.path.insert(0, str(Path(__file__).parent))
-import published_formats as fixtures
 
 from trainables.data.formats.cache import RaggedImages
 from trainables.data.formats.picture_files import keep_extras

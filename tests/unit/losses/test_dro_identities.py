@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from oracles_pairs import Batch, margin_loss
+from helpers.oracles.pairs import Batch, margin_loss
 from scipy.optimize import minimize
 
 from trainables.losses import build_loss

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from oracles_pairs import Batch
+from helpers.oracles.pairs import Batch
 
 from trainables.losses import build_loss
 from trainables.losses.parts.pair_terms import Margin

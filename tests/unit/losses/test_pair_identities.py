@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from oracles_pairs import Batch, dws_log_weight
+from helpers.oracles.pairs import Batch, dws_log_weight
 from pytorch_metric_learning import distances, losses, miners, reducers
 
 from trainables.errors import ConfigError

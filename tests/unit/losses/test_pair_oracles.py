@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from oracles_pairs import ORACLES
+from helpers.oracles.pairs import ORACLES
 
 from trainables.losses import LOSSES, build_loss
 from trainables.methods import checked_knobs

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from oracles_proxies import ORACLES
+from helpers.oracles.proxies import ORACLES
 
 from trainables.losses import LOSSES, build_loss
 from trainables.losses.parts.proxies import ProxyLoss

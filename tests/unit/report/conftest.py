@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from synthetic import write_sweep
+from helpers.toys import write_sweep
 from written import FAILURES, Written
 
 from tune_dml.report import write_report

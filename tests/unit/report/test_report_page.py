@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.toys import ETA, FLAT, RHO, STEEP, crossed, rho_space, write_sweep
 from pages import by_id, read
-from synthetic import ETA, FLAT, RHO, STEEP, crossed, rho_space, write_sweep
 from written import FAILURES, Written
 
 from trainables.errors import ConfigError

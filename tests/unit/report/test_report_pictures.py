@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.toys import FLAT, STEEP, rho_space, write_sweep
 from pages import by_id, read
-from synthetic import FLAT, STEEP, rho_space, write_sweep
 from written import FAILURES, Written
 
 from trainables.evidence.record import Evidence

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.toys import ETA, RHO, STEEP, crossed, rho_space, write_sweep
 from pages import by_id, read
-from synthetic import ETA, RHO, STEEP, crossed, rho_space, write_sweep
 from written import Written
 
 from trainables.errors import ConfigError

@@ -1,4 +1,8 @@
-"""Sweeps that were never trained: a plan and a ledger with numbers from a known law, as the platform writes them."""
+"""One toy sweep for all tests: a plan by the project's own planner, and its folder as a driver leaves it, never trained.
+
+`plan_of` plans any knobs on the digits. `Driver` writes one event at a time; `write_sweep` a whole sweep whose numbers
+follow a known law.
+"""
 
 from __future__ import annotations
 
@@ -6,42 +10,30 @@ import hashlib
 import itertools
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from tune_dml.planning.cells import Cell
-from tune_dml.planning.plan import Plan, Search
+from tune_dml.planning.plan import Plan, Search, Trial, make_plan
 from tune_dml.record.ledger import Ledger, trial_folder
 from tune_dml.record.results import Results, results_of
 from tune_dml.space import Baseline, Citation, Grid, Knob, Published, Space, Value
 
+METRIC = "val/recall_at_1"
 RHO = Knob("regularizer.rho", Grid((0.01, 0.1, 0.5, 0.9, 1.0), scale="log"), symbol="rho")
 ETA = Knob("regularizer.eta", Grid((0.0, 0.5, 1.0), scale="log"), symbol="eta")
-RHO_PUBLISHED = Published(
-    paper="SEC-supplement",
-    table="4",
-    dataset="Cars196",
-    methods=("Triplet+SEC-EMA", "Triplet+SEC"),
-    hyperparameter="rho",
-    baseline_method="Triplet",
-    note="One run per value; selected on the test classes.",
-)
 STEEP = {0.01: 74.6, 0.1: 72.0, 0.5: 68.5, 0.9: 68.3, 1.0: 67.9}
 FLAT = {0.01: 68.0, 0.1: 68.1, 0.5: 68.05, 0.9: 67.95, 1.0: 68.0}
 SETTINGS: dict[str, Value] = {
-    "data.name": "glyphs",
-    "data.split": "class_disjoint",
-    "evaluation.epoch": "last",
     "loss.name": "triplet",
-    "loss.margin": 1.0,
-    "model.backbone": "small_conv",
-    "model.embedding_dim": 64,
     "regularizer.name": "sec",
     "regularizer.eta": 0.5,
+    "optim.name": "sgd",
     "training.steps": 400,
+    "training.eval_every": 100,
 }
 PROVENANCE = {
     "git": {"commit": "0" * 40, "dirty": False},
@@ -50,8 +42,24 @@ PROVENANCE = {
 }
 
 
+def space_of(*knobs: Knob, **fields: Any) -> Space:
+    """A space of these knobs, without a citation."""
+    return Space(
+        **{"name": "toy", "title": "Toy", "question": "?", "citation": None, "scientific": knobs, "fixed": {}, **fields}
+    )
+
+
 def rho_space(**changes: Any) -> Space:
     """The momentum study of the SEC supplement."""
+    published = Published(
+        paper="SEC-supplement",
+        table="4",
+        dataset="Cars196",
+        methods=("Triplet+SEC-EMA", "Triplet+SEC"),
+        hyperparameter="rho",
+        baseline_method="Triplet",
+        note="One run per value; selected on the test classes.",
+    )
     fields: dict[str, Any] = {
         "name": "sec_rho",
         "title": "SEC-EMA: momentum rho of the mean norm",
@@ -59,13 +67,56 @@ def rho_space(**changes: Any) -> Space:
         "citation": Citation(
             "Zhang, Li, Zhang", "Deep Metric Learning with Spherical Embedding", "NeurIPS", 2020, "Table 4"
         ),
-        "scientific": (RHO,),
-        "fixed": {"loss.name": "triplet"},
         "baseline": Baseline("no SEC", {"regularizer.name": "none"}),
-        "published": (RHO_PUBLISHED,),
+        "published": (published,),
         "notes": ("The best published value is the lowest tested.",),
+        **changes,
     }
-    return Space(**{**fields, **changes})
+    return space_of(*fields.pop("scientific", (RHO,)), **fields)
+
+
+def plan_of(*knobs: Knob, seeds: int | Sequence[int] = 2, **options: Any) -> Plan:
+    """A plan of these knobs, or of `space`, on the digits; further options are those of `make_plan`."""
+    space = options.pop("space", None) or space_of(*knobs)
+    return make_plan(space, **{"name": "toy", "dataset": "digits", "seeds": seeds, "data_digest": "d" * 64, **options})
+
+
+class Driver:
+    """Does to a sweep's folder what its driver does."""
+
+    def __init__(self, folder: Path, plan: Plan):
+        self.folder, self.plan, self.trials = folder, plan, plan.trials()
+        folder.mkdir(parents=True, exist_ok=True)
+        plan.save(folder / "plan.json")
+
+    def event(self, kind: str, key: str = "", /, **body: Any) -> None:
+        """Any event."""
+        with Ledger(self.folder) as ledger:
+            ledger.append(kind, key, **body)
+
+    def session(self) -> None:
+        """The driver begins."""
+        self.event("session", provenance=PROVENANCE)
+
+    def started(self, trial: Trial) -> None:
+        """A trial begins."""
+        self.event("started", trial.key, host="node-1")
+
+    def row(self, trial: Trial, step: int, **metrics: Any) -> None:
+        """A trial reports."""
+        with Ledger(self.folder) as ledger:
+            ledger.report(trial.key, {"step": step, "time": 1.7e9 + step, METRIC: 50.0 + step, **metrics})
+
+    def ended(self, trial: Trial, status: str = "finished", **body: Any) -> None:
+        """A trial ends: finished, diverged or failed."""
+        self.event("ended", trial.key, **{"status": status, "reason": "", "metrics": {}, **body})
+
+    def run(self, trial: Trial, rows: int = 2) -> None:
+        """A whole trial."""
+        self.started(trial)
+        for step in range(1, rows + 1):
+            self.row(trial, step)
+        self.ended(trial, step=rows, seconds=1.5, metrics={METRIC: 50.0 + rows})
 
 
 def write_sweep(
@@ -90,55 +141,66 @@ def write_sweep(
     `means`: knob value (or tuple of values, in the order of the knobs) -> true mean. `failures`: (cell label, seed) -> (status,
     reason). `missing`: (cell label, seed) of trials that have not run. Without `histories` or `evidence` trials leave none.
     """
-    space = space or rho_space()
-    cells = [_baseline_cell(space)] if baseline is not None and space.baseline else []
-    truth = {cell.digest: float(baseline or 0) for cell in cells}
-    for point, mean in means.items():
-        values = point if isinstance(point, tuple) else (point,)
-        cell = _cell(len(cells), space, values, cell_settings or {})
-        cells.append(cell)
-        truth[cell.digest] = mean
-    plan = Plan(
-        name=folder.name,
-        space=space,
-        dataset=dataset,
-        seeds=tuple(seeds),
-        cells=tuple(cells),
-        search=search or Search(),
-        base_settings={**SETTINGS, **(cell_settings or {})},
-        origins={"loss.name": "space sec_rho"},
-        data_digest="d" * 64,
+    plan, truth = _plan_and_truth(
+        folder.name, space or rho_space(), means, baseline, tuple(seeds), cell_settings or {}, search, dataset
     )
-    folder.mkdir(parents=True)
-    plan.save(folder / "plan.json")
     random = np.random.default_rng(7)
     shifts = {seed: seed_sd * random.normal() for seed in seeds}
     runs = {"parent": "f" * 32}
-    with Ledger(folder) as book:
-        book.append("session", provenance=PROVENANCE)
-        book.append("note", text="1 trial was tried again after a lost worker")
+    driver = Driver(folder, plan)
+    driver.session()
+    with Ledger(folder) as ledger:
+        ledger.append("note", text="1 trial was tried again after a lost worker")
         for trial in plan.trials():
             number = truth[trial.cell.digest] + shifts[trial.seed] + sd * random.normal()
             if (trial.cell.label, trial.seed) in missing:
                 continue
             runs[trial.key] = hashlib.md5(trial.key.encode(), usedforsecurity=False).hexdigest()
-            book.append("started", trial.key, host="node-1")
+            ledger.append("started", trial.key, host="node-1")
             status, reason = (failures or {}).get((trial.cell.label, trial.seed), ("finished", ""))
             if histories:
-                _history(book, trial.key, trial.cell, random, short=status != "finished")
+                for row in _history(trial, random, steps=400 if status == "finished" else 200):
+                    ledger.report(trial.key, row)
             if evidence and status == "finished":
                 leave_evidence(trial_folder(folder, trial.key), trial.seed, number)
             metrics = _metrics(number, random) if status == "finished" else {}
             seconds = 12.0 + trial.cell.index
-            book.append("ended", trial.key, status=status, reason=reason, metrics=metrics, seconds=seconds, step=400)
+            ledger.append("ended", trial.key, status=status, reason=reason, metrics=metrics, seconds=seconds, step=400)
     (folder / "mlflow.json").write_text(json.dumps({"runs": runs}))
     return results_of(folder)
+
+
+def _plan_and_truth(
+    name: str,
+    space: Space,
+    means: Mapping[Any, float],
+    baseline: float | None,
+    seeds: tuple[int, ...],
+    cell_settings: Mapping[str, Value],
+    search: Search | None,
+    dataset: str,
+) -> tuple[Plan, dict[str, float]]:
+    """A plan of the baseline and of the points that have a mean, and each cell's true mean by its digest."""
+    searched = {knob.path for knob in space.knobs}
+    fixed = {
+        path: value for path, value in {**SETTINGS, **space.fixed, **cell_settings}.items() if path not in searched
+    }
+    listed = all(isinstance(knob.domain, Grid) for knob in space.knobs)
+    planned = search or (Search() if listed else Search("random", num_samples=len(means)))
+    plan = plan_of(space=replace(space, fixed=fixed), name=name, dataset=dataset, seeds=seeds, search=planned)
+    cells = [cell for cell in plan.cells if cell.baseline and baseline is not None]
+    truth = {cell.digest: float(baseline or 0) for cell in cells}
+    for point, mean in means.items():
+        values = point if isinstance(point, tuple) else (point,)
+        cells.append(plan.cell(len(cells), {knob.path: value for knob, value in zip(space.knobs, values, strict=True)}))
+        truth[cells[-1].digest] = mean
+    return replace(plan, cells=tuple(cells), search=search or Search()), truth
 
 
 def _metrics(number: float, random: np.random.Generator) -> dict[str, float]:
     test = number - 3 + 0.5 * random.normal()
     return {
-        "val/recall_at_1": number,
+        METRIC: number,
         "val/map_at_r": number / 2,
         "val/norm_mean": 3.0,
         "train/loss": 0.1,
@@ -148,14 +210,15 @@ def _metrics(number: float, random: np.random.Generator) -> dict[str, float]:
     }
 
 
-def _history(book: Ledger, key: str, cell: Cell, random: np.random.Generator, *, short: bool) -> None:
-    rho = next((value for value in cell.knobs.values() if isinstance(value, float)), None)
+def _history(trial: Trial, random: np.random.Generator, *, steps: int) -> list[dict[str, float]]:
+    rho = next((value for value in trial.cell.knobs.values() if isinstance(value, float)), None)
     level = 8.0 if rho is None else 6.0 - 2 * float(rho) ** 0.3
-    for step in (100, 200) if short else (100, 200, 300, 400):
+    rows = []
+    for step in range(100, steps + 1, 100):
         share = step / 400
         row: dict[str, float] = {
             "step": step,
-            "val/recall_at_1": 50 + 10 * share + random.normal(),
+            METRIC: 50 + 10 * share + random.normal(),
             "train/loss": 1 - share,
             "train/norm_mean": 8.7 + (level - 8.7) * share + 0.05 * random.normal(),
             "train/norm_variance": (5.5 if rho is None else 5 * (1 - share) + 0.05) * (1 + 0.05 * random.normal()),
@@ -166,7 +229,8 @@ def _history(book: Ledger, key: str, cell: Cell, random: np.random.Generator, *,
             row["train/direction_variance"] = (0.08 if rho is None else 0.02 + 0.01 * rho) * (1.2 - share)
         if rho is not None:
             row["train/mu"] = row["train/norm_mean"] + 0.1 * random.normal()
-        book.report(key, row)
+        rows.append(row)
+    return rows
 
 
 def leave_evidence(folder: Path, seed: int, number: float) -> None:
@@ -181,38 +245,14 @@ def leave_evidence(folder: Path, seed: int, number: float) -> None:
         [tile(first + 0, None), tile(first + 7, True), tile(first + 8, False)],
         [tile(first + 1, None), tile(first + 9, False), tile(first + 3, False)],
     ]
-    norms = {
-        "low": number / 10,
-        "high": number / 10 + 2,
-        "counts": [1, 4, 8, 3],
-        "mean": number / 10 + 1,
-        "variance": 0.25,
-    }
+    low = number / 10
+    norms = {"low": low, "high": low + 2, "counts": [1, 4, 8, 3], "mean": low + 1, "variance": 0.25}
     body = {"version": 1, "step": 400, "part": "validation pictures", "norms": norms}
     (folder / "evidence").mkdir(parents=True, exist_ok=True)
     sheet = {"titles": [[0, "query"]], "rows": rows}
     (folder / "evidence" / "evidence.json").write_text(json.dumps({**body, "sheet": sheet}))
     picture = Image.new("RGB", (488, 648), (seed, int(number), 200))
     picture.save(folder / "evidence" / "sheet.jpg")
-
-
-def _cell(index: int, space: Space, values: tuple[Value, ...], settings: Mapping[str, Value]) -> Cell:
-    knobs = {knob.path: value for knob, value in zip(space.knobs, values, strict=True)}
-    label = ", ".join(
-        f"{knob.symbol or knob.path}={f'{value:.4g}' if isinstance(value, float) else value}"
-        for knob, value in zip(space.knobs, values, strict=True)
-    )
-    return Cell(index, label, knobs, {**SETTINGS, **settings, **knobs}, _digest([label, list(map(repr, values))]))
-
-
-def _baseline_cell(space: Space) -> Cell:
-    assert space.baseline is not None
-    settings = {**SETTINGS, **space.baseline.settings}
-    return Cell(0, space.baseline.label, {}, settings, _digest(["baseline"]), baseline=True)
-
-
-def _digest(parts: list[Any]) -> str:
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 def crossed(first: Sequence[Value], second: Sequence[Value]) -> list[tuple[Value, Value]]:

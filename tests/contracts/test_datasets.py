@@ -1,0 +1,56 @@
+"""What every data set promises, checked for every data set that is found, on small copies in its published format."""
+
+from functools import partial
+
+import pytest
+from helpers import published_formats as fixtures
+
+from trainables.data import DATASETS, build_dataset
+from trainables.testing import dataset_checks
+
+
+def pictures_in_folders(folder):
+    for number in range(6):
+        fixtures.picture(folder / str(number % 3) / f"{number}.png", number)
+    return folder
+
+
+def face_pairs(folder, name):
+    fixtures.face_bin(folder / f"{name}.bin")
+    return folder
+
+
+COPIES = {
+    "cub200": fixtures.cub,
+    "cars196": fixtures.cars_original,
+    "sop": fixtures.sop,
+    "inshop": fixtures.inshop,
+    "lfw": fixtures.lfw,
+    "cifar10": fixtures.cifar10,
+    "cifar100": fixtures.cifar100,
+    "webface": fixtures.webface,
+    "image_folder": pictures_in_folders,
+    "distractors": pictures_in_folders,
+    "digits": lambda folder: None,
+    "glyphs": lambda folder: None,
+    **{
+        name: partial(face_pairs, name=file)
+        for name, file in {
+            **{"lfw_bin": "lfw", "agedb30": "agedb_30", "calfw": "calfw", "cplfw": "cplfw"},
+            **{"cfp_ff": "cfp_ff", "cfp_fp": "cfp_fp"},
+        }.items()
+    },
+}
+
+
+def test_every_data_set_has_a_small_copy():
+    assert set(COPIES) == set(DATASETS)
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_data_set_keeps_its_promises(name, tmp_path):
+    root = COPIES[name](tmp_path / "files")
+    strict = {} if root is None or name in {"image_folder", "webface", "distractors"} else {"strict": False}
+    checks = dataset_checks(lambda cache: build_dataset(name, root=root, cache_dir=cache, **strict), tmp_path / "cache")
+    for check in checks:
+        check()

@@ -1,0 +1,89 @@
+"""Small trials for tests: train in a folder, or die on the way and be resumed."""
+
+from __future__ import annotations
+
+import torch
+
+from trainables import training
+from trainables.context import FolderContext
+from trainables.resolve import Layer, resolve
+from trainables.tasks import build_learner
+from trainables.training import train
+
+DIGITS = {
+    "data.name": "digits",
+    "model.embedding_dim": 8,
+    "batch.sampler": "random",
+    "training.steps": 60,
+    "training.eval_every": 20,
+}
+TASKS = {
+    "retrieval": {**DIGITS, "data.validation_fraction": 0.4, "batch.batch_size": 16},
+    "face_recognition": {
+        **DIGITS,
+        "task.name": "face_recognition",
+        "task.mirror": False,
+        "task.pairs": 400,
+        "task.distractors": [10, 100],
+        "data.validation_fraction": 0.4,
+        "loss.name": "arcface",
+        "loss.scale": 16.0,
+        "optim.loss_lr_multiplier": 10.0,
+        "batch.batch_size": 16,
+        "regularizer.name": "sec",
+        "regularizer.eta": 1.0,
+        "regularizer.rho": 0.4,
+        "regularizer.schedule": "capped_linear",
+    },
+    "contrastive": {
+        **DIGITS,
+        "task.name": "contrastive",
+        "task.linear_epochs": 5,
+        "data.split": "shared_classes",
+        "loss.name": "nt_xent",
+        "augment.name": "simclr",
+        "augment.crop": 16,
+        "augment.resize": 16,
+        "augment.flip": 0.0,
+        "augment.scale": [0.5, 1.0],
+        "model.head": "mlp",
+        "batch.batch_size": 16,
+        "regularizer.name": "sec",
+        "regularizer.eta": 0.25,
+        "regularizer.schedule": "linear",
+        "optim.lr_schedule": "cosine",
+    },
+}
+
+
+class Killed(Exception):
+    pass
+
+
+def config_of(base, **settings):
+    """A configuration from flat settings; `__` stands for a dot in the overrides."""
+    dotted = {key.replace("__", "."): value for key, value in settings.items()}
+    return resolve(Layer("base", base), Layer("test", dotted)).config
+
+
+def run(config, folder, stop_after=None, cache_dir=None, threads=1):
+    """Train in a folder; with `stop_after`, die while reporting that step, after its checkpoint was written."""
+    rows = []
+
+    def sink(row):
+        rows.append(dict(row))
+        if stop_after is not None and row["step"] == stop_after:
+            raise Killed
+
+    context = FolderContext(folder, torch.device("cpu"), threads=threads, sink=sink)
+    return train(config, context, cache_dir=cache_dir), rows
+
+
+def without_time(row):
+    return {name: value for name, value in row.items() if not name.startswith("time/")}
+
+
+def learner_of(config, folder):
+    context = FolderContext(folder, torch.device("cpu"))
+    training.prepare_process(config, context)
+    return build_learner(config, context)

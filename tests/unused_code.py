@@ -1,0 +1,52 @@
+"""Code that nothing of the project's own calls, by vulture; tests do not count as callers. `make check` runs this."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+from vulture import Vulture
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("tune_dml", "trainables", "search_spaces")
+CALLED_BY_OTHERS = [
+    *("__getattr__", "__dir__", "__getitem__", "__signature__", "__annotations__", "__class__"),  # Python
+    *("get_extra_state", "set_extra_state", "extra_repr", "find_class"),  # torch, pickle
+    *("suggest", "on_trial_*", "iteration", "checkpoint_path", "setup", "save", "restore"),  # Ray Tune
+    *("model_config", "compute_loss", "min_points_per_centroid"),  # pydantic, pytorch-metric-learning, faiss
+    *("host_reads", "evaluation_root"),  # traits and knobs, read by name
+    *("LogRange", "loss_checks", "regularizer_checks", "dataset_checks"),  # people's own spaces and tests
+]
+
+
+def found_by_name(item) -> bool:
+    """Whether discovery finds it: a method's class has a `name`; spaces and protocols are constants of their modules."""
+    if item.typ == "variable" and item.name.isupper():
+        return item.filename.is_relative_to(ROOT / "search_spaces")
+    if item.typ != "class":
+        return False
+    tree = ast.parse(item.filename.read_text())
+    (body,) = [node.body for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == item.name]
+    assigned = [target.id for node in body if isinstance(node, ast.Assign) for target in node.targets]
+    return "name" in assigned
+
+
+def decided_by_pydantic(item) -> bool:
+    """Whether a decorator of pydantic makes it a check of a record."""
+    line = item.filename.read_text().splitlines()[max(0, item.first_lineno - 1) : item.last_lineno]
+    return any("validator" in text or "serializer" in text for text in line)
+
+
+def main() -> int:
+    """Print what is unused; the exit code says whether anything is."""
+    vulture = Vulture(ignore_names=CALLED_BY_OTHERS)
+    vulture.scavenge([str(ROOT / package) for package in PACKAGES])
+    unused = [item for item in vulture.get_unused_code(60) if not (found_by_name(item) or decided_by_pydantic(item))]
+    for item in unused:
+        print(item.get_report())  # noqa: T201
+    return bool(unused)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,391 @@
+"""What every loss, regularizer and data set promises, as checks for anybody's tests of their own.
+
+    import pytest
+    from trainables import testing
+
+    @pytest.mark.parametrize("check", testing.loss_checks(MyLoss), ids=str)
+    def test_my_loss(check):
+        check()
+
+Each check raises AssertionError with the rule that is broken. Needs no pytest. A rule that a method does not have, by what
+its class says (`uses_norms`, `depends_on_order`, `surrogate_gradient`), is not among its checks.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from trainables import methods
+from trainables.data.base import DataSet, Pictures
+from trainables.errors import ConfigError
+from trainables.losses.base import Loss
+from trainables.regularizers.base import Regularizer, penalised
+
+CLASSES, DIMENSION = 8, 6
+REGULAR = (0, 3, 0, 1, 1, 3, 0, 2, 1, 2, 3, 5)
+DEGENERATE = {
+    "regular": REGULAR,
+    "two views": (0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5),
+    "single class": (2, 2, 2, 2, 2, 2),
+    "all unique": (0, 1, 2, 3, 4, 5),
+    "one sample": (1,),
+    "two of a kind": (1, 1),
+    "two strangers": (1, 4),
+}
+"""Labels of batches that a loss must survive."""
+SHAPES: dict[str, Callable[[Tensor], Tensor]] = {
+    "plain": lambda f: f,
+    "identical": lambda f: f[:1].expand_as(f),
+    "a zero vector": lambda f: torch.cat((torch.zeros_like(f[:1]), f[1:])),
+    "all zero": torch.zeros_like,
+    "opposite": lambda f: f[:1] * (1 - 2 * (torch.arange(len(f)) % 2))[:, None].to(f.dtype),
+    "huge": lambda f: nn.functional.normalize(f) * 1e4,
+    "tiny": lambda f: nn.functional.normalize(f) * 1e-4,
+}
+"""What is done to the embeddings of such a batch."""
+DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One promise; call it to have it checked."""
+
+    name: str
+    run: Callable[[], None]
+
+    def __call__(self) -> None:
+        """Raise AssertionError if the promise is broken."""
+        self.run()
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def batch(labels: Sequence[int] = REGULAR, dtype: torch.dtype = torch.float64, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Raw embeddings (B, DIMENSION) around a common direction, their norms between about 1 and 4, and their labels."""
+    generator = torch.Generator().manual_seed(seed)
+    embeddings = torch.randn(len(labels), DIMENSION, generator=generator, dtype=torch.float64) + 0.5
+    return embeddings.to(dtype).requires_grad_(), torch.tensor(labels)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A loss or a regularizer with its knobs, made anew for each check."""
+
+    cls: type[Loss] | type[Regularizer]
+    knobs: Mapping[str, object] = field(default_factory=dict)
+
+    def build(self, dtype: torch.dtype = torch.float64) -> Any:
+        """The method, with the same seeded weights each time."""
+        torch.manual_seed(0)
+        context = {"num_classes": CLASSES, "embedding_dim": DIMENSION}
+        knobs = {**getattr(self.cls, "example", {}), **self.knobs}
+        return methods.build(self.cls, knobs, context, place=self.cls.name).to(dtype)
+
+    def value(self, embeddings: Tensor, labels: Tensor, module: nn.Module | None = None) -> Tensor:
+        """The method's value, by `module` where one is given."""
+        module = module or self.build(torch.float64 if embeddings.dtype == torch.float64 else torch.float32)
+        value: Tensor = module(embeddings, labels) if issubclass(self.cls, Loss) else module(embeddings)
+        return value
+
+    def value_and_slope(self, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """The value and its gradient with respect to the embeddings."""
+        value = self.value(embeddings, labels)
+        return value, torch.autograd.grad(value, embeddings)[0]
+
+
+def loss_checks(cls: type[Loss], **knobs: object) -> list[Check]:
+    """The checks of a loss, built with its `example` knobs and these."""
+    method = Method(cls, knobs)
+    checks = [*_checks_of_both(method), Check("wrong batches are refused", partial(_refuses_wrong_batches, method))]
+    checks.append(Check("is called as pytorch-metric-learning calls a loss", partial(_is_called_by_pml, method)))
+    if not cls.depends_on_order:
+        checks.append(Check("the order of the batch does not matter", partial(_ignores_order, method)))
+    if not cls.uses_norms:
+        checks.append(Check("scale does not matter", partial(_ignores_scale, method)))
+        checks.append(Check("gradient is orthogonal to each embedding", partial(_slope_is_orthogonal, method)))
+    if not cls.surrogate_gradient:
+        checks.append(Check("gradient is that of the value", partial(_slope_is_exact, method)))
+    return checks
+
+
+def regularizer_checks(cls: type[Regularizer], **knobs: object) -> list[Check]:
+    """The checks of a regularizer built with these knobs; one that needs a mean norm is told 1."""
+    method = Method(cls, knobs)
+    return [
+        *_checks_of_both(method),
+        Check("the order of the batch does not matter", partial(_ignores_order, method)),
+        Check("an empty batch costs nothing", partial(_empty_batch_costs_nothing, method)),
+        Check("weight 0 is the baseline", partial(_weight_0_is_the_baseline, method)),
+    ]
+
+
+def _checks_of_both(method: Method) -> Iterator[Check]:
+    yield Check("is described", partial(_is_described, method))
+    for dtype in DTYPES:
+        for shape in SHAPES:
+            if dtype != torch.float16 or shape not in {"huge", "tiny"}:
+                yield Check(
+                    f"finite: {shape}, {dtype}".replace("torch.", ""), partial(_is_finite, method, dtype, shape)
+                )
+    yield Check("unknown knobs are refused", partial(_refuses_unknown_knobs, method))
+    yield Check("autocast outside changes nothing", partial(_ignores_autocast, method))
+    yield Check("inputs are left alone", partial(_leaves_inputs_alone, method))
+    yield Check("repeats exactly, also as a copy", partial(_repeats_exactly, method))
+    yield Check("diagnostics are detached scalars", partial(_diagnostics_are_scalars, method))
+
+
+def _require(condition: object, rule: str) -> None:
+    if not condition:
+        raise AssertionError(rule)
+
+
+def _close(found: Tensor, expected: Tensor, rule: str, rtol: float = 1e-9, atol: float = 1e-13) -> None:
+    torch.testing.assert_close(found, expected, rtol=rtol, atol=atol, msg=lambda text: f"{rule}: {text}")
+
+
+def _raises_config_error(call: Callable[[], object], rule: str) -> None:
+    try:
+        call()
+    except ConfigError:
+        return
+    raise AssertionError(f"{rule}: a ConfigError is expected")
+
+
+def _is_described(method: Method) -> None:
+    cls = method.cls
+    _require(cls.__doc__, "a method has a docstring")
+    _require(re.search(r"\b(19|20)\d\d\b", cls.citation), f"a citation has a year: {cls.citation!r}")
+    for parameter in methods.parameters_of(cls):
+        _require(parameter.description, f"the knob {parameter.name!r} has a description")
+
+
+def _is_finite(method: Method, dtype: torch.dtype, shape: str) -> None:
+    """Value and gradient of every degenerate batch; half precision is computed in float32; the graph is never cut."""
+    full = torch.float64 if dtype == torch.float64 else torch.float32
+    for case, labels in DEGENERATE.items():
+        embeddings, numbers = batch(labels)
+        embeddings = SHAPES[shape](embeddings.detach()).to(dtype).requires_grad_()
+        value, slope = method.value_and_slope(embeddings, numbers)
+        _require(value.ndim == 0, f"{case}: the value is a scalar")
+        _require(value.dtype == full, f"{case}: the value is {full}, not {value.dtype}")
+        _require(value.isfinite(), f"{case}: the value is finite, not {value}")
+        _require(slope.dtype == dtype, f"{case}: the gradient is {dtype}, not {slope.dtype}")
+        _require(slope.isfinite().all(), f"{case}: the gradient is finite")
+
+
+def _refuses_unknown_knobs(method: Method) -> None:
+    _raises_config_error(Method(method.cls, {**method.knobs, "nonsense": 1}).build, "an unknown knob")
+
+
+def _ignores_autocast(method: Method) -> None:
+    embeddings, labels = batch(dtype=torch.float32)
+    expected, slope = method.value_and_slope(embeddings, labels)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = method.value(embeddings, labels)
+    _require(torch.equal(value, expected), "the value under autocast")
+    _require(torch.equal(torch.autograd.grad(value, embeddings)[0], slope), "the gradient under autocast")
+
+
+def _leaves_inputs_alone(method: Method) -> None:
+    embeddings, labels = batch()
+    before, labels_before = embeddings.detach().clone(), labels.clone()
+    method.value_and_slope(embeddings, labels)
+    _require(torch.equal(embeddings.detach(), before), "the embeddings are as they were")
+    _require(torch.equal(labels, labels_before), "the labels are as they were")
+
+
+def _repeats_exactly(method: Method) -> None:
+    """Twins, copies, pickles and restored state give the same next value, whatever torch's generator says."""
+    embeddings, labels = batch()
+    module, twin = method.build(), method.build()
+    value = method.value(embeddings, labels, module)
+    _require(torch.equal(value, method.value(embeddings, labels, twin)), "two of the same seed are equal")
+    copies = [copy.deepcopy(module), pickle.loads(pickle.dumps(module))]  # noqa: S301 - our own bytes
+    restored = method.build()
+    restored.load_state_dict(module.state_dict())
+    torch.manual_seed(1)
+    expected = method.value(embeddings, labels, module)
+    for other in (*copies, restored):
+        _require(torch.equal(method.value(embeddings, labels, other), expected), "a copy goes on as the first does")
+
+
+def _diagnostics_are_scalars(method: Method) -> None:
+    embeddings, labels = batch()
+    module = method.build()
+    method.value(embeddings, labels, module)
+    for key, value in module.diagnostics().items():
+        _require(value.ndim == 0 and not value.requires_grad, f"{key} is a detached scalar")
+        _require(math.isfinite(value.item()), f"{key} is finite")
+
+
+def _ignores_order(method: Method) -> None:
+    embeddings, labels = batch()
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(1))
+    value, slope = method.value_and_slope(embeddings, labels)
+    permuted, other = method.value_and_slope(embeddings[order].detach().requires_grad_(), labels[order])
+    _close(permuted, value, "the value of the permuted batch", rtol=1e-12, atol=1e-14)
+    _close(other, slope[order], "the gradient of the permuted batch")
+
+
+def _ignores_scale(method: Method) -> None:
+    embeddings, labels = batch()
+    value, slope = method.value_and_slope(embeddings, labels)
+    scaled, other = method.value_and_slope((4 * embeddings.detach()).requires_grad_(), labels)
+    _close(scaled, value, "the value of scaled embeddings", rtol=1e-12, atol=0)
+    _close(4 * other, slope, "the gradient of scaled embeddings", atol=1e-14)
+
+
+def _slope_is_orthogonal(method: Method) -> None:
+    embeddings, labels = batch()
+    _, slope = method.value_and_slope(embeddings, labels)
+    _require(slope.abs().max() > 1e-5, "the gradient of a regular batch is not zero")
+    along = (slope * embeddings).sum(dim=1).abs().max()
+    _require(
+        along < 1e-12 * max(1.0, slope.abs().max().item()), f"the gradient has no part along the embedding: {along}"
+    )
+
+
+def _slope_is_exact(method: Method) -> None:
+    """With respect to the embeddings and to the loss's own weights, in float64, against differences."""
+    embeddings, labels = batch()
+    names, weights = (
+        zip(*method.build().named_parameters(), strict=True) if list(method.build().parameters()) else ((), ())
+    )
+
+    def fresh(f: Tensor, *given: Tensor) -> Tensor:
+        module = method.build()  # a random loss draws the same numbers at every call
+        value: Tensor = torch.func.functional_call(module, dict(zip(names, given, strict=True)), (f, labels))
+        return value
+
+    given = tuple(weight.detach().clone().requires_grad_() for weight in weights)
+    _require(torch.autograd.gradcheck(fresh, (embeddings, *given), fast_mode=True), "the gradient is that of the value")
+
+
+def _refuses_wrong_batches(method: Method) -> None:
+    loss = method.build(torch.float32)
+    good, labels = torch.randn(4, DIMENSION), torch.tensor([0, 0, 1, 1])
+    for rule, embeddings, given in (
+        ("one embedding alone", good[0], labels),
+        ("whole-number embeddings", good.long(), labels),
+        ("labels that are not whole numbers", good, labels.float()),
+        ("too few labels", good, labels[:3]),
+        ("labels in a column", good, labels[:, None]),
+        ("labels that are true or false", good, labels > 0),
+        ("nothing", good[:0], labels[:0]),
+    ):
+        _raises_config_error(partial(loss, embeddings, given), rule)
+
+
+def _is_called_by_pml(method: Method) -> None:
+    embeddings, labels = batch()
+    loss, twin = method.build(), method.build()
+    _require(torch.equal(loss(embeddings, labels, None), twin(embeddings, labels)), "no miner's output changes nothing")
+    _raises_config_error(lambda: loss(embeddings, labels, (labels, labels, labels)), "a miner's output")
+
+
+def _empty_batch_costs_nothing(method: Method) -> None:
+    empty = torch.zeros(0, DIMENSION, requires_grad=True)
+    value = method.value(empty, torch.zeros(0, dtype=torch.long))
+    value.backward()  # type: ignore[no-untyped-call]
+    _require(value == 0, "the penalty of an empty batch is 0")
+
+
+def _weight_0_is_the_baseline(method: Method) -> None:
+    embeddings, _ = batch()
+    value = embeddings.sum()
+    _require(
+        penalised(value, method.build(), embeddings, 0.0) is value, "with weight 0 the objective is the same tensor"
+    )
+
+
+def dataset_checks(build: Callable[[Path], DataSet], cache_dir: Path) -> list[Check]:
+    """The checks of a data set whose files are as they should be.
+
+    Args:
+        build: makes the data set anew, given the folder of decoded pictures.
+        cache_dir: an empty folder; pictures are decoded into it once.
+    """
+    prepared = cache(lambda: build(cache_dir).prepare())
+    return [
+        Check("is described", lambda: _dataset_is_described(build(cache_dir))),
+        Check("sound files have no problem", lambda: _sound_files_have_no_problem(build(cache_dir))),
+        Check("the digest is stable", lambda: _digest_is_stable(build, cache_dir)),
+        Check("labels and classes fit the pictures", lambda: _labels_fit(prepared())),
+        Check("pictures are bytes, read-only", lambda: _pictures_are_bytes(prepared())),
+        Check("preparing again opens what was prepared", lambda: _opens_again(build(cache_dir), prepared())),
+        Check("pictures travel by place", lambda: _travel_by_place(prepared())),
+        Check("counts are those of the pictures", lambda: _counts_agree(build(cache_dir), prepared())),
+    ]
+
+
+def _dataset_is_described(dataset: DataSet) -> None:
+    for attribute in ("name", "citation", "licence", "source", "__doc__"):
+        _require(getattr(type(dataset), attribute, ""), f"a data set says its {attribute}")
+    for parameter in methods.parameters_of(type(dataset)):
+        _require(parameter.description, f"the knob {parameter.name!r} has a description")
+
+
+def _sound_files_have_no_problem(dataset: DataSet) -> None:
+    problems = [*dataset.check(), *dataset.verify()]
+    _require(not problems, "\n".join(map(str, problems)))
+
+
+def _digest_is_stable(build: Callable[[Path], DataSet], cache_dir: Path) -> None:
+    first, elsewhere = build(cache_dir).digest(), build(cache_dir / "elsewhere").digest()
+    _require(re.fullmatch("[0-9a-f]{64}", first), f"a digest is a hexadecimal SHA-256, not {first!r}")
+    _require(first == elsewhere, "the digest does not depend on where pictures are decoded to")
+
+
+def _labels_fit(pictures: Pictures) -> None:
+    labels, names = pictures.labels, pictures.class_names
+    _require(labels.dtype == np.int64 and labels.shape == (len(pictures),), "labels are int64, one a picture")
+    _require(len(pictures.images) == len(labels) > 0, "there is a label for each picture")
+    _require(labels.min() >= 0 and labels.max() < len(names), "each label is a class number")
+    _require(len(set(names)) == len(names), "class names differ")
+    halves = pictures.test_classes
+    _require(
+        len(set(halves)) == len(halves) and set(halves) <= set(range(len(names))), "test classes are classes, once each"
+    )
+
+
+def _pictures_are_bytes(pictures: Pictures) -> None:
+    picture = np.asarray(pictures.images[0])
+    _require(picture.dtype == np.uint8, f"a picture is uint8, not {picture.dtype}")
+    _require(picture.ndim == 3 and picture.shape[-1] in {1, 3}, f"a picture is (H, W, 1 or 3), not {picture.shape}")
+    _require(not pictures.images[0].flags.writeable, "decoded pictures cannot be written to")
+
+
+def _opens_again(dataset: DataSet, pictures: Pictures) -> None:
+    _require(dataset.is_prepared(), "a prepared data set knows it")
+    again = dataset.prepare()
+    _require((again.digest, again.directory) == (pictures.digest, pictures.directory), "the same folder is opened")
+    _require(pictures.digest == dataset.digest() and pictures.name == dataset.name, "pictures say whose they are")
+
+
+def _travel_by_place(pictures: Pictures) -> None:
+    sent = pickle.dumps(pictures)
+    _require(len(sent) < 4096, f"the place is sent, never the pixels, but {len(sent)} bytes were")
+    received = pickle.loads(sent)  # noqa: S301 - our own bytes
+    _require(np.array_equal(received.images[0], pictures.images[0]), "the same pictures arrive")
+    _require(np.array_equal(received.labels, pictures.labels), "the same labels arrive")
+
+
+def _counts_agree(dataset: DataSet, pictures: Pictures) -> None:
+    counts = dataset.counts()
+    _require(set(dataset.expected) <= set(counts) or not counts, "counts go by the names of `expected`")
+    _require(counts.get("images", len(pictures)) == len(pictures), f"{counts} has as many images as there are pictures")
+    classes = {len(pictures.class_names), len(np.unique(pictures.labels))}
+    _require(counts.get("classes") in {None, *classes}, f"{counts} has as many classes as the pictures have")
