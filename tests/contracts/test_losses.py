@@ -71,7 +71,7 @@ def test_every_loss_has_an_oracle_a_section_and_an_example():
     known = known_oracles()
     for name, cls in LOSSES.items():
         assert name in known, f"{name} has no naive oracle: add it to a module of tests/helpers/oracles"
-        assert re.fullmatch(r"\d+(\.\d+)?", cls.section), f"{name}: section of the method specification"
+        assert re.fullmatch(r"\d+(\.\d+)?", cls.section), f"{name}: section of docs/specification.md"
         _, problems = checked_knobs(cls, dict(cls.example), "loss")
         assert not problems, f"{name}: a knob without a default has a value in `example`"
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LISTING = re.compile(r"```python\n# (\S+\.py)\n(.*?)```", re.DOTALL)
-LISTINGS = dict(LISTING.findall((ROOT / "CONTRIBUTING.md").read_text()))
+TOY_SWEEPS = ROOT / "tests" / "unit" / "report"
+LISTING = re.compile(r"```python\n# (\S+\.py)(?:, above (\w+))?\n(.*?)```", re.DOTALL)
+LISTINGS = LISTING.findall((ROOT / "CONTRIBUTING.md").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -23,11 +24,16 @@ def tree(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tree")
     for package in ("search_spaces", "trainables", "tune_dml"):
         shutil.copytree(ROOT / package, folder / package)
-    for path, text in LISTINGS.items():
+    for path, below, text in LISTINGS:
         target = folder / path
         assert target.parent.is_dir(), path
-        assert not target.exists(), path
-        target.write_text(text)
+        if below:
+            head, name, tail = target.read_text().partition(f"\n{below} = ")
+            assert name, f"{path} has no {below}"
+            target.write_text(f"{head}\n{text}\n{name}{tail}")
+        else:
+            assert not target.exists(), path
+            target.write_text(text)
     return folder
 
 
@@ -37,7 +43,11 @@ def run(tree, tmp_path_factory):
     here = tmp_path_factory.mktemp("here")
 
     def execute(*arguments):
-        environment = {**os.environ, "PYTHONPATH": str(tree), "TUNE_DML_CACHE": str(here / "cache")}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": f"{tree}{os.pathsep}{TOY_SWEEPS}",
+            "TUNE_DML_CACHE": str(here / "cache"),
+        }
         done = subprocess.run(
             [sys.executable, *arguments], cwd=here, env=environment, capture_output=True, text=True, check=False
         )
@@ -48,25 +58,42 @@ def run(tree, tmp_path_factory):
 
 
 USE = """
-import json, torch
+import json, pathlib, torch
 import trainables
 from trainables.data import build_dataset
 from trainables.losses import build_loss
+from trainables.metrics import retrieval_metrics
+from trainables.tasks import task_of
 from tune_dml.catalogue import spaces
 from tune_dml.planning.plan import make_plan
+from tune_dml.report.measured import measure
+from tune_dml.report.naming import metric_name
+from tune_dml.report.questions import answers
+
+from synthetic import write_sweep
 
 loss = build_loss("cosine_regression", target=0.5)
 embeddings = torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 3.0]], requires_grad=True)
 value = loss(embeddings, torch.tensor([0, 0, 1]))
 value.backward()
+ranked = retrieval_metrics(
+    torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [1.0, 0.05]]), torch.tensor([0, 1, 1, 0]), metrics="reciprocal_rank"
+)
 pictures = build_dataset("stripes").prepare()
 plan = make_plan(spaces()["cosine_target"], name="x", dataset="stripes", seeds=2, data_digest=pictures.digest)
+measured = measure(write_sweep(pathlib.Path("toy"), histories=False, evidence=False))
+(section,) = [section for section in answers(measured, traces=False) if section.name == "spread"]
 print(json.dumps({
     "package": trainables.__file__,
     "value": value.item(),
     "finite": bool(embeddings.grad.isfinite().all()),
+    "reciprocal_rank": ranked["reciprocal_rank"],
+    "logged": task_of(plan.cells[0].config).metrics(),
+    "label": str(metric_name("val/reciprocal_rank")),
     "pictures": [len(pictures), pictures.image_size, pictures.in_channels, list(pictures.test_classes)],
     "cells": [cell.label for cell in plan.cells],
+    "question": [section.title, *(table.name for table in section.tables)],
+    "spread": section.data["spread"],
     "steps": plan.cells[0].settings["training.steps"],
 }))
 """
@@ -90,6 +117,13 @@ def test_a_data_set(used):
     assert used["pictures"] == [240, 16, 1, [6, 7, 8, 9, 10, 11]]
 
 
+def test_a_metric(used):
+    # The only positive of the four queries stands at 1, 3, 1 and 1.
+    assert used["reciprocal_rank"] == pytest.approx(100 * (1 + 1 / 3 + 1 + 1) / 4)
+    assert "val/reciprocal_rank" in used["logged"]
+    assert "MRR" in used["label"]
+
+
 def test_a_search_space_with_its_protocol(used):
     assert used["cells"] == ["triplet", "t=-0.5", "t=0", "t=0.5"]
     assert used["steps"] == 40
@@ -100,9 +134,20 @@ def test_the_command_line_lists_a_loss_with_its_knob(run):
     assert "target" in str(methods["cosine_regression"]["knobs"])
 
 
+def test_a_question_of_the_report(used):
+    assert used["question"] == ["How far apart are the seeds?", "spread"]
+    assert list(used["spread"]) == ["no SEC", "rho=0.01", "rho=0.1", "rho=0.5", "rho=0.9", "rho=1"]
+    assert all(width > 0 for width in used["spread"].values())
+
+
+def test_a_verb(run):
+    (protocol,) = json.loads(run("-m", "tune_dml.cli", "protocols", "stripes", "--json"))
+    assert protocol["name"] == "stripes/quick"
+
+
 def test_listings_are_as_tidy_as_the_tree(tree):
     shutil.copy(ROOT / "pyproject.toml", tree)
-    files = [str(tree / path) for path in LISTINGS]
+    files = [str(tree / path) for path, _, _ in LISTINGS]
     for check in (["check", "--no-cache"], ["format", "--check", "--no-cache"]):
         done = subprocess.run(
             [sys.executable, "-m", "ruff", *check, *files], cwd=tree, capture_output=True, text=True, check=False

@@ -55,7 +55,7 @@ class Loss(nn.Module, ABC):
     graph, finite with finite gradient in every degenerate batch. Half-precision input is computed in float32 with
     autocast off; float64 stays float64. Also callable by pytorch-metric-learning's trainers (no miner's tuple).
 
-    A subclass sets `name` (its configuration name), `citation` and `section` (of the method specification), declares its
+    A subclass sets `name` (its configuration name), `citation` and `section` (of docs/specification.md), declares its
     knobs in a keyword-only constructor (see trainables.methods) and implements `value`.
     """
 

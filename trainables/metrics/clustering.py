@@ -79,8 +79,8 @@ def _entropy(shares: NDArray[np.float64]) -> float:
 def pairwise_f1(assignment: Array, labels: Array) -> float:
     """F1 = 2 P R / (P + R) over unordered pairs in one cluster, in percent; 0 when no such pair is of one class.
 
-    TP = Σ_kj C(n_kj, 2), P = TP / Σ_k C(|k|, 2) over clusters k, R = TP / Σ_j C(|j|, 2) over classes j (method
-    specification, section 7). Raises ConfigError for wrong types or lengths.
+    TP = Σ_kj C(n_kj, 2), P = TP / Σ_k C(|k|, 2) over clusters k, R = TP / Σ_j C(|j|, 2) over classes j
+    (docs/specification.md, section 7). Raises ConfigError for wrong types or lengths.
     """
     table = _overlap(assignment, labels)
     together, in_clusters, in_classes = (_pairs(sizes) for sizes in (table.shared, table.clusters, table.classes))

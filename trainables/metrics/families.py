@@ -101,7 +101,7 @@ def described(key: str) -> tuple[str, bool] | None:
 
 @family("recall_at_{k}", "R@{k}", positives="best")
 def recall(ranking: Ranking, k: int) -> Tensor:
-    """1 where a query has a positive among its first k, else 0 (method specification, section 7)."""
+    """1 where a query has a positive among its first k, else 0 (docs/specification.md, section 7)."""
     return (ranking.positions[:, 0] <= k).double()
 
 

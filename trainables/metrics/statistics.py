@@ -11,7 +11,7 @@ from trainables.metrics.inputs import Array, checked_vectors, labelled_vectors
 def norm_statistics(embeddings: Array) -> dict[str, float]:
     """`norm_mean`, `norm_variance` (biased), `norm_min` and `norm_max` of raw embeddings (N, D), in float64.
 
-    The quantities of the spherical embedding papers' tables (method specification, section 1.7). Raises ConfigError for
+    The quantities of the spherical embedding papers' tables (docs/specification.md, section 1.7). Raises ConfigError for
     wrong shapes or types, or non-finite values.
     """
     vectors, problems = checked_vectors(embeddings, "embeddings")

@@ -22,7 +22,7 @@ class Regularizer(nn.Module, ABC):
     Regularizers with state advance it once per call in training mode and never in evaluation mode: call once per
     optimiser step (under gradient accumulation each micro-batch would count as a step).
 
-    A subclass sets `name`, `citation` and `section` (of the method specification), declares its knobs in a keyword-only
+    A subclass sets `name`, `citation` and `section` (of docs/specification.md), declares its knobs in a keyword-only
     constructor (see trainables.methods) and implements `value`.
     """
 

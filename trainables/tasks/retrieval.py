@@ -14,6 +14,7 @@ from trainables.config import TrialConfig
 from trainables.context import TrialContext
 from trainables.data.base import Indices, Pictures
 from trainables.metrics import retrieval_metrics
+from trainables.metrics.families import FAMILIES
 from trainables.tasks.evaluation import Evaluation, Figures, embedding_statistics, evidence_of, named, neighbour_sheet
 from trainables.tasks.learner import Learner
 from trainables.tasks.splits import Split, class_disjoint_split, class_matched
@@ -34,10 +35,8 @@ class RetrievalTask(Task):
     headline = "val/recall_at_1"
 
     def metrics(self) -> list[str]:
-        """Recall, precision, MAP and nDCG at every k, MAP@R and R-precision."""
-        families = ("recall_at", "precision_at", "map_at", "ndcg_at")
-        ranked = [f"val/{family}_{k}" for family in families for k in self.config.evaluation.ks]
-        return [*ranked, "val/map_at_r", "val/r_precision"]
+        """Every family of retrieval metrics, at every k where it has one."""
+        return [f"val/{key}" for family in FAMILIES.values() for key in family.keys(self.config.evaluation.ks)]
 
     def split(self, pictures: Pictures) -> Split:
         """The class-disjoint train, validation and test pictures; the seed chooses the validation classes."""

@@ -7,25 +7,20 @@ import re
 import shlex
 from dataclasses import dataclass
 
+from trainables.metrics.families import described
 from tune_dml.space import Knob, Value
 from tune_dml.text import value_text
 
 _SETS = {"val": "validation", "train": "training", "test": "test"}
 _PERCENTAGES = {
-    "recall_at": "R@{k}",
-    "precision_at": "P@{k}",
-    "map_at": "MAP@{k}",
-    "ndcg_at": "nDCG@{k}",
-    "map_at_r": "MAP@R",
-    "r_precision": "R-precision",
     "verification_accuracy": "verification accuracy",
     "tar_at_far_1e-3": "TAR at FAR 0.001",
-    "rank1_at": "rank-1@{k}",
     "linear_top1": "linear evaluation top-1",
     "linear_top5": "linear evaluation top-5",
     "nmi": "NMI",
     "f1": "F1",
 }
+"""Beside the metrics of a ranking, which say themselves what they are called, and rank-1 among so many strangers."""
 _PLAIN = {
     "mu": "running mean norm mu",
     "eta": "weight eta",
@@ -79,20 +74,20 @@ class MetricName:
 def metric_name(key: str) -> MetricName:
     """`val/recall_at_1` -> validation R@1, in percent; `val/verification_accuracy_lfw` -> ... (lfw)."""
     group, _, tail = key.rpartition("/")
-    percentage = _percentage(tail)
-    name = percentage or _PLAIN.get(tail) or tail.replace("_", " ")
-    return MetricName(key, name, f"{_SETS.get(group, group)} {name}".strip(), bool(percentage))
+    name, percent = described(tail) or _described(tail)
+    return MetricName(key, name, f"{_SETS.get(group, group)} {name}".strip(), percent)
 
 
-def _percentage(tail: str) -> str | None:
-    """What a metric in percent is called; None for others."""
-    at = re.fullmatch(r"(\w+?_at)_(\d+)(?:_(\w+))?", tail)
-    if tail not in _PERCENTAGES and at and at[1] in _PERCENTAGES:
-        return _PERCENTAGES[at[1]].format(k=at[2]) + (f" ({at[3]})" if at[3] else "")
-    benchmark = next((key for key in _BENCHMARKED if tail.startswith(f"{key}_")), None)
-    if benchmark:
-        return f"{_PERCENTAGES[benchmark]} ({tail.removeprefix(f'{benchmark}_')})"
-    return _PERCENTAGES.get(tail)
+def _described(tail: str) -> tuple[str, bool]:
+    """What a metric of no ranking is called, and whether it is in percent."""
+    strangers = re.fullmatch(r"rank1_at_(\d+)(?:_(\w+))?", tail)
+    if strangers:
+        return f"rank-1@{strangers[1]}" + (f" ({strangers[2]})" if strangers[2] else ""), True
+    for key in _BENCHMARKED:
+        if tail.startswith(f"{key}_"):
+            return f"{_PERCENTAGES[key]} ({tail.removeprefix(f'{key}_')})", True
+    name = _PERCENTAGES.get(tail)
+    return (name, True) if name else (_PLAIN.get(tail) or tail.replace("_", " "), False)
 
 
 def slug(path: str) -> str:
