@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TOY_SWEEPS = ROOT / "tests" / "unit" / "report"
+TESTS = ROOT / "tests"
 LISTING = re.compile(r"```python\n# (\S+\.py)(?:, above (\w+))?\n(.*?)```", re.DOTALL)
 LISTINGS = LISTING.findall((ROOT / "CONTRIBUTING.md").read_text())
 
@@ -45,7 +45,7 @@ def run(tree, tmp_path_factory):
     def execute(*arguments):
         environment = {
             **os.environ,
-            "PYTHONPATH": f"{tree}{os.pathsep}{TOY_SWEEPS}",
+            "PYTHONPATH": f"{tree}{os.pathsep}{TESTS}",
             "TUNE_DML_CACHE": str(here / "cache"),
         }
         done = subprocess.run(
@@ -70,7 +70,7 @@ from tune_dml.report.measured import measure
 from tune_dml.report.naming import metric_name
 from tune_dml.report.questions import answers
 
-from synthetic import write_sweep
+from helpers.toys import write_sweep
 
 loss = build_loss("cosine_regression", target=0.5)
 embeddings = torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 3.0]], requires_grad=True)
