@@ -103,7 +103,5 @@ def _filled(values: Array) -> tuple[Array, Array]:
     if not held.all():
         for _ in range(20):
             seeds = ((numbers - cells) * present).sum(-2, keepdims=True) / np.maximum(present.sum(-2, keepdims=True), 1)
-            cells = ((numbers - seeds) * present).sum(-1, keepdims=True) / np.maximum(
-                present.sum(-1, keepdims=True), 1
-            )
+            cells = ((numbers - seeds) * present).sum(-1, keepdims=True) / np.maximum(present.sum(-1, keepdims=True), 1)
     return np.where(held, values, cells + seeds), present

@@ -8,8 +8,9 @@ n - 1 degrees of freedom. The derivative b + 2 c x is linear in the coefficients
     top          all x at which zero is inside the derivative's interval (Fieller 1954)
 
 A parabola may be the wrong curve. Its fit is checked out of sample: every cell is predicted from the other ones, and
-below R^2 = 0.5, or when a cubic predicts better, or the parabola misses some cell significantly, nothing is claimed. The outermost steps are not used
-for the claim because a curve that saturates bends its parabola there.
+nothing is said below R^2 = 0.5, when a cubic predicts better, or when the parabola misses some cell significantly. That is
+not enough for a verdict: on a curve that rises and saturates, where differences are small, it still says "interior" in
+about one sweep of eight. Print it beside `best`, as what a parabola suggests, never instead.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ run-to-run standard deviation at that value, seed effect included:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -64,7 +64,8 @@ def judge_equivalence(
     counts = np.isfinite(values).sum(1)
     if len(printed) == 0 or (counts < 2).any():
         unknown = (math.nan,) * len(printed)
-        gaps = tuple(float(np.nanmean(row)) - y if count else math.nan for row, y, count in zip(values, printed, counts))
+        rows = zip(values, printed, counts, strict=True)
+        gaps = tuple(float(np.nanmean(row) - y) if count else math.nan for row, y, count in rows)
         return Equivalence("undecided", margin, gaps, unknown, unknown, run_sd, math.nan)
     means, sds = np.nanmean(values, axis=1), np.nanstd(values, axis=1, ddof=1)
     gaps_ = means - printed
@@ -78,7 +79,8 @@ def judge_equivalence(
         return _word(gaps_, reach, bool(inside.all())), reach
 
     verdict, reach = judge(run_sd)
-    limit = _largest_sd(lambda sd: judge(sd)[0] == verdict, float(np.abs(gaps_).max() + margin))
+    start = next((sd for sd in (run_sd, 0.0) if sd is not None and judge(sd)[0] == verdict), float(sds.max()))
+    limit = _largest_sd(lambda sd: judge(sd)[0] == verdict, start, float(np.abs(gaps_).max() + margin))
     return Equivalence(
         verdict,
         margin,
@@ -106,12 +108,17 @@ def _word(gaps: Array, reach: Array, inside: bool) -> Verdict:
     return "higher" if above else "lower" if below else "compatible"
 
 
-def _largest_sd(stays: object, top: float) -> float:
-    """The largest standard deviation, to 1 %, at which the verdict stays; 0 when it needs exact printed numbers."""
-    assert callable(stays)
-    grid = np.concatenate([[0.0], np.geomspace(1e-3, 2, 400) * max(top, 1e-9)])
-    good = [sd for sd in grid.tolist() if stays(sd)]
-    return float(max(good)) if good else math.nan
+def _largest_sd(stays: Callable[[float], bool], start: float, top: float) -> float:
+    """The largest standard deviation at which the verdict stays, by bisection upwards from one at which it does."""
+    if not stays(start):
+        return math.nan
+    low, high = start, max(top, 2 * start)
+    while stays(high) and high < 1e6 * max(top, 1e-9):
+        low, high = high, 2 * high
+    for _ in range(20):
+        middle = (low + high) / 2
+        low, high = (middle, high) if stays(middle) else (low, middle)
+    return low
 
 
 @dataclass(frozen=True)

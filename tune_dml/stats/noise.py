@@ -9,8 +9,8 @@ a poor estimate, so it is shrunk towards the typical pair (Smyth 2004, "moderate
 d0 and s0 are estimated from the data by matching the mean and the variance of log s^2 over pairs. Pairs are not
 independent, so d0 is bounded by what the whole table can know, epsilon (m - 1) nu - nu, epsilon being Box's departure from
 equal noise (1 when noise is equal and independent, 1 / (m - 1) when one direction holds all of it), and is multiplied by
-(nu - 1) / nu because it is itself estimated from nu + 1 seeds. Both were chosen by simulation (benchmarks/verdicts.py).
-Three cells or two seeds say nothing about other pairs: there d0 = 0, every pair stands on its own noise.
+(nu - 1) / nu because all of this is itself estimated from nu + 1 seeds. Both were chosen by simulation (benchmarks/verdicts.py).
+Two cells, or two seeds, say nothing about noise but their own: there d0 = 0.
 
 All functions take arrays of shape (..., m, n), cells x seeds with NaN for holes, and work on many tables at once.
 """
@@ -24,9 +24,6 @@ from numpy.typing import NDArray
 from scipy.special import digamma, polygamma
 
 Array = NDArray[np.float64]
-
-FEWEST_CELLS = 4
-"""From this many cells on (six pairs), pairs tell about each other's noise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +114,7 @@ def _nanmean(values: Array) -> Array:
 
 
 def _ratio(top: Array, bottom: Array) -> Array:
-    """top / bottom, 0 where there is nothing to divide by."""
+    """The ratio, 0 where there is nothing to divide by."""
     return np.asarray(np.divide(top, bottom, out=np.zeros(np.shape(top)), where=bottom > 0))
 
 
@@ -130,7 +127,9 @@ def _epsilon(variances: Array, nu: Array) -> Array:
     if m < 3:
         return np.ones(nu.shape)
     pairs = np.where(np.eye(m, dtype=bool), 0.0, variances)
-    centred = pairs - pairs.mean(-1, keepdims=True) - pairs.mean(-2, keepdims=True) + pairs.mean((-2, -1), keepdims=True)
+    centred = (
+        pairs - pairs.mean(-1, keepdims=True) - pairs.mean(-2, keepdims=True) + pairs.mean((-2, -1), keepdims=True)
+    )
     trace = -np.trace(centred, axis1=-2, axis2=-1) / 2
     square = (centred**2).sum((-2, -1)) / 4
     return box_epsilon(trace, square, m - 1, nu)
@@ -154,7 +153,7 @@ def _prior(
     own: Array, nu: Array, testable: NDArray[np.bool_], epsilon: Array, typical_nu: Array
 ) -> tuple[Array, Array]:
     """d0 and s0^2: moments of log s^2 over pairs (Smyth 2004, section 6.2), d0 bounded as the module says."""
-    m = own.shape[-1]
+    size = own.shape[-1] - 1
     count = np.maximum(testable.sum((-2, -1)), 1)
     logs, half = np.where(testable, own, np.nan), np.where(testable, nu, 1) / 2
     typical = np.nan_to_num(_nanmean(logs.reshape(*logs.shape[:-2], -1)))[..., None, None]
@@ -169,9 +168,7 @@ def _prior(
     prior = np.where(free, np.exp(mean + digamma(finite / 2) - np.log(finite / 2)), np.exp(mean))
     steady = np.maximum(1 - _ratio(np.ones_like(typical_nu), typical_nu), 0)
     free_df = np.where(steady > 0, estimated * np.maximum(steady, 1e-300), 0.0)
-    prior_df = np.minimum(free_df, most_prior_df(epsilon, m - 1, typical_nu))
-    if m < FEWEST_CELLS:
-        prior_df = np.zeros_like(prior_df)
+    prior_df = np.minimum(free_df, most_prior_df(epsilon, size, typical_nu))
     return prior_df, np.where(np.isfinite(prior), prior, 0.0)
 
 

@@ -34,9 +34,15 @@ class PrintedOptimum:
     @property
     def sentence(self) -> str:
         """The verdict in words."""
-        where = {"low edge": "best at the lowest tested", "high edge": "best at the highest tested", "interior": "best inside"}
+        where = {
+            "low edge": "best at the lowest tested",
+            "high edge": "best at the highest tested",
+            "interior": "best inside",
+        }
         if self.verdict == "undecided":
-            return f"undecided (it would take a run s.d. of at most {self.holds_up_to:.2g}; assumed {self.assumed_sd:.2g})"
+            return (
+                f"undecided (it would take a run s.d. of at most {self.holds_up_to:.2g}; assumed {self.assumed_sd:.2g})"
+            )
         return f"{where[self.verdict]}, if the run s.d. is at most {self.holds_up_to:.2g}"
 
 

@@ -47,13 +47,31 @@ def score_of_best(values: Array, default: int | None = None, alpha: float = 0.05
     within_seed = _within_seed(values, held)
     folds = np.arange(n) if n <= 3 else np.arange(n) % 2
     reference = np.zeros_like(values[..., 0, :]) if default is None else values[..., default, :]
-    score = np.full(values.shape[:-2] + (n,), np.nan)
+    score = np.full((*values.shape[:-2], n), np.nan)
     for fold in range(folds.max() + 1):
         chosen = _best(within_seed, held & (folds != fold))
         score[..., folds == fold] = (_row(values, chosen) - reference)[..., folds == fold]
     best = _best(within_seed, held)
     mean, reach = _interval(score, folds if n > 3 else np.zeros(n, dtype=int), alpha)
     return Selected(best, _mean(_row(values, best) - reference), mean, mean - reach, mean + reach)
+
+
+def tuned_on_other_seeds(values: Array) -> tuple[Array, NDArray[np.intp]]:
+    """Tune a nuisance knob for each level of another knob, on the first third of the seeds, and keep the other seeds.
+
+    From (..., levels, settings, n) to the judged table (..., levels, n - max(1, n // 3)) and each level's setting
+    (..., levels). Choosing and judging on the same seeds, even leaving out one at a time, shares noise between seeds.
+    Raises ValueError with fewer than two seeds.
+    """
+    n = values.shape[-1]
+    if n < 2:
+        raise ValueError("tuning on some seeds and judging on others needs two seeds")
+    choosing = max(1, n // 3)
+    seen = values[..., :choosing]
+    means = _mean(seen)
+    setting = np.where(np.isfinite(means), means, -np.inf).argmax(-1)
+    judged = np.take_along_axis(values, setting[..., None, None], -2)[..., 0, choosing:]
+    return judged, setting
 
 
 def _interval(score: Array, folds: NDArray[np.intp], alpha: float) -> tuple[Array, Array]:

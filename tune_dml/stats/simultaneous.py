@@ -23,9 +23,7 @@ from tune_dml.stats.noise import PairNoise, fit_pairs
 
 Array = NDArray[np.float64]
 
-ALGORITHM = (
-    "moderated paired t (Smyth), Bonferroni over the comparisons, never narrower than the pair's own t interval; seeds are pairs"
-)
+ALGORITHM = "moderated paired t (Smyth), Bonferroni over the comparisons, never narrower than the pair's own t interval; seeds are pairs"
 
 
 @dataclass(frozen=True, eq=False)
