@@ -61,8 +61,8 @@ def compare_with_best(values: Array, alpha: float = 0.05, noise: PairNoise | Non
     single = half_widths(noise, alpha, 1, sides=1)
     lead = np.nan_to_num(noise.estimate)
     diagonal = np.eye(m, dtype=bool)
-    candidates = ~((lead - family > 0) & ~diagonal).any(-2)
-    alone = ((lead - single > 0) | diagonal).all(-1) & (m > 1)
+    candidates = np.asarray(~((lead - family > 0) & ~diagonal).any(-2))
+    alone = np.asarray(((lead - single > 0) | diagonal).all(-1) & (m > 1))
     # lead_il - reach_il bounds y_i - y_l from below; the best is one of the candidates
     lag = np.where(candidates[..., None, :] & ~diagonal, family - lead, -np.inf).max(-1)
     behind = np.maximum(lag, 0.0) if m > 1 else np.zeros(lag.shape)
@@ -83,8 +83,8 @@ def judge_best(
     `matters` is whether the sensitivity verdict is "sensitive": while it is not, no place is claimed. Cells without numbers
     are left out, so that edges are those of the values that trained.
     """
-    trained = np.isfinite(values).any(-1)
-    order = np.array([row for row in np.argsort(np.asarray(knob), kind="stable") if trained[row]], dtype=int)
+    trained = np.flatnonzero(np.isfinite(values).any(-1))
+    order = trained[np.argsort(np.asarray(knob)[trained], kind="stable")]
     if len(order) < 2:
         return Best("undecided", "fewer than two values trained", tuple(order.tolist()), ())
     found = compare_with_best(values[order], alpha)

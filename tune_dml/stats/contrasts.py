@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from tune_dml.stats.noise import box_epsilon, cell_variances, fit_pairs, most_prior_df
+from tune_dml.stats.simultaneous import GUARD_SHARE
 
 Array = NDArray[np.float64]
 
@@ -70,7 +71,8 @@ def estimate_contrasts(values: Array, weights: Array, alpha: float = 0.05) -> Ef
     moderated = (prior * expected + squares) / total
     own = squares / np.maximum(nu, 1e-300)
     family = student.isf(alpha / (2 * len(weights)), np.maximum(total, 1)) * np.sqrt(moderated)
-    single = student.isf(alpha / 2, np.maximum(nu, 1)) * np.sqrt((own + np.maximum(own, expected)) / 2)
+    share = GUARD_SHARE if len(weights) > 1 else 1.0
+    single = student.isf(share * alpha / 2, np.maximum(nu, 1)) * np.sqrt((own + np.maximum(own, expected)) / 2)
     reach = np.where(nu > 0, np.maximum(family, single) / np.sqrt(np.maximum(seeds, 1)), np.inf)
     return Effects(estimate, estimate - reach, estimate + reach)
 

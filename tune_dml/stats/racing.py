@@ -78,7 +78,8 @@ def standing(values: Array, margin: float, level: float, so_far: Race | None = N
     to_leader = leader[..., None, None]
     behind = np.take_along_axis(high, to_leader, -2)[..., 0, :]
     ahead = -np.take_along_axis(low, to_leader, -2)[..., 0, :]
-    return Race(low, high, leader, worse, ~worse & (behind < margin) & (ahead < margin), matters)
+    tied = np.asarray(~worse & (behind < margin) & (ahead < margin))
+    return Race(low, high, leader, np.asarray(worse), tied, np.asarray(matters))
 
 
 def next_look(seeds: int) -> int:

@@ -3,9 +3,10 @@
 Half a width is the larger of two:
 
     the family's   t(1 - alpha / (2 c); d0 + nu) s~ / sqrt(shared)      c comparisons, moderated noise (`noise`), Bonferroni
-    the pair's     t(1 - alpha / 2; nu) s_guard / sqrt(shared)          its own paired t interval, nothing borrowed
+    the pair's     t(1 - alpha / 3; nu) s_guard / sqrt(shared)          its own paired t interval, nothing borrowed
 
-The first keeps the family's error at alpha; the second makes every single statement one that a paired t test of these two
+(alpha / 2 when there is one comparison alone; s_guard^2 is the mean of the pair's own variance and the sum of its two cells'
+own.) The first keeps the family's error at alpha; the second makes every single statement one that a paired t test of these two
 cells would also make, so that borrowed noise can never carry a claim alone (a slope of the knob that differs from seed to
 seed moves many pairs together and hides in pooled noise). Pairs that share fewer than two seeds take the best bound that the
 other intervals imply: when A - B and B - C hold at once, so does their sum.
@@ -23,7 +24,11 @@ from tune_dml.stats.noise import PairNoise, fit_pairs
 
 Array = NDArray[np.float64]
 
-ALGORITHM = "moderated paired t (Smyth), Bonferroni over the comparisons, never narrower than the pair's own t interval; seeds are pairs"
+ALGORITHM = "moderated paired t intervals, Bonferroni over the comparisons, none narrower than the pair's own"
+
+
+GUARD_SHARE = 2 / 3
+"""The pair's own level as a share of alpha, where there are several comparisons."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +62,8 @@ def against(values: Array, baseline: int, alpha: float = 0.05, noise: PairNoise 
 def half_widths(noise: PairNoise, alpha: float, comparisons: int, *, sides: int = 2) -> Array:
     """Half a width of every pair, infinite where a pair has no noise estimate."""
     family = _quantile(alpha / (sides * max(1, comparisons)), noise.df)
-    single = _quantile(alpha / sides, noise.shared - 1)
+    share = GUARD_SHARE if comparisons > 1 else 1.0
+    single = _quantile(share * alpha / sides, noise.shared - 1)
     with np.errstate(invalid="ignore", divide="ignore"):
         reach = np.maximum(family * np.sqrt(noise.variance), single * np.sqrt(noise.guard)) / np.sqrt(noise.shared)
     return np.where(noise.testable, reach, np.inf)
@@ -66,11 +72,10 @@ def half_widths(noise: PairNoise, alpha: float, comparisons: int, *, sides: int 
 def _quantile(tail: float, df: Array) -> Array:
     """Student's t upper quantile; equal degrees of freedom are looked up once."""
     distinct, where = np.unique(np.maximum(df, 1.0), return_inverse=True)
-    if len(distinct) > 200:  # interpolated in 1 / df: relative error below 1e-6 on this many nodes
+    nodes = distinct
+    if len(distinct) > 200:  # interpolated in 1 / df: relative error below 1e-4
         nodes = np.geomspace(distinct[0], max(distinct[-1], distinct[0] * 1.01), 400)
-        found = np.interp(1 / distinct[::-1], 1 / nodes[::-1], student.isf(tail, nodes)[::-1])[::-1]
-    else:
-        found = student.isf(tail, distinct)
+    found = np.interp(-1 / distinct, -1 / nodes, np.asarray(student.isf(tail, nodes), dtype=np.float64))
     return np.asarray(found[where].reshape(np.shape(df)))
 
 
