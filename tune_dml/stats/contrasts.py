@@ -55,15 +55,15 @@ def interaction(first: Sequence[int], second: Sequence[int]) -> Array:
 
 
 def estimate_contrasts(values: Array, weights: Array, alpha: float = 0.05) -> Effects:
-    """Judge contrasts, rows of `weights` that each sum to 0, of one or many tables (..., m, n) with m >= 3."""
+    """Judge contrasts, rows of `weights` that each sum to 0, of one or many tables (..., m, n)."""
     filled, present = _filled(values)
     per_seed = weights @ filled
     share = (np.abs(weights) @ present) / np.abs(weights).sum(1)[:, None]
     n = values.shape[-1]
     seeds = share.sum(-1)
     nu = np.maximum(seeds - 1, 0)
-    estimate = per_seed.mean(-1)
-    squares = ((per_seed - estimate[..., None]) ** 2).sum(-1) * np.maximum(seeds - 1, 0) / max(n - 1, 1)
+    estimate = np.where(seeds > 0, per_seed.mean(-1), np.nan)
+    squares = ((per_seed - per_seed.mean(-1, keepdims=True)) ** 2).sum(-1) * np.maximum(seeds - 1, 0) / max(n - 1, 1)
     typical = nu.mean(-1)
     prior = np.minimum(fit_pairs(values).prior_df, _bound(filled, weights, typical))[..., None]
     expected = _steadied(cell_variances(values), prior, typical) @ (weights**2).T

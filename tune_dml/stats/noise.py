@@ -82,7 +82,7 @@ def fit_pairs(values: Array) -> PairNoise:
 
 
 def cell_variances(values: Array) -> Array:
-    """Shape (..., m): each cell's own noise variance, seed effect removed (Grubbs 1948), floored at 0; for m >= 3."""
+    """Shape (..., m): each cell's own noise variance, seed effect removed (Grubbs 1948), floored at 0."""
     _, shared, squares = _differences(values)
     nu = np.maximum(shared - 1, 0)
     testable = (nu > 0) & ~np.eye(values.shape[-2], dtype=bool)
@@ -187,8 +187,10 @@ def _trigamma_inverse(value: Array) -> Array:
 
 
 def _cell_variances(variances: Array) -> Array:
-    """Solve mean_k V_ik = v_i + mean of the other cells' v for v; V without its diagonal."""
+    """Solve mean_k V_ik = v_i + mean of the other cells' v for v; V without its diagonal. Two cells share theirs."""
     m = variances.shape[-1]
+    if m < 3:
+        return np.asarray(np.where(np.eye(m, dtype=bool), 0.0, variances).sum(-1) / 2)
     means = np.where(np.eye(m, dtype=bool), 0.0, variances).sum(-1) / (m - 1)
     return np.asarray(np.maximum(((m - 1) * means - means.sum(-1, keepdims=True) / 2) / (m - 2), 0.0))
 

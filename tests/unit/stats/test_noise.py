@@ -182,3 +182,24 @@ def test_a_grid_with_one_lost_seed_decides_a_difference_of_thirty_points() -> No
     found = estimate_contrasts(values, main_effect(np.repeat([0, 1, 2], 3).tolist()))
     assert found.low[0] > 20
     assert found.high[0] < 45
+
+
+def test_a_single_effect_of_two_cells_is_the_paired_t_test() -> None:
+    values = np.random.default_rng(8).normal(size=(2, 5))
+    found, bounds = estimate_contrasts(values, main_effect([0, 1])), all_pairs(values)
+    assert found.low[0] == pytest.approx(bounds.low[0, 1])
+    assert np.isnan(estimate_contrasts(np.full((4, 3), np.nan), main_effect([0, 0, 1, 1])).estimate).all()
+
+
+@pytest.mark.parametrize("kind", ["iid", "slope", "holes"])
+def test_a_grid_without_effects_claims_none(kind: str) -> None:
+    first, second = np.repeat(np.arange(4), 3), np.tile(np.arange(3), 4)
+    random = np.random.default_rng(9)
+    values = random.normal(size=(600, 12, 4))
+    if kind == "slope":
+        values += 5 * first[:, None] / 4 * random.normal(size=(600, 1, 4))
+    elif kind == "holes":
+        values[random.random(values.shape) < 0.15] = np.nan
+    for weights in (main_effect(first.tolist()), interaction(first.tolist(), second.tolist())):
+        found = estimate_contrasts(values, weights)
+        assert ((found.low > 0) | (found.high < 0)).any(1).mean() <= 0.05 + 2.5 * math.sqrt(0.05 * 0.95 / 600)
