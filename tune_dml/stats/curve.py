@@ -10,7 +10,7 @@ n - 1 degrees of freedom. The derivative b + 2 c x is linear in the coefficients
 A parabola may be the wrong curve. Its fit is checked out of sample: every cell is predicted from the other ones, and
 nothing is said below R^2 = 0.5, when a cubic predicts better, or when the parabola misses some cell significantly. That is
 not enough for a verdict: on a curve that rises and saturates, where differences are small, it still says "interior" in
-about one sweep of eight. Print it beside `best`, as what a parabola suggests, never instead.
+up to one sweep of six. Print it beside `best`, as what a parabola suggests, never instead.
 """
 
 from __future__ import annotations
