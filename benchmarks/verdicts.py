@@ -1,0 +1,405 @@
+"""Error rates, coverage and cost of the verdicts, today's method beside the new one on the same simulated sweeps.
+
+    python benchmarks/verdicts.py                 # 2,000 sweeps a row, about four minutes
+    python benchmarks/verdicts.py --quick         # 300 sweeps a row, about a minute
+    python benchmarks/verdicts.py --only noise    # one section: noise looks nuisance optimum paper selection effects race speed
+
+Noise of unit standard deviation is iid, Student's t with 3 degrees of freedom, a ramp from 1 to 5 over the cells, one cell
+5 times as noisy as the others, a slope of the knob that differs from seed to seed (s.d. 10 between the outermost values),
+a covariance with slope, curvature and ramp whose epsilon is that of the demo (0.37), or iid with 15 % of the trials
+lost. A rate is printed with ! when it exceeds its goal by more than two Monte Carlo standard errors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.stats import kendalltau
+from scipy.stats import t as student
+
+from tune_dml.stats import SeedTable, fit_blocks, judge_agreement, judge_optimum
+from tune_dml.stats.best import compare_with_best, judge_best
+from tune_dml.stats.contrasts import estimate_contrasts, interaction, main_effect
+from tune_dml.stats.critical import dunnett, studentized_range
+from tune_dml.stats.curve import fit_parabola
+from tune_dml.stats.equivalence import judge_equivalence, judge_order
+from tune_dml.stats.looks import level_left
+from tune_dml.stats.matters import compare_all_with, judge_matters
+from tune_dml.stats.noise import fit_pairs
+from tune_dml.stats.printed import judge_printed
+from tune_dml.stats.racing import Race, next_look, standing
+from tune_dml.stats.selection import score_of_best, tuned_on_other_seeds
+from tune_dml.stats.simultaneous import against, all_pairs, half_widths
+
+Array = NDArray[np.float64]
+KINDS = ("iid", "t3", "ramp", "one cell 5x", "slope", "measured-like", "15 % holes")
+PRINTED = (
+    ("SEC, rho, Cars", (0.01, 0.1, 0.5, 0.9, 1.0), (74.57, 72.0, 68.54, 68.28, 67.89), 1),
+    ("DRO, gamma, Cars", (0.001, 0.01, 0.1, 1.0), (75.0, 73.1, 72.5, 70.5), 1),
+    ("DRO, gamma, CUB", (0.001, 0.01, 0.1, 1.0), (56.7, 57.0, 56.8, 56.4), 1),
+    ("MPA, K, CUB", (1, 4, 8, 12, 16), (68.4, 69.0, 69.1, 69.3, 67.6), 3),
+    ("MPA, K, Cars", (1, 4, 8, 12, 16), (86.0, 86.1, 86.6, 86.5, 86.4), 3),
+)
+DEMO = (56.4, 56.0, 65.9, 75.5, 76.8, 76.1)
+
+
+def simulate(kind: str, cells: int, seeds: int, sweeps: int, rng: np.random.Generator) -> Array:
+    """Sweeps without any true difference, shape (sweeps, cells, seeds)."""
+    noise = rng.standard_normal((sweeps, cells, seeds))
+    x = np.linspace(-0.5, 0.5, cells)[:, None]
+    if kind == "t3":
+        noise = rng.standard_t(3, noise.shape) / math.sqrt(3)
+    elif kind == "ramp":
+        noise *= np.linspace(1, 5, cells)[:, None]
+    elif kind == "one cell 5x":
+        noise[:, cells // 2] *= 5
+    elif kind == "slope":
+        noise += 10 * x * rng.standard_normal((sweeps, 1, seeds))
+    elif kind == "measured-like":
+        both = rng.standard_normal((2, sweeps, 1, seeds))
+        noise = noise * np.linspace(0.6, 1.4, cells)[:, None] + _reaction(cells) * (x * both[0] + x**2 * both[1])
+    elif kind == "15 % holes":
+        noise[rng.random(noise.shape) < 0.15] = np.nan
+    return noise + rng.standard_normal((sweeps, 1, seeds))
+
+
+@cache
+def _reaction(cells: int) -> float:
+    """The size of slope and curvature at which the covariance of `cells` values has the demo's epsilon, 0.37."""
+    x = np.linspace(-0.5, 0.5, cells)
+
+    def excess(size: float) -> float:
+        covariance = np.diag(np.linspace(0.6, 1.4, cells) ** 2) + size**2 * (np.outer(x, x) + np.outer(x**2, x**2))
+        centred = covariance - covariance.mean(0) - covariance.mean(1)[:, None] + covariance.mean()
+        return float(np.trace(centred) ** 2 / ((cells - 1) * (centred**2).sum())) - 0.37
+
+    return float(brentq(excess, 0.1, 50)) if cells > 3 else 3.0
+
+
+def rate(hits: Array | NDArray[np.bool_], goal: float = 0.05) -> str:
+    """A share of sweeps, marked when it is certainly above the goal."""
+    share, error = float(np.mean(hits)), math.sqrt(goal * (1 - goal) / np.size(hits))
+    return f"{share:.3f}{'!' if share > goal + 2 * error else ' '}"
+
+
+def covered(hits: NDArray[np.bool_]) -> str:
+    """A coverage, marked when it is certainly outside 93 to 97 %."""
+    share, error = float(np.mean(hits)), math.sqrt(0.95 * 0.05 / np.size(hits))
+    return f"{share:.3f}{'!' if not 0.93 - 2 * error <= share <= 0.97 + 2 * error else ' '}"
+
+
+def old_claims(values: Array, alpha: float = 0.05, baseline: int | None = None) -> NDArray[np.bool_]:
+    """Whether Tukey's (or Dunnett's) pooled intervals claim any difference: today's method, vectorised; complete tables."""
+    _, m, n = values.shape
+    means = values.mean(-1)
+    residual = values - means[..., None]
+    residual = residual - residual.mean(1, keepdims=True)
+    df = (m - 1) * (n - 1)
+    pooled = (residual**2).sum((1, 2)) / df
+    own = np.repeat(pooled[:, None], m, 1)
+    if m > 2:
+        own = np.maximum(m / (m - 2) * ((residual**2).sum(2) / (n - 1) - pooled[:, None] / m), 0)
+    error = np.sqrt(2 / n * np.maximum(pooled[:, None, None], (own[:, :, None] + own[:, None, :]) / 2))
+    gaps = np.abs(means[:, :, None] - means[:, None, :])
+    if baseline is None:
+        return np.asarray((gaps > studentized_range(m, df, 1 - alpha) / math.sqrt(2) * error).any((1, 2)))
+    return np.asarray((gaps > dunnett(m - 1, df, 1 - alpha) * error)[:, baseline].any(1))
+
+
+def new_claims(values: Array, alpha: float = 0.05) -> NDArray[np.bool_]:
+    """Whether the new intervals claim any difference between cells."""
+    return np.asarray((all_pairs(values, alpha).low > 0).any((-2, -1)))
+
+
+def noise(sweeps: int) -> Iterable[str]:
+    """False claims over noise, cells and seeds; power beside it."""
+    yield "False claims of any difference (all pairs): today / new; and P(found) for one cell 6 / sqrt(n) s.d. off: today / new"
+    yield f"{'k':>3} {'n':>3}  " + "  ".join(f"{kind:>29}" for kind in KINDS)
+    for cells in (2, 5, 10, 20, 40):
+        for seeds in (3, 5, 10):
+            row = []
+            for place, kind in enumerate(KINDS):
+                values = simulate(kind, cells, seeds, sweeps, np.random.default_rng([cells, seeds, place]))
+                shifted = values.copy()
+                shifted[:, 0] += 6 / math.sqrt(seeds)
+                holes = kind == "15 % holes"
+                today = "  -   " if holes else rate(old_claims(values))
+                power = "  - " if holes else f"{np.mean(old_claims(shifted)):.2f}"
+                row.append(f"{today} / {rate(new_claims(values))} {power} / {np.mean(new_claims(shifted)):.2f}")
+            yield f"{cells:3d} {seeds:3d}  " + "  ".join(f"{text:>29}" for text in row)
+    yield "Slope, 10 cells, seeds 2/3/5/10: all pairs today, new; against the baseline today, new"
+    for seeds in (2, 3, 5, 10):
+        values = simulate("slope", 10, seeds, sweeps, np.random.default_rng(seeds))
+        bounds = against(values, 0)
+        ours = ((bounds.low > 0) | (bounds.high < 0)).any(1)
+        pairs = f"{rate(old_claims(values))} {rate(new_claims(values))}"
+        yield f"{seeds:6d}   {pairs}   {rate(old_claims(values, baseline=0))} {rate(ours)}"
+    yield "Departure from equal noise (Box's epsilon), 10 cells, 10 seeds, mean of the estimates"
+    for kind in KINDS:
+        values = simulate(kind, 10, 10, sweeps, np.random.default_rng(0))
+        yield f"{kind:>14}  {float(fit_pairs(values).epsilon.mean()):.2f}"
+
+
+def looks(sweeps: int) -> Iterable[str]:
+    """Seeds added until something is claimed, 3 to 12; rules of spending side by side."""
+    rules: dict[str, Callable[[list[int]], float]] = {
+        "every look at 5 %": lambda seen: 0.05,
+        "1 - 1/n": level_left,
+        "linear to the plan": lambda seen: level_left(seen, planned=12),
+        "alpha / m (m + 1)": lambda seen: 0.05 / len(seen) / (len(seen) + 1),
+    }
+    yield "Seeds added until a difference is claimed, 3 to 12, 6 cells: share of sweeps that claim, mean seeds until then"
+    for kind in ("iid", "slope", "measured-like"):
+        for shift in (0.0, 1.5, 3.0):
+            values = simulate(kind, 6, 12, sweeps, np.random.default_rng(3))
+            values[:, 0] += shift
+            first = {rule: np.full(sweeps, np.inf) for rule in ("today", *rules)}
+            seen: list[int] = []
+            for seeds in range(3, 13):
+                seen.append(seeds)
+                pairs = fit_pairs(values[..., :seeds])
+                first["today"] = np.where(
+                    old_claims(values[..., :seeds]), np.minimum(first["today"], seeds), first["today"]
+                )
+                for rule, level in rules.items():
+                    hit = (pairs.estimate > half_widths(pairs, level(seen), 15)).any((1, 2))
+                    first[rule] = np.where(hit, np.minimum(first[rule], seeds), first[rule])
+            parts = []
+            for name, at in first.items():
+                share = rate(np.isfinite(at)) if shift == 0 else f"{np.isfinite(at).mean():.2f}"
+                parts.append(f"{name} {share}, {np.minimum(at, 12).mean():.1f}")
+            yield f"{kind:>14} shift {shift:.1f}:  " + ";  ".join(parts)
+
+
+def nuisance(sweeps: int) -> Iterable[str]:
+    """A nuisance knob tuned per value, nothing matters."""
+    yield "5 values, each at its best of 5 nuisance settings, nothing matters: today (leave one seed out) / new (other seeds)"
+    for seeds in (3, 5, 10):
+        rng = np.random.default_rng(seeds)
+        values = rng.standard_normal((sweeps, 5, 5, seeds)) + rng.standard_normal((sweeps, 1, 1, seeds))
+        others = (values.sum(-1, keepdims=True) - values).argmax(-2)
+        left_out = np.take_along_axis(values, others[..., None, :], -2)[..., 0, :]
+        split, _ = tuned_on_other_seeds(values)
+        yield f"{seeds:6d}   {rate(old_claims(left_out))} / {rate(new_claims(split))}"
+
+
+def optimum(sweeps: int) -> Iterable[str]:
+    """Interior optima claimed where all cells are equal, and coverage of the set of candidates."""
+    yield "Equal cells, 5 seeds: 'interior optimum' today / new; the true best left out of the candidates"
+    few = max(30, sweeps // 10)
+    for cells in (5, 10, 20, 40, 60):
+        values = simulate("iid", cells, 5, sweeps, np.random.default_rng(cells))
+        verdicts = [
+            judge_optimum(fit_blocks(_table(table)), range(cells)).verdict == "interior" for table in values[:few]
+        ]
+        found = compare_with_best(values)
+        interior = ~found.candidates[:, 0] & ~found.candidates[:, -1]
+        lost = rate(~found.candidates[:, cells // 2])
+        yield f"{cells:6d}   {rate(np.array(verdicts))} ({few} sweeps) / {rate(interior)}   {lost}"
+    yield "P('interior') by comparisons / by a parabola, 9 values, noise 1, 3, 5, 10 seeds (on the last two it is false)"
+    x = np.linspace(0, 1, 9)
+    for name, curve in (
+        ("12 deep", -12 * (x - 0.5) ** 2),
+        ("8 deep, off centre", -8 * (x - 0.3) ** 2),
+        ("saturating", 4 * (1 - np.exp(-5 * x))),
+        ("rising", 4 * x),
+    ):
+        rates = []
+        for seeds in (3, 5, 10):
+            values = simulate("iid", 9, seeds, few, np.random.default_rng(1)) + curve[:, None]
+            places = [judge_best(table, x.tolist(), 1.0).place == "interior" for table in values]
+            fits = [fit_parabola(table, x).verdict == "interior" for table in values]
+            rates.append(f"{np.mean(places):.2f} / {np.mean(fits):.2f}")
+        yield f"{name:>20}  " + "   ".join(rates)
+
+
+def paper(sweeps: int) -> Iterable[str]:
+    """The papers' own curves, 'matches' with a true gap, and Kendall's tau."""
+    for name, knob, scores, runs in PRINTED:
+        yield f"{name:>20}: {judge_printed(knob, scores, runs=runs).sentence}"
+    few = max(100, sweeps // 5)
+    yield "Paper 5 points above, one run, noise 1 + seed effect 3, margin 1: 'matches' today / new; equal, margin 4: new"
+    means = np.array([60.0, 62, 64, 63, 61])
+    for seeds in (3, 10):
+        rng = np.random.default_rng(seeds)
+        same, apart, old = [], [], []
+        for _ in range(few):
+            ours = means[:, None] + rng.standard_normal((5, seeds)) + 3 * rng.standard_normal(seeds)
+            printed = means + rng.standard_normal(5) + 3 * rng.standard_normal(5)
+            published = dict(enumerate((printed + 5).tolist()))
+            old.append(judge_agreement(fit_blocks(_table(ours)), range(5), published).verdict == "matches")
+            apart.append(judge_equivalence(ours, printed + 5, 1.0).verdict == "matches")
+            quiet = means[:, None] + rng.standard_normal((5, seeds))
+            same.append(
+                judge_equivalence(quiet, means + 0.5 * rng.standard_normal(5), 4.0, run_sd=0.5).verdict == "matches"
+            )
+        yield f"{seeds:6d}   {rate(np.array(old))} {rate(np.array(apart))}   {np.mean(same):.2f}"
+    yield "Kendall's tau with a published order, 6 values 1 s.d. apart: coverage today / new (at least 95 %), width today / new"
+    for seeds in (3, 10):
+        rng = np.random.default_rng(seeds)
+        inside, ours_inside, wide, ours_wide = [], [], [], []
+        for _ in range(few):
+            truth = rng.standard_normal(6)
+            printed = truth + 0.5 * rng.standard_normal(6)
+            values = truth[:, None] + rng.standard_normal((6, seeds)) + rng.standard_normal(seeds)
+            tau = kendalltau(truth, printed).statistic
+            old_ = judge_agreement(fit_blocks(_table(values)), range(6), dict(enumerate(printed.tolist())))
+            bounds = all_pairs(values)
+            new = judge_order(bounds.estimate, bounds.low, bounds.high, printed)
+            inside.append(old_.tau_low - 1e-9 <= tau <= old_.tau_high + 1e-9)
+            ours_inside.append(new.low - 1e-9 <= tau <= new.high + 1e-9)
+            wide.append(old_.tau_high - old_.tau_low)
+            ours_wide.append(new.high - new.low)
+        cover = f"{covered(np.array(inside))} / {np.mean(ours_inside):.3f}"
+        yield f"{seeds:6d}   {cover}   {np.mean(wide):.2f} / {np.mean(ours_wide):.2f}"
+
+
+def selection(sweeps: int) -> Iterable[str]:
+    """The selected best cell: coverage of its interval, bias of its gain over the default."""
+    yield "Selected best of k cells: coverage today / new; its gain over a default: bias naive / new, coverage new"
+    for cells in (2, 5, 20, 50):
+        for seeds in (3, 5, 10):
+            for spread in (0.0, 0.5, 1.0, 2.0):
+                rng = np.random.default_rng([cells, seeds, int(10 * spread)])
+                truth = spread * rng.standard_normal((sweeps, cells))
+                values = rng.standard_normal((sweeps, cells, seeds)) + truth[..., None]
+                found, gain = score_of_best(values), score_of_best(values, 0)
+                row = np.arange(sweeps)
+                target, draws = truth[row, found.best], values[row, found.best]
+                reach = student.isf(0.025, seeds - 1) * draws.std(-1, ddof=1) / math.sqrt(seeds)
+                old = np.abs(draws.mean(-1) - target) <= reach
+                new = (found.low <= target) & (target <= found.high)
+                over = target - truth[:, 0]
+                yield (
+                    f"{cells:4d} cells {seeds:3d} seeds, cells' spread {spread:.1f}:  {covered(old)} / {covered(new)}"
+                    f"   {np.mean(gain.naive - over):+.2f} / {np.mean(gain.mean - over):+.2f}"
+                    f"   {covered((gain.low <= over) & (over <= gain.high))}"
+                )
+    values = simulate("iid", 18, 3, 10 * sweeps, np.random.default_rng(0))
+    gain = score_of_best(values, 0)
+    bias = f"naive {gain.naive.mean():+.2f}, cross-fitted {gain.mean.mean():+.3f} (goal 0.1)"
+    yield f"18 equal cells, 3 seeds, gain over the default: {bias}"
+
+
+def effects(sweeps: int) -> Iterable[str]:
+    """Main effects and interactions of full grids without any effect."""
+    yield "Full grid without effects: false claims of main effect A, B, interaction; P(found) of a main effect of 2 s.d."
+    for rows, columns in ((3, 3), (5, 4)):
+        first, second = np.repeat(np.arange(rows), columns), np.tile(np.arange(columns), rows)
+        families = [main_effect(first.tolist()), main_effect(second.tolist())]
+        families.append(interaction(first.tolist(), second.tolist()))
+        for seeds in (3, 5, 10):
+            for kind in ("iid", "ramp", "one cell 5x", "slope in A", "15 % holes"):
+                rng = np.random.default_rng([rows, seeds])
+                plain = "iid" if kind == "slope in A" else kind
+                values = simulate(plain, rows * columns, seeds, sweeps, rng)
+                if kind == "slope in A":
+                    values += 5 * (first / rows)[:, None] * rng.standard_normal((sweeps, 1, seeds))
+                found = [estimate_contrasts(values, weights) for weights in families]
+                rates = [rate(((one.low > 0) | (one.high < 0)).any(1)) for one in found]
+                moved = estimate_contrasts(values + 2.0 * (first == 0)[:, None], families[0])
+                power = ((moved.low > 0) | (moved.high < 0)).any(1).mean()
+                yield f"{rows} x {columns} {seeds:3d} seeds {kind:>12}:  " + " ".join(rates) + f"   {power:.2f}"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a race (or uniform allocation) costs."""
+
+    trials: float
+    decided: float
+    wrong: float
+
+
+def run_race(means: Array, sd: float, *, racing: bool, sweeps: int, most: int = 200, margin: float = 1.0) -> Cost:
+    """Play many sweeps until every cell is settled, or `most` seeds."""
+    rng = np.random.default_rng(0)
+    cells = len(means)
+    numbers = means[:, None] + sd * rng.standard_normal((sweeps, cells, most)) + rng.standard_normal((sweeps, 1, most))
+    seen = np.full_like(numbers, np.nan)
+    runs, used = np.ones((sweeps, cells), dtype=bool), np.zeros(sweeps)
+    wrong, decided = np.zeros(sweeps, dtype=bool), np.zeros(sweeps, dtype=bool)
+    going, state, seeds, at = np.arange(sweeps), None, 0, []
+    while len(going) and seeds < most:
+        ahead = min(most, next_look(seeds))
+        seen[going, :, seeds:ahead] = np.where(runs[going][..., None], numbers[going, :, seeds:ahead], np.nan)
+        used[going] += runs[going].sum(1) * (ahead - seeds)
+        seeds = ahead
+        at.append(seeds)
+        state = standing(seen[going][..., :seeds], margin, level_left(at, planned=most), state)
+        gap = means[state.leader][:, None] - means
+        false = (state.worse & (means == means.max())) | (state.tied & (np.abs(gap) > margin))
+        wrong[going] |= false.any(1) | (state.matters & (np.ptp(means) <= margin))
+        done = state.decided
+        decided[going[done]] = True
+        runs[going] = state.runs if racing else True
+        state = Race(*(getattr(state, name)[~done] for name in ("low", "high", "leader", "worse", "tied", "matters")))
+        going = going[~done]
+    return Cost(float(used.mean()), float(decided.mean()), float(wrong.mean()))
+
+
+def race(sweeps: int) -> Iterable[str]:
+    """Trials until every cell is settled, racing against uniform allocation."""
+    few = max(60, sweeps // 10)
+    x = np.linspace(-1, 1, 18)
+    yield f"Trials until settled (at most 200 seeds, margin 1, {few} sweeps): race, uniform, ratio (goal), decided, wrong"
+    for name, means, sd, goal in (
+        ("demo's curve, s.d. 2.06", np.array(DEMO), 2.06, 0.45),
+        ("demo's curve, s.d. 1", np.array(DEMO), 1.0, 0.45),
+        ("18 cells, 6 deep", -6 * x**2, 1.0, 0.35),
+        ("18 cells, 3 deep", -3 * x**2, 1.0, 0.35),
+        ("18 cells, flat", 0 * x, 1.0, 0.7),
+        ("6 cells at the margin", np.array([0.0, 0, 0, 0, 0, 1.0]), 1.0, 1.0),
+    ):
+        ours, uniform = (run_race(means, sd, racing=racing, sweeps=few) for racing in (True, False))
+        ratio = ours.trials / uniform.trials
+        yield (
+            f"{name:>24}: {ours.trials:7.0f} {uniform.trials:7.0f}  {ratio:.2f} ({goal})  "
+            f"{ours.decided:.2f}/{uniform.decided:.2f}  {rate(np.full(few, ours.wrong))}"
+        )
+
+
+def speed(sweeps: int) -> Iterable[str]:
+    """All verdicts of 100 cells x 10 seeds."""
+    table = _table(simulate("15 % holes", 100, 10, 1, np.random.default_rng(0))[0])
+    start = time.perf_counter()
+    judge_matters(table, 1.0)
+    compare_all_with(table, "0")
+    judge_best(table.values, list(range(100)), 1.0)
+    score_of_best(table.values, 0)
+    yield f"Verdicts of 100 cells x 10 seeds: {time.perf_counter() - start:.2f} s (goal 2)"
+
+
+def _table(values: Array) -> SeedTable:
+    return SeedTable(tuple(map(str, range(len(values)))), tuple(range(values.shape[1])), values)
+
+
+SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
+    one.__name__: one for one in (noise, looks, nuisance, optimum, paper, selection, effects, race, speed)
+}
+
+
+def main() -> None:
+    """Print the sections."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="300 sweeps a row instead of 2,000")
+    parser.add_argument("--only", choices=SECTIONS, action="append", help="a section; may be given several times")
+    chosen = parser.parse_args()
+    for name in chosen.only or SECTIONS:
+        start = time.perf_counter()
+        print(f"\n== {name}")
+        for line in SECTIONS[name](300 if chosen.quick else 2000):
+            print(line, flush=True)
+        print(f"({time.perf_counter() - start:.0f} s)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""Pair-wise noise and the simultaneous intervals on it, against loops written from the formulas, and in simulation."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.special import digamma, polygamma
+from scipy.stats import t as student
+
+from tune_dml.stats.contrasts import estimate_contrasts, interaction, main_effect
+from tune_dml.stats.noise import PairNoise, cell_variances, fit_pairs
+from tune_dml.stats.simultaneous import against, all_pairs
+
+
+def naive_epsilon(values: np.ndarray) -> float:
+    """Box's epsilon from an orthonormal basis of contrasts, complete data."""
+    m, n = values.shape
+    nu = n - 1
+    basis = np.linalg.svd(np.eye(m) - 1 / m)[0][:, : m - 1]
+    s = np.cov(basis.T @ values)
+    t1, t2 = np.trace(s), np.trace(s @ s)
+    square = nu**2 / ((nu - 1) * (nu + 2)) * (t2 - t1**2 / nu)
+    return float(np.clip((t1**2 - 2 * square / nu) / ((m - 1) * square), 1 / (m - 1), 1)) if square > 0 else 1.0
+
+
+def naive_fit(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    """Estimates, moderated variances and degrees of freedom by loops over pairs; NaN below two shared seeds."""
+    m = len(values)
+    estimate, variance, df = np.full((m, m), np.nan), np.full((m, m), np.nan), np.zeros((m, m))
+    own, nus = {}, {}
+    for i in range(m):
+        for k in range(m):
+            d = values[i] - values[k]
+            d = d[np.isfinite(d)]
+            if len(d):
+                estimate[i, k] = d.mean()
+            if len(d) >= 2 and i != k:
+                own[i, k], nus[i, k] = d.var(ddof=1), len(d) - 1
+    nu = sum(v**2 for v in nus.values()) / sum(nus.values())
+    e = {pair: math.log(s2) - digamma(nus[pair] / 2) + math.log(nus[pair] / 2) for pair, s2 in own.items()}
+    mean = np.mean(list(e.values()))
+    spread = sum((x - mean) ** 2 for x in e.values()) / (len(e) - 1)
+    spread -= np.mean([polygamma(1, v / 2) for v in nus.values()])
+    d0, s0 = math.inf, math.exp(mean)
+    if spread > 1e-6:
+        low, high = 1e-8, 1e8
+        for _ in range(200):  # trigamma falls
+            middle = math.sqrt(low * high)
+            low, high = (middle, high) if polygamma(1, middle) > spread else (low, middle)
+        d0 = 2 * low
+        s0 = math.exp(mean + digamma(d0 / 2) - math.log(d0 / 2))
+    bound = (naive_epsilon(values) * (m - 1) - 1) * (nu - 1) if not np.isnan(values).any() else None
+    d0 = min(d0 * (1 - 1 / nu), bound if bound is not None else float(fit_pairs(values).prior_df))
+    for pair, s2 in own.items():
+        variance[pair] = (d0 * s0 + nus[pair] * s2) / (d0 + nus[pair])
+        df[pair] = d0 + nus[pair]
+    return estimate, variance, df, d0
+
+
+@pytest.mark.parametrize("holes", [[], [(0, 2), (3, 1)], [(0, 0), (0, 1), (0, 2), (1, 4)]])
+@pytest.mark.parametrize("shape", [(5, 5), (8, 5)])
+def test_pairs_equal_the_loops(shape: tuple[int, int], holes: list[tuple[int, int]]) -> None:
+    random = np.random.default_rng(3)
+    values = (
+        60 + random.normal(size=shape) * random.uniform(0.5, 3, size=(shape[0], 1)) + 4 * random.normal(size=shape[1])
+    )
+    for hole in holes:
+        values[hole] = np.nan
+    found = fit_pairs(values)
+    estimate, variance, df, d0 = naive_fit(values)
+    np.testing.assert_allclose(found.estimate, estimate, atol=1e-10)
+    np.testing.assert_allclose(found.variance, variance, rtol=1e-6)
+    assert found.prior_df == pytest.approx(d0, rel=1e-6)
+    np.testing.assert_allclose(found.df[found.testable], df[found.testable], rtol=1e-6)
+    if not holes:
+        assert found.epsilon == pytest.approx(naive_epsilon(values), rel=1e-9)
+
+
+def test_many_tables_equal_one_at_a_time() -> None:
+    values = np.random.default_rng(0).normal(size=(4, 6, 4))
+    values[1, 2, 3] = values[2, 0, :3] = np.nan
+    together = all_pairs(values)
+    for one, table in enumerate(values):
+        np.testing.assert_allclose(together.low[one], all_pairs(table).low, rtol=1e-9)
+
+
+def test_two_cells_are_the_paired_t_test() -> None:
+    values = np.random.default_rng(1).normal(size=(2, 6))
+    d = values[0] - values[1]
+    reach = student.ppf(0.975, 5) * d.std(ddof=1) / math.sqrt(6)
+    found = all_pairs(values)
+    assert (found.low[0, 1], found.high[0, 1]) == pytest.approx((d.mean() - reach, d.mean() + reach))
+    assert against(values, 1).low[0] == pytest.approx(d.mean() - reach)
+
+
+def test_cell_variances_are_grubbs() -> None:
+    values = np.random.default_rng(4).normal(size=(5, 7)) * np.array([[3], [1], [1], [2], [1]])
+    m, n = values.shape
+    residual = values - values.mean(1, keepdims=True) - values.mean(0) + values.mean()
+    pooled = (residual**2).sum() / ((m - 1) * (n - 1))
+    expected = np.maximum(m / (m - 2) * ((residual**2).sum(1) / (n - 1) - pooled / m), 0)
+    np.testing.assert_allclose(cell_variances(values), expected, atol=1e-10)
+
+
+def test_two_seeds_borrow_nothing_and_one_seed_says_nothing() -> None:
+    two = fit_pairs(np.random.default_rng(0).normal(size=(6, 2)))
+    assert two.prior_df == 0
+    assert np.isnan(two.epsilon)
+    one = all_pairs(np.random.default_rng(0).normal(size=(6, 1)))
+    off = ~np.eye(6, dtype=bool)
+    assert np.isneginf(one.low[off]).all()
+    assert np.isposinf(one.high[off]).all()
+
+
+def test_a_lost_seed_widens_its_pairs_and_moves_nothing_else_much() -> None:
+    values = np.random.default_rng(5).normal(size=(6, 5)) + np.arange(6)[:, None]
+    whole, lost = all_pairs(values), values.copy()
+    lost[0, 0] = np.nan
+    holed = all_pairs(lost)
+    width, before = holed.high - holed.low, whole.high - whole.low
+    assert np.isfinite(width).all()
+    assert width[0, 1:].mean() > before[0, 1:].mean()
+
+
+def test_pairs_without_two_shared_seeds_are_bounded_through_others() -> None:
+    values = np.random.default_rng(6).normal(size=(4, 8)) + 10 * np.arange(4)[:, None]
+    values[0, 4:] = values[1, :4] = np.nan
+    found = all_pairs(values)
+    assert np.isnan(found.estimate[0, 1])
+    assert found.low[1, 0] == pytest.approx(max(found.low[1, k] + found.low[k, 0] for k in (2, 3)))
+
+
+@pytest.mark.parametrize("kind", ["iid", "slope", "one", "ramp", "holes"])
+@pytest.mark.parametrize(("cells", "seeds"), [(10, 3), (5, 5), (20, 5)])
+def test_false_claims_stay_at_five_percent(kind: str, cells: int, seeds: int) -> None:
+    random = np.random.default_rng([cells, seeds])
+    values = random.normal(size=(800, cells, seeds))
+    if kind == "slope":
+        values += 10 * np.linspace(-0.5, 0.5, cells)[:, None] * random.normal(size=(800, 1, seeds))
+    elif kind == "one":
+        values[:, 1] *= 5
+    elif kind == "ramp":
+        values *= np.linspace(1, 5, cells)[:, None]
+    elif kind == "holes":
+        values[random.random(values.shape) < 0.15] = np.nan
+    wrong = (all_pairs(values).low > 0).any((1, 2)).mean()
+    assert wrong <= 0.05 + 2.5 * math.sqrt(0.05 * 0.95 / 800)
+
+
+def test_shared_noise_and_power() -> None:
+    random = np.random.default_rng(0)
+    values = random.normal(size=(300, 10, 5)) + 20 * random.normal(size=(300, 1, 5))
+    values[:, 0] += 3
+    assert (all_pairs(values).low[:, 0] > 0).any(1).mean() > 0.9
+    noise = fit_pairs(values)
+    assert isinstance(noise, PairNoise)
+    assert 0.75 < noise.epsilon.mean() <= 1
+
+
+def test_epsilon_sees_a_slope() -> None:
+    random = np.random.default_rng(0)
+    x = np.linspace(-0.5, 0.5, 10)[:, None]
+    values = random.normal(size=(200, 10, 10)) + 20 * x * random.normal(size=(200, 1, 10))
+    assert fit_pairs(values).epsilon.mean() < 0.15
+
+
+def test_effects_are_differences_of_margins_and_double_differences() -> None:
+    first, second = [0, 0, 1, 1, 2, 2], [0, 1, 0, 1, 0, 1]
+    values = np.random.default_rng(7).normal(size=(6, 4))
+    means = values.mean(1).reshape(3, 2)
+    margins = means.mean(1)
+    found = estimate_contrasts(values, main_effect(first)).estimate
+    np.testing.assert_allclose(found, [margins[0] - margins[1], margins[0] - margins[2], margins[1] - margins[2]])
+    double = estimate_contrasts(values, interaction(first, second)).estimate
+    assert double[0] == pytest.approx(means[0, 0] - means[1, 0] - means[0, 1] + means[1, 1])
+
+
+def test_a_grid_with_one_lost_seed_decides_a_difference_of_thirty_points() -> None:
+    random = np.random.default_rng(0)
+    values = random.normal(size=(9, 3)) + np.repeat([48.0, 15.0, 30.0], 3)[:, None]
+    values[4, 1] = np.nan
+    found = estimate_contrasts(values, main_effect(np.repeat([0, 1, 2], 3).tolist()))
+    assert found.low[0] > 20
+    assert found.high[0] < 45
+
+
+def test_a_single_effect_of_two_cells_is_the_paired_t_test() -> None:
+    values = np.random.default_rng(8).normal(size=(2, 5))
+    found, bounds = estimate_contrasts(values, main_effect([0, 1])), all_pairs(values)
+    assert found.low[0] == pytest.approx(bounds.low[0, 1])
+    assert np.isnan(estimate_contrasts(np.full((4, 3), np.nan), main_effect([0, 0, 1, 1])).estimate).all()
+
+
+@pytest.mark.parametrize("kind", ["iid", "slope", "holes"])
+def test_a_grid_without_effects_claims_none(kind: str) -> None:
+    first, second = np.repeat(np.arange(4), 3), np.tile(np.arange(3), 4)
+    random = np.random.default_rng(9)
+    values = random.normal(size=(600, 12, 4))
+    if kind == "slope":
+        values += 5 * first[:, None] / 4 * random.normal(size=(600, 1, 4))
+    elif kind == "holes":
+        values[random.random(values.shape) < 0.15] = np.nan
+    for weights in (main_effect(first.tolist()), interaction(first.tolist(), second.tolist())):
+        found = estimate_contrasts(values, weights)
+        assert ((found.low > 0) | (found.high < 0)).any(1).mean() <= 0.05 + 2.5 * math.sqrt(0.05 * 0.95 / 600)

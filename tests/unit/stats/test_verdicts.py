@@ -1,0 +1,290 @@
+"""Optimum, agreement, looks, race, selection and the verdict on the knob: what each may claim, and what it may not."""
+
+import math
+
+import numpy as np
+import pytest
+from tables import table_of
+
+from tune_dml.published import published_rows
+from tune_dml.stats.best import compare_with_best, judge_best
+from tune_dml.stats.curve import fit_parabola
+from tune_dml.stats.equivalence import judge_equivalence, judge_order
+from tune_dml.stats.looks import error_spent, level_left
+from tune_dml.stats.matters import compare_all_with, judge_matters
+from tune_dml.stats.noise import fit_pairs
+from tune_dml.stats.printed import judge_printed
+from tune_dml.stats.racing import next_look, standing
+from tune_dml.stats.selection import score_of_best, tuned_on_other_seeds
+from tune_dml.stats.simultaneous import all_pairs, half_widths
+
+nan = np.nan
+
+
+def sweep(means: list[float], n: int = 5, sd: float = 0.3, seed: int = 0) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    return np.array(means)[:, None] + 2 * random.normal(size=n) + sd * random.normal(size=(len(means), n))
+
+
+def test_candidates_by_hand() -> None:
+    values = sweep([60, 62, 62.1, 55], sd=0.5)
+    noise = fit_pairs(values)
+    reach = half_widths(noise, 0.05, 3, sides=1)
+    expected = [not any(noise.estimate[k, i] > reach[k, i] for k in range(4) if k != i) for i in range(4)]
+    found = compare_with_best(values)
+    assert found.candidates.tolist() == expected == [False, True, True, False]
+    best = [1, 2]
+    behind = [max(reach[i, k] - noise.estimate[i, k] for k in best if k != i) for i in range(4)]
+    np.testing.assert_allclose(found.behind, np.maximum(behind, 0))
+
+
+def test_places_of_the_optimum() -> None:
+    x = [0.01, 0.1, 0.5, 0.9, 1.0]
+    assert judge_best(sweep([60, 63, 66, 62, 61]), x, 1.0).place == "interior"
+    assert judge_best(sweep([74, 72, 68, 68, 67]), x, 1.0).place == "low edge"
+    assert judge_best(sweep([60, 61, 62, 64, 68])[::-1], x[::-1], 1.0).place == "high edge"
+    unsure = judge_best(sweep([60, 60, 60, 60, 60]), x, 1.0)
+    assert unsure.place == "undecided"
+    assert unsure.within == (0, 1, 2, 3, 4)
+    assert judge_best(sweep([60, 63, 66, 62, 61]), x, 1.0, matters=False).place == "undecided"
+    assert judge_best(sweep([60, 63, 66], n=1), x[:3], 1.0).place == "undecided"
+    assert judge_best(sweep([60, 63]), x[:2], 1.0).place == "undecided"
+
+
+def test_edges_are_those_of_the_values_that_trained() -> None:
+    values = sweep([60, 63, 66, 69, 0])
+    values[4] = nan
+    found = judge_best(values, [1, 2, 3, 4, 5], 1.0)
+    assert found.place == "high edge"
+    assert 4 not in found.candidates
+
+
+def test_within_the_margin_of_the_best() -> None:
+    found = judge_best(sweep([60, 65, 65.3, 65.1, 61], sd=0.1), [1, 2, 3, 4, 5], 1.0)
+    assert found.within == (1, 2, 3)
+
+
+@pytest.mark.parametrize("cells", [10, 40])
+def test_equal_cells_have_no_interior_optimum(cells: int) -> None:
+    values = np.random.default_rng(cells).normal(size=(500, cells, 5))
+    found = compare_with_best(values)
+    assert (~found.candidates[:, 0] & ~found.candidates[:, -1]).mean() <= 0.05
+    assert (~found.candidates[:, 3]).mean() <= 0.07
+
+
+def test_the_parabola_finds_a_top_and_refuses_other_curves() -> None:
+    x = np.linspace(0.1, 0.9, 9)
+    good = fit_parabola(sweep((-20 * (x - 0.6) ** 2).tolist()), x)
+    assert good.verdict == "interior"
+    assert good.low == pytest.approx(0.6, abs=0.05)
+    assert good.high == pytest.approx(0.6, abs=0.05)
+    assert fit_parabola(sweep(np.sin(25 * x).tolist(), sd=0.01), x).verdict == "no parabola"
+    assert fit_parabola(sweep([1, 2, 1]), x[:3]).verdict == "no parabola"
+
+
+CURVES = {
+    "SEC rho on Cars": ("SEC-supplement", "4", "Cars196", "rho", "low edge"),
+    "DRO gamma on Cars": ("DRO", "2", "Cars196", "gamma", "low edge"),
+    "DRO gamma on CUB": ("DRO", "2", "CUB200-2011", "gamma", "undecided"),
+    "MPA K on CUB": ("MPA", "7", "CUB200-2011", "proxies_per_class", "undecided"),
+    "MPA K on Cars": ("MPA", "8", "Cars196", "proxies_per_class", "undecided"),
+}
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_the_papers_own_curves(name: str) -> None:
+    paper, table, dataset, knob, verdict = CURVES[name]
+    rows = [
+        row
+        for row in published_rows()
+        if (row.paper, row.table, row.dataset, row.metric) == (paper, table, dataset, "R@1")
+        and knob in row.hyperparameters
+    ]
+    runs = int(rows[0].hyperparameters.get("runs", 1))
+    found = judge_printed([row.hyperparameters[knob] for row in rows], [row.value for row in rows], runs=runs)
+    assert found.verdict == verdict
+    if name == "SEC rho on Cars":
+        assert found.sentence == "best at the lowest tested, if the run s.d. is at most 1.1"
+    if name == "DRO gamma on CUB":
+        assert judge_printed([1, 2, 3], [1.0, 9.0, 1.0], run_sd=0.1).verdict == "interior"
+        assert "undecided" in found.sentence
+
+
+@pytest.mark.parametrize(
+    "call", [lambda: judge_printed([1, 2], [1, 2]), lambda: judge_printed([1, 2, 3], [1, 2, 3], run_sd=0)]
+)
+def test_printed_curves_refuse_nonsense(call: object) -> None:
+    with pytest.raises(ValueError, match=r"must hold|at least three"):
+        call()  # type: ignore[operator]
+
+
+def test_agreement_is_an_equivalence_test() -> None:
+    values = sweep([60, 62, 64], n=10, sd=0.2)
+    quiet = np.array([60.0, 62, 64])[:, None] + 0.2 * np.random.default_rng(1).normal(size=(3, 10))
+    assert judge_equivalence(quiet, [60, 62, 64], 1.0, run_sd=0.2).verdict == "matches"
+    assert judge_equivalence(quiet, [55, 62, 64], 1.0, run_sd=0.2).verdict == "higher"
+    assert judge_equivalence(quiet, [65, 67, 69], 1.0, run_sd=0.2).verdict == "lower"
+    assert judge_equivalence(quiet, [55, 62, 69], 1.0, run_sd=0.2).verdict == "mixed"
+    assert judge_equivalence(values, [60, 62, 64], 0.1).verdict == "compatible"
+    assert judge_equivalence(quiet[:, :1], [60, 62, 64], 1.0).verdict == "undecided"
+    with pytest.raises(ValueError, match="margin > 0"):
+        judge_equivalence(quiet, [60, 62, 64], -1.0)
+
+
+def test_a_match_says_up_to_which_spread_it_holds() -> None:
+    quiet = np.array([60.0, 62, 64])[:, None] + 0.2 * np.random.default_rng(1).normal(size=(3, 10))
+    found = judge_equivalence(quiet, [60, 62, 64], 1.0, run_sd=0.2)
+    assert 0.2 < found.holds_up_to < 1.0
+    assert judge_equivalence(quiet, [60, 62, 64], 1.0, run_sd=0.98 * found.holds_up_to).verdict == "matches"
+    assert judge_equivalence(quiet, [60, 62, 64], 1.0, run_sd=1.02 * found.holds_up_to).verdict != "matches"
+
+
+def test_a_gap_of_five_points_never_matches() -> None:
+    random = np.random.default_rng(2)
+    for _ in range(60):
+        ours = np.array([60.0, 62, 64])[:, None] + random.normal(size=(3, 3)) + 3 * random.normal(size=3)
+        assert judge_equivalence(ours, [65, 67, 69], 1.0).verdict != "matches"
+
+
+def test_order_counts_established_pairs_only() -> None:
+    bounds = all_pairs(sweep([60, 65, 65.01], sd=0.2))
+    found = judge_order(bounds.estimate, bounds.low, bounds.high, [1, 2, 3])
+    assert (found.same, found.opposite, found.open) == (2, 0, 1)
+    assert (found.low, found.high) == pytest.approx((1 / 3, 1))
+
+
+@pytest.mark.parametrize("planned", [None, 3, 10])
+def test_looks_never_spend_more_than_alpha(planned: int | None) -> None:
+    seen: list[float] = []
+    total = 0.0
+    for seeds in (3, 3.5, 5, 5, 8, 20, 400):
+        new = seeds > max(seen, default=0)
+        seen.append(seeds)
+        level = level_left(seen, planned=planned)
+        assert 0 < level < 0.05
+        total += level if new else 0
+        assert total == pytest.approx(error_spent(seen, planned=planned))
+    assert total < 0.05
+
+
+def test_looking_again_costs_nothing() -> None:
+    assert level_left([3, 5, 5]) == level_left([3, 5]) == level_left([3, 5, 4])
+    assert level_left([3], planned=3) == pytest.approx(0.04)
+    for call in (lambda: level_left([]), lambda: level_left([3], planned=0)):
+        with pytest.raises(ValueError, match="must"):
+            call()
+
+
+def test_extending_until_decided_stays_honest() -> None:
+    values = np.random.default_rng(0).normal(size=(400, 6, 12))
+    claimed = np.zeros(400, dtype=bool)
+    for seeds in range(3, 13):
+        level = level_left(list(range(3, seeds + 1)), planned=12)
+        claimed |= (all_pairs(values[..., :seeds], level).low > 0).any((1, 2))
+    assert claimed.mean() <= 0.06
+
+
+def test_a_race_stops_the_bad_cells_first_and_keeps_the_leader() -> None:
+    values = sweep([50, 60, 75, 76.5, 76], n=6, sd=0.5)
+    found = standing(values, 1.0, 0.02)
+    assert found.worse[:3].all()
+    assert found.matters
+    assert not found.decided
+    assert found.runs.tolist() == [False, False, False, True, True]
+    long = sweep([50, 60, 75, 76.5, 76], n=60, sd=0.5)
+    long[:3, 6:] = nan
+    later = standing(long, 1.0, 0.02, found)
+    assert later.decided
+    assert not later.runs.any()
+    assert int(later.leader) == 3
+
+
+def test_a_flat_race_ends_in_a_tie() -> None:
+    found = standing(sweep([60] * 5, n=40, sd=0.5), 1.0, 0.05)
+    assert found.tied.all()
+    assert not found.matters
+    assert [next_look(0), next_look(3), next_look(20)] == [3, 4, 25]
+    with pytest.raises(ValueError, match="margin > 0"):
+        standing(sweep([60, 61]), 0.0, 0.05)
+
+
+def test_the_best_is_scored_on_seeds_that_did_not_choose_it() -> None:
+    values = np.random.default_rng(3).normal(size=(7, 3))
+    scores = []
+    for seed in range(3):
+        others = [j for j in range(3) if j != seed]
+        centred = values - values.mean(0)
+        scores.append(values[centred[:, others].mean(1).argmax(), seed])
+    found = score_of_best(values)
+    assert found.mean == pytest.approx(np.mean(scores))
+    assert found.mean - found.low == pytest.approx(4.302653 * np.std(scores, ddof=1) / math.sqrt(3), rel=1e-5)
+    own = values[(values - values.mean(0)).mean(1).argmax()]
+    assert found.naive == pytest.approx(own.mean())
+    assert found.high == pytest.approx(
+        max(own.mean() + 4.302653 * own.std(ddof=1) / math.sqrt(3), found.mean), rel=1e-5
+    )
+
+
+def test_gain_over_the_default_is_unbiased_where_the_naive_one_is_a_point_off() -> None:
+    values = np.random.default_rng(0).normal(size=(3000, 18, 3))
+    found = score_of_best(values, 0)
+    assert found.naive.mean() > 0.95
+    assert abs(found.mean.mean()) < 0.1
+
+
+@pytest.mark.parametrize(("cells", "seeds"), [(5, 3), (20, 5), (50, 10)])
+def test_the_interval_of_the_selected_best_covers(cells: int, seeds: int) -> None:
+    random = np.random.default_rng([cells, seeds])
+    truth = random.normal(size=(1500, cells))
+    values = truth[..., None] + random.normal(size=(1500, cells, seeds))
+    found = score_of_best(values)
+    target = truth[np.arange(1500), found.best]
+    assert 0.92 <= ((found.low <= target) & (target <= found.high)).mean() <= 0.98
+
+
+def test_one_seed_scores_nothing_and_holes_are_left_out() -> None:
+    assert np.isnan(score_of_best(np.ones((4, 1))).mean)
+    values = sweep([1, 5, 2], n=6)
+    values[1, 2] = nan
+    found = score_of_best(values)
+    assert found.best == 1
+    assert np.isfinite(found.low)
+
+
+def test_nuisance_knobs_are_tuned_on_other_seeds() -> None:
+    values = np.zeros((2, 3, 6))
+    values[0, 2, :2] = values[1, 1, :2] = 1
+    values[..., 2:] = np.arange(4)
+    values[0, 2, 2:] = 7
+    judged, setting = tuned_on_other_seeds(values)
+    assert setting.tolist() == [2, 1]
+    assert judged.tolist() == [[7, 7, 7, 7], [0, 1, 2, 3]]
+    with pytest.raises(ValueError, match="two seeds"):
+        tuned_on_other_seeds(values[..., :1])
+
+
+def test_the_verdict_on_the_knob() -> None:
+    assert judge_matters(table_of(sweep([60, 66, 60, 60])), 1.0).verdict == "sensitive"
+    flat = table_of(sweep([60, 60, 60, 60], n=10, sd=0.2))
+    assert judge_matters(flat, 1.0).verdict == "insensitive"
+    diverged = judge_matters(flat, 1.0, diverged=["10.0"])
+    assert diverged.verdict == "undecided"
+    assert "10.0 diverged" in diverged.reason
+    assert judge_matters(table_of(sweep([60, 66], n=1)), 1.0).reason == "one seed gives no noise estimate"
+    assert judge_matters(table_of(sweep([60, 66])[:1]), 1.0).reason == "only one value has results"
+    with pytest.raises(ValueError, match="margin > 0"):
+        judge_matters(flat, -1.0)
+
+
+def test_the_verdict_names_its_pairs_and_keeps_cells_with_a_lost_seed() -> None:
+    values = sweep([60, 66, 60, 61])
+    values[1, 0] = values[3, :] = nan
+    found = judge_matters(table_of(values), 1.0)
+    assert found.largest is not None
+    assert found.largest.first == "c1"
+    assert {(d.first, d.second) for d in found.differences} == {("c0", "c1"), ("c0", "c2"), ("c1", "c2")}
+    beside = compare_all_with(table_of(values), "c0")
+    assert [d.first for d in beside] == ["c1", "c2", "c3"]
+    assert beside[0].low > 0
+    assert math.isinf(beside[2].high)
+    assert compare_all_with(table_of(values), "c3") == ()

@@ -1,0 +1,109 @@
+"""Weighted sums of cells with simultaneous intervals: main effects and interactions of a full grid.
+
+A contrast sum_i w_i mu_i is estimated seed by seed, so that noise which is shared or unequal is in its spread. Its variance
+is shrunk towards what the cells' own noise predicts, sum_i w_i^2 v_i: the noise of the cells, not of a few averaged
+margins. How far is bounded as in `noise`, epsilon being taken in the space of these contrasts: a knob that acts differently
+from seed to seed is seen only there. With one direction (two levels) nothing can be borrowed. As everywhere, no interval is
+narrower than the contrast's own t interval. A hole is filled with its cell's mean plus its seed's effect, and its seed
+counts only for the share of the contrast's weight that was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t as student
+
+from tune_dml.stats.noise import box_epsilon, cell_variances, fit_pairs, most_prior_df
+from tune_dml.stats.simultaneous import GUARD_SHARE
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Effects:
+    """Contrasts with intervals that hold at once; shape (..., contrasts)."""
+
+    estimate: Array
+    low: Array
+    high: Array
+
+
+def main_effect(levels: Sequence[int]) -> Array:
+    """Weights (pairs, m) of the differences between the levels' averages; `levels` gives each cell's level, 0, 1, ..."""
+    member = np.asarray(levels)[None, :] == np.arange(max(levels) + 1)[:, None]
+    averages = member / member.sum(1, keepdims=True)
+    return np.array([averages[a] - averages[b] for a, b in combinations(range(len(averages)), 2)])
+
+
+def interaction(first: Sequence[int], second: Sequence[int]) -> Array:
+    """Weights (quadruples, m) of the double differences (a, c) - (b, c) - (a, d) + (b, d), others averaged over."""
+    cells = np.array(list(zip(first, second, strict=True)))
+    rows = []
+    for a, b in combinations(sorted(set(first)), 2):
+        for c, d in combinations(sorted(set(second)), 2):
+            row = np.zeros(len(cells))
+            for pair, sign in (((a, c), 1.0), ((b, c), -1.0), ((a, d), -1.0), ((b, d), 1.0)):
+                here = (cells == pair).all(1)
+                row[here] = sign / here.sum()
+            rows.append(row)
+    return np.array(rows)
+
+
+def estimate_contrasts(values: Array, weights: Array, alpha: float = 0.05) -> Effects:
+    """Judge contrasts, rows of `weights` that each sum to 0, of one or many tables (..., m, n)."""
+    filled, present = _filled(values)
+    per_seed = weights @ filled
+    share = (np.abs(weights) @ present) / np.abs(weights).sum(1)[:, None]
+    n = values.shape[-1]
+    seeds = share.sum(-1)
+    nu = np.maximum(seeds - 1, 0)
+    estimate = np.where(seeds > 0, per_seed.mean(-1), np.nan)
+    squares = ((per_seed - per_seed.mean(-1, keepdims=True)) ** 2).sum(-1) * np.maximum(seeds - 1, 0) / max(n - 1, 1)
+    typical = nu.mean(-1)
+    prior = np.minimum(fit_pairs(values).prior_df, _bound(filled, weights, typical))[..., None]
+    expected = _steadied(cell_variances(values), prior, typical) @ (weights**2).T
+    total = np.maximum(prior + nu, 1e-300)
+    moderated = (prior * expected + squares) / total
+    own = squares / np.maximum(nu, 1e-300)
+    family = student.isf(alpha / (2 * len(weights)), np.maximum(total, 1)) * np.sqrt(moderated)
+    share = GUARD_SHARE if len(weights) > 1 else 1.0
+    single = student.isf(share * alpha / 2, np.maximum(nu, 1)) * np.sqrt((own + np.maximum(own, expected)) / 2)
+    reach = np.where(nu > 0, np.maximum(family, single) / np.sqrt(np.maximum(seeds, 1)), np.inf)
+    return Effects(estimate, estimate - reach, estimate + reach)
+
+
+def _bound(filled: Array, weights: Array, nu: Array) -> Array:
+    """The most prior degrees of freedom that the space spanned by the contrasts allows."""
+    _, sizes, basis = np.linalg.svd(weights, full_matrices=False)
+    basis = basis[sizes > 1e-9 * sizes.max()]
+    size = len(basis)
+    scores = basis @ filled
+    scores = scores - scores.mean(-1, keepdims=True)
+    gram = np.swapaxes(scores, -1, -2) @ scores / max(filled.shape[-1] - 1, 1)
+    trace = np.trace(gram, axis1=-2, axis2=-1)
+    return most_prior_df(box_epsilon(trace, (gram**2).sum((-2, -1)), size, nu), size, nu)
+
+
+def _steadied(cells: Array, prior: Array, nu: Array) -> Array:
+    """Each cell's noise, shrunk towards their average by the prior degrees of freedom."""
+    weight = prior / np.maximum(prior + nu[..., None], 1e-300)
+    return np.asarray(weight * cells.mean(-1, keepdims=True) + (1 - weight) * cells)
+
+
+def _filled(values: Array) -> tuple[Array, Array]:
+    """Holes replaced by cell mean + seed effect (a few rounds of alternating means), and where numbers were."""
+    held = np.isfinite(values)
+    present = held.astype(float)
+    numbers = np.where(held, values, 0.0)
+    cells = numbers.sum(-1, keepdims=True) / np.maximum(present.sum(-1, keepdims=True), 1)
+    seeds = np.zeros_like(numbers[..., :1, :])
+    if not held.all():
+        for _ in range(20):
+            seeds = ((numbers - cells) * present).sum(-2, keepdims=True) / np.maximum(present.sum(-2, keepdims=True), 1)
+            cells = ((numbers - seeds) * present).sum(-1, keepdims=True) / np.maximum(present.sum(-1, keepdims=True), 1)
+    return np.where(held, values, cells + seeds), present

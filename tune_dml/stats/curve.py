@@ -1,0 +1,97 @@
+"""A parabola through an ordered knob, seed by seed: power for the optimum where single differences have none.
+
+Each seed's numbers get their own least-squares parabola on the knob's scale, so that the spread of the n parabolas is the
+whole uncertainty whatever the noise (unequal, correlated, a slope that differs by seed): every statement is a t test on
+n - 1 degrees of freedom. The derivative b + 2 c x is linear in the coefficients, hence
+
+    interior     the derivative at the second value is certainly positive and at the second-last certainly negative
+    top          all x at which zero is inside the derivative's interval (Fieller 1954)
+
+A parabola may be the wrong curve. Its fit is checked out of sample: every cell is predicted from the other ones, and
+nothing is said below R^2 = 0.5, when a cubic predicts better, or when the parabola misses some cell significantly. That is
+not enough for a verdict: on a curve that rises and saturates, where differences are small, it still says "interior" in
+up to one sweep of six. Print it beside `best`, as what a parabola suggests, never instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t as student
+
+Array = NDArray[np.float64]
+
+LEAST_R2 = 0.5
+
+
+@dataclass(frozen=True)
+class Parabola:
+    """The curve's verdict."""
+
+    verdict: Literal["interior", "undecided", "no parabola"]
+    r2: float
+    """Out of sample: 1 - squared error of predicting each cell from the others / variance of the cells."""
+    low: float
+    """The top lies between low and high, on the knob's own scale; NaN where no interval is had."""
+    high: float
+
+
+def fit_parabola(
+    values: Array, knob: Array, *, scale: Literal["linear", "log"] = "linear", alpha: float = 0.05
+) -> Parabola:
+    """Fit cells x seeds (larger is better) over at least five values of the knob, at least three complete seeds."""
+    x = np.log(knob) if scale == "log" else np.asarray(knob, dtype=float)
+    order = np.argsort(x)
+    x, complete = x[order], values[order][:, np.isfinite(values).all(0)]
+    m, n = complete.shape
+    if m < 5 or n < 3:
+        return Parabola("no parabola", np.nan, np.nan, np.nan)
+    centre, half = (x[0] + x[-1]) / 2, (x[-1] - x[0]) / 2
+    u = (x - centre) / half
+    design = np.stack([np.ones(m), u, u**2], axis=1)
+    solve = np.linalg.pinv(design)
+    r2, misfit = _check(u, complete, alpha)
+    if r2 < LEAST_R2 or misfit:
+        return Parabola("no parabola", r2, np.nan, np.nan)
+    slopes = solve[1] @ complete, solve[2] @ complete
+    rising = _bound(slopes[0] + 2 * u[1] * slopes[1], alpha)[0] > 0
+    falling = _bound(slopes[0] + 2 * u[-2] * slopes[1], alpha)[1] < 0
+    grid = np.linspace(-1, 1, 401)
+    derivative = slopes[0] + 2 * grid[:, None] * slopes[1]
+    low, high = _bound(derivative, alpha / 2)
+    possible = grid[(low <= 0) & (high >= 0)]
+    ends = centre + half * np.array([possible.min(), possible.max()]) if len(possible) else np.full(2, np.nan)
+    ends = np.exp(ends) if scale == "log" else ends
+    return Parabola("interior" if rising and falling else "undecided", r2, float(ends[0]), float(ends[1]))
+
+
+def _bound(draws: Array, tail: float) -> tuple[Array, Array]:
+    """One-sided t bounds for the mean over seeds (the last axis)."""
+    n = draws.shape[-1]
+    mean, reach = draws.mean(-1), student.isf(tail, n - 1) * draws.std(-1, ddof=1) / np.sqrt(n)
+    return mean - reach, mean + reach
+
+
+def _check(u: Array, values: Array, alpha: float) -> tuple[float, bool]:
+    """R^2 of leaving one cell out, and whether a cubic predicts left-out cells better or the parabola misses some cell."""
+    means = values.mean(1)
+    hat, cubic = _hat(u, 2), _hat(u, 3)
+    error, other = _left_out(hat, means), _left_out(cubic, means)
+    spread = ((means - means.mean()) ** 2).sum()
+    low, high = _bound(values - hat @ values, alpha / (2 * len(means)))
+    noise = 1e-9 * max(1.0, float(np.abs(means).max()))
+    misses = bool(((low > noise) | (high < -noise)).any()) or bool(other < error)
+    return (float(1 - error / spread) if spread > 0 else -np.inf), misses
+
+
+def _hat(u: Array, degree: int) -> Array:
+    design = u[:, None] ** np.arange(degree + 1)
+    return np.asarray(design @ np.linalg.pinv(design))
+
+
+def _left_out(hat: Array, means: Array) -> float:
+    """Squared error of predicting each mean from the others."""
+    return float((((means - hat @ means) / np.maximum(1 - np.diag(hat), 1e-9)) ** 2).sum())

@@ -1,0 +1,170 @@
+"""Do our numbers agree with a published curve, within a stated margin?
+
+A gap is ours minus published at one value. A mean over n seeds against the mean of the paper's runs, s being our own
+run-to-run standard deviation at that value, seed effect included:
+
+    se^2 = s^2 / n + sd^2 / runs        sd: the paper's run-to-run standard deviation; ours when it is not given
+
+    matches      every gap is certainly inside (-margin, margin): two one-sided tests at alpha each (Schuirmann 1987); all
+                 must succeed, so nothing is corrected
+    higher       some gap is certainly above 0, none certainly below (Bonferroni over the values); lower, mixed alike
+    compatible   neither: no difference is established, and none of the size of the margin is ruled out
+
+`holds_up_to` is the paper's standard deviation up to which the verdict would stay: what a single printed run cannot say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t as student
+
+Array = NDArray[np.float64]
+Verdict = Literal["matches", "higher", "lower", "mixed", "compatible", "undecided"]
+
+TOST = "two one-sided t tests against the margin; differences by t intervals, Bonferroni over the shared values"
+
+
+@dataclass(frozen=True)
+class Equivalence:
+    """The verdict and its gaps, one for each value."""
+
+    verdict: Verdict
+    margin: float
+    gaps: tuple[float, ...]
+    low: tuple[float, ...]
+    """Simultaneous intervals of the gaps; NaN without a noise estimate."""
+    high: tuple[float, ...]
+    assumed_sd: float | None
+    """The paper's run-to-run standard deviation as given; None: taken equal to ours."""
+    holds_up_to: float
+    """The paper's standard deviation up to which the verdict stays; NaN for verdicts that rest on no such bound."""
+
+
+def judge_equivalence(
+    values: Array,
+    published: Sequence[float],
+    margin: float,
+    *,
+    run_sd: float | None = None,
+    runs: int = 1,
+    alpha: float = 0.05,
+) -> Equivalence:
+    """Compare cells x seeds with the published number of each cell. Raises ValueError unless margin > 0 and run_sd >= 0."""
+    if not margin > 0:
+        raise ValueError(f"`margin > 0` must hold, but got {margin=}")
+    if run_sd is not None and run_sd < 0:
+        raise ValueError(f"`run_sd >= 0` must hold, but got {run_sd=}")
+    printed = np.asarray(published, dtype=float)
+    counts = np.isfinite(values).sum(1)
+    if len(printed) == 0 or (counts < 2).any():
+        unknown = (math.nan,) * len(printed)
+        rows = zip(values, printed, counts, strict=True)
+        gaps = tuple(float(np.nanmean(row) - y) if count else math.nan for row, y, count in rows)
+        return Equivalence("undecided", margin, gaps, unknown, unknown, run_sd, math.nan)
+    means, sds = np.nanmean(values, axis=1), np.nanstd(values, axis=1, ddof=1)
+    gaps_ = means - printed
+
+    def judge(sd: float | None) -> tuple[Verdict, Array]:
+        theirs = sds**2 / runs if sd is None else np.full(len(sds), sd**2 / runs)
+        error = np.sqrt(sds**2 / counts + theirs)
+        df = _satterthwaite(sds**2 / counts, theirs, counts - 1, known=sd is not None)
+        reach = student.isf(alpha / (2 * len(printed)), df) * error
+        inside = np.abs(gaps_) + student.isf(alpha, df) * error < margin
+        return _word(gaps_, reach, bool(inside.all())), reach
+
+    verdict, reach = judge(run_sd)
+    start = next((sd for sd in (run_sd, 0.0) if sd is not None and judge(sd)[0] == verdict), float(sds.max()))
+    limit = _largest_sd(lambda sd: judge(sd)[0] == verdict, start, float(np.abs(gaps_).max() + margin))
+    return Equivalence(
+        verdict,
+        margin,
+        tuple(gaps_.tolist()),
+        tuple((gaps_ - reach).tolist()),
+        tuple((gaps_ + reach).tolist()),
+        run_sd,
+        limit if verdict != "compatible" else math.nan,
+    )
+
+
+def _satterthwaite(ours: Array, theirs: Array, nu: NDArray[np.int64], *, known: bool) -> Array:
+    """Degrees of freedom of the gap's variance; a given standard deviation is exact, a borrowed one is ours again."""
+    if not known:
+        return nu.astype(float)
+    return np.asarray(np.divide((ours + theirs) ** 2 * nu, ours**2, out=np.full(len(ours), 1e6), where=ours > 0))
+
+
+def _word(gaps: Array, reach: Array, inside: bool) -> Verdict:
+    if inside:
+        return "matches"
+    above, below = bool((gaps > reach).any()), bool((gaps < -reach).any())
+    if above and below:
+        return "mixed"
+    return "higher" if above else "lower" if below else "compatible"
+
+
+def _largest_sd(stays: Callable[[float], bool], start: float, top: float) -> float:
+    """The largest standard deviation at which the verdict stays, by bisection upwards from one at which it does."""
+    if not stays(start):
+        return math.nan
+    low, high = start, max(top, 2 * start)
+    while stays(high) and high < 1e6 * max(top, 1e-9):
+        low, high = high, 2 * high
+    for _ in range(20):
+        middle = (low + high) / 2
+        low, high = (middle, high) if stays(middle) else (low, middle)
+    return low
+
+
+@dataclass(frozen=True)
+class OrderAgreement:
+    """Which pairs of values are ordered as published."""
+
+    tau: float
+    """Kendall's tau of the means: (same - opposite) / pairs that the paper orders."""
+    same: int
+    """Pairs certainly ordered as published."""
+    opposite: int
+    open: int
+    """Pairs whose order is not established."""
+
+    @property
+    def low(self) -> float:
+        """The least tau that is possible, with at least the confidence of the intervals."""
+        return self._tau(self.same - self.opposite - self.open)
+
+    @property
+    def high(self) -> float:
+        """The greatest."""
+        return self._tau(self.same - self.opposite + self.open)
+
+    def _tau(self, net: int) -> float:
+        total = self.same + self.opposite + self.open
+        return net / total if total else math.nan
+
+
+def judge_order(estimate: Array, low: Array, high: Array, published: Sequence[float]) -> OrderAgreement:
+    """Count pairs by simultaneous intervals of all differences (m, m), as `simultaneous.all_pairs` gives them.
+
+    The bounds hold with at least the confidence of the intervals: tau is outside them only if some interval is wrong. An
+    interval of exactly 95 % cannot be had, for tau takes few values and its draws are pulled towards 0 by our own noise.
+    """
+    printed = np.asarray(published, dtype=float)
+    first, second = np.triu_indices(len(printed), 1)
+    theirs = np.sign(printed[first] - printed[second])
+    ours = np.where(low[first, second] > 0, 1, np.where(high[first, second] < 0, -1, 0))
+    ordered = theirs != 0
+    product = (ours * theirs)[ordered]
+    total = int(ordered.sum())
+    net = (np.sign(estimate[first, second]) * theirs)[ordered]
+    return OrderAgreement(
+        float(net.sum() / total) if total else math.nan,
+        int((product > 0).sum()),
+        int((product < 0).sum()),
+        int((product == 0).sum()),
+    )

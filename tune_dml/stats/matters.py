@@ -1,0 +1,120 @@
+"""Does the knob matter, and which values differ from the baseline? The verdicts on noise as it is.
+
+The statements of `sensitivity` and `baseline`, read off the intervals of `simultaneous`. `alpha` is what this look may
+spend (`looks`). Verdicts are about the values that trained: with diverged ones "insensitive" is never said, and a reason
+names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tune_dml.stats.noise import PairNoise, fit_pairs
+from tune_dml.stats.sensitivity import LISTED_CELLS, Difference
+from tune_dml.stats.simultaneous import ALGORITHM, Bounds, against, all_pairs
+from tune_dml.stats.table import SeedTable
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Matters:
+    """The verdict and everything it rests on."""
+
+    verdict: Literal["sensitive", "insensitive", "undecided"]
+    reason: str
+    margin: float
+    alpha: float
+    effect: bool
+    """Whether a non-zero difference is established, whatever its size."""
+    largest: Difference | None
+    """The pair that the verdict turns on."""
+    differences: tuple[Difference, ...]
+    """All pairs with numbers, up to LISTED_CELLS cells; beyond, the largest alone."""
+    epsilon: float
+    """Box's departure from equal noise: 1 equal, 1 / (cells - 1) in one direction only; NaN where two seeds cannot tell."""
+    prior_df: float
+    """Degrees of freedom that each pair borrows from the others."""
+    algorithm: str = ALGORITHM
+
+
+def judge_matters(table: SeedTable, margin: float, *, alpha: float = 0.05, diverged: Sequence[str] = ()) -> Matters:
+    """Judge the cells of a table against a margin; `diverged` names values that gave no number. Raises unless margin > 0."""
+    if not margin > 0:
+        raise ValueError(f"`margin > 0` must hold, but got {margin=}")
+    rows = np.flatnonzero(np.isfinite(table.values).any(1))
+    labels, values = [table.labels[row] for row in rows], table.values[rows]
+    lacking = _lacking(values)
+    if lacking:
+        return Matters("undecided", lacking, margin, alpha, False, None, (), np.nan, 0.0)
+    noise = fit_pairs(values)
+    bounds = all_pairs(values, alpha, noise)
+    verdict, reason, pair = _decide(bounds, margin, diverged)
+    shown = zip(*np.triu_indices(len(labels), 1), strict=True) if len(labels) <= LISTED_CELLS else [pair]
+    return Matters(
+        verdict,
+        reason,
+        margin,
+        alpha,
+        bool(np.maximum(bounds.low, -bounds.high).max() > 0),
+        _difference(labels, bounds, *pair),
+        tuple(_difference(labels, bounds, int(i), int(k)) for i, k in shown),
+        float(noise.epsilon),
+        float(noise.prior_df),
+    )
+
+
+def compare_all_with(table: SeedTable, baseline: str, *, alpha: float = 0.05) -> tuple[Difference, ...]:
+    """Every other cell minus the baseline, at once; empty when the baseline has no numbers. A blind interval is infinite."""
+    if baseline not in table.labels or not np.isfinite(table.values[table.labels.index(baseline)]).any():
+        return ()
+    row = table.labels.index(baseline)
+    found = against(table.values, row, alpha)
+    return tuple(
+        Difference(label, baseline, float(found.estimate[i]), float(found.low[i]), float(found.high[i]))
+        for i, label in enumerate(table.labels)
+        if i != row
+    )
+
+
+def _lacking(values: Array) -> str:
+    """What is missing for any arithmetic; empty when nothing is."""
+    if len(values) < 2:
+        return "only one value has results" if len(values) else "no value has results"
+    if np.isfinite(values).any(0).sum() < 2:
+        return "one seed gives no noise estimate"
+    noise: PairNoise = fit_pairs(values)
+    return "" if noise.testable.any() else "no two values share two seeds"
+
+
+def _decide(
+    bounds: Bounds, margin: float, diverged: Sequence[str]
+) -> tuple[Literal["sensitive", "insensitive", "undecided"], str, tuple[int, int]]:
+    surest = np.unravel_index(int(bounds.low.argmax()), bounds.low.shape)
+    widest = np.unravel_index(int(np.nan_to_num(bounds.estimate).argmax()), bounds.low.shape)
+    sure, wide = (int(surest[0]), int(surest[1])), (int(widest[0]), int(widest[1]))
+    if bounds.low.max() > margin:
+        return "sensitive", "a difference is certainly larger than the margin", sure
+    if bounds.high.max() < margin:
+        if diverged:
+            names = ", ".join(diverged)
+            return (
+                "undecided",
+                f"among the values that trained every difference is below the margin, but {names} diverged",
+                wide,
+            )
+        return "insensitive", "every difference is certainly smaller than the margin", wide
+    if bounds.low.max() > 0:
+        return "undecided", "an effect is established, but it may be larger or smaller than the margin", sure
+    return "undecided", "the noise hides differences of the size of the margin", wide
+
+
+def _difference(labels: Sequence[str], bounds: Bounds, i: int, k: int) -> Difference:
+    return Difference(
+        labels[i], labels[k], float(bounds.estimate[i, k]), float(bounds.low[i, k]), float(bounds.high[i, k])
+    )

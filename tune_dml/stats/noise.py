@@ -1,0 +1,199 @@
+"""The noise of every difference between two cells, as it is: unequal, correlated, with holes.
+
+A difference is judged on the seeds that both cells have, so nothing is assumed about how noise depends on the cell or on
+the seed; a lost seed costs degrees of freedom of its own pairs and nothing else. With few seeds a pair's own variance is
+a poor estimate, so it is shrunk towards the typical pair (Smyth 2004, "moderated t"):
+
+    s~^2_ik = (d0 s0^2 + nu_ik s^2_ik) / (d0 + nu_ik),    nu_ik = shared seeds - 1
+
+d0 and s0 are estimated from the data by matching the mean and the variance of log s^2 over pairs. Pairs are not
+independent, so d0 is bounded by what the whole table can know, epsilon (m - 1) nu - nu, epsilon being Box's departure from
+equal noise (1 when noise is equal and independent, 1 / (m - 1) when one direction holds all of it), and is multiplied by
+(nu - 1) / nu because all of this is itself estimated from nu + 1 seeds. Both were chosen by simulation (benchmarks/verdicts.py).
+Two cells, or two seeds, say nothing about noise but their own: there d0 = 0.
+
+All functions take arrays of shape (..., m, n), cells x seeds with NaN for holes, and work on many tables at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import digamma, polygamma
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class PairNoise:
+    """Differences of all pairs of cells, and what is known of their noise. All arrays of shape (..., m, m) unless said."""
+
+    estimate: Array
+    """mean(y_i - y_k) over the seeds that both have; NaN where they share none."""
+    shared: Array
+    """Seeds that both have."""
+    own: Array
+    """Variance of y_i - y_k from its own seeds; NaN below two shared seeds."""
+    variance: Array
+    """The moderated variance; NaN below two shared seeds."""
+    df: Array
+    """Degrees of freedom of `variance`."""
+    guard: Array
+    """The pair's own variance averaged with the sum of its two cells' own: the second opinion of `simultaneous`."""
+    prior_df: Array
+    """Shape (...): d0."""
+    epsilon: Array
+    """Shape (...): Box's epsilon, bias-corrected, in [1 / (m - 1), 1]; NaN where two seeds cannot tell."""
+
+    @property
+    def testable(self) -> NDArray[np.bool_]:
+        """Pairs with a noise estimate of their own."""
+        return np.asarray((self.shared >= 2) & ~np.eye(self.shared.shape[-1], dtype=bool))
+
+
+def fit_pairs(values: Array) -> PairNoise:
+    """Estimate differences and noise of all pairs of the cells of one or many tables."""
+    m = values.shape[-2]
+    estimate, shared, squares = _differences(values)
+    nu = np.maximum(shared - 1, 0)
+    testable = (nu > 0) & ~np.eye(m, dtype=bool)
+    own = np.divide(squares, nu, out=np.full_like(squares, np.nan), where=testable)
+    total = np.where(testable, nu, 0).sum((-2, -1))
+    pooled = _ratio(np.where(testable, squares, 0).sum((-2, -1)), total)
+    typical_nu = _ratio(np.where(testable, nu**2, 0).sum((-2, -1)), total)
+    filled = np.where(testable, own, pooled[..., None, None])
+    epsilon = _epsilon(filled, typical_nu)
+    prior_df, prior = _prior(own, nu, testable, epsilon, typical_nu)
+    weight = prior_df[..., None, None]
+    moderated = (weight * prior[..., None, None] + np.where(testable, squares, 0)) / np.maximum(weight + nu, 1e-300)
+    guard = own if m < 3 else (filled + _sums(_cell_variances(filled))) / 2
+    return PairNoise(
+        estimate,
+        shared,
+        own,
+        np.where(testable, moderated, np.nan),
+        weight + nu,
+        np.where(testable, guard, np.nan),
+        prior_df,
+        epsilon,
+    )
+
+
+def cell_variances(values: Array) -> Array:
+    """Shape (..., m): each cell's own noise variance, seed effect removed (Grubbs 1948), floored at 0."""
+    _, shared, squares = _differences(values)
+    nu = np.maximum(shared - 1, 0)
+    testable = (nu > 0) & ~np.eye(values.shape[-2], dtype=bool)
+    own = np.divide(squares, nu, out=np.zeros_like(squares), where=testable)
+    return _cell_variances(own)
+
+
+def _differences(values: Array) -> tuple[Array, Array, Array]:
+    """Mean difference, number of shared seeds and centred sum of squares of every pair."""
+    present = np.isfinite(values)
+    held = present.astype(float)
+    centre = np.nan_to_num(_nanmean(values))
+    centred = np.where(present, values - centre[..., None], 0.0)
+    turned = np.swapaxes(held, -1, -2)
+    shared = held @ turned
+    sums = centred @ turned
+    squares = centred**2 @ turned
+    gap = _ratio(sums - np.swapaxes(sums, -1, -2), shared)
+    spread = squares + np.swapaxes(squares, -1, -2) - 2 * centred @ np.swapaxes(centred, -1, -2) - shared * gap**2
+    floor = 1e-13 * (squares + np.swapaxes(squares, -1, -2))
+    spread = np.where(spread > floor, spread, 0.0)
+    estimate = np.where(shared > 0, centre[..., :, None] - centre[..., None, :] + gap, np.nan)
+    return estimate, shared, spread
+
+
+def _nanmean(values: Array) -> Array:
+    present = np.isfinite(values)
+    return _ratio(np.where(present, values, 0.0).sum(-1), present.sum(-1).astype(float))
+
+
+def _ratio(top: Array, bottom: Array) -> Array:
+    """The ratio, 0 where there is nothing to divide by."""
+    return np.asarray(np.divide(top, bottom, out=np.zeros(np.shape(top)), where=bottom > 0))
+
+
+def _epsilon(variances: Array, nu: Array) -> Array:
+    """Box's epsilon tr(S)^2 / ((m - 1) tr(S^2)) of the cells' covariance, both traces unbiased under a Wishart law.
+
+    The covariance up to a shift common to all cells is Gower's -1/2 J V J, V being the variances of the differences.
+    """
+    m = variances.shape[-1]
+    if m < 3:
+        return np.ones(nu.shape)
+    pairs = np.where(np.eye(m, dtype=bool), 0.0, variances)
+    centred = (
+        pairs - pairs.mean(-1, keepdims=True) - pairs.mean(-2, keepdims=True) + pairs.mean((-2, -1), keepdims=True)
+    )
+    trace = -np.trace(centred, axis1=-2, axis2=-1) / 2
+    square = (centred**2).sum((-2, -1)) / 4
+    return box_epsilon(trace, square, m - 1, nu)
+
+
+def box_epsilon(trace: Array, square: Array, size: int, nu: Array) -> Array:
+    """tr(S)^2 / (size tr(S^2)) from the traces of S and S^2 of a `size` x `size` sample covariance on nu degrees of freedom.
+
+    Unbiased for both traces: E tr(S^2) = (1 + 1/nu) tr(C^2) + tr(C)^2 / nu. NaN for nu <= 1, which cannot tell.
+    """
+    known = nu > 1
+    nu = np.where(known, nu, 2.0)
+    of_square = nu**2 / ((nu - 1) * (nu + 2)) * (square - trace**2 / nu)
+    squared_trace = trace**2 - 2 * of_square / nu
+    positive = of_square > 1e-12 * np.maximum(trace**2, 1e-300)
+    raw = np.divide(squared_trace, size * of_square, out=np.ones(nu.shape), where=positive)
+    return np.where(known, np.clip(raw, 1 / size, 1.0), np.nan)
+
+
+def _prior(
+    own: Array, nu: Array, testable: NDArray[np.bool_], epsilon: Array, typical_nu: Array
+) -> tuple[Array, Array]:
+    """d0 and s0^2: moments of log s^2 over pairs (Smyth 2004, section 6.2), d0 bounded as the module says."""
+    size = own.shape[-1] - 1
+    count = np.maximum(testable.sum((-2, -1)), 1)
+    logs, half = np.where(testable, own, np.nan), np.where(testable, nu, 1) / 2
+    typical = np.nan_to_num(_nanmean(logs.reshape(*logs.shape[:-2], -1)))[..., None, None]
+    logs = np.log(np.maximum(np.where(testable, own, typical), np.maximum(1e-8 * typical, 1e-300)))
+    centred = np.where(testable, logs - digamma(half) + np.log(half), 0.0)
+    mean = centred.sum((-2, -1)) / count
+    spread = np.where(testable, (centred - mean[..., None, None]) ** 2, 0.0).sum((-2, -1)) / np.maximum(count - 1, 1)
+    spread -= np.where(testable, polygamma(1, half), 0.0).sum((-2, -1)) / count
+    free = spread > 1e-6
+    estimated = np.where(free, 2 * _trigamma_inverse(np.where(free, spread, 1.0)), np.inf)
+    finite = np.where(free, estimated, 2.0)
+    prior = np.where(free, np.exp(mean + digamma(finite / 2) - np.log(finite / 2)), np.exp(mean))
+    steady = np.maximum(1 - _ratio(np.ones_like(typical_nu), typical_nu), 0)
+    free_df = np.where(steady > 0, estimated * np.maximum(steady, 1e-300), 0.0)
+    prior_df = np.minimum(free_df, most_prior_df(epsilon, size, typical_nu))
+    return prior_df, np.where(np.isfinite(prior), prior, 0.0)
+
+
+def most_prior_df(epsilon: Array, size: int, nu: Array) -> Array:
+    """The bound on d0: what `size` directions on nu degrees of freedom each can tell beyond one direction's own."""
+    return np.asarray(np.maximum(np.nan_to_num(epsilon) * size - 1, 0) * np.maximum(nu - 1, 0))
+
+
+def _trigamma_inverse(value: Array) -> Array:
+    """Solve trigamma(y) = value by Newton's method on 1 / trigamma, which is nearly linear (Smyth 2004, appendix)."""
+    y = 0.5 + 1 / value
+    for _ in range(12):
+        trigamma = polygamma(1, y)
+        y = y + trigamma * (1 - trigamma / value) / polygamma(2, y)
+    return np.asarray(y)
+
+
+def _cell_variances(variances: Array) -> Array:
+    """Solve mean_k V_ik = v_i + mean of the other cells' v for v; V without its diagonal. Two cells share theirs."""
+    m = variances.shape[-1]
+    if m < 3:
+        return np.asarray(np.where(np.eye(m, dtype=bool), 0.0, variances).sum(-1) / 2)
+    means = np.where(np.eye(m, dtype=bool), 0.0, variances).sum(-1) / (m - 1)
+    return np.asarray(np.maximum(((m - 1) * means - means.sum(-1, keepdims=True) / 2) / (m - 2), 0.0))
+
+
+def _sums(cells: Array) -> Array:
+    return np.asarray(cells[..., :, None] + cells[..., None, :])
