@@ -1,4 +1,8 @@
-"""Search spaces and protocols, found by being there: modules of `search_spaces`, and entry points of other packages."""
+"""Search spaces and protocols, found by being there: in the modules of every package that says it holds some.
+
+A package says so by an entry point of the group `tune_dml.space_packages` (`search_spaces` is ours); single objects come by
+the groups `tune_dml.spaces` and `tune_dml.protocols`.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +52,13 @@ def find_space(name: str) -> Space:
 
 
 def _declared() -> list[object]:
-    package = importlib.import_module("search_spaces")
+    packages = [entry.load() for entry in entry_points(group="tune_dml.space_packages")]
+    if not packages:
+        rule = "a package of search spaces must be installed"
+        raise ConfigError(Problem("tune_dml.space_packages", rule, None, "Install the project: pip install -e ."))
     modules = [
-        importlib.import_module(info.name) for info in pkgutil.walk_packages(package.__path__, prefix="search_spaces.")
+        importlib.import_module(info.name)
+        for package in packages
+        for info in pkgutil.walk_packages(package.__path__, prefix=f"{package.__name__}.")
     ]
     return [value for module in modules for value in vars(module).values() if isinstance(value, Space | Protocol)]

@@ -1,4 +1,4 @@
-"""Numbers as printed in the papers: rows of `search_spaces/published.csv`, folded into curves.
+"""Numbers as printed in the papers: rows of the `published.csv` beside the search spaces, folded into curves.
 
 Columns: paper, table, dataset, method, hyperparameters (a JSON object), metric, value, note (errata). Read as a data file: no
 search space is imported.
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -69,30 +70,22 @@ class PublishedCurve:
 @cache
 def published_rows() -> tuple[PublishedRow, ...]:
     """Every printed number, in file order."""
-    with _file().open(encoding="utf-8", newline="") as file:
-        return tuple(
-            PublishedRow(
-                row["paper"],
-                row["table"],
-                row["dataset"],
-                row["method"],
-                json.loads(row["hyperparameters"]),
-                row["metric"],
-                float(row["value"]),
-                row["note"],
-            )
-            for row in csv.DictReader(file)
-        )
+    return tuple(row for path in _files() for row in _read(path))
 
 
-def _file() -> Path:
-    """The data file, wherever the package is installed; nothing of the package is run."""
-    spec = find_spec("search_spaces")
-    folders = spec.submodule_search_locations if spec else None
-    paths = [path for folder in folders or () if (path := Path(folder) / "published.csv").is_file()]
-    if not paths:
-        raise FileNotFoundError("search_spaces/published.csv is not installed: reinstall tune-dml")
-    return paths[0]
+def _files() -> list[Path]:
+    """The `published.csv` of every package of search spaces, wherever it is installed; nothing of the packages is run."""
+    specs = [find_spec(entry.value) for entry in entry_points(group="tune_dml.space_packages")]
+    folders = [Path(folder) for spec in specs if spec for folder in spec.submodule_search_locations or ()]
+    return [path for folder in folders if (path := folder / "published.csv").is_file()]
+
+
+def _read(path: Path) -> Iterator[PublishedRow]:
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            hyperparameters, value = json.loads(row["hyperparameters"]), float(row["value"])
+            names = (row["paper"], row["table"], row["dataset"], row["method"])
+            yield PublishedRow(*names, hyperparameters, row["metric"], value, row["note"])
 
 
 def published_curve(published: Published) -> PublishedCurve:

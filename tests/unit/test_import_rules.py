@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,42 @@ def test_search_spaces_know_only_the_words_they_are_written_in():
 
 def test_trainables_know_nothing_of_the_platform():
     assert not offenders("trainables", ["tune_dml", "ray", "optuna", "mlflow", "search_spaces"])
+
+
+# Each room may import those to its left; `text` and `stats` import none of the story's rooms.
+STORY = ("space", "text", "published", "catalogue", "planning", "record", "tracking", "running", "report", "api", "cli")
+NOTHING_ABOVE = {"report": {"running", "tracking"}, "stats": set(STORY)}
+
+
+def test_rooms_import_only_what_comes_before_them_in_the_story():
+    upwards = []
+    for path in sources("tune_dml"):
+        room = path.relative_to(ROOT / "tune_dml").with_suffix("").parts[0]
+        later = set(STORY[STORY.index(room) + 1 :]) if room in STORY else set()
+        forbidden = later | NOTHING_ABOVE.get(room, set())
+        taken = {module.split(".")[1] for module in imports(path) if module.startswith("tune_dml.")}
+        upwards += [f"{path.relative_to(ROOT)} imports {name}" for name in taken & forbidden if room != "__init__"]
+    assert not upwards
+
+
+def test_no_files_import_each_other_in_a_circle():
+    """Imports at the top of files; what a function imports when it runs cannot lock two files together."""
+    files = {
+        path: ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for path in (*sources("tune_dml"), *sources("trainables"))
+    }
+    names = {name.removesuffix(".__init__") for name in files.values()}
+
+    def at_the_top(path):
+        body = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)]
+        modules = {alias.name for node in body if isinstance(node, ast.Import) for alias in node.names}
+        for node in body:
+            if isinstance(node, ast.ImportFrom):
+                whole = {f"{node.module}.{alias.name}" for alias in node.names} & names
+                modules |= whole or {node.module}
+        return modules & names
+
+    TopologicalSorter({name.removesuffix(".__init__"): at_the_top(path) for path, name in files.items()}).prepare()
 
 
 def test_ray_is_spoken_in_four_files():
