@@ -42,6 +42,8 @@ class PairNoise:
     """Degrees of freedom of `variance`."""
     guard: Array
     """The pair's own variance averaged with the sum of its two cells' own: the second opinion of `simultaneous`."""
+    guard_df: Array
+    """Degrees of freedom of `guard`: those of a pair that lost no seed."""
     prior_df: Array
     """Shape (...): d0."""
     epsilon: Array
@@ -68,7 +70,10 @@ def fit_pairs(values: Array) -> PairNoise:
     prior_df, prior = _prior(own, nu, testable, epsilon, typical_nu)
     weight = prior_df[..., None, None]
     moderated = (weight * prior[..., None, None] + np.where(testable, squares, 0)) / np.maximum(weight + nu, 1e-300)
-    guard = own if m < 3 else (filled + _sums(_cell_variances(filled))) / 2
+    guard = filled if m < 3 else (filled + _sums(_cell_variances(filled))) / 2
+    most = np.where(testable, nu, 0).max((-2, -1), initial=0)[..., None, None]
+    lost = most - nu
+    guard = _ratio(nu * guard + lost * pooled[..., None, None], np.broadcast_to(most, nu.shape))
     return PairNoise(
         estimate,
         shared,
@@ -76,6 +81,7 @@ def fit_pairs(values: Array) -> PairNoise:
         np.where(testable, moderated, np.nan),
         weight + nu,
         np.where(testable, guard, np.nan),
+        np.broadcast_to(most, nu.shape),
         prior_df,
         epsilon,
     )

@@ -63,7 +63,7 @@ def half_widths(noise: PairNoise, alpha: float, comparisons: int, *, sides: int 
     """Half a width of every pair, infinite where a pair has no noise estimate."""
     family = _quantile(alpha / (sides * max(1, comparisons)), noise.df)
     share = GUARD_SHARE if comparisons > 1 else 1.0
-    single = _quantile(share * alpha / sides, noise.shared - 1)
+    single = _quantile(share * alpha / sides, noise.guard_df)
     with np.errstate(invalid="ignore", divide="ignore"):
         reach = np.maximum(family * np.sqrt(noise.variance), single * np.sqrt(noise.guard)) / np.sqrt(noise.shared)
     return np.where(noise.testable, reach, np.inf)
