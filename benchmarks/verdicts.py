@@ -142,6 +142,14 @@ def noise(sweeps: int) -> Iterable[str]:
         ours = ((bounds.low > 0) | (bounds.high < 0)).any(1)
         pairs = f"{rate(old_claims(values))} {rate(new_claims(values))}"
         yield f"{seeds:6d}   {pairs}   {rate(old_claims(values, baseline=0))} {rate(ours)}"
+    yield "Against the baseline, 10 cells: new, the first cell / the last (the noisiest of a ramp) / the noisy one as baseline"
+    for seeds in (3, 5, 10):
+        row = []
+        for kind in KINDS:
+            values = simulate(kind, 10, seeds, sweeps, np.random.default_rng(seeds))
+            found = [against(values, baseline) for baseline in (0, 9, 5)]
+            row.append(f"{kind} " + " ".join(rate(((one.low > 0) | (one.high < 0)).any(1)) for one in found))
+        yield f"{seeds:6d}   " + "  ".join(row)
     yield "Departure from equal noise (Box's epsilon), 10 cells, 10 seeds, mean of the estimates"
     for kind in KINDS:
         values = simulate(kind, 10, 10, sweeps, np.random.default_rng(0))

@@ -57,7 +57,7 @@ def compare_with_best(values: Array, alpha: float = 0.05, noise: PairNoise | Non
     """Bounds on each cell's distance to the best; larger is better."""
     noise = noise or fit_pairs(values)
     m = noise.shared.shape[-1]
-    family = half_widths(noise, alpha, m - 1, sides=1)
+    family = half_widths(noise, alpha, m - 1, sides=1, beside=True)
     single = half_widths(noise, alpha, 1, sides=1)
     lead = np.nan_to_num(noise.estimate)
     diagonal = np.eye(m, dtype=bool)

@@ -38,6 +38,9 @@ class PairNoise:
     """Variance of y_i - y_k from its own seeds; NaN below two shared seeds."""
     variance: Array
     """The moderated variance; NaN below two shared seeds."""
+    beside: Array
+    """The same for the family of cells against k, [i, k]: shrunk towards k's typical pair where that is noisier, because a
+    noisy baseline is in every comparison."""
     df: Array
     """Degrees of freedom of `variance`."""
     guard: Array
@@ -67,9 +70,10 @@ def fit_pairs(values: Array) -> PairNoise:
     typical_nu = _ratio(np.where(testable, nu**2, 0).sum((-2, -1)), total)
     filled = np.where(testable, own, pooled[..., None, None])
     epsilon = _epsilon(filled, typical_nu)
-    prior_df, prior = _prior(own, nu, testable, epsilon, typical_nu)
+    prior_df, prior, louder = _prior(own, nu, testable, epsilon, typical_nu)
     weight = prior_df[..., None, None]
-    moderated = (weight * prior[..., None, None] + np.where(testable, squares, 0)) / np.maximum(weight + nu, 1e-300)
+    target = prior[..., None, None] * np.stack([np.ones_like(louder), louder])[..., None, :]
+    moderated = (weight * target + np.where(testable, squares, 0)) / np.maximum(weight + nu, 1e-300)
     guard = filled if m < 3 else (filled + _sums(_cell_variances(filled))) / 2
     most = np.where(testable, nu, 0).max((-2, -1), initial=0)[..., None, None]
     lost = most - nu
@@ -78,7 +82,8 @@ def fit_pairs(values: Array) -> PairNoise:
         estimate,
         shared,
         own,
-        np.where(testable, moderated, np.nan),
+        np.where(testable, moderated[0], np.nan),
+        np.where(testable, moderated[1], np.nan),
         weight + nu,
         np.where(testable, guard, np.nan),
         np.broadcast_to(most, nu.shape),
@@ -157,8 +162,11 @@ def box_epsilon(trace: Array, square: Array, size: int, nu: Array) -> Array:
 
 def _prior(
     own: Array, nu: Array, testable: NDArray[np.bool_], epsilon: Array, typical_nu: Array
-) -> tuple[Array, Array]:
-    """d0 and s0^2: moments of log s^2 over pairs (Smyth 2004, section 6.2), d0 bounded as the module says."""
+) -> tuple[Array, Array, Array]:
+    """d0, s0^2, and how many times noisier, at least 1, each cell's typical pair is.
+
+    d0 and s0^2 by moments of log s^2 over pairs (Smyth 2004, section 6.2), d0 bounded as the module says.
+    """
     size = own.shape[-1] - 1
     count = np.maximum(testable.sum((-2, -1)), 1)
     logs, half = np.where(testable, own, np.nan), np.where(testable, nu, 1) / 2
@@ -175,7 +183,9 @@ def _prior(
     steady = np.maximum(1 - _ratio(np.ones_like(typical_nu), typical_nu), 0)
     free_df = np.where(steady > 0, estimated * np.maximum(steady, 1e-300), 0.0)
     prior_df = np.minimum(free_df, most_prior_df(epsilon, size, typical_nu))
-    return prior_df, np.where(np.isfinite(prior), prior, 0.0)
+    each = centred.sum(-2) / np.maximum(testable.sum(-2), 1)
+    louder = np.where(testable.any(-2), np.exp(np.maximum(each - mean[..., None], 0.0)), 1.0)
+    return prior_df, np.where(np.isfinite(prior), prior, 0.0), louder
 
 
 def most_prior_df(epsilon: Array, size: int, nu: Array) -> Array:

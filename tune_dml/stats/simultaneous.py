@@ -51,7 +51,7 @@ def all_pairs(values: Array, alpha: float = 0.05, noise: PairNoise | None = None
 def against(values: Array, baseline: int, alpha: float = 0.05, noise: PairNoise | None = None) -> Bounds:
     """Intervals for every cell minus the baseline: arrays of shape (..., m), 0 at the baseline itself."""
     noise = noise or fit_pairs(values)
-    reach = half_widths(noise, alpha, noise.shared.shape[-1] - 1)[..., baseline]
+    reach = half_widths(noise, alpha, noise.shared.shape[-1] - 1, beside=True)[..., baseline]
     estimate = noise.estimate[..., baseline]
     blind = ~np.isfinite(reach)
     low, high = np.where(blind, -np.inf, estimate - reach), np.where(blind, np.inf, estimate + reach)
@@ -59,13 +59,18 @@ def against(values: Array, baseline: int, alpha: float = 0.05, noise: PairNoise 
     return Bounds(estimate, low, high)
 
 
-def half_widths(noise: PairNoise, alpha: float, comparisons: int, *, sides: int = 2) -> Array:
-    """Half a width of every pair, infinite where a pair has no noise estimate."""
+def half_widths(noise: PairNoise, alpha: float, comparisons: int, *, sides: int = 2, beside: bool = False) -> Array:
+    """Half a width of every pair, infinite where a pair has no noise estimate.
+
+    `beside`: [i, k] is for the family of comparisons with k alone.
+    """
     family = _quantile(alpha / (sides * max(1, comparisons)), noise.df)
     share = GUARD_SHARE if comparisons > 1 else 1.0
     single = _quantile(share * alpha / sides, noise.guard_df)
     with np.errstate(invalid="ignore", divide="ignore"):
-        reach = np.maximum(family * np.sqrt(noise.variance), single * np.sqrt(noise.guard)) / np.sqrt(noise.shared)
+        reach = np.maximum(
+            family * np.sqrt(noise.beside if beside else noise.variance), single * np.sqrt(noise.guard)
+        ) / np.sqrt(noise.shared)
     return np.where(noise.testable, reach, np.inf)
 
 

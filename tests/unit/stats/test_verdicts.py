@@ -29,7 +29,7 @@ def sweep(means: list[float], n: int = 5, sd: float = 0.3, seed: int = 0) -> np.
 def test_candidates_by_hand() -> None:
     values = sweep([60, 62, 62.1, 55], sd=0.5)
     noise = fit_pairs(values)
-    reach = half_widths(noise, 0.05, 3, sides=1)
+    reach = half_widths(noise, 0.05, 3, sides=1, beside=True)
     expected = [not any(noise.estimate[k, i] > reach[k, i] for k in range(4) if k != i) for i in range(4)]
     found = compare_with_best(values)
     assert found.candidates.tolist() == expected == [False, True, True, False]
