@@ -5,11 +5,12 @@ Half a width is the larger of two:
     the family's   t(1 - alpha / (2 c); d0 + nu) s~ / sqrt(shared)      c comparisons, moderated noise (`noise`), Bonferroni
     the pair's     t(1 - alpha / 3; nu) s_guard / sqrt(shared)          its own paired t interval, nothing borrowed
 
-(alpha / 2 when there is one comparison alone; s_guard^2 is the mean of the pair's own variance and the sum of its two cells'
-own.) The first keeps the family's error at alpha; the second makes every single statement one that a paired t test of these two
-cells would also make, so that borrowed noise can never carry a claim alone (a slope of the knob that differs from seed to
-seed moves many pairs together and hides in pooled noise). Pairs that share fewer than two seeds take the best bound that the
-other intervals imply: when A - B and B - C hold at once, so does their sum.
+(alpha / 2 when there is one comparison alone. s_guard^2 is the mean of the pair's own variance and the sum of its two cells'
+own; a lost seed's degree of freedom is filled with the average pair's noise.) The first keeps the family's error at alpha;
+the second makes every single statement one that a paired t test of these two cells would also make, so that borrowed noise
+can never carry a claim alone (a slope of the knob that differs from seed to seed moves many pairs together and hides in
+pooled noise). Pairs that share fewer than two seeds take the best bound that the other intervals imply: when A - B and B - C
+hold at once, so does their sum.
 """
 
 from __future__ import annotations
