@@ -15,8 +15,7 @@ A step of training:
     value.backward()
     average_gradients([*network.parameters(), *loss.parameters()])         # or data_parallel(network)
 
-Without a process group every function is the identity, so the same code trains alone. Works on gloo (CPU) and
-nccl.
+Without a process group every function is the identity, so the same code trains alone. Works on gloo (CPU) and nccl.
 """
 
 from __future__ import annotations
@@ -26,13 +25,11 @@ import inspect
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-
-T = TypeVar("T")
 
 # torch 2.13 renamed it, and warns under the old name.
 _all_gather_equal: Any = getattr(dist, "all_gather_single", None) or getattr(dist, "all_gather_into_tensor", None)
@@ -64,21 +61,12 @@ def process_group(
 ) -> Iterator[None]:
     """Join a process group for the duration of a block, where no launcher (Ray Train, torchrun) has done so.
 
-    Args:
-        rank: this process's place, 0 <= rank < world_size.
-        world_size: the number of processes.
-        init_method: where they meet: `env://`, `file:///path` or `tcp://host:port`.
-        backend: `nccl` when a CUDA device is there, else `gloo`.
-        timeout_s: seconds after which a collective that some rank never enters fails instead of hanging.
+    Processes meet at `init_method`: `env://`, `file:///path` or `tcp://host:port`. `backend` is `nccl` when a CUDA device is
+    there, else `gloo`. A collective that some rank never enters fails after `timeout_s` seconds instead of hanging.
     """
     backend = backend or ("nccl" if torch.cuda.is_available() else "gloo")
-    dist.init_process_group(
-        backend,
-        init_method=init_method,
-        rank=rank,
-        world_size=world_size,
-        timeout=datetime.timedelta(seconds=timeout_s),
-    )
+    timeout = datetime.timedelta(seconds=timeout_s)
+    dist.init_process_group(backend, init_method=init_method, rank=rank, world_size=world_size, timeout=timeout)
     try:
         yield
     finally:
@@ -141,18 +129,11 @@ def _sizes(rows: Tensor) -> list[int]:
 
 
 def gather_batch(embeddings: Tensor, labels: Tensor, sizes: Sequence[int] | None = None) -> tuple[Tensor, Tensor]:
-    """The global batch: embeddings and labels of all ranks, concatenated in rank order.
+    """The global batch: raw embeddings (B_r, D) and labels (B_r,) of all ranks, in rank order: (Σ B_r, D) and (Σ B_r,).
 
-    Args:
-        embeddings: (B_r, D), this rank's raw embeddings; B_r may differ between ranks and may be 0.
-        labels: (B_r,).
-        sizes: B_r of every rank where the sampler knows them; saves one exchange and, on CUDA, one wait for
-            the device.
-
-    Returns:
-        (Σ B_r, D) and (Σ B_r,), the same on every rank. The gradient reaching this rank's embeddings is W
-        times its
-        slice: average gradients over ranks afterwards (`average_gradients` or DistributedDataParallel).
+    B_r may differ between ranks and may be 0. `sizes`, all B_r where the sampler knows them, saves one exchange and, on
+    CUDA, one wait for the device. The gradient reaching this rank's embeddings is W times its slice: average gradients over
+    ranks afterwards (`average_gradients` or DistributedDataParallel).
     """
     if not is_distributed():
         return embeddings, labels
@@ -167,51 +148,11 @@ def gather_rows(rows: Tensor) -> Tensor:
 
 
 def all_reduce_sum(tensor: Tensor) -> Tensor:
-    """Sum over ranks, differentiable: the gradient is summed over ranks as well.
-
-    What synchronised batch normalisation needs for its sums and counts: each rank's output depends on every
-    rank's input.
-    """
+    """Sum over ranks; the gradient is summed over ranks as well, since each rank's output depends on every rank's input."""
     if not is_distributed():
         return tensor
     total: Tensor = _AllReduceSum.apply(tensor)  # type: ignore[no-untyped-call]
     return total
-
-
-@torch.no_grad()
-def mean_over_ranks(value: Tensor, weight: Tensor | float = 1.0) -> Tensor:
-    """The mean of a statistic over ranks, without gradient: Σ w_r v_r / Σ w_r (0 when every weight is 0).
-
-    `weight` is this rank's share, e.g. the number of samples behind its mean; a rank of weight 0 may hold
-    NaN.
-    """
-    if not is_distributed():
-        return value.detach()
-    value = value if value.is_floating_point() else value.float()
-    share = torch.as_tensor(weight, dtype=value.dtype, device=value.device)
-    weighted = torch.where(share > 0, value.detach() * share, 0)
-    total = torch.cat([weighted.reshape(-1), share.reshape(1)])
-    dist.all_reduce(total)
-    return (total[:-1] / total[-1].clamp_min(torch.finfo(total.dtype).tiny)).reshape(value.shape)
-
-
-def broadcast(value: T, source: int = 0) -> T:
-    """One rank's value on every rank: a tensor is overwritten in place, anything else travels pickled between our ranks."""
-    if not is_distributed():
-        return value
-    if isinstance(value, Tensor):
-        dist.broadcast(value, source)
-        return value
-    box = [value]
-    dist.broadcast_object_list(box, source)
-    return box[0]
-
-
-def broadcast_module(module: nn.Module, source: int = 0) -> None:
-    """Give every rank one rank's parameters and buffers, so that all start (or resume) from the same numbers."""
-    if is_distributed():
-        for tensor in (*module.parameters(), *module.buffers()):
-            dist.broadcast(tensor.detach(), source)
 
 
 def barrier() -> None:
@@ -221,12 +162,10 @@ def barrier() -> None:
 
 
 def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Average the gradients of network and loss parameters over ranks, one all-reduce per dtype and device.
+    """Average gradients over ranks, one all-reduce per dtype and device; parameters without one are left alone.
 
-    Every rank must hold gradients of the same parameters (an empty local batch still yields zero gradients);
-    parameters without one are left alone, so freezing and thawing layers between steps needs no re-wrapping.
-    The loss's own parameters have the same gradient everywhere already; averaging them too keeps ranks from
-    drifting apart by rounding.
+    Every rank must hold gradients of the same parameters (an empty local batch still yields zero gradients). The loss's own
+    parameters have the same gradient everywhere already; averaging keeps ranks from drifting apart by rounding.
     """
     if not is_distributed():
         return
@@ -243,11 +182,9 @@ def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
 
 
 def data_parallel(network: nn.Module) -> nn.Module:
-    """The network in DistributedDataParallel; the network itself when alone.
+    """The network in DistributedDataParallel, from rank 0's weights; the network itself when alone.
 
-    Averaging overlaps with backward. Starts from rank 0's weights. Wrap again after changing which parameters
-    train. Loss parameters stay
-    outside: they are not used by the wrapped forward pass (`average_gradients` covers them).
+    Wrap again after changing which parameters train. `average_gradients` covers the loss's, which forward does not use.
     """
     if not is_distributed() or not any(parameter.requires_grad for parameter in network.parameters()):
         return network

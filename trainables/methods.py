@@ -139,6 +139,12 @@ def parameters_of(cls: type) -> tuple[Parameter, ...]:
     return tuple(_parameter(name, hint, default) for name, (hint, default) in _knobs(cls).items())
 
 
+@cache
+def knob_names(cls: type) -> frozenset[str]:
+    """The names of the knobs of a method class."""
+    return frozenset(_knobs(cls))
+
+
 def _parameter(name: str, hint: Any, default: object) -> Parameter:
     base, info = hint, None
     if typing.get_origin(hint) is Annotated:
@@ -189,8 +195,28 @@ def problems_of(error: ValidationError, place: str, known: list[str]) -> list[Pr
     return problems
 
 
-def build(cls: type, given: Mapping[str, object], context: Mapping[str, object], place: str) -> Any:
-    """Construct a method from checked knobs; raises ConfigError with every problem."""
+def unknown(registry: Iterable[str], kind: str, name: str, place: str) -> Problem:
+    """That a registry has no method of a name, and which one may be meant."""
+    return Problem(place, f"unknown {kind}", name, nearest(name, list(registry), what=kind))
+
+
+def build(  # noqa: PLR0917
+    registry: Mapping[str, type[T]],
+    kind: str,
+    name: str,
+    knobs: Mapping[str, object],
+    context: Mapping[str, object],
+    section: str,
+) -> T:
+    """The method called `name` with these knobs; raises ConfigError naming every unknown, missing or out-of-domain one."""
+    if name not in registry:
+        raise ConfigError(unknown(registry, kind, name, f"{section}.name"))
+    method: T = construct(registry[name], knobs, context, section)
+    return method
+
+
+def construct(cls: type, given: Mapping[str, object], context: Mapping[str, object], place: str) -> Any:
+    """A method of a class from checked knobs; raises ConfigError with every problem."""
     values, problems = checked_knobs(cls, given, place)
     wanted = [name for name in GIVEN_BY_CONTEXT if name in inspect.signature(cls).parameters]
     problems += [

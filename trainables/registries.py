@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from trainables.config import SECTIONS, MethodSection, Value
-from trainables.methods import KnobDomain, domain_of_rules, parameters_of
+from trainables.methods import KnobDomain, domain_of_rules, knob_names, parameters_of
 
 
 class _NoKnobs:
@@ -74,12 +74,6 @@ def methods_chosen(section: str, settings: Mapping[str, Value]) -> dict[str, typ
         for chooser, name in names.items()
         if name in methods_of(registries[chooser])
     }
-
-
-@cache
-def knob_names(method: type) -> frozenset[str]:
-    """The names of a method's knobs."""
-    return frozenset(knob.name for knob in parameters_of(method))
 
 
 def knob_keys(section: str, name: str, methods: Mapping[str, type]) -> list[str]:

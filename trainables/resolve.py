@@ -19,11 +19,10 @@ from pydantic import ValidationError
 
 from trainables.config import SECTIONS, MethodSection, Section, TrainingConfig, TrialConfig, Value, flat_names
 from trainables.errors import ConfigError, Problem, nearest
-from trainables.methods import checked_knobs, problems_of
+from trainables.methods import checked_knobs, knob_names, problems_of
 from trainables.registries import (
     choosers_of,
     knob_keys,
-    knob_names,
     method_named,
     methods_chosen,
     methods_of,

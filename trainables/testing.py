@@ -92,7 +92,7 @@ class Method:
         torch.manual_seed(0)
         context = {"num_classes": CLASSES, "embedding_dim": DIMENSION}
         knobs = {**getattr(self.cls, "example", {}), **self.knobs}
-        return methods.build(self.cls, knobs, context, place=self.cls.name).to(dtype)
+        return methods.construct(self.cls, knobs, context, place=self.cls.name).to(dtype)
 
     def value(self, embeddings: Tensor, labels: Tensor, module: nn.Module | None = None) -> Tensor:
         """The method's value, by `module` where one is given."""

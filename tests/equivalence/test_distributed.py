@@ -54,28 +54,6 @@ def batch_norm(rank):
     return {"normalised": normalised.detach(), "gradient": x.grad}
 
 
-def statistics(rank):
-    values = torch.tensor([1.0, 10.0]) * rank
-    nothing = torch.tensor(float("nan") if rank == 0 else float(rank))
-    return {
-        "plain": d.mean_over_ranks(values),
-        "weighted": d.mean_over_ranks(values, weight=rank),
-        "nan without weight": d.mean_over_ranks(nothing, weight=torch.tensor(float(rank > 0))),
-        "no weight": d.mean_over_ranks(values, weight=0.0),
-        "counts": d.mean_over_ranks(torch.tensor(rank)),
-    }
-
-
-def shared(rank):
-    torch.manual_seed(rank)
-    network = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
-    network[1].running_mean.fill_(rank)
-    d.broadcast_module(network, source=1)
-    tensor = d.broadcast(torch.tensor([rank, rank]), source=2)
-    d.barrier()
-    return {"tensor": tensor, "object": d.broadcast({"rank": rank})["rank"], **network.state_dict()}
-
-
 def averaged(rank):
     parameters = [torch.nn.Parameter(torch.zeros(2, 3)), torch.nn.Parameter(torch.zeros(4).double())]
     parameters += [torch.nn.Parameter(torch.zeros(5)), torch.nn.Parameter(torch.zeros(2))]
@@ -86,7 +64,7 @@ def averaged(rank):
     return {str(i): p.grad for i, p in enumerate(parameters) if p.grad is not None}
 
 
-SCENES = (gathered, nobody, images, halves, batch_norm, statistics, shared, averaged)
+SCENES = (gathered, nobody, images, halves, batch_norm, averaged)
 
 
 def work(rank, folder):
@@ -145,25 +123,6 @@ def test_synchronised_batch_norm_equals_one_process(seen):
     same(torch.cat([found["gradient"] for found in seen["batch_norm"]]), W * x.grad)
 
 
-def test_means_over_ranks(seen):
-    for found in seen["statistics"]:
-        same(found["plain"], torch.tensor([1.0, 10.0]))
-        same(found["weighted"], torch.tensor([1.0, 10.0]) * 5 / 3)
-        same(found["nan without weight"], torch.tensor(1.5))
-        same(found["no weight"], torch.zeros(2))
-        same(found["counts"], torch.tensor(1.0))
-
-
-def test_broadcast_of_tensors_objects_and_modules(seen):
-    torch.manual_seed(1)
-    weight = torch.nn.Linear(2, 2).weight.detach()
-    for found in seen["shared"]:
-        assert found["tensor"].tolist() == [2, 2]
-        assert found["object"] == 0
-        assert torch.equal(found["0.weight"], weight)
-        assert found["1.running_mean"].tolist() == [1, 1]
-
-
 def test_average_gradients_leaves_missing_ones_alone(seen):
     for found in seen["averaged"]:
         assert sorted(found) == ["0", "1", "3"]
@@ -179,16 +138,11 @@ def test_alone_everything_is_the_identity():
     assert torch.equal(d.gather_rows(rows), rows)
     assert not d.gather_rows(rows).requires_grad
     assert d.all_reduce_sum(rows) is rows
-    assert not d.mean_over_ranks(rows).requires_grad
-    assert torch.equal(d.mean_over_ranks(rows, weight=5), rows)
-    value = {"any": "object"}
-    assert d.broadcast(value) is value
     network = torch.nn.Linear(2, 2)
     assert d.data_parallel(network) is network
     network(rows).sum().backward()
     gradient = network.weight.grad.clone()
     d.average_gradients(network.parameters())
-    d.broadcast_module(network)
     d.barrier()
     assert torch.equal(network.weight.grad, gradient)
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from trainables.data.base import DataSet, Pictures, open_pictures
 from trainables.data.formats.cache import default_cache_dir
-from trainables.errors import ConfigError, Problem, nearest
 from trainables.methods import build, discover
 
 __all__ = ["DATASETS", "DataSet", "Pictures", "build_dataset", "default_cache_dir", "open_pictures"]
@@ -24,14 +23,10 @@ def build_dataset(
 
     `root` is where the user's files are (needed by sets that are not made from installed packages); `cache_dir` is where
     decoded pictures are kept (default: `default_cache_dir()`). Reads nothing yet: call `check()` and `prepare()`.
-    Raises ConfigError naming every unknown, missing or out-of-domain knob.
+    Raises ConfigError.
     """
-    if name not in DATASETS:
-        rule = "unknown data set"
-        raise ConfigError(Problem("data.name", rule, name, nearest(name, list(DATASETS), what="data set")))
     context = {
         "root": None if root is None else Path(root).expanduser(),
         "cache_dir": default_cache_dir() if cache_dir is None else Path(cache_dir).expanduser(),
     }
-    dataset: DataSet = build(DATASETS[name], knobs, context, place="data")
-    return dataset
+    return build(DATASETS, "data set", name, knobs, context, "data")

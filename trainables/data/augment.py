@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from trainables.errors import ConfigError, Problem, nearest
-from trainables.methods import build
+from trainables.methods import construct
 
 Floats = NDArray[np.float64]
 ATTEMPTS = 10  # random windows tried before the largest centred one, as torchvision does
@@ -140,7 +140,7 @@ def build_augmentation(name: str, **knobs: object) -> Augmentation | None:
     if name not in AUGMENTATIONS:
         known = [*AUGMENTATIONS, "none"]
         raise ConfigError(Problem("augmentation.name", "unknown augmentation", name, nearest(name, known)))
-    augmentation: Augmentation = build(Augmentation, {**AUGMENTATIONS[name], **knobs}, {}, "augmentation")
+    augmentation: Augmentation = construct(Augmentation, {**AUGMENTATIONS[name], **knobs}, {}, "augmentation")
     return augmentation
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from trainables.errors import ConfigError, Problem, nearest
 from trainables.losses.base import Loss
 from trainables.methods import build, discover
 
@@ -15,10 +14,6 @@ def build_loss(name: str, *, num_classes: int | None = None, embedding_dim: int 
     """The loss called `name`, e.g. `build_loss("triplet", margin=1.0)`.
 
     `num_classes` and `embedding_dim` are needed by losses that hold class weights or proxies and ignored by the others.
-    Raises ConfigError naming every unknown, missing or out-of-domain knob.
+    Raises ConfigError.
     """
-    if name not in LOSSES:
-        raise ConfigError(Problem("loss.name", "unknown loss", name, nearest(name, list(LOSSES), what="loss")))
-    context = {"num_classes": num_classes, "embedding_dim": embedding_dim}
-    loss: Loss = build(LOSSES[name], knobs, context, place="loss")
-    return loss
+    return build(LOSSES, "loss", name, knobs, {"num_classes": num_classes, "embedding_dim": embedding_dim}, "loss")

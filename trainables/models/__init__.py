@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any
 
-from torch import nn
-
-from trainables.errors import ConfigError, Problem, nearest
-from trainables.methods import build, discover
+from trainables.errors import ConfigError, Problem, raise_if_any
+from trainables.methods import construct, discover, unknown
 from trainables.models.base import Backbone, Head, Pooling
 from trainables.models.embedder import Embedder, parameter_groups, to_tensor
 
@@ -24,8 +22,6 @@ __all__ = [
     "parameter_groups",
     "to_tensor",
 ]
-
-T = TypeVar("T", bound=nn.Module)
 
 BACKBONES: dict[str, type[Backbone]] = discover(__name__, Backbone, group="tune_dml.backbones")  # type: ignore[type-abstract]
 POOLINGS: dict[str, type[Pooling]] = discover(__name__, Pooling, group="tune_dml.poolings")  # type: ignore[type-abstract]
@@ -51,36 +47,25 @@ def build_model(
     Initial weights come from torch's global generator: seed it first. Raises ConfigError with every problem: unknown
     names and knobs, and an `image_size` the backbone cannot take.
     """
-    problems = [] if head in HEADS else [_unknown(HEADS, "head", head)]
+    problems = [] if head in HEADS else [unknown(HEADS, "head", head, "model.head")]
     if embedding_dim < 1:
         problems.append(Problem("model.embedding_dim", "must be at least 1", embedding_dim))
     if backbone in BACKBONES and image_size is not None:
         problems += BACKBONES[backbone].size_problems(image_size, **dict(backbone_parameters or {}))
-    body, more = _part(BACKBONES, "backbone", backbone, backbone_parameters, "model", {"in_channels": in_channels})
-    pool, yet_more = _part(POOLINGS, "pooling", pooling, pooling_parameters, "model.pooling", {})
-    problems += more + yet_more
-    if body is None or pool is None or problems:
-        raise ConfigError(problems)
+    chosen: tuple[Any, ...] = (
+        (BACKBONES, "backbone", backbone, backbone_parameters, "model"),
+        (POOLINGS, "pooling", pooling, pooling_parameters, "model.pooling"),
+    )
+    parts: list[Any] = []
+    for registry, kind, name, knobs, place in chosen:
+        if name not in registry:
+            problems.append(unknown(registry, kind, name, f"model.{kind}"))
+            continue
+        try:
+            parts.append(construct(registry[name], dict(knobs or {}), {"in_channels": in_channels}, place))
+        except ConfigError as error:
+            problems += error.problems
+    raise_if_any(problems)
+    body, pool = parts
     top = HEADS[head](body.out_channels, embedding_dim, **dict(head_parameters or {}))
     return Embedder(body, pool, top, freeze_bn=freeze_bn, freeze_bn_affine=freeze_bn_affine)
-
-
-def _part(  # noqa: PLR0917
-    registry: Mapping[str, type[T]],
-    kind: str,
-    name: str,
-    knobs: Mapping[str, object] | None,
-    place: str,
-    context: Mapping[str, object],
-) -> tuple[T | None, list[Problem]]:
-    """The part called `name`, or what is wrong with its name or knobs."""
-    if name not in registry:
-        return None, [_unknown(registry, kind, name)]
-    try:
-        return build(registry[name], dict(knobs or {}), context, place), []
-    except ConfigError as error:
-        return None, list(error.problems)
-
-
-def _unknown(registry: Mapping[str, object], kind: str, name: str) -> Problem:
-    return Problem(f"model.{kind}", f"unknown {kind}", name, nearest(name, list(registry), what=kind))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from trainables.errors import ConfigError, Problem, nearest
 from trainables.methods import build, discover
 from trainables.regularizers.base import Regularizer, penalised
 from trainables.regularizers.schedules import SCHEDULES, eta_at, schedule_problems
@@ -17,12 +16,5 @@ REGULARIZERS: dict[str, type[Regularizer]] = discover(
 
 
 def build_regularizer(name: str, **knobs: object) -> Regularizer:
-    """The regularizer called `name`, e.g. `build_regularizer("sec", rho=1.0)`; its value comes without eta.
-
-    Raises ConfigError naming every unknown, missing or out-of-domain knob.
-    """
-    if name not in REGULARIZERS:
-        remedy = nearest(name, list(REGULARIZERS), what="regularizer")
-        raise ConfigError(Problem("regularizer.name", "unknown regularizer", name, remedy))
-    regularizer: Regularizer = build(REGULARIZERS[name], knobs, {}, place="regularizer")
-    return regularizer
+    """The regularizer called `name`, e.g. `build_regularizer("sec", rho=1.0)`; without eta. Raises ConfigError."""
+    return build(REGULARIZERS, "regularizer", name, knobs, {}, "regularizer")

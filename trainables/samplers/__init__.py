@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from numpy.typing import ArrayLike
 
-from trainables.errors import ConfigError, Problem, nearest
-from trainables.methods import discover
+from trainables.errors import ConfigError, Problem
+from trainables.methods import discover, unknown
 from trainables.samplers.base import Batch, Sampler, local
 
 __all__ = ["SAMPLERS", "Batch", "Sampler", "build_sampler", "local", "sampler_problems"]
@@ -24,7 +24,7 @@ def build_sampler(
 ) -> Sampler:
     """The sampler called `name` over training pictures with these labels (and data-set indices)."""
     if name not in SAMPLERS:
-        raise ConfigError(_unknown(name))
+        raise ConfigError(unknown(SAMPLERS, "sampler", name, "batch.sampler"))
     return SAMPLERS[name](labels, batch_size, instances_per_class=instances_per_class, seed=seed, indices=indices)
 
 
@@ -38,9 +38,5 @@ def sampler_problems(
 ) -> list[Problem]:
     """The rules a configuration breaks, from counts alone; raises nothing."""
     if name not in SAMPLERS:
-        return [_unknown(name)]
+        return [unknown(SAMPLERS, "sampler", name, "batch.sampler")]
     return SAMPLERS[name].problems(batch_size, instances_per_class, num_classes=num_classes, num_images=num_images)
-
-
-def _unknown(name: str) -> Problem:
-    return Problem("batch.sampler", "unknown sampler", name, nearest(name, list(SAMPLERS), what="sampler"))

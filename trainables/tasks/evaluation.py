@@ -34,21 +34,17 @@ def named(part: str, figures: Figures) -> Figures:
 
 def embedding_statistics(embeddings: Tensor) -> Figures:
     """Mean pairwise cosine and statistics of the norms of raw embeddings (N, D); NaN where one is not finite."""
+    # Not metrics.norm_statistics, whose norms are float64: the last digits of figures stored by earlier trials would change.
     if not bool(torch.isfinite(embeddings).all()):
         return {"mean_cosine": float("nan"), "norm_mean": float("nan")}
-    norms = torch.linalg.vector_norm(embeddings, dim=1)
+    n, norms = len(embeddings), torch.linalg.vector_norm(embeddings, dim=1)
+    total = normalise(embeddings.double()).sum(dim=0).square().sum()
     return {
-        "mean_cosine": _mean_cosine(embeddings),
+        # Over all pairs i != j, from the sum of unit vectors: (|sum fh|^2 - N) / (N (N - 1)).
+        "mean_cosine": float((total - n) / max(n * (n - 1), 1)),
         "norm_mean": float(norms.mean()),
         "norm_variance": float(norms.var(correction=0)),
     }
-
-
-def _mean_cosine(embeddings: Tensor) -> float:
-    """Mean cosine over all pairs i != j, from the sum of unit vectors: (|sum fh|^2 - N) / (N (N - 1))."""
-    n = len(embeddings)
-    total = normalise(embeddings.double()).sum(dim=0).square().sum()
-    return float((total - n) / max(n * (n - 1), 1))
 
 
 def evidence_of(split: Split, embeddings: Tensor, sheet: Sheet | None) -> Evidence | None:
@@ -68,15 +64,9 @@ def neighbour_sheet(
     seed: int,
     query_and_gallery: tuple[Indices, Indices] | None = None,
 ) -> Sheet | None:
-    """A few of the pictures `indices` with their nearest by embedding (N, D); None where none can be shown.
+    """`count` of the pictures numbered `indices` (N,) with their nearest by embedding (N, D); None where none can be shown.
 
-    Args:
-        embeddings: of the pictures, (N, D).
-        indices: their numbers in the data set, (N,).
-        pictures: the data set.
-        count: queries to show.
-        seed: chooses them.
-        query_and_gallery: rows of the queries and of the gallery, where a protocol keeps these apart.
+    `query_and_gallery`: rows of the queries and of the gallery, where a protocol keeps these apart.
     """
     if not count or not bool(torch.isfinite(embeddings).all()):
         return None

@@ -12,8 +12,10 @@ from trainables.data import DATASETS, build_dataset
 from trainables.data.base import DataSet, Indices, Labels, Pictures
 from trainables.data.distractors import Distractors
 from trainables.errors import ConfigError, Problem
-from trainables.methods import parameters_of
+from trainables.methods import knob_names
 from trainables.tasks.pairs import Pairs, divided_classes, drawn_pairs, listed_pairs
+
+NOBODY: Indices = np.zeros(0, dtype=np.int64)
 
 STRANGERS = Distractors.name  # the data set whose pictures show nobody that is probed
 ORDER_STREAM = 0xFA_CE03  # of the strangers of benchmarks: folders would come person by person
@@ -47,9 +49,8 @@ def held_out_half(pictures: Pictures, part: Indices, *, pairs: int, sizes: Seque
     Raises ConfigError when there are too few pairs or strangers.
     """
     drawn = drawn_pairs(pictures.labels, part, pairs, seed=seed)
-    nobody = np.zeros(0, dtype=np.int64)
     if not sizes:
-        return Half((Exam("", pictures, drawn, nobody, nobody),), pictures, nobody)
+        return Half((Exam("", pictures, drawn, NOBODY, NOBODY),), pictures, NOBODY)
     divided = divided_classes(pictures.labels, part, seed=seed)
     _require(len(divided.strangers), sizes)
     exam = Exam("", pictures, drawn, divided.probes, divided.labels)
@@ -68,7 +69,7 @@ def benchmark_half(sets: Sequence[Pictures], gallery: Pictures | None, sizes: Se
         persons = np.repeat(np.arange(len(couples)), 2)
         exams.append(Exam(pictures.name, pictures, pairs, couples.reshape(-1), persons))
     if gallery is None or not sizes:
-        return Half(tuple(exams), sets[0], np.zeros(0, dtype=np.int64))
+        return Half(tuple(exams), sets[0], NOBODY)
     _require(len(gallery), sizes)
     order = np.random.default_rng(ORDER_STREAM).permutation(len(gallery))
     return Half(tuple(exams), gallery, order[: max(sizes)])
@@ -76,14 +77,9 @@ def benchmark_half(sets: Sequence[Pictures], gallery: Pictures | None, sizes: Se
 
 def benchmark(name: str, root: Path, cache_dir: Path | None, *, strict: bool) -> DataSet:
     """The data set called `name` in the folder of its name below `root`, or in `root` itself; strangers never there."""
-    own = root / name
-    knobs = {knob.name for knob in parameters_of(DATASETS[name])}
-    return build_dataset(
-        name,
-        root=own if own.exists() or name == STRANGERS else root,
-        cache_dir=cache_dir,
-        **({"strict": strict} if "strict" in knobs else {}),
-    )
+    folder = root / name if (root / name).exists() or name == STRANGERS else root
+    knobs = {"strict": strict} if "strict" in knob_names(DATASETS[name]) else {}
+    return build_dataset(name, root=folder, cache_dir=cache_dir, **knobs)
 
 
 def _require(available: int, sizes: Sequence[int]) -> None:

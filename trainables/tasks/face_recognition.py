@@ -8,7 +8,7 @@ character drawn in many typefaces in place of a person in many pictures, the sam
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -29,7 +29,7 @@ from trainables.losses.base import normalise
 from trainables.metrics import VerificationMetrics, rank_1_with_distractors, verification_metrics
 from trainables.models.views import Views
 from trainables.tasks.evaluation import Evaluation, Figures, embedding_statistics, evidence_of, named
-from trainables.tasks.exams import STRANGERS, Exam, Half, benchmark, benchmark_half, held_out_half
+from trainables.tasks.exams import NOBODY, STRANGERS, Exam, Half, benchmark, benchmark_half, held_out_half
 from trainables.tasks.learner import Learner
 from trainables.tasks.retrieval import disjoint_split
 from trainables.tasks.splits import Split
@@ -92,8 +92,7 @@ class FaceRecognitionTask(Task):
         if not self.validating_sets:
             return disjoint_split(self.config, pictures)
         test = np.isin(pictures.labels, pictures.test_classes)
-        nobody = np.zeros(0, dtype=np.int64)
-        return Split(np.flatnonzero(~test), nobody, np.flatnonzero(test), self.config.data.split)
+        return Split(np.flatnonzero(~test), NOBODY, np.flatnonzero(test), self.config.data.split)
 
     def problems(self) -> list[Problem]:
         """Benchmarks must be known, and not both validate and test unless that is said aloud."""
@@ -104,8 +103,9 @@ class FaceRecognitionTask(Task):
                 remedy = nearest(name, _benchmarks(), what="verification set")
                 problems.append(Problem(f"task.{field}", "unknown verification set", name, remedy))
         if self.pairs < 2 * self.folds:
-            rule = f"{self.folds} folds need at least {2 * self.folds} pairs"
-            problems.append(Problem("task.pairs", rule, self.pairs))
+            problems.append(
+                Problem("task.pairs", f"{self.folds} folds need at least {2 * self.folds} pairs", self.pairs)
+            )
         both = sorted(set(self.validation_sets) & set(self.test_sets))
         if self.selects_on_test and self.validation_sets:
             rule = "paper_test_selection validates on what tests"
@@ -180,7 +180,6 @@ class FaceRecognitionLearner(Learner[Evaluation]):
             self.validation_half = self.test_half
         else:
             self.validation_half = task.half(self.pictures, split.validation, task.validation_sets, opened, seed=seed)
-        self._views = {id(self.pictures): self.views}
 
     def validate(self) -> Evaluation:
         """Figures of the validation exams, with the mean pairwise cosine and norm statistics.
@@ -195,10 +194,7 @@ class FaceRecognitionLearner(Learner[Evaluation]):
         return named("test", self._examine(self.test_half)[0])
 
     def _examine(self, half: Half, *, show: bool = False) -> tuple[Figures, Tensor, Sheet | None]:
-        """Figures, raw embeddings and, where asked to `show`, the sheet of some exams.
-
-        The figures are each exam's under its name, their means under plain names, and statistics of the raw embeddings.
-        """
+        """Each exam's figures under its name and their means under plain names, raw embeddings, and the sheet to `show`."""
         strangers = self._describe(half.gallery, half.strangers)[0] if len(half.strangers) else None
         results, raw = [], []
         sheet = None
@@ -206,45 +202,40 @@ class FaceRecognitionLearner(Learner[Evaluation]):
             needed = np.unique(np.concatenate([exam.pairs.couples.reshape(-1), exam.probes]))
             descriptors, embeddings = self._describe(exam.pictures, needed)
             raw.append(embeddings)
-            if bool(torch.isfinite(descriptors).all()):
-                of = _lookup(needed, descriptors)
-                first, second = (of(part) for part in exam.pairs.couples.T)
-                verified = verification_metrics(first, second, exam.pairs.same, folds=self.task.folds, far=FAR)
-                results.append(self._exam_figures(exam, verified, of, strangers))
-                if show and sheet is None:
-                    sheet = self._confused(exam, verified, first, second)
-        figures = embedding_statistics(torch.cat(raw))
+            if not bool(torch.isfinite(descriptors).all()):
+                continue
+            first, second, probes = (
+                descriptors[torch.from_numpy(np.searchsorted(needed, part)).to(descriptors.device)]
+                for part in (*exam.pairs.couples.T, exam.probes)
+            )
+            verified = verification_metrics(first, second, exam.pairs.same, folds=self.task.folds, far=FAR)
+            figures = dict(zip(VERIFICATION, (verified.accuracy, verified.tar_at_far), strict=True))
+            if strangers is not None:
+                ranked = rank_1_with_distractors(probes, exam.probe_labels, strangers, self.task.distractors)
+                figures |= {f"rank1_at_{size}": value for size, value in ranked.items()}
+            results.append(figures)
+            if show and sheet is None:
+                sheet = self._confused(exam, verified, first, second)
+        embeddings = torch.cat(raw)
+        figures = embedding_statistics(embeddings)
         if not math.isnan(figures["mean_cosine"]) and len(results) == len(half.exams):
             figures = {**_means_and_own(half, results), **figures}
-        return figures, torch.cat(raw), sheet
-
-    def _exam_figures(
-        self, exam: Exam, verified: VerificationMetrics, of: Callable[[Indices], Tensor], strangers: Tensor | None
-    ) -> Figures:
-        """The figures of one exam; `of` gives the descriptors of pictures."""
-        figures = dict(zip(VERIFICATION, (verified.accuracy, verified.tar_at_far), strict=True))
-        if strangers is not None:
-            ranked = rank_1_with_distractors(of(exam.probes), exam.probe_labels, strangers, self.task.distractors)
-            figures |= {f"rank1_at_{size}": value for size, value in ranked.items()}
-        return figures
+        return figures, embeddings, sheet
 
     def _confused(self, exam: Exam, verified: VerificationMetrics, first: Tensor, second: Tensor) -> Sheet | None:
         """The pairs judged wrong with most confidence; None where there are none, or none are wanted."""
         similarity = (normalise(first) * normalise(second)).sum(dim=1).double().cpu().numpy()
-        rows = hardest_pairs(
-            similarity,
-            exam.pairs.same,
-            verified.thresholds,
-            exam.pairs.couples,
-            exam.pictures,
-            count=self.config.evaluation.sheet_queries,
-        )
+        count, pairs = self.config.evaluation.sheet_queries, exam.pairs
+        rows = hardest_pairs(similarity, pairs.same, verified.thresholds, pairs.couples, exam.pictures, count=count)
         titles = (0, "two classes, told one"), (3, "one class, told two")
         return Sheet(titles, rows, exam.pictures) if rows else None
 
     def _describe(self, pictures: Pictures, indices: Indices) -> tuple[Tensor, Tensor]:
         """Descriptors and raw embeddings of pictures, (N, d) each."""
-        views = self._views.setdefault(id(pictures), self._views_of(pictures))
+        augmentation, seed, device = self.task.augmentation(), self.config.seed, self.context.device
+        views = self.views
+        if pictures is not self.pictures:
+            views = Views(pictures.images, augmentation, seed=seed, device=device)
 
         def both(part: Indices) -> Tensor:
             images = views.evaluation(part)
@@ -255,10 +246,6 @@ class FaceRecognitionLearner(Learner[Evaluation]):
 
         rows = self.rows(both, indices)
         return rows[:, 0], rows[:, 1]
-
-    def _views_of(self, pictures: Pictures) -> Views:
-        augmentation = self.task.augmentation()
-        return Views(pictures.images, augmentation, seed=self.config.seed, device=self.context.device)
 
     def _misfits(self, pictures: Pictures) -> list[Problem]:
         """Whether the network can see these pictures as it sees those it trains on."""
@@ -285,15 +272,6 @@ def _means_and_own(half: Half, results: list[Figures]) -> Figures:
         for name, value in figures.items()
     }
     return means | own
-
-
-def _lookup(needed: Indices, descriptors: Tensor) -> Callable[[Indices], Tensor]:
-    """The descriptors of pictures among the `needed`, whose descriptors these are."""
-
-    def of(pictures: Indices) -> Tensor:
-        return descriptors[torch.from_numpy(np.searchsorted(needed, pictures)).to(descriptors.device)]
-
-    return of
 
 
 def _benchmarks() -> list[str]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.data.base import Indices, Labels, Pictures
-from trainables.errors import ConfigError, DataError, Problem
+from trainables.errors import ConfigError, DataError, Problem, raise_if_any
 
 PAIR_STREAM = 0xFA_CE01
 CLASS_STREAM = 0xFA_CE02
@@ -45,27 +45,19 @@ def listed_pairs(pictures: Pictures) -> Pairs:
 
 
 def drawn_pairs(labels: Labels, pictures: Indices, count: int, *, seed: int) -> Pairs:
-    """`count` different pairs of `pictures`, alternately of one class and of two, each kind uniform among all such pairs.
+    """`count` (even) different pairs of `pictures`, alternately of one class and of two, each kind uniform among all such.
 
-    Args:
-        labels: class number of every picture of the data set, (N,).
-        pictures: those to draw from.
-        count: how many, even.
-        seed: fixes them.
-
-    Raises ConfigError when there are not that many pairs of both kinds.
+    `labels` (N,) are those of the whole data set. Raises ConfigError when there are not that many pairs of both kinds.
     """
     pictures = pictures[np.argsort(labels[pictures], kind="stable")]
     sizes = np.unique(labels[pictures], return_counts=True)[1]
     n, wanted = len(pictures), count // 2
     within = sizes * (sizes - 1) // 2
-    problems = [
+    raise_if_any(
         Problem("task.pairs", f"there are only {available} pairs of {kind}", count, f"Try {2 * available}.")
         for kind, available in (("one class", within.sum()), ("two classes", n * (n - 1) // 2 - within.sum()))
         if available < wanted
-    ]
-    if problems:
-        raise ConfigError(problems)
+    )
     generator = np.random.default_rng((PAIR_STREAM, seed))
     couples = np.empty((wanted, 2, 2), dtype=np.int64)
     couples[:, 0] = _of_one_class(generator, sizes, within, wanted)

@@ -66,16 +66,10 @@ class RetrievalLearner(Learner[Evaluation]):
 
     def validate(self) -> Evaluation:
         """Retrieval metrics on the validation classes, with the mean pairwise cosine and norm statistics."""
-        indices, evaluation = self.split.validation, self.config.evaluation
+        indices, count, seed = self.split.validation, self.config.evaluation.sheet_queries, self.config.seed
         embeddings, labels = self.embed(indices)
-        sheet = neighbour_sheet(
-            embeddings,
-            indices,
-            self.pictures,
-            count=evaluation.sheet_queries,
-            seed=self.config.seed,
-            query_and_gallery=query_and_gallery(self.pictures, indices),
-        )
+        apart = query_and_gallery(self.pictures, indices)
+        sheet = neighbour_sheet(embeddings, indices, self.pictures, count=count, seed=seed, query_and_gallery=apart)
         evidence = evidence_of(self.split, embeddings, sheet)
         return Evaluation(named("val", self._judge(indices, embeddings, labels)), evidence)
 

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from trainables.data.base import Indices, Labels
-from trainables.errors import ConfigError, Problem
+from trainables.errors import ConfigError, Problem, raise_if_any
 
 Protocol = Literal["class_disjoint", "shared_classes", "paper_test_selection"]
 
@@ -39,16 +39,11 @@ def class_disjoint_split(
     fold: int = 0,
     protocol: Protocol = "class_disjoint",
 ) -> Split:
-    """Cut the non-test classes at random into training and validation classes.
+    """Cut the non-test classes at random, by the seed, into training and validation classes; `labels` (N,).
 
-    Args:
-        labels: class number of every picture, (N,).
-        test_classes: the test half; its pictures go to `test` whatever the seed. Empty for sets that only train.
-        seed: fixes the shuffle of the classes; equal for every cell of a sweep.
-        validation_fraction: share of the non-test classes held out, at least two of them.
-        folds: when set, the shuffled classes are dealt into so many folds and `fold` is held out instead.
-        fold: which fold, 0 <= fold < folds.
-        protocol: `paper_test_selection` trains on all non-test classes and validates on test.
+    `test_classes` go to `test` whatever the seed; a set that only trains has none. Of the others a `validation_fraction`, at
+    least two, is held out, or with `folds` the `fold` (from 0) of so many that the shuffled classes are dealt into.
+    `paper_test_selection` trains on all non-test classes and validates on test.
 
     Raises ConfigError when a part would be too small to be measured: training and validation need two classes
     each, and validation and test two classes of two pictures (a query needs another picture of its class).
@@ -58,11 +53,9 @@ def class_disjoint_split(
     counts = np.bincount(labels) if len(labels) else np.zeros(0, dtype=np.int64)
     present = np.flatnonzero(counts)
     classes = np.setdiff1d(present, held_out)
-    if problems := _argument_problems(validation_fraction, folds, fold, protocol):
-        raise ConfigError(problems)
+    raise_if_any(_argument_problems(validation_fraction, folds, fold, protocol))
     if protocol == "paper_test_selection":
-        validation_classes = held_out
-        train_classes = classes
+        validation_classes, train_classes = held_out, classes
     else:
         order = np.random.default_rng((STREAM, seed)).permutation(classes)
         validation_classes = _held_out(order, counts, validation_fraction, folds, fold)
@@ -75,15 +68,9 @@ def class_disjoint_split(
 
 
 def class_matched(labels: Labels, part: Indices, like: Indices, *, seed: int) -> Indices:
-    """The pictures of `part` in as many of its classes as `like` has, drawn at random; all where it has no more.
+    """The pictures of `part` (ascending) in as many of its classes as `like` has, drawn at random; all where it has no more.
 
-    A search among fewer classes is easier, so halves compare only at equal numbers of classes.
-
-    Args:
-        labels: class number of every picture, (N,).
-        part: ascending picture numbers to choose from: the test half.
-        like: those whose number of classes counts: the validation part.
-        seed: fixes the choice; equal for every cell of a sweep.
+    A search among fewer classes is easier, so halves compare only at equal numbers of classes. `labels` (N,) are all.
     """
     classes, wanted = np.unique(labels[part]), len(np.unique(labels[like]))
     chosen = np.random.default_rng((MATCH_STREAM, seed)).permutation(classes)[:wanted]
@@ -99,18 +86,11 @@ def shared_class_split(
     test_fraction: float = 0.25,
     protocol: Protocol = "shared_classes",
 ) -> Split:
-    """Cut the pictures of every class into training, validation and test pictures, for linear evaluation.
+    """Cut the pictures of every class into training, validation and test pictures, for linear evaluation; `labels` (N,).
 
-    Args:
-        labels: class number of every picture, (N,).
-        official_test: the test pictures of the data set; where it names none, a share of every class, the same for
-            every seed.
-        seed: fixes which of the other pictures validate; equal for every cell of a sweep.
-        validation_fraction: share of the non-test pictures of each class held out, at least one and never all.
-        test_fraction: share of each class's pictures that test where the data set names none.
-        protocol: `paper_test_selection` trains on all non-test pictures and validates on test.
-
-    Raises ConfigError when fewer than two classes have pictures for all parts.
+    The data set's `official_test` pictures test, or a `test_fraction` of every class, the same for every seed. Of the others
+    the seed draws a `validation_fraction` of each class, at least one and never all. `paper_test_selection` trains on all
+    non-test pictures and validates on test. Raises ConfigError when fewer than two classes have pictures for all parts.
     """
     labels = np.asarray(labels)
     if not 0 < validation_fraction < 1:
@@ -181,5 +161,4 @@ def _require(train: Indices, validation: Indices, test: Indices, counts: Indices
         if measurable < 2:
             rule = f"the {name} half needs at least 2 classes of 2 or more pictures"
             problems.append(Problem(name, rule, measurable, remedy))
-    if problems:
-        raise ConfigError(problems)
+    raise_if_any(problems)
