@@ -18,6 +18,7 @@ from trainables.methods import construct
 
 Floats = NDArray[np.float64]
 ATTEMPTS = 10  # random windows tried before the largest centred one, as torchvision does
+NEUTRAL = np.array([1.0, 1.0, 1.0, 0.0])  # factors that change nothing
 DRAWS = 2 * ATTEMPTS + 2 + 1 + 10  # windows, their place, flip, colour
 
 
@@ -56,17 +57,14 @@ class Augmentation:
         jitter_probability: Annotated[float, Field(ge=0, le=1, description="probability of colour jitter")] = 0.8,
         grey: Annotated[float, Field(ge=0, le=1, description="probability of losing the colours")] = 0.0,
     ) -> None:
-        self.crop, self.resize = crop, resize
-        self.scale, self.ratio = scale, ratio
-        self.flip, self.grey = flip, grey
+        self.crop, self.resize, self.scale, self.ratio, self.flip, self.grey = crop, resize, scale, ratio, flip, grey
         self.jitter, self.jitter_probability = jitter, jitter_probability
 
     @classmethod
     def check_parameters(cls, **given: object) -> list[Problem]:
         """Ranges must be ranges, and the evaluation crop must fit."""
         problems = []
-        limits = {"scale": (" <= 1", 1.0), "ratio": ("", float("inf"))}
-        for key, (text, top) in limits.items():
+        for key, text, top in (("scale", " <= 1", 1.0), ("ratio", "", float("inf"))):
             pair = given[key]
             if not (isinstance(pair, tuple) and 0 < pair[0] <= pair[1] <= top):
                 problems.append(Problem(key, f"must satisfy 0 < low <= high{text}", pair))
@@ -75,27 +73,16 @@ class Augmentation:
         return problems
 
     def decide(self, sizes: NDArray[np.int64], *, seed: int, step: int, first: int = 0, view: int = 0) -> Decisions:
-        """Decisions for consecutive places of a global batch.
-
-        Args:
-            sizes: height and width of each stored picture, (B, 2).
-            seed: the trial's seed.
-            step: the training step.
-            first: place of the first picture in the global batch (where this worker's part starts).
-            view: 0, 1 ... for several views of the same pictures.
-        """
-        places = np.arange(first, first + len(sizes))
-        u = uniforms(seed, step, view, places, draws=DRAWS)
-        windows = self._windows(sizes, u[:, : 2 * ATTEMPTS + 2])
+        """Decisions for the places of a global batch from `first` on; `sizes` (B, 2): height and width of stored pictures."""
+        u = uniforms(seed, step, view, np.arange(first, first + len(sizes)), draws=DRAWS)
         colour = u[:, 2 * ATTEMPTS + 3 :]
         jittered = (colour[:, 0] < self.jitter_probability) & (self.jitter > 0)
         strength = np.array([0.8, 0.8, 0.8, 0.2]) * self.jitter
-        factors = np.array([1.0, 1.0, 1.0, 0.0]) + strength * (2 * colour[:, 1:5] - 1)
-        neutral = np.array([1.0, 1.0, 1.0, 0.0])
+        factors = NEUTRAL + strength * (2 * colour[:, 1:5] - 1)
         return Decisions(
-            windows=windows,
+            windows=self._windows(sizes, u[:, : 2 * ATTEMPTS + 2]),
             flips=u[:, 2 * ATTEMPTS + 2] < self.flip,
-            factors=np.where(jittered[:, None], factors, neutral),
+            factors=np.where(jittered[:, None], factors, NEUTRAL),
             order=np.argsort(colour[:, 5:9], axis=1),
             grey=colour[:, 9] < self.grey,
         )

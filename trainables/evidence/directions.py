@@ -1,17 +1,11 @@
 """How far the directions of training pictures' embeddings turn between two looks, and how unequally.
 
-Zhang et al., Deep Metric Learning with Spherical Embedding, NeurIPS 2020, supplement C.2 and Figure 2: "the direction
-variation of each sample in the training set per 1000 iterations", with the variance of its distribution. The direction of
-an embedding is fh = f / |f|, and its variation from step s to step s + K, of picture i,
-
     v_i = |fh_i(s + K) - fh_i(s)|_2,   in 0..2: the chord of the angle by which it turned, v = 2 sin(angle / 2),
 
-the length of the update of fh that the supplement's propositions 4 and 5 expand. The paper shows the distribution and
-prints its variance, but not the formula: the chord is our reading. Logged are the mean of v and its biased variance
-
-    s2 = 1/n sum_i (v_i - mean v)^2                                           train/direction_mean, train/direction_variance
-
-over a fixed sample of n training pictures, which the seed chooses: the same for every cell of a sweep.
+of picture i, fh = f / |f|, is our reading of "the direction variation of each sample in the training set per 1000 iterations"
+(Zhang et al., Deep Metric Learning with Spherical Embedding, NeurIPS 2020, supplement C.2 and Figure 2, which prints its
+variance but no formula). Logged are train/direction_mean and the biased train/direction_variance of v over a fixed sample of n
+training pictures, which the seed chooses: the same for every cell of a sweep.
 """
 
 from __future__ import annotations
@@ -22,15 +16,9 @@ from torch import Tensor
 
 from trainables.data.base import Indices
 
-INTERVAL = 1000
-"""The paper's K."""
-
-LOOKS = 4
-"""A shorter trial is looked at at least this often, as far as its rows allow."""
-
-SAMPLE = 256
-"""Pictures; their variance is known to about a tenth (sqrt(2 / n)), and every cell is asked the same ones."""
-
+INTERVAL = 1000  # the paper's K, steps
+LOOKS = 4  # a shorter trial is looked at at least this often, as far as its rows allow
+SAMPLE = 256  # pictures; their variance is known to about a tenth (sqrt(2 / n))
 STREAM = 0x5EC_0_C02  # keeps this generator apart from the samplers' for equal seeds
 
 

@@ -37,14 +37,9 @@ def histogram_of(values: Tensor, bins: int = BINS) -> Histogram | None:
 def queries_of(
     queries: Indices, gallery: Indices | None, labels: NDArray[np.int64], count: int, *, seed: int
 ) -> Indices:
-    """Places in `queries` of `count` pictures to show: of as many classes as possible, each with another picture to find.
+    """Rows of `queries` of (at most) `count` pictures to show: of as many classes as possible, each with one to find.
 
-    Args:
-        queries: numbers of the pictures that may be asked about.
-        gallery: numbers of those that are searched; None where the queries are searched among themselves.
-        labels: class of every picture of the data set.
-        count: how many; fewer where there are no more.
-        seed: fixes them, whatever the network.
+    `queries` and `gallery` (None: the queries themselves) are picture numbers, `labels` those of the whole data set.
     """
     order = np.random.default_rng((QUERY_STREAM, seed)).permutation(len(queries))
     classes = labels[queries]
@@ -64,28 +59,18 @@ def neighbour_rows(
     *,
     top: int = NEIGHBOURS,
 ) -> tuple[tuple[Tile | None, ...], ...]:
-    """Each query and its nearest pictures by cosine, the query itself left out.
-
-    Args:
-        asked: embeddings (Q, D) and picture numbers (Q,).
-        searched: embeddings (G, D) and picture numbers (G,).
-        pictures: the data set.
-        top: neighbours a row.
-    """
+    """Each query and its `top` nearest pictures by cosine, itself left out; embeddings (Q, D), (G, D) with picture numbers."""
     (queries, query_numbers), (gallery, numbers) = asked, searched
     similar = normalise(queries) @ normalise(gallery).T
     self_match = torch.from_numpy(query_numbers[:, None] == numbers[None, :]).to(similar.device)
     similar = similar.masked_fill(self_match, -torch.inf)
     top = min(top, len(numbers) - int(self_match.sum(dim=1).max()))
-    best, places = similar.sort(dim=1, descending=True, stable=True)
+    best, order = (part[:, :top].tolist() for part in similar.sort(dim=1, descending=True, stable=True))
     rows = []
-    for query, values, found in zip(
-        query_numbers.tolist(), best[:, :top].tolist(), places[:, :top].tolist(), strict=True
-    ):
-        label = pictures.labels[query]
+    for query, values, nearest in zip(query_numbers.tolist(), best, order, strict=True):
         near = [
-            Tile(int(n), _name(pictures, int(n)), bool(pictures.labels[n] == label), value)
-            for n, value in zip(numbers[found].tolist(), values, strict=True)
+            Tile(n, _name(pictures, n), bool(pictures.labels[n] == pictures.labels[query]), value)
+            for n, value in zip(numbers[nearest].tolist(), values, strict=True)
         ]
         rows.append((Tile(query, _name(pictures, query)), *near))
     return tuple(rows)
@@ -102,16 +87,8 @@ def hardest_pairs(
 ) -> tuple[tuple[Tile | None, ...], ...]:
     """The pairs that were judged wrong with most confidence: two classes told the same, and one class told two.
 
-    A row is (first, second, gap, first, second): a pair of each kind. Confidence is how far the squared distance
-    2 - 2 cos lies beyond the threshold of the pair's fold; folds are consecutive pairs.
-
-    Args:
-        similarity: cosine of each pair, (P,).
-        same: whether it shows one class, (P,).
-        thresholds: squared distance below which each fold accepts.
-        couples: picture numbers, (P, 2).
-        pictures: the data set.
-        count: rows at most.
+    A row is (first, second, gap, first, second): a pair of each kind, at most `count` rows. Confidence is how far the squared
+    distance 2 - 2 `similarity` (P,) of `couples` (P, 2) lies beyond the threshold of the pair's fold, consecutive pairs.
     """
     parts = np.array_split(np.arange(len(same)), len(thresholds))
     limit = np.repeat(thresholds, [len(part) for part in parts])

@@ -93,16 +93,13 @@ def _pairs(sizes: Sizes) -> int:
 
 
 class _Overlap(NamedTuple):
-    """How many points clusters and classes have, and share."""
+    """How many points clusters, classes and their non-empty intersections have, whose cluster and class follow."""
 
     clusters: Sizes
     classes: Sizes
     shared: Sizes
-    """Sizes of the non-empty intersections,"""
     cluster: Sizes
-    """the cluster each belongs to,"""
     label: Sizes
-    """and the class."""
 
 
 def _overlap(assignment: Array, labels: Array) -> _Overlap:

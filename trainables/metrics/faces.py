@@ -52,15 +52,8 @@ def verification_metrics(
     distance with at most `far` of the others' different pairs below it. Folds are consecutive pairs, in the order of the
     benchmark's own list (LFW, AgeDB-30 and CFP-FP; Huang et al., Labeled Faces in the Wild, 2007, image-restricted).
 
-    Args:
-        first: (N, D) floats.
-        second: (N, D) floats.
-        same: (N,) booleans or 0/1, true where both show one person.
-        folds: number of folds, from 2 to N.
-        far: the wanted false accept rate, at least 0 and below 1.
-
-    Raises:
-        ConfigError: wrong shapes, types or values, or pairs of only one kind outside some fold.
+    `first` and `second` are (N, D) floats; `same` (N,) booleans or 0/1, true where both show one person. Raises ConfigError
+    for wrong shapes, types or values (2 <= folds <= N, 0 <= far < 1), or pairs of only one kind outside some fold.
     """
     distance, positive = _checked(first, second, same)
     n = len(distance)
@@ -133,20 +126,11 @@ def rank_1_with_distractors(
 
     Every ordered pair (i, j) of pictures of one person is a trial: i is the probe, j is hidden among the distractors, and
     the trial succeeds when s_ij exceeds the probe's similarity to every distractor. A tie (within rounding) is a failure.
-
     Kemelmacher-Shlizerman et al., The MegaFace Benchmark, CVPR 2016.
 
-    Args:
-        embeddings: (N, D) floats: the probe set.
-        labels: (N,) integers: its persons.
-        distractors: (M, D) floats, of none of these persons.
-        sizes: how many distractors, the first so many of them; all M by default.
-
-    Returns:
-        size -> percent of the pairs.
-
-    Raises:
-        ConfigError: wrong shapes, types, sizes outside 1..M, NaN, or no person with two pictures.
+    Probes are (N, D) floats with persons (N,), `distractors` (M, D) floats of none of these persons, of whom the first
+    `sizes` are used (default: all). Gives size -> percent of the pairs. Raises ConfigError for wrong shapes, types, sizes
+    outside 1..M, NaN, or no person with two pictures.
     """
     probes = labelled_vectors(embeddings, labels)
     strangers, problems = checked_vectors(distractors, "distractors")

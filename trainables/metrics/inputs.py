@@ -61,7 +61,8 @@ def checked_vectors(value: Array, name: str) -> tuple[Tensor, list[Problem]]:
 def checked_labels(value: Array, length: int, name: str) -> tuple[Tensor, list[Problem]]:
     """Labels as an int64 tensor (N,), and what is wrong with them; `length` 0 means unknown."""
     labels = _tensor(value)
-    if labels is None or labels.ndim != 1 or labels.dtype == torch.bool or _is_not_whole(labels):
+    whole = labels is not None and not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
+    if labels is None or labels.ndim != 1 or not whole:
         rule = "must be an integer tensor or array of shape (N,)"
         return torch.zeros(0, dtype=torch.int64), [Problem(name, rule, _describe(value))]
     if length and len(labels) != length:
@@ -110,10 +111,6 @@ def _tensor(value: object) -> Tensor | None:
         return torch.from_numpy(np.require(array, requirements="W"))
     except (TypeError, ValueError, RuntimeError):
         return None
-
-
-def _is_not_whole(values: Tensor) -> bool:
-    return values.is_floating_point() or values.is_complex()
 
 
 def _describe(value: object) -> object:

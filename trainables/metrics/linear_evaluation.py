@@ -32,9 +32,8 @@ class LinearProbes:
     def top_k(self, features: Array, labels: Array, ks: Sequence[int] = (1, 5)) -> dict[int, list[float]]:
         """For each k, the percentage of pictures whose class is among a probe's k most likely, one number a probe.
 
-        Ties count against the class, so a probe that says nothing, or NaN, is never right.
-
-        Raises ConfigError for wrong shapes or types, or a class that no probe knows.
+        Ties count against the class, so a probe that says nothing, or NaN, is never right. Raises ConfigError for wrong
+        shapes or types, or a class that no probe knows.
         """
         vectors, own = _checked(features, labels, self.weight.shape[2])
         vectors = vectors.to(self.weight)
@@ -67,17 +66,8 @@ def fit_linear_probes(
     Zhang et al., Deep Metric Learning with Spherical Embedding, NeurIPS 2020, supplement: 100 epochs, batches of 256,
     rates {1, 2, 5, 10}, in the manner of Chen et al., A Simple Framework for Contrastive Learning, ICML 2020.
 
-    Args:
-        features: (N, F) floats, used as they are.
-        labels: (N,) integers below `num_classes`.
-        num_classes: C.
-        lrs: L initial learning rates.
-        epochs: passes over the pictures.
-        batch_size: pictures a step; the last step of an epoch may have fewer.
-        seed: fixes the order of the pictures.
-
-    Raises:
-        ConfigError: wrong shapes, types or values, or NaN.
+    `features` (N, F) floats are used as they are; `labels` (N,) are integers below `num_classes`; the last batch of an epoch
+    may be smaller. Raises ConfigError for wrong shapes, types or values, or NaN.
     """
     vectors, own = _checked(features, labels, num_classes)
     _check_arguments(lrs, epochs, batch_size)

@@ -54,21 +54,16 @@ def retrieval_metrics(
     """How well each query retrieves its own class by cosine similarity; mean over queries, in percent.
 
     Embeddings are L2-normalised here, always. Exact: every pair is compared, in float32 (float64 when given float64), on
-    the embeddings' own device. Queries without a positive are dropped and counted. Two similarities that differ by
-    rounding alone tie, and `ties` decides for all metrics alike whether tied negatives rank before the positives
-    ("pessimistic": a collapsed embedding has recall 0) or after them ("optimistic": it has 100, as several published
-    evaluation codes would say).
+    the embeddings' own device. Queries without a positive are dropped and counted.
 
     Args:
         embeddings: (N, D) floats, tensor or numpy array.
         labels: (N,) integers.
-        ks: the lengths k of the result lists, each at least 1. A k beyond the gallery means the whole gallery
-            (precision and MAP still divide by k).
-        gallery: (embeddings, labels) to search in, a set apart from the queries. Without it the queries are searched,
-            each leaving out itself by index.
-        metrics: which of RETRIEVAL_METRICS to compute. Positives beyond what these need are not looked for: recall
-            needs only the best one, "map_at_r" and "r_precision" need them all.
-        ties: "pessimistic" or "optimistic".
+        ks: the lengths k >= 1 of the result lists. Beyond the gallery, precision and MAP still divide by k.
+        gallery: (embeddings, labels) to search in. Without it the queries are searched, each leaving out itself by index.
+        metrics: which of RETRIEVAL_METRICS to compute; fewer are faster, recall alone fastest.
+        ties: whether negatives that differ from a positive by rounding alone rank before it ("pessimistic": a collapsed
+            embedding has recall 0) or after it ("optimistic": it has 100, as several published codes would say).
 
     Returns:
         `recall_at_{k}`, `precision_at_{k}`, `map_at_{k}`, `ndcg_at_{k}`, `map_at_r`, `r_precision` in percent;
@@ -124,15 +119,16 @@ def _check_sets(queries: LabelledVectors, gallery: LabelledVectors | None) -> No
     if gallery is None:
         return
     ours, theirs = queries.vectors, gallery.vectors
-    problems = []
-    for name, here, there in (
-        ("dimension", ours.shape[1], theirs.shape[1]),
-        ("type", str(ours.dtype), str(theirs.dtype)),
-        ("device", str(ours.device), str(theirs.device)),
-    ):
-        if here != there:
-            problems.append(Problem("gallery embeddings", f"must have the queries' {name} {here}", there))
-    raise_if_any(problems)
+    kinds = {
+        "dimension": (ours.shape[1], theirs.shape[1]),
+        "type": (str(ours.dtype), str(theirs.dtype)),
+        "device": (str(ours.device), str(theirs.device)),
+    }
+    raise_if_any(
+        Problem("gallery embeddings", f"must have the queries' {name} {here}", there)
+        for name, (here, there) in kinds.items()
+        if here != there
+    )
 
 
 @dataclass(frozen=True)
@@ -165,10 +161,7 @@ class Scope:
 def rankings(
     queries: LabelledVectors, gallery: LabelledVectors | None, *, scope: Scope, ties: Ties
 ) -> Iterator[Ranking]:
-    """Rankings of all queries that have a positive, in blocks (in no particular order of queries).
-
-    Without a gallery the queries rank one another, each leaving out itself (by index).
-    """
+    """Rankings of all queries that have a positive, in blocks (in no particular order of queries)."""
     search = group_by_class(queries, gallery)
     relevant = search.relevant()
     wanted, limits = scope.positives(relevant), scope.last_position(relevant)

@@ -12,23 +12,12 @@ from torch import Tensor
 
 from trainables.metrics.inputs import LabelledVectors
 
-ENTRIES = 2**23
-"""Similarities to positives held at once: bounds the memory when a class is huge."""
-
-STEP = 128
-"""Queries per product: about as many as a few classes have, so that most of the products are between positives."""
-
-RUN = 64
-"""Similarities of which only the largest is looked at first. One run in a hundred or so has any that counts."""
-
-SPARSE = 8
-"""Runs are singled out where at most one in so many counts; elsewhere whole rows are compared."""
-
-PICKED = 2**20
-"""Comparisons of singled out similarities with thresholds, held at once."""
-
-COMPARED = 24
-"""Up to so many thresholds a row, comparing a tile with each is cheaper than sorting the tile's rows (measured on CPU)."""
+ENTRIES = 2**23  # similarities to positives held at once: bounds the memory when a class is huge
+STEP = 128  # queries per product: about as many as a few classes have, so that most products are between positives
+RUN = 64  # similarities of which only the largest is looked at first; one run in a hundred or so has any that counts
+SPARSE = 8  # runs are singled out where at most one in so many counts; elsewhere whole rows are compared
+PICKED = 2**20  # comparisons of singled out similarities with thresholds, held at once
+COMPARED = 24  # up to so many thresholds a row, comparing a tile with each is cheaper than sorting its rows (on CPU)
 
 
 @dataclass(frozen=True)
@@ -156,15 +145,12 @@ def count_negatives(search: Search, band: tuple[int, int], thresholds: Tensor, l
 
     Args:
         search: queries and gallery, sorted by class.
-        band: first and last (exclusive) query to count for; the first is a multiple of `tile`.
-        thresholds: (B, T), for B = last - first queries, descending along T but for the first; +inf where a query has
-            fewer.
-        limits: (B,) where counting may stop: from here on a count is only known not to be lower. The first two
-            thresholds of each query are always counted in full.
+        band: first and last (exclusive) of the B queries to count for; the first is a multiple of `tile`.
+        thresholds: (B, T), descending along T but for the first; +inf where a query has fewer.
+        limits: (B,): counts beyond are only known not to be lower, but for the first two thresholds of each query.
         tile: rows and columns of the similarity matrix computed at a time.
 
-    Returns:
-        (B, T) float64, whole numbers.
+    Returns (B, T) float64, whole numbers.
     """
     rows, columns = search.rows, search.columns
     counts = torch.zeros(thresholds.shape, dtype=torch.float64, device=thresholds.device)
@@ -253,12 +239,8 @@ def _count_above(similarity: Tensor, thresholds: Tensor, counts: Tensor, limits:
 def _count_picked(runs: Tensor, peaks: Tensor, thresholds: Tensor, lowest: Tensor, counts: Tensor) -> bool:
     """Count only the similarities above the lowest threshold of their row, if these are few; say whether they were.
 
-    Args:
-        runs: (rows, columns / RUN, RUN) similarities.
-        peaks: (rows, columns / RUN) the largest of each run.
-        thresholds: (rows, T).
-        lowest: (rows, 1) the lowest threshold that needs a count.
-        counts: (rows, T), added to.
+    `runs` (rows, columns / RUN, RUN) and their `peaks`; `thresholds` (rows, T), the `lowest` (rows, 1) that needs a count;
+    `counts` (rows, T) are added to.
     """
     promising = peaks > lowest
     if int(promising.sum()) * SPARSE > peaks.numel():

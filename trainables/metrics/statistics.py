@@ -29,9 +29,8 @@ def cosine_statistics(embeddings: Array, labels: Array) -> dict[str, float]:
     """Mean cosine similarity over all pairs i != j, in float64, of embeddings (N, D) with labels (N,).
 
     `mean_cosine` over all pairs, `mean_positive_cosine` over pairs of one class, `mean_negative_cosine` over the others; a
-    mean over no pairs is left out. A mean near 1 tells of a collapsed embedding. No pair is visited: with m_c the sum of
-    the unit vectors of class c, the sums over ordered pairs are |Σ_c m_c|² - Σ_i |fh_i|² and Σ_c |m_c|² - Σ_i |fh_i|².
-
+    mean over no pairs is left out. No pair is visited: with m_c the sum of the unit vectors of class c, the sums over
+    ordered pairs are |Σ_c m_c|² - Σ_i |fh_i|² and Σ_c |m_c|² - Σ_i |fh_i|².
     Raises ConfigError for wrong shapes, types or lengths, or non-finite values.
     """
     points = labelled_vectors(embeddings, labels)

@@ -42,20 +42,14 @@ PAGE = re.compile(rb"\s*<(!doctype|html|head|body|\?xml)", re.IGNORECASE)
 
 
 def download(url: str, target: Path, *, digests: Sequence[str] = (), pause_s: float = 1.0) -> Path:
-    """Fetch `url` to `target`, unless it is there already.
+    """Fetch `url` (http or https) to `target`, unless it is there already.
 
-    Args:
-        url: http or https.
-        target: where the file shall lie.
-        digests: beginnings of its SHA-256, in hexadecimal; a file with another digest is removed, and said.
-        pause_s: waited before the second connection, twice that before the third ...
-
-    Raises:
-        DataError: no connection, a refusal, a file that ends too early or is a web page, a wrong digest, a full disk.
+    `digests` are beginnings of its SHA-256, in hexadecimal. Connections are tried again after `pause_s`, twice that ...
+    Raises DataError: no connection, a refusal, a file that ends too early or is a web page, a wrong digest, a full disk.
     """
     if target.exists() and wrong_digest(target, digests) is None:
         return target  # without a lock: the folder may be one that others fill and this process only reads
-    with _reported(url, target), _alone(target):
+    with _reported(url, target), FileLock(target.with_name(target.name + ".lock")):
         if target.exists():
             if not (wrong := wrong_digest(target, digests)):
                 return target
@@ -233,17 +227,12 @@ def _announce(part: _Part, total: int | None, resumed: bool) -> None:
 
 @contextmanager
 def _reported(url: str, target: Path) -> Iterator[None]:
-    """The disk's complaints in our words."""
+    """A folder for the file, and the disk's complaints in our words."""
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         rule = "there must be room for the file" if full else "the folder must be writable"
         remedy = f"It goes to {target.parent}; TORCH_HOME chooses another place."
         raise DataError(Problem(url, rule, str(error), remedy)) from error
-
-
-def _alone(target: Path) -> FileLock:
-    """A lock that one process holds at a time; the kernel frees it when the process dies."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    return FileLock(target.with_name(target.name + ".lock"))

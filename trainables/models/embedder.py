@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Literal, Self
 
 import numpy as np
@@ -21,18 +21,14 @@ NORMS = (nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.InstanceNorm2d)
 class Embedder(nn.Module):
     """Pictures (B, C, H, W), uint8 in 0..255 or float in 0..1, to RAW un-normalised embeddings (B, d).
 
-    Args:
-        backbone, pooling, head: the parts.
-        freeze_bn: keep the backbone's batch normalisation on its running statistics, also after every `train()`.
-        freeze_bn_affine: its gamma and beta do not train either.
-
-    Attributes:
-        autocast: the type to which torch.autocast lowers what may be lowered; None computes in the weights' type.
-        micro_batch: backbone activations of so many pictures exist at a time; None holds the whole batch.
+    `freeze_bn` keeps the backbone's batch normalisation on its running statistics, also after every `train()`; with
+    `freeze_bn_affine` its gamma and beta do not train either.
     """
 
     autocast: torch.dtype | None = None
+    """The type to which torch.autocast lowers what may be lowered; None computes in the weights' type."""
     micro_batch: int | None = None
+    """Backbone activations of so many pictures exist at a time; None holds the whole batch."""
 
     def __init__(
         self,
@@ -50,7 +46,8 @@ class Embedder(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Raw embeddings (B, d), in full precision."""
-        with self._lowered(images.device.type):
+        lowered = nullcontext() if self.autocast is None else torch.autocast(images.device.type, dtype=self.autocast)
+        with lowered:
             embeddings: Tensor = self.head(self.features(images))
         return embeddings if self.autocast is None else embeddings.float()
 
@@ -72,9 +69,6 @@ class Embedder(nn.Module):
         features: Tensor = self.pooling(self.backbone(self.backbone.to_input(images)))
         return features
 
-    def _lowered(self, device: str) -> AbstractContextManager[object]:
-        return nullcontext() if self.autocast is None else torch.autocast(device, dtype=self.autocast)
-
     def train(self, mode: bool = True) -> Self:
         """Switch modes; a frozen batch normalisation stays frozen."""
         super().train(mode)
@@ -86,13 +80,8 @@ class Embedder(nn.Module):
 def parameter_groups(model: nn.Module, decayed: Decayed = "weights") -> dict[str, list[nn.Parameter]]:
     """Trainable parameters by part and whether weight decay applies (docs/specification.md, sections 9.1 and 9.6).
 
-    Args:
-        model: an embedding network; what is not below `backbone` counts as head, pooling too.
-        decayed: `weights` spares biases, normalisation and other vectors or scalars; `all_but_norms` spares gamma and
-            beta of normalisation layers only; `all` spares nothing.
-
-    Returns:
-        Keys `backbone`, `backbone_no_decay`, `head`, `head_no_decay`, in this order; empty groups are left out.
+    Keys are `backbone`, `backbone_no_decay`, `head` (with pooling), `head_no_decay`; empty groups are left out. `weights`
+    spares biases, normalisation and other vectors or scalars; `all_but_norms` gamma and beta alone; `all` nothing.
     """
     spared = _spared(model, decayed)
     groups: dict[str, list[nn.Parameter]] = {

@@ -1,4 +1,4 @@
-"""From the pooled vector to the raw embedding (docs/specification.md, sections 1.5 and 9.1)."""
+"""From the pooled vector to the raw embedding (docs/specification.md, sections 1.5, 4 and 9.1)."""
 
 from __future__ import annotations
 
@@ -49,20 +49,18 @@ class BatchNormLinearHead(Head):
         return embedding
 
 
-class LinearBatchNormHead(Head):
+class LinearBatchNormHead(BatchNormLinearHead):
     """f = BN(W BN(x) + b): the rebuttal's BN variant, a batch norm on the final embedding in addition to the usual one."""
 
     name = "fc_bn"
 
     def __init__(self, in_features: int, embedding_dim: int) -> None:
-        super().__init__()
-        self.bn = GlobalBatchNorm1d(in_features)
-        self.fc = _linear(in_features, embedding_dim)
+        super().__init__(in_features, embedding_dim)
         self.embedding_bn = GlobalBatchNorm1d(embedding_dim)
 
     def forward(self, vectors: Tensor) -> Tensor:
         """(B, F) to (B, d)."""
-        embedding: Tensor = self.embedding_bn(self.fc(self.bn(vectors)))
+        embedding: Tensor = self.embedding_bn(super().forward(vectors))
         return embedding
 
 
@@ -83,3 +81,27 @@ class WeightNormLinearHead(Head):
         """(B, F) to (B, d)."""
         weight = self.scale[:, None] * functional.normalize(self.direction, dim=1, eps=1e-12)
         return functional.linear(self.bn(vectors), weight, self.bias)
+
+
+class ProjectionHead(Head):
+    """f = W2 ReLU(BN(W1 x)) + b: two layers, as wide inside as the features.
+
+    The batch norm sees the batch of all workers, both views of every picture. Chen et al., A Simple Framework for
+    Contrastive Learning of Visual Representations, ICML 2020, section 4.2.
+    """
+
+    name = "mlp"
+
+    def __init__(self, in_features: int, embedding_dim: int) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(in_features, in_features, bias=False)  # the batch norm's shift is its bias
+        self.bn = GlobalBatchNorm1d(in_features)
+        self.fc = nn.Linear(in_features, embedding_dim)
+        for layer in (self.hidden, self.fc):
+            nn.init.kaiming_normal_(layer.weight, mode="fan_out")
+        nn.init.zeros_(self.fc.bias)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """(B, F) to (B, d)."""
+        embedding: Tensor = self.fc(self.bn(self.hidden(vectors)).relu())
+        return embedding

@@ -15,13 +15,10 @@ from trainables.models.weights import Weights
 
 WIDTHS = (64, 128, 256, 512)
 
-Stem = Annotated[
-    Literal["imagenet", "small"],
-    Field(
-        description="imagenet: 7x7 stride 2 and max pooling, as published weights have; small: 3x3 stride 1, for "
-        "pictures of 32 pixels"
-    ),
-]
+STEMS = (
+    "imagenet: 7x7 stride 2 and max pooling, as published weights have; small: 3x3 stride 1, for pictures of 32 pixels"
+)
+Stem = Annotated[Literal["imagenet", "small"], Field(description=STEMS)]
 
 
 class _Block(nn.Module):

