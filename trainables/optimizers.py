@@ -41,7 +41,6 @@ class _Adaptive(Recipe):
         self.betas, self.eps = (beta1, beta2), eps
 
     def build(self, groups: Groups) -> torch.optim.Optimizer:
-        """Adam or AdamW."""
         return self.kind(groups, betas=self.betas, eps=self.eps, fused=True)  # type: ignore[call-arg]
 
 
@@ -73,7 +72,6 @@ class SGD(Recipe):
         self.momentum, self.nesterov = momentum, nesterov and momentum > 0
 
     def build(self, groups: Groups) -> torch.optim.Optimizer:
-        """torch.optim.SGD."""
         return torch.optim.SGD(groups, momentum=self.momentum, nesterov=self.nesterov, fused=True)
 
 
@@ -86,7 +84,6 @@ class RMSprop(Recipe):
         self.alpha, self.momentum, self.eps = alpha, momentum, eps
 
     def build(self, groups: Groups) -> torch.optim.Optimizer:
-        """torch.optim.RMSprop."""
         return torch.optim.RMSprop(groups, alpha=self.alpha, momentum=self.momentum, eps=self.eps)
 
 

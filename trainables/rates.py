@@ -32,7 +32,6 @@ class Constant(RateSchedule):
     name = "constant"
 
     def factor(self, step: int, *, total_steps: int, steps_per_epoch: int) -> float:
-        """One."""
         return 1.0
 
 
@@ -61,7 +60,6 @@ class Milestones(RateSchedule):
         return _order_problems("lr_milestones", given["lr_milestones"])
 
     def factor(self, step: int, *, total_steps: int, steps_per_epoch: int) -> float:
-        """One decay for each milestone reached."""
         return float(self.lr_decay ** sum(step >= milestone for milestone in self.lr_milestones))
 
 
@@ -87,7 +85,6 @@ class EpochMilestones(RateSchedule):
         return _order_problems("lr_epochs", given["lr_epochs"])
 
     def factor(self, step: int, *, total_steps: int, steps_per_epoch: int) -> float:
-        """One decay for each epoch reached."""
         return float(self.lr_decay ** sum(step >= epoch * steps_per_epoch for epoch in self.lr_epochs))
 
 
@@ -105,7 +102,6 @@ class EveryEpochs(RateSchedule):
         self.lr_decay_epochs, self.lr_decay = lr_decay_epochs, lr_decay
 
     def factor(self, step: int, *, total_steps: int, steps_per_epoch: int) -> float:
-        """One decay for every `lr_decay_epochs` whole epochs done."""
         return float(self.lr_decay ** (step // steps_per_epoch // self.lr_decay_epochs))
 
 
@@ -122,7 +118,6 @@ class Cosine(RateSchedule):
         self.lr_final = lr_final
 
     def factor(self, step: int, *, total_steps: int, steps_per_epoch: int) -> float:
-        """Half a cosine wave over all steps."""
         wave = (1 + math.cos(math.pi * min(step / total_steps, 1.0))) / 2
         return self.lr_final + (1 - self.lr_final) * wave
 

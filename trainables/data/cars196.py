@@ -56,7 +56,6 @@ class Cars196(PictureFiles):
         raise wrong_root(self.root, rule, given=self.root, source=self.source)
 
     def read(self, folder: Path) -> Listing:
-        """The first layout whose annotations are there."""
         if (folder / LAYOUTS[0]).exists():
             return _original(folder)
         if (folder / LAYOUTS[1]).exists():

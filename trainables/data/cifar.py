@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from trainables.data.base import Contents, DataSet, Progress, digest_of, problems_raised
 from trainables.data.formats import archives, cache
-from trainables.data.formats.files import fingerprints
+from trainables.data.formats.files import digests
 from trainables.data.formats.picture_files import differences, find_folder
 from trainables.data.formats.safe_pickle import load_pickle
 from trainables.data.formats.stored import Strict
@@ -38,8 +38,7 @@ class _Cifar(DataSet):
 
     def __init__(self, *, root: Path, cache_dir: Path, strict: Strict = True) -> None:
         super().__init__(cache_dir=cache_dir)
-        self.root = root
-        self.strict = strict
+        self.root, self.strict = root, strict
 
     @cached_property
     def folder(self) -> Path:
@@ -59,7 +58,6 @@ class _Cifar(DataSet):
         return [*self.train_files, self.test_file, self.meta_file]
 
     def check(self) -> list[Problem]:
-        """That every batch is there."""
         if problems := problems_raised(lambda: self.folder):
             return problems
         missing = [self.folder / name for name in self._files if not (self.folder / name).is_file()]
@@ -72,21 +70,16 @@ class _Cifar(DataSet):
         return problems + self.check() or problems_raised(self._load)
 
     def counts(self) -> dict[str, int]:
-        """Pictures and classes."""
         _, labels, class_names, _ = self._load()
         return {"images": len(labels), "classes": len(class_names)}
 
     def checksums(self) -> dict[str, str]:
-        """Of the archive."""
         return archives.checksums([(self.root, self.archive_md5)])
 
     def digest(self) -> str:
-        """Content of the batches."""
-        prints = fingerprints(self.folder, self._files, self.cache_dir, verify=False)
-        return digest_of(self.name, 1, [(name, print_.sha256) for name, print_ in prints.items()])
+        return digest_of(self.name, 1, digests(self.folder, self._files, self.cache_dir))
 
     def test_classes(self, class_names: Sequence[str]) -> tuple[int, ...]:
-        """The second half of the classes."""
         return tuple(range(len(class_names) // 2, len(class_names)))
 
     def write(self, directory: Path, progress: Progress | None) -> Contents:

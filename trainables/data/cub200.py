@@ -36,7 +36,6 @@ class Cub200(PictureFiles):
     archives: ClassVar = {"CUB_200_2011.tgz": "97eceeb196236b17998738112f37df78"}
 
     def read(self, folder: Path) -> Listing:
-        """Join the lists on the picture's number."""
         lists = ("images.txt", "image_class_labels.txt", "classes.txt")
         images, labels, classes = (table(folder / name, 2) for name in lists)
         class_of, class_names = dict(labels), dict(classes)

@@ -39,22 +39,18 @@ class Digits(DataSet):
         self.scale = scale
 
     def check(self) -> list[Problem]:
-        """The data come with scikit-learn."""
         if _file().exists():
             return []
         return [Problem(str(_file()), "scikit-learn's digits are missing", None, "Reinstall scikit-learn.")]
 
     def counts(self) -> dict[str, int]:
-        """Digits and their classes."""
         labels = _load()[1]
         return {"images": len(labels), "classes": len(np.unique(labels))}
 
     def digest(self) -> str:
-        """Settings and the pixels themselves."""
         return digest_of(self.name, 1, self.scale, hashlib.sha256(_file().read_bytes()).hexdigest())
 
     def test_classes(self, class_names: Sequence[str]) -> tuple[int, ...]:
-        """The digits 5 to 9."""
         return tuple(range(5, 10))
 
     def write(self, directory: Path, progress: Progress | None) -> Contents:

@@ -34,18 +34,15 @@ class Distractors(StoredPictures):
 
     @property
     def folder(self) -> Path:
-        """The root."""
         return self.root
 
     @cached_property
     def encoded(self) -> Encoded:
-        """Every picture below the root."""
         return encoded_files(
             self.root, [path.relative_to(self.root).as_posix() for path in find_pictures(self.root)[0]]
         )
 
     def check(self) -> list[Problem]:
-        """That there is a picture."""
         if not self.root.is_dir():
             return [Problem(str(self.root), "the data folder must exist", None, f"Expected {self.source}.")]
         if not self.encoded.names:
@@ -53,17 +50,13 @@ class Distractors(StoredPictures):
         return []
 
     def counts(self) -> dict[str, int]:
-        """Pictures."""
         return {"images": len(self.encoded.names)}
 
     def digest(self) -> str:
-        """Names and content of the pictures, settings."""
         return digest_of(self.name, 1, self.size, self.skip_corrupt, self.digests(self.encoded.names))
 
     def test_classes(self, class_names: Sequence[str]) -> tuple[int, ...]:
-        """Nothing trains."""
         return (0,)
 
     def contents(self, kept: Indices) -> Contents:
-        """One class."""
         return Contents(np.zeros(len(kept), dtype=np.int64), ("distractor",))

@@ -13,7 +13,7 @@ from PIL import Image
 from trainables.data.base import Contents, DataSet, Progress, digest_of, problems_raised
 from trainables.data.formats.archives import STRICT
 from trainables.data.formats.decoding import Encoded, Squares, decode, failure_problems, unreadable
-from trainables.data.formats.files import fingerprints
+from trainables.data.formats.files import digests
 from trainables.data.formats.picture_files import differences
 from trainables.data.formats.safe_pickle import load_pickle
 from trainables.data.formats.stored import Strict
@@ -39,26 +39,22 @@ class _FaceBin(DataSet):
 
     def __init__(self, *, root: Path, cache_dir: Path, strict: Strict = True) -> None:
         super().__init__(cache_dir=cache_dir)
-        self.given = root
         self.path = _file_of(root, self.file)
         self.strict = strict
 
     def check(self) -> list[Problem]:
-        """That the file is there and holds as many pairs as it should."""
         if not self.path.is_file():
             rule, remedy = "the verification file must exist", f"Get it from: {self.source}."
             return [Problem(str(self.path), rule, None, remedy)]
         return problems_raised(self._load)
 
     def verify(self, progress: Progress | None = None) -> list[Problem]:
-        """`check`, and that every picture decodes."""
         if problems := self.check():
             return problems
         source = self._encoded(self._load()[0])
         return failure_problems(unreadable(source, progress), source.names, remedy=AGAIN)
 
     def counts(self) -> dict[str, int]:
-        """Pairs."""
         return {"pairs": len(self._load()[1])}
 
     def _encoded(self, encoded: Sequence[bytes]) -> Encoded:
@@ -66,16 +62,13 @@ class _FaceBin(DataSet):
         return Encoded(names, lambda i: Image.open(io.BytesIO(encoded[i])))
 
     def digest(self) -> str:
-        """Content of the file."""
-        prints = fingerprints(self.path.parent, [self.path.name], self.cache_dir, verify=False)
-        return digest_of(self.name, 1, prints[self.path.name].sha256)
+        [(_, sha256)] = digests(self.path.parent, [self.path.name], self.cache_dir)
+        return digest_of(self.name, 1, sha256)
 
     def test_classes(self, class_names: Sequence[str]) -> tuple[int, ...]:
-        """Everything judges, nothing trains."""
         return tuple(range(len(class_names)))
 
     def write(self, directory: Path, progress: Progress | None) -> Contents:
-        """Decode the pictures."""
         encoded, same = self._load()
         source = self._encoded(encoded)
         if failures := decode(directory, source, Squares(SIZE), progress):
@@ -100,9 +93,8 @@ class _FaceBin(DataSet):
             rule = f"must hold two pictures for each of at least {FOLDS} answers"
             raise DataError(Problem(str(self.path), rule, (len(encoded), len(same))))
         if self.strict and len(same) != self.expected["pairs"]:
-            raise DataError(
-                Problem(str(self.path), f"{self.name} has {self.expected['pairs']} pairs", len(same), STRICT)
-            )
+            rule = f"{self.name} has {self.expected['pairs']} pairs"
+            raise DataError(Problem(str(self.path), rule, len(same), STRICT))
         return encoded, same
 
 

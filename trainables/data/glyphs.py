@@ -49,11 +49,9 @@ class Glyphs(DataSet):
         faces: Annotated[int, Field(ge=2, le=25, description="typefaces, hence pictures, a class")] = 20,
     ) -> None:
         super().__init__(cache_dir=cache_dir)
-        self.size = size
-        self.faces = faces
+        self.size, self.faces = size, faces
 
     def check(self) -> list[Problem]:
-        """Enough font families must be installed."""
         installed = len(installed_faces())
         if installed >= self.faces:
             return []
@@ -103,17 +101,14 @@ class _Pen:
         except OSError:  # not a variable font
             return
         # Several families start at their lightest weight; 400 is "regular" for all of them.
-        self.font.set_variation_by_axes([400 if _is_weight(a["name"]) else a["default"] or 0 for a in axes])
+        weight = (b"Weight", "Weight")
+        self.font.set_variation_by_axes([400 if a["name"] in weight else a["default"] or 0 for a in axes])
 
     def picture(self, point: int) -> NDArray[np.uint8]:
         picture = Image.new("L", (self.size, self.size))
         baseline = (self.size / 2, self.size * 3 // 4)
         ImageDraw.Draw(picture).text(baseline, chr(point), fill=255, font=self.font, anchor="ms")
         return np.asarray(picture)
-
-
-def _is_weight(axis: bytes | str | None) -> bool:
-    return axis in (b"Weight", "Weight")
 
 
 def _drawable(faces: Sequence[Face], wanted: int) -> list[int]:

@@ -47,16 +47,13 @@ class ImageFolder(StoredPictures):
 
     @property
     def folder(self) -> Path:
-        """The root."""
         return self.root
 
     @property
     def encoded(self) -> Encoded:
-        """The files of all classes, class after class."""
         return encoded_files(self.root, self._listing[0])
 
     def check(self) -> list[Problem]:
-        """The folder, its classes, the split file, and that every picture decodes."""
         return self.verify()
 
     def verify(self, progress: Progress | None = None) -> list[Problem]:
@@ -77,7 +74,6 @@ class ImageFolder(StoredPictures):
         return problems
 
     def counts(self) -> dict[str, int]:
-        """Pictures, classes, and those that test."""
         _, labels, classes = self._listing
         test = set(self.test_classes(classes))
         return {
@@ -88,7 +84,6 @@ class ImageFolder(StoredPictures):
         }
 
     def digest(self) -> str:
-        """Names and content of the pictures, settings and split."""
         names, _, classes = self._listing
         split = self.test_classes(classes)
         return digest_of(self.name, 1, self.size, self.skip_corrupt, split, self.digests(names))
@@ -102,7 +97,6 @@ class ImageFolder(StoredPictures):
         return tuple(i for i, name in enumerate(class_names) if parts[name] == "test")
 
     def contents(self, kept: Indices) -> Contents:
-        """Labels, and what was passed over."""
         _, labels, classes = self._listing
         numbers = np.array(labels, dtype=np.int64)[kept]
         return Contents(numbers, classes, (*single_picture_notes(numbers, classes), *self._passed_over(classes)))

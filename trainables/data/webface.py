@@ -52,7 +52,6 @@ class WebFace(StoredPictures):
         return below[0].parent if len(below) == 1 else root
 
     def check(self) -> list[Problem]:
-        """Files, index, declared number of people."""
         try:
             require_root(self.folder, self.source)
             people = self._faces[2]
@@ -68,25 +67,20 @@ class WebFace(StoredPictures):
         return unreadable(self.encoded, progress) if self._is_records else super().undecodable(progress)
 
     def counts(self) -> dict[str, int]:
-        """Pictures and people."""
         return {"images": len(self._faces[1]), "classes": len(self._faces[2])}
 
     def digest(self) -> str:
-        """Content of the files and settings."""
         names = RECORDS if self._is_records else self.encoded.names
         return digest_of(self.name, 1, self.size, self.skip_corrupt, self.digests(names))
 
     def test_classes(self, class_names: Sequence[str]) -> tuple[int, ...]:
-        """None: everything trains."""
         return ()
 
     @property
     def encoded(self) -> Encoded:
-        """Pictures of the records, or files."""
         return self._faces[0]
 
     def contents(self, kept: Indices) -> Contents:
-        """Identities."""
         return Contents(self._faces[1][kept], self._faces[2])
 
     @property

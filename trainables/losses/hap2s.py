@@ -37,7 +37,6 @@ class HAP2SLoss(AnchorwiseLoss):
         self.margin = margin
 
     def combine(self, pairs: Pairs, values: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The hinge of each anchor that has both signs."""
         both = pairs.positive.any(dim=1) & pairs.negative.any(dim=1)
         hinge = (values + self.margin).clamp_min_(0).mul_(both)
         return hinge, hinge.sign()

@@ -40,6 +40,5 @@ class LiftedStructureLoss(AnchorwiseLoss):
         self.margin = margin
 
     def combine(self, pairs: Pairs, values: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The hinge of each anchor's bracket."""
         hinge = (values + self.margin).clamp_min_(0)
         return hinge, hinge.sign()

@@ -44,7 +44,6 @@ class MultiSimilarityLoss(AnchorwiseLoss):
         self.epsilon = epsilon
 
     def candidates(self, pairs: Pairs, losses: Tensor) -> tuple[Tensor, Tensor]:
-        """Each anchor's informative positive and negative pairs."""
         similarity = pairs.similarity
         closest_negative = torch.where(pairs.negative, similarity, -torch.inf).amax(dim=1, keepdim=True)
         farthest_positive = torch.where(pairs.positive, similarity, torch.inf).amin(dim=1, keepdim=True)

@@ -33,7 +33,6 @@ class NPairLoss(Loss):
         self.scale = scale
 
     def value(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """Cross entropy of couples; embeddings (B, D), labels (B,)."""
         anchors, positives, valid = couples(labels, padded=labels.device.type != "cpu")
         count = len(anchors)
         unit = normalise(embeddings[torch.cat((anchors, positives))])

@@ -29,7 +29,6 @@ class TripletLoss(PairLoss):
         self.margin = margin
 
     def solve(self, pairs: Pairs) -> Solution:
-        """Sort, count, weigh."""
         positive = pairs.positive.to(pairs.similarity.dtype)
         keys = torch.add(pairs.similarity, positive, alpha=-self.margin / 2)
         keys.fill_diagonal_(-torch.inf)  # the self pair comes first, so that ranks count the others

@@ -28,7 +28,6 @@ class LinearHead(Head):
         self.fc = _linear(in_features, embedding_dim)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """(B, F) to (B, d)."""
         embedding: Tensor = self.fc(vectors)
         return embedding
 
@@ -44,7 +43,6 @@ class BatchNormLinearHead(Head):
         self.fc = _linear(in_features, embedding_dim)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """(B, F) to (B, d)."""
         embedding: Tensor = self.fc(self.bn(vectors))
         return embedding
 
@@ -59,7 +57,6 @@ class LinearBatchNormHead(BatchNormLinearHead):
         self.embedding_bn = GlobalBatchNorm1d(embedding_dim)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """(B, F) to (B, d)."""
         embedding: Tensor = self.embedding_bn(super().forward(vectors))
         return embedding
 
@@ -78,7 +75,6 @@ class WeightNormLinearHead(Head):
         self.bias = nn.Parameter(torch.zeros(embedding_dim))
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """(B, F) to (B, d)."""
         weight = self.scale[:, None] * functional.normalize(self.direction, dim=1, eps=1e-12)
         return functional.linear(self.bn(vectors), weight, self.bias)
 
@@ -102,6 +98,5 @@ class ProjectionHead(Head):
         nn.init.zeros_(self.fc.bias)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """(B, F) to (B, d)."""
         embedding: Tensor = self.fc(self.bn(self.hidden(vectors)).relu())
         return embedding

@@ -17,7 +17,6 @@ class AvgPooling(Pooling):
     name = "avg"
 
     def forward(self, features: Tensor) -> Tensor:
-        """(B, F, h, w) to (B, F)."""
         return features.mean(dim=(2, 3))
 
 
@@ -27,7 +26,6 @@ class MaxPooling(Pooling):
     name = "max"
 
     def forward(self, features: Tensor) -> Tensor:
-        """(B, F, h, w) to (B, F)."""
         return features.amax(dim=(2, 3))
 
 
@@ -37,7 +35,6 @@ class AvgMaxPooling(Pooling):
     name = "avg_max"
 
     def forward(self, features: Tensor) -> Tensor:
-        """(B, F, h, w) to (B, F)."""
         return features.mean(dim=(2, 3)) + features.amax(dim=(2, 3))
 
 
@@ -62,7 +59,6 @@ class GemPooling(Pooling):
         self.p = p
 
     def forward(self, features: Tensor) -> Tensor:
-        """(B, F, h, w) to (B, F)."""
         return gem(features, self.p)
 
 
@@ -76,5 +72,4 @@ class LearnedGemPooling(Pooling):
         self.p = nn.Parameter(torch.tensor(float(p)))
 
     def forward(self, features: Tensor) -> Tensor:
-        """(B, F, h, w) to (B, F)."""
         return gem(features, self.p.clamp_min(1e-2))

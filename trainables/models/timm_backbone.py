@@ -99,14 +99,12 @@ class Timm(Backbone):
 
     @classmethod
     def start(cls, **knobs: object) -> str:
-        """One sentence on the weights training starts from."""
         if knobs.get("weights") != HUB:
             return super().start(**knobs)
         about = import_timm().get_pretrained_cfg(str(knobs.get("architecture", "resnet50")))
         return f"The backbone starts from timm's own weights {about.architecture}.{about.tag}."
 
     def to_input(self, images: Tensor) -> Tensor:
-        """Three standardised channels."""
         return standardised(super().to_input(images), self.mean, self.std)
 
     def forward(self, images: Tensor) -> Tensor:

@@ -36,7 +36,6 @@ class RandomBatches(Sampler):
 
     @property
     def steps_per_epoch(self) -> int:
-        """Whole batches in one pass."""
         return len(self.labels) // self.batch_size
 
     def batch(self, step: int) -> Batch:

@@ -89,7 +89,6 @@ class ContrastiveTask(Task):
         return problems
 
     def learner(self, context: TrialContext, cache_dir: Path | None = None) -> ContrastiveLearner:
-        """Prepared data and a fresh network."""
         return ContrastiveLearner(self, context, cache_dir)
 
 

@@ -161,7 +161,6 @@ class FaceRecognitionTask(Task):
         return held_out_half(pictures, part, pairs=self.pairs, sizes=self.distractors, seed=seed)
 
     def learner(self, context: TrialContext, cache_dir: Path | None = None) -> FaceRecognitionLearner:
-        """Prepared data, exams and a fresh network."""
         return FaceRecognitionLearner(self, context, cache_dir)
 
 
@@ -190,7 +189,6 @@ class FaceRecognitionLearner(Learner[Evaluation]):
         return Evaluation(named("val", figures), evidence_of(self.split, embeddings, sheet))
 
     def test(self, validated: Evaluation) -> Figures:
-        """The same of the test exams."""
         return named("test", self._examine(self.test_half)[0])
 
     def _examine(self, half: Half, *, show: bool = False) -> tuple[Figures, Tensor, Sheet | None]:

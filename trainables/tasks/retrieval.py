@@ -39,7 +39,6 @@ class RetrievalTask(Task):
         return [f"val/{key}" for family in FAMILIES.values() for key in family.keys(self.config.evaluation.ks)]
 
     def split(self, pictures: Pictures) -> Split:
-        """The class-disjoint train, validation and test pictures; the seed chooses the validation classes."""
         return disjoint_split(self.config, pictures)
 
     def notes(self, pictures: Pictures) -> list[str]:
@@ -57,7 +56,6 @@ class RetrievalTask(Task):
         ]
 
     def learner(self, context: TrialContext, cache_dir: Path | None = None) -> RetrievalLearner:
-        """Prepared data and a fresh network."""
         return RetrievalLearner(self, context, cache_dir)
 
 

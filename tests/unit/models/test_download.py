@@ -279,7 +279,7 @@ def test_a_file_in_a_folder_that_is_only_read(server, target, monkeypatch):
     def refuse(*_):
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr(downloads, "_alone", refuse)
+    monkeypatch.setattr(downloads, "FileLock", refuse)
     assert download(server.url(), target, digests=[DIGEST]) == target
 
 

@@ -151,13 +151,12 @@ def _size(count: int) -> str:
     return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"
 
 
-def build_once(target: Path, build: Callable[[Path], None], *, complete: Callable[[Path], bool] | None = None) -> None:
+def build_once(target: Path, build: Callable[[Path], None], *, complete: Callable[[Path], bool]) -> None:
     """Run `build(temporary directory)` and rename the result to `target`, unless `target` is there, `complete`.
 
     Waits while another process builds the same target. A build that was killed leaves its temporary directory for the
     next one to go on from; one whose data are at fault (DataError) leaves nothing. A truncated cache is rebuilt.
     """
-    complete = complete or _complete
     if complete(target):
         return
     _make(target.parent)
@@ -189,18 +188,6 @@ def write_text(path: Path, text: str) -> None:
     except OSError as error:
         rule, remedy = "the cache must be writable", "Free some space, or point TUNE_DML_CACHE elsewhere."
         raise DataError(Problem(str(path.parent), rule, str(error.strerror), remedy)) from error
-
-
-def _complete(target: Path) -> bool:
-    if not (target / "about.json").exists():
-        return False
-    try:
-        images = open_images(target)
-        if isinstance(images, RaggedImages) and len(images):
-            _ = images[len(images) - 1]
-    except (OSError, ValueError):
-        return False
-    return True
 
 
 def _make(directory: Path) -> None:

@@ -9,7 +9,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,50 +64,35 @@ def shrink(image: Image.Image, shorter: int | None) -> Image.Image:
     return image if size == image.size else image.resize(size, Image.Resampling.BILINEAR)
 
 
-def fit(image: Image.Image, size: int) -> Image.Image:
-    """Resize the shorter side to `size`, then cut the centre square."""
-    image = shrink(image, size)
-    left, top = (image.width - size) // 2, (image.height - size) // 2
-    return image.crop((left, top, left + size, top + size))
-
-
-class Form(Protocol):
-    """The form in which pictures are kept once decoded."""
-
-    def pixels(self, image: Image.Image, /) -> cache.Pixels:
-        """One picture, (H, W, 3)."""
-
-    def create(self, directory: Path, encoded: Encoded, /) -> cache.Pixels | cache.RaggedImages:
-        """Room for all of them in the cache."""
-
-
 @dataclass(frozen=True)
 class Squares:
-    """Squares: the shorter side is shrunk to `size` pixels, then the centre is cut."""
+    """Pictures are kept as squares: the shorter side is shrunk to `size` pixels, then the centre is cut."""
 
     size: int
 
     def pixels(self, image: Image.Image) -> cache.Pixels:
-        """(size, size, 3)."""
-        return np.asarray(fit(to_rgb(image), self.size))
+        """One picture, (size, size, 3)."""
+        image = shrink(to_rgb(image), self.size)
+        left, top = (image.width - self.size) // 2, (image.height - self.size) // 2
+        return np.asarray(image.crop((left, top, left + self.size, top + self.size)))
 
     def create(self, directory: Path, encoded: Encoded) -> cache.Pixels:
-        """One array."""
+        """Room for all of them in the cache."""
         return cache.create_images(directory, (len(encoded.names), self.size, self.size, 3))
 
 
 @dataclass(frozen=True)
 class Whole:
-    """Whole pictures, so that random crops see all of them, with one shorter side (None: as they are)."""
+    """Pictures are kept whole, so that random crops see all of them, with one shorter side (None: as they are)."""
 
     shorter_side: int | None
 
     def pixels(self, image: Image.Image) -> cache.Pixels:
-        """(H, W, 3)."""
+        """One picture, (H, W, 3)."""
         return np.asarray(shrink(to_rgb(image), self.shorter_side))
 
     def create(self, directory: Path, encoded: Encoded) -> cache.RaggedImages:
-        """The headers are read first, so that every picture has its room before any is decoded."""
+        """Room for all of them in the cache: the headers are read first."""
         return cache.create_ragged(directory, self.sizes(encoded), channels=3)
 
     def sizes(self, encoded: Encoded) -> NDArray[np.int32]:
@@ -119,7 +103,9 @@ class Whole:
         return np.array(sizes, dtype=np.int32).reshape(-1, 2)
 
 
-def decode(directory: Path, encoded: Encoded, form: Form, progress: Progress | None = None) -> dict[int, str]:
+def decode(
+    directory: Path, encoded: Encoded, form: Squares | Whole, progress: Progress | None = None
+) -> dict[int, str]:
     """Write pictures into `directory`; returns picture number -> reason for each failure.
 
     Goes on where an interrupted call on the same directory stopped: a chunk is noted only after its pixels are on disk.

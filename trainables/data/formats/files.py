@@ -8,7 +8,6 @@ import json
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,18 +20,7 @@ from trainables.data.formats.decoding import Encoded, why_undecodable
 
 REPORT = 64  # files between two reports of progress
 SAVE_EVERY = 15.0  # seconds
-
-
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp"})
-
-
-@dataclass(frozen=True)
-class Fingerprint:
-    """Content of one file."""
-
-    sha256: str
-    reason: str = ""
-    """Why it cannot be decoded; empty when it can, or when nobody looked."""
 
 
 def find_pictures(folder: Path) -> tuple[list[Path], list[Path]]:
@@ -55,10 +43,23 @@ def _open(root: Path, names: Sequence[str], i: int) -> Image.Image:
     return Image.open(root / names[i])
 
 
-def fingerprints(
+def digests(root: Path, names: Sequence[str], cache_dir: Path) -> list[tuple[str, str]]:
+    """(name, SHA-256) of files below `root`."""
+    return [(name, sha256) for name, (sha256, _) in _contents(root, names, cache_dir, verify=False).items()]
+
+
+def unreadable_files(
+    root: Path, names: Sequence[str], cache_dir: Path, progress: Progress | None = None
+) -> dict[int, str]:
+    """Number in `names` -> reason for each file that does not decode to its end."""
+    known = _contents(root, names, cache_dir, verify=True, progress=progress)
+    return {i: known[name][1] for i, name in enumerate(names) if known[name][1]}
+
+
+def _contents(
     root: Path, names: Sequence[str], cache_dir: Path, *, verify: bool, progress: Progress | None = None
-) -> dict[str, Fingerprint]:
-    """SHA-256 of every file `names` below `root`, in that order; with `verify`, whether each decodes to its end as well.
+) -> dict[str, tuple[str, str]]:
+    """Name -> SHA-256, and why it does not decode to its end (empty when it does, or when it was never to be verified).
 
     Remembered in `cache_dir` by name, size and time of change, so that a second call reads nothing.
     """
@@ -73,15 +74,15 @@ def fingerprints(
         with ThreadPoolExecutor() as pool:
             looked = pool.map(lambda name: _look(root / name, verify=verify), stale)
             saved = time.monotonic()
-            for done, (name, seen) in enumerate(zip(stale, looked, strict=True), start=1):
-                known[name] = [*keys[name], seen.sha256, seen.reason, verify]
+            for done, (name, content) in enumerate(zip(stale, looked, strict=True), start=1):
+                known[name] = [*keys[name], *content, verify]
                 if time.monotonic() - saved > SAVE_EVERY:  # a killed call has not read in vain
                     cache.write_text(index, json.dumps(known))
                     saved = time.monotonic()
                 if progress and (done % REPORT == 0 or done == len(stale)):
                     progress(done, len(stale))
         cache.write_text(index, json.dumps(known))
-    return {name: Fingerprint(known[name][2], known[name][3]) for name in names}
+    return {name: (known[name][2], known[name][3]) for name in names}
 
 
 def _read_index(index: Path) -> dict[str, list[Any]]:
@@ -92,19 +93,9 @@ def _read_index(index: Path) -> dict[str, list[Any]]:
     return known
 
 
-def _look(path: Path, *, verify: bool) -> Fingerprint:
+def _look(path: Path, *, verify: bool) -> tuple[str, str]:
     data = path.read_bytes()
     sha256 = hashlib.sha256(data).hexdigest()
     if not verify:
-        return Fingerprint(sha256)
-    if not data:
-        return Fingerprint(sha256, "the file is empty")
-    return Fingerprint(sha256, why_undecodable(lambda: Image.open(io.BytesIO(data))))
-
-
-def unreadable_files(
-    root: Path, names: Sequence[str], cache_dir: Path, progress: Progress | None = None
-) -> dict[int, str]:
-    """Number in `names` -> reason for each file that does not decode to its end."""
-    prints = fingerprints(root, names, cache_dir, verify=True, progress=progress)
-    return {i: prints[name].reason for i, name in enumerate(names) if prints[name].reason}
+        return sha256, ""
+    return sha256, why_undecodable(lambda: Image.open(io.BytesIO(data))) if data else "the file is empty"

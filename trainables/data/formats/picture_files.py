@@ -87,7 +87,6 @@ class PictureFiles(StoredPictures):
 
     @property
     def encoded(self) -> Encoded:
-        """The listed files."""
         return encoded_files(self.folder, self.listing.names)
 
     def check(self) -> list[Problem]:
@@ -116,7 +115,6 @@ class PictureFiles(StoredPictures):
         return [(self.folder / name, self.list_digests) for name in self.listing.lists]
 
     def counts(self) -> dict[str, int]:
-        """Of the lists."""
         return counts(self.listing)
 
     def checksums(self) -> dict[str, str]:
@@ -131,11 +129,9 @@ class PictureFiles(StoredPictures):
         return digest_of(self.name, 1, self.shorter_side, self.skip_corrupt, content)
 
     def test_classes(self, class_names: Sequence[str]) -> tuple[int, ...]:
-        """The published test half."""
         return self.listing.test_classes
 
     def contents(self, kept: Indices) -> Contents:
-        """What the lists say of the pictures that stay."""
         listing = self.listing
         labels = listing.labels[kept]
         notes = [*listing.notes, *single_picture_notes(labels, listing.class_names)]

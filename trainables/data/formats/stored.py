@@ -7,7 +7,7 @@ pixels with and without a cache.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +20,7 @@ from trainables.data.base import Contents, DataSet, Indices, Progress
 from trainables.data.formats import cache
 from trainables.data.formats.cache import Images, Pixels, RaggedImages
 from trainables.data.formats.decoding import Encoded, Squares, Whole, decode, failure_problems
-from trainables.data.formats.files import fingerprints, unreadable_files
+from trainables.data.formats.files import digests, unreadable_files
 from trainables.errors import DataError, Problem
 
 SkipCorrupt = Annotated[bool, Field(description="leave out pictures that cannot be decoded")]
@@ -104,10 +104,9 @@ class StoredPictures(DataSet):
         self.unreadable = tuple(names[i] for i in sorted(failures))
         return []
 
-    def digests(self, names: Iterable[str]) -> list[tuple[str, str]]:
+    def digests(self, names: Sequence[str]) -> list[tuple[str, str]]:
         """(name, SHA-256) of files in `folder`, for `digest`."""
-        prints = fingerprints(self.folder, list(names), self.cache_dir, verify=False)
-        return [(name, print_.sha256) for name, print_ in prints.items()]
+        return digests(self.folder, names, self.cache_dir)
 
     def write(self, directory: Path, progress: Progress | None) -> Contents:
         """Decode in parallel, from where an interrupted call stopped."""
@@ -118,7 +117,6 @@ class StoredPictures(DataSet):
         return self._noted(kept, failures)
 
     def on_demand(self, progress: Progress | None) -> tuple[Images, Contents]:
-        """Straight from the files."""
         failures = self.undecodable(progress)
         kept = self._kept(failures)
         contents, form = self._noted(kept, failures), self.form

@@ -48,7 +48,6 @@ class Linear:
         self.threshold = threshold
 
     def __call__(self, pairs: Pairs) -> PairTerms:
-        """Slope -z everywhere."""
         signs = _signs(pairs)
         return PairTerms((pairs.similarity - self.threshold).mul_(signs), signs)
 

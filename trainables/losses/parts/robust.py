@@ -50,7 +50,6 @@ class PooledLoss(_RobustLoss):
         return (positive | negative)[None]
 
     def solve(self, pairs: Pairs) -> Solution:
-        """Pair losses, worst case, and its weights times the pairs' slopes."""
         losses, slopes = self.term(pairs)
         mask = self.candidates(pairs, losses).flatten(start_dim=1)
         value, p = self.uncertainty.worst_case(losses.reshape(1, -1).expand(len(mask), -1), mask)
@@ -87,7 +86,6 @@ class AnchorwiseLoss(_RobustLoss):
         return values, None
 
     def solve(self, pairs: Pairs) -> Solution:
-        """Pair losses, each group's worst case, and their weights times the pairs' slopes."""
         losses, slopes = self.term(pairs)
         positive, negative = self.candidates(pairs, losses)
         pull: WorstCase = self.positive_set.worst_case(losses, positive)

@@ -49,7 +49,6 @@ class Mean(UncertaintySet):
     """U = {uniform}: the plain average."""
 
     def worst_case(self, losses: Tensor, mask: Tensor) -> WorstCase:
-        """Give p = 1/n to each of a group's n pairs."""
         p = mask / mask.sum(dim=1, keepdim=True).clamp_min(1).to(losses.dtype)
         return WorstCase((p * losses).sum(dim=1), p)
 
@@ -65,7 +64,6 @@ class TopK(UncertaintySet):
         self.drop_zeros = drop_zeros
 
     def worst_case(self, losses: Tensor, mask: Tensor) -> WorstCase:
-        """Each group's own K largest."""
         counts = mask.sum(dim=1, keepdim=True).clamp_max(self.k)
         selected = _largest(losses, mask, counts, limit=self.k)
         if self.drop_zeros:
@@ -162,7 +160,6 @@ class HeldWeights(UncertaintySet):
         self.inner = inner
 
     def worst_case(self, losses: Tensor, mask: Tensor) -> WorstCase:
-        """The inner weights, without their price."""
         p = self.inner.worst_case(losses, mask).p
         return WorstCase((p * losses).sum(dim=1), p)
 
