@@ -33,6 +33,9 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    chooses: ClassVar[Mapping[str, str]] = {}
+    """Field that names a method -> the registry it is looked up in (see `trainables.registries.methods_of`)."""
+
     @classmethod
     @cache
     def own_fields(cls) -> tuple[str, ...]:
@@ -48,8 +51,6 @@ class Section(BaseModel):
 class MethodSection(Section):
     """A section that names methods."""
 
-    chooses: ClassVar[Mapping[str, str]] = {}
-    """Field that names a method -> the registry it is looked up in (see `trainables.registries.methods_of`)."""
     parameters: dict[str, Knobs] = Field(default_factory=dict)
     """The same field -> the knobs of the method it names."""
 
@@ -60,9 +61,8 @@ class MethodSection(Section):
     @cached_property
     def flat(self) -> dict[str, Any]:
         """Every setting of the section by its name within it, the methods' knobs among them."""
-        own = {name: _plain(getattr(self, name)) for name in self.own_fields()}
         names = flat_names(type(self), self.parameters)
-        return own | {name: _plain(self.parameters[chooser][knob]) for (chooser, knob), name in names.items()}
+        return super().flat | {name: _plain(self.parameters[chooser][knob]) for (chooser, knob), name in names.items()}
 
 
 def flat_names(section: type[MethodSection], knobs: Mapping[str, Iterable[str]]) -> dict[tuple[str, str], str]:

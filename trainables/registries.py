@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from trainables.config import SECTIONS, MethodSection, Value
+from trainables.config import SECTIONS, Value
 from trainables.methods import KnobDomain, domain_of_rules, knob_names, parameters_of
 
 
@@ -53,13 +53,6 @@ def presets_of(registry: str, method: str) -> Mapping[str, object]:
     return AUGMENTATIONS.get(method, {}) if registry == "augment" else {}
 
 
-@cache
-def choosers_of(section: str) -> Mapping[str, str]:
-    """Field that names a method -> registry."""
-    model = SECTIONS[section]
-    return model.chooses if issubclass(model, MethodSection) else {}
-
-
 def method_named(section: str, chooser: str, settings: Mapping[str, Value]) -> str:
     """The name of the method that a section's settings give by a field, or its default."""
     return str(settings[chooser] if chooser in settings else SECTIONS[section].model_fields[chooser].default)
@@ -67,19 +60,17 @@ def method_named(section: str, chooser: str, settings: Mapping[str, Value]) -> s
 
 def methods_chosen(section: str, settings: Mapping[str, Value]) -> dict[str, type]:
     """Field -> class of the method that a section's settings choose by it; a field with an unknown name is left out."""
-    names = {chooser: method_named(section, chooser, settings) for chooser in choosers_of(section)}
-    registries = choosers_of(section)
     return {
-        chooser: methods_of(registries[chooser])[name]
-        for chooser, name in names.items()
-        if name in methods_of(registries[chooser])
+        chooser: methods_of(registry)[name]
+        for chooser, registry in SECTIONS[section].chooses.items()
+        if (name := method_named(section, chooser, settings)) in methods_of(registry)
     }
 
 
 def knob_keys(section: str, name: str, methods: Mapping[str, type]) -> list[str]:
     """The knobs `chooser.knob` that a name within a section may mean under the chosen methods."""
     chooser, dot, _ = name.partition(".")
-    if dot and chooser in choosers_of(section):
+    if dot and chooser in SECTIONS[section].chooses:
         return [name]
     return [f"{chooser}.{name}" for chooser, method in methods.items() if name in knob_names(method)]
 
@@ -96,9 +87,8 @@ def domain_of(path: str, settings: Mapping[str, Value]) -> KnobDomain:
     if name in model.own_fields():
         info = model.model_fields[name]
         return domain_of_rules(info.metadata, info.annotation)
-    methods = methods_chosen(
-        section, {key.partition(".")[2]: value for key, value in settings.items() if key.startswith(section + ".")}
-    )
+    own = {key.partition(".")[2]: value for key, value in settings.items() if key.startswith(section + ".")}
+    methods = methods_chosen(section, own)
     for key in knob_keys(section, name, methods):
         chooser, _, knob = key.partition(".")
         if chooser in methods:

@@ -10,7 +10,7 @@ the section's methods share the name (`model.pooling.p`). Imports no torch: meth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -20,14 +20,7 @@ from pydantic import ValidationError
 from trainables.config import SECTIONS, MethodSection, Section, TrainingConfig, TrialConfig, Value, flat_names
 from trainables.errors import ConfigError, Problem, nearest
 from trainables.methods import checked_knobs, knob_names, problems_of
-from trainables.registries import (
-    choosers_of,
-    knob_keys,
-    method_named,
-    methods_chosen,
-    methods_of,
-    presets_of,
-)
+from trainables.registries import knob_keys, method_named, methods_chosen, methods_of, presets_of
 
 LENGTHS = ("training.steps", "training.epochs")
 SECTION_MEMORY = 4096  # checked sections that are remembered: the cells of a sweep differ in a few of theirs
@@ -57,7 +50,7 @@ class Resolved:
     @cached_property
     def origins(self) -> dict[str, str]:
         """Where each setting of the configuration comes from; `default` where no layer gave it."""
-        given = dict(self.layered.origins_by_path())
+        given = self.layered.origins_by_path()
         return {path: given.get(path, "default") for path in self.config.settings()}
 
 
@@ -96,14 +89,6 @@ class _Part:
     @classmethod
     def of(cls, section: str, settings: Mapping[str, Value], methods: Mapping[str, type]) -> _Part:
         return cls(section, settings, methods, repr((sorted(settings.items()), list(map(id, methods.values())))))
-
-    def without_the_knobs_of(self, changed: set[str]) -> dict[str, Value]:
-        """The settings that stay when some fields come to name other methods."""
-        if not changed:
-            return dict(self.settings)
-        fields = SECTIONS[self.section].own_fields()
-        kept = tuple(f"{chooser}." for chooser in choosers_of(self.section) if chooser not in changed)
-        return {name: value for name, value in self.settings.items() if name in fields or name.startswith(kept)}
 
 
 @dataclass(frozen=True)
@@ -149,8 +134,10 @@ class Layered:
         config, sound, problems = self.draft()
         problems += _cross_checks(config, sound)
         if problems:
-            origins = dict(self.origins_by_path())
-            raise ConfigError(_with_origin(problem, origins) for problem in problems)
+            origins = self.origins_by_path()
+            raise ConfigError(
+                replace(p, place=f"{p.place} ({origins[p.place]})") if p.place in origins else p for p in problems
+            )
         return Resolved(config, self)
 
     def draft(self) -> tuple[TrialConfig, Mapping[str, Section], list[Problem]]:
@@ -169,14 +156,16 @@ class Layered:
         problems += [_unknown_section(path, value) for path, value in self.others.items() if path != "seed"]
         return TrialConfig(**{**sound, "seed": seed}), sound, problems
 
-    def origins_by_path(self) -> Iterator[tuple[str, str]]:
+    def origins_by_path(self) -> dict[str, str]:
         """The origin of each setting, of a knob both by its full path and by `section.knob`."""
+        origins = {}
         for path, origin in self.origins.items():
             section, _, name = path.partition(".")
             chooser, dot, knob = name.partition(".")
-            if dot and chooser in choosers_of(section) and knob not in SECTIONS[section].own_fields():
-                yield f"{section}.{knob}", origin
-            yield path, origin
+            if dot and chooser in SECTIONS[section].chooses and knob not in SECTIONS[section].own_fields():
+                origins[f"{section}.{knob}"] = origin
+            origins[path] = origin
+        return origins
 
 
 def _laid_over(part: _Part, given: Mapping[str, Value]) -> tuple[_Part, dict[str, str], list[Problem]]:
@@ -184,24 +173,24 @@ def _laid_over(part: _Part, given: Mapping[str, Value]) -> tuple[_Part, dict[str
 
     Knobs set so far are dropped where their method is replaced by another one.
     """
-    section, fields = part.section, SECTIONS[part.section].own_fields()
+    section, model = part.section, SECTIONS[part.section]
+    fields = model.own_fields()
     changed = {
         chooser
-        for chooser in choosers_of(section)
+        for chooser in model.chooses
         if chooser in given and given[chooser] != method_named(section, chooser, part.settings)
     }
-    settings = part.without_the_knobs_of(changed)
+    kept = tuple(f"{chooser}." for chooser in model.chooses if chooser not in changed)
+    settings = {n: v for n, v in part.settings.items() if not changed or n in fields or n.startswith(kept)}
     methods = methods_chosen(section, {**settings, **given})
-    keys = {}
-    problems = []
+    keys, problems = {}, []
     for name, value in given.items():
         candidates = [name] if name in fields else knob_keys(section, name, methods) or [name]
         if len(candidates) > 1:
             paths = [f"{section}.{key}" for key in candidates]
             rule = f"several methods have a knob of this name: {' and '.join(paths)}"
-            problems.append(
-                Problem(f"{section}.{name}", rule, value, f"Set the one that is meant: {' or '.join(paths)}.")
-            )
+            remedy = f"Set the one that is meant: {' or '.join(paths)}."
+            problems.append(Problem(f"{section}.{name}", rule, value, remedy))
             continue
         keys[name] = candidates[0]
         settings[candidates[0]] = value
@@ -263,11 +252,6 @@ def _chosen_knobs(part: _Part, model: type[MethodSection]) -> tuple[dict[str, di
         parameters[chooser], wrong = checked_knobs(part.methods[chooser], knobs, place)
         problems += wrong
     return parameters, problems
-
-
-def _with_origin(problem: Problem, origins: Mapping[str, str]) -> Problem:
-    origin = origins.get(problem.place)
-    return problem if origin is None else replace(problem, place=f"{problem.place} ({origin})")
 
 
 def _cross_checks(config: TrialConfig, sound: Mapping[str, Section]) -> list[Problem]:

@@ -85,7 +85,7 @@ def _append_and_write(directory):
     _write(directory)
 
 
-def _build(target, barrier):
+def _build_together(target, barrier):
     barrier.wait()
     _build(target, _append_and_write)
 
@@ -93,7 +93,7 @@ def _build(target, barrier):
 def test_processes_that_start_together_build_once(tmp_path):
     context = multiprocessing.get_context("fork")
     barrier = context.Barrier(4)
-    workers = [context.Process(target=_build, args=(_target(tmp_path), barrier)) for _ in range(4)]
+    workers = [context.Process(target=_build_together, args=(_target(tmp_path), barrier)) for _ in range(4)]
     for worker in workers:
         worker.start()
     for worker in workers:
