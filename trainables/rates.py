@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -35,6 +36,7 @@ class Constant(RateSchedule):
         return 1.0
 
 
+@dataclass(frozen=True, kw_only=True)
 class Milestones(RateSchedule):
     """lr_decay^(number of milestones reached): a decay applies before the step whose index equals its milestone.
 
@@ -43,16 +45,11 @@ class Milestones(RateSchedule):
 
     name = "milestones"
 
-    def __init__(
-        self,
-        *,
-        lr_milestones: Annotated[
-            tuple[Annotated[int, Field(ge=0)], ...],
-            Field(min_length=1, description="steps before which the learning rate is multiplied by lr_decay"),
-        ],
-        lr_decay: Decay = 0.1,
-    ) -> None:
-        self.lr_milestones, self.lr_decay = lr_milestones, lr_decay
+    lr_milestones: Annotated[
+        tuple[Annotated[int, Field(ge=0)], ...],
+        Field(min_length=1, description="steps before which the learning rate is multiplied by lr_decay"),
+    ]
+    lr_decay: Decay = 0.1
 
     @classmethod
     def check_parameters(cls, **given: object) -> list[Problem]:
@@ -63,21 +60,17 @@ class Milestones(RateSchedule):
         return float(self.lr_decay ** sum(step >= milestone for milestone in self.lr_milestones))
 
 
+@dataclass(frozen=True, kw_only=True)
 class EpochMilestones(RateSchedule):
     """lr_decay^(number of epochs reached): torch's MultiStepLR, stepped once an epoch."""
 
     name = "epoch_milestones"
 
-    def __init__(
-        self,
-        *,
-        lr_epochs: Annotated[
-            tuple[Annotated[int, Field(ge=1)], ...],
-            Field(min_length=1, description="epochs after which the learning rate is multiplied by lr_decay"),
-        ],
-        lr_decay: Decay = 0.1,
-    ) -> None:
-        self.lr_epochs, self.lr_decay = lr_epochs, lr_decay
+    lr_epochs: Annotated[
+        tuple[Annotated[int, Field(ge=1)], ...],
+        Field(min_length=1, description="epochs after which the learning rate is multiplied by lr_decay"),
+    ]
+    lr_decay: Decay = 0.1
 
     @classmethod
     def check_parameters(cls, **given: object) -> list[Problem]:
@@ -88,34 +81,26 @@ class EpochMilestones(RateSchedule):
         return float(self.lr_decay ** sum(step >= epoch * steps_per_epoch for epoch in self.lr_epochs))
 
 
+@dataclass(frozen=True, kw_only=True)
 class EveryEpochs(RateSchedule):
     """lr_decay^floor(epochs done / lr_decay_epochs): torch's StepLR, stepped once an epoch."""
 
     name = "every_epochs"
 
-    def __init__(
-        self,
-        *,
-        lr_decay_epochs: Annotated[int, Field(ge=1, description="epochs between two decays")],
-        lr_decay: Decay = 0.5,
-    ) -> None:
-        self.lr_decay_epochs, self.lr_decay = lr_decay_epochs, lr_decay
+    lr_decay_epochs: Annotated[int, Field(ge=1, description="epochs between two decays")]
+    lr_decay: Decay = 0.5
 
     def factor(self, step: int, *, total_steps: int, steps_per_epoch: int) -> float:
         return float(self.lr_decay ** (step // steps_per_epoch // self.lr_decay_epochs))
 
 
+@dataclass(frozen=True, kw_only=True)
 class Cosine(RateSchedule):
     """f + (1 - f) (1 + cos(pi t/T)) / 2 from 1 to f = lr_final (Loshchilov and Hutter, SGDR, ICLR 2017)."""
 
     name = "cosine"
 
-    def __init__(
-        self,
-        *,
-        lr_final: Annotated[float, Field(ge=0, lt=1, description="share of the learning rate left at the end")] = 0.0,
-    ) -> None:
-        self.lr_final = lr_final
+    lr_final: Annotated[float, Field(ge=0, lt=1, description="share of the learning rate left at the end")] = 0.0
 
     def factor(self, step: int, *, total_steps: int, steps_per_epoch: int) -> float:
         wave = (1 + math.cos(math.pi * min(step / total_steps, 1.0))) / 2

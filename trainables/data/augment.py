@@ -36,6 +36,7 @@ class Decisions:
     grey: NDArray[np.bool_]
 
 
+@dataclass(frozen=True, kw_only=True)
 class Augmentation:
     """Random resized crop, flip, colour jitter and loss of colour, in that order.
 
@@ -45,20 +46,14 @@ class Augmentation:
 
     name = "crop_flip"
 
-    def __init__(
-        self,
-        *,
-        crop: Annotated[int, Field(ge=8, description="height and width the network sees, in pixels")] = 227,
-        resize: Annotated[int, Field(ge=8, description="shorter side before the centre crop of evaluation")] = 256,
-        scale: Annotated[tuple[float, float], Field(description="share of the area a window covers")] = (0.16, 1.0),
-        ratio: Annotated[tuple[float, float], Field(description="width over height of a window")] = (3 / 4, 4 / 3),
-        flip: Annotated[float, Field(ge=0, le=1, description="probability of a mirror image")] = 0.5,
-        jitter: Annotated[float, Field(ge=0, le=1, description="strength s of colour jitter")] = 0.0,
-        jitter_probability: Annotated[float, Field(ge=0, le=1, description="probability of colour jitter")] = 0.8,
-        grey: Annotated[float, Field(ge=0, le=1, description="probability of losing the colours")] = 0.0,
-    ) -> None:
-        self.crop, self.resize, self.scale, self.ratio, self.flip, self.grey = crop, resize, scale, ratio, flip, grey
-        self.jitter, self.jitter_probability = jitter, jitter_probability
+    crop: Annotated[int, Field(ge=8, description="height and width the network sees, in pixels")] = 227
+    resize: Annotated[int, Field(ge=8, description="shorter side before the centre crop of evaluation")] = 256
+    scale: Annotated[tuple[float, float], Field(description="share of the area a window covers")] = (0.16, 1.0)
+    ratio: Annotated[tuple[float, float], Field(description="width over height of a window")] = (3 / 4, 4 / 3)
+    flip: Annotated[float, Field(ge=0, le=1, description="probability of a mirror image")] = 0.5
+    jitter: Annotated[float, Field(ge=0, le=1, description="strength s of colour jitter")] = 0.0
+    jitter_probability: Annotated[float, Field(ge=0, le=1, description="probability of colour jitter")] = 0.8
+    grey: Annotated[float, Field(ge=0, le=1, description="probability of losing the colours")] = 0.0
 
     @classmethod
     def check_parameters(cls, **given: object) -> list[Problem]:

@@ -8,7 +8,15 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from trainables.data.formats.picture_files import Listing, PictureFiles, ShorterSide, read_list, table, wrong_root
+from trainables.data.formats.picture_files import (
+    Listing,
+    PictureFiles,
+    ShorterSide,
+    contiguous,
+    read_list,
+    table,
+    wrong_root,
+)
 from trainables.data.formats.stored import SkipCorrupt, Strict, few
 from trainables.errors import DataError, Problem, raise_if_any
 
@@ -66,18 +74,18 @@ class InShop(PictureFiles):
         rows = table(path, 3, skip=2)
         parts = np.array([row[2] for row in rows])
         raise_if_any(_problems(path, rows, parts), DataError)
-        ids, labels = np.unique([row[1] for row in rows], return_inverse=True)
+        labels, ids = contiguous([row[1] for row in rows])
         test_classes = np.unique(labels[parts != "train"])
         if shared := np.intersect1d(labels[parts == "train"], test_classes).tolist():
             rule = "no item may be in both train and query or gallery"
-            raise DataError(Problem(str(path), rule, few([str(ids[c]) for c in shared])))
+            raise DataError(Problem(str(path), rule, few([ids[c] for c in shared])))
         query, gallery = (np.flatnonzero(parts == part) for part in ("query", "gallery"))
         lonely = np.setdiff1d(labels[query], labels[gallery])
         notes = (f"{len(lonely)} query items have no gallery picture",) if len(lonely) else ()
         return Listing(
             names=[pictures + row[0].removeprefix("img") for row in rows],
-            labels=labels.astype(np.int64).reshape(-1),
-            class_names=tuple(str(name) for name in ids),
+            labels=labels,
+            class_names=ids,
             test_classes=tuple(test_classes.tolist()),
             extras={"query": query, "gallery": gallery},
             lists=lists[:1],

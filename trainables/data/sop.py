@@ -47,11 +47,11 @@ class StanfordOnlineProducts(PictureFiles):
         if shared := np.intersect1d(labels[: len(train)], test_classes).tolist():
             rule = f"no class may be in both {lists[0]} and {lists[1]}, but {len(shared)} are"
             remedy = "Extract the archive again."
-            raise DataError(Problem(str(folder), rule, few([str(ids[c]) for c in shared]), remedy))
+            raise DataError(Problem(str(folder), rule, few([ids[c] for c in shared]), remedy))
         return Listing(
             names=[row[3] for row in train + test],
             labels=labels,
-            class_names=tuple(str(number) for number in ids),
+            class_names=ids,
             test_classes=tuple(test_classes.tolist()),
             extras={"super_labels": np.array(super_ids, dtype=np.int64) - 1},
             lists=lists,

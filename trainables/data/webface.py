@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from functools import cached_property, partial
 from pathlib import Path
 
-import numpy as np
 from PIL import Image
 
 from trainables.data.base import Contents, Indices, Labels, Progress, digest_of
 from trainables.data.formats.decoding import Encoded, Squares, unreadable
 from trainables.data.formats.files import encoded_files, find_pictures
-from trainables.data.formats.picture_files import require_root, wrong_root
+from trainables.data.formats.picture_files import contiguous, require_root, wrong_root
 from trainables.data.formats.record_io import RecordFile
 from trainables.data.formats.stored import FaceSize, SkipCorrupt, StoredPictures
-from trainables.errors import DataError, Problem
+from trainables.errors import DataError, Problem, raise_if_any
 
 RECORDS = ("train.rec", "train.idx", "property")
 
@@ -94,8 +93,7 @@ class WebFace(StoredPictures):
     def _folders(self) -> tuple[Encoded, Labels, tuple[str, ...]]:
         files = [path for path in find_pictures(self.folder)[0] if path.parent != self.folder]
         names = [path.relative_to(self.folder).as_posix() for path in files]
-        people, labels = np.unique([name.split("/")[0] for name in names], return_inverse=True)
-        return (encoded_files(self.folder, names), labels.astype(np.int64).reshape(-1), tuple(map(str, people)))
+        return encoded_files(self.folder, names), *contiguous([name.split("/")[0] for name in names])
 
     def _records(self) -> tuple[Encoded, Labels, tuple[str, ...]]:
         missing = [name for name in RECORDS if not (self.folder / name).exists()]
@@ -104,12 +102,10 @@ class WebFace(StoredPictures):
             remedy = "Extract the archive again."
             raise DataError(Problem(str(self.folder), rule, f"missing: {', '.join(missing)}", remedy))
         records = RecordFile(self.folder / "train.rec", self.folder / "train.idx")
-        if problems := records.problems():
-            raise DataError(problems)
+        raise_if_any(records.problems(), DataError)
         keys = _picture_keys(records)
-        numbers, labels = np.unique([int(records.label(key)) for key in keys], return_inverse=True)
         encoded = Encoded([f"train.rec[{key}]" for key in keys], partial(_open, records, keys))
-        return encoded, labels.astype(np.int64).reshape(-1), tuple(str(number) for number in numbers)
+        return encoded, *contiguous([int(records.label(key)) for key in keys])
 
     def _declared(self, people: int) -> list[Problem]:
         path = self.folder / "property"

@@ -37,17 +37,9 @@ SCHEDULES: dict[str, Schedule] = {rule.__name__: rule for rule in (constant, epo
 
 
 def eta_at(schedule: str, eta: float, *, step: int, total_steps: int, epochs: float = 1) -> float:
-    """The weight at a step of a named schedule.
+    """The weight at a step t (from 0) of a named schedule that aims at `eta`; only epoch_ramp looks at `epochs`.
 
-    Args:
-        schedule: one of SCHEDULES.
-        eta: the weight aimed at, >= 0.
-        step: t, from 0.
-        total_steps: T, >= 1.
-        epochs: E, the number of epochs the T steps make; only epoch_ramp looks at it.
-
-    Raises:
-        ConfigError: for an unknown name or a number outside its domain.
+    Raises ConfigError for an unknown name or a number outside its domain.
     """
     rule = SCHEDULES.get(schedule)
     if rule is None or eta < 0 or step < 0 or total_steps < 1 or epochs <= 0:
@@ -74,7 +66,5 @@ def _misuses(schedule: str, eta: float, step: int, total_steps: int, epochs: flo
         ("total_steps", total_steps, total_steps >= 1, ">= 1"),
         ("epochs", epochs, epochs > 0, "> 0"),
     )
-    for name, value, holds, domain in domains:
-        if not holds:
-            problems.append(Problem(f"regularizer.{name}", f"must be {domain}", value))
-    return problems
+    wrong = [(name, value, domain) for name, value, holds, domain in domains if not holds]
+    return problems + [Problem(f"regularizer.{name}", f"must be {domain}", value) for name, value, domain in wrong]

@@ -14,18 +14,12 @@ SAMPLERS: dict[str, type[Sampler]] = discover(__name__, Sampler, group="tune_dml
 
 
 def build_sampler(
-    name: str,
-    labels: ArrayLike,
-    batch_size: int,
-    *,
-    instances_per_class: int = 1,
-    seed: int = 0,
-    indices: ArrayLike | None = None,
+    name: str, labels: ArrayLike, batch_size: int, *, instances_per_class: int = 1, seed: int = 0
 ) -> Sampler:
-    """The sampler called `name` over training pictures with these labels (and data-set indices)."""
+    """The sampler called `name` over training pictures with these labels."""
     if name not in SAMPLERS:
         raise ConfigError(unknown(SAMPLERS, "sampler", name, "batch.sampler"))
-    return SAMPLERS[name](labels, batch_size, instances_per_class=instances_per_class, seed=seed, indices=indices)
+    return SAMPLERS[name](labels, batch_size, instances_per_class=instances_per_class, seed=seed)
 
 
 def sampler_problems(

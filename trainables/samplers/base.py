@@ -18,7 +18,6 @@ class Sampler(ABC):
 
     Args:
         labels: class of every training picture, (n,).
-        indices: index of every training picture in the data set, (n,); 0 .. n-1 when not given.
         batch_size: pictures in the global batch, over all workers.
         instances_per_class: M, pictures a class in a batch (ignored by samplers that do not balance classes).
         seed: fixes every batch; two samplers with equal arguments draw equal batches.
@@ -31,26 +30,11 @@ class Sampler(ABC):
     by_class: ClassVar[bool] = False
     """Whether it draws pictures by their classes."""
 
-    def __init__(
-        self,
-        labels: ArrayLike,
-        batch_size: int,
-        instances_per_class: int = 1,
-        seed: int = 0,
-        indices: ArrayLike | None = None,
-    ) -> None:
+    def __init__(self, labels: ArrayLike, batch_size: int, instances_per_class: int = 1, seed: int = 0) -> None:
         self.labels = np.asarray(labels, dtype=np.int64)
-        self.indices = np.arange(len(self.labels)) if indices is None else np.asarray(indices, dtype=np.int64)
-        self.batch_size = batch_size
-        self.instances_per_class = instances_per_class
-        self.seed = seed
+        self.batch_size, self.instances_per_class, self.seed = batch_size, instances_per_class, seed
         classes = len(np.unique(self.labels))
-        problems = self.problems(batch_size, instances_per_class, num_classes=classes, num_images=len(self.labels))
-        if len(self.indices) != len(self.labels):
-            problems.append(
-                Problem("indices", "there must be one index per label", (len(self.indices), len(self.labels)))
-            )
-        raise_if_any(problems)
+        raise_if_any(self.problems(batch_size, instances_per_class, num_classes=classes, num_images=len(self.labels)))
 
     @classmethod
     @abstractmethod
@@ -66,7 +50,7 @@ class Sampler(ABC):
 
     @abstractmethod
     def batch(self, step: int) -> Batch:
-        """The global batch of a step, counted from 0: data-set indices (batch_size,)."""
+        """The global batch of a step, counted from 0: numbers of training pictures (batch_size,)."""
 
 
 def local(batch: Batch, rank: int, world_size: int) -> Batch:

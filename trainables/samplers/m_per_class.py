@@ -60,7 +60,7 @@ class MPerClass(Sampler):
         return max(1, len(self.labels) // self.batch_size)
 
     def batch(self, step: int) -> Batch:
-        """Class after class, M pictures each: data-set indices (batch_size,)."""
+        """Class after class, M pictures each."""
         together, position = divmod(step, TOGETHER)
         # Remembered, not state: the same step always gives the same batch.
         if self._last is None or self._last[0] != together:
@@ -87,7 +87,7 @@ class MPerClass(Sampler):
         members = np.empty((len(chosen), m), dtype=np.int64)
         members[few] = generator.integers(0, counts[few, None], size=(int(few.sum()), m))
         members[~few] = _without_replacement(generator, counts[~few], m)
-        drawn: Batch = self.indices[order[starts[chosen][:, None] + members]]
+        drawn: Batch = order[starts[chosen][:, None] + members]
         return drawn.reshape(TOGETHER, self.batch_size)
 
 

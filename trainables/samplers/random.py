@@ -39,10 +39,10 @@ class RandomBatches(Sampler):
         return len(self.labels) // self.batch_size
 
     def batch(self, step: int) -> Batch:
-        """The step's part of its epoch's permutation: data-set indices (batch_size,)."""
+        """The step's part of its epoch's permutation."""
         epoch, position = divmod(step, self.steps_per_epoch)
         order = self._permutation(epoch)
-        return self.indices[order[position * self.batch_size : (position + 1) * self.batch_size]]
+        return order[position * self.batch_size : (position + 1) * self.batch_size]
 
     def _permutation(self, epoch: int) -> Batch:
         # Remembered, not state: the same epoch always gives the same permutation.

@@ -44,15 +44,6 @@ def test_a_batch_depends_on_seed_and_step_alone(name):
     assert not np.array_equal(other.batch(0), one.batch(0))
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
-def test_batches_are_made_of_the_given_indices(name):
-    labels = _labels([5] * 12)
-    indices = 1000 + 7 * np.arange(len(labels))
-    plain = build_sampler(name, labels, 12, instances_per_class=3, seed=4)
-    moved = build_sampler(name, labels, 12, instances_per_class=3, seed=4, indices=indices)
-    assert np.array_equal(moved.batch(3), indices[plain.batch(3)])
-
-
 @settings(max_examples=40, deadline=None)
 @given(n=st.integers(1, 60), size=st.integers(1, 60), seed=st.integers(0, 100), epoch=st.integers(0, 50))
 def test_random_covers_an_epoch_without_repeats(n, size, seed, epoch):
@@ -122,7 +113,5 @@ def test_broken_rules_name_the_nearest_valid_values():
 def test_a_sampler_refuses_what_the_check_refuses():
     with pytest.raises(ConfigError, match="4 classes of 2 need"):
         build_sampler("m_per_class", _labels([3] * 3), 8, instances_per_class=2)
-    with pytest.raises(ConfigError, match="one index per label"):
-        build_sampler("random", np.zeros(4), 2, indices=[1, 2])
     with pytest.raises(ConfigError, match="unknown sampler"):
         build_sampler("shuffled", np.zeros(4), 2)

@@ -94,7 +94,11 @@ class PictureFiles(StoredPictures):
         if problems := problems_raised(lambda: self.listing):
             return problems
         problems = missing_problems(self.folder, self.listing.names)
-        return problems + (count_problems(self, counts(self.listing), str(self.folder)) if self.strict else [])
+        unlike = _unlike(self, counts(self.listing)) if self.strict else []
+        return problems + [
+            Problem(str(self.folder), f"{self.name} has {expected} {what}", own, STRICT)
+            for what, own, expected in unlike
+        ]
 
     def verify(self, progress: Progress | None = None) -> list[Problem]:
         """`check`, published checksums, and that every picture decodes: reads everything.
@@ -102,14 +106,10 @@ class PictureFiles(StoredPictures):
         Differences from the published data are no problems with `strict=False`, undecodable pictures none with
         `skip_corrupt=True`.
         """
-        problems = self._checksum_problems() if self.strict else []
-        return problems + self.check() if problems else super().verify(progress)
-
-    def _checksum_problems(self) -> list[Problem]:
         lists = [] if problems_raised(lambda: self.listing) else self._published_lists()  # `check` says why
-        return [
-            p for path, md5s in [(self.root, self.archives), *lists] for p in archives.checksum_problems(path, md5s)
-        ]
+        files = [(self.root, self.archives), *lists] if self.strict else []
+        problems = [problem for path, md5s in files for problem in archives.checksum_problems(path, md5s)]
+        return problems + self.check() if problems else super().verify(progress)
 
     def _published_lists(self) -> list[tuple[Path, Mapping[str, str]]]:
         return [(self.folder / name, self.list_digests) for name in self.listing.lists]
@@ -136,9 +136,8 @@ class PictureFiles(StoredPictures):
         labels = listing.labels[kept]
         notes = [*listing.notes, *single_picture_notes(labels, listing.class_names)]
         notes += differences(self, counts(listing))
-        return Contents(
-            labels, listing.class_names, tuple(notes), keep_extras(listing.extras, kept, len(listing.names))
-        )
+        extras = keep_extras(listing.extras, kept, len(listing.names))
+        return Contents(labels, listing.class_names, tuple(notes), extras)
 
 
 # Entries of `extras` that number pictures, and so change when pictures are left out.
@@ -179,14 +178,6 @@ def counts(listing: Listing) -> dict[str, int]:
         "test_classes": len(listing.test_classes),
     }
     return figures | {key: len(array) for key, array in listing.extras.items()}
-
-
-def count_problems(dataset: DataSet, figures: Mapping[str, int], source: str) -> list[Problem]:
-    """One problem for each published count that these data do not have."""
-    return [
-        Problem(source, f"{dataset.name} has {expected} {what}", own, STRICT)
-        for what, own, expected in _unlike(dataset, figures)
-    ]
 
 
 def differences(dataset: DataSet, figures: Mapping[str, int]) -> list[str]:
@@ -295,10 +286,10 @@ def read_list(path: Path) -> str:
         raise DataError(Problem(str(path), rule, reason, "Extract the archive again.")) from error
 
 
-def contiguous(ids: Sequence[int] | NDArray[np.int64]) -> tuple[Labels, list[int]]:
-    """Labels 0 .. C-1 in the order of the ids, and the id of each label."""
-    known, labels = np.unique(np.asarray(ids, dtype=np.int64), return_inverse=True)
-    return labels.astype(np.int64).reshape(-1), known.tolist()
+def contiguous(ids: Sequence[int] | Sequence[str]) -> tuple[Labels, tuple[str, ...]]:
+    """Labels 0 .. C-1 in the order of the ids, and the id of each label as text."""
+    known, labels = np.unique(ids, return_inverse=True)
+    return labels.astype(np.int64).reshape(-1), tuple(str(item) for item in known.tolist())
 
 
 def _inside(name: str) -> bool:

@@ -6,7 +6,9 @@ gives l(S) and its derivative for the whole matrix at once. docs/specification.m
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NamedTuple, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -29,11 +31,8 @@ class PairTerms(NamedTuple):
     slopes: Tensor
 
 
-class PairTerm(Protocol):
-    """A loss of one pair."""
-
-    def __call__(self, pairs: Pairs) -> PairTerms:
-        """Give l and dl/dS for all ordered pairs."""
+PairTerm = Callable[[Pairs], PairTerms]
+"""A loss of one pair: l and dl/dS for all ordered pairs."""
 
 
 def _signs(pairs: Pairs) -> Tensor:
@@ -41,23 +40,23 @@ def _signs(pairs: Pairs) -> Tensor:
     return pairs.negative.to(pairs.similarity.dtype).mul_(2).sub_(1)
 
 
+@dataclass(frozen=True)
 class Linear:
     """l = z (threshold - S), without hinge: the pair loss behind multi-similarity and lifted structure."""
 
-    def __init__(self, threshold: float):
-        self.threshold = threshold
+    threshold: float
 
     def __call__(self, pairs: Pairs) -> PairTerms:
         signs = _signs(pairs)
         return PairTerms((pairs.similarity - self.threshold).mul_(signs), signs)
 
 
+@dataclass(frozen=True)
 class Margin:
     """l = [margin + z (threshold - S)]_+."""
 
-    def __init__(self, margin: float, threshold: float):
-        self.margin = margin
-        self.threshold = threshold
+    margin: float
+    threshold: float
 
     def __call__(self, pairs: Pairs) -> PairTerms:
         """Slope -z where the loss is positive, else 0."""
@@ -66,13 +65,13 @@ class Margin:
         return PairTerms(losses, signs.mul_(losses.sign()))
 
 
+@dataclass(frozen=True)
 class Binomial:
     """l = (2/b) softplus(b z (threshold - S)), b = beta_pos for positive and beta_neg for negative pairs."""
 
-    def __init__(self, threshold: float, beta_pos: float, beta_neg: float):
-        self.threshold = threshold
-        self.beta_pos = beta_pos
-        self.beta_neg = beta_neg
+    threshold: float
+    beta_pos: float
+    beta_neg: float
 
     def __call__(self, pairs: Pairs) -> PairTerms:
         """Slope -2 z sigmoid(b z (threshold - S))."""

@@ -1,14 +1,6 @@
 """Uncertainty sets: how an adversary may weigh the pair losses, max over p in U of sum p_ij l_ij.
 
-A robust pair loss is a pair loss plus a set U; the name of the set is the name of the method:
-
-    U                                   robust value
-    {uniform}                 Mean      plain average
-    p <= 1/K                  TopK      average of the K largest losses (K = 1: the maximum)
-    p <= 1/K, half per sign   BalancedTopK  average of the K/2 largest positive and the K/2 largest negative ones
-    simplex, - gamma KL(p|q)  Entropic  gamma log-sum-exp(l / gamma)
-
-and sets made from sets: HeldWeights (the value sum p* l), Sampled (an unbiased draw from p*).
+A robust pair loss is a pair loss plus a set U; HeldWeights and Sampled are sets made from sets.
 
 A set solves its maximisation in closed form. The gradient of the robust value is sum p*_ij grad l_ij (Danskin), with
 p* held constant. docs/specification.md, section 5.2.
@@ -20,6 +12,7 @@ Losses come as (G, N): G groups of N candidate pairs, with a mask telling which 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -53,15 +46,15 @@ class Mean(UncertaintySet):
         return WorstCase((p * losses).sum(dim=1), p)
 
 
+@dataclass(frozen=True)
 class TopK(UncertaintySet):
     """U = {p in the simplex, p <= 1/K}: the average of the K largest losses, of all when there are fewer.
 
     Ties go to the pair that comes first. With `drop_zeros` the average is over those of the K that are not 0.
     """
 
-    def __init__(self, k: int, *, drop_zeros: bool = False):
-        self.k = k
-        self.drop_zeros = drop_zeros
+    k: int
+    drop_zeros: bool = False
 
     def worst_case(self, losses: Tensor, mask: Tensor) -> WorstCase:
         counts = mask.sum(dim=1, keepdim=True).clamp_max(self.k)
@@ -73,6 +66,7 @@ class TopK(UncertaintySet):
         return WorstCase((p * losses).sum(dim=1), p)
 
 
+@dataclass(frozen=True)
 class BalancedTopK(UncertaintySet):
     """The average of the K/2 largest losses of group 0 (positives) and the K/2 largest of group 1 (negatives).
 
@@ -80,16 +74,15 @@ class BalancedTopK(UncertaintySet):
     k_1 = min(K/2, n_1) or min(k_0, n_1) if 0 < k_0 < K/2. The values of the two groups add up to the robust value.
     """
 
-    def __init__(self, k: int):
-        self.half = k // 2
+    k: int
 
     def worst_case(self, losses: Tensor, mask: Tensor) -> WorstCase:
         """Losses and mask are (2, N)."""
-        counts = mask.sum(dim=1, keepdim=True).clamp_max(self.half)
-        positives, negatives = counts.unbind()
-        short = (positives > 0) & (positives < self.half)
+        half = self.k // 2
+        positives, negatives = mask.sum(dim=1, keepdim=True).clamp_max(half).unbind()
+        short = (positives > 0) & (positives < half)
         counts = torch.stack((positives, torch.where(short, torch.minimum(positives, negatives), negatives)))
-        p = _largest(losses, mask, counts, limit=self.half) / counts.sum().clamp_min(1).to(losses.dtype)
+        p = _largest(losses, mask, counts, limit=half) / counts.sum().clamp_min(1).to(losses.dtype)
         return WorstCase((p * losses).sum(dim=1), p)
 
 
@@ -104,6 +97,7 @@ def _largest(losses: Tensor, mask: Tensor, counts: Tensor, *, limit: int) -> Ten
     return above | (ties & (ties.cumsum(dim=1) <= left))
 
 
+@dataclass(frozen=True)
 class Entropic(UncertaintySet):
     """The whole simplex, at a price: max_p sum p l - gamma KL(p || q), p* = softmax(l / gamma).
 
@@ -112,10 +106,9 @@ class Entropic(UncertaintySet):
     of loss 0, lse0: p then sums to less than one.
     """
 
-    def __init__(self, gamma: float, *, counting: bool = False, null: bool = False):
-        self.gamma = gamma
-        self.counting = counting
-        self.null = null
+    gamma: float
+    counting: bool = False
+    null: bool = False
 
     def worst_case(self, losses: Tensor, mask: Tensor) -> WorstCase:
         """Log-sum-exp with the maximum taken out; finite for any finite l / gamma."""
@@ -134,14 +127,14 @@ class Entropic(UncertaintySet):
         return WorstCase(value.squeeze(1) * self.gamma, p.div_(total))
 
 
+@dataclass(frozen=True)
 class ExpMinusOne(UncertaintySet):
     """Weights p proportional to exp(l / gamma) - 1: pairs without loss get no weight (the DRO authors' code).
 
     Not the solution of a maximisation: the value is sum p l with p held constant. Losses must not be negative.
     """
 
-    def __init__(self, gamma: float):
-        self.gamma = gamma
+    gamma: float
 
     def worst_case(self, losses: Tensor, mask: Tensor) -> WorstCase:
         """exp(x) - 1 = exp(top) [exp(x - top) (1 - exp(-x))], free of overflow and cancellation."""
@@ -153,27 +146,27 @@ class ExpMinusOne(UncertaintySet):
         return WorstCase((p * losses).sum(dim=1), p)
 
 
+@dataclass(frozen=True)
 class HeldWeights(UncertaintySet):
     """Another set's p*, with the value sum p* l, p* held constant."""
 
-    def __init__(self, inner: UncertaintySet):
-        self.inner = inner
+    inner: UncertaintySet
 
     def worst_case(self, losses: Tensor, mask: Tensor) -> WorstCase:
         p = self.inner.worst_case(losses, mask).p
         return WorstCase((p * losses).sum(dim=1), p)
 
 
+@dataclass(frozen=True)
 class Sampled(UncertaintySet):
     """A Monte-Carlo p*: the mean loss of `samples` pairs drawn with replacement from another set's p*.
 
     Its gradient is an unbiased estimate of sum p* grad l. A group without pairs draws nothing.
     """
 
-    def __init__(self, inner: UncertaintySet, samples: int, stream: RandomStream):
-        self.inner = inner
-        self.samples = samples
-        self.stream = stream
+    inner: UncertaintySet
+    samples: int
+    stream: RandomStream
 
     def worst_case(self, losses: Tensor, mask: Tensor) -> WorstCase:
         """Inverse transform sampling; p is the share of draws of each pair."""
