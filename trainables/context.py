@@ -44,10 +44,6 @@ class TrialContext(Protocol):
         """The last state handed to `report`, or None on a fresh start."""
 
 
-def discard(row: Row) -> None:
-    """Report to nobody."""
-
-
 @dataclass
 class FolderContext:
     """Checkpoints in a folder that all ranks can read; rank 0 writes them and its rows go to `sink`."""
@@ -57,7 +53,7 @@ class FolderContext:
     rank: int = 0
     world_size: int = 1
     threads: int = 1
-    sink: Callable[[Row], None] = discard
+    sink: Callable[[Row], None] = lambda row: None
 
     def report(self, row: Row, state: Mapping[str, Any] | None = None) -> None:
         """Save the state (whole or not at all), then report: a row is never known without its checkpoint."""

@@ -5,16 +5,11 @@
 
     loss = MultiSimilarityLoss(embedding_regularizer=SECRegularizer(), embedding_reg_weight=0.5)   # eta = 0.5
 
-The regularizer is called with the embeddings handed to the loss, before any normalisation: let the network NOT
-normalise its output, or there is nothing to regularize. It is called once per forward pass of the loss, so a running mean
-advances once per pass; inside `MultipleLosses` give it to one loss only, or it counts twice. PML has no weight
-schedule: change `loss.embedding_reg_weight` between steps (trainables.regularizers.eta_at says what to).
-
-Our losses need no adapter: `trainables.losses.build_loss("mpa", ...)` is callable as PML's trainers call a loss (without a
-miner). Under PML's `DistributedLossWrapper` a running mean would see one rank's batch only; use
-trainables.distributed.gather_batch instead.
-
-pytorch-metric-learning is imported when a class is first asked for.
+The regularizer sees the embeddings handed to the loss: let the network NOT normalise them. A running mean advances once per
+forward pass of the loss; inside `MultipleLosses` give it to one loss only. PML has no weight schedule: change
+`loss.embedding_reg_weight` between steps (trainables.regularizers.eta_at says what to). Our losses need no adapter: they are
+callable as PML's trainers call a loss (without a miner). Under PML's `DistributedLossWrapper` a running mean would see one
+rank's batch only; use trainables.distributed.gather_batch instead. PML is imported when a class is first asked for.
 """
 
 from __future__ import annotations
@@ -46,11 +41,9 @@ def __dir__() -> list[str]:
 def regularizer_class(regularizer: str) -> Any:
     """A pytorch-metric-learning `BaseRegularizer` class for the regularizer of that name, a user's own included.
 
-    Its constructor takes the regularizer's knobs, e.g. `SECRegularizer(rho=0.1)`, and raises ConfigError for a wrong one; its
-    state is in the `state_dict` of the loss it is given to. The wrapped module is its attribute `regularizer`.
-
-    Raises:
-        ConfigError: no regularizer has that name, or pytorch-metric-learning is not installed.
+    Its constructor takes the regularizer's knobs, e.g. `SECRegularizer(rho=0.1)`; its state is in the `state_dict` of the loss
+    it is given to, the wrapped module its attribute `regularizer`. Raises ConfigError for an unknown name or a wrong knob,
+    and where pytorch-metric-learning is not installed.
     """
     try:
         from pytorch_metric_learning.regularizers import BaseRegularizer

@@ -109,16 +109,16 @@ class Method:
 def loss_checks(cls: type[Loss], **knobs: object) -> list[Check]:
     """The checks of a loss, built with its `example` knobs and these."""
     method = Method(cls, knobs)
-    checks = [*_checks_of_both(method), Check("wrong batches are refused", partial(_refuses_wrong_batches, method))]
-    checks.append(Check("is called as pytorch-metric-learning calls a loss", partial(_is_called_by_pml, method)))
-    if not cls.depends_on_order:
-        checks.append(Check("the order of the batch does not matter", partial(_ignores_order, method)))
-    if not cls.uses_norms:
-        checks.append(Check("scale does not matter", partial(_ignores_scale, method)))
-        checks.append(Check("gradient is orthogonal to each embedding", partial(_slope_is_orthogonal, method)))
-    if not cls.surrogate_gradient:
-        checks.append(Check("gradient is that of the value", partial(_slope_is_exact, method)))
-    return checks
+    promises = {
+        "wrong batches are refused": (_refuses_wrong_batches, True),
+        "is called as pytorch-metric-learning calls a loss": (_is_called_by_pml, True),
+        "the order of the batch does not matter": (_ignores_order, not cls.depends_on_order),
+        "scale does not matter": (_ignores_scale, not cls.uses_norms),
+        "gradient is orthogonal to each embedding": (_slope_is_orthogonal, not cls.uses_norms),
+        "gradient is that of the value": (_slope_is_exact, not cls.surrogate_gradient),
+    }
+    own = [Check(name, partial(check, method)) for name, (check, promised) in promises.items() if promised]
+    return [*_checks_of_both(method), *own]
 
 
 def regularizer_checks(cls: type[Regularizer], **knobs: object) -> list[Check]:
@@ -137,9 +137,8 @@ def _checks_of_both(method: Method) -> Iterator[Check]:
     for dtype in DTYPES:
         for shape in SHAPES:
             if dtype != torch.float16 or shape not in {"huge", "tiny"}:
-                yield Check(
-                    f"finite: {shape}, {dtype}".replace("torch.", ""), partial(_is_finite, method, dtype, shape)
-                )
+                name = f"finite: {shape}, {dtype}".replace("torch.", "")
+                yield Check(name, partial(_is_finite, method, dtype, shape))
     yield Check("unknown knobs are refused", partial(_refuses_unknown_knobs, method))
     yield Check("autocast outside changes nothing", partial(_ignores_autocast, method))
     yield Check("inputs are left alone", partial(_leaves_inputs_alone, method))
@@ -253,24 +252,21 @@ def _slope_is_orthogonal(method: Method) -> None:
     _, slope = method.value_and_slope(embeddings, labels)
     _require(slope.abs().max() > 1e-5, "the gradient of a regular batch is not zero")
     along = (slope * embeddings).sum(dim=1).abs().max()
-    _require(
-        along < 1e-12 * max(1.0, slope.abs().max().item()), f"the gradient has no part along the embedding: {along}"
-    )
+    bound = 1e-12 * max(1.0, slope.abs().max().item())
+    _require(along < bound, f"the gradient has no part along the embedding: {along}")
 
 
 def _slope_is_exact(method: Method) -> None:
     """With respect to the embeddings and to the loss's own weights, in float64, against differences."""
     embeddings, labels = batch()
-    names, weights = (
-        zip(*method.build().named_parameters(), strict=True) if list(method.build().parameters()) else ((), ())
-    )
+    weights = dict(method.build().named_parameters())
 
     def fresh(f: Tensor, *given: Tensor) -> Tensor:
         module = method.build()  # a random loss draws the same numbers at every call
-        value: Tensor = torch.func.functional_call(module, dict(zip(names, given, strict=True)), (f, labels))
+        value: Tensor = torch.func.functional_call(module, dict(zip(weights, given, strict=True)), (f, labels))
         return value
 
-    given = tuple(weight.detach().clone().requires_grad_() for weight in weights)
+    given = tuple(weight.detach().clone().requires_grad_() for weight in weights.values())
     _require(torch.autograd.gradcheck(fresh, (embeddings, *given), fast_mode=True), "the gradient is that of the value")
 
 
@@ -306,9 +302,8 @@ def _empty_batch_costs_nothing(method: Method) -> None:
 def _weight_0_is_the_baseline(method: Method) -> None:
     embeddings, _ = batch()
     value = embeddings.sum()
-    _require(
-        penalised(value, method.build(), embeddings, 0.0) is value, "with weight 0 the objective is the same tensor"
-    )
+    objective = penalised(value, method.build(), embeddings, 0.0)
+    _require(objective is value, "with weight 0 the objective is the same tensor")
 
 
 def dataset_checks(build: Callable[[Path], DataSet], cache_dir: Path) -> list[Check]:
@@ -355,10 +350,8 @@ def _labels_fit(pictures: Pictures) -> None:
     _require(len(pictures.images) == len(labels) > 0, "there is a label for each picture")
     _require(labels.min() >= 0 and labels.max() < len(names), "each label is a class number")
     _require(len(set(names)) == len(names), "class names differ")
-    halves = pictures.test_classes
-    _require(
-        len(set(halves)) == len(halves) and set(halves) <= set(range(len(names))), "test classes are classes, once each"
-    )
+    once = len(set(pictures.test_classes)) == len(pictures.test_classes)
+    _require(once and set(pictures.test_classes) <= set(range(len(names))), "test classes are classes, once each")
 
 
 def _pictures_are_bytes(pictures: Pictures) -> None:

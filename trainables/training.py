@@ -155,7 +155,7 @@ def begin(config: TrialConfig, context: TrialContext, learner: Learner[Any]) -> 
 
 def restore(run: Run, saved: dict[str, Any]) -> None:
     """Continue from a checkpoint; its rows are reported again, so that a row lost in a crash is not missing."""
-    run.learner.load_state_dict(saved["task"])
+    run.learner.modules.load_state_dict(saved["task"])
     run.optimizer.load_state_dict(saved["optimizer"])
     run.scaler.load_state_dict(saved["scaler"])
     torch.set_rng_state(saved["rng"].cpu())
@@ -313,7 +313,7 @@ def _counts(row: Row, run: Run) -> bool:
 
 def _checkpoint(run: Run) -> dict[str, Any]:
     return {
-        "task": run.learner.state_dict(),
+        "task": run.learner.modules.state_dict(),
         "optimizer": run.optimizer.state_dict(),
         "scaler": run.scaler.state_dict(),
         "rng": torch.get_rng_state(),

@@ -74,7 +74,10 @@ class Glyphs(DataSet):
         """Render; a few seconds."""
         raise_if_any(self.check(), DataError)
         faces = installed_faces()
-        drawable = _drawable(faces, self.faces)
+        counts = Counter(point for face in faces for point in face.characters)
+        # Letters, numbers, punctuation and symbols that enough faces can draw.
+        able = (point for point, count in counts.items() if count >= self.faces)
+        drawable = sorted(point for point in able if unicodedata.category(chr(point))[0] in "LNPS")
         points = _distinct(drawable, faces)
         chosen = [_rotated(faces, point, self.faces) for point in points]
         images = cache.create_images(directory, (len(points) * self.faces, self.size, self.size, 1))
@@ -109,12 +112,6 @@ class _Pen:
         baseline = (self.size / 2, self.size * 3 // 4)
         ImageDraw.Draw(picture).text(baseline, chr(point), fill=255, font=self.font, anchor="ms")
         return np.asarray(picture)
-
-
-def _drawable(faces: Sequence[Face], wanted: int) -> list[int]:
-    """Letters, numbers, punctuation and symbols that at least `wanted` faces can draw, by code point."""
-    counts = Counter(point for face in faces for point in face.characters)
-    return sorted(p for p, n in counts.items() if n >= wanted and unicodedata.category(chr(p))[0] in "LNPS")
 
 
 def _distinct(points: Sequence[int], faces: Sequence[Face]) -> list[int]:

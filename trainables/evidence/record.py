@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from pydantic import TypeAdapter
+
 from trainables.context import EVIDENCE_FILES
 
 if TYPE_CHECKING:
@@ -104,26 +106,13 @@ class Evidence:
             return None
 
 
-def _histogram(raw: Mapping[str, Any]) -> Histogram:
-    low, high, mean, variance = (float(raw[name]) for name in ("low", "high", "mean", "variance"))
-    counts = tuple(int(count) for count in raw["counts"])
-    if not low < high or not sum(counts) > 0:
+def _histogram(raw: object) -> Histogram:
+    norms = TypeAdapter(Histogram).validate_python(raw)
+    if not norms.low < norms.high or not sum(norms.counts) > 0:
         raise ValueError("not a histogram")
-    return Histogram(low, high, counts, mean, variance)
+    return norms
 
 
 def _sheet(raw: Mapping[str, Any]) -> Sheet:
-    titles = tuple((int(column), str(title)) for column, title in raw["titles"])
-    return Sheet(titles, tuple(tuple(_tile(tile) for tile in row) for row in raw["rows"]))
-
-
-def _tile(raw: Mapping[str, Any] | None) -> Tile | None:
-    if raw is None:
-        return None
-    right, similarity = raw["right"], raw.get("similarity")
-    return Tile(
-        int(raw["picture"]),
-        str(raw["name"]),
-        None if right is None else bool(right),
-        None if similarity is None else float(similarity),
-    )
+    titles = TypeAdapter(tuple[tuple[int, str], ...]).validate_python(raw["titles"])
+    return Sheet(titles, TypeAdapter(tuple[tuple[Tile | None, ...], ...]).validate_python(raw["rows"]))

@@ -14,14 +14,10 @@ from PIL import Image, ImageDraw, ImageFont
 from trainables.data.base import Pictures
 from trainables.evidence.record import Sheet, Tile
 
-LIMIT = 60_000
-"""Bytes."""
-
+LIMIT = 60_000  # bytes
 # Multiples of 8, the side of a JPEG's blocks: a frame then blurs nothing but itself.
 SIDE, FRAME, GAP = 64, 4, 8
-TEXT = 24
-"""Height of the two lines below a picture."""
-
+TEXT = 24  # height of the two lines below a picture
 HEADER = 16
 CELL = SIDE + 2 * FRAME
 GREEN, RED, GREY = (0, 128, 60), (200, 30, 20), (150, 158, 168)

@@ -21,9 +21,7 @@ from trainables.metrics.inputs import (
 )
 from trainables.metrics.search import STEP, bands, group_by_class, positive_similarities, tie_width
 
-THRESHOLDS = np.arange(400) / 100
-"""Candidate thresholds on the squared distance of unit vectors: 0, 0.01, ..., 3.99 of at most 4."""
-
+THRESHOLDS = np.arange(400) / 100  # candidates on the squared distance of unit vectors: 0, 0.01, ..., 3.99 of at most 4
 PROBES, STRANGERS = 1024, 8192  # compared at a time
 
 

@@ -38,8 +38,7 @@ from trainables.metrics.search import (
 
 Ties = Literal["pessimistic", "optimistic"]
 
-ABSENT = torch.iinfo(torch.int64).max
-"""The position of a positive that a query does not have: later than any k."""
+ABSENT = torch.iinfo(torch.int64).max  # the position of a positive that a query does not have: later than any k
 
 
 def retrieval_metrics(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -49,16 +49,13 @@ class Learner(ABC, Generic[E]):
 
     def __init__(self, task: Task, context: TrialContext, cache_dir: Path | None = None) -> None:
         config = task.config
+        batch, per_class = config.batch, config.batch.instances_per_class
         self.task, self.config, self.context = task, config, context
         self.pictures = task.dataset(cache_dir).prepare()
         self.split = task.split(self.pictures)
         self.classes, self.train_labels = np.unique(self.pictures.labels[self.split.train], return_inverse=True)
         self.sampler = build_sampler(
-            config.batch.sampler,
-            self.train_labels,
-            config.batch.batch_size,
-            instances_per_class=config.batch.instances_per_class,
-            seed=config.seed,
+            batch.sampler, self.train_labels, batch.batch_size, instances_per_class=per_class, seed=config.seed
         )
         self.total_steps = config.training.total_steps(self.sampler.steps_per_epoch)
         self.views = Views(self.pictures.images, task.augmentation(), seed=config.seed, device=context.device)
@@ -71,6 +68,7 @@ class Learner(ABC, Generic[E]):
         self.network: Embedder = network.to(context.device, dtype, memory_format=layout)  # type: ignore[call-overload]
         self.loss: Loss = loss.to(context.device, dtype)
         self.regularizer = regularizer.to(context.device)
+        # Weights, loss parameters and generators, regularizer state: what a checkpoint holds.
         self.modules = nn.ModuleDict({"network": self.network, "loss": self.loss, "regularizer": self.regularizer})
 
     def _build_network(self) -> Embedder:
@@ -150,15 +148,6 @@ class Learner(ABC, Generic[E]):
     def directions(self) -> Tensor:
         """Unit embeddings (n, D) of the training pictures whose turning is watched; see `trainables.evidence.directions`."""
         return normalise(self.embed(directions.sampled(self.split.train, seed=self.config.seed))[0])
-
-    def state_dict(self) -> dict[str, Any]:
-        """Weights, loss parameters and generators, regularizer state."""
-        state: dict[str, Any] = self.modules.state_dict()
-        return state
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave."""
-        self.modules.load_state_dict(state)
 
     def embed(self, indices: Indices) -> tuple[Tensor, Tensor]:
         """Raw embeddings and labels of pictures, in order."""
