@@ -74,8 +74,8 @@ def test_a_trial_logs_what_a_second_look_at_its_network_finds(tmp_path, name, mo
     looks = []
 
     def look(run):
-        state = {k: v.clone() for k, v in run.learner.state_dict().items() if isinstance(v, torch.Tensor)}
-        learner.load_state_dict({**learner.state_dict(), **state})
+        state = {k: v.clone() for k, v in run.learner.modules.state_dict().items() if isinstance(v, torch.Tensor)}
+        learner.modules.load_state_dict({**learner.modules.state_dict(), **state})
         looks.append(learner.embed(watched)[0].double())
 
     update = training.update
