@@ -17,6 +17,7 @@ CALLED_BY_OTHERS = [
     *("suggest", "on_trial_*", "iteration", "checkpoint_path", "setup", "save", "restore"),  # Ray Tune
     *("model_config", "compute_loss", "min_points_per_centroid"),  # pydantic, pytorch-metric-learning, faiss
     *("host_reads", "evaluation_root"),  # traits and knobs, read by name
+    "process_group",  # of benchmarks and of people who launch their own processes
     *("badge", "card", "opening"),  # read by the page's template
     *("identities", "f1", "accuracy_std", "effect", "shape_algorithm"),  # written to files by their dataclasses' fields
     *("LogRange", "loss_checks", "regularizer_checks", "dataset_checks"),  # people's own spaces and tests
