@@ -1,7 +1,5 @@
 """The report in a real browser: it fits a telephone, asks the network for nothing and complains about nothing."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

@@ -1,7 +1,5 @@
 """Contract 2 for what a trial shows: two workers turn, measure and retrieve as one does, and leave one set of files."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

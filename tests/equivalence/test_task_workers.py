@@ -4,8 +4,6 @@ One start of the ranks runs every case. Batches do not divide by the number of w
 numbers of pictures, and the projection head's batch statistics span all of them.
 """
 
-from __future__ import annotations
-
 import pytest
 from workers import assert_alike, train_on_one_and_two
 

@@ -1,7 +1,5 @@
 """Contract 2, through the whole training loop: W workers give the losses, metrics and weights of one."""
 
-from __future__ import annotations
-
 import pytest
 from workers import assert_alike, train_on_one_and_two
 

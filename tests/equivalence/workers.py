@@ -1,7 +1,5 @@
 """Contract 2 through the whole training loop: the same trials on one rank and on two, and how alike they must be."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from processes import run_ranks

@@ -1,7 +1,5 @@
 """kill -9 of the driver in the middle of a sweep: nothing is lost, nothing is done twice."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A tracking server that goes away during a sweep and comes back: nothing is lost, nothing is doubled, nobody waits."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -4,8 +4,6 @@
 follow a known law.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Sweeps that run once and are looked at by many tests."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """The command line: every verb, as text and as JSON, and one message with exit code 1 for everything that is wrong."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`tune-dml datasets`, `datasets verify` and `datasets prepare`: counts, corrupt pictures, progress, every error at once."""
 
-from __future__ import annotations
-
 import io
 import json
 import shlex

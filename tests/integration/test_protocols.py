@@ -1,7 +1,5 @@
 """Every paper's protocol through the training loop, on small copies of its data in exactly the published format."""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,5 @@
 """One trial on its own: what it leaves to look at stays, and it says where."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

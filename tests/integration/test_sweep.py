@@ -1,7 +1,5 @@
 """A sweep from Python, end to end: Ray Tune, Optuna, the ledger, MLflow, the table."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The trial configuration: layers, defaults, identity, and every problem at once."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from types import SimpleNamespace

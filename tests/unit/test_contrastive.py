@@ -1,7 +1,5 @@
 """Contrastive learning: two views a picture, labels never seen, linear evaluation of frozen features."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """What a trial leaves to look at: the numbers against naive loops, the picture against its own pixels, and never sealed data."""
 
-from __future__ import annotations
-
 import io
 import json
 

@@ -1,7 +1,5 @@
 """Face recognition: exams against loops, benchmarks read through their lists, every misuse named."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

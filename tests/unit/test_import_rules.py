@@ -1,7 +1,5 @@
 """The rooms of the house: who may import whom, and what a fast command line must not load."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The ledger: whole lines or none, one writer, rows once, and a faithful fold into results."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 

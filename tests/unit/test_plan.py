@@ -1,7 +1,5 @@
 """A plan: cells that hold their configuration, seeds that share it, and a file that reads back as it was."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, replace
 

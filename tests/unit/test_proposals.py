@@ -1,7 +1,5 @@
 """The search: exact grids, paired seeds, no repeats, and the same proposals whatever the order of results."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """The fold of the ledger: the same whether it is read at once or piece by piece, and what each event changes."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

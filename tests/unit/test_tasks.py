@@ -1,7 +1,5 @@
 """What every task owes the training loop: resumes bit-identically, pairs seeds, keeps test sealed, names its metrics."""
 
-from __future__ import annotations
-
 from dataclasses import FrozenInstanceError, dataclass
 from typing import Annotated
 

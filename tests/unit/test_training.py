@@ -1,7 +1,5 @@
 """The training loop: deterministic, resumes bit-identically, never trains on a loss that is not finite."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

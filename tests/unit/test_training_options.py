@@ -1,7 +1,5 @@
 """What the papers' protocols ask of the loop: micro-batches, frozen backbones, clipping, precision, the fixed mean norm."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Picture-level splits: classes are shared, pictures are not, the test half does not depend on the seed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

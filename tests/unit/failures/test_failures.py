@@ -1,7 +1,5 @@
 """Every way a trial can die, as an object and as the text that comes back from a worker."""
 
-from __future__ import annotations
-
 import traceback
 
 import pytest

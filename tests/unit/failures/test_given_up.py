@@ -1,7 +1,5 @@
 """A trial that Ray gave up: its recorded kind and reason come from the error that Tune kept."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 from types import SimpleNamespace

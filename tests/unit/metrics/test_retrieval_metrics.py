@@ -1,7 +1,5 @@
 """Retrieval metrics against sorted lists and loops, and their identities."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """EfficientNet-Lite0: published sizes, names and padding. `test_vision` compares it with timm's, on the published weights."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.nn import functional

@@ -1,7 +1,5 @@
 """Residual networks: torchvision's sizes and names, shapes, gradients, batch statistics of all workers."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """What is shown while a sweep runs, and where it stands afterwards."""
 
-from __future__ import annotations
-
 import io
 import threading
 from pathlib import Path

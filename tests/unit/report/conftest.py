@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from helpers.toys import write_sweep
 from written import FAILURES, Written

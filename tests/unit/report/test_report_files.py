@@ -1,7 +1,5 @@
 """CSV, LaTeX and JSON carry the numbers of the page."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

@@ -1,7 +1,5 @@
 """The pictures of the report: the numbers behind them, and what is said where there are none."""
 
-from __future__ import annotations
-
 import base64
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A question of the report touches one file: everything that leaves the report has what it gives, wherever it lives."""
 
-from __future__ import annotations
-
 import csv
 import json
 import sys

@@ -1,7 +1,5 @@
 """A sweep on disk and an MLflow store to project it into."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Everything reaches MLflow once: replays, deaths between two requests, lost answers, runs deleted by hand."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files of the runs: the plan, provenance, the report, what trials leave to look at."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """A store that is away, new, deleted or secret: nothing is lost, nothing is told twice, no password is kept."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from pathlib import Path

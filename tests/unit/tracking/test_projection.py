@@ -1,7 +1,5 @@
 """MLflow shows what the ledger has: everything, as it was, and its true state."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

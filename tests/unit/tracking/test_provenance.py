@@ -1,7 +1,5 @@
 """Provenance names the code, the machine and the command line, and holds no secret."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

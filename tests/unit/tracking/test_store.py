@@ -1,7 +1,5 @@
 """Which store is meant, and what is wrong with it, told before anything is written."""
 
-from __future__ import annotations
-
 import sqlite3
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A sweep on disk as its driver writes it."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable
