@@ -10,13 +10,12 @@ import threading
 import time
 import urllib.request
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
 from tune_dml.planning.cells import Cell
-from tune_dml.planning.plan import Plan, Search, Trial
+from tune_dml.planning.plan import Plan, Search
 from tune_dml.record.ledger import Ledger, trial_folder
 from tune_dml.record.state import SweepState
 from tune_dml.space import Grid, Knob, Space
@@ -28,13 +27,13 @@ METRIC = "val/recall_at_1"
 class Server:
     """`mlflow server` on the loopback with a SQLite store; `with` starts it, and it can be started again."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder):
         self.folder = folder
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self.port = probe.getsockname()[1]
         self.uri = f"http://127.0.0.1:{self.port}"
 
-    def __enter__(self) -> Self:
+    def __enter__(self):
         command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--host", "127.0.0.1"]
         command += ["--port", str(self.port), "--backend-store-uri", f"sqlite:///{self.folder / 'mlflow.db'}"]
         command += ["--artifacts-destination", str(self.folder / "artifacts")]
@@ -49,13 +48,11 @@ class Server:
         self._wait_until_healthy()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind, error, trace):
         os.killpg(self.process.pid, signal.SIGKILL)  # its workers too; as hard as an outage can be
         self.process.wait()
 
-    def _wait_until_healthy(self) -> None:
+    def _wait_until_healthy(self):
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             assert self.process.poll() is None, (self.folder / "server.log").read_text()
@@ -69,19 +66,19 @@ class Server:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Server:
+def server(tmp_path):
     folder = tmp_path / "server"
     folder.mkdir()
     return Server(folder)
 
 
-def make_plan() -> Plan:
+def make_plan():
     space = Space("toy", "Toy", "Does it matter?", None, (Knob("loss.gamma", Grid((0.1, 1.0))),), {})
     cells = tuple(Cell(i, f"γ={i}", {"loss.gamma": i}, {"loss.gamma": i, "note": ""}, f"d{i}") for i in range(2))
     return Plan("toy", space, "glyphs", (0, 1), cells, Search(), {"data.name": "glyphs"}, {}, "data0")
 
 
-def run(ledger: Ledger, trial: Trial, steps: range, *, end: bool = True) -> None:
+def run(ledger, trial, steps, *, end=True):
     if steps.start == 1:
         ledger.append("started", trial.key, host="node1")
     for step in steps:
@@ -94,7 +91,7 @@ def run(ledger: Ledger, trial: Trial, steps: range, *, end: bool = True) -> None
         ledger.append("ended", trial.key, **body)
 
 
-def contents(uri: str) -> dict[str, Any]:
+def contents(uri):
     """Trial key -> (status, steps of the metric), as a reader of the server sees it."""
     from mlflow.tracking import MlflowClient
 
@@ -110,7 +107,7 @@ def contents(uri: str) -> dict[str, Any]:
     return found
 
 
-def pictures(uri: str, folder: Path) -> dict[str, dict[str, str]]:
+def pictures(uri, folder):
     """Trial key -> what its run has under `evidence`, path -> text."""
     from mlflow.tracking import MlflowClient
 
@@ -127,16 +124,14 @@ def pictures(uri: str, folder: Path) -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.slow
-def test_an_outage_during_a_sweep_loses_nothing_and_doubles_nothing(
-    tmp_path: Path, server: Server, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_outage_during_a_sweep_loses_nothing_and_doubles_nothing(tmp_path, server, capfd, monkeypatch):
     monkeypatch.setattr(background, "INTERVAL", 0.1)
     monkeypatch.setenv("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # of this reader's downloads
     plan, folder, said = make_plan(), tmp_path / "sweeps" / "toy", list[str]()
     one, two, three, four = plan.trials()
     went_down, came_back = threading.Event(), threading.Event()
 
-    def say(text: str) -> None:
+    def say(text):
         said.append(text)
         (came_back if "again" in text else went_down).set()
 
@@ -185,7 +180,7 @@ def test_an_outage_during_a_sweep_loses_nothing_and_doubles_nothing(
     assert capfd.readouterr() == ("", "")  # the user's terminal stays clean
 
 
-def test_a_sweep_that_never_sees_its_server_ends_and_says_what_waits(tmp_path: Path) -> None:
+def test_a_sweep_that_never_sees_its_server_ends_and_says_what_waits(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     plan, folder = make_plan(), tmp_path / "toy"

@@ -13,7 +13,7 @@ from trainables.data.formats.decoding import to_rgb
 from trainables.errors import ConfigError, DataError
 
 
-def _picture(path: Path, seed: int = 0, size: tuple[int, int] = (40, 30)) -> None:
+def _picture(path, seed=0, size=(40, 30)):
     path.parent.mkdir(parents=True, exist_ok=True)
     noise = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
     Image.fromarray(noise).save(path)

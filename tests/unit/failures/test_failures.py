@@ -8,7 +8,7 @@ from trainables.errors import ConfigError, DataError, Diverged, Problem
 from tune_dml.running.failures import classify
 
 
-def class_named(module: str, name: str, *bases: type, **members: object) -> type:
+def class_named(module, name, *bases, **members):
     """A class as another package defines it."""
     return type(name, bases or (Exception,), {"__module__": module, **members})
 
@@ -38,18 +38,18 @@ RAY_TEXT = """\x1b[36mray::A.go()\x1b[39m (pid=8114, ip=192.0.2.2, actor_id=c247
 {error}"""
 
 
-def chained(cause: BaseException, error: BaseException) -> BaseException:
+def chained(cause, error):
     error.__cause__ = cause
     return error
 
 
-def ranks(*failures: BaseException) -> BaseException:
+def ranks(*failures):
     error = WorkerGroupError("Training failed due to worker errors")
     error.worker_failures = dict(enumerate(failures))
     return error
 
 
-def task(cause: BaseException, text: str = "") -> BaseException:
+def task(cause, text=""):
     error = RayTaskError(text)
     error.cause = cause
     return error
@@ -90,7 +90,7 @@ EXCEPTIONS = [
 
 
 @pytest.mark.parametrize(("error", "kind"), EXCEPTIONS, ids=lambda value: str(value)[:40])
-def test_exceptions_reprs_and_tracebacks_agree(error: BaseException, kind: str) -> None:
+def test_exceptions_reprs_and_tracebacks_agree(error, kind):
     assert classify(error).kind == kind
     try:
         raise error
@@ -103,17 +103,17 @@ def test_exceptions_reprs_and_tracebacks_agree(error: BaseException, kind: str) 
     assert classify(repr(error)).kind == kind
 
 
-def test_subclasses_from_a_users_package_keep_their_parents_kind() -> None:
+def test_subclasses_from_a_users_package_keep_their_parents_kind():
     assert classify(class_named("mine", "Collapsed", Diverged)("flat", 3)).kind == "diverged"
 
 
-def test_namesakes_are_told_apart_by_module() -> None:
+def test_namesakes_are_told_apart_by_module():
     assert classify("torch.cuda.OutOfMemoryError: CUDA out of memory.").kind == "out_of_memory"
     assert classify("ray.exceptions.OutOfMemoryError: 1 worker was killed").kind == "infrastructure"
     assert classify(class_named("sqlalchemy.exc", "DataError")("column too long")).kind == "bug"
 
 
-def test_the_rank_that_failed_is_the_cause_and_its_peers_are_echoes() -> None:
+def test_the_rank_that_failed_is_the_cause_and_its_peers_are_echoes():
     echo = RuntimeError("Connection closed by peer")
     assert classify(ranks(echo, Diverged("the loss is nan", 3))).kind == "diverged"
     assert classify(ranks(echo, ValueError("shapes"))).kind == "bug"
@@ -123,7 +123,7 @@ def test_the_rank_that_failed_is_the_cause_and_its_peers_are_echoes() -> None:
     assert classify(ExceptionGroup("two", [ValueError("x"), DataError(PROBLEM)])).kind == "data"
 
 
-def test_an_unknown_error_raised_from_a_known_one_is_that() -> None:
+def test_an_unknown_error_raised_from_a_known_one_is_that():
     assert classify(chained(ConnectionResetError("peer"), RuntimeError("wrapped"))).kind == "infrastructure"
     assert classify(chained(KeyError("x"), RuntimeError("wrapped"))).reason.startswith("error: RuntimeError: wrapped")
     text = (
@@ -134,14 +134,14 @@ def test_an_unknown_error_raised_from_a_known_one_is_that() -> None:
     assert classify(task(RuntimeError("wrapped"), text.format(error="RuntimeError: wrapped"))).kind == "infrastructure"
 
 
-def test_an_error_met_while_handling_another_is_its_own() -> None:
+def test_an_error_met_while_handling_another_is_its_own():
     text = "KeyError: 'x'\n\nDuring handling of the above exception, another exception occurred:\n\n" + RAY_TEXT
     assert classify(text.format(error="ValueError: bad: thing")).reason == "error: ValueError: bad: thing (trial.py:9)"
     text = text.replace("KeyError: 'x'", "ConnectionResetError: peer")
     assert classify(text.format(error="ValueError: bad")).kind == "bug"
 
 
-def test_a_constructor_that_raised_in_an_actor_is_not_a_lost_actor() -> None:
+def test_a_constructor_that_raised_in_an_actor_is_not_a_lost_actor():
     error = ActorDiedError(
         "The actor died because of an error raised in its creation task, "
         + RAY_TEXT.format(error="trainables.errors.ConfigError: loss.k: must be > 0")
@@ -150,7 +150,7 @@ def test_a_constructor_that_raised_in_an_actor_is_not_a_lost_actor() -> None:
     assert classify(error).kind == "config"
 
 
-def test_reasons_are_one_clean_bounded_line() -> None:
+def test_reasons_are_one_clean_bounded_line():
     problems = ConfigError([PROBLEM, Problem("optim.lr", "must be > 0", 0.0)])
     assert classify(problems).reason == "configuration: loss.k: must be > 0, but got -1. Raise it. (and 1 more)"
     assert classify(Diverged("the loss is nan", 30)).reason == "diverged: the loss is nan (step 30)"
@@ -161,14 +161,14 @@ def test_reasons_are_one_clean_bounded_line() -> None:
     assert classify("").kind == "bug"
 
 
-def test_only_what_the_machine_did_may_pass() -> None:
+def test_only_what_the_machine_did_may_pass():
     for lost in (ActorDiedError(ACTOR_DIED), ActorDiedError("node preempted"), ConnectionResetError("peer")):
         assert classify(lost).may_pass
     for error in (MemoryError(), Diverged("x", 1), DataError(PROBLEM), ConfigError(PROBLEM), ValueError("x")):
         assert not classify(error).may_pass
 
 
-def test_errors_that_cite_themselves_end() -> None:
+def test_errors_that_cite_themselves_end():
     error = ValueError("loop")
     error.__cause__ = error
     assert classify(error).kind == "bug"

@@ -16,11 +16,11 @@ from trainables.metrics import RETRIEVAL_METRICS, families, retrieval, retrieval
 KS = (1, 2, 4, 8)
 
 
-def assert_same(got: dict[str, float], want: dict[str, float], tolerance: float = 1e-9) -> None:
+def assert_same(got, want, tolerance=1e-09):
     assert {key: got[key] for key in want} == pytest.approx(want, rel=tolerance, abs=tolerance)
 
 
-def blobs(sizes: list[int], dim: int = 8, noise: float = 1.2, dtype: type = np.float64):
+def blobs(sizes, dim=8, noise=1.2, dtype=np.float64):
     """Overlapping Gaussian classes of the given sizes, shuffled."""
     rng = np.random.default_rng(7)
     labels = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
@@ -33,7 +33,7 @@ TIES = st.sampled_from(["pessimistic", "optimistic"])
 FLOATS = st.sampled_from([np.float32, np.float64])
 
 
-def grid_vectors(count: int, dim: int):
+def grid_vectors(count, dim):
     """Vectors of -1, 0, 1: many duplicates, exact ties and zeros."""
     row = st.lists(st.integers(-1, 1), min_size=dim, max_size=dim)
     vectors = st.lists(row, min_size=count, max_size=count)
@@ -41,7 +41,7 @@ def grid_vectors(count: int, dim: int):
 
 
 @st.composite
-def labelled(draw, classes: int | None = None, dim: int | None = None):
+def labelled(draw, classes=None, dim=None):
     count, dim = draw(st.integers(1, 40)), dim or draw(st.integers(1, 5))
     highest = draw(st.integers(0, count)) if classes is None else classes
     labels = draw(st.lists(st.integers(0, highest), min_size=count, max_size=count))

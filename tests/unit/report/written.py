@@ -18,5 +18,5 @@ class Written:
     files: ReportFiles
 
     @property
-    def html(self) -> str:
+    def html(self):
         return self.files.html.read_text()

@@ -1,33 +1,29 @@
 """A sweep on disk and an MLflow store to project it into."""
 
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from toy_sweep import Driver, make_plan
 
-from tune_dml.planning.plan import Plan
 from tune_dml.record.state import SweepState
 from tune_dml.tracking.tracker import Tracker
 
 
 @pytest.fixture
-def plan() -> Plan:
+def plan():
     return make_plan()
 
 
 @pytest.fixture
-def driver(tmp_path: Path, plan: Plan) -> Driver:
+def driver(tmp_path, plan):
     found = Driver(tmp_path / "sweeps" / "toy", plan)
     found.session()
     return found
 
 
 @pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def empty_database(tmp_path_factory):
     """Made once: MLflow takes seconds to make its tables."""
     from tune_dml.tracking.client import open_client, quiet_mlflow
 
@@ -38,28 +34,28 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def uri(tmp_path: Path, empty_database: Path) -> str:
+def uri(tmp_path, empty_database):
     for file in empty_database.parent.glob("mlflow.db*"):
         shutil.copy(file, tmp_path / file.name)
     return f"sqlite:///{tmp_path / 'mlflow.db'}"
 
 
 @pytest.fixture
-def tracker(driver: Driver, uri: str) -> Callable[..., Tracker]:
+def tracker(driver, uri):
     """Each call is a new process's tracker of the same sweep."""
 
-    def make(**options: Any) -> Tracker:
+    def make(**options):
         return Tracker(SweepState(driver.folder, driver.plan), options.pop("uri", uri), "toys", **options)
 
     return make
 
 
 @pytest.fixture
-def mlflow_has(uri: str) -> Callable[[], SimpleNamespace]:
+def mlflow_has(uri):
     """What a reader of the store sees."""
     from mlflow.tracking import MlflowClient
 
-    def look() -> SimpleNamespace:
+    def look():
         client = MlflowClient(uri)
         experiment = client.get_experiment_by_name("toys")
         runs = client.search_runs([experiment.experiment_id]) if experiment else []

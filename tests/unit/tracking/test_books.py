@@ -2,17 +2,15 @@
 
 import json
 import shutil
-from pathlib import Path
-from typing import Any
 
 import pytest
-from toy_sweep import Driver, Look, Make, history, leave, snapshot
+from toy_sweep import history, leave, snapshot
 
 from tune_dml.tracking import client, runs
 from tune_dml.tracking.tracker import SyncReport
 
 
-def test_replays_change_nothing(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
+def test_replays_change_nothing(driver, tracker, mlflow_has):
     for trial in driver.trials[:3]:
         driver.run(trial)
     driver.started(driver.trials[3])
@@ -30,9 +28,7 @@ def test_replays_change_nothing(driver: Driver, tracker: Make, mlflow_has: Look)
 
 
 @pytest.mark.parametrize("calls", range(1, 14))
-def test_killed_after_any_request_it_is_completed_once(
-    driver: Driver, tracker: Make, mlflow_has: Look, monkeypatch: pytest.MonkeyPatch, calls: int
-) -> None:
+def test_killed_after_any_request_it_is_completed_once(driver, tracker, mlflow_has, monkeypatch, calls):
     for trial in driver.trials[:2]:
         driver.run(trial, rows=1)
     left = [calls]
@@ -41,15 +37,15 @@ def test_killed_after_any_request_it_is_completed_once(
     class Dying:
         """A client whose process dies after a number of writes that arrived."""
 
-        def __init__(self, client: Any):
+        def __init__(self, client):
             self._client = client
 
-        def __getattr__(self, name: str) -> Any:
+        def __getattr__(self, name):
             method = getattr(self._client, name)
             if not name.startswith(("create", "log", "set")):
                 return method
 
-            def call(*arguments: Any) -> Any:
+            def call(*arguments):
                 if left[0] == 0:
                     raise ConnectionError("killed")
                 left[0] -= 1
@@ -75,7 +71,7 @@ def test_killed_after_any_request_it_is_completed_once(
     assert kept == {"parent": seen.parents[0].info.run_id} | {key: run.info.run_id for key, run in seen.by_key.items()}
 
 
-def test_a_run_created_twice_by_a_lost_answer_is_kept_once(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
+def test_a_run_created_twice_by_a_lost_answer_is_kept_once(driver, tracker, mlflow_has):
     driver.run(driver.trials[0])
     tracker().sync()
     seen = mlflow_has()
@@ -88,7 +84,7 @@ def test_a_run_created_twice_by_a_lost_answer_is_kept_once(driver: Driver, track
     assert [one.info.run_id for one in seen.parents] == [parent.info.run_id]
 
 
-def test_only_the_news_is_pushed(driver: Driver, tracker: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_news_is_pushed(driver, tracker, monkeypatch):
     one = tracker()
     for trial in driver.trials:
         driver.run(trial)
@@ -107,9 +103,7 @@ def test_only_the_news_is_pushed(driver: Driver, tracker: Make, monkeypatch: pyt
     assert len(searches) == 2
 
 
-def test_another_store_gets_everything(
-    tmp_path: Path, driver: Driver, tracker: Make, uri: str, mlflow_has: Look
-) -> None:
+def test_another_store_gets_everything(tmp_path, driver, tracker, uri, mlflow_has):
     shutil.copy(uri.removeprefix("sqlite:///"), tmp_path / "other.db")
     driver.run(driver.trials[0])
     tracker(uri=f"sqlite:///{tmp_path / 'other.db'}").sync()
@@ -118,7 +112,7 @@ def test_another_store_gets_everything(
     assert len(mlflow_has().runs) == 2
 
 
-def test_a_run_deleted_by_hand_comes_back_whole(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
+def test_a_run_deleted_by_hand_comes_back_whole(driver, tracker, mlflow_has):
     for trial in driver.trials[:2]:
         driver.run(trial)
     one = tracker()
@@ -136,7 +130,7 @@ def test_a_run_deleted_by_hand_comes_back_whole(driver: Driver, tracker: Make, m
     assert len(seen.children) == 2
 
 
-def test_older_books_know_of_no_files(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
+def test_older_books_know_of_no_files(driver, tracker, mlflow_has):
     leave(driver, driver.trials[0], evidence_json="{}")
     driver.run(driver.trials[0])
     tracker().sync()

@@ -1,9 +1,8 @@
 """MLflow shows what the ledger has: everything, as it was, and its true state."""
 
 import math
-from pathlib import Path
 
-from toy_sweep import Driver, Look, Make, history, make_plan
+from toy_sweep import Driver, history, make_plan
 
 from tune_dml.planning.cells import Cell
 from tune_dml.record.ledger import trial_folder
@@ -11,7 +10,7 @@ from tune_dml.record.state import SweepState
 from tune_dml.tracking.tracker import SyncReport, Tracker
 
 
-def test_the_shape(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
+def test_the_shape(driver, tracker, mlflow_has):
     for trial in driver.trials:
         driver.run(trial)
     assert tracker().stop() == SyncReport(trials=4, rows=8)
@@ -35,7 +34,7 @@ def test_the_shape(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
     assert parent.info.status == "FINISHED"
 
 
-def test_parameters_are_flat_dotted_and_complete(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
+def test_parameters_are_flat_dotted_and_complete(driver, tracker, mlflow_has):
     driver.run(driver.trials[0])
     tracker().sync()
     run = mlflow_has().by_key[driver.trials[0].key]
@@ -50,7 +49,7 @@ def test_parameters_are_flat_dotted_and_complete(driver: Driver, tracker: Make, 
     assert mlflow_has().parents[0].data.params["loss.gamma"] == "[0.1, 1.0]"
 
 
-def test_long_parameters_are_cut_and_say_so(tmp_path: Path, tracker: Make, mlflow_has: Look, driver: Driver) -> None:
+def test_long_parameters_are_cut_and_say_so(tmp_path, tracker, mlflow_has, driver):
     driver.plan = make_plan(long="x" * 9000)
     driver.run(driver.plan.trials()[0])
     assert tracker().sync().error is None
@@ -59,9 +58,7 @@ def test_long_parameters_are_cut_and_say_so(tmp_path: Path, tracker: Make, mlflo
     assert value.endswith("x… (9000 characters)")
 
 
-def test_metrics_keep_their_step_and_time_and_test_metrics_their_name(
-    driver: Driver, tracker: Make, mlflow_has: Look
-) -> None:
+def test_metrics_keep_their_step_and_time_and_test_metrics_their_name(driver, tracker, mlflow_has):
     trial = driver.trials[0]
     driver.started(trial)
     driver.row(trial, 100, **{"train/loss": 0.5, "test/recall_at_1": 41.0, "odd name!": 1.0, "note": "words"})
@@ -74,7 +71,7 @@ def test_metrics_keep_their_step_and_time_and_test_metrics_their_name(
     assert history(seen.client, run) == [(100, 1_700_000_100_000, 150.0)]
 
 
-def test_non_finite_metrics_arrive_once(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
+def test_non_finite_metrics_arrive_once(driver, tracker, mlflow_has):
     trial = driver.trials[0]
     driver.started(trial)
     for step, value in enumerate((math.nan, math.inf, -math.inf)):
@@ -90,7 +87,7 @@ def test_non_finite_metrics_arrive_once(driver: Driver, tracker: Make, mlflow_ha
     assert len(values) == 3
 
 
-def test_many_metrics_go_in_batches(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
+def test_many_metrics_go_in_batches(driver, tracker, mlflow_has):
     trial = driver.trials[0]
     driver.started(trial)
     driver.row(trial, 1, **{f"train/m{number}": float(number) for number in range(2500)})
@@ -98,7 +95,7 @@ def test_many_metrics_go_in_batches(driver: Driver, tracker: Make, mlflow_has: L
     assert len(mlflow_has().by_key[trial.key].data.metrics) == 2501
 
 
-def test_what_only_the_end_tells_is_shown_at_the_judged_step(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
+def test_what_only_the_end_tells_is_shown_at_the_judged_step(driver, tracker, mlflow_has):
     first, second = driver.trials[:2]
     driver.ended(first, step=7, metrics={"val/recall_at_1": 9.0})
     driver.started(second)
@@ -117,7 +114,7 @@ def test_what_only_the_end_tells_is_shown_at_the_judged_step(driver: Driver, tra
     assert len(history(seen.client, run, "test/seen")) == 1
 
 
-def test_true_states(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
+def test_true_states(driver, tracker, mlflow_has):
     finished, diverged, failed, running = driver.trials
     driver.run(finished)
     for trial in (diverged, failed, running):
@@ -127,7 +124,7 @@ def test_true_states(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
     one = tracker()
     one.sync()
 
-    def states() -> dict[str, str]:
+    def states():
         seen = mlflow_has()
         return {key: run.info.status for key, run in seen.by_key.items()} | {"parent": seen.parents[0].info.status}
 
@@ -163,7 +160,7 @@ def test_true_states(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
     assert not mlflow_has().by_key[failed.key].data.tags["tune_dml.reason"]
 
 
-def test_a_driver_that_was_killed_leaves_no_run_running(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
+def test_a_driver_that_was_killed_leaves_no_run_running(driver, tracker, mlflow_has):
     driver.started(driver.trials[0])
     tracker().sync()  # and then kill -9
     driver.session()
@@ -171,16 +168,14 @@ def test_a_driver_that_was_killed_leaves_no_run_running(driver: Driver, tracker:
     assert mlflow_has().by_key[driver.trials[0].key].info.status == "KILLED"
 
 
-def test_an_interrupted_search_is_killed_though_its_known_trials_ended(
-    driver: Driver, tracker: Make, mlflow_has: Look
-) -> None:
+def test_an_interrupted_search_is_killed_though_its_known_trials_ended(driver, tracker, mlflow_has):
     for trial in driver.trials:
         driver.run(trial)
     tracker().stop(interrupted=True)
     assert mlflow_has().parents[0].info.status == "KILLED"
 
 
-def test_proposed_cells_and_further_seeds_join_the_same_parent(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
+def test_proposed_cells_and_further_seeds_join_the_same_parent(driver, tracker, mlflow_has):
     driver.run(driver.trials[0])
     tracker().stop()
     parent = mlflow_has().parents[0]
@@ -206,9 +201,7 @@ def test_proposed_cells_and_further_seeds_join_the_same_parent(driver: Driver, t
     assert len(seen.children) == 2
 
 
-def test_a_sweep_begun_anew_under_its_old_name_is_another_sweep(
-    tmp_path: Path, driver: Driver, tracker: Make, uri: str, mlflow_has: Look
-) -> None:
+def test_a_sweep_begun_anew_under_its_old_name_is_another_sweep(tmp_path, driver, tracker, uri, mlflow_has):
     driver.run(driver.trials[0])
     tracker().stop()
     again = Driver(tmp_path / "elsewhere" / "toy", driver.plan)
@@ -219,7 +212,7 @@ def test_a_sweep_begun_anew_under_its_old_name_is_another_sweep(
     assert len(mlflow_has().children) == 2
 
 
-def test_a_torn_last_line_waits_for_the_rest(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
+def test_a_torn_last_line_waits_for_the_rest(driver, tracker, mlflow_has):
     trial = driver.trials[0]
     driver.started(trial)
     driver.row(trial, 1)
@@ -234,8 +227,6 @@ def test_a_torn_last_line_waits_for_the_rest(driver: Driver, tracker: Make, mlfl
     assert [row[0] for row in history(seen.client, seen.by_key[trial.key])] == [1, 2]
 
 
-def test_before_the_sweep_begins_there_is_nothing_to_show(
-    tmp_path: Path, driver: Driver, uri: str, mlflow_has: Look
-) -> None:
+def test_before_the_sweep_begins_there_is_nothing_to_show(tmp_path, driver, uri, mlflow_has):
     assert Tracker(SweepState(tmp_path / "none", driver.plan), uri, "toys").stop() == SyncReport()
     assert mlflow_has().experiment is None

@@ -3,12 +3,10 @@
 import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 from tune_dml.planning.cells import Cell
-from tune_dml.planning.plan import Plan, Search, Trial
+from tune_dml.planning.plan import Plan, Search
 from tune_dml.record.ledger import Ledger, trial_folder
 from tune_dml.space import Citation, Grid, Knob, Space
 from tune_dml.tracking.tracker import Tracker
@@ -29,7 +27,7 @@ SPACE = Space(
 )
 
 
-def make_plan(*, seeds: tuple[int, ...] = (0, 1), name: str = "toy", long: str = "short") -> Plan:
+def make_plan(*, seeds=(0, 1), name="toy", long="short"):
     """Two cells; built by hand, so that no method has to exist."""
     settings = {"loss.name": "toy", "data.name": "glyphs", "optim.lr_milestones": [1, 2], "loss.note": long}
     cells = tuple(
@@ -42,31 +40,31 @@ def make_plan(*, seeds: tuple[int, ...] = (0, 1), name: str = "toy", long: str =
 class Driver:
     """What the sweep's driver does to its folder."""
 
-    def __init__(self, folder: Path, plan: Plan):
+    def __init__(self, folder, plan):
         self.folder, self.plan, self.trials = folder, plan, plan.trials()
         folder.mkdir(parents=True, exist_ok=True)
         plan.save(folder / "plan.json")
 
-    def event(self, kind: str, key: str = "", /, **body: Any) -> None:
+    def event(self, kind, key="", /, **body):
         row = {"kind": kind, "time": time.time(), "key": key, "body": body}
         with (self.folder / "ledger.jsonl").open("a") as file:
             file.write(json.dumps(row) + "\n")
 
-    def session(self) -> None:
+    def session(self):
         self.event("session", provenance={"git": {"commit": "c0ffee"}})
 
-    def started(self, trial: Trial) -> None:
+    def started(self, trial):
         self.event("started", trial.key, host="node1")
 
-    def row(self, trial: Trial, step: int, **metrics: Any) -> None:
+    def row(self, trial, step, **metrics):
         row = {"step": step, "time": 1_700_000_000.0 + step, "val/recall_at_1": 50.0 + step, **metrics}
         with Ledger(self.folder) as ledger:
             ledger.report(trial.key, row)
 
-    def ended(self, trial: Trial, status: str = "finished", **body: Any) -> None:
+    def ended(self, trial, status="finished", **body):
         self.event("ended", trial.key, **{"status": status, "reason": "", "metrics": {}, **body})
 
-    def run(self, trial: Trial, rows: int = 2) -> None:
+    def run(self, trial, rows=2):
         """A whole trial."""
         self.started(trial)
         for step in range(1, rows + 1):
@@ -74,13 +72,13 @@ class Driver:
         self.ended(trial, step=rows, seconds=1.5, metrics={"val/recall_at_1": 50.0 + rows})
 
 
-def history(client: Any, run: Any, name: str = "val/recall_at_1") -> list[tuple[int, int, float]]:
+def history(client, run, name="val/recall_at_1"):
     """(step, timestamp, value) of a metric."""
     found = client.get_metric_history(run.info.run_id, name)
     return sorted((point.step, point.timestamp, point.value) for point in found)
 
 
-def snapshot(seen: SimpleNamespace) -> Any:
+def snapshot(seen):
     """All that a reader can see, for comparison."""
     return sorted(
         (
@@ -96,7 +94,7 @@ def snapshot(seen: SimpleNamespace) -> Any:
     )
 
 
-def leave(driver: Driver, trial: Trial, **files: str) -> None:
+def leave(driver, trial, **files):
     """What a trial leaves in its folder to look at."""
     folder = trial_folder(driver.folder, trial.key) / "evidence"
     folder.mkdir(parents=True)
