@@ -2,34 +2,31 @@
 
 import io
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from helpers.toys import METRIC, plan_of
 from rich.console import Console
 
 from tune_dml.cli._status_table import CELLS_SHOWN, status_table
-from tune_dml.planning.cells import Cell
-from tune_dml.planning.plan import Plan, Search
+from tune_dml.planning.plan import Search
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.record.state import SweepState, TrialState
 from tune_dml.running.progress import Progress
-from tune_dml.space import Grid, Knob, Space
+from tune_dml.space import Grid, Knob
 from tune_dml.text import duration
-
-METRIC = "val/recall_at_1"
 
 
 def make_plan(cells=2, seeds=2, proposed=0):
-    space = Space("toy", "Toy", "?", None, (Knob("loss.gamma", Grid((1.0,))),), {})
-    settings = {"training.steps": 300}
-    known = tuple(Cell(index, f"γ={index}", {}, settings, f"digest{index}") for index in range(cells))
-    search = Search("tpe" if proposed else "grid", num_samples=proposed)
-    return Plan("toy", space, "glyphs", tuple(range(seeds)), known, search, settings, {}, "data0")
+    """That many cells of 300 steps; the search proposes as many more."""
+    plan = plan_of(Knob("loss.margin", Grid((1.0,))), seeds=seeds, overrides={"training.steps": 300})
+    every = tuple(replace(plan.cells[0], index=i, label=f"γ={i}", digest=f"digest{i}") for i in range(cells))
+    return replace(plan, cells=every, search=Search("tpe" if proposed else "grid", num_samples=proposed))
 
 
 class Clock:
-    def __init__(self):
-        self.now = 0.0
+    now = 0.0
 
     def __call__(self):
         return self.now
@@ -55,7 +52,7 @@ def text_of(console):
     stream = console.file
     if isinstance(stream, io.StringIO):
         return stream.getvalue()
-    return stream.buffer.getvalue().decode(stream.encoding)  # type: ignore[attr-defined]
+    return stream.buffer.getvalue().decode(stream.encoding)
 
 
 def drawn(progress, height=40, width=100):
@@ -65,7 +62,7 @@ def drawn(progress, height=40, width=100):
 
 
 def start(progress, trial):
-    progress.started(trial.key, trial.cell.label, trial.seed, int(str(trial.cell.settings["training.steps"])))
+    progress.started(trial.key, trial.cell.label, trial.seed, 300)
 
 
 def unrun(plan):
@@ -238,7 +235,7 @@ def test_events_from_many_threads_do_not_block_the_picture():
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads):
-            progress._live.refresh()  # type: ignore[union-attr]
+            progress._live.refresh()
         for thread in threads:
             thread.join()
     assert "32/32 done, 32 failed" in text_of(console)
@@ -300,8 +297,7 @@ def test_of_many_cells_only_those_with_something_to_say_are_listed():
 
 def test_labels_are_text_not_markup():
     plan = make_plan(cells=1, seeds=1)
-    cell = Cell(0, "layers=[bold]x", {}, {}, "d")
-    plan = Plan(**{**{name: getattr(plan, name) for name in plan.__dataclass_fields__}, "cells": (cell,)})
+    plan = replace(plan, cells=(replace(plan.cells[0], label="layers=[bold]x"),))
     assert any("layers=[bold]x" in line for line in shown(results_with(plan, {})))
     progress = Progress(unrun(plan))
     progress.started(plan.trials()[0].key, "layers=[bold]x", 0)

@@ -242,7 +242,7 @@ FLAG = Knob("optim.nesterov", Grid((True, False)))
 
 
 def mine(*knobs, **changes):
-    return Space("mine", "My own", "", None, knobs, {}, **changes)  # type: ignore[arg-type]
+    return Space("mine", "My own", "", None, knobs, {}, **changes)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def mine(*knobs, **changes):
     ],
 )  # fmt: skip
 def test_any_sweep_renders(tmp_path, space, means, options, said):
-    results = write_sweep(tmp_path / "s", space=space, means=means, baseline=None, histories=False, **options)  # type: ignore[arg-type]
+    results = write_sweep(tmp_path / "s", space=space, means=means, baseline=None, histories=False, **options)
     files = write_report(results, tmp_path / "report")
     text = read(files.html.read_text()).text
     assert said in text

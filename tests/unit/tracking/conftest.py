@@ -1,25 +1,30 @@
 """A sweep on disk and an MLflow store to project it into."""
 
 import shutil
-from types import SimpleNamespace
 
 import pytest
-from toy_sweep import Driver, make_plan
+from helpers.stored_runs import StoredRuns
+from helpers.toys import Driver, plan_of, space_of
 
 from tune_dml.record.state import SweepState
+from tune_dml.space import Citation, Grid, Knob
 from tune_dml.tracking.tracker import Tracker
 
 
 @pytest.fixture
 def plan():
-    return make_plan()
+    """Two cells by two seeds."""
+    margin = Knob("loss.margin", Grid((0.1, 1.0)), "m")
+    citation = Citation("A. Author", "A Title", "ICML", 2020, "table 3")
+    milestones = {"optim.lr_schedule": "milestones", "optim.lr_milestones": [1, 2]}
+    return plan_of(space=space_of(margin, name="toy_margin", citation=citation, fixed=milestones))
 
 
 @pytest.fixture
 def driver(tmp_path, plan):
-    found = Driver(tmp_path / "sweeps" / "toy", plan)
-    found.session()
-    return found
+    driver = Driver(tmp_path / "sweeps" / "toy", plan)
+    driver.session()
+    return driver
 
 
 @pytest.fixture(scope="session")
@@ -52,18 +57,5 @@ def tracker(driver, uri):
 
 @pytest.fixture
 def mlflow_has(uri):
-    """What a reader of the store sees."""
-    from mlflow.tracking import MlflowClient
-
-    def look():
-        client = MlflowClient(uri)
-        experiment = client.get_experiment_by_name("toys")
-        runs = client.search_runs([experiment.experiment_id]) if experiment else []
-        children = [run for run in runs if "mlflow.parentRunId" in run.data.tags]
-        parents = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
-        by_key = {run.data.tags["tune_dml.trial_key"].rpartition("-")[2]: run for run in children}
-        return SimpleNamespace(
-            client=client, experiment=experiment, parents=parents, children=children, by_key=by_key, runs=runs
-        )
-
-    return look
+    """Each call looks at the store as it is now."""
+    return lambda: StoredRuns(uri)

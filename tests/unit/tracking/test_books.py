@@ -4,7 +4,6 @@ import json
 import shutil
 
 import pytest
-from toy_sweep import history, leave, snapshot
 
 from tune_dml.tracking import client, runs
 from tune_dml.tracking.tracker import SyncReport
@@ -16,7 +15,7 @@ def test_replays_change_nothing(driver, tracker, mlflow_has):
     driver.started(driver.trials[3])
     driver.row(driver.trials[3], 1)
     tracker().sync()
-    before = snapshot(mlflow_has())
+    before = mlflow_has().snapshot()
     one = tracker()
     assert one.sync().rows == 0
     assert one.sync() == SyncReport()
@@ -24,7 +23,7 @@ def test_replays_change_nothing(driver, tracker, mlflow_has):
     assert tracker().sync().error is None
     (driver.folder / "mlflow.json").write_text('{"uri": tor')
     tracker().sync()
-    assert snapshot(mlflow_has()) == before
+    assert mlflow_has().snapshot() == before
 
 
 @pytest.mark.parametrize("calls", range(1, 14))
@@ -65,8 +64,8 @@ def test_killed_after_any_request_it_is_completed_once(driver, tracker, mlflow_h
     assert len(seen.children) == 2
     for run in seen.children:
         assert run.info.status == "FINISHED"
-        assert len(run.data.params) == 6
-        assert [row[0] for row in history(seen.client, run)] == [1]
+        assert set(run.data.params) == {*driver.trials[0].cell.settings, "seed"}
+        assert [row[0] for row in seen.history(run)] == [1]
     kept = json.loads((driver.folder / "mlflow.json").read_text())["runs"]
     assert kept == {"parent": seen.parents[0].info.run_id} | {key: run.info.run_id for key, run in seen.by_key.items()}
 
@@ -77,7 +76,7 @@ def test_a_run_created_twice_by_a_lost_answer_is_kept_once(driver, tracker, mlfl
     seen = mlflow_has()
     run, parent = seen.by_key[driver.trials[0].key], seen.parents[0]
     for twin in (run, parent):
-        seen.client.create_run(seen.experiment.experiment_id, twin.info.start_time, twin.data.tags)
+        seen.client.create_run(seen.parents[0].info.experiment_id, twin.info.start_time, twin.data.tags)
     assert tracker().sync().error is None
     seen = mlflow_has()
     assert [one.info.run_id for one in seen.children] == [run.info.run_id]
@@ -126,18 +125,18 @@ def test_a_run_deleted_by_hand_comes_back_whole(driver, tracker, mlflow_has):
     assert report.waiting == 1
     assert one.sync().error is None
     seen = mlflow_has()
-    assert [row[0] for row in history(seen.client, seen.by_key[driver.trials[0].key])] == [1, 2]
+    assert [row[0] for row in seen.history(seen.by_key[driver.trials[0].key])] == [1, 2]
     assert len(seen.children) == 2
 
 
 def test_older_books_know_of_no_files(driver, tracker, mlflow_has):
-    leave(driver, driver.trials[0], evidence_json="{}")
+    driver.leave(driver.trials[0], evidence="{}")
     driver.run(driver.trials[0])
     tracker().sync()
     path = driver.folder / "mlflow.json"
     books = json.loads(path.read_text())
     del books["evidence"]
     path.write_text(json.dumps(books))
-    before = snapshot(mlflow_has())
+    before = mlflow_has().snapshot()
     assert tracker().sync() == SyncReport()
-    assert snapshot(mlflow_has()) == before
+    assert mlflow_has().snapshot() == before

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from toy_sweep import Driver, leave
+from helpers.toys import Driver
 
 from tune_dml.record.state import SweepState
 from tune_dml.tracking import runs
@@ -13,12 +13,7 @@ from tune_dml.tracking.tracker import LAST_ATTEMPTS, Tracker
 
 def left(seen):
     """Trial key -> the files in its run, by path."""
-    found = {}
-    for key, run in seen.by_key.items():
-        entries = seen.client.list_artifacts(run.info.run_id, "evidence")
-        paths = [seen.client.download_artifacts(run.info.run_id, entry.path) for entry in entries]
-        found[key] = {f"evidence/{Path(path).name}": Path(path).read_text() for path in paths}
-    return found
+    return {key: seen.files(run) for key, run in seen.by_key.items()}
 
 
 def test_the_plan_and_every_sessions_provenance_are_attached(driver, tracker, mlflow_has):
@@ -54,7 +49,7 @@ def test_attaching_again_replaces(tmp_path, driver, tracker, mlflow_has):
     ]
     place = seen.client.download_artifacts(run_id, "report/index.html", str(tmp_path / "."))
     assert Path(place).read_text() == "new"
-    assert seen.experiment.artifact_location.startswith(tmp_path.as_uri())
+    assert seen.client.get_experiment_by_name("toys").artifact_location.startswith(tmp_path.as_uri())
 
 
 def test_attaching_never_raises(driver, tracker, tmp_path):
@@ -66,7 +61,7 @@ def test_attaching_never_raises(driver, tracker, tmp_path):
 def test_what_trials_leave_is_there_once_whatever_is_replayed(driver, tracker, mlflow_has):
     first, second, third, going = driver.trials
     for trial in (first, second, going):
-        leave(driver, trial, evidence_json="{}", sheet_jpg=f"picture of {trial.key}")
+        driver.leave(trial, evidence="{}", sheet=f"picture of {trial.key}")
     for trial in (first, second, third):
         driver.run(trial)
     driver.started(going)  # what it has left so far is not its last word
@@ -89,7 +84,7 @@ def test_what_trials_leave_is_there_once_whatever_is_replayed(driver, tracker, m
 
 def test_files_are_sent_once(driver, tracker, monkeypatch):
     for trial in driver.trials:
-        leave(driver, trial, evidence_json="{}")
+        driver.leave(trial, evidence="{}")
         driver.run(trial)
     tracker().sync()
     one = tracker()
@@ -104,7 +99,7 @@ def test_files_are_sent_once(driver, tracker, monkeypatch):
 
 def test_numbers_do_not_wait_for_files_and_files_are_not_lost(driver, tracker, mlflow_has, monkeypatch):
     for trial in driver.trials[:2]:
-        leave(driver, trial, evidence_json="{}")
+        driver.leave(trial, evidence="{}")
         driver.run(trial)
     asked: list[str] = []
     make = runs.open_client

@@ -52,14 +52,14 @@ def test_the_background_thread_pushes_when_told(driver, tracker, mlflow_has, mon
     driver.started(driver.trials[1])
     report = one.stop()
     assert report.error is None
-    states = {key: run.info.status for key, run in mlflow_has().by_key.items()}
-    assert states == {driver.trials[0].key: "FINISHED", driver.trials[1].key: "KILLED"}
+    trials = driver.trials
+    assert mlflow_has().states() == {trials[0].key: "FINISHED", trials[1].key: "KILLED", "parent": "KILLED"}
 
 
 def test_a_deleted_experiment_is_named(driver, tracker, mlflow_has):
     tracker().sync()
     seen = mlflow_has()
-    seen.client.delete_experiment(seen.experiment.experiment_id)
+    seen.client.delete_experiment(seen.client.get_experiment_by_name("toys").experiment_id)
     report = tracker().sync()
     assert "mlflow experiments restore --experiment-id" in str(report.error)
 

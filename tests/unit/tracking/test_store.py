@@ -4,17 +4,13 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-from toy_sweep import make_plan
 
 from tune_dml.tracking import check, experiment_name, tracking_uri, ui_command
 from tune_dml.tracking import store as tracking_store
-
-Serve = Callable[[int, str], str]
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +41,7 @@ def serve():
         return f"http://127.0.0.1:{server.server_port}"
 
     serve_headers: list[str] = []
-    start.seen = serve_headers  # type: ignore[attr-defined]
+    start.seen = serve_headers
     yield start
     for server in servers:
         server.shutdown()
@@ -59,12 +55,12 @@ def test_the_order_of_the_store(tmp_path, monkeypatch):
     assert tracking_uri("sqlite:///my.db") == (f"sqlite:///{tmp_path}/my.db", "flag")
 
 
-def test_the_order_of_the_experiment(monkeypatch):
+def test_the_order_of_the_experiment(monkeypatch, plan):
     monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
-    assert experiment_name(None, make_plan()) == "toy_gamma"
+    assert experiment_name(None, plan) == "toy_margin"
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "mine")
-    assert experiment_name(None, make_plan()) == "mine"
-    assert experiment_name("flag", make_plan()) == "flag"
+    assert experiment_name(None, plan) == "mine"
+    assert experiment_name("flag", plan) == "flag"
 
 
 def test_a_new_or_mlflows_own_database_is_fine(tmp_path, uri):
@@ -131,7 +127,7 @@ def test_a_server_that_would_write_is_fine(serve, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "t0ken")
     assert check(uri) == []
     assert check(uri.replace("//", "//me:pw@")) == []
-    assert serve.seen == ["", "Bearer t0ken", "Basic bWU6cHc="]  # type: ignore[attr-defined]
+    assert serve.seen == ["", "Bearer t0ken", "Basic bWU6cHc="]
 
 
 @pytest.mark.parametrize(
