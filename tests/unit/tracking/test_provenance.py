@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 
 import pytest
 
@@ -82,11 +81,6 @@ def test_it_is_json_and_names_the_machine():
     assert found["cpu"]["model"]
     assert found["cpu"]["usable"] >= 1
     assert found["memory_bytes"] > 2**20
-
-
-def test_torch_is_not_imported_to_look_at_gpus():
-    code = "import sys; from tune_dml.record.provenance import collect; collect(); assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_gpus_are_read_from_the_drivers_own_tool(tmp_path, monkeypatch):
