@@ -193,7 +193,7 @@ def test_damaged_evidence_is_none(tmp_path, damage):
 
 
 def test_the_page_says_where_evidence_is_damaged(tmp_path):
-    results = write_sweep(tmp_path / "s", seeds=(0, 1))
+    results = write_sweep(tmp_path / "s", seeds=(0, 1), histories=False)
     for seed in (0, 1):
         (key,) = keys_of(results, "no SEC", seed)
         (trial_folder(results.folder, key) / "evidence/evidence.json").write_text("{}")
@@ -203,7 +203,7 @@ def test_the_page_says_where_evidence_is_damaged(tmp_path):
 
 
 def test_a_sheet_that_was_switched_off_is_said(tmp_path):
-    results = write_sweep(tmp_path / "s")
+    results = write_sweep(tmp_path / "s", histories=False)
     (key,) = keys_of(results, "rho=0.01", 0)
     path = trial_folder(results.folder, key) / "evidence/evidence.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "sheet": None}))
@@ -219,7 +219,7 @@ def test_failed_and_missing_trials_do_not_break_the_pictures(broken, tmp_path):
         for label in ("no SEC", *(f"rho={v:g}" for v in STEEP))
         for seed in range(3)
     }
-    results = write_sweep(tmp_path / "s", failures={**FAILURES, **everywhere})
+    results = write_sweep(tmp_path / "s", failures={**FAILURES, **everywhere}, histories=False)
     page = read(write_report(results, tmp_path / "report").html.read_text())
     assert "none finished" in by_id(page, "sheets").text
     assert results_of(results.folder).evidence("unknown") is None
