@@ -1,11 +1,15 @@
 """Every way a trial can die, as an object and as the text that comes back from a worker."""
 
+import pickle
 import traceback
+from types import SimpleNamespace
 
 import pytest
+from ray import exceptions
 
 from trainables.errors import ConfigError, DataError, Diverged, Problem
 from tune_dml.running.failures import classify
+from tune_dml.running.sweep import _last_failure
 
 
 def class_named(module, name, *bases, **members):
@@ -172,3 +176,31 @@ def test_errors_that_cite_themselves_end():
     error = ValueError("loop")
     error.__cause__ = error
     assert classify(error).kind == "bug"
+
+
+def trial_with(folder, *, pickled=None, text=None):
+    """As Tune leaves a trial: the names of its files, None where there is none."""
+    files: dict[str, str | None] = {"pickled_error_file": None, "error_file": None}
+    for name, content in (("pickled_error_file", pickled), ("error_file", text and text.encode())):
+        if content is not None:
+            (folder / name).write_bytes(content)
+            files[name] = str(folder / name)
+    return SimpleNamespace(**files)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"), [(exceptions.ActorDiedError(), "infrastructure"), (ValueError("shapes"), "bug")]
+)
+def test_the_error_itself_says_it(tmp_path, error, kind):
+    failure = _last_failure(trial_with(tmp_path, pickled=pickle.dumps(error), text="Failure # 1\nKeyError: 'x'\n"))
+    assert failure.kind == kind
+
+
+def test_an_error_that_cannot_be_unpickled_is_read_as_text_and_the_last_one_counts(tmp_path):
+    text = "Failure # 1 (occurred at noon)\nKeyError: 'x'\nFailure # 2 (occurred at one)\nConnectionResetError: peer\n"
+    failure = _last_failure(trial_with(tmp_path, pickled=b"no pickle", text=text))
+    assert (failure.kind, failure.reason) == ("infrastructure", "infrastructure: peer")
+
+
+def test_nothing_was_kept(tmp_path):
+    assert _last_failure(trial_with(tmp_path)).reason == "its process was lost"

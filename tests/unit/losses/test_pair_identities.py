@@ -224,3 +224,20 @@ def test_knobs_outside_their_domain_are_refused_with_their_place(name, knobs):
     places = [problem.place for problem in error.value.problems]
     wrong = list(knobs)[-1] if knobs else "k"
     assert places == [f"loss.{wrong}"]
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 2] * 2, [0, 0, 0, 1, 1, 2], [0, 0, 0, 0, 1, 2]])
+def test_nt_xent_equals_pml_for_any_labels(labels):
+    same(build_loss("nt_xent", temperature=0.2), losses.NTXentLoss(temperature=0.2), raw(6), torch.tensor(labels))
+
+
+def test_nt_xent_equals_the_self_supervised_wrapper_of_pml():
+    peer = losses.SelfSupervisedLoss(losses.NTXentLoss(temperature=0.5))
+    same(build_loss("nt_xent"), lambda f, y: peer(f[:4], f[4:]), raw(8), torch.arange(4).repeat(2))
+
+
+def test_nt_xent_with_a_tiny_temperature_is_finite_in_float32():
+    embeddings = raw().detach().float().requires_grad_()
+    value = build_loss("nt_xent", temperature=1e-4)(embeddings, torch.arange(6).repeat(2))
+    assert value.isfinite()
+    assert torch.autograd.grad(value, embeddings)[0].isfinite().all()
