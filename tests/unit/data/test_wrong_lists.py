@@ -8,6 +8,7 @@ import pytest
 from helpers import published_formats as fixtures
 
 from trainables.data import build_dataset
+from trainables.errors import DataError
 
 
 def gone(file):
@@ -149,3 +150,9 @@ def test_wrong_counts_are_all_said_when_strict(name, make, count, words, tmp_pat
     problems = build_dataset(name, root=make(tmp_path / "copy"), cache_dir=tmp_path / "cache").verify()
     assert len(problems) >= count
     assert words in "\n".join(map(str, problems))
+
+
+def test_a_face_that_cannot_be_decoded_is_named_when_pictures_are_prepared(tmp_path):
+    content("lfw.bin", ([b"x"] * 20, [True] * 10))(tmp_path)
+    with pytest.raises(DataError, match=r"lfw\.bin\[0\].*cannot be decoded"):
+        built("lfw_bin", tmp_path).prepare()
