@@ -1,7 +1,5 @@
 """What is asked for is declared once: the keywords of Python, their signature and their words follow from it."""
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import fields
 
