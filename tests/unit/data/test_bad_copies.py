@@ -4,6 +4,7 @@ import errno
 import io
 import os
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
