@@ -54,10 +54,13 @@ class Race:
         return np.asarray((~(self.worse | self.tied) | leads) & ~self.decided[..., None])
 
 
-def standing(values: Array, margin: float, level: float, so_far: Race | None = None) -> Race:
+def standing(
+    values: Array, margin: float, level: float, so_far: Race | None = None, *, compared: Mask | None = None
+) -> Race:
     """Judge a table, cells x seeds with NaN where a cell had stopped (larger is better), at this look's level.
 
-    `so_far` is the result of the look before. Raises ValueError unless margin > 0.
+    `so_far` is the result of the look before. `compared`: the cells whose differences decide whether the knob matters; a
+    baseline is none of them. Raises ValueError unless margin > 0.
     """
     if not margin > 0:
         raise ValueError(f"`margin > 0` must hold, but got {margin=}")
@@ -68,7 +71,8 @@ def standing(values: Array, margin: float, level: float, so_far: Race | None = N
     if so_far is not None:
         low, high = np.maximum(low, so_far.low), np.minimum(high, so_far.high)
         running &= so_far.runs
-    matters = (low > margin).any((-2, -1))
+    counts = np.ones(values.shape[-2], dtype=bool) if compared is None else compared
+    matters = ((low > margin) & counts[:, None] & counts).any((-2, -1))
     worse = (low > np.where(matters, 0.0, margin)[..., None, None]).any(-2)
     known = np.where(np.isfinite(noise.estimate), noise.estimate, 0.0)
     merit = np.where(running & ~worse, known.mean(-1), -np.inf)
