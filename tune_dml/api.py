@@ -159,7 +159,7 @@ extend_sweep: Callable[..., Sweep] = spread(extend, name="extend_sweep")
 def load_sweep(name: str, *, storage: str | Path = Session.storage) -> Sweep:
     """A sweep as it stands on disk; raises ConfigError when there is none of that name."""
     results = load_results(Path(storage).absolute(), name)
-    return Sweep(results, interrupted=results.count("missing") + results.count("running") > 0)
+    return Sweep(results, interrupted=results.incomplete)
 
 
 def write_report(

@@ -104,6 +104,12 @@ class Results:
         """What a trial left to look at; None where it left nothing that can be read."""
         return Evidence.read(trial_folder(self.folder, key) / EVIDENCE)
 
+    @property
+    def incomplete(self) -> bool:
+        """Whether trials are left that were asked for, or a race is under way."""
+        left = self.count("missing") + self.count("running") > 0
+        return left or (self.race is not None and not self.race.over)
+
     def count(self, status: TrialStatus) -> int:
         """How many trials have a status."""
         return sum(trial.status == status for trial in self.trials)

@@ -176,8 +176,7 @@ def execute(
         record_look(state.folder, look_at(state, purpose.verb))
     state.update()
     results = Results.of(state)
-    missing = results.count("missing") + results.count("running") > 0 or not proposals.finished
-    return Finish(results, missing, report)
+    return Finish(results, results.incomplete or not proposals.finished, report)
 
 
 def _proposals(state: SweepState, recorder: Recorder) -> Proposals | RacingProposals:

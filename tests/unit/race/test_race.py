@@ -20,7 +20,7 @@ from tune_dml.running.search import Proposals
 from tune_dml.space import Baseline, Grid, Knob, LogRange
 
 RHO = Knob("regularizer.rho", Grid((0.01, 0.1, 0.5, 0.9)), symbol="rho")
-MEANS = {"off": 60.0, "rho=0.01": 70.0, "rho=0.1": 72.0, "rho=0.5": 66.0, "rho=0.9": 55.0}
+MEANS = {"off": 60.0, "rho=0.01": 71.2, "rho=0.1": 72.0, "rho=0.5": 66.0, "rho=0.9": 55.0}
 RULE = RaceRule(margin=1.0, max_seeds=40)
 RACE = {"judged", "settled", "reopened", "block", "race_over"}
 
@@ -79,6 +79,11 @@ class Drive:
         return [(event.kind, dict(event.body)) for event in read_events(self.folder) if event.kind in RACE]
 
 
+@pytest.fixture(autouse=True)
+def _the_disk_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr("os.fsync", lambda file: None)
+
+
 @pytest.fixture
 def decided(tmp_path):
     drive = Drive(tmp_path / "toy", plan())
@@ -129,7 +134,7 @@ def test_a_second_run_of_a_decided_race_does_nothing(decided):
 
 def test_interrupted_anywhere_it_takes_the_same_decisions(decided, tmp_path):
     whole, total = decided.events(), len(read_state(decided.folder).trials)
-    for after in range(1, total, 4):
+    for after in range(1, total, 2):
         again = Drive(tmp_path / f"cut{after}" / "toy", decided.begun)
         first = again.session(after)
         second = again.session()
@@ -154,12 +159,11 @@ def test_another_look_in_between_is_paid_for_and_changes_no_later_replay(tmp_pat
     from tune_dml.record.looks import look_at, record_look
 
     drive = Drive(tmp_path / "toy", plan())
-    first = drive.session(len(plan().trials()) + 3)
+    drive.session(len(plan().trials()) + 1)
     state = read_state(drive.folder)
     record_look(drive.folder, look_at(state, "report"))
     drive.session()
     state = read_state(drive.folder)
-    assert first
     assert [look.by for look in state.looks][:3] == ["race", "report", "race"]
     assert 3 < state.looks[1].seeds < 4
     spent = state.race.judged[1][1]
