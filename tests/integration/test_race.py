@@ -58,7 +58,10 @@ def test_a_race_on_digits_stops_cells_and_goes_on_after_an_interruption(tmp_path
         (["--until-decided", "--budget", "0"], "--budget: must be more than 0"),
         (["--until-decided", "--max-seeds", "2"], "--max-seeds: must be at least 3"),
         (["--until-decided", "--seeds", "5", "--max-seeds", "4"], "--max-seeds: must be at least the seeds present"),
-        (["--until-decided", "--search", "random", "--num-samples", "3"], "--until-decided: a race stops cells of a grid"),
+        (
+            ["--until-decided", "--search", "random", "--num-samples", "3"],
+            "--until-decided: a race stops cells of a grid",
+        ),
         (["--until-decided", "--margin", "-1"], "--margin: must be more than 0"),
         (["--max-seeds", "9"], "--max-seeds: limits a race"),
         (["--margin", "0"], "--margin: must be more than 0"),

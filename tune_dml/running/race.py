@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Literal
 
 import numpy as np
@@ -18,11 +19,12 @@ from numpy.typing import NDArray
 from trainables.errors import Problem
 from tune_dml.planning.plan import Plan, Trial
 from tune_dml.record.looks import look_at, record_look
-from tune_dml.record.race import Race, RaceRule, Why
+from tune_dml.record.race import Race, RaceRule, Settled, Why
 from tune_dml.record.state import SweepState
 from tune_dml.stats import racing
 from tune_dml.stats.looks import level_left
 
+Mask = NDArray[np.bool_]
 Record = Callable[..., None]
 
 
@@ -49,9 +51,6 @@ class RacingProposals:
         self.state = state
         self.known = dict(known)
         self._write, self._say, self._on_block = record, on_note, on_block
-        self._standing: racing.Race | None = None
-        self._replayed = 0
-        self._barren = np.zeros(len(state.plan.cells), dtype=bool)
         self.waiting: deque[Trial] = deque()
         self._queue(list(state.trials.values()))
 
@@ -108,13 +107,11 @@ class RacingProposals:
         if seeds < racing.FIRST_LOOK:
             self._begin_block(racing.FIRST_LOOK, np.ones(len(self.plan.cells), dtype=bool))
             return
-        for number, level in race.judged[self._replayed :]:
-            self._stand(number, level)
         if not race.judged or race.judged[-1][0] < seeds:
-            level = self._level()
-            self._stand(seeds, level)
-            self._record("judged", seeds=seeds, level=level)
-        settled = self._settle(seeds)
+            self._record("judged", seeds=seeds, level=self._level())
+        standing, dropped = self._standing()
+        settled = standing.worse | standing.tied | dropped
+        self._settle(standing, dropped)
         if settled.all():
             self._end("decided")
         elif seeds >= race.rule.max_seeds:
@@ -122,9 +119,7 @@ class RacingProposals:
         elif self._is_spent():
             self._end("budget")
         else:
-            assert self._standing is not None  # noqa: S101 - it has just been judged
-            ahead = min(race.rule.max_seeds, racing.next_look(seeds))
-            self._begin_block(ahead, self._standing.runs & ~self._barren)
+            self._begin_block(min(race.rule.max_seeds, racing.next_look(seeds)), standing.runs & ~dropped)
 
     def _level(self) -> float:
         """What this look may spend; it is on record before its result is known."""
@@ -135,61 +130,34 @@ class RacingProposals:
             return level_left([len(self.plan.seeds)], planned=self._race.rule.max_seeds)
         return level_left([look.seeds for look in looks], planned=looks[0].planned)
 
-    def _stand(self, seeds: int, level: float) -> None:
-        """Judge the first `seeds` seeds after what was judged before."""
-        before = self._race.judged[self._replayed - 1][0] if self._replayed else 0
-        sign = 1.0 if self.plan.space.goal == "maximize" else -1.0
-        keys = [[self.plan.trial(cell, seed).key for seed in self.plan.seeds[:seeds]] for cell in self.plan.cells]
+    def _standing(self) -> tuple[racing.Race, Mask]:
+        """Every look so far once more, at its level."""
+        plan, race = self.plan, self._race
+        sign = 1.0 if plan.space.goal == "maximize" else -1.0
+        keys = [[plan.trial(cell, seed).key for seed in plan.seeds] for cell in plan.cells]
         values = np.array([[sign * self.known.get(key, math.nan) for key in row] for row in keys])
-        ran = np.array([any(key in self.known for key in row[before:]) for row in keys])
-        self._barren |= ran & ~np.isfinite(values[:, before:]).any(1)
-        values[self._barren] = math.nan
-        compared = np.array([not cell.baseline for cell in self.plan.cells])
-        self._standing = racing.standing(values, self._race.rule.margin, level, self._standing, compared=compared)
-        self._replayed += 1
+        ran = np.array([[key in self.known for key in row] for row in keys])
+        compared = np.array([not cell.baseline for cell in plan.cells])
+        return racing.replay(values, ran, race.rule.margin, race.judged, compared=compared)
 
-    def _settle(self, seeds: int) -> NDArray[np.bool_]:
-        """Write down which cells stop and which go on again; returns which are settled."""
-        standing, race = self._standing, self._race
-        assert standing is not None  # noqa: S101 - it has just been judged
-        settled = standing.worse | standing.tied | self._barren
-        leader = int(standing.leader)
+    def _settle(self, standing: racing.Race, dropped: Mask) -> None:
+        """Write down which cells stop and which go on again."""
+        race, leader = self._race, int(standing.leader)
+        seeds, level = race.judged[-1]
+        settled = standing.worse | standing.tied | dropped
         for number, cell in enumerate(self.plan.cells):
             stops = settled[number] and (number != leader or settled.all())
             if stops and cell.digest not in race.settled:
-                why, against, effect = self._reason(number)
+                why, against, effect = ("diverged", None, None) if dropped[number] else _reason(standing, number)
                 label = "" if against is None else self.plan.cells[against].label
-                self._record(
-                    "settled",
-                    cell=cell.digest,
-                    seeds=seeds,
-                    why=why,
-                    against=label,
-                    margin=race.rule.margin,
-                    level=race.judged[-1][1],
-                    effect=effect,
-                )
-                self._say(f"stops: {cell.label} {race.settled[cell.digest].sentence}")
+                found = Settled(cell.digest, seeds, why, label, race.rule.margin, level, effect)
+                self._record("settled", **asdict(found))
+                self._say(f"stops: {cell.label} {found.sentence}")
             elif not stops and cell.digest in race.settled:
                 self._record("reopened", cell=cell.digest, seeds=seeds)
                 self._say(f"goes on: {cell.label} after {seeds} seeds: {self.plan.cells[leader].label} now leads")
-        return np.asarray(settled)
 
-    def _reason(self, cell: int) -> tuple[Why, int | None, float | None]:
-        """Why a cell stops, the cell it was judged against, and by how much."""
-        standing = self._standing
-        assert standing is not None  # noqa: S101 - it has just been judged
-        leader = int(standing.leader)
-        if self._barren[cell]:
-            return "diverged", None, None
-        if standing.worse[cell]:
-            better = int(standing.low[:, cell].argmax())
-            return "worse", better, float(standing.low[better, cell])
-        if cell == leader:
-            return "best", None, None
-        return "tied", leader, float(max(standing.high[leader, cell], -standing.low[leader, cell]))
-
-    def _begin_block(self, seeds: int, runs: NDArray[np.bool_]) -> None:
+    def _begin_block(self, seeds: int, runs: Mask) -> None:
         old = self.plan.seeds
         fresh = range(max(old) + 1, max(old) + 1 + seeds - len(old))
         digests = [cell.digest for cell, goes_on in zip(self.plan.cells, runs, strict=True) if goes_on]
@@ -201,6 +169,17 @@ class RacingProposals:
         self.waiting.clear()
         self._record("race_over", why=why)
         self._on_block()
+
+
+def _reason(standing: racing.Race, cell: int) -> tuple[Why, int | None, float | None]:
+    """Why a cell stops, the cell it was judged against, and by how much."""
+    leader = int(standing.leader)
+    if standing.worse[cell]:
+        better = int(standing.low[:, cell].argmax())
+        return "worse", better, float(standing.low[better, cell])
+    if cell == leader:
+        return "best", None, None
+    return "tied", leader, float(max(standing.high[leader, cell], -standing.low[leader, cell]))
 
 
 def hours_of(state: SweepState) -> float:

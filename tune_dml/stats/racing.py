@@ -12,6 +12,7 @@ are settled the leader is certainly within the margin of the best.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,6 +85,33 @@ def standing(
     ahead = -np.take_along_axis(low, to_leader, -2)[..., 0, :]
     tied = np.asarray(~worse & (behind < margin) & (ahead < margin))
     return Race(low, high, leader, np.asarray(worse), tied, np.asarray(matters))
+
+
+def replay(
+    values: Array, ran: Mask, margin: float, judged: Sequence[tuple[int, float]], *, compared: Mask
+) -> tuple[Race, Mask]:
+    """Where a race of one table stands after its looks, and which cells dropped out: a block gave them no number at all.
+
+    The numbers of those that dropped out are left out. Raises ValueError without a look.
+
+    Args:
+        values: as of `standing`.
+        ran: which trials have run, diverged ones too; of the shape of `values`.
+        margin: as of `standing`.
+        judged: (seeds, level) of every look.
+        compared: as of `standing`.
+    """
+    if not judged:
+        raise ValueError("`judged` must name at least one look")
+    race, before = None, 0
+    dropped = np.zeros(len(values), dtype=bool)
+    for seeds, level in judged:
+        block = np.s_[:, before:seeds]
+        dropped |= ran[block].any(1) & ~np.isfinite(values[block]).any(1)
+        seen = np.where(dropped[:, None], np.nan, values[:, :seeds])
+        race, before = standing(seen, margin, level, race, compared=compared), seeds
+    assert race is not None  # noqa: S101 - there was a look
+    return race, dropped
 
 
 def next_look(seeds: int) -> int:
