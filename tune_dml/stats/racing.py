@@ -92,7 +92,8 @@ def replay(
 ) -> tuple[Race, Mask]:
     """Where a race of one table stands after its looks, and which cells dropped out: a block gave them no number at all.
 
-    The numbers of those that dropped out are left out. Raises ValueError without a look.
+    The numbers of those that dropped out are left out. Looks after the race is decided are not needed. Raises ValueError
+    without a look.
 
     Args:
         values: as of `standing`.
@@ -110,6 +111,8 @@ def replay(
         dropped |= ran[block].any(1) & ~np.isfinite(values[block]).any(1)
         seen = np.where(dropped[:, None], np.nan, values[:, :seeds])
         race, before = standing(seen, margin, level, race, compared=compared), seeds
+        if (race.worse | race.tied | dropped).all():
+            break
     assert race is not None  # noqa: S101 - there was a look
     return race, dropped
 

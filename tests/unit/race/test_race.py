@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from helpers.toys import METRIC, plan_of, space_of
+from rich.console import Console
 
 from tune_dml.planning.plan import Search
 from tune_dml.planning.request import Racing
@@ -15,6 +18,7 @@ from tune_dml.record.ledger import Ledger, read_events
 from tune_dml.record.race import RaceRule
 from tune_dml.record.results import Results
 from tune_dml.record.state import SweepState, read_state
+from tune_dml.running.progress import Progress
 from tune_dml.running.race import RacingProposals, hours_of, race_problems
 from tune_dml.running.search import Proposals
 from tune_dml.space import Baseline, Grid, Knob, LogRange
@@ -271,3 +275,43 @@ def test_a_race_of_another_margin_is_refused(decided):
 def test_a_uniform_sweep_knows_nothing_of_races(tmp_path):
     assert read_state(Drive(tmp_path / "toy", plan()).folder).race is None
     assert not Proposals(plan(), known={}).finished
+
+
+def test_the_end_says_which_cells_stopped_when_and_why_and_what_it_cost(decided):
+    from tune_dml.cli._race import race_data, race_lines
+
+    results = Results.of(read_state(decided.folder))
+    lines, data = list(race_lines(results)), race_data(results)
+    assert [line.split()[1] for line in lines[:-1]] == ["off", "rho=0.5", "rho=0.9", "rho=0.01", "rho=0.1"]
+    used, uniform = len(results.trials), 5 * len(results.plan.seeds)
+    tail = f"after {len(results.plan.seeds)} seeds, {used} trials (uniform allocation: {uniform})"
+    assert lines[-1] == f"Race:    decided {tail}"
+    assert used < 0.6 * uniform
+    assert (data["trials"], data["uniform_trials"], data["margin"]) == (used, uniform, 1.0)
+    assert [row["cell"] for row in data["settled"]][-1] == "rho=0.1"
+    assert list(race_lines(replace(results, race=None))) == []
+
+
+def test_open_cells_are_named_where_a_limit_ended_it(tmp_path):
+    from tune_dml.cli._race import race_lines
+
+    drive = Drive(tmp_path / "toy", plan(), RaceRule(1.0, 5))
+    drive.session()
+    last = list(race_lines(Results.of(read_state(drive.folder))))[-1]
+    assert "ended by --max-seeds 5 after 5 seeds" in last
+    assert last.endswith("still open: rho=0.01, rho=0.1")
+
+
+def test_the_live_view_counts_what_a_race_asks_for_and_leaves_the_rest_blank(decided):
+    console = Console(file=io.StringIO(), width=100, height=40)
+    state = SweepState(decided.folder, decided.begun)
+    progress = Progress(state, console)
+    console.print(progress)
+    assert "0/15 done" in console.file.getvalue()
+    state.update()
+    progress.recount()
+    console.print(progress)
+    drawn = console.file.getvalue()
+    assert f"0/{len(state.trials)} done" in drawn
+    rows = [line for line in drawn.splitlines() if line.startswith("rho=0.9")]
+    assert rows[-1].count("·") == 3 < len(state.plan.seeds)
