@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tune_dml.cli._race import race_data, race_lines
 from tune_dml.cli.options import Ending, Json, Margin, Output, SweepArgument, verb
 from tune_dml.cli.screen import interval, number, show, table
 from tune_dml.planning.request import Session
@@ -84,6 +85,7 @@ class Written:
             "cells": [vars(row) for row in self.summary.rows],
             "verdicts": list(self.summary.verdicts),
             "counts": dict(self.summary.counts),
+            "race": race_data(self.sweep.results),
             "report": str(self.files.html),
             "files": [str(path) for path in self.files.paths],
             "mlflow": {
@@ -117,6 +119,7 @@ class Written:
             yield f"  next: {command}"
         yield ""
         yield from (f"Note:    {note}" for note in self.sweep.results.notes)
+        yield from race_lines(self.sweep.results)
         if self.sweep.interrupted:
             yield f"Not complete. Continue with: tune-dml resume {self.sweep.name}"
         yield f"Report:  {self.files.html}"
