@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.stats import kendalltau
 from scipy.stats import t as student
+from tune_dml.stats.critical import dunnett, studentized_range
 
 from tune_dml.stats import SeedTable, fit_blocks, judge_agreement, judge_optimum
 from tune_dml.stats.best import compare_with_best, judge_best
 from tune_dml.stats.contrasts import estimate_contrasts, interaction, main_effect
-from tune_dml.stats.critical import dunnett, studentized_range
 from tune_dml.stats.curve import fit_parabola
 from tune_dml.stats.equivalence import judge_equivalence, judge_order
 from tune_dml.stats.looks import level_left

@@ -3,10 +3,10 @@ import math
 import numpy as np
 import pytest
 from tables import table_of
+from tune_dml.stats.optimum import extension
 
 from trainables.methods import KnobDomain
 from tune_dml.stats import fit_blocks, judge_optimum
-from tune_dml.stats.optimum import extension
 
 X = [0.01, 0.1, 0.5, 0.9, 1.0]
 
