@@ -175,7 +175,7 @@ def test_test_metrics_stay_sealed_unless_opened(steep: Written, broken: Written)
 
 
 def test_what_selecting_on_test_would_have_claimed(tmp_path: Path) -> None:
-    results = write_sweep(tmp_path / "flat", means=FLAT, sd=1.0, baseline=None, histories=False)
+    results = write_sweep(tmp_path / "flat", means=FLAT, sd=0.3, baseline=None, histories=False)
     files = write_report(results, tmp_path / "report", unseal_test=True)
     opened = json.loads(files.verdicts.read_text())["opened_test"]
     means = {row["label"]: row["mean"] for row in opened["rows"]}

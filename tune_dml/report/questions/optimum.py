@@ -64,7 +64,7 @@ def optimum(measured: Measured, knob: MeasuredKnob) -> Section | None:
     if command:
         body += [Text("To extend the range by two steps:"), Command(command)]
     elif verdict.extend:
-        values = " and ".join(value_text(value) for value in verdict.extend)
+        values = " and ".join(_next_steps(knob, verdict))
         body.append(Text(f"To extend the range, widen it in a new sweep file: the next steps are {values}."))
     word = {"edge": "at the edge", "none": "flat"}.get(verdict.verdict, verdict.verdict)
     open_edge = verdict.verdict == "edge" and not (verdict.natural_bound or verdict.ends_in_divergence)
@@ -140,14 +140,19 @@ def _beyond(measured: Measured, knob: MeasuredKnob, trained: Sequence[str], side
     return tuple(value for value in added if value not in tried)
 
 
-def _command(measured: Measured, knob: MeasuredKnob, verdict: Optimum) -> str:
-    """Adds the next values beyond the edge; empty when there is nothing to add, or the values are not listed."""
-    if not verdict.extend or not isinstance(knob.knob.domain, Grid):
-        return ""
+def _next_steps(knob: MeasuredKnob, verdict: Optimum) -> list[str]:
+    """The values to add, as people write them."""
     tried = _values(knob, knob.isolated.table.labels)
     whole = all(float(value).is_integer() for value in [*tried, *verdict.extend])
-    values = [value_text(int(value) if whole else value) for value in verdict.extend]
-    return extend_command(measured.results.name, f"--add {knob.path}={','.join(values)}")
+    return [value_text(int(value) if whole else value) for value in verdict.extend]
+
+
+def _command(measured: Measured, knob: MeasuredKnob, verdict: Optimum) -> str:
+    """Adds the next values beyond the edge; empty when there is nothing to add, or the knob's values are not listed."""
+    if not verdict.extend or not isinstance(knob.knob.domain, Grid):
+        return ""
+    values = ",".join(_next_steps(knob, verdict))
+    return extend_command(measured.results.name, f"--add {knob.path}={values}")
 
 
 def _sentence(verdict: Optimum, knob: MeasuredKnob) -> str:
