@@ -1,4 +1,4 @@
-"""`tune-dml compare`: what differs between sweeps first, then mean and comparison bar of every cell."""
+"""`tune-dml compare`: what differs between sweeps first, then mean and interval over seeds of every cell."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def compare(
     margin: Margin = None,
     as_json: Json = False,
 ) -> None:
-    """Sweeps side by side: what differs first, then mean and comparison bar of every cell."""
+    """Sweeps side by side: what differs first, then mean and interval over seeds of every cell."""
     from tune_dml.api import load_sweep
 
     loaded = [load_sweep(name, storage=storage).results for name in sweep_names]

@@ -113,7 +113,7 @@ def test_a_range_that_ends_in_divergence_is_not_extended(tmp_path: Path) -> None
     assert (optimum["verdict"], optimum["side"], optimum["best"]) == ("edge", "high", "rho=0.9")
     assert optimum["extend"] == []
     assert optimum["ends_in_divergence"]
-    assert "Beyond it training diverges: the range ends there." in optimum["sentence"]
+    assert "Training diverges there or beyond: the range ends there." in optimum["sentence"]
     assert found.files.summary.commands == ()
     assert not [finding for finding in found.files.findings if "optimum" in finding]
 

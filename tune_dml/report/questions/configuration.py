@@ -132,8 +132,8 @@ def _sentence(measured: Measured, best: Configuration) -> str:
     text += f": {metric.label} {score} on seeds that did not choose it"
     if best.gain is not None and best.label != baseline:
         ends = f"{metric.number(best.gain.low)} to {metric.number(best.gain.high)}"
-        better = "better" if measured.goal == "maximize" else "lower"
-        text += f", {metric.signed(best.gain.mean)} {metric.unit}".rstrip() + f" {better} than {baseline} ({ends})"
+        better = "better" if best.gain.mean > 0 else "worse"
+        text += f", {metric.amount(abs(best.gain.mean))} {better} than {baseline} (gain {ends})"
     tied = len(best.candidates)
     text += (
         ", and certainly the best of all" if tied == 1 else f"; {tied} of {best.cells} configurations may be the best"
@@ -147,13 +147,9 @@ def _importance(knobs: Sequence[MeasuredKnob]) -> str:
     uncrossed = [knob.symbol for knob in knobs if knob.isolated.problem]
     verdicts = {
         word: [knob.symbol for knob in knobs if knob.sensitivity.verdict == verdict and not knob.isolated.problem]
-        for word, verdict in (
-            ("matters", "sensitive"),
-            ("does not matter", "insensitive"),
-            ("is undecided", "undecided"),
-        )
+        for word, verdict in (("certainly", "sensitive"), ("certainly not", "insensitive"), ("undecided", "undecided"))
     }
-    parts = [f"{', '.join(names)} {word}" for word, names in verdicts.items() if names]
+    parts = [f"{word} {' and '.join(names)}" for word, names in verdicts.items() if names]
     if uncrossed:
         parts.append(
             f"no importance is claimed of {' and '.join(uncrossed)}, whose values were not crossed with the others' (a grid "

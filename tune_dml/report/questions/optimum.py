@@ -159,7 +159,7 @@ def _sentence(verdict: Optimum, knob: MeasuredKnob) -> str:
     symbol = knob.symbol
     if verdict.verdict == "none":
         return f"No optimum of {symbol} to locate: {verdict.reason}."
-    beyond = "Beyond it training diverges: the range ends there."
+    beyond = "Training diverges there or beyond: the range ends there."
     if verdict.verdict == "edge":
         if not verdict.ends_in_divergence:
             beyond = "The true optimum may lie outside the tested range."

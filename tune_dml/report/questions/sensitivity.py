@@ -64,12 +64,20 @@ def _seeds_needed(measured: Measured, knob: MeasuredKnob) -> int | None:
     verdict = knob.sensitivity
     if verdict.noise is None or verdict.verdict != "undecided":
         return None
-    share = verdict.alpha / measured.looks.level
-    needed = seeds_to_decide(
-        verdict.noise, verdict.margin, knob.seeds + 1, lambda seeds: share * measured.looks.level_at(seeds)
-    )
-    flat = verdict.largest is not None and abs(verdict.largest.estimate) < verdict.margin
-    return None if flat and any(point.diverged for point in knob.points) else needed
+    if _flat_for_those_that_trained(knob):
+        return None
+    share, judged = verdict.alpha / measured.looks.level, len(knob.isolated.table.seeds)
+
+    def level(seeds: int) -> float:
+        return share * measured.looks.level_at(_in_all(measured, knob, seeds))
+
+    needed = seeds_to_decide(verdict.noise, verdict.margin, judged + 1, level)
+    return needed and _in_all(measured, knob, needed)
+
+
+def _in_all(measured: Measured, knob: MeasuredKnob, judging: int) -> int:
+    """The seeds that a sweep needs so that `judging` are left to judge after tuning, where a third tunes other knobs."""
+    return judging if len(knob.isolated.table.seeds) == len(measured.seeds) else -(-3 * judging // 2)
 
 
 def _sentences(measured: Measured, knob: MeasuredKnob, needed: int | None) -> list[str]:
@@ -78,10 +86,17 @@ def _sentences(measured: Measured, knob: MeasuredKnob, needed: int | None) -> li
     sentences = [_verdict(measured.metric, knob)]
     if needed:
         sentences.append(_more_seeds(measured, knob, needed))
-    elif verdict.verdict == "undecided" and verdict.noise is not None and not _flat_but_diverged(knob):
+    elif verdict.verdict == "undecided" and verdict.noise is not None and not _flat_for_those_that_trained(knob):
         sentences.append("No reasonable number of seeds would decide it: the largest difference sits on the margin.")
     lost = _lost(knob)
     return [*sentences, lost] if lost else sentences
+
+
+def _flat_for_those_that_trained(knob: MeasuredKnob) -> bool:
+    """Whether more seeds could at most show that the values that trained do not differ, while others diverged."""
+    largest = knob.sensitivity.largest
+    below = largest is not None and abs(largest.estimate) < knob.sensitivity.margin
+    return below and any(point.diverged for point in knob.points)
 
 
 def _flat_but_diverged(knob: MeasuredKnob) -> bool:
@@ -93,7 +108,8 @@ def _flat_but_diverged(knob: MeasuredKnob) -> bool:
 def _verdict(metric: MetricName, knob: MeasuredKnob) -> str:
     verdict, symbol = knob.sensitivity, knob.symbol
     diverged = [point.label for point in knob.points if point.diverged]
-    beside = f" {_listed(diverged)} diverged." if diverged else ""
+    counts = [f"{p.label} ({p.diverged} of {len(p.trials)} trials)" for p in knob.points if p.diverged]
+    beside = f" Diverged: {_listed(counts)}." if diverged else ""
     if verdict.largest is None:
         return f"Undecided whether {symbol} matters: {verdict.reason}.{beside}"
     margin, gap = metric.amount(verdict.margin), _gap(metric, knob, verdict.largest)
@@ -148,7 +164,7 @@ def _lost(knob: MeasuredKnob) -> str:
 
 
 def _more_seeds(measured: Measured, knob: MeasuredKnob, needed: int) -> str:
-    more = needed - knob.seeds
+    more = needed - len(measured.seeds)
     seconds = [trial.seconds for trial in measured.results.trials if trial.status == "finished"]
     trials = more * len(measured.cells)
     cost = f", {trials} trials, about {duration(trials * sum(seconds) / len(seconds))} of training" if seconds else ""
