@@ -174,6 +174,7 @@ def _cost(plan: Plan, resources: Resources, stored: list[Results]) -> Cost:
 
 
 def _power(plan: Plan, stored: list[Results]) -> Power:
+    from tune_dml.stats.looks import level_left
     from tune_dml.stats.power import detectable_difference, half_width
 
     seeds, cells = len(plan.seeds), max(len(plan.cells) + plan.search.num_samples, 2)
@@ -184,19 +185,21 @@ def _power(plan: Plan, stored: list[Results]) -> Power:
             if noise is not None:
                 source = f"noise {noise:.2f} measured in {results.name}"
                 break
-    unit = 1.0 if noise is None else noise
+    unit, level = 1.0 if noise is None else noise, level_left([seeds], planned=seeds)
     return Power(
         noise,
-        detectable_difference(seeds=seeds, sd=unit, cells=cells),
-        half_width(seeds=seeds, sd=unit, cells=cells),
+        detectable_difference(seeds=seeds, sd=unit, cells=cells, alpha=level),
+        half_width(seeds=seeds, sd=unit, cells=cells, alpha=level),
         source,
     )
 
 
 def _noise(results: Results) -> float | None:
     """The noise of one trial after removing the seed's effect."""
-    from tune_dml.report import seed_table
-    from tune_dml.stats.blocks import fit_blocks
+    import numpy as np
 
-    fit = fit_blocks(seed_table(results))
-    return fit.sd if fit.df > 0 else None
+    from tune_dml.report import seed_table
+    from tune_dml.stats.noise import fit_pairs
+
+    pairs = fit_pairs(seed_table(results).values)
+    return float(np.sqrt(pairs.own[pairs.testable].mean() / 2)) if pairs.testable.any() else None

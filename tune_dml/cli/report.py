@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import typer
 
 from tune_dml.cli._race import race_data, race_lines
 from tune_dml.cli.options import Ending, Json, Margin, Output, SweepArgument, verb
-from tune_dml.cli.screen import interval, number, show, table
+from tune_dml.cli.screen import COMPARISON_BARS, interval, number, show, table
 from tune_dml.planning.request import Session
 
 if TYPE_CHECKING:
@@ -111,8 +112,10 @@ class Written:
             )
             for row in summary.rows
         )
-        columns = ("cell", "seeds", summary.metric, "95% interval", "minus baseline", "95% simultaneous")
+        columns = ("cell", "seeds", summary.metric, "comparison bar", "minus baseline", "simultaneous interval")
         yield table(self.sweep.name, columns, rows, right=columns[1:])
+        if any(not math.isnan(row.low) for row in summary.rows):
+            yield COMPARISON_BARS
         for verdict in summary.verdicts:
             yield f"- {verdict}"
         for command in summary.commands:

@@ -74,7 +74,7 @@ def fit_pairs(values: Array) -> PairNoise:
     weight = prior_df[..., None, None]
     target = prior[..., None, None] * np.stack([np.ones_like(louder), louder])[..., None, :]
     moderated = (weight * target + np.where(testable, squares, 0)) / np.maximum(weight + nu, 1e-300)
-    guard = filled if m < 3 else (filled + _sums(_cell_variances(filled))) / 2
+    guard = filled if m < 3 else (filled + _sums(split_between_cells(filled))) / 2
     most = np.where(testable, nu, 0).max((-2, -1), initial=0)[..., None, None]
     lost = most - nu
     guard = _ratio(nu * guard + lost * pooled[..., None, None], np.broadcast_to(most, nu.shape))
@@ -98,7 +98,7 @@ def cell_variances(values: Array) -> Array:
     nu = np.maximum(shared - 1, 0)
     testable = (nu > 0) & ~np.eye(values.shape[-2], dtype=bool)
     own = np.divide(squares, nu, out=np.zeros_like(squares), where=testable)
-    return _cell_variances(own)
+    return split_between_cells(own)
 
 
 def _differences(values: Array) -> tuple[Array, Array, Array]:
@@ -202,7 +202,7 @@ def _trigamma_inverse(value: Array) -> Array:
     return np.asarray(y)
 
 
-def _cell_variances(variances: Array) -> Array:
+def split_between_cells(variances: Array) -> Array:
     """Solve mean_k V_ik = v_i + mean of the other cells' v for v; V without its diagonal. Two cells share theirs."""
     m = variances.shape[-1]
     if m < 3:

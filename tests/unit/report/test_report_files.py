@@ -6,6 +6,7 @@ import math
 import re
 
 import pytest
+from helpers.toys import write_sweep
 from pages import by_id, read
 
 from tune_dml.report import seed_table, summary
@@ -124,11 +125,16 @@ def test_summary_agrees_with_the_report(steep):
     assert math.isnan(found.rows[0].difference)
 
 
-def test_seed_table_leaves_failed_cells_out_by_name(broken):
+def test_seed_table_keeps_cells_with_a_lost_seed_and_names_those_that_lost_all(broken, tmp_path):
     table = seed_table(broken.results)
-    assert table.labels == ("no SEC", "rho=0.01", "rho=0.1", "rho=0.5")
-    assert [item.label for item in table.excluded] == ["rho=0.9", "rho=1"]
-    assert table.counts == (3, 3, 2, 3)
+    assert table.labels == ("no SEC", "rho=0.01", "rho=0.1", "rho=0.5", "rho=0.9", "rho=1")
+    assert table.excluded == ()
+    assert table.counts == (3, 3, 2, 3, 2, 1)
+    failures = {("rho=1", seed): ("diverged", "loss is nan") for seed in range(3)}
+    table = seed_table(write_sweep(tmp_path / "s", failures=failures, histories=False, evidence=False))
+    assert table.labels[-1] == "rho=0.9"
+    (lost,) = table.excluded
+    assert (lost.label, lost.reason.count("diverged: loss is nan")) == ("rho=1", 3)
 
 
 @pytest.mark.parametrize(
