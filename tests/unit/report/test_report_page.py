@@ -342,7 +342,7 @@ def test_a_comparable_sweep_is_judged_in_level(tmp_path):
 @pytest.mark.parametrize(
     ("sd", "margin", "verdict"), [(2.0, 1.0, "compatible"), (0.05, 0.01, "compatible"), (0.05, 1.0, "matches")]
 )
-def test_a_level_matches_only_by_equivalence(tmp_path: Path, sd: float, margin: float, verdict: str) -> None:
+def test_a_level_matches_only_by_equivalence(tmp_path, sd, margin, verdict):
     """Numbers that cannot be told from the paper's are compatible; agreement takes a bound on the gap."""
     same = {
         "model.weights": "bn_inception-52deb4733.pth", "model.backbone": "bn_inception", "model.embedding_dim": 512,
