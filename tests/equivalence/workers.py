@@ -7,7 +7,7 @@ import torch
 from processes import run_ranks
 
 from trainables import distributed
-from trainables.context import FolderContext
+from trainables.context import FolderContext, read_sealed
 from trainables.resolve import Layer, resolve
 from trainables.training import train
 
@@ -33,7 +33,7 @@ def _train_all(rank, world_size, folder, common, cases):
             context = FolderContext(own, torch.device("cpu"), rank=rank, world_size=world_size, sink=rows.append)
             outcome = train(config, context)
             if rank == 0:
-                torch.save({"rows": rows, "metrics": outcome.metrics}, own / "seen.pt")
+                torch.save({"rows": rows, "metrics": outcome.metrics | read_sealed(own)}, own / "seen.pt")
 
 
 def _seen(folder):
