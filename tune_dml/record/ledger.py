@@ -1,8 +1,9 @@
 """The sweep's own record on disk: append-only, written by the driver alone, the single source of truth.
 
     <sweep>/plan.json            what the sweep is
-    <sweep>/ledger.jsonl         one line an event: cells proposed, trials started, ended, retried; notes said aloud
-    <sweep>/trials/<key>/        history.jsonl (one row an evaluation), checkpoint.pt while unfinished, trial.log
+    <sweep>/ledger.jsonl         one line an event: cells proposed, trials started, ended, retried; notes said aloud;
+                                 test metrics opened, seeds to confirm with
+    <sweep>/trials/<key>/        history.jsonl (one row an evaluation), checkpoint.pt while unfinished, sealed.json
 
 `tune_dml.record.state` folds the events into where the sweep stands. A line is either whole or absent: a torn last line
 (kill -9, full disk) is cut off when the ledger is opened for writing, and ignored when it is read.
@@ -25,7 +26,7 @@ from trainables.errors import ConfigError, Problem
 
 LEDGER = "ledger.jsonl"
 
-Kind = Literal["cell", "started", "retry", "ended", "reset", "note", "session"]
+Kind = Literal["cell", "started", "retry", "ended", "reset", "note", "session", "opened", "confirm"]
 
 
 @dataclass(frozen=True)

@@ -78,6 +78,10 @@ class SweepState:
         """What each session said of itself at its start: `provenance` and `resources`."""
         self.notes: dict[str, None] = {}
         """What had to be said aloud, in order, each text once: retries, fallbacks, dropped settings."""
+        self.opened: Event | None = None
+        """The first opening of the test metrics; `record.sealed` reads it."""
+        self.confirming: dict[str, Trial] = {}
+        """Key -> trial of fresh seeds that measure some cells again; they belong to no cell's own seeds."""
         self.born: float | None = None
         """Time of the ledger's first event: a sweep begun anew under an old name is another sweep."""
         self._read = 0
@@ -130,6 +134,12 @@ class SweepState:
             self._know([cell])
         elif event.kind == "note":
             self.notes.setdefault(event.body["text"])
+        elif event.kind == "opened":
+            self.opened = self.opened or event
+        elif event.kind == "confirm":
+            chosen = [cell for cell in self.cells if cell.digest in event.body["cells"]]
+            again = [self.plan.trial(cell, seed) for seed in event.body["seeds"] for cell in chosen]
+            self.confirming.update((trial.key, trial) for trial in again)
 
 
 def sweep_names(storage: Path) -> list[str]:

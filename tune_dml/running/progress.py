@@ -90,23 +90,30 @@ class Progress:
     """Fed by the driver while a sweep runs; safe to feed from several threads."""
 
     def __init__(
-        self, state: SweepState, console: Console | None = None, *, clock: Callable[[], float] = time.monotonic
+        self,
+        state: SweepState,
+        console: Console | None = None,
+        *,
+        plan: Plan | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ):
         """Shows nothing yet.
 
         Args:
             state: the sweep as it stands.
             console: where to show it; nowhere without one.
+            plan: what is run; the sweep's own by default.
             clock: seconds that only grow.
         """
-        self.plan = state.plan
+        self.plan = plan or state.plan
         self._console = console
         self._clock = clock
         self._lock = threading.RLock()
         self._live: Live | None = None
         self._counts = _Counts((len(self.plan.cells) + self.plan.search.num_samples) * len(self.plan.seeds))
+        own = state.trials if plan is None else state.confirming
         self._counts.ended = {
-            key: trial.status for key, trial in state.recorded.items() if trial.status in _ENDS and key in state.trials
+            key: trial.status for key, trial in state.recorded.items() if trial.status in _ENDS and key in own
         }
         self._began = clock()
 

@@ -24,6 +24,7 @@ from ray.tune import Callback, FailureConfig, PlacementGroupFactory, RunConfig, 
 from ray.tune.experiment import Trial as TuneTrial
 
 from tune_dml.planning.cells import Cell
+from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Resources
 from tune_dml.record.ledger import Ledger, trial_folder
 from tune_dml.record.results import Results
@@ -61,12 +62,12 @@ class Finish:
 class Recorder(Callback):  # type: ignore[misc]
     """Writes what happens to the ledger, then tells the live view and MLflow's projection."""
 
-    def __init__(self, ledger: Ledger, state: SweepState, progress: Progress, tracker: Tracker):
+    def __init__(self, ledger: Ledger, state: SweepState, progress: Progress, tracker: Tracker, plan: Plan):
         self.ledger = ledger
         self.progress = progress
         self.tracker = tracker
         self.started: dict[str, float] = {}
-        self.proposals = _proposals(state, self)
+        self.proposals = _proposals(state, plan, self)
 
     def __getstate__(self) -> dict[str, Any]:
         """Nothing: see `CellSearcher.__getstate__`."""
@@ -134,16 +135,24 @@ def execute(
     tracker: Tracker,
     provenance: Mapping[str, Any],
     notes: tuple[str, ...] = (),
+    confirmation: Plan | None = None,
 ) -> Finish:
-    """Run what the ledger lacks of a plan. Raises ConfigError when another process runs it or no trial can ever fit."""
+    """Run what the ledger lacks of a sweep's plan, or of its confirmation's.
+
+    Raises ConfigError when another process runs it or no trial can ever fit.
+    """
     _silence_tune()
     with Ledger(state.folder) as ledger:
-        state.plan.save(state.folder / "plan.json")
+        if confirmation is None:
+            state.plan.save(state.folder / "plan.json")
+        elif {trial.key for trial in confirmation.trials()} - state.confirming.keys():
+            digests = [cell.digest for cell in confirmation.cells]
+            ledger.append("confirm", cells=digests, seeds=list(confirmation.seeds))
         ledger.append("session", provenance=dict(provenance), resources=asdict(execution.resources))
         for text in notes:
             ledger.append("note", text=text)
         state.update()
-        recorder = Recorder(ledger, state, progress, tracker)
+        recorder = Recorder(ledger, state, progress, tracker, confirmation or state.plan)
         proposals = recorder.proposals
         tracker.start()
         try:
@@ -154,16 +163,17 @@ def execute(
             report = tracker.stop(interrupted=not proposals.finished)
     state.update()
     results = Results.of(state)
-    missing = results.count("missing") + results.count("running") > 0 or not proposals.finished
+    known = state.trials if confirmation is None else {trial.key for trial in confirmation.trials()}
+    missing = any(state.trial(key).status in {"missing", "running"} for key in known) or not proposals.finished
     return Finish(results, missing, report)
 
 
-def _proposals(state: SweepState, recorder: Recorder) -> Proposals:
+def _proposals(state: SweepState, plan: Plan, recorder: Recorder) -> Proposals:
     ends = {key: trial.ended.body for key, trial in state.recorded.items() if trial.ended}
     return Proposals(
-        state.plan,
-        known={key: _value(body, state.plan.metric) for key, body in ends.items()},
-        proposed=state.proposed,
+        plan,
+        known={key: _value(body, plan.metric) for key, body in ends.items()},
+        proposed=state.proposed if plan is state.plan else (),
         on_cell=recorder.cell,
         on_note=recorder.note,
     )

@@ -61,7 +61,7 @@ def test_long_parameters_are_cut_and_say_so(tmp_path: Path, tracker: Make, mlflo
     assert value.endswith("x… (9000 characters)")
 
 
-def test_metrics_keep_their_step_and_time_and_test_metrics_their_name(
+def test_metrics_keep_their_step_and_time_and_test_metrics_are_left_out(
     driver: Driver, tracker: Make, mlflow_has: Look
 ) -> None:
     trial = driver.trials[0]
@@ -70,9 +70,7 @@ def test_metrics_keep_their_step_and_time_and_test_metrics_their_name(
     tracker().sync()
     seen = mlflow_has()
     run = seen.by_key[trial.key]
-    assert run.data.metrics == {
-        **{"val/recall_at_1": 150.0, "train/loss": 0.5, "test/recall_at_1": 41.0, "odd name_": 1.0}
-    }
+    assert run.data.metrics == {"val/recall_at_1": 150.0, "train/loss": 0.5, "odd name_": 1.0}
     assert history(seen.client, run) == [(100, 1_700_000_100_000, 150.0)]
 
 
@@ -104,9 +102,9 @@ def test_what_only_the_end_tells_is_shown_at_the_judged_step(driver: Driver, tra
     first, second = driver.trials[:2]
     driver.ended(first, step=7, metrics={"val/recall_at_1": 9.0})
     driver.started(second)
-    driver.row(second, 1, **{"test/seen": 1.0})
+    driver.row(second, 1, **{"train/seen": 1.0})
     driver.row(second, 2)
-    metrics = {"val/recall_at_1": 51.0, "test/seen": 1.0, "test/recall_at_1": 41.0}
+    metrics = {"val/recall_at_1": 51.0, "train/seen": 1.0, "train/only_at_the_end": 41.0}
     driver.ended(second, step=1, metrics=metrics)
     for _ in range(2):
         (driver.folder / "mlflow.json").unlink(missing_ok=True)
@@ -115,8 +113,8 @@ def test_what_only_the_end_tells_is_shown_at_the_judged_step(driver: Driver, tra
     assert [row[0::2] for row in history(seen.client, seen.by_key[first.key])] == [(7, 9.0)]
     run = seen.by_key[second.key]
     assert [row[0::2] for row in history(seen.client, run)] == [(1, 51.0), (2, 52.0)]
-    assert [row[0::2] for row in history(seen.client, run, "test/recall_at_1")] == [(1, 41.0)]
-    assert len(history(seen.client, run, "test/seen")) == 1
+    assert [row[0::2] for row in history(seen.client, run, "train/only_at_the_end")] == [(1, 41.0)]
+    assert len(history(seen.client, run, "train/seen")) == 1
 
 
 def test_true_states(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
