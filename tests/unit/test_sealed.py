@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from helpers.toys import METRIC, SETTINGS, STEEP, Driver, plan_of, rho_space, write_sweep
+from helpers.trials import TASKS, config_of
 from mlflow.tracking import MlflowClient
 
 import tune_dml
@@ -61,7 +62,7 @@ def track(results):
     assert report.error is None
 
 
-def test_a_worker_seals_and_reports_no_test_metric(tmp_path):
+def test_a_worker_seals_and_reports_no_test_metric(tmp_path, cache_dir):
     """What a trial hands to the driver, and what lies in its folder."""
     import torch
 
@@ -69,10 +70,8 @@ def test_a_worker_seals_and_reports_no_test_metric(tmp_path):
 
     reported = []
     context = FolderContext(tmp_path, torch.device("cpu"), sink=lambda row: reported.append(dict(row)))
-    trial = plan_of(
-        space=rho_space(fixed={**SETTINGS, "training.steps": 4, "training.eval_every": 2}), seeds=1
-    ).trials()[0]
-    ended = run_trial({**trial.cell.settings, "seed": 0}, context, None)
+    config = config_of(TASKS["retrieval"], training__steps=4, training__eval_every=2)
+    ended = run_trial(config.settings(), context, cache_dir)
     assert ended["status"] == "finished"
     values = json.loads((tmp_path / SEALED).read_text())
     assert TEST in values
