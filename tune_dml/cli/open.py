@@ -57,10 +57,9 @@ class Opened:
         """One line where they were open; else what was opened, and where to look."""
         name, opening, tracking = self.sweep.name, self.sweep.results.opening, self.sweep.tracking
         if self.already:
-            yield f"{name} has been open before: {opening}. Nothing has changed."
+            yield f"{name}: the test metrics have been open before, {opening}. Nothing has changed."
             return
-        yield f"{name} is {opening}."
-        yield f"Validation selects {opening.cell if opening else ''}; the test metrics are in tables and reports from now on."
+        yield f"{name}: the test metrics were {opening}. Tables, reports and MLflow have them from now on."
         if tracking is not None and tracking.error:
             yield f"MLflow:  away ({tracking.error}): `tune-dml resume {name}` brings them over"
         yield f"  next: tune-dml report {name}"
