@@ -5,6 +5,7 @@ The same training code runs bare, inside a Tune actor, or as one of several Ray 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +22,11 @@ EVIDENCE = "evidence"
 EVIDENCE_FILES = ("evidence.json", "sheet.jpg")
 """Folder, within the trial's, and names of the files left to look at; `trainables.evidence.record` says what is in them."""
 
+SEALED = "sealed.json"
+"""In the trial's folder, its owner's to read: `test/...` at the evaluation that counts, and no other file has them."""
+
 Row = dict[str, float]
-"""One report: `step` and figures named `train/...`, `val/...`, `test/...` (sealed) or `time/...` (not reproducible)."""
+"""One report: `step` and figures named `train/...`, `val/...` or `time/...` (not reproducible); never `test/...`."""
 
 
 class TrialContext(Protocol):
@@ -37,11 +41,23 @@ class TrialContext(Protocol):
     def report(self, row: Row, state: Mapping[str, Any] | None = None) -> None:
         """Hand over one row; with a state, first make it the checkpoint to resume from."""
 
+    def seal(self, figures: Row) -> None:
+        """Keep test figures where nobody sees them before they are opened, in place of those sealed before; rank 0's count."""
+
     def leave(self, files: Mapping[str, bytes]) -> None:
         """Leave small files for people to look at, in place of those left before; rank 0's count."""
 
     def latest_checkpoint(self) -> dict[str, Any] | None:
         """The last state handed to `report`, or None on a fresh start."""
+
+
+def read_sealed(folder: Path) -> Row:
+    """The test figures that a trial has sealed in its folder; none where it has not come to that."""
+    try:
+        figures: Row = json.loads((folder / SEALED).read_text())
+    except FileNotFoundError:
+        return {}
+    return figures
 
 
 @dataclass
@@ -62,6 +78,11 @@ class FolderContext:
 
             write_whole(self.folder / CHECKPOINT, lambda file: torch.save(dict(state), file))
         self.sink(row)
+
+    def seal(self, figures: Row) -> None:
+        """Write the sealed file, whole or not at all."""
+        if self.rank == 0:
+            write_whole(self.folder / SEALED, json.dumps(figures) + "\n", private=True)
 
     def leave(self, files: Mapping[str, bytes]) -> None:
         """Write each file whole or not at all, then take away what is no longer among them."""

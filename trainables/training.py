@@ -42,7 +42,7 @@ class Outcome:
     """What a finished trial is judged by."""
 
     metrics: dict[str, float]
-    """Figures at the evaluation that counts; `test/...` is sealed."""
+    """Figures at the evaluation that counts; `test/...` is in the context's keeping (`TrialContext.seal`)."""
     step: int
     seconds: float
     """Training time over all attempts, evaluation included."""
@@ -56,7 +56,7 @@ class State:
     seconds: float = 0.0
     rows: list[Row] = field(default_factory=list)
     best: Row = field(default_factory=dict)
-    """The evaluation that counts so far, test metrics included."""
+    """The evaluation that counts so far."""
     directions: Tensor | None = None
     """Unit embeddings of the watched training pictures at the last look; see `trainables.evidence.directions`."""
 
@@ -159,7 +159,10 @@ def restore(run: Run, saved: dict[str, Any]) -> None:
     run.optimizer.load_state_dict(saved["optimizer"])
     run.scaler.load_state_dict(saved["scaler"])
     torch.set_rng_state(saved["rng"].cpu())
-    run.state = State(saved["step"], saved["seconds"], saved["rows"], saved["best"], saved.get("directions"))
+    best = {name: value for name, value in saved["best"].items() if not name.startswith("test/")}
+    if best != saved["best"]:  # of an older version, which kept test figures in its checkpoints
+        run.context.seal({name: value for name, value in saved["best"].items() if name not in best})
+    run.state = State(saved["step"], saved["seconds"], saved["rows"], best, saved.get("directions"))
     for row in run.state.rows:
         run.context.report(row)
 
@@ -253,7 +256,8 @@ def judge(run: Run, since: float) -> None:
         raise Diverged(message, state.step, dict(row))
     if _counts(row, run):
         leave_evidence(run, validated.evidence)
-        state.best = {**row, **run.learner.test(validated)}
+        run.context.seal(run.learner.test(validated))
+        state.best = dict(row)
     state.seconds += time.perf_counter() - since
     _keep(run, row)
     run.context.report(row, _checkpoint(run))

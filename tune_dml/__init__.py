@@ -12,9 +12,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tune_dml.api import Sweep, extend_sweep, load_sweep, resume_sweep, run_sweep, write_report
+    from tune_dml.api import (
+        Sweep,
+        confirm_sweep,
+        extend_sweep,
+        load_sweep,
+        open_sweep,
+        resume_sweep,
+        run_sweep,
+        write_report,
+    )
 
-__all__ = ["Sweep", "__version__", "extend_sweep", "load_sweep", "resume_sweep", "run_sweep", "write_report"]
+__all__ = [
+    "Sweep",
+    "__version__",
+    "confirm_sweep",
+    "extend_sweep",
+    "load_sweep",
+    "open_sweep",
+    "resume_sweep",
+    "run_sweep",
+    "write_report",
+]
 
 __version__ = "0.1.0"
 

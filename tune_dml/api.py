@@ -11,7 +11,7 @@ same functions with their fields as keywords.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +19,8 @@ from rich.console import Console
 
 from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.planning.checks import DataProgress, continuation_problems, name_problems, prepare
+from tune_dml.planning.confirmation import confirmation_plan
+from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import MAX_SEEDS, Racing, Request, Resources, Session
 from tune_dml.planning.spread import spread
 from tune_dml.record.ledger import Ledger
@@ -43,6 +45,8 @@ class Sweep:
     interrupted: bool = False
     tracking: SyncReport | None = None
     """What MLflow has; None when the sweep was only loaded."""
+    confirmation: bool = False
+    """The session measured its best cells again; else it ran trials of its own."""
 
     @property
     def name(self) -> str:
@@ -59,7 +63,13 @@ class Sweep:
         """0 done, 3 finished with failed or diverged trials, 130 interrupted and resumable."""
         if self.interrupted:
             return 130
-        return 3 if self.results.count("failed") + self.results.count("diverged") else 0
+        ran = self.results.confirmed if self.confirmation else self.results.trials
+        return 3 if any(trial.status in {"failed", "diverged"} for trial in ran) else 0
+
+    @property
+    def opened(self) -> bool:
+        """Whether its test metrics have been opened."""
+        return self.results.opened
 
     def table(self) -> pd.DataFrame:
         """One row per trial; see `Results.table`."""
@@ -145,15 +155,69 @@ def extend(
         remedy = "Raise --max-seeds of `tune-dml sweep ... --until-decided`, or start a new sweep under another --name."
         raise ConfigError(Problem("extend", rule, None, remedy))
     note = f"extended to {len(plan.cells)} planned cells and seeds {', '.join(map(str, plan.seeds))}"
+    kept_apart = {trial.seed for trial in state.confirming.values()} & set(plan.seeds)
+    if kept_apart:
+        rule = "seeds that confirmed the best cells stay apart from those that choose them"
+        raise ConfigError(Problem("--seeds", rule, sorted(kept_apart), "Choose other seeds."))
     look = look_at(state, "extend")
     state.replan(plan)
     raise_if_any(_continuation_problems(state, session))
     return _execute(state, state.resources, session, console, verb="extend", notes=(note,), look=look)
 
 
+def confirm(
+    name: str,
+    session: Session,
+    *,
+    top: Annotated[int, "How many of the best cells by validation to measure again."] = 3,
+    seeds: Annotated[int, "Fresh seeds of each, in all."] = 5,
+    console: Annotated[Console | None, "Where progress is shown; nowhere by default."] = None,
+) -> Sweep:
+    """Measure a sweep's best cells and its baseline again, on seeds that did not choose them.
+
+    What an earlier confirmation has run is kept; a larger `seeds` extends it. Its trials enter no selection, curve or
+    verdict of the sweep. Raises ConfigError when nothing has finished, and for what `resume_sweep` raises it.
+    """
+    from tune_dml.report.ranking import best_cells
+
+    asked = [("--top", top), ("--seeds", seeds)]
+    raise_if_any(Problem(flag, "must be at least 1", number) for flag, number in asked if number < 1)
+    state = load_state(session.sweeps, name)
+    best = [cell for cell in best_cells(Results.of(state)) if not cell.baseline]
+    if not best:
+        rule = "only a cell that has finished a trial, without diverging, can be confirmed"
+        raise ConfigError(Problem("SWEEP", rule, name, f"Run it first: `tune-dml resume {name}`."))
+    raise_if_any(_continuation_problems(state, session))
+    used = list(dict.fromkeys(trial.seed for trial in state.confirming.values()))
+    again = confirmation_plan(state.plan, best[:top], used, seeds)
+    return _execute(state, state.resources, session, console, verb="confirm", confirmation=again)
+
+
+def open_test(
+    name: str,
+    session: Session,
+    *,
+    selection: Annotated[str, "What the selection is for, in your words; recorded."] = "",
+) -> Sweep:
+    """Open the test metrics of a sweep, and push them to MLflow.
+
+    Who opened them, when, and the cell that validation selects are recorded, once: opening again changes nothing. Raises
+    ConfigError when no trial has finished, or while the sweep is running.
+    """
+    from tune_dml import tracking
+
+    state = load_state(session.sweeps, name)
+    if state.opened:
+        return Sweep(Results.of(state))
+    results = _opened(state, selection)
+    return Sweep(results, tracking=tracking.SyncReport(error=_tracker(state, session).show_opened()))
+
+
 run_sweep: Callable[..., Sweep] = spread(run, name="run_sweep")
 resume_sweep: Callable[..., Sweep] = spread(resume, name="resume_sweep")
 extend_sweep: Callable[..., Sweep] = spread(extend, name="extend_sweep")
+confirm_sweep: Callable[..., Sweep] = spread(confirm, name="confirm_sweep")
+open_sweep: Callable[..., Sweep] = spread(open_test, name="open_sweep")
 
 
 def load_sweep(name: str, *, storage: str | Path = Session.storage) -> Sweep:
@@ -171,15 +235,16 @@ def write_report(
         sweep: from `run_sweep` or `load_sweep`.
         path: the folder, made if missing.
         margin: differences below this do not matter; the space's by default.
-        unseal_test: open the test metrics; recorded in the sweep's ledger.
+        unseal_test: open the test metrics first, as `open_sweep` does; MLflow gets them when it is next brought up to date.
     """
     from tune_dml import report
 
     state = read_state(sweep.folder)
+    if unseal_test and not state.opened:
+        _opened(state)
     record_look(sweep.folder, look_at(state, "report"))
     state.update()
-    looked = replace(sweep.results, looks=tuple(state.looks))
-    return report.write_report(looked, Path(path), margin=margin, unseal_test=unseal_test)
+    return report.write_report(Results.of(state), Path(path), margin=margin)
 
 
 @dataclass(frozen=True)
@@ -198,6 +263,22 @@ def attach_report(sweep: Sweep, files: ReportFiles, session: Session) -> Attachm
     return Attachment(refusal=tracker.attach([files.folder], "report"), ui_command=tracker.ui_command())
 
 
+def _opened(state: SweepState, selection: str = "") -> Results:
+    """Record that the test metrics are opened for the cell that validation selects; the results with them."""
+    from tune_dml.record.sealed import record_opening
+    from tune_dml.report.ranking import best_cells
+
+    state.update()
+    best = best_cells(Results.of(state))
+    if not best:
+        rule = "only a sweep in which validation can select a cell can be opened; none has finished a trial"
+        raise ConfigError(
+            Problem("SWEEP", rule, state.plan.name, f"Run it first: `tune-dml resume {state.plan.name}`.")
+        )
+    record_opening(state, best[0].label, selection)
+    return Results.of(state)
+
+
 def _execute(
     state: SweepState,
     resources: Resources,
@@ -208,13 +289,14 @@ def _execute(
     notes: tuple[str, ...] = (),
     look: Look | None = None,
     rule: RaceRule | None = None,
+    confirmation: Plan | None = None,
 ) -> Sweep:
     from tune_dml.record import provenance
     from tune_dml.running import cluster, sweep
     from tune_dml.running.progress import Progress
 
     state.update()
-    progress = Progress(state, console)
+    progress = Progress(state, console, plan=confirmation)
     address, _ = cluster.address_of(session.address)
     finish = sweep.execute(
         state,
@@ -222,9 +304,9 @@ def _execute(
         progress=progress,
         tracker=_tracker(state, session, say=progress.note),
         provenance=provenance.collect(),
-        purpose=sweep.Purpose(verb, notes, look, rule),
+        purpose=sweep.Purpose(verb, notes, look, rule, confirmation),
     )
-    return Sweep(finish.results, finish.interrupted, finish.tracking)
+    return Sweep(finish.results, finish.interrupted, finish.tracking, confirmation is not None)
 
 
 def _race_rule(state: SweepState, racing: Racing, margin: float | None) -> RaceRule | None:

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import pytest
-from helpers.toys import write_sweep
+from helpers.toys import opened, write_sweep
 
 from tune_dml.report import write_report
 
@@ -61,7 +61,7 @@ frame.srcdoc = {source};
 def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("browser")
     results = write_sweep(folder / "sec_rho", failures=FAILURES)
-    return write_report(results, folder / "report", unseal_test=True).html
+    return write_report(opened(results), folder / "report").html
 
 
 def chromium(target, profile, *flags):

@@ -12,7 +12,7 @@ from helpers.trials import config_of
 from processes import run_ranks
 
 from trainables import distributed
-from trainables.context import FolderContext
+from trainables.context import FolderContext, read_sealed
 from trainables.training import train
 
 COMMON = {
@@ -57,7 +57,7 @@ def train_all(rank, world_size, folder):
             context = FolderContext(own, torch.device("cpu"), rank=rank, world_size=world_size, sink=rows.append)
             outcome = train(config_of(COMMON | settings), context)
             if rank == 0:
-                torch.save({"rows": rows, "metrics": outcome.metrics}, own / "seen.pt")
+                torch.save({"rows": rows, "metrics": outcome.metrics | read_sealed(own)}, own / "seen.pt")
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,13 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from trainables.context import SEALED
+from trainables.files import write_whole
 from tune_dml.planning.plan import Plan, Search, Trial, make_plan
 from tune_dml.record.ledger import Ledger, trial_folder
 from tune_dml.record.results import Results, results_of
+from tune_dml.record.sealed import record_opening
+from tune_dml.record.state import read_state
 from tune_dml.space import Baseline, Citation, Grid, Knob, Published, Space, Value
 
 METRIC = "val/recall_at_1"
@@ -142,11 +146,15 @@ def write_sweep(
     dataset: str = "glyphs",
     histories: bool = True,
     evidence: bool = True,
+    confirmed: Mapping[int, float] | None = None,
+    older: bool = False,
 ) -> Results:
     """Write a sweep into `folder` and read it back.
 
     `means`: knob value (or tuple of values, in the order of the knobs) -> true mean. `failures`: (cell label, seed) -> (status,
     reason). `missing`: (cell label, seed) of trials that have not run. Without `histories` or `evidence` trials leave none.
+    `confirmed`: fresh seed -> how far its trials lie from the truth, for the best cell and the baseline. `older`: test metrics
+    lie in the ledger, as an older version left them, not in sealed files.
     """
     plan, truth = _plan_and_truth(
         folder.name, space or rho_space(), means, baseline, tuple(seeds), cell_settings or {}, search, dataset
@@ -172,9 +180,37 @@ def write_sweep(
                 leave_evidence(trial_folder(folder, trial.key), trial.seed, number)
             metrics = _metrics(number, random) if status == "finished" else {}
             seconds = 12.0 + trial.cell.index
+            if metrics and not older:
+                metrics = seal(folder, trial.key, metrics)
             ledger.append("ended", trial.key, status=status, reason=reason, metrics=metrics, seconds=seconds, step=400)
     (folder / "mlflow.json").write_text(json.dumps({"runs": runs}))
+    if confirmed:
+        _confirm(driver, truth, confirmed)
     return results_of(folder)
+
+
+def seal(folder: Path, key: str, metrics: Mapping[str, float]) -> dict[str, float]:
+    """Seal a trial's test metrics, as its worker does; the others."""
+    sealed = {name: value for name, value in metrics.items() if name.startswith("test/")}
+    write_whole(trial_folder(folder, key) / SEALED, json.dumps(sealed), private=True)
+    return {name: value for name, value in metrics.items() if name not in sealed}
+
+
+def opened(results: Results) -> Results:
+    """The sweep with its test metrics opened."""
+    record_opening(read_state(results.folder), "rho=0.01")
+    return results_of(results.folder)
+
+
+def _confirm(driver: Driver, truth: Mapping[str, float], offsets: Mapping[int, float]) -> None:
+    best = max((cell for cell in driver.plan.cells if not cell.baseline), key=lambda cell: truth[cell.digest])
+    cells = [cell for cell in driver.plan.cells if cell.baseline] + [best]
+    driver.event("confirm", cells=[cell.digest for cell in cells], seeds=list(offsets))
+    for seed, offset in offsets.items():
+        for cell in cells:
+            trial = driver.plan.trial(cell, seed)
+            driver.started(trial)
+            driver.ended(trial, step=400, seconds=1.0, metrics={METRIC: truth[cell.digest] + offset * (1 + cell.index)})
 
 
 def _plan_and_truth(

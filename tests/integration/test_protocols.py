@@ -6,7 +6,7 @@ import pytest
 import torch
 from helpers import published_formats as fixtures
 
-from trainables.context import FolderContext
+from trainables.context import FolderContext, read_sealed
 from trainables.errors import ConfigError
 from trainables.resolve import Layer, resolve
 from trainables.training import train
@@ -79,10 +79,11 @@ def test_a_papers_protocol_trains_and_is_judged(name, roots, tmp_path):
     config = small(name, roots)
     outcome, rows = run(config, tmp_path, roots[1])
     assert outcome.step == rows[-1]["step"]
-    assert {f"test/recall_at_{k}" for k in config.evaluation.ks} <= set(outcome.metrics)
+    sealed = read_sealed(tmp_path)
+    assert {f"test/recall_at_{k}" for k in config.evaluation.ks} <= set(sealed)
     assert all(torch.isfinite(torch.tensor(row["train/loss"])) for row in rows)
     if config.data.name == "inshop":
-        assert outcome.metrics["test/queries"] == 6
+        assert sealed["test/queries"] == 6
 
 
 def test_every_data_set_of_the_papers_has_a_protocol_here():

@@ -10,6 +10,7 @@ from helpers.trials import TASKS, config_of, learner_of, run
 from pydantic import Field
 
 from trainables import training
+from trainables.context import read_sealed
 from trainables.errors import ConfigError, Diverged
 from trainables.resolve import Layer, resolve
 from trainables.tasks import TASKS as KNOWN
@@ -27,14 +28,14 @@ def test_every_task_is_found_and_tested_here():
 @pytest.mark.parametrize("name", TASKS)
 def test_named_metrics_are_reported_and_test_stays_sealed(tmp_path, name):
     config = config_of(TASKS[name], training__steps=4, training__eval_every=2)
-    outcome, rows = run(config, tmp_path)
+    _, rows = run(config, tmp_path)
     named = set(task_of(config).metrics())
     assert task_of(config).headline in named
     for row in rows:
         assert {*named, "val/mean_cosine", "val/norm_mean", "train/loss"} <= set(row)
         assert all(np.isfinite(value) for value in row.values())
         assert not any(key.startswith("test/") for key in row)
-    sealed = {key.replace("test/", "val/") for key in outcome.metrics if key.startswith("test/")}
+    sealed = {key.replace("test/", "val/") for key in read_sealed(tmp_path)}
     assert named <= sealed
 
 

@@ -7,7 +7,7 @@ import torch
 from helpers.trials import TASKS, Killed, config_of, run, without_time
 
 from trainables import training
-from trainables.context import FolderContext
+from trainables.context import SEALED, FolderContext, read_sealed
 from trainables.errors import ConfigError, Diverged
 
 SMALL = {
@@ -85,8 +85,34 @@ def test_test_metrics_belong_to_the_evaluation_that_counts(tmp_path):
     best, rows = run(config_of(SMALL, evaluation__epoch="best_validation"), tmp_path / "best")
     seen = [row["val/recall_at_1"] for row in rows if "val/recall_at_1" in row]
     assert best.metrics["val/recall_at_1"] == max(seen)
-    assert "test/recall_at_1" in last.metrics
-    assert "test/recall_at_1" in best.metrics
+    for name, outcome in (("last", last), ("best", best)):
+        assert "test/recall_at_1" in read_sealed(tmp_path / name)
+        assert not [metric for metric in outcome.metrics if metric.startswith("test/")]
+    assert (tmp_path / "last" / SEALED).stat().st_mode & 0o777 == 0o600
+    assert not [name for name in last_checkpoint(tmp_path / "best")["best"] if name.startswith("test/")]
+
+
+def last_checkpoint(folder):
+    return torch.load(folder / "checkpoint.pt", weights_only=True)
+
+
+def test_test_figures_in_an_older_checkpoint_are_sealed(tmp_path):
+    config = config_of(evaluation__epoch="best_validation")
+    with pytest.raises(Killed):
+        run(config, tmp_path, stop_after=40)
+    state = last_checkpoint(tmp_path)
+    (tmp_path / SEALED).unlink()
+    state["best"] |= {"val/recall_at_1": 101.0, "test/recall_at_1": 12.5}
+    torch.save(state, tmp_path / "checkpoint.pt")
+    outcome, _ = run(config, tmp_path)
+    assert outcome.metrics["val/recall_at_1"] == 101.0
+    assert "test/recall_at_1" not in outcome.metrics
+    assert read_sealed(tmp_path) == {"test/recall_at_1": 12.5}
+
+
+def test_only_the_first_rank_seals(tmp_path):
+    FolderContext(tmp_path, torch.device("cpu"), rank=1, world_size=2).seal({"test/recall_at_1": 1.0})
+    assert read_sealed(tmp_path) == {}
 
 
 @pytest.mark.parametrize("poison", ["huge learning rate", "nan weights"])

@@ -60,6 +60,8 @@ def _status_line(results: Results) -> str:
     parts += [f"{counts[status]} {status}" for status in ("running", "diverged", "failed") if counts[status]]
     if counts["missing"]:
         parts.append(f"{counts['missing']} not run yet")
+    if again := results.confirmed:
+        parts.append(f"{sum(trial.status == 'finished' for trial in again)} of {len(again)} that confirm finished")
     return ", ".join(parts)
 
 

@@ -31,37 +31,39 @@ def report(
     *,
     storage: Path,
     margin: Margin = None,
-    unseal_test: Annotated[bool, typer.Option(help="Open the test metrics; recorded in the sweep.")] = False,
+    unseal_test: Annotated[bool, typer.Option(help="Open the test metrics first, as `tune-dml open` does.")] = False,
     check: Annotated[bool, typer.Option(help="Exit 3 when a trial failed or the optimum lies at an edge.")] = False,
     tracking_uri: str | None,
     experiment: str | None,
     as_json: Json = False,
 ) -> None:
     """Write the sensitivity report: HTML, CSV, LaTeX and JSON verdicts; attach it to the sweep's MLflow run."""
-    from tune_dml.api import load_sweep
+    from tune_dml.api import load_sweep, open_test
 
     session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
+    if unseal_test:
+        open_test(sweep_name, session)
     loaded = load_sweep(sweep_name, storage=storage)
-    written = _publish(loaded, session, output, margin=margin, unseal_test=unseal_test)
+    written = _publish(loaded, session, output, margin=margin)
     show(written, as_json)
     raise typer.Exit(3 if check and written.summary.findings else 0)
 
 
-def close(sweep: Sweep, session: Session, ending: Ending) -> None:
-    """Write and show the report of what ran; the exit code says how it ended."""
-    show(_publish(sweep, session, ending.output, margin=ending.margin), ending.as_json)
+def close(sweep: Sweep, session: Session, ending: Ending, again: str = "resume") -> None:
+    """Write and show the report of what ran; the exit code says how it ended, and `again` is the verb that goes on with it."""
+    show(_publish(sweep, session, ending.output, margin=ending.margin, again=again), ending.as_json)
     raise typer.Exit(sweep.exit_code)
 
 
 def _publish(
-    sweep: Sweep, session: Session, output: Path | None, *, margin: float | None, unseal_test: bool = False
+    sweep: Sweep, session: Session, output: Path | None, *, margin: float | None, again: str = "resume"
 ) -> Written:
     """Write the report and attach it to the sweep's MLflow run."""
     from tune_dml.api import attach_report, write_report
 
     folder = (output or sweep.folder / "report").absolute()
-    files = write_report(sweep, folder, margin=margin, unseal_test=unseal_test)
-    return Written(sweep, files, attach_report(sweep, files, session))
+    files = write_report(sweep, folder, margin=margin)
+    return Written(sweep, files, attach_report(sweep, files, session), again)
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,8 @@ class Written:
     sweep: Sweep
     files: ReportFiles
     attachment: Attachment
+    again: str
+    """The verb that goes on with a session that was cut short."""
 
     @property
     def summary(self) -> SweepSummary:
@@ -124,7 +128,7 @@ class Written:
         yield from (f"Note:    {note}" for note in self.sweep.results.notes)
         yield from race_lines(self.sweep.results)
         if self.sweep.interrupted:
-            yield f"Not complete. Continue with: tune-dml resume {self.sweep.name}"
+            yield f"Not complete. Continue with: tune-dml {self.again} {self.sweep.name}"
         yield f"Report:  {self.files.html}"
         tracking = self.sweep.tracking
         if tracking is not None and tracking.error:

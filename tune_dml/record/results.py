@@ -14,10 +14,11 @@ from trainables.evidence.record import Evidence
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, Trial
 from tune_dml.planning.request import Resources
-from tune_dml.record.ledger import Ledger, read_history, trial_folder
+from tune_dml.record.ledger import read_history, trial_folder
 from tune_dml.record.looks import Look
 from tune_dml.record.race import Race
-from tune_dml.record.state import SweepState, TrialState, TrialStatus, load_state, read_state
+from tune_dml.record.sealed import Opening, sealed_metrics, without_sealed
+from tune_dml.record.state import SweepState, TrialStatus, load_state, read_state
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +37,7 @@ class TrialResult:
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Validation (`val/...`) and training (`train/...`) figures at the evaluation that counts; empty until finished.
 
-    Test metrics (`test/...`) are sealed: `open_test_metrics` alone hands them out.
+    Test metrics (`test/...`) are sealed: they are among them only where the sweep has been opened.
     """
     seconds: float = 0.0
     """Training time over all attempts."""
@@ -45,6 +46,8 @@ class TrialResult:
     run_id: str = ""
     """The trial's MLflow run; empty until it is logged."""
     step: int = 0
+    ended: float = 0.0
+    """When, in seconds since the epoch; 0 where it has not."""
 
 
 @dataclass(frozen=True)
@@ -66,25 +69,34 @@ class Results:
     """Who has looked at it, in order: the last one saw these results, or some of them."""
     race: Race | None = None
     """Of a sweep that stops when it is decided."""
+    opening: Opening | None = None
+    """Who opened the test metrics, when, for which selection; None while they are sealed."""
+    confirmed: tuple[TrialResult, ...] = ()
+    """Trials of fresh seeds that measure the best cells again; in no table, curve or selection of the sweep."""
 
     @classmethod
     def of(cls, state: SweepState) -> Self:
         """The results as they stand now."""
         runs = _run_ids(state.folder)
-        trials = (_trial_result(trial, state.trial(key), runs.get(key, "")) for key, trial in state.trials.items())
         provenance = state.sessions[0].get("provenance", {}) if state.sessions else {}
-        parent = runs.get("parent", "")
         return cls(
             state.folder,
             state.plan,
-            tuple(trials),
+            tuple(_trial_result(state, trial, runs) for trial in state.trials.values()),
             provenance,
             tuple(state.notes),
-            parent,
+            runs.get("parent", ""),
             state.resources,
             tuple(state.looks),
             state.race,
+            Opening.of(state.opened) if state.opened else None,
+            tuple(_trial_result(state, trial, runs) for trial in state.confirming.values()),
         )
+
+    @property
+    def opened(self) -> bool:
+        """Whether the test metrics have been opened."""
+        return self.opening is not None
 
     @property
     def name(self) -> str:
@@ -98,7 +110,7 @@ class Results:
 
     def history(self, key: str) -> list[dict[str, Any]]:
         """A trial's evaluations, in order of step, without test metrics."""
-        return [_unsealed(row) for row in read_history(self.folder, key)]
+        return [without_sealed(row) for row in read_history(self.folder, key)]
 
     def evidence(self, key: str) -> Evidence | None:
         """What a trial left to look at; None where it left nothing that can be read."""
@@ -115,7 +127,7 @@ class Results:
         return sum(trial.status == status for trial in self.trials)
 
     def table(self) -> pd.DataFrame:
-        """One row per trial: identity, knobs (dotted), status, metrics, cost, run id. No test metrics."""
+        """One row per trial: identity, knobs (dotted), status, metrics, cost, run id. Test metrics only of an opened sweep."""
         import pandas as pd
 
         rows = []
@@ -138,34 +150,23 @@ def results_of(folder: Path) -> Results:
     return Results.of(read_state(folder))
 
 
-def open_test_metrics(results: Results) -> dict[str, dict[str, float]]:
-    """Trial key -> its test metrics (`test/...`), for every trial that has some. The opening is recorded with the sweep.
-
-    Raises ConfigError while another process runs the sweep.
-    """
-    with Ledger(results.folder) as ledger:
-        ledger.append("note", text="test metrics were opened for a report")
-    state = SweepState(results.folder, results.plan)
-    state.update()
-    ends = {key: trial.ended.body for key, trial in state.recorded.items() if trial.ended}
-    sealed = {key: _sealed(body.get("metrics", {})) for key, body in ends.items()}
-    return {key: metrics for key, metrics in sealed.items() if metrics}
-
-
-def _trial_result(trial: Trial, state: TrialState, run_id: str) -> TrialResult:
+def _trial_result(sweep: SweepState, trial: Trial, runs: Mapping[str, str]) -> TrialResult:
+    state = sweep.trial(trial.key)
     body: Mapping[str, Any] = state.ended.body if state.ended else {}
+    opened = sealed_metrics(sweep.folder, state) if sweep.opened else {}
     return TrialResult(
         trial.key,
         trial.cell,
         trial.seed,
         status=state.status,
         reason=body.get("reason", ""),
-        metrics=_unsealed(body.get("metrics", {})),
+        metrics=without_sealed(body.get("metrics", {})) | opened,
         seconds=state.seconds,
         attempts=state.attempts,
         host=state.host,
-        run_id=run_id,
+        run_id=runs.get(trial.key, ""),
         step=body.get("step", 0),
+        ended=state.ended.time if state.ended else 0.0,
     )
 
 
@@ -173,11 +174,3 @@ def _run_ids(folder: Path) -> dict[str, str]:
     """Trial key -> MLflow run id, as far as tracking has logged them; the sweep's own run under `parent`."""
     path = folder / "mlflow.json"
     return json.loads(path.read_text())["runs"] if path.exists() else {}
-
-
-def _sealed(figures: Mapping[str, float]) -> dict[str, float]:
-    return {name: value for name, value in figures.items() if name.startswith("test/")}
-
-
-def _unsealed(figures: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in figures.items() if not name.startswith("test/")}

@@ -87,6 +87,10 @@ class SweepState:
         """Who has looked at it, in order."""
         self.race: Race | None = None
         """Of a sweep that stops when it is decided."""
+        self.opened: Event | None = None
+        """The first opening of the test metrics; `record.sealed` reads it."""
+        self.confirming: dict[str, Trial] = {}
+        """Key -> trial of fresh seeds that measure some cells again; they belong to no cell's own seeds."""
         self.born: float | None = None
         """Time of the ledger's first event: a sweep begun anew under an old name is another sweep."""
         self._read = self._looks_read = 0
@@ -159,6 +163,12 @@ class SweepState:
             self._know([cell])
         elif event.kind == "note":
             self.notes.setdefault(event.body["text"])
+        elif event.kind == "opened":
+            self.opened = self.opened or event
+        elif event.kind == "confirm":
+            chosen = [cell for cell in self.cells if cell.digest in event.body["cells"]]
+            again = [self.plan.trial(cell, seed) for seed in event.body["seeds"] for cell in chosen]
+            self.confirming.update((trial.key, trial) for trial in again)
         else:
             self._fold_race(event)
 

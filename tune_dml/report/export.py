@@ -43,18 +43,15 @@ class ReportFiles:
         return (self.html, self.verdicts, self.latex, *self.csv, *self.figures)
 
 
-def write_report(
-    results: Results, path: Path, *, margin: float | None = None, unseal_test: bool = False
-) -> ReportFiles:
+def write_report(results: Results, path: Path, *, margin: float | None = None) -> ReportFiles:
     """Judge a sweep as it stands and write its report into a folder, made if missing.
 
     Args:
         results: the sweep; one that is unfinished, or failed throughout, is reported as such.
         path: the folder.
         margin: differences below this do not matter; the space's by default. Must be positive.
-        unseal_test: open the test metrics; recorded in the sweep's ledger.
     """
-    measured = measure(results, margin, unseal_test=unseal_test)
+    measured = measure(results, margin)
     sections = answers(measured)
     tables, figures = tables_of(sections), figures_of(sections)
     path = Path(path)

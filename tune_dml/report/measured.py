@@ -110,8 +110,6 @@ class Measured:
     metric: MetricName
     margin: float
     cells: tuple[MeasuredCell, ...]
-    unseal_test: bool
-    """Whether the test metrics are opened."""
 
     @property
     def goal(self) -> Literal["maximize", "minimize"]:
@@ -236,7 +234,7 @@ class Measured:
         return pair_of(self.results, [Candidate(cell.label, role, cell.trials) for cell, role in shown], missing)
 
 
-def measure(results: Results, margin: float | None = None, *, unseal_test: bool = False) -> Measured:
+def measure(results: Results, margin: float | None = None) -> Measured:
     """Fold a sweep's results; `margin` defaults to the space's. Raises ConfigError unless margin > 0."""
     space, metric = results.plan.space, results.plan.metric
     place = f"{space.name}.margin" if margin is None else "--margin"
@@ -248,7 +246,7 @@ def measure(results: Results, margin: float | None = None, *, unseal_test: bool 
     for trial in results.trials:
         by_cell.setdefault(trial.cell.digest, []).append(trial)
     cells = tuple(_measured_cell(trials, metric) for trials in by_cell.values())
-    return Measured(results, metric_name(metric), margin, cells, unseal_test)
+    return Measured(results, metric_name(metric), margin, cells)
 
 
 def _measured_cell(trials: list[TrialResult], metric: str) -> MeasuredCell:

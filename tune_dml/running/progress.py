@@ -90,33 +90,42 @@ class Progress:
     """Fed by the driver while a sweep runs; safe to feed from several threads."""
 
     def __init__(
-        self, state: SweepState, console: Console | None = None, *, clock: Callable[[], float] = time.monotonic
+        self,
+        state: SweepState,
+        console: Console | None = None,
+        *,
+        plan: Plan | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ):
         """Shows nothing yet.
 
         Args:
             state: the sweep as it stands.
             console: where to show it; nowhere without one.
+            plan: what is run; the sweep's own by default.
             clock: seconds that only grow.
         """
-        self._state = state
+        self._state, self._confirmation = state, plan
         self._console = console
         self._clock = clock
         self._lock = threading.RLock()
         self._live: Live | None = None
         self._counts = _Counts(self._total())
+        own = state.trials if plan is None else state.confirming
         self._counts.ended = {
-            key: trial.status for key, trial in state.recorded.items() if trial.status in _ENDS and key in state.trials
+            key: trial.status for key, trial in state.recorded.items() if trial.status in _ENDS and key in own
         }
         self._began = clock()
 
     @property
     def plan(self) -> Plan:
-        """The sweep's plan as it is now."""
-        return self._state.plan
+        """The plan that is run: the sweep's as it is now, or its confirmation's."""
+        return self._confirmation or self._state.plan
 
     def _total(self) -> int:
         """All trials that are known, and those of cells that a search is yet to propose."""
+        if self._confirmation is not None:
+            return len(self._confirmation.trials())
         to_come = self.plan.search.num_samples - len(self._state.proposed)
         return len(self._state.trials) + to_come * len(self.plan.seeds)
 

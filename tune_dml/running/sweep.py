@@ -24,6 +24,7 @@ from ray.tune import Callback, FailureConfig, PlacementGroupFactory, RunConfig, 
 from ray.tune.experiment import Trial as TuneTrial
 
 from tune_dml.planning.cells import Cell
+from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Resources
 from tune_dml.record.ledger import Ledger, trial_folder
 from tune_dml.record.looks import Look, look_at, record_look
@@ -57,13 +58,15 @@ class Purpose:
     """What a session is for, as the sweep's record has it."""
 
     verb: str
-    """sweep, resume or extend: its end is a look."""
+    """sweep, resume, extend or confirm: its end is a look."""
     notes: tuple[str, ...] = ()
     """What must be said of it."""
     look: Look | None = None
     """What was seen before this session was decided on."""
     race: RaceRule | None = None
     """To stop when it is decided; None to go on as before."""
+    confirmation: Plan | None = None
+    """What is run in place of the sweep's own plan: its best cells on fresh seeds."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +81,12 @@ class Finish:
 class Recorder(Callback):  # type: ignore[misc]
     """Writes what happens to the ledger, then tells the live view and MLflow's projection."""
 
-    def __init__(self, ledger: Ledger, state: SweepState, progress: Progress, tracker: Tracker):
+    def __init__(self, ledger: Ledger, state: SweepState, progress: Progress, tracker: Tracker, plan: Plan):
         self.ledger = ledger
         self.progress = progress
         self.tracker = tracker
         self.started: dict[str, float] = {}
-        self.proposals = _proposals(state, self)
+        self.proposals = _proposals(state, plan, self)
 
     def __getstate__(self) -> dict[str, Any]:
         """Nothing: see `CellSearcher.__getstate__`."""
@@ -152,18 +155,26 @@ def execute(
     provenance: Mapping[str, Any],
     purpose: Purpose,
 ) -> Finish:
-    """Run what the ledger lacks of a plan. Raises ConfigError when another process runs it or no trial can ever fit."""
+    """Run what the ledger lacks of a sweep's plan, or of its confirmation's.
+
+    Raises ConfigError when another process runs it or no trial can ever fit.
+    """
     _silence_tune()
     with Ledger(state.folder) as ledger:
         record_look(state.folder, purpose.look)
-        state.stored.save(state.folder / "plan.json")
+        confirmation = purpose.confirmation
+        if confirmation is None:
+            state.stored.save(state.folder / "plan.json")
+        elif {trial.key for trial in confirmation.trials()} - state.confirming.keys():
+            digests = [cell.digest for cell in confirmation.cells]
+            ledger.append("confirm", cells=digests, seeds=list(confirmation.seeds))
         ledger.append("session", provenance=dict(provenance), resources=asdict(execution.resources))
         for text in purpose.notes:
             ledger.append("note", text=text)
         if purpose.race is not None and (state.race is None or state.race.rule != purpose.race):
             ledger.append("race", **asdict(purpose.race))
         state.update()
-        recorder = Recorder(ledger, state, progress, tracker)
+        recorder = Recorder(ledger, state, progress, tracker, confirmation or state.plan)
         proposals = recorder.proposals
         tracker.start()
         try:
@@ -176,21 +187,28 @@ def execute(
         record_look(state.folder, look_at(state, purpose.verb))
     state.update()
     results = Results.of(state)
-    return Finish(results, results.incomplete or not proposals.finished, report)
+    return Finish(results, _incomplete(state, results, confirmation) or not proposals.finished, report)
 
 
-def _proposals(state: SweepState, recorder: Recorder) -> Proposals | RacingProposals:
+def _incomplete(state: SweepState, results: Results, confirmation: Plan | None) -> bool:
+    """Whether a trial of what was to run is still to come."""
+    if confirmation is None:
+        return results.incomplete
+    return any(state.trial(trial.key).status in {"missing", "running"} for trial in confirmation.trials())
+
+
+def _proposals(state: SweepState, plan: Plan, recorder: Recorder) -> Proposals | RacingProposals:
     ends = {key: trial.ended.body for key, trial in state.recorded.items() if trial.ended}
     known = {key: _value(body, state.plan.metric) for key, body in ends.items()}
-    if state.race is not None:
+    if state.race is not None and plan is state.plan:
         progress = recorder.progress
         return RacingProposals(
             state, known=known, record=recorder.ledger.append, on_note=progress.note, on_block=progress.recount
         )
     return Proposals(
-        state.plan,
+        plan,
         known=known,
-        proposed=state.proposed,
+        proposed=state.proposed if plan is state.plan else (),
         on_cell=recorder.cell,
         on_note=recorder.note,
     )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Path | None) -> dict[str, Any]:
-    """Train one trial and say how it ended: status, reason, metrics, step, seconds.
+    """Train one trial and say how it ended: status, reason, metrics (test metrics are the context's to keep), step, seconds.
 
     Raises only what a retry can mend; everything else is the trial's own end, with the reason in words.
     """
@@ -35,9 +35,8 @@ def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Pat
         config = read_settings(settings)
         outcome = train(config, context, cache_dir=cache_dir)
     except Diverged as error:
-        figures = {name: value for name, value in error.statistics.items() if not name.startswith("test/")}
         how = {"status": "diverged", "reason": error.message, "metrics": {}}
-        return {**how, "step": error.step, "statistics": figures}
+        return {**how, "step": error.step, "statistics": error.statistics}
     except Exception as error:
         failure = classify(error)
         if failure.may_pass:

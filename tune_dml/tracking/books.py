@@ -2,7 +2,7 @@
 
 {"uri": ..., "experiment": ..., "experiment_id": ..., "runs": {"parent": run, key: run, ...},
  "rows": {key: evaluations pushed}, "ended": {key: time of the end that was pushed}, "sessions": attached,
- "evidence": {key: time of the end whose files were pushed}}
+ "evidence": {key: time of the end whose files were pushed}, "opened": {key: of the end whose test metrics were}}
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class Books:
         self.rows: dict[str, int] = {}
         self.ended: dict[str, float] = {}
         self.evidence: dict[str, float] = {}
+        self.opened: dict[str, float] = {}
         self.sessions = 0
         self._load()
 
@@ -42,13 +43,14 @@ class Books:
             self.experiment_id, self.runs = str(raw["experiment_id"]), dict(raw["runs"])
             self.rows, self.ended, self.sessions = dict(raw["rows"]), dict(raw["ended"]), int(raw["sessions"])
             self.evidence = dict(raw.get("evidence", {}))  # older books know of none
+            self.opened = dict(raw.get("opened", {}))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return  # missing or damaged: MLflow itself is asked what it has
         self._saved = text
 
     def save(self) -> None:
         """Write it, atomically, if anything changed."""
-        names = ("experiment_id", "runs", "rows", "ended", "sessions", "evidence")
+        names = ("experiment_id", "runs", "rows", "ended", "sessions", "evidence", "opened")
         text = json.dumps({**self._where, **{name: getattr(self, name) for name in names}}) + "\n"
         if text == self._saved or not self.runs:
             return
@@ -65,6 +67,7 @@ class Books:
             self.rows.pop(key, None)
             self.ended.pop(key, None)
             self.evidence.pop(key, None)
+            self.opened.pop(key, None)
         for key, trial in trials.items():
             if self.runs.get(key) != before.get(key):  # gone, or new to us: from the beginning
                 trial.forget()
@@ -89,10 +92,22 @@ class Books:
 
     def lacks_evidence(self, trial: TrialRun) -> bool:
         """Whether a trial has ended and the files it left are not known to be in the store."""
+        return self._lacks(trial, self.evidence)
+
+    def lacks_opened(self, trial: TrialRun) -> bool:
+        """Whether a trial has ended and its opened test metrics are not known to be in the store."""
+        return self._lacks(trial, self.opened)
+
+    def _lacks(self, trial: TrialRun, pushed: Mapping[str, float]) -> bool:
         ended = trial.state.ended
-        return ended is not None and trial.key in self.runs and self.evidence.get(trial.key) != ended.time
+        return ended is not None and trial.key in self.runs and pushed.get(trial.key) != ended.time
 
     def evidence_pushed(self, trial: TrialRun) -> None:
         """Remember that they are."""
         if trial.state.ended is not None:
             self.evidence[trial.key] = trial.state.ended.time
+
+    def opened_pushed(self, trial: TrialRun) -> None:
+        """Remember that they are."""
+        if trial.state.ended is not None:
+            self.opened[trial.key] = trial.state.ended.time

@@ -11,10 +11,12 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from tune_dml.planning.plan import Trial
 from tune_dml.record.ledger import GrowingFile, history_file
+from tune_dml.record.sealed import Opening, sealed_metrics, without_sealed
 from tune_dml.record.state import SweepState, TrialState
 from tune_dml.space import Grid, Value
 
@@ -118,13 +120,20 @@ class TrialRun:
         self.taken(rows[: new[count - 1] + 1] if 0 < count <= len(new) else rows[: count and len(rows)])
 
     def closing_points(self) -> tuple[Point, ...]:
-        """The metrics that the trial is judged by, as far as no row of its history shows them: the sealed ones."""
+        """The metrics that the trial is judged by, as far as no row of its history shows them; never the sealed ones."""
         ended = self.state.ended
         if ended is None or ended.body.get("step") is None:
             return ()
         step = int(ended.body["step"])
         points = _points(ended.body.get("metrics", {}), step, ended.time)
         return tuple(point for point in points if point.name not in self.steps.get(step, ()))
+
+    def sealed_points(self, sweep: Path) -> tuple[Point, ...]:
+        """The test metrics of an opened sweep, at the step and the time that were fixed when the trial ended."""
+        ended = self.state.ended
+        if ended is None:
+            return ()
+        return _numbers(sealed_metrics(sweep, self.state), int(ended.body.get("step") or 0), ended.time)
 
 
 class Projection:
@@ -174,15 +183,22 @@ class Projection:
 
     def trial_tags(self, key: str) -> dict[str, str]:
         """Identity tags of a trial's run."""
-        trial = self.state.trials.get(key)
+        trial = self.planned(key)
         own = {"cell": trial.cell.label[:TAG_LIMIT], "seed": str(trial.seed)} if trial else {}
+        if key in self.state.confirming:
+            own["tune_dml.confirmation"] = "true"
         return {**self.common_tags(), **own, "tune_dml.trial_key": f"{self.sweep_id}-{key}"}
+
+    def planned(self, key: str) -> Trial | None:
+        """A trial of the sweep, or of its confirmation."""
+        return self.state.trials.get(key) or self.state.confirming.get(key)
 
     def parent_tags(self) -> dict[str, str]:
         """Tags of the sweep's own run; they follow the sweep as it grows."""
-        plan = self.state.plan
-        counts = Counter(trial.status for trial in self.state.recorded.values())
+        plan, opened = self.state.plan, self.state.opened
+        counts = Counter(t.status for key, t in self.state.recorded.items() if key not in self.state.confirming)
         return {
+            **({"tune_dml.test": str(Opening.of(opened))[:TAG_LIMIT]} if opened else {}),
             **self.common_tags(),
             "tune_dml.sweep_id": self.sweep_id,
             "tune_dml.ledger": self.ledger_id,
@@ -225,12 +241,17 @@ def milliseconds(seconds: float) -> int:
 
 
 def _points(row: Mapping[str, Any], step: int, time: float) -> tuple[Point, ...]:
-    """The numbers of a row as metrics. What is no number (a note in words) has no place among them."""
-    moment = milliseconds(float(row.get("time", time)))
+    """The numbers of a row as metrics, those of sealed ones excepted."""
+    figures = {name: value for name, value in without_sealed(row).items() if name not in {"step", "time"}}
+    return _numbers(figures, step, float(row.get("time", time)))
+
+
+def _numbers(figures: Mapping[str, Any], step: int, time: float) -> tuple[Point, ...]:
+    """Figures as metrics. What is no number (a note in words) has no place among them."""
     return tuple(
-        Point(_METRIC_NAME.sub("_", name)[:250], float(value), step, moment)
-        for name, value in row.items()
-        if name not in {"step", "time"} and isinstance(value, int | float)
+        Point(_METRIC_NAME.sub("_", name)[:250], float(value), step, milliseconds(time))
+        for name, value in figures.items()
+        if isinstance(value, int | float)
     )
 
 

@@ -81,7 +81,19 @@ class RunPusher:
                 self.connected = False  # perhaps its run was deleted by hand: look again
             if push.trials % SAVE_EVERY == SAVE_EVERY - 1:
                 self._books.save()
+        self.push_opened()
         self._push_parent(push)
+
+    def push_opened(self) -> None:
+        """The test metrics of an opened sweep, on the runs that lack them, and the opening on the sweep's own run."""
+        state = self._projection.state
+        if state.opened is None:
+            return
+        for trial in self._projection.runs.values():
+            if self._books.lacks_opened(trial):
+                log_in_batches(self.client, self._runs[trial.key].id, trial.sealed_points(state.folder), {}, {})
+                self._books.opened_pushed(trial)
+        self._log_news(self._runs[PARENT], (), {}, self._projection.parent_tags())
 
     def _parent(self, experiment_id: str) -> Run:
         projection = self._projection
@@ -111,7 +123,7 @@ class RunPusher:
 
     def _push_trial(self, trial: TrialRun, run: Run | None, push: Push) -> None:
         version, ended = trial.state.version, trial.state.ended
-        planned = self._projection.state.trials.get(trial.key)
+        planned = self._projection.planned(trial.key)
         params, tags = parameters(planned) if planned else {}, trial.tags(final=push.final)
         if run is None:
             name = f"{planned.cell.label}, seed {planned.seed}" if planned else trial.key

@@ -22,7 +22,7 @@ from tune_dml.tracking.background import PATIENCE, SyncThread
 from tune_dml.tracking.books import PARENT, Books
 from tune_dml.tracking.client import load_mlflow, quiet_mlflow, reason_of
 from tune_dml.tracking.files import FilePusher, replace_files
-from tune_dml.tracking.projection import Projection
+from tune_dml.tracking.projection import Projection, TrialRun
 from tune_dml.tracking.runs import Push, RunPusher
 from tune_dml.tracking.store import ui_command
 
@@ -101,15 +101,24 @@ class Tracker:
 
         Returns why it could not be done, or None.
         """
+        return self._once(lambda: replace_files(self._runs.client, self._books.runs[PARENT], paths, subfolder))
+
+    def show_opened(self) -> str | None:
+        """Push the test metrics of a sweep that has been opened. Returns why it could not be done, or None."""
+        return self._once(self._runs.push_opened)
+
+    def _once(self, act: Callable[[], None]) -> str | None:
+        """Do one thing in the store, which is told of the whole sweep first where nobody has done so."""
         try:
             with self._lock, quiet_mlflow():
                 self._projection.update()
                 if self._projection.state.born is None:
                     return "the sweep has not begun"
                 self._runs.connect()
-                if self._runs.was_new and not self._background.running:  # nobody tells this store of the sweep
+                if self._runs.was_new and not self._background.running:
                     self._push(Push(final=True))
-                replace_files(self._runs.client, self._books.runs[PARENT], paths, subfolder)
+                act()
+                self._books.save()
         except Exception as error:
             self._runs.connected = False
             return reason_of(error)
@@ -131,9 +140,13 @@ class Tracker:
                 push.error = reason_of(error)
                 self._runs.connected = False
             runs = self._projection.runs.values() if push.error else ()
-            waiting = sum(run.due or self._books.lacks_evidence(run) for run in runs)
+            waiting = sum(run.due or self._lacks_more(run) for run in runs)
         self._announce(push.error)
         return SyncReport(push.trials, push.rows, waiting, push.error)
+
+    def _lacks_more(self, run: TrialRun) -> bool:
+        opened = self._projection.state.opened is not None
+        return self._books.lacks_evidence(run) or (opened and self._books.lacks_opened(run))
 
     def _push(self, push: Push) -> None:
         self._runs.connect()

@@ -1,5 +1,5 @@
 import pytest
-from helpers.toys import write_sweep
+from helpers.toys import opened, write_sweep
 from written import FAILURES, Written
 
 from tune_dml.report import write_report
@@ -9,8 +9,8 @@ from tune_dml.report import write_report
 def steep(tmp_path_factory):
     """A complete sweep whose curve falls, best at the lowest value; test metrics opened."""
     folder = tmp_path_factory.mktemp("steep")
-    results = write_sweep(folder / "sec_rho")
-    return Written(results, write_report(results, folder / "report", unseal_test=True))
+    results = opened(write_sweep(folder / "sec_rho"))
+    return Written(results, write_report(results, folder / "report"))
 
 
 @pytest.fixture(scope="session")

@@ -82,7 +82,7 @@ def test_json_schema(steep, broken):
         assert set(data) >= {
             "sweep", "space", "dataset", "data_digest", "protocol_version", "plan", "metric", "margin", "seeds",
             "counts", "training_seconds", "sentences", "findings", "knobs", "baseline", "cells", "failures", "notes",
-            "opened_test", "trials", "mlflow_parent_run",
+            "opened_test", "confirmation", "trials", "mlflow_parent_run",
         }  # fmt: skip
         (knob,) = data["knobs"]
         assert set(knob) >= {
@@ -99,7 +99,8 @@ def test_json_schema(steep, broken):
             assert part["algorithm"]
         assert knob["optimum"]["verdict"] in {"interior", "edge", "undecided", "none"}
         assert {trial["trial"] for trial in data["trials"]} == {t.key for t in written.results.trials}
-        assert not [name for trial in data["trials"] for name in trial["metrics"] if name.startswith("test/")]
+        tested = [name for trial in data["trials"] for name in trial["metrics"] if name.startswith("test/")]
+        assert bool(tested) == written.results.opened
 
 
 def test_json_cells_are_the_means_of_their_trials(broken):

@@ -4,19 +4,22 @@ import re
 
 import numpy as np
 import pytest
-from helpers.toys import ETA, FLAT, RHO, STEEP, crossed, rho_space, write_sweep
+from helpers.toys import ETA, FLAT, METRIC, RHO, STEEP, Driver, crossed, opened, rho_space, write_sweep
 from pages import by_id, read
 from written import FAILURES
 
 from trainables.errors import ConfigError
 from tune_dml.planning.plan import Search
-from tune_dml.record.ledger import read_events
+from tune_dml.record.results import results_of
 from tune_dml.report import summary, write_report
+from tune_dml.report.measured import measure
+from tune_dml.report.questions import answers
+from tune_dml.report.section import tables_of
 from tune_dml.space import Grid, Knob, LogRange, Range, Space
 
 
 def test_same_sweep_same_bytes(steep, tmp_path):
-    again = write_report(steep.results, tmp_path / "again", unseal_test=True)
+    again = write_report(steep.results, tmp_path / "again")
     for first, second in zip(steep.files.paths, again.paths, strict=True):
         assert first.read_bytes() == second.read_bytes(), first.name
 
@@ -146,31 +149,47 @@ def test_markup_in_names_and_reasons_is_text(broken):
     assert "&lt;b&gt;CUDA&lt;/b&gt;" in broken.html
 
 
-def test_test_metrics_stay_sealed_unless_opened(steep, broken):
-    for path in broken.files.paths:
-        text = path.read_text()
-        assert "test/" not in text, path.name
-        assert "Opened" not in text
-    ends = [event.body["metrics"] for event in read_events(broken.results.folder) if event.kind == "ended"]
-    sealed = {repr(value) for metrics in ends for name, value in metrics.items() if name.startswith("test/")}
-    assert sealed
-    everything = "".join(path.read_text() for path in broken.files.paths)
-    assert not [value for value in sealed if value in everything]
+def test_what_is_drawn_from_opened_test_metrics_says_so(steep):
     assert "Opened test metrics" in steep.html
-    opened = json.loads(steep.files.verdicts.read_text())["opened_test"]
-    assert opened["chosen"] == "rho=0.01"
+    data = json.loads(steep.files.verdicts.read_text())
+    assert data["opened_test"]["chosen"] == "rho=0.01"
+    assert data["opened_test"]["late"] == 0
+    opening = steep.results.opening
+    assert data["opened_test"]["opening"] == vars(opening)
+    assert f"until they were {opening}" in steep.html
+    for table in ("opened-test", "trials"):
+        assert f"were {opening}" in captions(steep)[table] or f"metrics, {opening}" in captions(steep)[table]
+    assert "test/recall_at_1" in data["trials"][0]["metrics"]
+
+
+def captions(written):
+    """Table -> caption, of those that hold test metrics."""
+    return {
+        table.name: table.caption
+        for table in tables_of(answers(measure(written.results)))
+        if any("test" in column for column in table.columns)
+    }
+
+
+def test_trials_that_end_after_the_opening_are_counted(tmp_path):
+    results = opened(write_sweep(tmp_path / "sec_rho", histories=False, evidence=False, missing=[("rho=0.5", 2)]))
+    trial = next(trial for trial in results.trials if trial.status == "missing")
+    Driver(results.folder, results.plan).event("ended", trial.key, status="finished", metrics={METRIC: 60.0}, step=400)
+    files = write_report(results_of(results.folder), tmp_path / "report")
+    assert json.loads(files.verdicts.read_text())["opened_test"]["late"] == 1
+    assert "1 trial has ended since" in files.html.read_text()
 
 
 def test_what_selecting_on_test_would_have_claimed(tmp_path):
     results = write_sweep(tmp_path / "flat", means=FLAT, sd=0.3, baseline=None, histories=False)
-    files = write_report(results, tmp_path / "report", unseal_test=True)
-    opened = json.loads(files.verdicts.read_text())["opened_test"]
-    means = {row["label"]: row["mean"] for row in opened["rows"]}
-    validation = {row["label"]: row["validation"] for row in opened["rows"]}
-    assert opened["claimed"] == max(means, key=means.get)
-    assert opened["chosen"] == max(validation, key=validation.get)
-    assert opened["optimism"]["estimate"] == pytest.approx(means[opened["claimed"]] - means[opened["chosen"]])
-    assert opened["optimism"]["estimate"] >= 0
+    files = write_report(opened(results), tmp_path / "report")
+    claims = json.loads(files.verdicts.read_text())["opened_test"]
+    means = {row["label"]: row["mean"] for row in claims["rows"]}
+    validation = {row["label"]: row["validation"] for row in claims["rows"]}
+    assert claims["claimed"] == max(means, key=means.get)
+    assert claims["chosen"] == max(validation, key=validation.get)
+    assert claims["optimism"]["estimate"] == pytest.approx(means[claims["claimed"]] - means[claims["chosen"]])
+    assert claims["optimism"]["estimate"] >= 0
 
 
 def test_readable_without_seeing_and_without_a_mouse(steep):

@@ -56,16 +56,14 @@ def test_long_parameters_are_cut_and_say_so(tmp_path, tracker, mlflow_has, drive
     assert value.endswith("x… (9000 characters)")
 
 
-def test_metrics_keep_their_step_and_time_and_test_metrics_their_name(driver, tracker, mlflow_has):
+def test_metrics_keep_their_step_and_time_and_test_metrics_are_left_out(driver, tracker, mlflow_has):
     trial = driver.trials[0]
     driver.started(trial)
     driver.row(trial, 100, **{"train/loss": 0.5, "test/recall_at_1": 41.0, "odd name!": 1.0, "note": "words"})
     tracker().sync()
     seen = mlflow_has()
     run = seen.by_key[trial.key]
-    assert run.data.metrics == {
-        **{"val/recall_at_1": 150.0, "train/loss": 0.5, "test/recall_at_1": 41.0, "odd name_": 1.0}
-    }
+    assert run.data.metrics == {"val/recall_at_1": 150.0, "train/loss": 0.5, "odd name_": 1.0}
     assert seen.history(run) == [(100, 1_700_000_100_000, 150.0)]
 
 
@@ -97,9 +95,9 @@ def test_what_only_the_end_tells_is_shown_at_the_judged_step(driver, tracker, ml
     first, second = driver.trials[:2]
     driver.ended(first, step=7, metrics={"val/recall_at_1": 9.0})
     driver.started(second)
-    driver.row(second, 1, **{"test/seen": 1.0})
+    driver.row(second, 1, **{"train/seen": 1.0})
     driver.row(second, 2)
-    metrics = {"val/recall_at_1": 51.0, "test/seen": 1.0, "test/recall_at_1": 41.0}
+    metrics = {"val/recall_at_1": 51.0, "train/seen": 1.0, "train/only_at_the_end": 41.0}
     driver.ended(second, step=1, metrics=metrics)
     for _ in range(2):
         (driver.folder / "mlflow.json").unlink(missing_ok=True)
@@ -108,8 +106,8 @@ def test_what_only_the_end_tells_is_shown_at_the_judged_step(driver, tracker, ml
     assert [row[0::2] for row in seen.history(seen.by_key[first.key])] == [(7, 9.0)]
     run = seen.by_key[second.key]
     assert [row[0::2] for row in seen.history(run)] == [(1, 51.0), (2, 52.0)]
-    assert [row[0::2] for row in seen.history(run, "test/recall_at_1")] == [(1, 41.0)]
-    assert len(seen.history(run, "test/seen")) == 1
+    assert [row[0::2] for row in seen.history(run, "train/only_at_the_end")] == [(1, 41.0)]
+    assert len(seen.history(run, "train/seen")) == 1
 
 
 def test_true_states(driver, tracker, mlflow_has):

@@ -21,9 +21,10 @@ def every_number(measured: Measured) -> Section:
     metrics = [metric_name(key) for key in ordered]
     columns = ("cell", "seed", "status", "trial", "MLflow run", "step", "attempts", "seconds", "reason")
     run = f" The sweep's own MLflow run is {results.parent_run_id}." if results.parent_run_id else ""
+    opened = f" Its test metrics were {results.opening}." if results.opening else ""
     table = Table(
         "trials",
-        f"Every trial: the source of every number above.{run}",
+        f"Every trial: the source of every number above.{run}{opened}",
         (*columns, *(metric.axis for metric in metrics)),
         tuple(_row(trial, metrics) for trial in results.trials),
         for_paper=False,

@@ -1,4 +1,4 @@
-"""What would selecting on test have claimed? Only when the test metrics are opened."""
+"""What would selecting on test have claimed? Only of a sweep whose test metrics have been opened."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.stats import kendalltau
 
-from tune_dml.record.results import open_test_metrics
+from tune_dml.record.sealed import Opening
 from tune_dml.report.measured import Measured, MeasuredCell
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.report.questions import question
+from tune_dml.report.ranking import best_cells
 from tune_dml.report.section import Section, Table, Text, number, plain, words
 from tune_dml.stats import Difference, SeedTable
 from tune_dml.stats.simultaneous import all_pairs, comparison_bars
@@ -37,6 +38,9 @@ class OpenedRow:
 class Opened:
     """The test metrics and what honest selection gives up."""
 
+    opening: Opening
+    late: int
+    """Trials that ended after it, on settings that may have been chosen by what it showed."""
     metric: MetricName
     rows: tuple[OpenedRow, ...]
     chosen: str
@@ -52,8 +56,9 @@ class Opened:
 
 @question(order=410, unanswered={"opened_test": None})
 def opened_test(measured: Measured) -> Section | None:
-    """The sealed metric that corresponds to the sweep's own; None when it is not opened, which is recorded, or not there."""
-    opened = _opened(measured) if measured.unseal_test else None
+    """The test metric that corresponds to the sweep's own; None while it is sealed, or where there is none."""
+    opening = measured.results.opening
+    opened = _opened(measured, opening) if opening else None
     if opened is None:
         return None
     body = (Text(" ".join(opened.sentences)), _table(measured.metric, opened))
@@ -61,9 +66,10 @@ def opened_test(measured: Measured) -> Section | None:
     return Section("opened", title, title, body, data={"opened_test": opened}, style="opened")
 
 
-def _opened(measured: Measured) -> Opened | None:
+def _opened(measured: Measured, opening: Opening) -> Opened | None:
     key = "test/" + measured.metric.key.partition("/")[2]
-    sealed = {trial: metrics[key] for trial, metrics in open_test_metrics(measured.results).items() if key in metrics}
+    trials = [trial for cell in measured.cells for trial in cell.trials]
+    sealed = {trial.key: trial.metrics[key] for trial in trials if key in trial.metrics}
     cells = [cell for cell in measured.cells if cell.values and any(t.key in sealed for t in cell.trials)]
     if not cells:
         return None
@@ -71,7 +77,8 @@ def _opened(measured: Measured) -> Opened | None:
     bounds = all_pairs(table.values, measured.looks.level)
     bars = comparison_bars(bounds).tolist()
     rows = tuple(_row(cell, _values(cell, sealed), bar) for cell, bar in zip(cells, bars, strict=True))
-    chosen = int(np.argmax([measured.sign * row.validation for row in rows]))
+    labels = [row.label for row in rows]
+    chosen = next(labels.index(cell.label) for cell in best_cells(measured.results) if cell.label in labels)
     claimed = int(np.argmax([measured.sign * row.mean for row in rows]))
     pair, optimism = (claimed, chosen), None
     if claimed != chosen:
@@ -80,7 +87,8 @@ def _opened(measured: Measured) -> Opened | None:
     tau = math.nan
     if len(rows) > 2:
         tau = float(kendalltau([row.validation for row in rows], [row.mean for row in rows]).statistic)
-    opened = Opened(metric_name(key), rows, rows[chosen].label, rows[claimed].label, optimism, tau, ())
+    late = sum(trial.ended > opening.time for trial in trials)
+    opened = Opened(opening, late, metric_name(key), rows, rows[chosen].label, rows[claimed].label, optimism, tau, ())
     return replace(opened, sentences=_sentences(opened, rows[chosen], rows[claimed]))
 
 
@@ -101,7 +109,7 @@ def _values(cell: MeasuredCell, sealed: Mapping[str, float]) -> dict[int, float]
 def _sentences(opened: Opened, chosen: OpenedRow, claimed: OpenedRow) -> tuple[str, ...]:
     metric, gap = opened.metric, opened.optimism
     sentences = [
-        "These test metrics were sealed during the sweep and are opened here; the opening is recorded with the sweep.",
+        f"These test metrics were sealed until they were {opened.opening}.",
         f"Validation selects {chosen.label}, with {metric.label} {metric.number(chosen.mean)}.",
     ]
     if claimed.label == chosen.label or gap is None:
@@ -115,6 +123,9 @@ def _sentences(opened: Opened, chosen: OpenedRow, claimed: OpenedRow) -> tuple[s
             f"Selecting on test would have chosen {claimed.label} and claimed {metric.number(claimed.mean)}: "
             f"{metric.amount(abs(gap.estimate))} too optimistic{interval}."
         )
+    if opened.late:
+        trials = "trial has" if opened.late == 1 else "trials have"
+        sentences.append(f"{opened.late} {trials} ended since: what the test metrics showed may have chosen them.")
     if math.isfinite(opened.tau):
         cells = len(opened.rows)
         sentences.append(f"Validation and test order the cells with Kendall's tau {opened.tau:.2f} ({cells} cells).")
@@ -128,5 +139,8 @@ def _table(validation: MetricName, opened: Opened) -> Table:
          number(metric, row.low), number(metric, row.high))
         for row in opened.rows
     )  # fmt: skip
-    caption = f"Opened: {metric.axis}, mean over seeds with its comparison bar: cells whose bars do not overlap differ."
+    caption = (
+        f"Test metrics, {opened.opening}: {metric.axis}, mean over seeds with its comparison bar: cells whose bars do not "
+        "overlap differ."
+    )
     return Table("opened-test", caption, ("cell", "seeds", validation.axis, metric.axis, "low", "high"), rows)

@@ -1,0 +1,131 @@
+"""A real sweep's test metrics stay sealed until it is opened, and its winner is measured again on fresh seeds."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+import tune_dml
+from trainables.context import SEALED, read_sealed
+from tune_dml.record.ledger import Ledger, read_events, trial_folder
+
+TEST = "test/recall_at_1"
+
+
+@pytest.fixture(scope="module")
+def here(a_copy, cache_dir):
+    return {"storage": a_copy / "sweeps", "tracking_uri": f"sqlite:///{a_copy}/mlflow.db", "cache_dir": cache_dir}
+
+
+def runs_of(here):
+    client = MlflowClient(here["tracking_uri"])
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    runs = client.search_runs(experiments, "tags.sweep = 'rho1'", max_results=1000)
+    return client, [run for run in runs if run.data.tags.get("mlflow.parentRunId")]
+
+
+def test_a_sweep_leaves_its_test_metrics_in_sealed_files_alone(a_copy, here):
+    results = tune_dml.load_sweep("rho1", storage=here["storage"]).results
+    values = set()
+    for trial in results.trials:
+        file = trial_folder(results.folder, trial.key) / SEALED
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert TEST in read_sealed(file.parent)
+        values |= {repr(value) for value in read_sealed(file.parent).values() if len(repr(value)) > 12}
+    seen = {repr(value) for trial in results.trials for value in trial.metrics.values()}
+    assert len(values - seen) > len(results.trials)
+    for path in a_copy.rglob("*"):
+        if path.is_file() and path.name != SEALED and "rho1" in path.parts:
+            text = path.read_bytes().decode("utf-8", "replace")
+            assert TEST not in text, path
+            assert not [value for value in values - seen if value in text], path
+    _, runs = runs_of(here)
+    assert len(runs) == 12
+    assert not [name for run in runs for name in run.data.metrics if name.startswith("test/")]
+
+
+def test_the_winner_is_confirmed_resumed_and_extended(here):
+    before = tune_dml.load_sweep("rho1", storage=here["storage"])
+    plan = (before.folder / "plan.json").read_bytes()
+    first = tune_dml.confirm_sweep("rho1", top=1, seeds=1, **here)
+    assert [(trial.cell.baseline, trial.seed, trial.status) for trial in first.results.confirmed] == [
+        (True, 1000, "finished"),
+        (False, 1000, "finished"),
+    ]
+    with Ledger(before.folder) as ledger:  # a driver that died as it began
+        ledger.append("confirm", cells=[trial.cell.digest for trial in first.results.confirmed], seeds=[1000, 1001])
+        keys = [before.results.plan.trial(trial.cell, 1001).key for trial in first.results.confirmed]
+        ledger.append("started", keys[1], host="gone")
+    assert tune_dml.load_sweep("rho1", storage=here["storage"]).results.confirmed[3].status == "running"
+    resumed = tune_dml.confirm_sweep("rho1", top=1, seeds=2, **here)
+    assert not resumed.interrupted
+    assert resumed.exit_code == 0
+    assert [trial.attempts for trial in resumed.results.confirmed] == [1, 1, 1, 2]
+    length = len(read_events(before.folder))
+    again = tune_dml.confirm_sweep("rho1", top=1, seeds=2, **here)
+    assert [event.kind for event in read_events(before.folder)[length:]] == ["session"]
+    more = tune_dml.confirm_sweep("rho1", top=1, seeds=3, **here)
+    assert sorted({trial.seed for trial in more.results.confirmed}) == [1000, 1001, 1002]
+    assert sum(trial.attempts for trial in more.results.confirmed) == 7
+    assert (before.folder / "plan.json").read_bytes() == plan
+    assert more.table()["trial"].tolist() == before.table()["trial"].tolist()
+    assert again.results.trials == before.results.trials
+    _, runs = runs_of(here)
+    assert len(runs) == 18
+    apart = [run for run in runs if run.data.tags.get("tune_dml.confirmation") == "true"]
+    assert {run.info.status for run in apart} == {"FINISHED"}
+    assert sorted(run.data.tags["seed"] for run in apart) == ["1000", "1000", "1001", "1001", "1002", "1002"]
+    assert all(run.data.params["loss.name"] == "triplet" for run in apart)
+    assert not [name for run in runs for name in run.data.metrics if name.startswith("test/")]
+
+
+def test_the_command_line_opens_and_reports(a_copy, here, command_line, monkeypatch):
+    monkeypatch.chdir(a_copy)
+    code, out, _ = command_line("open", "rho1", "--selection", "the table", "--json")
+    seen = json.loads(out)
+    assert code == 0
+    assert (seen["already"], seen["selection"], seen["mlflow_error"]) == (False, "the table", None)
+    code, out, _ = command_line("open", "rho1")
+    assert code == 0
+    assert "have been open before, opened on" in " ".join(out.split())
+    client, runs = runs_of(here)
+    for run in runs:
+        (point,) = client.get_metric_history(run.info.run_id, TEST)
+        key = run.data.tags["tune_dml.trial_key"].rpartition("-")[2]
+        assert point.value == read_sealed(trial_folder(here["storage"] / "rho1", key))[TEST]
+    code, out, _ = command_line("report", "rho1", "--json")
+    assert code == 0
+    data = json.loads((a_copy / "sweeps/rho1/report/verdicts.json").read_text())
+    assert data["opened_test"]["opening"]["selection"] == "the table"
+    assert [cell["fresh"]["n"] for cell in data["confirmation"]["cells"]] == [3, 3]
+    assert any("fresh seeds" in verdict for verdict in json.loads(out)["verdicts"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["confirm", "rho1", "--top", "0"], "--top: must be at least 1"),
+        (["confirm", "rho1", "--seeds", "0"], "--seeds: must be at least 1"),
+        (["extend", "rho1", "--seeds", "5,1001"], "stay apart from those that choose them"),
+        (["open", "nothing"], "no sweep of this name"),
+    ],
+)
+def test_bad_input_is_one_message_and_stores_nothing(a_copy, command_line, monkeypatch, words, said):
+    monkeypatch.chdir(a_copy)
+    before = (a_copy / "sweeps/rho1/ledger.jsonl").read_bytes()
+    code, _, error = command_line(*words)
+    assert code == 1
+    assert said in error
+    assert (a_copy / "sweeps/rho1/ledger.jsonl").read_bytes() == before
+
+
+def test_a_running_sweep_is_neither_confirmed_nor_opened(a_copy, command_line, monkeypatch):
+    monkeypatch.chdir(a_copy)
+    with Ledger(a_copy / "sweeps/lr1"):
+        for verb in ("confirm", "open"):
+            code, _, error = command_line(verb, "lr1")
+            assert code == 1
+            assert "one process at a time may run a sweep" in error
+            assert error.count("\n") == 1

@@ -1,0 +1,182 @@
+"""The winner measured again, on seeds that did not choose it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from helpers.toys import METRIC, STEEP, Driver, opened, rho_space, write_sweep
+
+from trainables.errors import ConfigError
+from tune_dml import api
+from tune_dml.planning.confirmation import FIRST_SEED, confirmation_plan
+from tune_dml.planning.request import Session
+from tune_dml.record.results import results_of
+from tune_dml.record.state import read_state
+from tune_dml.report import write_report
+from tune_dml.report.measured import measure
+from tune_dml.report.questions.confirmation import confirmation
+from tune_dml.report.ranking import best_cells
+from tune_dml.stats.selection import best_first
+from tune_dml.tracking.projection import Projection
+
+FRESH = {1000: 0.1, 1001: -0.2, 1002: 0.3, 1003: 0.0, 1004: -0.1}
+"""How far the trials of each fresh seed lie from the truth."""
+
+
+@pytest.fixture(scope="module")
+def confirmed(tmp_path_factory):
+    return write_sweep(tmp_path_factory.mktemp("confirmed") / "toy", histories=False, evidence=False, confirmed=FRESH)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The same sweep without a confirmation."""
+    return write_sweep(tmp_path_factory.mktemp("alone") / "toy", histories=False, evidence=False)
+
+
+def test_fresh_seeds_follow_those_of_earlier_confirmations_and_miss_the_sweeps(alone):
+    plan, best = alone.plan, best_cells(alone)
+    first = confirmation_plan(plan, best[:2], (), 3)
+    assert first.seeds == (FIRST_SEED, FIRST_SEED + 1, FIRST_SEED + 2)
+    assert [cell.label for cell in first.cells] == ["no SEC", "rho=0.01", "rho=0.1"]
+    more = confirmation_plan(plan, best[:1], first.seeds, 5)
+    assert more.seeds[:3] == first.seeds
+    assert len(set(more.seeds)) == 5
+    assert confirmation_plan(plan, best[:1], first.seeds, 2).seeds == first.seeds[:2]
+    assert not {trial.key for trial in first.trials()} & {trial.key for trial in plan.trials()}
+    late = confirmation_plan(plan.extended(seeds=[FIRST_SEED]), best[:1], (), 1)
+    assert late.seeds == (FIRST_SEED + 1,)
+
+
+def test_its_trials_enter_no_table_selection_curve_or_other_verdict(confirmed, alone, tmp_path):
+    assert [trial.key for trial in confirmed.trials] == [trial.key for trial in alone.trials]
+    assert confirmed.table()[[*confirmed.table()][:3]].equals(alone.table()[[*alone.table()][:3]])
+    assert len(confirmed.confirmed) == 2 * len(FRESH)
+    one, two = (
+        json.loads(write_report(results, tmp_path / name).verdicts.read_text())
+        for name, results in (("with", confirmed), ("without", alone))
+    )
+    assert two.pop("confirmation") is None
+    assert one.pop("confirmation")
+    assert one["sentences"].pop(one["sentences"].index(_answer(confirmed).verdicts[0]))
+    assert one == two
+
+
+def _answer(results):
+    (section,) = confirmation.sections(measure(results))
+    return section
+
+
+def test_scores_intervals_and_optimism(confirmed):
+    found = _answer(confirmed).data["confirmation"]
+    baseline, winner = found.cells
+    assert (baseline.label, winner.label, found.winner) == ("no SEC", "rho=0.01", "rho=0.01")
+    own = [t.metrics[METRIC] for t in confirmed.trials if t.cell.label == "rho=0.01"]
+    fresh = [t.metrics[METRIC] for t in confirmed.confirmed if t.cell.label == "rho=0.01"]
+    others = [t.metrics[METRIC] for t in confirmed.confirmed if t.cell.baseline]
+    assert winner.selection.mean == pytest.approx(np.mean(own))
+    assert winner.fresh.mean == pytest.approx(np.mean(fresh))
+    assert winner.optimism == pytest.approx(np.mean(own) - np.mean(fresh))
+    gains = np.subtract(fresh, others)
+    reach = 2.7764451051977987 * gains.std(ddof=1) / np.sqrt(5)  # Student's t, 4 degrees of freedom
+    assert winner.gain.low == pytest.approx(gains.mean() - reach)
+    assert winner.gain.high == pytest.approx(gains.mean() + reach)
+    assert baseline.gain is None
+    assert found.verdict == "holds"
+    assert "rho=0.01 holds: it is better than no SEC on fresh seeds, +13." in found.sentences[0]
+
+
+@pytest.mark.parametrize(
+    ("means", "offsets", "verdict"),
+    [
+        ({0.01: 60.8, 0.1: 50.0}, FRESH, "undecided"),
+        ({0.01: 58.0, 0.1: 50.0}, FRESH, "worse"),
+        ({0.01: 74.0, 0.1: 50.0}, {1000: 0.5}, "undecided"),
+    ],
+)
+def test_what_does_not_hold_or_is_not_known(tmp_path, means, offsets, verdict):
+    results = write_sweep(tmp_path / "toy", means=means, histories=False, evidence=False, confirmed=offsets)
+    assert _answer(results).data["confirmation"].verdict == verdict
+
+
+def test_without_a_baseline_the_score_is_measured_again(tmp_path):
+    space = rho_space(baseline=None)
+    results = write_sweep(tmp_path / "toy", space=space, baseline=None, confirmed=FRESH, evidence=False)
+    section = _answer(results)
+    assert section.data["confirmation"].verdict == "measured again"
+    assert "has validation R@1 74.6" in section.verdicts[0]
+    assert [table.name for table in section.tables] == ["confirmation", "confirmation-trials"]
+
+
+def test_when_less_is_better_optimism_has_the_same_sign(tmp_path):
+    space = rho_space(goal="minimize")
+    results = write_sweep(tmp_path / "toy", space=space, means={0.01: 50.0, 0.1: 55.0}, confirmed=FRESH, evidence=False)
+    found = _answer(results).data["confirmation"]
+    winner = next(cell for cell in found.cells if cell.label == "rho=0.1")  # the toys confirm the highest
+    assert winner.optimism == pytest.approx(winner.fresh.mean - winner.selection.mean)
+    assert found.verdict == "holds"
+
+
+def test_a_trial_that_was_lost_is_named(tmp_path):
+    results = write_sweep(tmp_path / "toy", histories=False, evidence=False, confirmed=FRESH)
+    key = results.confirmed[1].key
+    Driver(results.folder, results.plan).ended(results.confirmed[1], "diverged", reason="nan at 3")
+    again = results_of(results.folder)
+    assert next(trial for trial in again.confirmed if trial.key == key).status == "diverged"
+    found = _answer(again).data["confirmation"]
+    assert "Without a number: rho=0.01, seed 1000 diverged: nan at 3." in found.sentences
+    assert found.cells[1].fresh.n == 4
+    assert found.cells[1].gain.n == 4
+
+
+def test_mlflow_has_them_apart(confirmed):
+    projection = Projection(read_state(confirmed.folder))
+    projection.update()
+    key = confirmed.confirmed[0].key
+    assert projection.trial_tags(key)["tune_dml.confirmation"] == "true"
+    assert projection.trial_tags(key)["seed"] == "1000"
+    assert "tune_dml.confirmation" not in projection.trial_tags(confirmed.trials[0].key)
+    assert projection.parent_tags()["tune_dml.finished"] == str(len(confirmed.trials))
+
+
+def test_opening_opens_them_too(tmp_path):
+    results = opened(write_sweep(tmp_path / "toy", histories=False, evidence=False, confirmed=FRESH))
+    assert results.opened
+    assert len(results.confirmed) == 2 * len(FRESH)
+
+
+@pytest.mark.parametrize(("flags", "said"), [({"top": 0}, "--top"), ({"seeds": 0}, "--seeds")])
+def test_nonsense_is_refused_and_nothing_stored(alone, flags, said):
+    before = (alone.folder / "ledger.jsonl").read_bytes()
+    with pytest.raises(ConfigError, match=f"{said}: must be at least 1"):
+        api.confirm("toy", Session(alone.folder.parent), **flags)
+    assert (alone.folder / "ledger.jsonl").read_bytes() == before
+
+
+def test_a_sweep_without_a_finished_cell_has_no_winner(tmp_path):
+    failures = {(f"rho={rho:g}", seed): ("failed", "x") for rho in STEEP for seed in range(3)}
+    results = write_sweep(tmp_path / "toy", failures=failures, histories=False, evidence=False)
+    with pytest.raises(ConfigError, match="only a cell that has finished a trial"):
+        api.confirm("toy", Session(results.folder.parent))
+
+
+def test_the_sweep_is_not_extended_by_seeds_that_confirmed(confirmed):
+    with pytest.raises(ConfigError, match="stay apart from those that choose them"):
+        api.extend("toy", Session(confirmed.folder.parent), seeds=[1002])
+
+
+def test_ranks_do_not_depend_on_lost_seeds():
+    generator = np.random.default_rng(0)
+    truth = np.arange(6.0)[::-1]
+    values = truth[:, None] + 100 * generator.normal(size=(1, 5)) + 1e-3 * generator.normal(size=(6, 5))
+    assert best_first(values) == list(range(6))
+    for _ in range(50):
+        holes = values.copy()
+        holes[generator.random(holes.shape) < 0.3] = np.nan
+        holes[:, 0] = values[:, 0]  # one seed joins them all
+        assert best_first(holes) == list(range(6))
+    holes[2] = np.nan
+    assert best_first(holes) == [0, 1, 3, 4, 5]
+    assert best_first(np.full((2, 3), np.nan)) == []

@@ -1,0 +1,212 @@
+"""Test metrics are in the sealed file of their trial, and nowhere else, until the sweep is opened, once and on record."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers.toys import METRIC, SETTINGS, STEEP, Driver, plan_of, rho_space, write_sweep
+from helpers.trials import TASKS, config_of
+from mlflow.tracking import MlflowClient
+
+import tune_dml
+from trainables.context import SEALED
+from trainables.errors import ConfigError
+from tune_dml import api
+from tune_dml.planning.request import Session
+from tune_dml.record import sealed
+from tune_dml.record.ledger import Ledger, read_events, trial_folder
+from tune_dml.record.results import results_of
+from tune_dml.record.sealed import sealed_metrics
+from tune_dml.record.state import read_state
+from tune_dml.running.trial import run_trial
+
+TEST = "test/recall_at_1"
+
+
+@pytest.fixture(params=["sealed files", "an older version's ledger"])
+def sweep(request, tmp_path):
+    """A finished sweep of either kind."""
+    return write_sweep(tmp_path / "sweeps/toy", baseline=60.0, older=request.param != "sealed files")
+
+
+def session_of(results, uri=None):
+    folder = results.folder.parent
+    return Session(folder, tracking_uri=uri or f"sqlite:///{folder.parent}/mlflow.db", experiment="toys")
+
+
+def planted(results):
+    """Every test value of the sweep, by the trial that has it, in all the digits by which it can be recognised."""
+    state = read_state(results.folder)
+    values = {key: sealed_metrics(results.folder, trial) for key, trial in state.recorded.items()}
+    assert all(TEST in figures for figures in values.values())
+    return {key: {name: repr(value) for name, value in figures.items()} for key, figures in values.items()}
+
+
+def mlflow_metrics(results):
+    """Trial key -> metrics of its run."""
+    client = MlflowClient(session_of(results).tracking_uri)
+    (experiment,) = [item for item in client.search_experiments() if item.name == "toys"]
+    runs = client.search_runs([experiment.experiment_id], "tags.`mlflow.parentRunId` != ''")
+    return {run.data.tags["tune_dml.trial_key"].rpartition("-")[2]: (client, run) for run in runs}
+
+
+def track(results):
+    """Bring MLflow up to date, as the end of a session does."""
+    (results.folder / "mlflow.json").unlink(missing_ok=True)
+    report = api._tracker(read_state(results.folder), session_of(results)).stop()
+    assert report.error is None
+
+
+def test_a_worker_seals_and_reports_no_test_metric(tmp_path, cache_dir):
+    """What a trial hands to the driver, and what lies in its folder."""
+    import torch
+
+    from trainables.context import FolderContext
+
+    reported = []
+    context = FolderContext(tmp_path, torch.device("cpu"), sink=lambda row: reported.append(dict(row)))
+    config = config_of(TASKS["retrieval"], training__steps=4, training__eval_every=2)
+    ended = run_trial(config.settings(), context, cache_dir)
+    assert ended["status"] == "finished"
+    values = json.loads((tmp_path / SEALED).read_text())
+    assert TEST in values
+    assert (tmp_path / SEALED).stat().st_mode & 0o777 == 0o600
+    assert "test/" not in json.dumps([ended, reported])
+    checkpoint = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    assert "test/" not in json.dumps([checkpoint["best"], checkpoint["rows"]])
+
+
+def test_an_unopened_sweep_shows_no_test_value_anywhere(tmp_path):
+    results = write_sweep(tmp_path / "sweeps/toy")
+    values = {text for figures in planted(results).values() for text in figures.values()}
+    track(results)
+    sweep = tune_dml.load_sweep("toy", storage=results.folder.parent)
+    files = tune_dml.write_report(sweep, tmp_path / "report")
+    table = sweep.table()
+    assert not sweep.opened
+    assert not [column for column in table.columns if column.startswith("test/")]
+    assert not values & set(table.to_json(double_precision=15).replace(",", " ").split())
+    for path in (*results.folder.rglob("*"), *files.folder.rglob("*"), *tmp_path.glob("mlruns/**/*")):
+        if path.is_file() and path.name != SEALED:
+            text = path.read_bytes().decode("utf-8", "replace")
+            assert not [value for value in values if value in text], path
+            # the toys' histories hold a test figure, as no worker writes it: whatever shows histories leaves it out
+            assert "test/" not in text or path.name == "history.jsonl", path
+    assert "opened_test" in json.loads(files.verdicts.read_text())
+    runs = mlflow_metrics(results)
+    assert len(runs) == len(results.trials)
+    for _, run in runs.values():
+        assert not [name for name in run.data.metrics if name.startswith("test/")]
+
+
+def test_opening_records_who_when_and_for_which_selection(sweep, monkeypatch):
+    monkeypatch.setattr(sealed.getpass, "getuser", lambda: "ada")
+    monkeypatch.setattr(sealed.socket, "gethostname", lambda: "node-7")
+    done = api.open_test("toy", session_of(sweep), selection="table 2 of the paper")
+    (event,) = [event for event in read_events(sweep.folder) if event.kind == "opened"]
+    assert event.body == {"user": "ada", "host": "node-7", "cell": "rho=0.01", "selection": "table 2 of the paper"}
+    assert done.results.opening.time == event.time
+    assert "by ada on node-7, for the selection of rho=0.01 (table 2 of the paper)" in str(done.results.opening)
+    assert done.opened
+
+
+def test_opened_test_metrics_are_in_tables_reports_and_mlflow_exactly_once(sweep, tmp_path):
+    track(sweep)
+    values = planted(sweep)
+    done = api.open_test("toy", session_of(sweep))
+    assert done.tracking.error is None
+    table = done.table().set_index("trial")
+    assert {key: repr(number) for key, number in table[TEST].items()} == {k: v[TEST] for k, v in values.items()}
+    for _ in range(2):  # again, and after the bookkeeping is lost
+        for key, (client, run) in mlflow_metrics(sweep).items():
+            shown = {name: repr(value) for name, value in run.data.metrics.items() if name.startswith("test/")}
+            assert shown == values[key]
+            assert len(client.get_metric_history(run.info.run_id, TEST)) == 1
+        track(sweep)
+    files = tune_dml.write_report(done, tmp_path / "report")
+    data = json.loads(files.verdicts.read_text())
+    assert repr(data["trials"][0]["metrics"][TEST]) == values[data["trials"][0]["trial"]][TEST]
+    assert data["opened_test"]["opening"]["cell"] == "rho=0.01"
+
+
+def test_mlflow_that_is_away_gets_them_later(sweep, tmp_path):
+    track(sweep)
+    away = api.open_test("toy", session_of(sweep, "http://127.0.0.1:9"))
+    assert away.opened
+    assert away.tracking.error
+    track(sweep)
+    assert all(TEST in run.data.metrics for _, run in mlflow_metrics(sweep).values())
+
+
+def test_opening_twice_changes_nothing(sweep):
+    first = api.open_test("toy", session_of(sweep), selection="one")
+    before = (sweep.folder / "ledger.jsonl").read_bytes()
+    second = api.open_test("toy", session_of(sweep), selection="two")
+    assert second.results.opening == first.results.opening
+    assert (sweep.folder / "ledger.jsonl").read_bytes() == before
+
+
+def test_a_running_sweep_and_one_without_a_finished_trial_cannot_be_opened(sweep, tmp_path):
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(sweep.folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(ConfigError, match="one process at a time may run a sweep"):
+            api.open_test("toy", session_of(sweep))
+    finally:
+        holder.communicate("go\n")
+    assert not results_of(sweep.folder).opened
+    empty = Driver(tmp_path / "sweeps/empty", plan_of(space=rho_space(fixed=SETTINGS)))
+    empty.session()
+    before = (empty.folder / "ledger.jsonl").read_bytes()
+    with pytest.raises(ConfigError, match="none has finished a trial"):
+        api.open_test("empty", session_of(sweep))
+    assert (empty.folder / "ledger.jsonl").read_bytes() == before
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from tune_dml.record.ledger import Ledger
+with Ledger(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_only_finished_trials_have_test_metrics(tmp_path):
+    results = write_sweep(tmp_path / "toy", failures={("rho=0.1", 1): ("diverged", "nan")})
+    trial = next(trial for trial in results.trials if trial.status == "diverged")
+    shutil.copy(
+        trial_folder(results.folder, results.trials[0].key) / SEALED, trial_folder(results.folder, trial.key) / SEALED
+    )
+    with Ledger(results.folder) as ledger:
+        ledger.append("opened", user="u", host="h", cell="c", selection="")
+    again = {item.key: item for item in results_of(results.folder).trials}
+    assert TEST not in again[trial.key].metrics
+    assert TEST in again[results.trials[0].key].metrics
+
+
+def test_the_selected_cell_is_the_best_of_those_that_did_not_diverge(tmp_path):
+    results = write_sweep(
+        tmp_path / "sweeps/toy",
+        means=STEEP,
+        sd=0.01,
+        seed_sd=5.0,
+        failures={("rho=0.01", 0): ("diverged", "nan"), ("rho=0.1", 1): ("failed", "lost")},
+    )
+    assert api.open_test("toy", session_of(results)).results.opening.cell == "rho=0.1"
+
+
+def test_write_report_opens_where_it_is_told_to(sweep, tmp_path):
+    loaded = tune_dml.load_sweep("toy", storage=sweep.folder.parent)
+    files = tune_dml.write_report(loaded, Path("report"), unseal_test=True)
+    assert json.loads(files.verdicts.read_text())["opened_test"]["chosen"] == "rho=0.01"
+    assert results_of(sweep.folder).opening.cell == "rho=0.01"
+    assert METRIC in loaded.table()

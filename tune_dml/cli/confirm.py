@@ -1,0 +1,31 @@
+"""`tune-dml confirm`: the winner is measured again."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tune_dml.cli.options import Ending, SweepArgument, verb
+from tune_dml.cli.screen import console_for
+from tune_dml.planning.request import Session
+
+ORDER = 65
+
+
+@verb
+def confirm(
+    sweep_name: SweepArgument,
+    *,
+    top: Annotated[int, typer.Option(help="How many of the best cells by validation.")] = 3,
+    seeds: Annotated[int, typer.Option(help="Fresh seeds of each cell, in all.")] = 5,
+    session: Session,
+    ending: Ending,
+) -> None:
+    """Measure the best cells and the baseline again, on seeds that did not choose them; runs only what is new."""
+    from tune_dml import api
+    from tune_dml.cli.report import close
+
+    console = console_for(ending.as_json)
+    done = api.confirm(sweep_name, session, top=top, seeds=seeds, console=console)
+    close(done, session, ending, again=f"confirm --top {top} --seeds {seeds}")

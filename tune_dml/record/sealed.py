@@ -1,0 +1,81 @@
+"""Test metrics are sealed until a sweep is opened, which happens once and is on record: who, when, for which selection.
+
+A trial's test metrics lie in a file of its own folder (`trainables.context.SEALED`); of sweeps stored by an older version,
+in the ledger. This file alone reads them.
+"""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from trainables.context import read_sealed
+from tune_dml.record.ledger import Event, Ledger, trial_folder
+from tune_dml.record.state import SweepState, TrialState
+
+
+@dataclass(frozen=True)
+class Opening:
+    """Who opened a sweep's test metrics, when, and for which selection."""
+
+    time: float
+    """Seconds since the epoch."""
+    user: str
+    host: str
+    cell: str
+    """Label of the cell that validation selected then."""
+    selection: str = ""
+    """What the selection is for, in the words of who opened; empty where nothing was said."""
+
+    @classmethod
+    def of(cls, event: Event) -> Opening:
+        """As the ledger has it."""
+        return cls(event.time, **event.body)
+
+    def __str__(self) -> str:
+        when = datetime.fromtimestamp(self.time, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        reason = f" ({self.selection})" if self.selection else ""
+        return f"opened on {when} by {self.user} on {self.host}, for the selection of {self.cell}{reason}"
+
+
+def record_opening(state: SweepState, cell: str, selection: str = "") -> Opening:
+    """Open a sweep, which changes nothing where it is open already. Raises ConfigError while another process runs it."""
+    with Ledger(state.folder) as ledger:
+        state.update()
+        if state.opened is None:
+            now = asdict(Opening(0.0, _user(), socket.gethostname(), cell, selection))
+            ledger.append("opened", **{name: text for name, text in now.items() if name != "time"})
+    state.update()
+    assert state.opened is not None  # noqa: S101 - it has just been read
+    return Opening.of(state.opened)
+
+
+def sealed_metrics(sweep: Path, trial: TrialState) -> dict[str, float]:
+    """The test metrics of a finished trial; none of any other. Only for a sweep that has been opened."""
+    if trial.ended is None or trial.status != "finished":
+        return {}
+    recorded = trial.ended.body.get("metrics", {})
+    older = {name: value for name, value in recorded.items() if is_sealed(name)}
+    return older | read_sealed(trial_folder(sweep, trial.key))
+
+
+def is_sealed(metric: str) -> bool:
+    """Whether a figure is of the test pictures."""
+    return metric.startswith("test/")
+
+
+def without_sealed(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures that anybody may see."""
+    return {name: value for name, value in figures.items() if not is_sealed(name)}
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return "an unnamed user"

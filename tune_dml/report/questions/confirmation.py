@@ -1,0 +1,229 @@
+"""Does the winner hold? The best cells and the baseline, measured again on seeds that did not choose them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tune_dml.record.results import TrialResult
+from tune_dml.report.measured import Measured, MeasuredCell
+from tune_dml.report.naming import MetricName
+from tune_dml.report.questions import question
+from tune_dml.report.ranking import best_cells
+from tune_dml.report.section import Block, Card, Entry, Section, Table, Text, number, plain, signed, words
+from tune_dml.stats import SeedTable
+from tune_dml.stats.paired import Interval, mean_interval, paired_difference
+
+
+@dataclass(frozen=True)
+class ConfirmedCell:
+    """A cell on the seeds that chose it and on fresh ones."""
+
+    label: str
+    baseline: bool
+    selection: Interval
+    """On the sweep's own seeds."""
+    fresh: Interval
+    """On the fresh ones."""
+    optimism: float
+    """How much better it looked on the seeds that chose it."""
+    gain: Interval | None
+    """Over the baseline, within fresh seeds; None for the baseline, and where there is none."""
+    gain_optimism: float
+    """How much larger the gain looked on the seeds that chose the cell."""
+    planned: int
+    """Fresh seeds asked for."""
+    lost: tuple[str, ...]
+    """Its fresh trials without a number, and why."""
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """The winner, and what fresh seeds say of it."""
+
+    winner: str
+    verdict: str
+    """holds, worse, undecided; measured again, where there is no baseline."""
+    sentences: tuple[str, ...]
+    cells: tuple[ConfirmedCell, ...]
+
+
+@question(order=305, unanswered={"confirmation": None})
+def confirmation(measured: Measured) -> Section | None:
+    """Selection score, fresh score and the difference, cell by cell; None where nothing has been confirmed."""
+    if not measured.results.confirmed:
+        return None
+    cells = _cells(measured)
+    found = _judged(measured, cells)
+    body: list[Block] = [Text(" ".join(found.sentences)), _scores(measured.metric, cells)]
+    if any(cell.gain for cell in cells):
+        body.append(_gains(measured.metric, cells))
+    body.append(_trials(measured))
+    title, first = "Does the winner hold?", found.sentences[0]
+    style = {"holds": "better", "worse": "worse"}.get(found.verdict, "undecided")
+    return Section(
+        "confirmation",
+        title,
+        "Confirmation",
+        tuple(body),
+        card=Card(found.verdict, style, title, first),
+        verdicts=(first,),
+        data={"confirmation": found},
+    )
+
+
+def _cells(measured: Measured) -> tuple[ConfirmedCell, ...]:
+    """Those that were confirmed: the baseline, then the others, the best by validation first."""
+    trials: dict[str, list[TrialResult]] = {}
+    for trial in measured.results.confirmed:
+        trials.setdefault(trial.cell.digest, []).append(trial)
+    own = {cell.cell.digest: cell for cell in measured.cells}
+    ranked = [cell.digest for cell in best_cells(measured.results)]
+    behind = [digest for digest in trials if digest not in ranked]
+    order = sorted((d for d in (*ranked, *behind) if d in trials), key=lambda digest: not own[digest].cell.baseline)
+    chosen = [own[digest] for digest in order]
+    seeds = list(dict.fromkeys(trial.seed for trial in measured.results.confirmed))
+    metric = measured.metric.key
+    fresh = SeedTable.of({cell.label: _values(trials[cell.cell.digest], metric) for cell in chosen}, seeds)
+    before = SeedTable.of({cell.label: cell.values for cell in chosen}, measured.seeds)
+    baseline = 0 if chosen[0].cell.baseline else None
+    return tuple(
+        _confirmed(cell, trials[cell.cell.digest], _Scores(before, fresh, row, baseline, measured.sign))
+        for row, cell in enumerate(chosen)
+    )
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """Where a cell's numbers stand: cells x seeds on the sweep's seeds and on fresh ones, and which row is the baseline's."""
+
+    before: SeedTable
+    fresh: SeedTable
+    row: int
+    baseline: int | None
+    sign: float
+
+    def optimism(self, before: Interval, fresh: Interval) -> float:
+        """How much better something looked before."""
+        return self.sign * (before.mean - fresh.mean)
+
+
+def _confirmed(cell: MeasuredCell, trials: Sequence[TrialResult], scores: _Scores) -> ConfirmedCell:
+    row, baseline = scores.row, scores.baseline
+    selection, again = mean_interval(scores.before.values[row]), mean_interval(scores.fresh.values[row])
+    gain, gain_optimism = None, math.nan
+    if baseline is not None and row != baseline:
+        gain = paired_difference(scores.fresh, row, baseline)
+        gain_optimism = scores.optimism(paired_difference(scores.before, row, baseline), gain)
+    lost = tuple(
+        f"seed {trial.seed} {trial.status}{': ' if trial.reason else ''}{trial.reason}"
+        for trial in trials
+        if trial.status != "finished"
+    )
+    optimism, baselined = scores.optimism(selection, again), cell.cell.baseline
+    return ConfirmedCell(
+        cell.label, baselined, selection, again, optimism, gain, gain_optimism, planned=len(trials), lost=lost
+    )
+
+
+def _values(trials: Sequence[TrialResult], metric: str) -> dict[int, float]:
+    numbers = {trial.seed: trial.metrics.get(metric, math.nan) for trial in trials if trial.status == "finished"}
+    return {seed: float(number) for seed, number in numbers.items() if math.isfinite(number)}
+
+
+def _judged(measured: Measured, cells: tuple[ConfirmedCell, ...]) -> Confirmation:
+    """Of the cell that validation selects among those confirmed: its gain over the baseline, else its score."""
+    others = [cell for cell in cells if not cell.baseline]
+    winner, metric = others[0], measured.metric
+    verdict = _verdict(winner, measured.sign)
+    sentences = [_leading(measured, winner, verdict, next((c.label for c in cells if c.baseline), ""))]
+    if math.isfinite(winner.optimism):
+        looked = "better" if winner.optimism >= 0 else "worse"
+        sentences.append(
+            f"It looked {metric.amount(abs(winner.optimism))} {looked} on the seeds that chose it "
+            f"({metric.number(winner.selection.mean)}) than on fresh ones ({metric.number(winner.fresh.mean)})."
+        )
+    ahead = [
+        cell.label for cell in others[1:] if measured.sign * (cell.fresh.mean - winner.fresh.mean) > 0
+    ]  # NaN is not ahead
+    if ahead:
+        sentences.append(f"On fresh seeds {' and '.join(ahead)} came out ahead of it.")
+    sentences += [f"Without a number: {cell.label}, {lost}." for cell in cells for lost in cell.lost]
+    return Confirmation(winner.label, verdict, tuple(sentences), cells)
+
+
+def _verdict(winner: ConfirmedCell, sign: float) -> str:
+    """By the sign of the paired interval of its gain over the baseline on fresh seeds, which nothing has selected."""
+    gain = winner.gain
+    if gain is None or not math.isfinite(gain.low):
+        return "undecided" if gain is not None else "measured again"
+    low, high = sorted((sign * gain.low, sign * gain.high))
+    if low > 0:
+        return "holds"
+    return "worse" if high < 0 else "undecided"
+
+
+def _leading(measured: Measured, winner: ConfirmedCell, verdict: str, baseline: str) -> str:
+    metric, fresh, gain = measured.metric, winner.fresh, winner.gain
+    seeds = f"{fresh.n} fresh {'seed' if fresh.n == 1 else 'seeds'}"
+    if not fresh.n:
+        return f"{winner.label}, which validation selects, has no number on fresh seeds yet."
+    if gain is None:
+        return (
+            f"{winner.label}, which validation selects, has {metric.label} {_with_interval(metric, fresh)} on {seeds}."
+        )
+    if not gain.n or not math.isfinite(gain.low):
+        return f"Undecided whether {winner.label} holds: {seeds} shared with {baseline} give no interval."
+    ends = f"{metric.signed(gain.low)} to {metric.signed(gain.high)}"
+    interval = f"{metric.signed(gain.mean)} (95% interval {ends}, paired t over {gain.n} fresh seeds)"
+    if verdict == "holds":
+        return f"{winner.label} holds: it is better than {baseline} on fresh seeds, {interval}."
+    if verdict == "worse":
+        return f"{winner.label} does not hold: it is worse than {baseline} on fresh seeds, {interval}."
+    return f"Undecided whether {winner.label} holds: against {baseline} it is {interval} on fresh seeds."
+
+
+def _with_interval(metric: MetricName, interval: Interval) -> str:
+    if not math.isfinite(interval.low):
+        return metric.number(interval.mean)
+    ends = f"{metric.number(interval.low)} to {metric.number(interval.high)}"
+    return f"{metric.number(interval.mean)} (95% interval {ends}, Student's t)"
+
+
+def _scores(metric: MetricName, cells: tuple[ConfirmedCell, ...]) -> Table:
+    rows = tuple(
+        (words(cell.label), plain(cell.selection.n), number(metric, cell.selection.mean),
+         words(f"{cell.fresh.n} of {cell.planned}"), number(metric, cell.fresh.mean), number(metric, cell.fresh.low),
+         number(metric, cell.fresh.high), signed(metric, cell.optimism))
+        for cell in cells
+    )  # fmt: skip
+    caption = (
+        f"{metric.axis} on the seeds that chose the cells and on fresh ones, with the 95% interval of the fresh mean "
+        "(Student's t). Optimism: how much better the cell looked on the seeds that chose it."
+    )
+    columns = ("cell", "seeds", "selection score", "fresh seeds", "confirmation score", "low", "high", "optimism")
+    return Table("confirmation", caption, columns, rows)
+
+
+def _gains(metric: MetricName, cells: tuple[ConfirmedCell, ...]) -> Table:
+    rows: tuple[tuple[Entry, ...], ...] = tuple(
+        (words(cell.label), plain(cell.gain.n), signed(metric, cell.gain.mean), signed(metric, cell.gain.low),
+         signed(metric, cell.gain.high), signed(metric, cell.gain_optimism))
+        for cell in cells
+        if cell.gain
+    )  # fmt: skip
+    caption = "Cell minus baseline within fresh seeds, with its own 95% interval (paired t); optimism as above."
+    return Table("confirmation-gains", caption, ("cell", "fresh seeds", "gain", "low", "high", "optimism"), rows)
+
+
+def _trials(measured: Measured) -> Table:
+    metric = measured.metric
+    rows = tuple(
+        (words(trial.cell.label, anchor=f"trial-{trial.key}"), plain(trial.seed), words(trial.status, mark=trial.status),
+         words(trial.key), words(trial.run_id or "-"), number(metric, trial.metrics.get(metric.key, math.nan)))
+        for trial in measured.results.confirmed
+    )  # fmt: skip
+    columns = ("cell", "seed", "status", "trial", "MLflow run", metric.axis)
+    caption = "Every fresh trial. None of them is in a curve, a selection or another verdict of this report."
+    return Table("confirmation-trials", caption, columns, rows, folded="The fresh trials", for_paper=False)

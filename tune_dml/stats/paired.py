@@ -1,0 +1,40 @@
+"""Means and within-seed differences that were named before the data: Student's t, with nothing to correct for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t as student
+
+from tune_dml.stats.table import SeedTable
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over n seeds with its 95 % interval; `low` and `high` are NaN with fewer than two."""
+
+    n: int
+    mean: float
+    low: float
+    high: float
+
+
+def mean_interval(values: Sequence[float] | NDArray[np.float64]) -> Interval:
+    """The mean of the finite values with a two-sided 95 % t interval; holes (NaN) are skipped."""
+    array = np.asarray(values, dtype=np.float64)
+    array = array[np.isfinite(array)]
+    n = len(array)
+    mean = float(array.mean()) if n else math.nan
+    if n < 2:
+        return Interval(n, mean, math.nan, math.nan)
+    reach = float(student.ppf(0.975, n - 1)) * float(array.std(ddof=1)) / math.sqrt(n)
+    return Interval(n, mean, mean - reach, mean + reach)
+
+
+def paired_difference(table: SeedTable, first: int, second: int) -> Interval:
+    """mean_j (y_first,j - y_second,j) over the seeds that both cells have."""
+    return mean_interval(table.values[first] - table.values[second])
