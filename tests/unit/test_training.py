@@ -97,7 +97,7 @@ def last_checkpoint(folder):
 
 
 def test_test_figures_in_an_older_checkpoint_are_sealed(tmp_path):
-    config = config_of(evaluation__epoch="best_validation")
+    config = config_of(SMALL, evaluation__epoch="best_validation")
     with pytest.raises(Killed):
         run(config, tmp_path, stop_after=40)
     state = last_checkpoint(tmp_path)

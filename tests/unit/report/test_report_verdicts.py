@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from helpers.toys import ETA, FLAT, RHO, STEEP, crossed, rho_space, space_of, wr
 from pages import by_id, read
 
 from tune_dml.planning.plan import Search
+from tune_dml.record.looks import Look
 from tune_dml.record.results import Results
 from tune_dml.report import ReportFiles, summary, write_report
 from tune_dml.report.measured import measure
@@ -262,14 +263,10 @@ def test_trust_says_what_was_spent_and_how_noise_departs(tmp_path: Path) -> None
     assert "4% of 5% is spent" in text
 
 
-def test_looks_on_record_leave_less_for_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    @dataclass(frozen=True)
-    class Look:
-        seeds: int
-        planned: int
-
+def test_looks_on_record_leave_less_for_this_one(tmp_path):
     results = write_sweep(tmp_path / "s", seeds=range(8), histories=False, evidence=False)
-    monkeypatch.setattr(Results, "looks", (Look(3, 5), Look(5, 5)), raising=False)
+    earlier = tuple(Look(seeds, 5, "report", 1.0, 6 * seeds, str(seeds)) for seeds in (3, 5))
+    results = replace(results, looks=earlier)
     measured = measure(results)
     assert measured.looks.level == pytest.approx(0.05 * 0.2 * (1 - 5 / 8))
     assert "99.6% simultaneous interval" in summary(results).verdicts[0]
