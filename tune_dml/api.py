@@ -24,7 +24,7 @@ from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import MAX_SEEDS, Racing, Request, Resources, Session
 from tune_dml.planning.spread import spread
 from tune_dml.record.ledger import Ledger
-from tune_dml.record.looks import Look, look_at, record_look
+from tune_dml.record.looks import Look, record_look
 from tune_dml.record.race import RaceRule
 from tune_dml.record.results import Results, load_results
 from tune_dml.record.state import SweepState, load_state, read_state
@@ -159,7 +159,7 @@ def extend(
     if kept_apart:
         rule = "seeds that confirmed the best cells stay apart from those that choose them"
         raise ConfigError(Problem("--seeds", rule, sorted(kept_apart), "Choose other seeds."))
-    look = look_at(state, "extend")
+    look = state.look("extend")
     state.replan(plan)
     raise_if_any(_continuation_problems(state, session))
     return _execute(state, state.resources, session, console, verb="extend", notes=(note,), look=look)
@@ -178,7 +178,7 @@ def confirm(
     What an earlier confirmation has run is kept; a larger `seeds` extends it. Its trials enter no selection, curve or
     verdict of the sweep. Raises ConfigError when nothing has finished, and for what `resume_sweep` raises it.
     """
-    from tune_dml.report.ranking import best_cells
+    from tune_dml.report.cell import best_cells
 
     asked = [("--top", top), ("--seeds", seeds)]
     raise_if_any(Problem(flag, "must be at least 1", number) for flag, number in asked if number < 1)
@@ -242,7 +242,7 @@ def write_report(
     state = read_state(sweep.folder)
     if unseal_test and not state.opened:
         _opened(state)
-    record_look(sweep.folder, look_at(state, "report"))
+    record_look(sweep.folder, state.look("report"))
     state.update()
     return report.write_report(Results.of(state), Path(path), margin=margin)
 
@@ -266,7 +266,7 @@ def attach_report(sweep: Sweep, files: ReportFiles, session: Session) -> Attachm
 def _opened(state: SweepState, selection: str = "") -> Results:
     """Record that the test metrics are opened for the cell that validation selects; the results with them."""
     from tune_dml.record.sealed import record_opening
-    from tune_dml.report.ranking import best_cells
+    from tune_dml.report.cell import best_cells
 
     state.update()
     best = best_cells(Results.of(state))

@@ -12,7 +12,7 @@ from helpers.toys import ETA, METRIC, Driver, plan_of, write_sweep
 import tune_dml
 from trainables.errors import ConfigError
 from tune_dml.record.ledger import Ledger
-from tune_dml.record.looks import Look, look_at, record_look
+from tune_dml.record.looks import Look, record_look
 from tune_dml.record.results import results_of
 from tune_dml.record.state import SweepState, read_state
 
@@ -23,7 +23,7 @@ def driver(tmp_path):
 
 
 def look(folder, by="report"):
-    record_look(folder, look_at(read_state(folder), by))
+    record_look(folder, read_state(folder).look(by))
     return read_state(folder).looks
 
 
@@ -124,9 +124,9 @@ def test_two_processes_that_look_at_once_leave_one_line(driver):
     for trial in driver.trials:
         driver.run(trial)
     code = (
-        "import sys; from pathlib import Path; from tune_dml.record.looks import look_at, record_look;"
+        "import sys; from pathlib import Path; from tune_dml.record.looks import record_look;"
         "from tune_dml.record.state import read_state; folder = Path(sys.argv[1]);"
-        "record_look(folder, look_at(read_state(folder), 'report'))"
+        "record_look(folder, read_state(folder).look('report'))"
     )
     running = [subprocess.Popen([sys.executable, "-c", code, str(driver.folder)]) for _ in range(3)]
     assert [process.wait(60) for process in running] == [0, 0, 0]

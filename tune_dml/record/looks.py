@@ -8,20 +8,14 @@ and must not wait for that process. The file therefore has a lock of its own, he
 
 from __future__ import annotations
 
-import hashlib
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
 from trainables.errors import ConfigError, Problem
 from tune_dml.record.ledger import GrowingFile, open_whole, write_row
-
-if TYPE_CHECKING:
-    from tune_dml.record.state import SweepState
 
 LOOKS = "looks.jsonl"
 
@@ -42,20 +36,6 @@ class Look:
     """Trials that had ended."""
     data: str
     """Digest of which trials had ended, and how: the same data have the same one."""
-
-
-def look_at(state: SweepState, by: str) -> Look | None:
-    """The look that is taken now; None when nothing can be claimed yet: no two cells have two seeds each."""
-    ended = {key: trial.status for key, trial in state.recorded.items() if trial.ended and key in state.trials}
-    seeds: dict[str, int] = {}
-    for key in ended:
-        digest = state.trials[key].cell.digest
-        seeds[digest] = seeds.get(digest, 0) + 1
-    if sum(number >= 2 for number in seeds.values()) < 2:
-        return None
-    data = hashlib.sha256("\n".join(f"{key} {ended[key]}" for key in sorted(ended)).encode()).hexdigest()[:16]
-    planned = state.race.rule.max_seeds if state.race else len(state.plan.seeds)
-    return Look(state.seeds_seen, planned, by, time.time(), len(ended), data)
 
 
 def record_look(folder: Path, look: Look | None) -> None:

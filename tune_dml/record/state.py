@@ -9,7 +9,10 @@ MLflow's runs, what a resume still has to run) comes out the same however often 
 
 from __future__ import annotations
 
+import hashlib
 import threading
+import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -136,6 +139,16 @@ class SweepState:
             for block in (first, *blocks)
             if block.trials
         )
+
+    def look(self, by: str) -> Look | None:
+        """The look that is taken now; None when nothing can be claimed yet: no two cells have two seeds each."""
+        ended = {key: trial.status for key, trial in self.recorded.items() if trial.ended and key in self.trials}
+        seeds = Counter(self.trials[key].cell.digest for key in ended)
+        if sum(number >= 2 for number in seeds.values()) < 2:
+            return None
+        data = hashlib.sha256("\n".join(f"{key} {ended[key]}" for key in sorted(ended)).encode()).hexdigest()[:16]
+        planned = self.race.rule.max_seeds if self.race else len(self.plan.seeds)
+        return Look(self.seeds_seen, planned, by, time.time(), len(ended), data)
 
     def trial(self, key: str) -> TrialState:
         """The state of a trial; an empty one where the ledger does not speak of it."""

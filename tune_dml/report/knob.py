@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
 from tune_dml.published import PublishedCurve, published_curve
+from tune_dml.record.results import Results
+from tune_dml.report.cell import MeasuredCell
 from tune_dml.report.naming import slug, symbol_of, value_label
 from tune_dml.space import Grid, Knob, Value
 from tune_dml.stats import Isolated, Matters, Point, isolate, judge_matters
 from tune_dml.stats.simultaneous import comparison_bars
 from tune_dml.text import is_number
-
-if TYPE_CHECKING:
-    from tune_dml.report.measured import Measured, MeasuredCell
 
 Axis = Literal["log", "linear", "ordered"]
 
@@ -97,7 +96,39 @@ class MeasuredKnob:
         return self.levels[self.labels.index(label)]
 
 
-def measure_knob(measured: Measured, knob: Knob, alpha: float) -> MeasuredKnob:
+class MeasuredSweep(Protocol):
+    """What a knob is measured in; `Measured` is one."""
+
+    @property
+    def results(self) -> Results:
+        """What is on record."""
+
+    @property
+    def cells(self) -> tuple[MeasuredCell, ...]:
+        """Every cell."""
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The planned seeds."""
+
+    @property
+    def margin(self) -> float:
+        """Smaller differences do not matter."""
+
+    @property
+    def sign(self) -> float:
+        """1 when more is better, -1 when less is."""
+
+    @property
+    def bars(self) -> Mapping[str, float]:
+        """Cell -> half its comparison bar."""
+
+    @property
+    def baseline_point(self) -> CurvePoint | None:
+        """The baseline, if there is one."""
+
+
+def measure_knob(measured: MeasuredSweep, knob: Knob, alpha: float) -> MeasuredKnob:
     """Isolate a knob and judge whether it matters, at the error `alpha`."""
     tried = [cell for cell in measured.cells if not cell.cell.baseline and knob.path in cell.cell.knobs]
     levels = _ordered(knob, tried)
@@ -124,7 +155,9 @@ def measure_knob(measured: Measured, knob: Knob, alpha: float) -> MeasuredKnob:
     )  # fmt: skip
 
 
-def _isolated(measured: Measured, knob: Knob, tried: list[MeasuredCell], labels: Mapping[Hashable, str]) -> Isolated:
+def _isolated(
+    measured: MeasuredSweep, knob: Knob, tried: list[MeasuredCell], labels: Mapping[Hashable, str]
+) -> Isolated:
     space = measured.results.plan.space
     others = [other.path for other in space.scientific if other.path != knob.path]
     nuisance = [other.path for other in space.nuisance if other.path != knob.path]
@@ -140,7 +173,7 @@ def _isolated(measured: Measured, knob: Knob, tried: list[MeasuredCell], labels:
     return isolate(points, labels, measured.seeds, measured.sign)
 
 
-def _bars(measured: Measured, at_level: Mapping[str, list[MeasuredCell]], matters: Matters) -> dict[str, float]:
+def _bars(measured: MeasuredSweep, at_level: Mapping[str, list[MeasuredCell]], matters: Matters) -> dict[str, float]:
     """Half a comparison bar for each value: that of its cell where it has one, so that a number has one uncertainty."""
     if all(len(cells) == 1 for cells in at_level.values()):
         return {label: measured.bars.get(cells[0].label, math.nan) for label, cells in at_level.items()}
@@ -166,7 +199,7 @@ def _isolated_seeds(isolated: Isolated, label: str) -> tuple[tuple[int, float], 
     return tuple((seed, number) for seed, number in zip(table.seeds, row, strict=True) if math.isfinite(number))
 
 
-def _published(measured: Measured, knob: Knob) -> tuple[PublishedCurve, ...]:
+def _published(measured: MeasuredSweep, knob: Knob) -> tuple[PublishedCurve, ...]:
     """The space's published curves for this knob: those whose hyperparameter is its last name or its symbol."""
     names = {knob.path.rpartition(".")[2], symbol_of(knob)}
     plan = measured.results.plan

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-import numpy as np
-
 from trainables.errors import ConfigError, Problem
-from tune_dml.planning.cells import Cell
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.record.state import TrialStatus
+from tune_dml.report.cell import MeasuredCell
 from tune_dml.report.knob import CurvePoint, MeasuredKnob, measure_knob, point_of
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.report.traces import Candidate, Histories, Pair, histories_of, pair_of, read_rows
@@ -26,43 +24,6 @@ ALPHA = 0.05
 """The error that all looks at a sweep may spend together, for each family of statements."""
 
 STATUSES: tuple[TrialStatus, ...] = ("finished", "diverged", "failed", "running", "missing")
-
-
-@dataclass(frozen=True)
-class MeasuredCell:
-    """A cell with what its trials gave."""
-
-    cell: Cell
-    trials: tuple[TrialResult, ...]
-    values: Mapping[int, float]
-    """Seed -> the sweep's metric, of the trials that have it."""
-    failures: tuple[tuple[TrialResult, str], ...]
-    """The trials that failed or diverged, or finished without the metric, and why."""
-
-    @property
-    def label(self) -> str:
-        """The cell's name."""
-        return self.cell.label
-
-    @property
-    def lost(self) -> str:
-        """The seeds without a number, and why; empty when none was lost."""
-        return "; ".join(f"seed {trial.seed} {why}" for trial, why in self.failures)
-
-    @property
-    def diverged(self) -> bool:
-        """Whether some trial diverged."""
-        return any(trial.status == "diverged" for trial, _ in self.failures)
-
-    @property
-    def mean(self) -> float:
-        """Over the seeds that have a number; NaN without any."""
-        return float(np.mean(list(self.values.values()))) if self.values else math.nan
-
-    @property
-    def seconds(self) -> tuple[float, ...]:
-        """Training time of each trial that has run."""
-        return tuple(trial.seconds for trial in self.trials if trial.seconds > 0)
 
 
 @dataclass(frozen=True)
@@ -145,7 +106,7 @@ class Measured:
     def looks(self) -> Looks:
         """Those on record, and the present one."""
         ended = sum(trial.status not in {"running", "missing"} for trial in self.results.trials)
-        past = tuple(getattr(self.results, "looks", ()))
+        past = self.results.looks
         planned = past[0].planned if past else len(self.seeds)
         return Looks((*(float(look.seeds) for look in past), ended / max(1, len(self.cells))), max(1, planned))
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tune_dml.record.results import Results
-from tune_dml.report.measured import Measured, MeasuredCell, measure
+from tune_dml.report.cell import MeasuredCell
+from tune_dml.report.measured import Measured, measure
 from tune_dml.report.questions import answers
 from tune_dml.report.section import Section
 from tune_dml.stats import SeedTable

@@ -27,7 +27,7 @@ from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Resources
 from tune_dml.record.ledger import Ledger, trial_folder
-from tune_dml.record.looks import Look, look_at, record_look
+from tune_dml.record.looks import Look, record_look
 from tune_dml.record.race import RaceRule
 from tune_dml.record.results import Results
 from tune_dml.record.state import SweepState
@@ -184,7 +184,7 @@ def execute(
         finally:
             report = tracker.stop(interrupted=not proposals.finished)
         state.update()
-        record_look(state.folder, look_at(state, purpose.verb))
+        record_look(state.folder, state.look(purpose.verb))
     state.update()
     results = Results.of(state)
     return Finish(results, _incomplete(state, results, confirmation) or not proposals.finished, report)

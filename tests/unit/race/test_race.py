@@ -160,12 +160,12 @@ def test_a_driver_that_dies_between_two_events_of_a_judgement_is_made_good(decid
 
 
 def test_another_look_in_between_is_paid_for_and_changes_no_later_replay(tmp_path):
-    from tune_dml.record.looks import look_at, record_look
+    from tune_dml.record.looks import record_look
 
     drive = Drive(tmp_path / "toy", plan())
     drive.session(len(plan().trials()) + 1)
     state = read_state(drive.folder)
-    record_look(drive.folder, look_at(state, "report"))
+    record_look(drive.folder, state.look("report"))
     drive.session()
     state = read_state(drive.folder)
     assert [look.by for look in state.looks][:3] == ["race", "report", "race"]
@@ -238,14 +238,14 @@ def test_one_seed_grows_to_the_first_look(tmp_path):
 
 
 def test_a_finished_sweep_goes_on_as_a_race_and_its_look_is_paid(tmp_path):
-    from tune_dml.record.looks import look_at, record_look
+    from tune_dml.record.looks import record_look
 
     begun = plan()
     drive = Drive(tmp_path / "toy", begun)
     with Ledger(drive.folder) as ledger:
         for trial in begun.trials():
             ledger.append("ended", trial.key, status="finished", metrics={METRIC: value_of(trial)}, seconds=1.0)
-    record_look(drive.folder, look_at(read_state(drive.folder), "sweep"))
+    record_look(drive.folder, read_state(drive.folder).look("sweep"))
     drive.session()
     state = read_state(drive.folder)
     assert [look.planned for look in state.looks][:2] == [3, 40]

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tune_dml.report.measured import Measured, MeasuredCell
+from tune_dml.report.cell import MeasuredCell
+from tune_dml.report.measured import Measured
 from tune_dml.report.naming import slug
 from tune_dml.report.questions import question
 from tune_dml.report.section import (

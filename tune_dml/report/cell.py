@@ -1,0 +1,69 @@
+"""A cell with what its trials gave, and which cells validation selects."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tune_dml.planning.cells import Cell
+from tune_dml.record.results import Results, TrialResult
+from tune_dml.stats.selection import best_first
+from tune_dml.stats.table import SeedTable
+
+
+@dataclass(frozen=True)
+class MeasuredCell:
+    """A cell with what its trials gave."""
+
+    cell: Cell
+    trials: tuple[TrialResult, ...]
+    values: Mapping[int, float]
+    """Seed -> the sweep's metric, of the trials that have it."""
+    failures: tuple[tuple[TrialResult, str], ...]
+    """The trials that failed or diverged, or finished without the metric, and why."""
+
+    @property
+    def label(self) -> str:
+        """The cell's name."""
+        return self.cell.label
+
+    @property
+    def lost(self) -> str:
+        """The seeds without a number, and why; empty when none was lost."""
+        return "; ".join(f"seed {trial.seed} {why}" for trial, why in self.failures)
+
+    @property
+    def diverged(self) -> bool:
+        """Whether some trial diverged."""
+        return any(trial.status == "diverged" for trial, _ in self.failures)
+
+    @property
+    def mean(self) -> float:
+        """Over the seeds that have a number; NaN without any."""
+        return float(np.mean(list(self.values.values()))) if self.values else math.nan
+
+    @property
+    def seconds(self) -> tuple[float, ...]:
+        """Training time of each trial that has run."""
+        return tuple(trial.seconds for trial in self.trials if trial.seconds > 0)
+
+
+def best_cells(results: Results) -> list[Cell]:
+    """The cells that have a finished trial, the best by validation first, the baseline among them.
+
+    A cell of which a trial diverged is not selected; a lost or missing trial is a hole.
+    """
+    metric, goal = results.plan.metric, results.plan.space.goal
+    cells = {trial.cell.digest: trial.cell for trial in results.trials}
+    diverged = {trial.cell.digest for trial in results.trials if trial.status == "diverged"}
+    values: dict[str, dict[int, float]] = {digest: {} for digest in cells if digest not in diverged}
+    for trial in results.trials:
+        number = trial.metrics.get(metric, math.nan)
+        if trial.status == "finished" and math.isfinite(number) and trial.cell.digest in values:
+            values[trial.cell.digest][trial.seed] = float(number)
+    table = SeedTable.of(values, results.plan.seeds)
+    ranked = best_first(table.values if goal == "maximize" else -table.values)
+    return [cells[table.labels[row]] for row in ranked]
