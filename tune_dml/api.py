@@ -118,7 +118,7 @@ def extend(
     *,
     seeds: Annotated[Sequence[int], "Seeds to add."] = (),
     values: Annotated[Mapping[str, Sequence[Value]] | None, "Values to add to a listed knob."] = None,
-    num_samples: Annotated[int, "Further cells for tpe, gp or random to propose."] = 0,
+    num_samples: Annotated[int, "Further cells to propose, for every search but grid."] = 0,
     console: Annotated[Console | None, "Where progress is shown; nowhere by default."] = None,
 ) -> Sweep:
     """Add seeds, values of a listed knob, or cells to propose to a sweep, and run what is new.

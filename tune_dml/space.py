@@ -16,8 +16,8 @@ Value = float | int | str | bool | None
 Number = float | int  # a plan that is read back has the very numbers that were declared
 Origin = Literal["paper", "ours", "user"]
 Scale = Literal["linear", "log", "category"]
-SearchMethod = Literal["grid", "tpe", "gp", "random"]
-"""How cells are chosen: the grid itself, or a search that proposes points."""
+SearchMethod = Literal["grid", "tpe", "gp", "random", "qmc"]
+"""How cells are chosen: the grid itself, a search that learns (tpe, gp), or points that ignore what is known (random, qmc)."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ def extend(
         list[str] | None,
         typer.Option(metavar="KEY=V,V,...", help="Values to add to a listed knob; repeatable."),
     ] = None,
-    num_samples: Annotated[int, typer.Option(help="Further cells for tpe, gp or random to propose.")] = 0,
+    num_samples: Annotated[int, typer.Option(help="Further cells to propose, for every search but grid.")] = 0,
     session: Session,
     ending: Ending,
 ) -> None:

@@ -28,7 +28,7 @@ class Request:
     seeds: Annotated[int | Sequence[int] | None, "How many paired seeds (3), or which (0,1,7)."] = None
     settings: Annotated[Mapping[str, Value] | None, "Override a setting; repeatable."] = None
     search: Annotated[SearchMethod | None, "How cells are chosen."] = None
-    num_samples: Annotated[int | None, "Cells that tpe, gp or random propose."] = None
+    num_samples: Annotated[int | None, "Cells to propose, for every search but grid."] = None
     name: Annotated[str | None, "The sweep's name; the space's by default."] = None
 
     def over(self, file: Request) -> Request:

@@ -170,8 +170,10 @@ def _proposals(state: SweepState, recorder: Recorder) -> Proposals:
 
 
 def _value(body: Mapping[str, Any], metric: str) -> float:
-    finished = body["status"] == "finished"
-    return float(body["metrics"].get(metric, math.nan)) if finished else math.nan
+    """What the search is told: infinite where the trial diverged, NaN where it failed."""
+    if body["status"] == "diverged":
+        return math.inf
+    return float(body["metrics"].get(metric, math.nan)) if body["status"] == "finished" else math.nan
 
 
 def _fit(folder: Path, recorder: Recorder, execution: Execution) -> None:
