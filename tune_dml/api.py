@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 from rich.console import Console
 
 from trainables.errors import ConfigError, Problem, raise_if_any
-from tune_dml.planning.checks import DataProgress, continuation_problems, name_problems, prepare
+from tune_dml.planning.checks import Check, DataProgress, continuation_problems, name_problems, prepare
 from tune_dml.planning.request import Request, Resources, Session
 from tune_dml.planning.spread import spread
 from tune_dml.record.ledger import Ledger
@@ -71,6 +71,7 @@ def run(
     resources: Annotated[Resources | None, "Workers, CPUs and GPUs of a trial."] = None,
     console: Annotated[Console | None, "Where progress is shown; nowhere by default."] = None,
     data_progress: Annotated[DataProgress | None, "Told of decoding as (done, total)."] = None,
+    other_checks: Annotated[Sequence[Check], "Further checks, whose problems are shown with the others."] = (),
 ) -> Sweep:
     """Run a sweep to its end on Ray Tune and return it.
 
@@ -81,7 +82,7 @@ def run(
     checked = prepare(
         request,
         cache_dir=session.cache,
-        other_checks=[lambda: _session_problems(session, resources)],
+        other_checks=[lambda: _session_problems(session, resources), *other_checks],
         progress=data_progress,
     )
     folder = session.sweeps / checked.plan.name
@@ -95,6 +96,7 @@ def resume(
     *,
     retry_failed: Annotated[bool, "Also run failed and diverged trials again."] = False,
     console: Annotated[Console | None, "Where progress is shown; nowhere by default."] = None,
+    other_checks: Annotated[Sequence[Check], "Further checks, whose problems are shown with the others."] = (),
 ) -> Sweep:
     """Run what a sweep still lacks, with the resources it was started with, and bring MLflow up to date.
 
@@ -103,7 +105,7 @@ def resume(
     on the cluster, or it is running; nothing stored is changed then.
     """
     state = load_state(session.sweeps, name)
-    raise_if_any(_continuation_problems(state, session))
+    raise_if_any(_continuation_problems(state, session, other_checks))
     if retry_failed:
         with Ledger(state.folder) as ledger:
             for key in state.trials:
@@ -120,6 +122,7 @@ def extend(
     values: Annotated[Mapping[str, Sequence[Value]] | None, "Values to add to a listed knob."] = None,
     num_samples: Annotated[int, "Further cells to propose, for every search but grid."] = 0,
     console: Annotated[Console | None, "Where progress is shown; nowhere by default."] = None,
+    other_checks: Annotated[Sequence[Check], "Further checks, whose problems are shown with the others."] = (),
 ) -> Sweep:
     """Add seeds, values of a listed knob, or cells to propose to a sweep, and run what is new.
 
@@ -133,7 +136,7 @@ def extend(
         raise ConfigError(Problem("extend", rule, None, "Example: --seeds 5 or --add regularizer.rho=0.001."))
     note = f"extended to {len(plan.cells)} planned cells and seeds {', '.join(map(str, plan.seeds))}"
     state.replan(plan)
-    raise_if_any(_continuation_problems(state, session))
+    raise_if_any(_continuation_problems(state, session, other_checks))
     return _execute(state, (note,), state.resources, session, console)
 
 
@@ -156,7 +159,7 @@ def write_report(
     Args:
         sweep: from `run_sweep` or `load_sweep`.
         path: the folder, made if missing.
-        margin: differences below this do not matter; the space's by default.
+        margin: differences below this do not matter; the planned one by default.
         unseal_test: open the test metrics; recorded in the sweep's ledger.
     """
     from tune_dml import report
@@ -218,7 +221,7 @@ def _session_problems(session: Session, resources: Resources) -> list[Problem]:
     return [*needs, *tracking.check(uri), *session.problems()]
 
 
-def _continuation_problems(state: SweepState, session: Session) -> list[Problem]:
+def _continuation_problems(state: SweepState, session: Session, other_checks: Sequence[Check]) -> list[Problem]:
     """Everything that keeps a stored sweep's plan from going on."""
-    needs = _session_problems(session, state.resources)
+    needs = [*_session_problems(session, state.resources), *(problem for check in other_checks for problem in check())]
     return [*needs, *continuation_problems(state.plan, session.cache)]

@@ -6,6 +6,7 @@ numbers the paper published. It holds no code and reads no file; `tune_dml.plann
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -270,6 +271,9 @@ class Space:
             problems.append(Problem(f"{self.name}.{path}", rule, self.fixed[path], "Remove it from `fixed`."))
         if not self.knobs:
             problems.append(Problem(self.name, "a space needs at least one knob", None, "Add one to `parameters`."))
+        if not 0 < self.margin < math.inf:
+            rule = "the margin must be greater than 0: below it, differences do not matter"
+            problems.append(Problem(f"{self.name}.margin", rule, self.margin, "Example: 1.0 for one percentage point."))
         for knob in self.knobs:
             problems += _domain_problems(f"{self.name}.{knob.path}", knob.domain)
         for tie in self.ties:

@@ -170,7 +170,7 @@ def collapsing(monkeypatch, *, until=10**9):
     update, kept = training.update, {}
 
     def collapse(run):
-        head = {name: value for name, value in run.learner.network.head.named_parameters()}
+        head = dict(run.learner.network.head.named_parameters())
         kept.setdefault("head", {name: value.detach().clone() for name, value in head.items()})
         loss = update(run)
         with torch.no_grad():

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tune_dml.cli.options import Ending, Json, Margin, Output, SweepArgument, verb
+from trainables.errors import raise_if_any
+from tune_dml.cli.options import Ending, Json, Margin, Output, SweepArgument, absolute, verb
 from tune_dml.cli.screen import interval, number, show, table
-from tune_dml.planning.request import Session
+from tune_dml.planning.request import Session, folder_problems, margin_problems
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -39,15 +40,16 @@ def report(
     from tune_dml.api import load_sweep
 
     session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
+    raise_if_any([*margin_problems(margin), *folder_problems("-o", absolute(output))])
     loaded = load_sweep(sweep_name, storage=storage)
     written = _publish(loaded, session, output, margin=margin, unseal_test=unseal_test)
     show(written, as_json)
     raise typer.Exit(3 if check and written.summary.findings else 0)
 
 
-def close(sweep: Sweep, session: Session, ending: Ending) -> None:
-    """Write and show the report of what ran; the exit code says how it ended."""
-    show(_publish(sweep, session, ending.output, margin=ending.margin), ending.as_json)
+def close(sweep: Sweep, session: Session, ending: Ending, margin: float | None = None) -> None:
+    """Write and show the report of what ran, judged by the planned margin or another; the exit code says how it ended."""
+    show(_publish(sweep, session, ending.output, margin=margin), ending.as_json)
     raise typer.Exit(sweep.exit_code)
 
 
@@ -57,7 +59,7 @@ def _publish(
     """Write the report and attach it to the sweep's MLflow run."""
     from tune_dml.api import attach_report, write_report
 
-    folder = (output or sweep.folder / "report").absolute()
+    folder = absolute(output) or sweep.folder / "report"
     files = write_report(sweep, folder, margin=margin, unseal_test=unseal_test)
     return Written(sweep, files, attach_report(sweep, files, session))
 

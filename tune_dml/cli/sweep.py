@@ -17,5 +17,12 @@ def sweep(request: Request, *, resources: Resources, session: Session, ending: E
 
     console = console_for(ending.as_json)
     with progress_bar(console, "decoding") as data_progress:
-        done = api.run(request, session, resources=resources, console=console, data_progress=data_progress)
+        done = api.run(
+            request,
+            session,
+            resources=resources,
+            console=console,
+            data_progress=data_progress,
+            other_checks=[ending.problems],
+        )
     close(done, session, ending)

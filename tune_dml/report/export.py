@@ -51,7 +51,7 @@ def write_report(
     Args:
         results: the sweep; one that is unfinished, or failed throughout, is reported as such.
         path: the folder.
-        margin: differences below this do not matter; the space's by default. Must be positive.
+        margin: differences below this do not matter; the planned one by default. Must be positive.
         unseal_test: open the test metrics; recorded in the sweep's ledger.
     """
     measured = measure(results, margin, unseal_test=unseal_test)

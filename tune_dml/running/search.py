@@ -253,10 +253,9 @@ def _restated(study: optuna.Study, plan: Plan, running: Set[int]) -> optuna.Stud
     from optuna.trial import TrialState, create_trial
 
     again = _new_study(plan)
-    for trial in study.get_trials(deepcopy=False):
-        if trial.number in running:
-            trial = create_trial(state=TrialState.RUNNING, params=trial.params, distributions=trial.distributions)
-        again.add_trial(trial)
+    for told in study.get_trials(deepcopy=False):
+        anew = create_trial(state=TrialState.RUNNING, params=told.params, distributions=told.distributions)
+        again.add_trial(anew if told.number in running else told)
     return again
 
 
@@ -280,7 +279,10 @@ def _low_discrepancy_point(plan: Plan, index: int) -> dict[str, Value]:
 
     knobs = plan.space.knobs
     shift = default_rng(plan.search.seed).random(len(knobs))
-    point = (Sobol(len(knobs), scramble=False).fast_forward(index).random()[0] + shift) % 1
+    sequence = Sobol(len(knobs), scramble=False)
+    if index:
+        sequence.fast_forward(index)
+    point = (sequence.random()[0] + shift) % 1
     return {knob.path: _value_at(knob, float(share)) for knob, share in zip(knobs, point, strict=True)}
 
 
