@@ -140,8 +140,8 @@ class Preview:
         if self.power.chances:
             title = f"Verdicts to expect with {len(plan.seeds)} seeds and a margin of {plan.margin:g}"
             columns = ("one level differs by", "matters", "does not matter", "undecided")
-            rows = ((f"{c.difference:g}", *map(_percent, _shares(c))) for c in self.power.chances)
-            yield table(title, columns, rows, right=columns)
+            chances = ((f"{c.difference:g}", *map(_percent, _shares(c))) for c in self.power.chances)
+            yield table(title, columns, chances, right=columns)
         if self.power.seeds:
             fewest, most = ("more than 1000" if number is None else str(number) for number in self.power.seeds)
             yield f"Seeds: {fewest} to {most} tell equal levels from twice the margin ({most} with 80% assurance)."

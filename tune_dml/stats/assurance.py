@@ -60,8 +60,9 @@ def verdict_chances(
 
 def noise_range(sd: float, df: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """Where the true noise lies that was measured as `sd` with `df` degrees of freedom."""
-    tails = chi2.ppf([(1 + confidence) / 2, (1 - confidence) / 2], df)
-    low, high = (sd * math.sqrt(df / tail) for tail in tails)
+    low, high = (
+        sd * math.sqrt(df / float(chi2.ppf(tail, df))) for tail in ((1 + confidence) / 2, (1 - confidence) / 2)
+    )
     return low, high
 
 

@@ -17,6 +17,9 @@ from trainables.errors import ConfigError
 from tune_dml.planning.plan import Search
 from tune_dml.record.ledger import read_events
 from tune_dml.report import summary, write_report
+from tune_dml.report.measured import measure
+from tune_dml.report.questions.conduct import conduct
+from tune_dml.report.section import Facts
 from tune_dml.space import Grid, Knob, LogRange, Range, Space
 
 
@@ -344,6 +347,15 @@ def test_a_comparable_sweep_is_judged_in_level(tmp_path: Path) -> None:
     text = read(write_report(results, tmp_path / "report").html.read_text()).text
     assert "The level matches SEC-supplement, Table 4" in text
     assert "prediction interval" in text
+
+
+def test_a_margin_given_later_stands_beside_the_planned_one(steep: Written) -> None:
+    def margin_of(margin: float | None) -> str:
+        (facts,) = (block for block in conduct(measure(steep.results, margin)).body if isinstance(block, Facts))
+        return dict(facts.items)["Margin"]
+
+    assert margin_of(None) == margin_of(1.0) == "1.00 points"
+    assert margin_of(2.5) == "2.50 points (given later; planned: 1.00 points)"
 
 
 @pytest.mark.parametrize("margin", [0.0, -1.0, float("nan")])
