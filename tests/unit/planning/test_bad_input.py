@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from helpers.toys import plan_of, space_of
+from helpers.toys import plan_of, space_of, write_sweep
 from typer.testing import CliRunner
 
 from trainables.errors import ConfigError
@@ -47,6 +47,18 @@ def test_a_margin_must_be_positive(tmp_path, verb, margin):
     assert "the margin must be greater than 0" in said
     assert "Example: --margin 1.0" in said
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("verb", ["resume", "extend --seeds 5", "report"])
+def test_a_stored_sweep_is_not_touched_where_its_report_could_not_be_written(tmp_path, verb):
+    write_sweep(tmp_path / "toy")
+    (tmp_path / "taken").write_text("")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    name, *rest = verb.split()
+    said = message(cli(name, "toy", *rest, "--storage", str(tmp_path), "--margin", "-1", "-o", str(tmp_path / "taken")))
+    assert "--margin: the margin must be greater than 0" in said
+    assert "-o: must be a folder" in said
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.parametrize("margin", [0, -2.0, float("inf")])

@@ -351,7 +351,8 @@ def test_a_comparable_sweep_is_judged_in_level(tmp_path: Path) -> None:
 
 def test_a_margin_given_later_stands_beside_the_planned_one(steep: Written) -> None:
     def margin_of(margin: float | None) -> str:
-        (facts,) = (block for block in conduct(measure(steep.results, margin)).body if isinstance(block, Facts))
+        (section,) = conduct.sections(measure(steep.results, margin))
+        (facts,) = (block for block in section.body if isinstance(block, Facts))
         return dict(facts.items)["Margin"]
 
     assert margin_of(None) == margin_of(1.0) == "1.00 points"
