@@ -22,13 +22,12 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.stats import kendalltau
+from scipy.stats import kendalltau, multivariate_t, studentized_range
 from scipy.stats import t as student
 
-from tune_dml.stats import SeedTable, fit_blocks, judge_agreement, judge_optimum
+from tune_dml.stats import SeedTable
 from tune_dml.stats.best import compare_with_best, judge_best
 from tune_dml.stats.contrasts import estimate_contrasts, interaction, main_effect
-from tune_dml.stats.critical import dunnett, studentized_range
 from tune_dml.stats.curve import fit_parabola
 from tune_dml.stats.equivalence import judge_equivalence, judge_order
 from tune_dml.stats.looks import level_left
@@ -96,6 +95,62 @@ def covered(hits: NDArray[np.bool_]) -> str:
     return f"{share:.3f}{'!' if not 0.93 - 2 * error <= share <= 0.97 + 2 * error else ' '}"
 
 
+@cache
+def tukey(cells: int, df: int, level: float) -> float:
+    """The studentized range's upper quantile, as a multiple of a difference's standard error."""
+    return float(studentized_range.ppf(level, cells, df)) / math.sqrt(2)
+
+
+@cache
+def dunnett(comparisons: int, df: int, level: float) -> float:
+    """Dunnett's two-sided critical value for equal numbers of seeds."""
+    shape = np.full((comparisons, comparisons), 0.5) + 0.5 * np.eye(comparisons)
+    draws = multivariate_t(np.zeros(comparisons), shape, df=df, seed=0).rvs(200_000)
+    return float(np.quantile(np.abs(draws).max(-1), level))
+
+
+def pooled(values: Array) -> tuple[float, int]:
+    """The pooled noise of one table, seed effect removed, and its degrees of freedom."""
+    m, n = values.shape
+    residual = values - values.mean(1, keepdims=True) - values.mean(0) + values.mean()
+    df = (m - 1) * (n - 1)
+    return math.sqrt(float((residual**2).sum()) / df), df
+
+
+def draws_before(values: Array, count: int) -> Array:
+    """Cell means drawn from pooled t noise: what the methods before read optima and Kendall's tau off."""
+    sd, df = pooled(values)
+    random = np.random.default_rng(0)
+    scale = np.sqrt(random.chisquare(df, count) / df)
+    noise = random.standard_normal((count, len(values))) / scale[:, None]
+    return np.asarray(values.mean(1) + sd / math.sqrt(values.shape[1]) * noise)
+
+
+def interior_before(values: Array) -> bool:
+    """Whether an outermost cell is the best in at most 5 % of the draws."""
+    best = draws_before(values, 2000).argmax(1)
+    return bool(np.isin(best, (0, len(values) - 1)).mean() <= 0.05)
+
+
+def matches_before(values: Array, printed: Array) -> bool:
+    """Whether every gap's prediction interval, the paper's noise taken equal to ours, holds 0."""
+    (m, n), (sd, df) = values.shape, pooled(values)
+    between = max(float(values.mean(0).var(ddof=1)) - sd**2 / m, 0.0)
+    variance = between + sd**2
+    bottom = (between**2 / (n - 1) if between else 0.0) + sd**4 / df
+    reach = student.isf(0.025 / m, max(1.0, variance**2 / bottom)) * math.sqrt(variance * (1 / n + 1))
+    return bool((np.abs(values.mean(1) - printed) <= reach).all())
+
+
+def tau_before(values: Array, printed: Array) -> tuple[float, float]:
+    """Percentiles of Kendall's tau over the draws."""
+    i, k = np.triu_indices(len(printed), 1)
+    drawn = draws_before(values, 2000)
+    taus = (np.sign(drawn[:, i] - drawn[:, k]) * np.sign(printed[i] - printed[k])).mean(1)
+    low, high = np.quantile(taus, [0.025, 0.975])
+    return float(low), float(high)
+
+
 def old_claims(values: Array, alpha: float = 0.05, baseline: int | None = None) -> NDArray[np.bool_]:
     """Whether Tukey's (or Dunnett's) pooled intervals claim any difference: today's method, vectorised; complete tables."""
     _, m, n = values.shape
@@ -103,14 +158,14 @@ def old_claims(values: Array, alpha: float = 0.05, baseline: int | None = None) 
     residual = values - means[..., None]
     residual = residual - residual.mean(1, keepdims=True)
     df = (m - 1) * (n - 1)
-    pooled = (residual**2).sum((1, 2)) / df
-    own = np.repeat(pooled[:, None], m, 1)
+    typical = (residual**2).sum((1, 2)) / df
+    own = np.repeat(typical[:, None], m, 1)
     if m > 2:
-        own = np.maximum(m / (m - 2) * ((residual**2).sum(2) / (n - 1) - pooled[:, None] / m), 0)
-    error = np.sqrt(2 / n * np.maximum(pooled[:, None, None], (own[:, :, None] + own[:, None, :]) / 2))
+        own = np.maximum(m / (m - 2) * ((residual**2).sum(2) / (n - 1) - typical[:, None] / m), 0)
+    error = np.sqrt(2 / n * np.maximum(typical[:, None, None], (own[:, :, None] + own[:, None, :]) / 2))
     gaps = np.abs(means[:, :, None] - means[:, None, :])
     if baseline is None:
-        return np.asarray((gaps > studentized_range(m, df, 1 - alpha) / math.sqrt(2) * error).any((1, 2)))
+        return np.asarray((gaps > tukey(m, df, 1 - alpha) * error).any((1, 2)))
     return np.asarray((gaps > dunnett(m - 1, df, 1 - alpha) * error)[:, baseline].any(1))
 
 
@@ -205,9 +260,7 @@ def optimum(sweeps: int) -> Iterable[str]:
     few = max(30, sweeps // 10)
     for cells in (5, 10, 20, 40, 60):
         values = simulate("iid", cells, 5, sweeps, np.random.default_rng(cells))
-        verdicts = [
-            judge_optimum(fit_blocks(_table(table)), range(cells)).verdict == "interior" for table in values[:few]
-        ]
+        verdicts = [interior_before(table) for table in values[:few]]
         found = compare_with_best(values)
         interior = ~found.candidates[:, 0] & ~found.candidates[:, -1]
         lost = rate(~found.candidates[:, cells // 2])
@@ -242,8 +295,7 @@ def paper(sweeps: int) -> Iterable[str]:
         for _ in range(few):
             ours = means[:, None] + rng.standard_normal((5, seeds)) + 3 * rng.standard_normal(seeds)
             printed = means + rng.standard_normal(5) + 3 * rng.standard_normal(5)
-            published = dict(enumerate((printed + 5).tolist()))
-            old.append(judge_agreement(fit_blocks(_table(ours)), range(5), published).verdict == "matches")
+            old.append(matches_before(ours, printed + 5))
             apart.append(judge_equivalence(ours, printed + 5, 1.0).verdict == "matches")
             quiet = means[:, None] + rng.standard_normal((5, seeds))
             same.append(
@@ -259,12 +311,12 @@ def paper(sweeps: int) -> Iterable[str]:
             printed = truth + 0.5 * rng.standard_normal(6)
             values = truth[:, None] + rng.standard_normal((6, seeds)) + rng.standard_normal(seeds)
             tau = kendalltau(truth, printed).statistic
-            old_ = judge_agreement(fit_blocks(_table(values)), range(6), dict(enumerate(printed.tolist())))
+            low, high = tau_before(values, printed)
             bounds = all_pairs(values)
             new = judge_order(bounds.estimate, bounds.low, bounds.high, printed)
-            inside.append(old_.tau_low - 1e-9 <= tau <= old_.tau_high + 1e-9)
+            inside.append(low - 1e-9 <= tau <= high + 1e-9)
             ours_inside.append(new.low - 1e-9 <= tau <= new.high + 1e-9)
-            wide.append(old_.tau_high - old_.tau_low)
+            wide.append(high - low)
             ours_wide.append(new.high - new.low)
         cover = f"{covered(np.array(inside))} / {np.mean(ours_inside):.3f}"
         yield f"{seeds:6d}   {cover}   {np.mean(wide):.2f} / {np.mean(ours_wide):.2f}"

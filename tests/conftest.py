@@ -1,7 +1,5 @@
 """Shared by all tests: a quiet environment of their own, and one small Ray for those that sweep."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from pathlib import Path

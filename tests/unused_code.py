@@ -1,7 +1,5 @@
 """Code that nothing of the project's own calls, by vulture; tests do not count as callers. `make check` runs this."""
 
-from __future__ import annotations
-
 import ast
 import sys
 from pathlib import Path

@@ -11,7 +11,7 @@ same functions with their fields as keywords.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,11 +19,13 @@ from rich.console import Console
 
 from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.planning.checks import Check, DataProgress, continuation_problems, name_problems, prepare
-from tune_dml.planning.request import Request, Resources, Session
+from tune_dml.planning.request import MAX_SEEDS, Racing, Request, Resources, Session
 from tune_dml.planning.spread import spread
 from tune_dml.record.ledger import Ledger
+from tune_dml.record.looks import Look, look_at, record_look
+from tune_dml.record.race import RaceRule
 from tune_dml.record.results import Results, load_results
-from tune_dml.record.state import SweepState, load_state
+from tune_dml.record.state import SweepState, load_state, read_state
 from tune_dml.space import Value
 
 if TYPE_CHECKING:
@@ -67,6 +69,7 @@ class Sweep:
 def run(
     request: Request,
     session: Session,
+    racing: Racing,
     *,
     resources: Annotated[Resources | None, "Workers, CPUs and GPUs of a trial."] = None,
     console: Annotated[Console | None, "Where progress is shown; nowhere by default."] = None,
@@ -75,19 +78,24 @@ def run(
 ) -> Sweep:
     """Run a sweep to its end on Ray Tune and return it.
 
-    Running a finished or interrupted sweep again under the same name and plan runs only what is missing. Raises
-    ConfigError with everything that is wrong with the request, before any worker starts.
+    Running a finished or interrupted sweep again under the same name and plan runs only what is missing. With
+    `until_decided` seeds are added in blocks: cells that are settled stop, the others go on until the questions are
+    answered at the margin, or a limit is reached; a sweep that ran without it can go on so. Raises ConfigError with
+    everything that is wrong with the request, before any worker starts.
     """
     resources = resources or Resources()
     checked = prepare(
         request,
         cache_dir=session.cache,
-        other_checks=[lambda: _session_problems(session, resources), *other_checks],
+        other_checks=[lambda: _session_problems(session, resources), racing.problems, *other_checks],
         progress=data_progress,
     )
     folder = session.sweeps / checked.plan.name
     raise_if_any(name_problems(folder, checked.plan))
-    return _execute(SweepState(folder, checked.plan), checked.notes, resources, session, console)
+    state = SweepState(folder, checked.plan)
+    state.update()
+    rule = _race_rule(state, racing)
+    return _execute(state, resources, session, console, verb="sweep", notes=checked.notes, rule=rule)
 
 
 def resume(
@@ -111,7 +119,7 @@ def resume(
             for key in state.trials:
                 if state.trial(key).status in {"failed", "diverged"}:
                     ledger.append("reset", key)
-    return _execute(state, (), state.resources, session, console)
+    return _execute(state, state.resources, session, console, verb="resume")
 
 
 def extend(
@@ -134,10 +142,15 @@ def extend(
     if plan.identity() == state.plan.identity():
         rule = "an extension must add a seed, a value or a sample that the sweep does not have"
         raise ConfigError(Problem("extend", rule, None, "Example: --seeds 5 or --add regularizer.rho=0.001."))
+    if state.race is not None:
+        rule = "a race plans its seeds itself and compares the values it began with"
+        remedy = "Raise --max-seeds of `tune-dml sweep ... --until-decided`, or start a new sweep under another --name."
+        raise ConfigError(Problem("extend", rule, None, remedy))
     note = f"extended to {len(plan.cells)} planned cells and seeds {', '.join(map(str, plan.seeds))}"
+    look = look_at(state, "extend")
     state.replan(plan)
     raise_if_any(_continuation_problems(state, session, other_checks))
-    return _execute(state, (note,), state.resources, session, console)
+    return _execute(state, state.resources, session, console, verb="extend", notes=(note,), look=look)
 
 
 run_sweep: Callable[..., Sweep] = spread(run, name="run_sweep")
@@ -148,13 +161,13 @@ extend_sweep: Callable[..., Sweep] = spread(extend, name="extend_sweep")
 def load_sweep(name: str, *, storage: str | Path = Session.storage) -> Sweep:
     """A sweep as it stands on disk; raises ConfigError when there is none of that name."""
     results = load_results(Path(storage).absolute(), name)
-    return Sweep(results, interrupted=results.count("missing") + results.count("running") > 0)
+    return Sweep(results, interrupted=results.incomplete)
 
 
 def write_report(
     sweep: Sweep, path: str | Path, *, margin: float | None = None, unseal_test: bool = False
 ) -> ReportFiles:
-    """Write the sensitivity report (HTML, CSV, LaTeX, JSON) of a sweep into a folder.
+    """Write the sensitivity report (HTML, CSV, LaTeX, JSON) of a sweep into a folder. The look is recorded with the sweep.
 
     Args:
         sweep: from `run_sweep` or `load_sweep`.
@@ -164,7 +177,11 @@ def write_report(
     """
     from tune_dml import report
 
-    return report.write_report(sweep.results, Path(path), margin=margin, unseal_test=unseal_test)
+    state = read_state(sweep.folder)
+    record_look(sweep.folder, look_at(state, "report"))
+    state.update()
+    looked = replace(sweep.results, looks=tuple(state.looks))
+    return report.write_report(looked, Path(path), margin=margin, unseal_test=unseal_test)
 
 
 @dataclass(frozen=True)
@@ -179,12 +196,20 @@ class Attachment:
 
 def attach_report(sweep: Sweep, files: ReportFiles, session: Session) -> Attachment:
     """Put a written report beside the sweep's run in MLflow; never raises for trouble with the store."""
-    tracker = _tracker(SweepState(sweep.folder, sweep.results.plan), session)
+    tracker = _tracker(read_state(sweep.folder), session)
     return Attachment(refusal=tracker.attach([files.folder], "report"), ui_command=tracker.ui_command())
 
 
 def _execute(
-    state: SweepState, notes: tuple[str, ...], resources: Resources, session: Session, console: Console | None
+    state: SweepState,
+    resources: Resources,
+    session: Session,
+    console: Console | None,
+    *,
+    verb: str,
+    notes: tuple[str, ...] = (),
+    look: Look | None = None,
+    rule: RaceRule | None = None,
 ) -> Sweep:
     from tune_dml.record import provenance
     from tune_dml.running import cluster, sweep
@@ -199,9 +224,21 @@ def _execute(
         progress=progress,
         tracker=_tracker(state, session, say=progress.note),
         provenance=provenance.collect(),
-        notes=notes,
+        purpose=sweep.Purpose(verb, notes, look, rule),
     )
     return Sweep(finish.results, finish.interrupted, finish.tracking)
+
+
+def _race_rule(state: SweepState, racing: Racing) -> RaceRule | None:
+    """The rule of the race that is asked for, if any; raises ConfigError where the sweep cannot be raced so."""
+    if not racing.until_decided:
+        return None
+    from tune_dml.running.race import race_problems
+
+    begun = state.race.rule.margin if state.race else state.plan.margin
+    rule = RaceRule(state.plan.stated_margin or begun, racing.max_seeds or MAX_SEEDS, racing.budget)
+    raise_if_any(race_problems(state, rule))
+    return rule
 
 
 def _tracker(state: SweepState, session: Session, say: Callable[[str], None] | None = None) -> Tracker:

@@ -1,13 +1,10 @@
 """The report in a real browser: it fits a telephone, asks the network for nothing and complains about nothing."""
 
-from __future__ import annotations
-
 import html
 import json
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 from helpers.toys import write_sweep
@@ -61,19 +58,19 @@ frame.srcdoc = {source};
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("browser")
     results = write_sweep(folder / "sec_rho", failures=FAILURES)
     return write_report(results, folder / "report", unseal_test=True).html
 
 
-def chromium(target: Path, profile: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+def chromium(target, profile, *flags):
     assert CHROMIUM is not None
     command = [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", *flags, target.as_uri()]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
 
 
-def probe(report: Path, folder: Path, width: int) -> dict[str, object]:
+def probe(report, folder, width):
     page = folder / "probe.html"
     source = json.dumps(report.read_text()).replace("</", "<\\/")
     page.write_text(PROBE.format(width=width, source=source))
@@ -84,9 +81,7 @@ def probe(report: Path, folder: Path, width: int) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(("width", "shown", "hidden"), [(390, "narrow", "wide"), (1280, "wide", "narrow")])
-def test_page_fits_its_window_and_its_text_can_be_read(
-    report: Path, tmp_path: Path, width: int, shown: str, hidden: str
-) -> None:
+def test_page_fits_its_window_and_its_text_can_be_read(report, tmp_path, width, shown, hidden):
     found = probe(report, tmp_path, width)
     assert found["width"] <= width
     assert found["content"] <= found["width"], "the page scrolls sideways"
@@ -99,7 +94,7 @@ def test_page_fits_its_window_and_its_text_can_be_read(
     assert found["focusable"] > 20
 
 
-def test_no_complaint_and_no_request(report: Path, tmp_path: Path) -> None:
+def test_no_complaint_and_no_request(report, tmp_path):
     log = tmp_path / "net.json"
     done = chromium(report, tmp_path / "profile", "--enable-logging=stderr", f"--log-net-log={log}", "--dump-dom")
     assert "CONSOLE" not in done.stderr

@@ -1,7 +1,5 @@
 """The collectives of trainables.distributed: values, gradients, uneven sizes, and identity when alone."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from processes import run_ranks

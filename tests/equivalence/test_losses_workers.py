@@ -5,8 +5,6 @@ parameters, values and regularizer state on the concatenated batch, in float64, 
 uneven batch and, with three ranks, a rank without samples.
 """
 
-from __future__ import annotations
-
 import copy
 
 import pytest

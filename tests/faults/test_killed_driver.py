@@ -1,7 +1,5 @@
 """kill -9 of the driver in the middle of a sweep: nothing is lost, nothing is done twice."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -9,8 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-from mlflow.tracking import MlflowClient
+from helpers.stored_runs import StoredRuns
 
 from tune_dml.record.ledger import read_events, read_history
 from tune_dml.record.results import results_of
@@ -86,25 +83,18 @@ def test_a_killed_driver_resumes_where_it_was(cache_dir):
         attempts = next(trial.attempts for trial in results.trials if trial.key == key)
         assert attempts == 2
 
-    client = MlflowClient(f"sqlite:///{Path.cwd()}/mlflow.db")
-    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
-    runs = client.search_runs(experiments, "tags.sweep = 'killed'")
-    trials = [run for run in runs if run.data.tags.get("mlflow.parentRunId")]
-    assert sorted(run.data.tags["tune_dml.trial_key"].rpartition(":")[2][-16:] for run in trials) == sorted(
-        trial.key for trial in results.trials
-    )
-    assert {run.info.status for run in runs} == {"FINISHED"}
-    for run in trials:
-        rows = client.get_metric_history(run.info.run_id, "val/recall_at_1")
-        assert [row.step for row in rows] == list(range(EVERY, STEPS + 1, EVERY))
+    seen = StoredRuns(f"sqlite:///{Path.cwd()}/mlflow.db", "killed")
+    assert set(seen.by_key) == {trial.key for trial in results.trials}
+    assert {run.info.status for run in seen.runs} == {"FINISHED"}
+    for run in seen.children:
+        assert [step for step, _, _ in seen.history(run)] == list(range(EVERY, STEPS + 1, EVERY))
 
 
-@pytest.mark.parametrize("signal_number", [signal.SIGINT])
-def test_an_interrupted_sweep_says_how_to_continue(cache_dir, signal_number):
+def test_an_interrupted_sweep_says_how_to_continue(cache_dir):
     process = start("sweep", four_trials(), "--name", "cut", cache_dir=cache_dir)
     folder = Path.cwd() / "sweeps" / "cut"
     wait_until(lambda: any(event.kind == "started" for event in read_events(folder)), process)
-    os.kill(process.pid, signal_number)
+    os.kill(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 130, output
     assert "tune-dml resume cut" in output

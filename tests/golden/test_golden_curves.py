@@ -5,8 +5,6 @@ differently, from the initial weights on: there the training figures agree to 1e
 which samples are drawn.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 import re

@@ -4,8 +4,6 @@
 follow a known law.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json
@@ -111,12 +109,21 @@ class Driver:
         """A trial ends: finished, diverged or failed."""
         self.event("ended", trial.key, **{"status": status, "reason": "", "metrics": {}, **body})
 
-    def run(self, trial: Trial, rows: int = 2) -> None:
-        """A whole trial."""
-        self.started(trial)
-        for step in range(1, rows + 1):
+    def run(self, trial: Trial, rows: int = 2, *, first: int = 1, end: bool = True) -> None:
+        """A whole trial, or, from `first` on and not to its `end`, a part of one."""
+        if first == 1:
+            self.started(trial)
+        for step in range(first, rows + 1):
             self.row(trial, step)
-        self.ended(trial, step=rows, seconds=1.5, metrics={METRIC: 50.0 + rows})
+        if end:
+            self.ended(trial, step=rows, seconds=1.5, metrics={METRIC: 50.0 + rows})
+
+    def leave(self, trial: Trial, **files: str) -> None:
+        """What a trial leaves to look at: `evidence`, the text of evidence.json, and `sheet`, of sheet.jpg."""
+        folder = trial_folder(self.folder, trial.key) / "evidence"
+        folder.mkdir(parents=True)
+        for name, text in files.items():
+            (folder / {"evidence": "evidence.json", "sheet": "sheet.jpg"}[name]).write_text(text)
 
 
 def write_sweep(

@@ -1,7 +1,5 @@
 """Small trials for tests: train in a folder, or die on the way and be resumed."""
 
-from __future__ import annotations
-
 import torch
 
 from trainables import training

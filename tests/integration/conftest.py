@@ -1,11 +1,8 @@
 """Sweeps that run once and are looked at by many tests."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +11,7 @@ QUICK = {"training.steps": 10, "training.eval_every": 5}
 
 
 @pytest.fixture(scope="session")
-def two_sweeps(tmp_path_factory, ray_session, cache_dir) -> Path:
+def two_sweeps(tmp_path_factory, ray_session, cache_dir):
     """A working directory with two finished sweeps: the grid `rho1`, by the command line, and the search `lr1`, by Python.
 
     Nobody may change it: who goes on with a sweep takes `a_copy`.
@@ -50,17 +47,17 @@ def two_sweeps(tmp_path_factory, ray_session, cache_dir) -> Path:
 
 
 @pytest.fixture(scope="module")
-def a_copy(two_sweeps, tmp_path_factory) -> Path:
+def a_copy(two_sweeps, tmp_path_factory):
     """The same working directory for one module's own use."""
     return Path(shutil.copytree(two_sweeps, tmp_path_factory.mktemp("copy") / "work"))
 
 
 @pytest.fixture
-def command_line(capsys, monkeypatch) -> Callable[..., tuple[int, str, str]]:
+def command_line(capsys, monkeypatch):
     """Run a command line in this process: (exit code, standard output, standard error)."""
     from tune_dml.cli import main
 
-    def run(*arguments: object) -> tuple[int, str, str]:
+    def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["tune-dml", *map(str, arguments)])
         with pytest.raises(SystemExit) as end:
             main()

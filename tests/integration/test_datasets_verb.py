@@ -1,11 +1,8 @@
 """`tune-dml datasets`, `datasets verify` and `datasets prepare`: counts, corrupt pictures, progress, every error at once."""
 
-from __future__ import annotations
-
 import io
 import json
 import shlex
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +11,6 @@ from helpers import published_formats as fixtures
 from rich.console import Console
 
 from trainables.data import DATASETS
-from tune_dml.cli import main
 from tune_dml.cli.screen import progress_bar
 
 
@@ -30,13 +26,6 @@ def birds(tmp_path):
 
 
 LOOSE = ("--set", "data.strict=false")
-
-
-def test_alone_it_lists_every_data_set(tune_dml):
-    code, out, _ = tune_dml("--json")
-    assert code == 0
-    assert {row["data set"] for row in json.loads(out)} == set(DATASETS)
-    assert tune_dml()[0] == 0
 
 
 def test_prepare_decodes_once_and_says_what_is_there(tune_dml, birds):
@@ -113,8 +102,9 @@ def test_a_home_and_a_relative_root_are_those_of_the_shell(tune_dml, birds, monk
     assert (code, json.loads(out)["counts"]["images"]) == (0, 24)
 
 
-def test_the_list_names_dead_addresses(tune_dml):
+def test_alone_it_lists_every_data_set_and_dead_addresses(tune_dml):
     rows = {row["data set"]: row for row in json.loads(tune_dml("--json")[1])}
+    assert set(rows) == set(DATASETS)
     assert "ai.stanford.edu" in rows["cars196"]["dead"]
     assert "Dead" in tune_dml()[1]
 
@@ -156,7 +146,7 @@ def _commands(page):
 
 
 @pytest.mark.parametrize("page", ["docs/data.md", "README.md"])
-def test_the_commands_of_the_pages_run(page, birds, tmp_path, monkeypatch, capsys):
+def test_the_commands_of_the_pages_run(page, birds, tmp_path, monkeypatch, command_line):
     monkeypatch.setenv("TUNE_DML_CACHE", str(tmp_path / "cache"))
     commands = _commands(page)
     assert [command[1] for command in commands[:2]] == ["datasets", "sweep"]
@@ -173,8 +163,5 @@ def test_the_commands_of_the_pages_run(page, birds, tmp_path, monkeypatch, capsy
             words += [word for setting in small for word in ("--set", setting)]
             birds = fixtures.cub(tmp_path / "more", classes=12, each=4)
             words[words.index("--data-root") + 1] = str(birds)
-        monkeypatch.setattr(sys, "argv", words)
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = capsys.readouterr()
-        assert not ended.value.code, captured.err
+        code, _, err = command_line(*words[1:])
+        assert code == 0, err

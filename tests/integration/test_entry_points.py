@@ -1,7 +1,5 @@
 """Another package's loss, data set, task and space: installed, found, planned, trained, and held to the contracts."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,9 +1,6 @@
 """Every paper's protocol through the training loop, on small copies of its data in exactly the published format."""
 
-from __future__ import annotations
-
 import json
-import sys
 
 import pytest
 import torch
@@ -14,7 +11,6 @@ from trainables.errors import ConfigError
 from trainables.resolve import Layer, resolve
 from trainables.training import train
 from tune_dml.catalogue import protocols
-from tune_dml.cli import main
 from tune_dml.planning.plan import protocol_layer
 
 RETRIEVAL = ("cub200", "cars196", "sop", "inshop")
@@ -109,12 +105,10 @@ def test_bn_inception_trains_under_the_papers_protocol_and_needs_its_weights(roo
     assert outcome.step == 2
 
 
-def test_the_command_line_shows_a_protocol_with_the_source_of_each_value(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["tune-dml", "train", "--protocol", "sec/cars196", "--show", "--json"])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 0
-    shown = json.loads(capsys.readouterr().out)
+def test_the_command_line_shows_a_protocol_with_the_source_of_each_value(command_line):
+    code, out, _ = command_line("train", "--protocol", "sec/cars196", "--show", "--json")
+    assert code == 0
+    shown = json.loads(out)
     assert shown["data.name"] == {"value": "cars196", "origin": "--protocol"}
     assert shown["optim.lr"]["value"] == 1e-5
     assert "paper: SEC supplement" in shown["optim.lr"]["origin"]
@@ -126,18 +120,6 @@ def test_the_command_line_shows_a_protocol_with_the_source_of_each_value(monkeyp
 
 FACES = [name for name, p in protocols().items() if p.origin == "paper" and p.dataset == "webface"]
 CIFAR = [name for name, p in protocols().items() if p.origin == "paper" and p.dataset.startswith("cifar")]
-
-
-def typed(monkeypatch, capsys, *words):
-    """Exit code, standard output and standard error of a command."""
-    monkeypatch.setattr(sys, "argv", ["tune-dml", *map(str, words)])
-    code = 0
-    try:
-        main()
-    except SystemExit as ended:
-        code = int(ended.code or 0)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def settings(**more):
@@ -168,25 +150,25 @@ FACE_SETTINGS = settings(
 
 
 @pytest.mark.parametrize("name", FACES)
-def test_a_face_protocol_trains_and_is_judged_by_its_benchmarks(name, faces, monkeypatch, capsys):
+def test_a_face_protocol_trains_and_is_judged_by_its_benchmarks(name, faces, command_line):
     words = ("train", "--protocol", name, "--data-root", faces, *FACE_SETTINGS, "--json")
     benchmarks = ("--set", f"task.evaluation_root={faces}", "--set", "task.strict=false")
-    code, out, err = typed(monkeypatch, capsys, *words, *benchmarks)
+    code, out, err = command_line(*words, *benchmarks)
     assert (code, json.loads(out)["status"]) == (0, "finished"), err
     assert any(name.startswith("val/") for name in json.loads(out)["metrics"])
 
 
-def test_missing_or_wrong_benchmarks_of_faces_are_said_before_training(faces, monkeypatch, capsys):
+def test_missing_or_wrong_benchmarks_of_faces_are_said_before_training(faces, command_line):
     words = ("train", "--protocol", FACES[0], "--data-root", faces, *FACE_SETTINGS)
     (faces / "lfw.bin").unlink()
-    code, _, err = typed(monkeypatch, capsys, *words, "--set", f"task.evaluation_root={faces}")
+    code, _, err = command_line(*words, "--set", f"task.evaluation_root={faces}")
     assert code == 1
     assert "lfw.bin: the verification file must exist" in err
     assert "agedb30 has 6000 pairs, but got 10" in err
 
 
 @pytest.mark.parametrize("name", CIFAR)
-def test_a_contrastive_protocol_trains_and_is_judged(name, tmp_path, monkeypatch, capsys):
+def test_a_contrastive_protocol_trains_and_is_judged(name, tmp_path, monkeypatch, command_line):
     monkeypatch.setenv("TUNE_DML_CACHE", str(tmp_path / "cache"))
     dataset = protocols()[name].dataset
     root = getattr(fixtures, dataset)(tmp_path / "batches", each=60)
@@ -198,13 +180,13 @@ def test_a_contrastive_protocol_trains_and_is_judged(name, tmp_path, monkeypatch
             "data.validation_fraction": 0.3,
         }
     )
-    code, out, err = typed(monkeypatch, capsys, "train", "--protocol", name, "--data-root", root, *small, "--json")
+    code, out, err = command_line("train", "--protocol", name, "--data-root", root, *small, "--json")
     assert (code, json.loads(out)["status"]) == (0, "finished"), err
     assert "val/linear_top1" in json.loads(out)["metrics"]
     assert "(published: 60000)" in err
 
 
-def test_a_data_set_without_its_folder_is_said(monkeypatch, capsys):
-    code, _, err = typed(monkeypatch, capsys, "train", "--protocol", "sec/cub200")
+def test_a_data_set_without_its_folder_is_said(command_line):
+    code, _, err = command_line("train", "--protocol", "sec/cub200")
     assert code == 1
     assert "data-root" in err

@@ -1,7 +1,5 @@
 """One trial on its own: what it leaves to look at stays, and it says where."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path
@@ -15,7 +13,7 @@ from tune_dml.cli import train
 SETTINGS = {"data.name": "digits", "training.steps": 4, "training.eval_every": 2}
 
 
-def ended(storage: Path, cache_dir: Path, **settings: object) -> train.Ended:
+def ended(storage, cache_dir, **settings):
     own = {**SETTINGS, **{name.replace("__", "."): value for name, value in settings.items()}}
     single = train.single_trial(None, settings=own, storage=storage, cache_dir=cache_dir)
     return train.run(single, Console(file=io.StringIO()))

@@ -1,12 +1,11 @@
 """A sweep from Python, end to end: Ray Tune, Optuna, the ledger, MLflow, the table."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
 
 import pytest
+from helpers.stored_runs import StoredRuns
 from mlflow.tracking import MlflowClient
 
 import tune_dml
@@ -22,17 +21,21 @@ QUICK = {"training.steps": 10, "training.eval_every": 10}
 
 
 def runs_of(folder, name):
-    """Trial runs of a sweep in the SQLite store of a folder: key -> run."""
-    client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
-    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
-    runs = client.search_runs(experiments, f"tags.sweep = '{name}'", max_results=1000)
-    return [run for run in runs if run.data.tags.get("mlflow.parentRunId")]
+    """Trial runs of a sweep in the SQLite store of a folder."""
+    return StoredRuns(f"sqlite:///{folder}/mlflow.db", name).children
 
 
 class TestAGrid:
     @pytest.fixture(scope="class")
     def sweep(self, a_copy):
         return tune_dml.load_sweep("rho1", storage=a_copy / "sweeps"), a_copy
+
+    @pytest.fixture(scope="class")
+    def here(self, sweep, cache_dir):
+        """Where it lies, as keywords of whoever goes on with it."""
+        _, folder = sweep
+        store = f"sqlite:///{folder}/mlflow.db"
+        return {"storage": folder / "sweeps", "tracking_uri": store, "cache_dir": cache_dir}
 
     def test_every_cell_ran_once_per_seed(self, sweep):
         done, _ = sweep
@@ -66,15 +69,10 @@ class TestAGrid:
             assert {Path(entry.path).name: entry.file_size for entry in there} == sizes
             assert set(sizes) == {"evidence.json", "sheet.jpg"}
 
-    def test_nothing_runs_twice(self, sweep, cache_dir):
+    def test_nothing_runs_twice(self, sweep, here):
         _, folder = sweep
         before = (folder / "sweeps/rho1/ledger.jsonl").read_text()
-        again = tune_dml.resume_sweep(
-            "rho1",
-            storage=folder / "sweeps",
-            tracking_uri=f"sqlite:///{folder}/mlflow.db",
-            cache_dir=cache_dir,
-        )
+        again = tune_dml.resume_sweep("rho1", **here)
         after = (folder / "sweeps/rho1/ledger.jsonl").read_text()
         assert again.exit_code == 0
         assert [json.loads(line)["kind"] for line in after[len(before) :].splitlines()] == ["session"]
@@ -88,16 +86,10 @@ class TestAGrid:
             tune_dml.resume_sweep("rho1", storage=folder / "sweeps", cache_dir=cache_dir)
         assert (folder / "sweeps/rho1/ledger.jsonl").read_bytes() == before
 
-    def test_extending_runs_only_what_is_new(self, sweep, cache_dir):
+    def test_extending_runs_only_what_is_new(self, sweep, here):
         done, folder = sweep
         old = {trial.key for trial in done.results.trials}
-        grown = tune_dml.extend_sweep(
-            "rho1",
-            values={"regularizer.rho": [0.0]},
-            storage=folder / "sweeps",
-            tracking_uri=f"sqlite:///{folder}/mlflow.db",
-            cache_dir=cache_dir,
-        )
+        grown = tune_dml.extend_sweep("rho1", values={"regularizer.rho": [0.0]}, **here)
         keys = {trial.key for trial in grown.results.trials}
         assert old < keys
         new = [trial for trial in grown.results.trials if trial.key not in old]
@@ -122,7 +114,7 @@ class TestAGrid:
 
     @pytest.mark.parametrize("verb", ["run", "resume", "extend"])
     def test_what_never_fits_on_a_cluster_elsewhere_is_refused_and_touches_nothing(
-        self, sweep, cache_dir, monkeypatch, verb
+        self, sweep, here, monkeypatch, verb
     ):
         import ray
 
@@ -131,12 +123,7 @@ class TestAGrid:
         too_much = Resources(cpus_per_worker=999)
         monkeypatch.setattr(SweepState, "resources", too_much)
         before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-        here = {
-            "storage": folder / "sweeps",
-            "tracking_uri": f"sqlite:///{folder}/mlflow.db",
-            "cache_dir": cache_dir,
-            "address": elsewhere,
-        }
+        here = {**here, "address": elsewhere}
         call = {
             "run": lambda: tune_dml.run_sweep("sec_rho", dataset="digits", name="new", resources=too_much, **here),
             "resume": lambda: tune_dml.resume_sweep("rho1", retry_failed=True, **here),
@@ -146,34 +133,22 @@ class TestAGrid:
             call()
         assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
-    def test_failed_trials_are_tried_again_only_when_asked(self, sweep, cache_dir):
+    def test_failed_trials_are_tried_again_only_when_asked(self, sweep, here):
         done, folder = sweep
         key = done.results.trials[0].key
         with Ledger(folder / "sweeps/rho1") as ledger:
             ledger.append("ended", key, status="failed", reason="made up", metrics={})
-        here = {
-            "storage": folder / "sweeps",
-            "tracking_uri": f"sqlite:///{folder}/mlflow.db",
-            "cache_dir": cache_dir,
-        }
         assert tune_dml.resume_sweep("rho1", **here).results.count("failed") == 1
         again = tune_dml.resume_sweep("rho1", retry_failed=True, **here).results
         assert again.count("failed") == 0
         assert [trial.key for trial in again.trials if trial.attempts == 2] == [key]
         assert again.trials[0].metrics == done.results.trials[0].metrics
 
-    def test_another_plan_under_the_name_is_refused_and_touches_nothing(self, sweep, cache_dir):
+    def test_another_plan_under_the_name_is_refused_and_touches_nothing(self, sweep, here):
         _, folder = sweep
         before = {path: path.read_bytes() for path in (folder / "sweeps").rglob("*.json*")}
         with pytest.raises(ConfigError, match="another plan"):
-            tune_dml.run_sweep(
-                "sec_eta",
-                dataset="digits",
-                name="rho1",
-                storage=folder / "sweeps",
-                tracking_uri=f"sqlite:///{folder}/mlflow.db",
-                cache_dir=cache_dir,
-            )
+            tune_dml.run_sweep("sec_eta", dataset="digits", name="rho1", **here)
         assert {path: path.read_bytes() for path in (folder / "sweeps").rglob("*.json*")} == before
 
 

@@ -1,7 +1,5 @@
 """Engine `train`: a trial as a Ray Train TorchTrainer with two gloo workers gives the losses of one worker."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import replace

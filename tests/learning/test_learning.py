@@ -5,8 +5,6 @@ settings where an untrained network is poor, and for about half of the gain that
 these tests with each of torch's CPU kernels and with one and two threads, which round differently.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Ray's side, without Ray: capacity, addresses, and the cluster file in Ray's own schema."""
 
-from __future__ import annotations
-
 import socket
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The listings of CONTRIBUTING.md: each is one file, and a tree with it knows the new thing."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """How directions turn between two looks, against a naive loop over training pictures and over training itself."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """The generated pages are what the code says now, and code, tests and spaces cite what the specification holds."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What a trial leaves to look at: the numbers against naive loops, the picture against its own pixels, and never sealed data."""
 
-from __future__ import annotations
-
 import io
 import json
 
@@ -18,6 +16,8 @@ from trainables.evidence.from_embeddings import hardest_pairs, histogram_of, nei
 from trainables.evidence.record import Evidence, Sheet, Tile
 from trainables.resolve import Layer, resolve
 from trainables.tasks import build_learner
+
+SHORT = {"training__steps": 2, "training__eval_every": 2}
 
 
 def pictures_of(labels, side=16, channels=1, noise=False):
@@ -197,7 +197,7 @@ def test_every_task_leaves_its_norms_and_a_sheet_of_validation_pictures(tmp_path
 
 def test_queries_are_the_same_for_every_cell_of_a_seed(tmp_path):
     def queries(folder, **settings):
-        run(config_of(TASKS["retrieval"], training__steps=2, training__eval_every=2, **settings), folder)
+        run(config_of(TASKS["retrieval"], **SHORT, **settings), folder)
         return [row[0]["picture"] for row in read(folder)["sheet"]["rows"]]
 
     one = queries(tmp_path / "a")
@@ -206,19 +206,14 @@ def test_queries_are_the_same_for_every_cell_of_a_seed(tmp_path):
 
 
 def test_selection_on_test_is_said(tmp_path):
-    config = config_of(
-        TASKS["retrieval"],
-        training__steps=2,
-        training__eval_every=2,
-        data__split="paper_test_selection",
-    )
+    config = config_of(TASKS["retrieval"], **SHORT, data__split="paper_test_selection")
     run(config, tmp_path)
     assert read(tmp_path)["part"] == "test pictures, which validate under paper_test_selection"
 
 
 def test_the_number_of_queries_is_a_knob_that_changes_no_trial(tmp_path):
-    config = config_of(TASKS["retrieval"], training__steps=2, training__eval_every=2)
-    none = config_of(TASKS["retrieval"], training__steps=2, training__eval_every=2, evaluation__sheet_queries=0)
+    config = config_of(TASKS["retrieval"], **SHORT)
+    none = config_of(TASKS["retrieval"], **SHORT, evaluation__sheet_queries=0)
     assert none.digest() == config.digest()
     again = resolve(Layer("again", none.settings())).config
     assert again == none

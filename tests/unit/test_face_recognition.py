@@ -1,7 +1,5 @@
 """Face recognition: exams against loops, benchmarks read through their lists, every misuse named."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -143,28 +141,6 @@ def test_what_a_trial_reads_besides_is_known_before_training(faces, tmp_path):
     assert not [problem for dataset in further for problem in dataset.check()]
     (tmp_path / "bins" / "lfw.bin").unlink()
     assert any("lfw.bin" in problem.place for dataset in further for problem in dataset.check())
-
-
-MISUSES = {
-    "Did you mean 'lfw_bin'": {"task__test_sets": ["lfw_bim"]},
-    "need at least 20 pairs": {"task__pairs": 10},
-    "a test set must not validate": {
-        "task__test_sets": ["lfw_bin"],
-        "task__validation_sets": ["lfw_bin"],
-        "task__evaluation_root": "/faces",
-    },
-    "paper_test_selection validates on what tests": {
-        "task__validation_sets": ["lfw_bin"],
-        "task__evaluation_root": "/faces",
-        "data__split": "paper_test_selection",
-    },
-}
-
-
-@pytest.mark.parametrize("message", MISUSES)
-def test_settings_that_contradict_each_other_are_refused(message):
-    with pytest.raises(ConfigError, match=message):
-        config_of(DIGITS, **MISUSES[message])
 
 
 def test_too_few_pairs_strangers_or_tests_are_said_before_training(faces, tmp_path):

@@ -1,7 +1,5 @@
 """What networks start from is tried and said before any worker starts."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

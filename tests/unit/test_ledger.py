@@ -1,42 +1,32 @@
 """The ledger: whole lines or none, one writer, rows once, and a faithful fold into results."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 
 import pytest
+from helpers.toys import METRIC, PROVENANCE, Driver, plan_of, space_of
 
 from trainables.errors import ConfigError
-from tune_dml.planning.plan import Plan, Search, make_plan
 from tune_dml.record.ledger import Ledger, read_events, read_history
 from tune_dml.record.results import load_results, open_test_metrics, results_of
-from tune_dml.space import Baseline, Citation, Grid, Knob, Published, Range, Space
-
-SPACE = Space(
-    name="s",
-    title="t",
-    question="q",
-    citation=None,
-    scientific=(Knob("regularizer.rho", Grid((0.1, 1.0), "log"), "rho"),),
-    fixed={"regularizer.name": "sec", "batch.batch_size": 9},
-    baseline=Baseline("off", {"regularizer.name": "none"}),
-    published=(Published("p", "4", "Cars196", ("a", "b"), "rho"),),
-)
+from tune_dml.space import Baseline, Grid, Knob
 
 
-def plan_of(space=SPACE, **arguments):
-    defaults = {"name": "sweep", "dataset": "digits", "seeds": 2, "data_digest": "d"}
-    return make_plan(space, **{**defaults, **arguments})
+@pytest.fixture
+def driver(tmp_path):
+    """Three cells (the baseline and two values) by two seeds."""
+    off = Baseline("off", {"regularizer.name": "none"})
+    rho = Knob("regularizer.rho", Grid((0.1, 1.0)))
+    return Driver(tmp_path / "toy", plan_of(space=space_of(rho, fixed={"regularizer.name": "sec"}, baseline=off)))
 
 
 def test_events_come_back_in_order(tmp_path):
     with Ledger(tmp_path) as ledger:
         ledger.append("started", "k", host="here")
-        ledger.append("ended", "k", status="finished", metrics={"val/recall_at_1": 1.5})
+        ledger.append("ended", "k", status="finished", metrics={METRIC: 1.5})
     events = read_events(tmp_path)
     assert [event.kind for event in events] == ["started", "ended"]
-    assert events[1].body["metrics"] == {"val/recall_at_1": 1.5}
+    assert events[1].body["metrics"] == {METRIC: 1.5}
 
 
 @pytest.mark.parametrize("cut", [1, 5, 20])
@@ -86,99 +76,30 @@ def test_a_second_writer_is_refused_with_the_pid_of_the_first(tmp_path):
     assert answers.get() == "opened"
 
 
-def test_a_plan_survives_the_disk(tmp_path):
-    lr = Knob("optim.lr", Range(1e-4, 1e-2, scale="log"))
-    wide = Space(**{**vars(SPACE), "nuisance": (lr,), "citation": Citation("a", "t", "v", 2020, "table 4")})
-    for plan in (plan_of(), plan_of(wide, search=Search("tpe", 5))):
-        plan.save(tmp_path / "plan.json")
-        again = Plan.load(tmp_path / "plan.json")
-        assert again == plan
-        assert again.identity() == plan.identity()
-
-
-def test_results_show_every_state(tmp_path):
-    plan = plan_of()
-    folder = tmp_path / "sweep"
-    keys = [trial.key for trial in plan.trials()]
-    with Ledger(folder) as ledger:
-        plan.save(folder / "plan.json")
-        ledger.append("session", provenance={"commit": "abc"}, resources={})
-        for key in keys[:4]:
-            ledger.append("started", key, host="h")
-        metrics = {"val/recall_at_1": 50.0, "test/recall_at_1": 40.0}
-        ledger.append("ended", keys[0], status="finished", metrics=metrics, seconds=3.0, step=40)
-        ledger.append("ended", keys[1], status="diverged", reason="nan at 3", metrics={})
-        ledger.append("ended", keys[2], status="failed", reason="bug", metrics={})
-        ledger.append("note", text="said")
-        ledger.append("note", text="said")
-    results = results_of(folder)
-    assert [trial.status for trial in sorted(results.trials, key=lambda t: keys.index(t.key))] == [
-        "finished",
-        "diverged",
-        "failed",
-        "running",
-        "missing",
-        "missing",
+def test_results_show_every_state(driver):
+    finished, diverged, failed, *_ = driver.trials
+    driver.session()
+    for trial in driver.trials[:4]:
+        driver.started(trial)
+    driver.ended(finished, metrics={METRIC: 50.0, "test/recall_at_1": 40.0}, seconds=3.0, step=40)
+    driver.ended(diverged, "diverged", reason="nan at 3")
+    driver.ended(failed, "failed", reason="bug")
+    for _ in range(2):
+        driver.event("note", text="said")
+    results = results_of(driver.folder)
+    statuses = {trial.key: trial.status for trial in results.trials}
+    assert [statuses[trial.key] for trial in driver.trials] == [
+        *("finished", "diverged", "failed", "running", "missing", "missing")
     ]
     assert results.notes == ("said",)
-    assert results.provenance == {"commit": "abc"}
-    first = next(trial for trial in results.trials if trial.key == keys[0])
-    assert first.metrics == {"val/recall_at_1": 50.0}
-    assert open_test_metrics(results) == {keys[0]: {"test/recall_at_1": 40.0}}
-    assert results_of(folder).notes == ("said", "test metrics were opened for a report")
+    assert results.provenance == PROVENANCE
+    first = next(trial for trial in results.trials if trial.key == finished.key)
+    assert first.metrics == {METRIC: 50.0}
+    assert open_test_metrics(results) == {finished.key: {"test/recall_at_1": 40.0}}
+    assert results_of(driver.folder).notes == ("said", "test metrics were opened for a report")
     assert not [column for column in results.table().columns if column.startswith("test/")]
 
 
-def test_a_reset_trial_is_missing_again(tmp_path):
-    plan = plan_of()
-    folder = tmp_path / "sweep"
-    key = plan.trials()[0].key
-    with Ledger(folder) as ledger:
-        plan.save(folder / "plan.json")
-        ledger.append("started", key)
-        ledger.append("ended", key, status="failed", reason="x", metrics={})
-        ledger.append("reset", key)
-    assert next(trial for trial in results_of(folder).trials if trial.key == key).status == "missing"
-
-
-def test_an_unknown_sweep_names_the_nearest(tmp_path):
-    folder = tmp_path / "eta1"
-    folder.mkdir()
-    plan_of(name="eta1").save(folder / "plan.json")
-    with pytest.raises(ConfigError, match="eta1"):
-        load_results(tmp_path, "eta2")
-
-
-def test_the_identity_of_a_trial_needs_config_seed_and_data():
-    plan = plan_of()
-    trials = plan.trials()
-    assert len({trial.key for trial in trials}) == 6
-    assert {trial.key for trial in plan_of(data_digest="other").trials()}.isdisjoint(trial.key for trial in trials)
-    assert plan_of(name="renamed").trials()[0].key == trials[0].key
-
-
-def test_cells_that_resolve_to_the_same_settings_are_one():
-    space = Space(**{**vars(SPACE), "scientific": (Knob("regularizer.rho", Grid((1, 1.0)), "rho"),)})
-    assert [cell.label for cell in plan_of(space).cells] == ["off", "rho=1"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"overrides": {"regularizer.rho": 0.5}}, "is the knob that s searches"),
-        ({"overrides": {"seed": 1}}, "--seeds"),
-        ({"seeds": 0}, "at least one seed"),
-        ({"seeds": (1, 1)}, "must differ"),
-        ({"overrides": {"batch.batch_size": 10}}, "Try"),
-    ],
-)
-def test_wrong_requests_are_refused(arguments, words):
-    with pytest.raises(ConfigError) as error:
-        plan_of(**arguments)
-    assert words in str(error.value)
-
-
-def test_a_knob_out_of_its_domain_names_the_value():
-    space = Space(**{**vars(SPACE), "scientific": (Knob("regularizer.rho", Grid((0.5, 1.5)), "rho"),)})
-    with pytest.raises(ConfigError, match=r"regularizer\.rho.*1\.5"):
-        plan_of(space)
+def test_an_unknown_sweep_names_the_nearest(driver):
+    with pytest.raises(ConfigError, match="toy"):
+        load_results(driver.folder.parent, "toi")

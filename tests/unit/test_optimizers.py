@@ -1,7 +1,5 @@
 """Which parameters get which learning rate and weight decay, and what each optimizer's knobs do."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """The papers as objects against the file of printed numbers: neither holds a table that the other lacks."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 import pytest

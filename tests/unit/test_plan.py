@@ -1,14 +1,13 @@
 """A plan: cells that hold their configuration, seeds that share it, and a file that reads back as it was."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, replace
 
 import pytest
+from helpers import toys
 
 from trainables.errors import ConfigError
-from tune_dml.planning.plan import Plan, Search, make_plan
+from tune_dml.planning.plan import Plan, Search
 from tune_dml.space import Baseline, Citation, Grid, Knob, LogRange, Protocol, Published, Range, Space, Tie
 
 SPACE = Space(
@@ -28,7 +27,7 @@ SPACE = Space(
 
 
 def plan_of(space=SPACE, **options):
-    return make_plan(space, name="s", dataset="digits", data_digest="d", **{"seeds": 2, **options})
+    return toys.plan_of(space=space, **options)
 
 
 def test_a_cell_holds_its_configuration_and_a_trial_is_that_with_its_seed():
@@ -100,3 +99,32 @@ def test_what_is_searched_or_tied_cannot_be_set_by_any_of_its_names(path):
     with pytest.raises(ConfigError, match="cannot be set"):
         plan_of(overrides={path: 0.5})
     assert plan_of(overrides={"regularizer.eta": 0.25}).cells[-1].settings["regularizer.eta"] == 0.25
+
+
+def test_the_identity_of_a_trial_needs_config_seed_and_data():
+    keys = [trial.key for trial in plan_of().trials()]
+    assert len(set(keys)) == 14
+    assert set(keys).isdisjoint(trial.key for trial in plan_of(data_digest="other").trials())
+    assert [trial.key for trial in plan_of(name="renamed").trials()] == keys
+
+
+def test_cells_that_resolve_to_the_same_settings_are_one():
+    space = replace(SPACE, scientific=(Knob("regularizer.rho", Grid((1, 1.0)), "rho"),), nuisance=(), ties=())
+    assert [cell.label for cell in plan_of(space).cells] == ["no SEC", "rho=1"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"overrides": {"regularizer.rho": 0.5}}, "is the knob that small searches"),
+        ({"overrides": {"seed": 1}}, "--seeds"),
+        ({"seeds": 0}, "at least one seed"),
+        ({"seeds": (1, 1)}, "must differ"),
+        ({"overrides": {"batch.instances_per_class": 4}}, "Try"),
+        ({"space": replace(SPACE, scientific=(Knob("regularizer.rho", Grid((0.5, 1.5))),))}, "regularizer.rho"),
+    ],
+)
+def test_wrong_requests_are_refused(options, words):
+    with pytest.raises(ConfigError) as error:
+        plan_of(**options)
+    assert words in str(error.value)

@@ -1,7 +1,5 @@
 """The search: exact grids, paired seeds, no repeats, and the same proposals whatever the order of results."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter
@@ -104,7 +102,7 @@ def test_a_search_cut_short_and_rebuilt_proposes_the_same_cells(method, repeats)
 
     whole = []
     run(Proposals(plan, known={}, on_cell=whole.append), random.Random(0), value=value)
-    first, known = [], {}
+    first = []
     before = Proposals(plan, known={}, on_cell=first.append)
     run(before, random.Random(3), until=20, value=value)
     known = dict(before.known)
@@ -195,10 +193,7 @@ def test_a_finite_space_that_is_used_up_ends_the_search_and_says_so():
     notes = []
     plan = plan_of(RHO, search=Search("tpe", 20, window=4), seeds=1)
     cells = []
-    proposals = Proposals(plan, known={}, on_cell=cells.append, on_note=notes.append)
-    while (trial := proposals.next_trial()) is not None:
-        proposals.ended(trial.key, 1.0)
-    assert proposals.finished
+    run(Proposals(plan, known={}, on_cell=cells.append, on_note=notes.append), random.Random(0), slots=1)
     assert len(cells) == 3
     assert "no further cells" in notes[0]
 
@@ -211,8 +206,6 @@ def test_whole_number_ranges_and_categories():
         seeds=1,
     )
     cells = []
-    proposals = Proposals(plan, known={}, on_cell=cells.append)
-    while (trial := proposals.next_trial()) is not None:
-        proposals.ended(trial.key, 1.0)
+    run(Proposals(plan, known={}, on_cell=cells.append), random.Random(0), slots=1)
     assert all(isinstance(cell.knobs["model.embedding_dim"], int) for cell in cells)
     assert {cell.knobs["optim.name"] for cell in cells} == {"adamw", "sgd"}

@@ -18,7 +18,7 @@ RHO = Published(
 )
 
 
-def test_rho_curve_of_the_sec_supplement() -> None:
+def test_rho_curve_of_the_sec_supplement():
     curve = published_curve(RHO)
     assert curve.values() == {0.01: 74.57, 0.1: 72.00, 0.5: 68.54, 0.9: 68.28, 1.0: 67.89}
     assert curve.baseline == 60.84
@@ -30,7 +30,7 @@ def test_rho_curve_of_the_sec_supplement() -> None:
     assert curve.baseline_others["final_norm_mean"] == 8.03
 
 
-def test_gamma_curve_of_dro() -> None:
+def test_gamma_curve_of_dro():
     gamma = Published("DRO", "4", "In-Shop", ("DRO-KL-G",), "gamma", baseline_method="LS", embedding_dim=64)
     curve = published_curve(gamma)
     assert curve.values() == {0.001: 85.7, 0.01: 85.8, 0.1: 85.1, 1.0: 84.8}
@@ -38,12 +38,12 @@ def test_gamma_curve_of_dro() -> None:
     assert any("impossible" in note for note in curve.notes)
 
 
-def test_proxies_curve_of_mpa() -> None:
+def test_proxies_curve_of_mpa():
     proxies = Published("MPA", "7", "CUB200-2011", ("MPA",), "proxies_per_class", runs=3)
     assert published_curve(proxies).values() == {1: 68.4, 4: 69.0, 8: 69.1, 12: 69.3, 16: 67.6}
 
 
-def test_a_table_with_two_curves_is_read_by_what_tells_them_apart() -> None:
+def test_a_table_with_two_curves_is_read_by_what_tells_them_apart():
     eta = Published(
         "SEC-supplement", "7", "CIFAR-10", ("NT-Xent+SEC",), "eta", metric="top1", baseline_method="NT-Xent"
     )
@@ -57,7 +57,7 @@ def test_a_table_with_two_curves_is_read_by_what_tells_them_apart() -> None:
     assert {epochs: curve.baseline for epochs, curve in found.items()} == {100: 84.76, 200: 89.05}
 
 
-def test_every_number_is_whole() -> None:
+def test_every_number_is_whole():
     rows = published_rows()
     assert len(rows) == 1222
     assert all(math.isfinite(row.value) and row.metric and row.method for row in rows)
@@ -72,6 +72,6 @@ def test_every_number_is_whole() -> None:
         ({"hyperparameter": "eta"}, "one number a value"),
     ],
 )
-def test_declarations_that_name_nothing_are_refused(change: dict[str, object], message: str) -> None:
+def test_declarations_that_name_nothing_are_refused(change, message):
     with pytest.raises(ConfigError, match=message):
         published_curve(replace(RHO, **change))

@@ -1,7 +1,5 @@
 """Learning-rate schedules against torch's own schedulers and the papers' rules."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

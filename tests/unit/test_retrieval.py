@@ -1,7 +1,5 @@
 """The retrieval task: which pictures judge a trial, and what the network sees of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Search spaces and protocols as declared: every one resolves into cells, without data, and says where its values come from."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 

@@ -1,24 +1,20 @@
 """The fold of the ledger: the same whether it is read at once or piece by piece, and what each event changes."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest
+from helpers.toys import plan_of
 
 from trainables.errors import ConfigError
-from tune_dml.planning.plan import Plan, make_plan
 from tune_dml.planning.request import Resources
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.state import SweepState, load_state, read_state
-from tune_dml.space import Grid, Knob, Space
-
-SPACE = Space("s", "t", "q", None, (Knob("regularizer.rho", Grid((0.1, 1.0))),), {"regularizer.name": "sec"})
+from tune_dml.space import Grid, Knob
 
 
 @pytest.fixture
-def plan() -> Plan:
-    return make_plan(SPACE, name="toy", dataset="digits", seeds=2, data_digest="d")
+def plan():
+    return plan_of(Knob("loss.margin", Grid((0.1, 1.0))))
 
 
 def everything(state: SweepState) -> list[object]:

@@ -1,14 +1,12 @@
 """What every task owes the training loop: resumes bit-identically, pairs seeds, keeps test sealed, names its metrics."""
 
-from __future__ import annotations
-
 from dataclasses import FrozenInstanceError, dataclass
 from typing import Annotated
 
 import numpy as np
 import pytest
 import torch
-from helpers.trials import DIGITS, TASKS, Killed, config_of, learner_of, run, without_time
+from helpers.trials import TASKS, config_of, learner_of, run
 from pydantic import Field
 
 from trainables import training
@@ -24,24 +22,6 @@ def test_every_task_is_found_and_tested_here():
     for task in KNOWN.values():
         assert task.citation
         assert task.__doc__
-
-
-@pytest.mark.parametrize("name", ["face_recognition", "contrastive"])
-def test_a_killed_trial_resumes_bit_identically(tmp_path, name):
-    config = config_of(TASKS[name])
-    whole, rows = run(config, tmp_path / "whole")
-    with pytest.raises(Killed):
-        run(config, tmp_path / "cut", stop_after=25)  # five steps after the checkpoint
-    resumed, again = run(config, tmp_path / "cut")
-    assert resumed.metrics == whole.metrics
-    by_step = {row["step"]: without_time(row) for row in rows}
-    assert [row["step"] for row in again] == [20, 25, 40, 50, 60]
-    for row in again:
-        assert without_time(row) == by_step[row["step"]]
-    states = [torch.load(tmp_path / x / "checkpoint.pt", weights_only=True)["task"] for x in ("whole", "cut")]
-    for key, tensor in states[0].items():
-        if isinstance(tensor, torch.Tensor):
-            assert torch.equal(tensor, states[1][key]), key
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -68,15 +48,17 @@ def test_best_validation_keeps_the_highest_headline(tmp_path, name):
     assert outcome.step == 1 + int(np.argmax(seen))
 
 
-@pytest.mark.parametrize("name", ["face_recognition", "contrastive"])
-def test_seeds_are_paired(tmp_path, name):
-    one = learner_of(config_of(TASKS[name], seed=3), tmp_path)
-    other = learner_of(config_of(TASKS[name], seed=3, regularizer__name="none", regularizer__eta=0.0), tmp_path)
+@pytest.mark.parametrize("name", TASKS)
+def test_seeds_are_paired_every_cell_starts_from_the_same_weights_and_sees_the_same_batches(tmp_path, name):
+    loss = {"loss__name": "triplet" if name == "contrastive" else "proxy_anchor"}
+    regularizer = {"regularizer__name": "l2", "regularizer__eta": 1.0}
+    one, *others = (learner_of(config_of(TASKS[name], seed=3, **cell), tmp_path) for cell in ({}, loss, regularizer))
+    for other in others:
+        for mine, theirs in zip(one.network.parameters(), other.network.parameters(), strict=True):
+            assert torch.equal(mine, theirs)
+        assert all((one.sampler.batch(step) == other.sampler.batch(step)).all() for step in range(5))
+        assert np.array_equal(one.split.validation, other.split.validation)
     moved = learner_of(config_of(TASKS[name], seed=4), tmp_path)
-    for mine, theirs in zip(one.network.parameters(), other.network.parameters(), strict=True):
-        assert torch.equal(mine, theirs)
-    assert all((one.sampler.batch(step) == other.sampler.batch(step)).all() for step in range(5))
-    assert np.array_equal(one.split.validation, other.split.validation)
     assert not np.array_equal(one.split.validation, moved.split.validation)
     assert np.array_equal(one.split.test, moved.split.test)
 
@@ -95,11 +77,26 @@ def test_what_a_loss_draws_belongs_to_the_seed(tmp_path, method):
     assert not torch.equal(drawn(seed=3), drawn(seed=3, loss__sampling_seed=1))
 
 
-def test_a_split_that_a_task_cannot_use_is_refused():
-    with pytest.raises(ConfigError, match=r"Set data\.split=shared_classes"):
-        config_of(TASKS["contrastive"], data__split="class_disjoint")
-    with pytest.raises(ConfigError, match=r"Set data\.split=class_disjoint"):
-        config_of(TASKS["face_recognition"], data__split="shared_classes")
+BENCHMARK = {"task__validation_sets": ["lfw_bin"], "task__evaluation_root": "/faces"}
+MISUSES = [
+    ("contrastive", {"data__split": "class_disjoint"}, r"Set data\.split=shared_classes"),
+    ("contrastive", {"batch__sampler": "m_per_class", "batch__batch_size": 18}, r"Set batch\.sampler=random"),
+    ("contrastive", {"loss__name": "proxy_anchor"}, r"holds a vector for each.*Set loss\.name to one of .*nt_xent"),
+    ("contrastive", {"augment__name": "none"}, r"Set augment\.name to .*simclr"),
+    ("face_recognition", {"data__split": "shared_classes"}, r"Set data\.split=class_disjoint"),
+    ("face_recognition", {"task__test_sets": ["lfw_bim"]}, "Did you mean 'lfw_bin'"),
+    ("face_recognition", {"task__pairs": 10}, "need at least 20 pairs"),
+    ("face_recognition", {"task__pears": 3}, r"task\.pears.*Did you mean 'pairs'"),
+    ("face_recognition", {**BENCHMARK, "task__test_sets": ["lfw_bin"]}, "a test set must not validate"),
+    ("face_recognition", {**BENCHMARK, "data__split": "paper_test_selection"}, "validates on what tests"),
+    ("retrieval", {"task__name": "contrastiv"}, "Did you mean 'contrastive'"),
+]
+
+
+@pytest.mark.parametrize(("name", "settings", "message"), MISUSES)
+def test_settings_that_contradict_each_other_or_the_task_are_refused(name, settings, message):
+    with pytest.raises(ConfigError, match=message):
+        config_of(TASKS[name], **settings)
 
 
 def test_a_task_has_knobs_of_its_own_that_count_and_a_folder_that_does_not():
@@ -110,10 +107,6 @@ def test_a_task_has_knobs_of_its_own_that_count_and_a_folder_that_does_not():
     assert face.digest() == moved.digest()
     again = resolve(Layer("again", face.settings())).config
     assert again == face
-    with pytest.raises(ConfigError, match=r"task\.pears.*Did you mean 'pairs'"):
-        config_of(TASKS["face_recognition"], task__pears=3)
-    with pytest.raises(ConfigError, match="Did you mean 'contrastive'"):
-        config_of(DIGITS, task__name="contrastiv")
 
 
 def test_a_ramp_that_never_begins_is_refused_before_training(tmp_path):

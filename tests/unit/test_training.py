@@ -1,18 +1,15 @@
 """The training loop: deterministic, resumes bit-identically, never trains on a loss that is not finite."""
 
-from __future__ import annotations
-
 import hashlib
 import pickle
 
 import pytest
 import torch
+from helpers.trials import TASKS, Killed, config_of, run, without_time
 
 from trainables import training
 from trainables.context import FolderContext
 from trainables.errors import ConfigError, Diverged
-from trainables.resolve import Layer, resolve
-from trainables.training import train
 
 SMALL = {
     "data.name": "digits",
@@ -24,52 +21,21 @@ SMALL = {
 }
 
 
-def config_of(**settings):
-    dotted = {key.replace("__", "."): value for key, value in settings.items()}
-    return resolve(Layer("test", {**SMALL, **dotted})).config
-
-
-class Killed(Exception):
-    pass
-
-
-def run(config, folder, stop_after=None):
-    """Train in a folder; with `stop_after`, die while reporting that step, after its checkpoint was written."""
-    rows = []
-
-    def sink(row):
-        rows.append(dict(row))
-        if stop_after is not None and row["step"] == stop_after:
-            raise Killed
-
-    context = FolderContext(folder, torch.device("cpu"), sink=sink)
-    return train(config, context), rows
-
-
-def without_time(row):
-    return {name: value for name, value in row.items() if not name.startswith("time/")}
-
-
 VARIANTS = {
-    "triplet + sec-ema": {"regularizer__name": "sec", "regularizer__eta": 0.5, "regularizer__rho": 0.1},
-    "proxy anchor": {"loss__name": "proxy_anchor"},
-    "sampled dro": {"loss__name": "dro_kl", "loss__gamma": 0.5, "loss__samples": 20},
-    "bn head": {"model__head": "bn_fc", "loss__name": "multi_similarity"},
-    "sgd, decay": {
-        "optim__name": "sgd",
-        "optim__lr_schedule": "milestones",
-        "optim__lr_milestones": [25],
-        "optim__lr_decay": 0.1,
-    },
+    "triplet + sec-ema": {**SMALL, "regularizer.name": "sec", "regularizer.eta": 0.5, "regularizer.rho": 0.1},
+    "proxy anchor": {**SMALL, "loss.name": "proxy_anchor"},
+    "sampled dro": {**SMALL, "loss.name": "dro_kl", "loss.gamma": 0.5, "loss.samples": 20},
+    "bn head": {**SMALL, "model.head": "bn_fc", "loss.name": "multi_similarity"},
+    "sgd, decay": {**SMALL, "optim.name": "sgd", "optim.lr_schedule": "milestones", "optim.lr_milestones": [25]},
+    **{name: TASKS[name] for name in ("face_recognition", "contrastive")},
 }
+CUTS = [(name, 20) for name in VARIANTS] + [("triplet + sec-ema", 25), ("sampled dro", 40), ("contrastive", 25)]
 
 
-CASES = [(name, 20) for name in VARIANTS] + [("triplet + sec-ema", 25), ("sampled dro", 40)]
-
-
-@pytest.mark.parametrize(("variant", "killed_at"), CASES)
+@pytest.mark.parametrize(("variant", "killed_at"), CUTS)
 def test_a_killed_trial_resumes_bit_identically(tmp_path, variant, killed_at):
-    config = config_of(**VARIANTS[variant])
+    """Killed when a checkpoint is written, or five steps later; rows come every 20 steps, directions are looked at every 25."""
+    config = config_of(VARIANTS[variant])
     whole, rows = run(config, tmp_path / "whole")
     with pytest.raises(Killed):
         run(config, tmp_path / "cut", stop_after=killed_at)
@@ -86,16 +52,16 @@ def test_a_killed_trial_resumes_bit_identically(tmp_path, variant, killed_at):
 
 
 def test_the_same_seed_gives_the_same_numbers_and_another_seed_does_not(tmp_path):
-    one, _ = run(config_of(), tmp_path / "a")
-    two, _ = run(config_of(), tmp_path / "b")
-    other, _ = run(config_of(seed=1), tmp_path / "c")
+    one, _ = run(config_of(SMALL), tmp_path / "a")
+    two, _ = run(config_of(SMALL), tmp_path / "b")
+    other, _ = run(config_of(SMALL, seed=1), tmp_path / "c")
     assert one.metrics == two.metrics
     assert one.metrics != other.metrics
 
 
 def test_identity_02_eta_zero_is_the_baseline_bit_for_bit(tmp_path):
-    plain, rows = run(config_of(), tmp_path / "a")
-    zero, with_sec = run(config_of(regularizer__name="sec", regularizer__eta=0.0), tmp_path / "b")
+    plain, rows = run(config_of(SMALL), tmp_path / "a")
+    zero, with_sec = run(config_of(SMALL, regularizer__name="sec", regularizer__eta=0.0), tmp_path / "b")
     assert [row["train/loss"] for row in rows] == [row["train/loss"] for row in with_sec]
     assert zero.metrics["val/recall_at_1"] == plain.metrics["val/recall_at_1"]
     weights = [torch.load(tmp_path / name / "checkpoint.pt", weights_only=True)["task"] for name in ("a", "b")]
@@ -104,28 +70,8 @@ def test_identity_02_eta_zero_is_the_baseline_bit_for_bit(tmp_path):
             assert torch.equal(weights[0][name], weights[1][name])
 
 
-def test_seeds_are_paired_every_cell_starts_from_the_same_weights_and_sees_the_same_batches(tmp_path):
-    from trainables.tasks import build_learner
-
-    learners = []
-    for settings in (
-        {},
-        {"loss__name": "proxy_anchor"},
-        {"regularizer__name": "sec", "regularizer__eta": 1.0},
-    ):
-        config = config_of(seed=3, **settings)
-        context = FolderContext(tmp_path, torch.device("cpu"))
-        training.prepare_process(config, context)
-        learners.append(build_learner(config, context))
-    for learner in learners[1:]:
-        for mine, first in zip(learner.network.parameters(), learners[0].network.parameters(), strict=True):
-            assert torch.equal(mine, first)
-        assert all((learner.sampler.batch(step) == learners[0].sampler.batch(step)).all() for step in range(5))
-        assert (learner.split.validation == learners[0].split.validation).all()
-
-
 def test_rows_carry_mechanism_figures_and_steps_grow(tmp_path):
-    _, rows = run(config_of(regularizer__name="sec", regularizer__eta=0.5), tmp_path)
+    _, rows = run(config_of(SMALL, regularizer__name="sec", regularizer__eta=0.5), tmp_path)
     assert [row["step"] for row in rows] == [20, 25, 40, 50, 60]
     for row in rows:
         assert {"train/loss", "train/norm_mean", "train/norm_variance", "train/mu", "train/eta"} <= set(row)
@@ -135,9 +81,9 @@ def test_rows_carry_mechanism_figures_and_steps_grow(tmp_path):
 
 
 def test_test_metrics_belong_to_the_evaluation_that_counts(tmp_path):
-    last, rows = run(config_of(), tmp_path / "last")
+    last, rows = run(config_of(SMALL), tmp_path / "last")
     assert last.metrics["val/recall_at_1"] == rows[-1]["val/recall_at_1"]
-    best, rows = run(config_of(evaluation__epoch="best_validation"), tmp_path / "best")
+    best, rows = run(config_of(SMALL, evaluation__epoch="best_validation"), tmp_path / "best")
     seen = [row["val/recall_at_1"] for row in rows if "val/recall_at_1" in row]
     assert best.metrics["val/recall_at_1"] == max(seen)
     assert "test/recall_at_1" in last.metrics
@@ -147,9 +93,9 @@ def test_test_metrics_belong_to_the_evaluation_that_counts(tmp_path):
 @pytest.mark.parametrize("poison", ["huge learning rate", "nan weights"])
 def test_a_loss_that_is_not_finite_ends_the_trial_with_step_and_statistics(tmp_path, monkeypatch, poison):
     if poison == "huge learning rate":
-        config = config_of(optim__lr=1e18, optim__name="sgd")
+        config = config_of(SMALL, optim__lr=1e18, optim__name="sgd")
     else:
-        config = config_of()
+        config = config_of(SMALL)
         update = training.update
 
         def poisoned(run):
@@ -188,7 +134,7 @@ def test_a_trial_that_is_collapsed_at_the_end_has_diverged(tmp_path, monkeypatch
     with pytest.raises(
         Diverged, match=r"collapsed by the end: mean pairwise cosine 1\.0000, 1\.0000, 1\.0000"
     ) as error:
-        run(config_of(training__eval_every=eval_every), tmp_path)
+        run(config_of(SMALL, training__eval_every=eval_every), tmp_path)
     assert error.value.step == 60
     assert "val/recall_at_1" in error.value.statistics
 
@@ -196,7 +142,7 @@ def test_a_trial_that_is_collapsed_at_the_end_has_diverged(tmp_path, monkeypatch
 @pytest.mark.parametrize("until", [29, 44, 59])
 def test_a_trial_that_recovers_has_finished(tmp_path, monkeypatch, until):
     collapsing(monkeypatch, until=until)
-    _, rows = run(config_of(training__eval_every=5), tmp_path)
+    _, rows = run(config_of(SMALL, training__eval_every=5), tmp_path)
     cosines = [row["val/mean_cosine"] for row in rows if "val/mean_cosine" in row]
     assert sum(cosine > training.COLLAPSE for cosine in cosines) >= until // 5
     assert cosines[-1] <= training.COLLAPSE
@@ -224,7 +170,7 @@ def test_neither_status_nor_figures_depend_on_how_often_one_looks(tmp_path, monk
     collapsing(monkeypatch, until=0.85 * steps)
     ends = set()
     for every in (steps // 16, steps // 8, steps // 4, steps // 2, steps):
-        outcome, _ = run(config_of(training__steps=steps, training__eval_every=every), tmp_path / str(every))
+        outcome, _ = run(config_of(SMALL, training__steps=steps, training__eval_every=every), tmp_path / str(every))
         weights = torch.load(tmp_path / str(every) / "checkpoint.pt", weights_only=True)["task"]
         whole = b"".join(part.numpy().tobytes() for part in weights.values() if isinstance(part, torch.Tensor))
         ends.add((tuple(sorted(outcome.metrics.items())), hashlib.sha256(whole).hexdigest()))
@@ -233,7 +179,7 @@ def test_neither_status_nor_figures_depend_on_how_often_one_looks(tmp_path, monk
 
 def test_a_resumed_trial_remembers_the_looks(tmp_path, monkeypatch):
     collapsing(monkeypatch)
-    config = config_of(training__eval_every=10)
+    config = config_of(SMALL, training__eval_every=10)
     with pytest.raises(Killed):
         run(config, tmp_path, stop_after=50)
     with pytest.raises(Diverged, match=r"1\.0000, 1\.0000, 1\.0000"):
@@ -242,7 +188,7 @@ def test_a_resumed_trial_remembers_the_looks(tmp_path, monkeypatch):
 
 def test_more_classes_in_a_batch_than_exist_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="class"):
-        run(config_of(batch__batch_size=90), tmp_path)
+        run(config_of(SMALL, batch__batch_size=90), tmp_path)
 
 
 class Evil:

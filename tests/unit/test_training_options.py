@@ -1,9 +1,8 @@
 """What the papers' protocols ask of the loop: micro-batches, frozen backbones, clipping, precision, the fixed mean norm."""
 
-from __future__ import annotations
-
 import pytest
 import torch
+from helpers.trials import Killed, config_of, run
 
 from trainables import training
 from trainables.context import FolderContext
@@ -11,7 +10,6 @@ from trainables.errors import ConfigError, Diverged
 from trainables.models import build_model
 from trainables.resolve import Layer, resolve
 from trainables.tasks import build_learner
-from trainables.training import train
 
 SMALL = {
     "data.name": "digits",
@@ -23,21 +21,10 @@ SMALL = {
 }
 
 
-def config_of(**settings):
-    dotted = {key.replace("__", "."): value for key, value in settings.items()}
-    return resolve(Layer("test", SMALL), Layer("case", dotted)).config
-
-
 def begin(config, folder):
     context = FolderContext(folder, torch.device("cpu"))
     training.prepare_process(config, context)
     return training.begin(config, context, build_learner(config, context))
-
-
-def run(config, folder):
-    rows = []
-    context = FolderContext(folder, torch.device("cpu"), sink=lambda row: rows.append(dict(row)))
-    return train(config, context), rows
 
 
 @pytest.mark.parametrize("head", ["fc", "bn_fc"])
@@ -53,7 +40,7 @@ def test_micro_batches_equal_the_whole_batch(tmp_path, head, loss):
     }  # Adam would turn rounding of zero gradients into steps
     gradients = {}
     for size in (None, 2, 4):
-        trial = begin(config_of(**settings, training__micro_batch=size), tmp_path / str(size))
+        trial = begin(config_of(SMALL, **settings, training__micro_batch=size), tmp_path / str(size))
         for _ in range(2):
             training.update(trial)
             trial.state.step += 1
@@ -82,11 +69,11 @@ def test_micro_batches_are_refused_where_they_would_change_the_numbers(tmp_path)
     settings = {"model__backbone": "bn_inception", "training__micro_batch": 4, "augment__name": "crop_flip"}
     crop = {"augment__crop": 32, "augment__resize": 32}
     with pytest.raises(ConfigError, match=r"freeze_bn=true"):
-        begin(config_of(**settings, **crop), tmp_path)
+        begin(config_of(SMALL, **settings, **crop), tmp_path)
 
 
 def test_a_frozen_backbone_thaws_at_its_step_and_head_and_proxies_train_before(tmp_path):
-    config = config_of(loss__name="proxy_anchor", optim__freeze_backbone_steps=3)
+    config = config_of(SMALL, loss__name="proxy_anchor", optim__freeze_backbone_steps=3)
     trial = begin(config, tmp_path)
     before = {name: p.detach().clone() for name, p in trial.learner.modules.named_parameters()}
     changed = []
@@ -101,21 +88,17 @@ def test_a_frozen_backbone_thaws_at_its_step_and_head_and_proxies_train_before(t
 
 
 def test_frozen_epochs_count_in_steps_of_the_sampler(tmp_path):
-    trial = begin(config_of(optim__freeze_backbone_epochs=0.5, optim__freeze_backbone_steps=2), tmp_path)
+    trial = begin(config_of(SMALL, optim__freeze_backbone_epochs=0.5, optim__freeze_backbone_steps=2), tmp_path)
     per_epoch = trial.learner.sampler.steps_per_epoch
     assert trial.frozen_until == round(0.5 * per_epoch) > 2
 
 
 def test_a_trial_killed_while_frozen_resumes_bit_identically(tmp_path):
-    config = config_of(optim__freeze_backbone_steps=4, optim__name="adam")
+    config = config_of(SMALL, optim__freeze_backbone_steps=4, optim__name="adam")
     whole, rows = run(config, tmp_path / "whole")
 
-    def die(row):
-        if row["step"] == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(config, FolderContext(tmp_path / "cut", torch.device("cpu"), sink=die))
+    with pytest.raises(Killed):
+        run(config, tmp_path / "cut", stop_after=3)
     resumed, again = run(config, tmp_path / "cut")
     assert resumed.metrics == whole.metrics
     assert [row["train/loss"] for row in again] == [row["train/loss"] for row in rows]
@@ -123,7 +106,7 @@ def test_a_trial_killed_while_frozen_resumes_bit_identically(tmp_path):
 
 @pytest.mark.parametrize(("knob", "limit"), [("clip_value", 1e-3), ("clip_norm", 1e-2)])
 def test_gradients_are_clipped_over_network_and_proxies(tmp_path, knob, limit):
-    trial = begin(config_of(loss__name="proxy_anchor", **{f"optim__{knob}": limit}), tmp_path)
+    trial = begin(config_of(SMALL, loss__name="proxy_anchor", **{f"optim__{knob}": limit}), tmp_path)
     training.update(trial)
     gradients = torch.cat([p.grad.flatten() for p in trial.learner.modules.parameters() if p.grad is not None])
     size = gradients.abs().max() if knob == "clip_value" else gradients.norm()
@@ -131,7 +114,7 @@ def test_gradients_are_clipped_over_network_and_proxies(tmp_path, knob, limit):
 
 
 def test_bf16_lowers_the_network_and_nothing_else(tmp_path):
-    half, full = (begin(config_of(training__precision=kind), tmp_path) for kind in ("bf16", "float32"))
+    half, full = (begin(config_of(SMALL, training__precision=kind), tmp_path) for kind in ("bf16", "float32"))
     seen = []
     hook = half.learner.network.head.register_forward_hook(lambda module, given, out: seen.append(out.dtype))
     embeddings, _ = half.learner.batch(half.learner.network, 0)
@@ -141,23 +124,23 @@ def test_bf16_lowers_the_network_and_nothing_else(tmp_path):
     expected, _ = full.learner.batch(full.learner.network, 0)
     assert 0 < float((embeddings - expected).detach().norm() / expected.detach().norm()) < 0.02
     assert {p.dtype for p in half.learner.network.parameters()} == {torch.float32}
-    outcome, _ = run(config_of(training__precision="bf16"), tmp_path / "run")
+    outcome, _ = run(config_of(SMALL, training__precision="bf16"), tmp_path / "run")
     assert outcome.metrics["val/recall_at_1"] > 0
 
 
 def test_fp16_is_for_cuda(tmp_path):
     with pytest.raises(ConfigError, match="fp16 is for CUDA"):
-        run(config_of(training__precision="fp16"), tmp_path)
+        run(config_of(SMALL, training__precision="fp16"), tmp_path)
 
 
 def test_channels_last_gives_the_same_numbers(tmp_path):
-    plain, _ = run(config_of(), tmp_path / "a")
-    other, _ = run(config_of(training__channels_last=True), tmp_path / "b")
+    plain, _ = run(config_of(SMALL), tmp_path / "a")
+    other, _ = run(config_of(SMALL, training__channels_last=True), tmp_path / "b")
     assert other.metrics["train/loss"] == pytest.approx(plain.metrics["train/loss"], rel=1e-4)
 
 
 def test_epochs_are_passes_over_the_training_pictures(tmp_path):
-    config = config_of(training__epochs=0.1)
+    config = config_of(SMALL, training__epochs=0.1)
     trial = begin(config, tmp_path)
     per_epoch = trial.learner.sampler.steps_per_epoch
     assert trial.learner.total_steps == round(0.1 * per_epoch)
@@ -181,11 +164,11 @@ def test_of_steps_and_epochs_the_later_layer_counts():
 
 def test_the_fixed_mean_norm_is_that_of_the_untrained_network(tmp_path):
     settings = {"regularizer__name": "sec_fixed", "regularizer__eta": 0.5}
-    trial = begin(config_of(**settings), tmp_path)
+    trial = begin(config_of(SMALL, **settings), tmp_path)
     learner = trial.learner
     embeddings, _ = learner.embed(learner.split.train)
     assert float(learner.regularizer.mu) == pytest.approx(float(embeddings.norm(dim=1).mean()), rel=1e-5)
-    plain = begin(config_of(), tmp_path / "plain")
+    plain = begin(config_of(SMALL), tmp_path / "plain")
     for mine, other in zip(
         learner.network.state_dict().values(), plain.learner.network.state_dict().values(), strict=True
     ):
@@ -193,7 +176,7 @@ def test_the_fixed_mean_norm_is_that_of_the_untrained_network(tmp_path):
 
 
 def test_measuring_the_mean_norm_leaves_batch_statistics_alone(tmp_path):
-    trial = begin(config_of(model__head="bn_fc", regularizer__name="sec_fixed", regularizer__eta=0.5), tmp_path)
+    trial = begin(config_of(SMALL, model__head="bn_fc", regularizer__name="sec_fixed", regularizer__eta=0.5), tmp_path)
     statistics = trial.learner.network.head.bn
     assert int(statistics.num_batches_tracked) == 0
     assert torch.equal(statistics.running_mean, torch.zeros_like(statistics.running_mean))
@@ -211,7 +194,7 @@ def test_frozen_batch_norm_survives_training_and_its_affine_part_stays(tmp_path)
         "batch__batch_size": 6,
         "batch__instances_per_class": 2,
     }
-    trial = begin(config_of(**settings), tmp_path)
+    trial = begin(config_of(SMALL, **settings), tmp_path)
     before = {k: v.clone() for k, v in trial.learner.network.backbone.state_dict().items() if "_bn." in k}
     training.update(trial)
     after = trial.learner.network.backbone.state_dict()
@@ -237,7 +220,7 @@ def test_on_cuda_a_loss_that_is_not_finite_is_noticed_one_step_late(monkeypatch)
 
 
 def test_the_mean_of_a_row_that_is_not_finite_ends_the_trial(tmp_path):
-    trial = begin(config_of(), tmp_path)
+    trial = begin(config_of(SMALL), tmp_path)
     training.update(trial)
     trial.recent = [torch.tensor(float("inf"))]
     with pytest.raises(Diverged, match="by step"):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tune_dml.cli.options import Json, Margin, verb
-from tune_dml.cli.screen import interval, number, show, table
+from tune_dml.cli.screen import COMPARISON_BARS, interval, number, show, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -98,7 +98,8 @@ class Comparison:
             for item, summary in zip(self.results, self.summaries, strict=True)
             for row in summary.rows
         ]
-        yield table("Cells", ("sweep", "cell", "seeds", label, "95% interval"), cells, right=("seeds", label))
+        yield table("Cells", ("sweep", "cell", "seeds", label, "comparison bar"), cells, right=("seeds", label))
+        yield f"{COMPARISON_BARS} Bars of two sweeps are not compared."
         for item, summary in zip(self.results, self.summaries, strict=True):
             for verdict in summary.verdicts:
                 yield f"- {item.name}: {verdict}"

@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_args, get_origin
 import typer
 
 from trainables.errors import Problem
-from tune_dml.planning.request import Engine, Request, Resources, Session, folder_problems
+from tune_dml.planning.request import Engine, Racing, Request, Resources, Session, folder_problems
 from tune_dml.planning.spread import help_of, options_of, spread
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
@@ -36,8 +36,8 @@ class Ending:
 def verb(function: Callable[..., None]) -> Callable[..., None]:
     """Make a function a verb: dataclasses of options are spread, and each declared option becomes a flag.
 
-    A keyword that bears the name of an option of `Request`, `Resources` or `Session` is that option, with its default; its
-    text is read before the function gets it. What Typer annotates stays as it is.
+    A keyword that bears the name of an option of `Request`, `Resources`, `Racing` or `Session` is that option, with its
+    default; its text is read before the function gets it. What Typer annotates stays as it is.
     """
     keywords = spread(function)
     options = list(inspect.signature(keywords).parameters.values())
@@ -120,7 +120,7 @@ def _as_it_is(value: Any) -> Any:
 
 
 _READERS: dict[str, Callable[[Any], Any]] = {"seeds": seeds_of, "settings": settings_of, "gpus_per_worker": _gpus}
-_DECLARED = {option.name: option for group in (Request, Resources, Session) for option in options_of(group)}
+_DECLARED = {option.name: option for group in (Request, Resources, Racing, Session) for option in options_of(group)}
 
 
 def _flag(option: inspect.Parameter) -> inspect.Parameter:
@@ -137,6 +137,8 @@ def _flag(option: inspect.Parameter) -> inspect.Parameter:
         kind, shown = str, typer.Argument(metavar="SPACE|FILE.yaml", help=sentence)
     elif option.name == "seeds":
         kind = str | None
+    elif kind is bool:
+        shown = typer.Option(f"--{option.name.replace('_', '-')}", help=sentence)
     elif option.name == "settings":
         kind, shown = list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=sentence)
     elif option.name in {"gpus_per_worker", "engine"}:  # left out, the machine and the number of workers decide

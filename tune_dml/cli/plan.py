@@ -211,26 +211,30 @@ def _cost(plan: Plan, resources: Resources, stored: list[Results]) -> Cost:
 
 def _power(plan: Plan, stored: list[Results]) -> Power:
     from tune_dml.stats.assurance import seeds_range, verdict_chances
+    from tune_dml.stats.looks import level_left
     from tune_dml.stats.power import detectable_difference, half_width
 
     seeds, cells = len(plan.seeds), max(len(plan.cells) + plan.search.num_samples, 2)
     alike = (item for item in stored if _alike(plan, item) and item.plan.metric == plan.metric)
     noise, df, source = next(filter(None, map(_noise, alike)), (None, 0, "the noise is not known yet"))
-    unit = 1.0 if noise is None else noise
+    unit, level = 1.0 if noise is None else noise, level_left([seeds], planned=seeds)
     power = Power(
         noise,
-        detectable_difference(seeds=seeds, sd=unit, cells=cells),
-        half_width(seeds=seeds, sd=unit, cells=cells),
+        detectable_difference(seeds=seeds, sd=unit, cells=cells, alpha=level),
+        half_width(seeds=seeds, sd=unit, cells=cells, alpha=level),
         source,
     )
     if noise is None or seeds < 2:
         return power
     levels, margin = _levels(plan), float(plan.margin)
+    level /= len(plan.space.scientific or plan.space.knobs)  # the knobs share the error, as in the report
     chances = tuple(
-        verdict_chances(levels=levels, seeds=seeds, sd=noise, margin=margin, difference=margins * margin)
+        verdict_chances(levels=levels, seeds=seeds, sd=noise, margin=margin, difference=margins * margin, alpha=level)
         for margins in DIFFERENCES
     )
-    return replace(power, chances=chances, seeds=seeds_range(margin=margin, sd=noise, df=df, levels=levels))
+    return replace(
+        power, chances=chances, seeds=seeds_range(margin=margin, sd=noise, df=df, levels=levels, alpha=level)
+    )
 
 
 def _levels(plan: Plan) -> int:
@@ -242,7 +246,7 @@ def _levels(plan: Plan) -> int:
 def _noise(results: Results) -> tuple[float, int, str] | None:
     """The noise of one trial after removing the seed's effect, its degrees of freedom, and where it is from."""
     from tune_dml.report import seed_table
-    from tune_dml.stats.blocks import fit_blocks
+    from tune_dml.stats.noise import fit_pairs, typical_noise
 
-    fit = fit_blocks(seed_table(results))
-    return (fit.sd, fit.df, f"noise {fit.sd:.2f} measured in {results.name}") if fit.df > 0 else None
+    known = typical_noise(fit_pairs(seed_table(results).values))
+    return None if known is None else (*known, f"noise {known[0]:.2f} measured in {results.name}")

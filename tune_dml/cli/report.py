@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainables.errors import raise_if_any
+from tune_dml.cli._race import race_data, race_lines
 from tune_dml.cli.options import Ending, Json, Margin, Output, SweepArgument, absolute, verb
-from tune_dml.cli.screen import interval, number, show, table
+from tune_dml.cli.screen import COMPARISON_BARS, interval, number, show, table
 from tune_dml.planning.request import Session, folder_problems, margin_problems
 
 if TYPE_CHECKING:
@@ -86,6 +88,7 @@ class Written:
             "cells": [vars(row) for row in self.summary.rows],
             "verdicts": list(self.summary.verdicts),
             "counts": dict(self.summary.counts),
+            "race": race_data(self.sweep.results),
             "report": str(self.files.html),
             "files": [str(path) for path in self.files.paths],
             "mlflow": {
@@ -111,14 +114,17 @@ class Written:
             )
             for row in summary.rows
         )
-        columns = ("cell", "seeds", summary.metric, "95% interval", "minus baseline", "95% simultaneous")
+        columns = ("cell", "seeds", summary.metric, "comparison bar", "minus baseline", "simultaneous interval")
         yield table(self.sweep.name, columns, rows, right=columns[1:])
+        if any(not math.isnan(row.low) for row in summary.rows):
+            yield COMPARISON_BARS
         for verdict in summary.verdicts:
             yield f"- {verdict}"
         for command in summary.commands:
             yield f"  next: {command}"
         yield ""
         yield from (f"Note:    {note}" for note in self.sweep.results.notes)
+        yield from race_lines(self.sweep.results)
         if self.sweep.interrupted:
             yield f"Not complete. Continue with: tune-dml resume {self.sweep.name}"
         yield f"Report:  {self.files.html}"

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+COMPARISON_BARS = "Cells whose comparison bars do not overlap differ (within seeds, all at once)."
+
+
 class View(Protocol):
     """Something to show."""
 
@@ -83,7 +86,8 @@ def number(value: float | None, *, sign: bool = False) -> str:
 
 def interval(low: float | None, high: float | None) -> str:
     """Both ends; nothing where there is no interval."""
-    return "" if low is None or high is None or math.isnan(low) else f"{low:.2f} to {high:.2f}"
+    known = low is not None and high is not None and math.isfinite(low) and math.isfinite(high)
+    return f"{low:.2f} to {high:.2f}" if known else ""
 
 
 @contextmanager

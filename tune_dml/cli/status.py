@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tune_dml.cli._race import race_data, race_lines
 from tune_dml.cli.options import Json, SweepArgument, verb
 from tune_dml.cli.screen import number, show, table
 
@@ -49,6 +50,7 @@ class Status:
             "dataset": self.results.plan.dataset,
             "counts": {status: self.results.count(status) for status in STATUSES},  # type: ignore[arg-type]
             "notes": list(self.results.notes),
+            "race": race_data(self.results),
             "trials": [
                 {
                     "trial": trial.key,
@@ -75,10 +77,13 @@ class Status:
             columns = ("trial", "cell", "seed", "status", metric, "seconds", "MLflow run", "reason")
             yield table("", columns, (_row(trial, metric) for trial in self.results.trials))
         yield from self.results.notes
+        yield from race_lines(self.results)
         left = self.results.count("running") + self.results.count("missing")
         broken = self.results.count("failed") + self.results.count("diverged")
         if left:
             yield f"{left} trials to go: tune-dml resume {self.results.name}"
+        elif self.results.incomplete:
+            yield f"The race goes on: tune-dml resume {self.results.name}"
         elif broken:
             yield f"{broken} trials failed or diverged; to try them again: tune-dml resume {self.results.name} --retry-failed"
         else:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tune_dml.cli.options import Ending, verb
 from tune_dml.cli.screen import console_for, progress_bar
-from tune_dml.planning.request import Request, Resources, Session
+from tune_dml.planning.request import Racing, Request, Resources, Session
 
 ORDER = 40
 
 
 @verb
-def sweep(request: Request, *, resources: Resources, session: Session, ending: Ending) -> None:
+def sweep(request: Request, *, racing: Racing, resources: Resources, session: Session, ending: Ending) -> None:
     """Run a sweep on Ray Tune, log it to MLflow, write its report, print the verdicts."""
     from tune_dml import api
     from tune_dml.cli.report import close
@@ -20,6 +20,7 @@ def sweep(request: Request, *, resources: Resources, session: Session, ending: E
         done = api.run(
             request,
             session,
+            racing,
             resources=resources,
             console=console,
             data_progress=data_progress,

@@ -18,6 +18,7 @@ from trainables.errors import Problem
 from tune_dml.space import SearchMethod, Space, Value
 
 Engine = Literal["local", "train"]
+MAX_SEEDS, MIN_SEEDS = 200, 3  # of a race
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,33 @@ class Resources:
         if self.engine == "local" and self.workers > 1:
             rule = "engine local trains with one worker"
             problems.append(Problem("--engine", rule, self.workers, "Use --engine train."))
+        return problems
+
+
+@dataclass(frozen=True)
+class Racing:
+    """Whether a sweep adds seeds until it is decided, and up to where."""
+
+    until_decided: Annotated[
+        bool, "Add seeds in blocks, to the cells that are still open, until the questions are answered; grids only."
+    ] = False
+    max_seeds: Annotated[int | None, f"With --until-decided: seeds a cell gets at most ({MAX_SEEDS})."] = None
+    budget: Annotated[
+        float | None, "With --until-decided: GPU-hours, or worker-hours without GPUs, that trials may take."
+    ] = None
+
+    def problems(self) -> list[Problem]:
+        """Limits under which nothing could be decided."""
+        problems = []
+        for flag, value in (("--max-seeds", self.max_seeds), ("--budget", self.budget)):
+            if value is not None and not self.until_decided:
+                problems.append(Problem(flag, "limits a race", value, "Add --until-decided, or leave it out."))
+        if self.max_seeds is not None and self.max_seeds < MIN_SEEDS:
+            rule = f"must be at least {MIN_SEEDS}: fewer seeds cannot tell noise from differences"
+            problems.append(Problem("--max-seeds", rule, self.max_seeds, f"Use --max-seeds {MIN_SEEDS} or more."))
+        if self.budget is not None and not self.budget > 0:
+            rule = "must be more than 0 GPU-hours (worker-hours without GPUs)"
+            problems.append(Problem("--budget", rule, self.budget, "Example: --budget 8, or leave it out."))
         return problems
 
 

@@ -1,7 +1,8 @@
 """The sweep's own record on disk: append-only, written by the driver alone, the single source of truth.
 
     <sweep>/plan.json            what the sweep is
-    <sweep>/ledger.jsonl         one line an event: cells proposed, trials started, ended, retried; notes said aloud
+    <sweep>/ledger.jsonl         one line an event: cells proposed, trials begun, ended, retried; notes; a race's blocks
+    <sweep>/looks.jsonl          who looked at it, which any process may write (`tune_dml.record.looks`)
     <sweep>/trials/<key>/        history.jsonl (one row an evaluation), checkpoint.pt while unfinished, trial.log
 
 `tune_dml.record.state` folds the events into where the sweep stands. A line is either whole or absent: a torn last line
@@ -25,7 +26,9 @@ from trainables.errors import ConfigError, Problem
 
 LEDGER = "ledger.jsonl"
 
-Kind = Literal["cell", "started", "retry", "ended", "reset", "note", "session"]
+TrialKind = Literal["started", "retry", "ended", "reset"]
+RaceKind = Literal["race", "block", "judged", "settled", "reopened", "race_over"]
+Kind = TrialKind | RaceKind | Literal["cell", "note", "session"]
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,7 @@ class Ledger:
             remedy = f"Follow it with `tune-dml status {self.sweep.name}`, or stop it first."
             raise ConfigError(Problem(self.sweep.name, rule, None, remedy)) from None
         lock.write_text(str(os.getpid()))
-        self._file = _open_whole(self.sweep / LEDGER)
+        self._file = open_whole(self.sweep / LEDGER)
         return self
 
     def __exit__(
@@ -130,7 +133,7 @@ class Ledger:
         """Write one event and force it to disk."""
         if self._file is None:
             raise RuntimeError("the ledger is not open")
-        _write(self._file, {"kind": kind, "time": time.time(), "key": key, "body": body})
+        write_row(self._file, {"kind": kind, "time": time.time(), "key": key, "body": body})
 
     def report(self, key: str, row: Mapping[str, Any]) -> None:
         """Append one evaluation to a trial's history; a step already there is not written again."""
@@ -141,17 +144,18 @@ class Ledger:
         if row["step"] in self._steps[key]:
             return
         self._steps[key].add(int(row["step"]))
-        with _open_whole(path) as file:
-            _write(file, {**row, "time": row.get("time", time.time())})
+        with open_whole(path) as file:
+            write_row(file, {**row, "time": row.get("time", time.time())})
 
 
-def _write(file: BinaryIO, row: Mapping[str, Any]) -> None:
+def write_row(file: BinaryIO, row: Mapping[str, Any]) -> None:
+    """Append one JSON line and force it to disk."""
     file.write(json.dumps(row, allow_nan=True).encode() + b"\n")
     file.flush()
     os.fsync(file.fileno())
 
 
-def _open_whole(path: Path) -> BinaryIO:
+def open_whole(path: Path) -> BinaryIO:
     """Open for appending after cutting off a torn last line."""
     file = path.open("a+b")
     if size := file.seek(0, os.SEEK_END):

@@ -15,6 +15,8 @@ from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, Trial
 from tune_dml.planning.request import Resources
 from tune_dml.record.ledger import Ledger, read_history, trial_folder
+from tune_dml.record.looks import Look
+from tune_dml.record.race import Race
 from tune_dml.record.state import SweepState, TrialState, TrialStatus, load_state, read_state
 
 if TYPE_CHECKING:
@@ -60,6 +62,10 @@ class Results:
     """The sweep's own MLflow run; empty until it is logged."""
     resources: Resources = field(default_factory=Resources)
     """What a trial of the last session was given."""
+    looks: tuple[Look, ...] = ()
+    """Who has looked at it, in order: the last one saw these results, or some of them."""
+    race: Race | None = None
+    """Of a sweep that stops when it is decided."""
 
     @classmethod
     def of(cls, state: SweepState) -> Self:
@@ -68,7 +74,17 @@ class Results:
         trials = (_trial_result(trial, state.trial(key), runs.get(key, "")) for key, trial in state.trials.items())
         provenance = state.sessions[0].get("provenance", {}) if state.sessions else {}
         parent = runs.get("parent", "")
-        return cls(state.folder, state.plan, tuple(trials), provenance, tuple(state.notes), parent, state.resources)
+        return cls(
+            state.folder,
+            state.plan,
+            tuple(trials),
+            provenance,
+            tuple(state.notes),
+            parent,
+            state.resources,
+            tuple(state.looks),
+            state.race,
+        )
 
     @property
     def name(self) -> str:
@@ -87,6 +103,12 @@ class Results:
     def evidence(self, key: str) -> Evidence | None:
         """What a trial left to look at; None where it left nothing that can be read."""
         return Evidence.read(trial_folder(self.folder, key) / EVIDENCE)
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether trials are left that were asked for, or a race is under way."""
+        left = self.count("missing") + self.count("running") > 0
+        return left or (self.race is not None and not self.race.over)
 
     def count(self, status: TrialStatus) -> int:
         """How many trials have a status."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +20,8 @@ from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, Trial
 from tune_dml.planning.request import Resources
 from tune_dml.record.ledger import Event, read_events
+from tune_dml.record.looks import Look, read_looks
+from tune_dml.record.race import Block, Race, RaceRule
 
 TrialStatus = Literal["finished", "diverged", "failed", "running", "missing"]
 
@@ -67,21 +69,30 @@ class SweepState:
 
     def __init__(self, folder: Path, plan: Plan):
         self.folder = folder
+        self.stored = plan
+        """As plan.json has it."""
         self.plan = plan
+        """As it is now: a race adds seeds to it."""
         self.proposed: list[Cell] = []
         """Cells that a search has proposed, in order."""
         self.trials: dict[str, Trial] = {}
-        """Key -> trial of every cell known so far, cell by cell."""
+        """Key -> trial of every cell known so far, cell by cell; of a race, those that its blocks have asked for."""
         self.recorded: dict[str, TrialState] = {}
         """Key -> state of every trial that the ledger speaks of, in that order."""
         self.sessions: list[Mapping[str, Any]] = []
         """What each session said of itself at its start: `provenance` and `resources`."""
         self.notes: dict[str, None] = {}
         """What had to be said aloud, in order, each text once: retries, fallbacks, dropped settings."""
+        self.looks: list[Look] = []
+        """Who has looked at it, in order."""
+        self.race: Race | None = None
+        """Of a sweep that stops when it is decided."""
         self.born: float | None = None
         """Time of the ledger's first event: a sweep begun anew under an old name is another sweep."""
-        self._read = 0
+        self._read = self._looks_read = 0
         self._lock = threading.Lock()
+        self._asked: dict[str, Trial] = {}
+        """Every trial that the plan or a block has asked for."""
         self._know(plan.cells)
 
     def update(self) -> None:
@@ -90,11 +101,14 @@ class SweepState:
             for event in read_events(self.folder, self._read):
                 self._fold(event)
                 self._read = event.behind
+            for behind, look in read_looks(self.folder, self._looks_read):
+                self.looks.append(look)
+                self._looks_read = behind
 
     def replan(self, plan: Plan) -> None:
         """The same sweep under an extended plan."""
-        self.plan = plan
-        self.trials = {}
+        self.stored = self.plan = plan
+        self.trials, self._asked = {}, {}
         self._know(self.cells)
 
     @property
@@ -107,13 +121,28 @@ class SweepState:
         """What a trial of the last session was given."""
         return Resources(**self.sessions[-1].get("resources", {})) if self.sessions else Resources()
 
+    @property
+    def seeds_seen(self) -> float:
+        """Seeds that have ended in a cell, on average; of a race, in a cell that still runs."""
+        blocks = self.race.blocks if self.race else []
+        later = {trial.key for block in blocks for trial in block.trials}
+        first = Block(len(self.stored.seeds), tuple(t for t in self._asked.values() if t.key not in later))
+        return sum(
+            block.seeds * sum(self.trial(trial.key).ended is not None for trial in block.trials) / len(block.trials)
+            for block in (first, *blocks)
+            if block.trials
+        )
+
     def trial(self, key: str) -> TrialState:
         """The state of a trial; an empty one where the ledger does not speak of it."""
         return self.recorded.get(key) or TrialState(key)
 
     def _know(self, cells: Iterable[Cell]) -> None:
-        trials = (self.plan.trial(cell, seed) for cell in cells for seed in self.plan.seeds)
-        self.trials.update((trial.key, trial) for trial in trials)
+        self._ask(self.plan.trial(cell, seed) for cell in cells for seed in self.plan.seeds)
+
+    def _ask(self, trials: Iterable[Trial]) -> None:
+        for trial in trials:
+            self.trials[trial.key] = self._asked[trial.key] = trial
 
     def _fold(self, event: Event) -> None:
         self.born = event.time if self.born is None else self.born
@@ -130,6 +159,28 @@ class SweepState:
             self._know([cell])
         elif event.kind == "note":
             self.notes.setdefault(event.body["text"])
+        else:
+            self._fold_race(event)
+
+    def _fold_race(self, event: Event) -> None:
+        if event.kind == "race":
+            rule = RaceRule(**event.body)
+            self.race = self.race or Race(rule)
+            self.race.limit(rule)
+        elif self.race is None:
+            return
+        elif event.kind == "block":
+            seeds, digests = tuple(event.body["seeds"]), set(event.body["cells"])
+            fresh = seeds[len(self.plan.seeds) :]
+            cells = [cell for cell in self.plan.cells if cell.digest in digests]
+            self.plan = replace(self.plan, seeds=seeds)
+            block = Block(len(fresh), tuple(self.plan.trial(cell, seed) for seed in fresh for cell in cells))
+            self.race.blocks.append(block)
+            self._ask(block.trials)
+        else:
+            self.race.fold(event.kind, event.body)
+        kept = {key: trial for key, trial in self._asked.items() if not self.race.over or key in self.recorded}
+        self.trials = kept  # what a budget has cut off is not missing
 
 
 def sweep_names(storage: Path) -> list[str]:

@@ -20,7 +20,7 @@ from tune_dml.report.questions import RENAME, answers
 from tune_dml.report.section import Entry, Section, Table, figures_of, tables_of
 from tune_dml.report.summary import SweepSummary, summarise
 
-SCHEMA = "tune_dml.verdicts/1"
+SCHEMA = "tune_dml.verdicts/2"
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tune_dml.report.measured import Axis
+from tune_dml.report.knob import Axis
 from tune_dml.report.traces import Line, Panel
 from tune_dml.space import Value
 from tune_dml.text import is_number, value_text

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -13,31 +13,18 @@ import numpy as np
 from trainables.errors import raise_if_any
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.request import margin_problems
-from tune_dml.published import PublishedCurve, published_curve
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.record.state import TrialStatus
-from tune_dml.report.naming import MetricName, metric_name, slug, symbol_of, value_label
+from tune_dml.report.knob import CurvePoint, MeasuredKnob, measure_knob, point_of
+from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.report.traces import Candidate, Histories, Pair, histories_of, pair_of, read_rows
-from tune_dml.space import Grid, Knob, Value
-from tune_dml.stats import (
-    AgainstBaseline,
-    BaselineComparison,
-    BlockFit,
-    Excluded,
-    Interval,
-    Isolated,
-    Point,
-    SeedTable,
-    Sensitivity,
-    compare_with_baseline,
-    fit_blocks,
-    isolate,
-    judge_sensitivity,
-    mean_interval,
-)
-from tune_dml.text import is_number
+from tune_dml.space import Value
+from tune_dml.stats import Excluded, SeedTable, compare_all_with
+from tune_dml.stats.looks import error_spent, level_left
+from tune_dml.stats.simultaneous import all_pairs, comparison_bars
 
-Axis = Literal["log", "linear", "ordered"]
+ALPHA = 0.05
+"""The error that all looks at a sweep may spend together, for each family of statements."""
 
 STATUSES: tuple[TrialStatus, ...] = ("finished", "diverged", "failed", "running", "missing")
 
@@ -59,14 +46,19 @@ class MeasuredCell:
         return self.cell.label
 
     @property
-    def left_out(self) -> str:
-        """Why the arithmetic leaves the cell out; empty when it does not."""
+    def lost(self) -> str:
+        """The seeds without a number, and why; empty when none was lost."""
         return "; ".join(f"seed {trial.seed} {why}" for trial, why in self.failures)
 
     @property
-    def interval(self) -> Interval:
-        """Of the mean over seeds (Student's t), for this cell alone."""
-        return mean_interval(list(self.values.values()))
+    def diverged(self) -> bool:
+        """Whether some trial diverged."""
+        return any(trial.status == "diverged" for trial, _ in self.failures)
+
+    @property
+    def mean(self) -> float:
+        """Over the seeds that have a number; NaN without any."""
+        return float(np.mean(list(self.values.values()))) if self.values else math.nan
 
     @property
     def seconds(self) -> tuple[float, ...]:
@@ -75,69 +67,40 @@ class MeasuredCell:
 
 
 @dataclass(frozen=True)
-class CurvePoint:
-    """One value of a knob."""
+class AgainstBaseline:
+    """A cell minus the baseline, within seeds, with its simultaneous interval; infinite where the data say nothing."""
 
     label: str
-    value: Value
-    seeds: tuple[tuple[int, float], ...]
-    """(seed, metric) behind the mean, the other knobs removed; every number there is for a value that is left out."""
-    mean: float
-    """NaN when the value is left out of the arithmetic or has no number."""
-    half_bar: float
-    """Half the comparison bar; NaN without a noise estimate."""
-    failures: tuple[tuple[int, str, str], ...]
-    """(seed, status, reason)."""
-    trials: tuple[str, ...]
-    """Keys of the trials behind it."""
+    n: int
+    """Seeds that both have."""
+    difference: float
+    low: float
+    high: float
+    verdict: Literal["better", "worse", "undecided"]
 
 
-@dataclass(frozen=True, eq=False)
-class MeasuredKnob:
-    """One knob with the others out of the way: its curve, and what the statistics say of it."""
+@dataclass(frozen=True)
+class Looks:
+    """What was spent on looking at the sweep while it grew."""
 
-    knob: Knob
-    axis: Axis
-    levels: tuple[Value, ...]
-    """Every value tried, in the order of the axis, those without results included."""
-    labels: tuple[str, ...]
-    """One for each level; the rows of `isolated.table` are named by them."""
-    isolated: Isolated
-    fit: BlockFit
-    sensitivity: Sensitivity
-    points: tuple[CurvePoint, ...]
-    baseline: CurvePoint | None
-    published: tuple[PublishedCurve, ...]
-    """The papers' curves for this knob, those on the same data set first."""
+    seeds: tuple[float, ...]
+    """The seeds a cell had at each look, on average; the present one is the last."""
+    planned: int
+    """The seeds that were planned before the first look."""
 
     @property
-    def path(self) -> str:
-        """The knob's dotted path."""
-        return self.knob.path
+    def level(self) -> float:
+        """The error that the present look may spend."""
+        return level_left(self.seeds, planned=self.planned, alpha=ALPHA) or ALPHA
 
     @property
-    def symbol(self) -> str:
-        """What sentences call it."""
-        return symbol_of(self.knob)
+    def spent(self) -> float:
+        """The error of all looks together."""
+        return error_spent(self.seeds, planned=self.planned, alpha=ALPHA)
 
-    @property
-    def slug(self) -> str:
-        """The path as part of an anchor and of file names."""
-        return slug(self.path)
-
-    @property
-    def numeric(self) -> bool:
-        """Whether the levels are numbers."""
-        return all(is_number(level) for level in self.levels)
-
-    @property
-    def points_and_baseline(self) -> tuple[CurvePoint, ...]:
-        """The curve, and the baseline behind it."""
-        return self.points if self.baseline is None else (*self.points, self.baseline)
-
-    def level(self, label: str) -> Value:
-        """The knob's value behind a label."""
-        return self.levels[self.labels.index(label)]
+    def level_at(self, seeds: float) -> float:
+        """What a further look, at so many seeds, may spend."""
+        return level_left((*self.seeds, seeds), planned=self.planned, alpha=ALPHA)
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,40 +145,67 @@ class Measured:
         return next((cell for cell in self.cells if cell.cell.baseline), None)
 
     @cached_property
-    def table(self) -> SeedTable:
-        """Cells x seeds of every cell that may enter the arithmetic, the baseline included; the others are named."""
-        kept = {cell.label: cell.values for cell in self.cells if not cell.left_out}
-        excluded = [Excluded(cell.label, cell.left_out) for cell in self.cells if cell.left_out]
-        return SeedTable.of(kept, self.seeds, excluded)
+    def looks(self) -> Looks:
+        """Those on record, and the present one."""
+        ended = sum(trial.status not in {"running", "missing"} for trial in self.results.trials)
+        past = tuple(getattr(self.results, "looks", ()))
+        planned = past[0].planned if past else len(self.seeds)
+        return Looks((*(float(look.seeds) for look in past), ended / max(1, len(self.cells))), max(1, planned))
 
     @cached_property
-    def against_baseline(self) -> BaselineComparison | None:
-        """Every cell against the baseline; None without one, or when it has no numbers."""
-        if self.baseline is None:
+    def table(self) -> SeedTable:
+        """Cells x seeds of every cell with a number, the baseline included; those that lost every seed are named."""
+        numbers = {cell.label: cell.values for cell in self.cells if cell.values}
+        excluded = [Excluded(cell.label, cell.lost) for cell in self.cells if cell.lost and not cell.values]
+        return SeedTable.of(numbers, self.seeds, excluded)
+
+    @cached_property
+    def bars(self) -> Mapping[str, float]:
+        """Cell -> half its comparison bar: cells whose bars do not overlap differ. NaN without a noise estimate."""
+        if len(self.table.labels) < 2:
+            return {}
+        bars = comparison_bars(all_pairs(self.table.values, self.looks.level))
+        return dict(zip(self.table.labels, bars.tolist(), strict=True))
+
+    def bar(self, cell: MeasuredCell) -> tuple[float, float]:
+        """Both ends of a cell's comparison bar."""
+        half = self.bars.get(cell.label, math.nan)
+        return cell.mean - half, cell.mean + half
+
+    @cached_property
+    def against_baseline(self) -> tuple[AgainstBaseline, ...] | None:
+        """Every other cell against the baseline; None without one, or when it has no numbers."""
+        if self.baseline is None or not self.baseline.values:
             return None
-        return compare_with_baseline(self.table, self.baseline.label, goal=self.goal)
+        by_label = {cell.label: cell for cell in self.cells}
+        rows = []
+        for found in compare_all_with(self.table, self.baseline.label, alpha=self.looks.level):
+            low, high = (found.low, found.high) if self.goal == "maximize" else (-found.high, -found.low)
+            verdict: Literal["better", "worse", "undecided"] = (
+                "better" if low > 0 else "worse" if high < 0 else "undecided"
+            )
+            shared = len(by_label[found.first].values.keys() & self.baseline.values.keys())
+            rows.append(AgainstBaseline(found.first, shared, found.estimate, found.low, found.high, verdict))
+        return tuple(rows)
 
     def against(self, cell: MeasuredCell) -> AgainstBaseline | None:
         """A cell's difference to the baseline; None for the baseline itself and where there is none."""
-        rows = self.against_baseline.rows if self.against_baseline else ()
-        return next((row for row in rows if row.label == cell.label), None)
+        return next((row for row in self.against_baseline or () if row.label == cell.label), None)
 
     @cached_property
     def knobs(self) -> tuple[MeasuredKnob, ...]:
-        """The scientific knobs (all of them when none is scientific); their intervals share the 5% (Bonferroni)."""
+        """The scientific knobs (all of them when none is scientific); they share the error (Bonferroni)."""
         space = self.results.plan.space
         searched = space.scientific or space.knobs
-        return tuple(_measured_knob(self, knob, confidence=1 - 0.05 / len(searched)) for knob in searched)
+        return tuple(measure_knob(self, knob, self.looks.level / len(searched)) for knob in searched)
 
     @cached_property
     def baseline_point(self) -> CurvePoint | None:
         """The baseline with the comparison bar it has among all cells."""
         if self.baseline is None:
             return None
-        label, fit = self.baseline.label, fit_blocks(self.table)
-        means = dict(zip(fit.table.labels, fit.means.tolist(), strict=True))
-        bars = dict(judge_sensitivity(self.table, self.margin, fit=fit).half_widths)
-        return _point(label, None, [self.baseline], means.get(label, math.nan), bars.get(label, math.nan))
+        label = self.baseline.label
+        return point_of(label, None, [self.baseline], self.baseline.mean, self.bars.get(label, math.nan))
 
     @cached_property
     def histories(self) -> dict[str, Histories]:
@@ -232,7 +222,7 @@ class Measured:
         """The baseline (the worst cell where there is none) and the best other cell, with what they left to look at."""
         ranked = sorted(
             (cell for cell in self.cells if cell.values),
-            key=lambda cell: -self.sign * float(np.mean(list(cell.values.values()))),
+            key=lambda cell: -self.sign * cell.mean,
         )
         baseline, missing = self.baseline, []
         if baseline is not None and not baseline.values:
@@ -273,119 +263,3 @@ def _measured_cell(trials: list[TrialResult], metric: str) -> MeasuredCell:
         elif trial.status == "finished":
             values[trial.seed] = float(number)
     return MeasuredCell(trials[0].cell, tuple(trials), values, tuple(failures))
-
-
-def _measured_knob(measured: Measured, knob: Knob, *, confidence: float) -> MeasuredKnob:
-    tried = [cell for cell in measured.cells if not cell.cell.baseline and knob.path in cell.cell.knobs]
-    levels = _ordered(knob, tried)
-    labels = _distinct({level_key(level): value_label(knob, level) for level in levels})
-    isolated = _isolated(measured, knob, tried, labels)
-    fit = fit_blocks(isolated.table)
-    sensitivity = judge_sensitivity(isolated.table, measured.margin, confidence=confidence, fit=fit)
-    if not isolated.crossed and sensitivity.verdict == "undecided" and not sensitivity.differences:
-        reason = "its values were not tried with the same settings of the other knobs; a grid would compare them"
-        sensitivity = replace(sensitivity, reason=reason)
-    means = dict(zip(fit.table.labels, fit.means.tolist(), strict=True))
-    bars = dict(sensitivity.half_widths)
-    points = []
-    for key, level in zip(labels, levels, strict=True):
-        label, cells = labels[key], [cell for cell in tried if level_key(cell.cell.knobs[knob.path]) == key]
-        point = _point(label, level, cells, means.get(label, math.nan), bars.get(label, math.nan))
-        points.append(replace(point, seeds=_isolated_seeds(isolated.table, label) or point.seeds))
-    baseline = measured.baseline_point
-    if baseline is not None and len(points) < 2:
-        baseline = replace(baseline, half_bar=math.nan)
-    return MeasuredKnob(
-        knob, _axis(knob, levels), levels, tuple(labels.values()), isolated, fit, sensitivity, tuple(points), baseline,
-        _published(measured, knob),
-    )  # fmt: skip
-
-
-def _isolated(measured: Measured, knob: Knob, tried: list[MeasuredCell], labels: Mapping[Hashable, str]) -> Isolated:
-    space = measured.results.plan.space
-    others = [other.path for other in space.scientific if other.path != knob.path]
-    nuisance = [other.path for other in space.nuisance if other.path != knob.path]
-    points = [
-        Point(
-            level_key(cell.cell.knobs[knob.path]),
-            tuple(level_key(cell.cell.knobs.get(path)) for path in others),
-            tuple(level_key(cell.cell.knobs.get(path)) for path in nuisance),
-            cell.values,
-            cell.left_out,
-        )
-        for cell in tried
-    ]
-    return isolate(points, labels, measured.seeds, goal=space.goal)
-
-
-def _point(label: str, level: Value, cells: list[MeasuredCell], mean: float, bar: float) -> CurvePoint:
-    seeds = tuple((seed, number) for cell in cells for seed, number in sorted(cell.values.items()))
-    failures = tuple((trial.seed, trial.status, why) for cell in cells for trial, why in cell.failures)
-    return CurvePoint(
-        label, level, seeds, mean, bar, failures, tuple(trial.key for cell in cells for trial in cell.trials)
-    )
-
-
-def _isolated_seeds(table: SeedTable, label: str) -> tuple[tuple[int, float], ...]:
-    if label not in table.labels:
-        return ()
-    row = table.values[table.labels.index(label)].tolist()
-    return tuple((seed, number) for seed, number in zip(table.seeds, row, strict=True) if math.isfinite(number))
-
-
-def _published(measured: Measured, knob: Knob) -> tuple[PublishedCurve, ...]:
-    """The space's published curves for this knob: those whose hyperparameter is its last name or its symbol."""
-    names = {knob.path.rpartition(".")[2], symbol_of(knob)}
-    plan = measured.results.plan
-    named = [item for item in plan.space.published if item.hyperparameter in names]
-    if not named and len(plan.space.scientific or plan.space.knobs) == 1:
-        named = list(plan.space.published)
-    dataset = _letters(plan.dataset)
-    same_first = sorted(named, key=lambda item: not _letters(item.dataset).startswith(dataset))
-    return tuple(published_curve(item) for item in same_first)
-
-
-def _letters(name: str) -> str:
-    return "".join(letter for letter in name.lower() if letter.isalnum())
-
-
-def _ordered(knob: Knob, cells: list[MeasuredCell]) -> tuple[Value, ...]:
-    """The values that were tried: numbers ascending, names in the order of the grid."""
-    tried = list({level_key(cell.cell.knobs[knob.path]): cell.cell.knobs[knob.path] for cell in cells}.values())
-    numbers = [value for value in tried if is_number(value)]
-    if len(numbers) == len(tried):
-        return tuple(sorted(numbers))
-    order = [level_key(value) for value in knob.domain.values] if isinstance(knob.domain, Grid) else []
-    return tuple(
-        sorted(tried, key=lambda value: order.index(level_key(value)) if level_key(value) in order else len(order))
-    )
-
-
-def _axis(knob: Knob, levels: tuple[Value, ...]) -> Axis:
-    """Logarithmic only where all values are positive; a log grid with 0 is drawn at equal steps in order."""
-    numbers = [level for level in levels if is_number(level)]
-    if knob.domain.scale == "category" or len(numbers) < len(levels):
-        return "ordered"
-    if knob.domain.scale == "log":
-        return "log" if all(number > 0 for number in numbers) else "ordered"
-    return "linear"
-
-
-def level_key(value: Value) -> tuple[str, str]:
-    """A hashable stand-in for a knob's value: 1 and 1.0 are one value, True is another."""
-    return ("number", repr(float(value))) if is_number(value) else ("name", repr(value))
-
-
-def same_value(value: Value, x: float | str) -> bool:
-    """Whether a knob's value is the one a paper printed."""
-    if is_number(value) and is_number(x):
-        return math.isclose(value, x, rel_tol=1e-9)
-    return str(value) == str(x)
-
-
-def _distinct(labels: Mapping[tuple[str, str], str]) -> dict[Hashable, str]:
-    """Labels that rounding made equal get their full value."""
-    texts = list(labels.values())
-    return {
-        key: text if texts.count(text) == 1 else f"{text.partition('=')[0]}={key[1]}" for key, text in labels.items()
-    }

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
 
-from tune_dml.report.measured import MeasuredKnob
+from tune_dml.report.knob import MeasuredKnob
 from tune_dml.report.naming import MetricName
 from tune_dml.space import Value
 from tune_dml.text import is_number, value_text

@@ -23,15 +23,15 @@ class SummaryRow:
     planned: int
     mean: float
     low: float
-    """95% interval of the mean over seeds (Student's t); NaN with fewer than two seeds."""
+    """Ends of the comparison bar: cells whose bars do not overlap differ; NaN without a noise estimate."""
     high: float
     difference: float
     """To the baseline, within seeds; NaN without one."""
     difference_low: float
-    """Dunnett's simultaneous 95% interval."""
+    """Simultaneous interval, within seeds; NaN where the data say nothing."""
     difference_high: float
     note: str
-    """Why the comparisons leave the cell out; empty when they do not."""
+    """The seeds without a number, and why; empty when none was lost."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +74,15 @@ def summarise(measured: Measured, sections: Sequence[Section]) -> SweepSummary:
 
 
 def _row(measured: Measured, cell: MeasuredCell) -> SummaryRow:
-    interval, against = cell.interval, measured.against(cell)
-    difference = (against.difference, against.low, against.high) if against else (math.nan, math.nan, math.nan)
+    against = measured.against(cell)
+    numbers = (against.difference, against.low, against.high) if against else (math.nan,) * 3
+    difference, low, high = (value if math.isfinite(value) else math.nan for value in numbers)
+    ends = measured.bar(cell)
     return SummaryRow(
-        cell.label, interval.n, len(cell.trials), interval.mean, interval.low, interval.high, *difference, cell.left_out
+        cell.label, len(cell.values), len(cell.trials), cell.mean, *ends, difference, low, high, cell.lost
     )
 
 
 def seed_table(results: Results) -> SeedTable:
-    """Cells x seeds of the sweep's metric, for the statistics; cells with failed trials are named, not included."""
+    """Cells x seeds of the sweep's metric, for the statistics; cells that lost every seed are named, not included."""
     return measure(results).table

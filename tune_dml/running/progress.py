@@ -99,16 +99,31 @@ class Progress:
             console: where to show it; nowhere without one.
             clock: seconds that only grow.
         """
-        self.plan = state.plan
+        self._state = state
         self._console = console
         self._clock = clock
         self._lock = threading.RLock()
         self._live: Live | None = None
-        self._counts = _Counts((len(self.plan.cells) + self.plan.search.num_samples) * len(self.plan.seeds))
+        self._counts = _Counts(self._total())
         self._counts.ended = {
             key: trial.status for key, trial in state.recorded.items() if trial.status in _ENDS and key in state.trials
         }
         self._began = clock()
+
+    @property
+    def plan(self) -> Plan:
+        """The sweep's plan as it is now."""
+        return self._state.plan
+
+    def _total(self) -> int:
+        """All trials that are known, and those of cells that a search is yet to propose."""
+        to_come = self.plan.search.num_samples - len(self._state.proposed)
+        return len(self._state.trials) + to_come * len(self.plan.seeds)
+
+    def recount(self) -> None:
+        """A race has asked for further trials, or for no more."""
+        with self._lock:
+            self._counts.total = self._total()
 
     @property
     def slots(self) -> int:
@@ -185,7 +200,7 @@ class Progress:
                 parts.append(_running_table(running[:RUNNING_SHOWN], self.plan.metric, self._clock()))
             if (hidden := len(running) - RUNNING_SHOWN) > 0:
                 parts.append(Text(f"and {hidden} more running", style="dim"))
-            if self._console is not None and (matrix := _matrix(self.plan, self._counts, self._console)):
+            if self._console is not None and (matrix := _matrix(self._state, self._counts, self._console)):
                 parts.append(matrix)
             total, done = self._counts.total, len(self._counts.ended)
             line = Table.grid(padding=(0, 1))
@@ -238,8 +253,9 @@ def _running_table(trials: list[_Running], metric: str, now: float) -> Table:
     return table
 
 
-def _matrix(plan: Plan, counts: _Counts, console: Console) -> Table | None:
-    """Cells by seeds, where that fits on the screen; the counts say it otherwise."""
+def _matrix(state: SweepState, counts: _Counts, console: Console) -> Table | None:
+    """Cells by seeds, where that fits on the screen; the counts say it otherwise. Nothing where a race asks for no trial."""
+    plan = state.plan
     room = console.size.height - min(len(counts.running), RUNNING_SHOWN) - 6
     if len(plan.cells) > room or 2 * len(plan.seeds) + 24 > console.size.width:
         return None
@@ -248,7 +264,8 @@ def _matrix(plan: Plan, counts: _Counts, console: Console) -> Table | None:
     for cell in plan.cells:
         keys = [plan.trial(cell, seed).key for seed in plan.seeds]
         statuses = [counts.ended.get(key, "running" if key in counts.running else "missing") for key in keys]
-        row = [Text(marks[status], style=STYLES[status]) for status in statuses]
+        asked = [status if key in state.trials else "" for key, status in zip(keys, statuses, strict=True)]
+        row = [Text(marks[status], style=STYLES[status]) if status else Text(" ") for status in asked]
         table.add_row(Text(cell.label[: console.size.width - 2 * len(row) - 4], style="dim"), *row)
     return table
 

@@ -27,6 +27,8 @@ from tune_dml.space import Grid, Knob, Value
 if TYPE_CHECKING:
     import optuna
 
+    from tune_dml.running.race import RacingProposals
+
 
 REPEATS = 50  # how often a sampler may propose a known cell before the search is over
 
@@ -205,9 +207,9 @@ class Proposals:
 
 
 class CellSearcher(Searcher):  # type: ignore[misc]
-    """`Proposals` as Ray Tune sees it. A trial's configuration is its key, label, seed and flat settings."""
+    """`Proposals`, or a race's, as Ray Tune sees them. A trial's configuration is its key, label, seed and flat settings."""
 
-    def __init__(self, proposals: Proposals):
+    def __init__(self, proposals: Proposals | RacingProposals):
         super().__init__()  # no metric: Tune would demand it in every report
         self.proposals = proposals
         self.running: dict[str, Trial] = {}

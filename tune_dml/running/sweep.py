@@ -26,10 +26,13 @@ from ray.tune.experiment import Trial as TuneTrial
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.request import Resources
 from tune_dml.record.ledger import Ledger, trial_folder
+from tune_dml.record.looks import Look, look_at, record_look
+from tune_dml.record.race import RaceRule
 from tune_dml.record.results import Results
 from tune_dml.record.state import SweepState
 from tune_dml.running import cluster
 from tune_dml.running.failures import TRIAL_RETRIES, Failure, classify
+from tune_dml.running.race import RacingProposals
 from tune_dml.running.search import CellSearcher, Proposals
 from tune_dml.running.trial import local_engine, train_engine
 
@@ -50,6 +53,20 @@ class Execution:
 
 
 @dataclass(frozen=True)
+class Purpose:
+    """What a session is for, as the sweep's record has it."""
+
+    verb: str
+    """sweep, resume or extend: its end is a look."""
+    notes: tuple[str, ...] = ()
+    """What must be said of it."""
+    look: Look | None = None
+    """What was seen before this session was decided on."""
+    race: RaceRule | None = None
+    """To stop when it is decided; None to go on as before."""
+
+
+@dataclass(frozen=True)
 class Finish:
     """How a session ended."""
 
@@ -66,6 +83,8 @@ class Recorder(Callback):  # type: ignore[misc]
         self.progress = progress
         self.tracker = tracker
         self.started: dict[str, float] = {}
+        self.diverged = math.inf if state.race is None else math.nan
+        """What stands for the value of a diverged trial: a search learns from it, a race has no number."""
         self.proposals = _proposals(state, self)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -122,7 +141,7 @@ class Recorder(Callback):  # type: ignore[misc]
         body = {"seconds": seconds, **ended}
         self.ledger.append("ended", key, **body)
         (trial_folder(self.ledger.sweep, key) / "checkpoint.pt").unlink(missing_ok=True)
-        self.proposals.ended(key, _value(body, self.proposals.plan.metric))
+        self.proposals.ended(key, _value(body, self.proposals.plan.metric, self.diverged))
         self.progress.ended(key, body["status"], body.get("metrics", {}), body.get("reason", ""))
 
 
@@ -133,15 +152,18 @@ def execute(
     progress: Progress,
     tracker: Tracker,
     provenance: Mapping[str, Any],
-    notes: tuple[str, ...] = (),
+    purpose: Purpose,
 ) -> Finish:
     """Run what the ledger lacks of a plan. Raises ConfigError when another process runs it or no trial can ever fit."""
     _silence_tune()
     with Ledger(state.folder) as ledger:
-        state.plan.save(state.folder / "plan.json")
+        record_look(state.folder, purpose.look)
+        state.stored.save(state.folder / "plan.json")
         ledger.append("session", provenance=dict(provenance), resources=asdict(execution.resources))
-        for text in notes:
+        for text in purpose.notes:
             ledger.append("note", text=text)
+        if purpose.race is not None and (state.race is None or state.race.rule != purpose.race):
+            ledger.append("race", **asdict(purpose.race))
         state.update()
         recorder = Recorder(ledger, state, progress, tracker)
         proposals = recorder.proposals
@@ -152,27 +174,34 @@ def execute(
                     _fit(state.folder, recorder, execution)
         finally:
             report = tracker.stop(interrupted=not proposals.finished)
+        state.update()
+        record_look(state.folder, look_at(state, purpose.verb))
     state.update()
     results = Results.of(state)
-    missing = results.count("missing") + results.count("running") > 0 or not proposals.finished
-    return Finish(results, missing, report)
+    return Finish(results, results.incomplete or not proposals.finished, report)
 
 
-def _proposals(state: SweepState, recorder: Recorder) -> Proposals:
+def _proposals(state: SweepState, recorder: Recorder) -> Proposals | RacingProposals:
     ends = {key: trial.ended.body for key, trial in state.recorded.items() if trial.ended}
+    known = {key: _value(body, state.plan.metric, recorder.diverged) for key, body in ends.items()}
+    if state.race is not None:
+        progress = recorder.progress
+        return RacingProposals(
+            state, known=known, record=recorder.ledger.append, on_note=progress.note, on_block=progress.recount
+        )
     return Proposals(
         state.plan,
-        known={key: _value(body, state.plan.metric) for key, body in ends.items()},
+        known=known,
         proposed=state.proposed,
         on_cell=recorder.cell,
         on_note=recorder.note,
     )
 
 
-def _value(body: Mapping[str, Any], metric: str) -> float:
-    """What the search is told: infinite where the trial diverged, NaN where it failed."""
+def _value(body: Mapping[str, Any], metric: str, diverged: float) -> float:
+    """What a search or a race is told: `diverged` where the trial diverged, NaN where it failed."""
     if body["status"] == "diverged":
-        return math.inf
+        return diverged
     return float(body["metrics"].get(metric, math.nan)) if body["status"] == "finished" else math.nan
 
 

@@ -11,12 +11,13 @@ clinical trial design, Pharmaceutical Statistics 2005).
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.stats import chi2
 
-from tune_dml.stats.power import seeds_needed
+from tune_dml.stats.power import MOST_SEEDS, half_width
 from tune_dml.stats.simultaneous import all_pairs
 
 RUNS = 400
@@ -42,7 +43,14 @@ class VerdictChances:
 
 
 def verdict_chances(
-    *, levels: int, seeds: int, sd: float, margin: float, difference: float, runs: int = RUNS
+    *,
+    levels: int,
+    seeds: int,
+    sd: float,
+    margin: float,
+    difference: float,
+    alpha: float = 0.05,
+    runs: int = RUNS,
 ) -> VerdictChances:
     """Simulate sweeps of normal noise `sd` (seed effect removed) and judge each by simultaneous intervals of all pairs."""
     levels = min(levels, MOST_LEVELS)
@@ -50,7 +58,7 @@ def verdict_chances(
         return VerdictChances(difference, 0.0, 0.0)
     values = sd * np.random.default_rng(0).standard_normal((runs, levels, seeds))
     values[:, 0] += difference
-    bounds = all_pairs(values)
+    bounds = all_pairs(values, alpha)
     first, second = np.triu_indices(levels, 1)
     low, high = bounds.low[:, first, second], bounds.high[:, first, second]
     matters = ((low > margin) | (high < -margin)).any(axis=1)
@@ -66,10 +74,20 @@ def noise_range(sd: float, df: int, confidence: float = CONFIDENCE) -> tuple[flo
     return low, high
 
 
-def seeds_range(*, margin: float, sd: float, df: int, levels: int) -> tuple[int | None, int | None]:
+def seeds_range(
+    *, margin: float, sd: float, df: int, levels: int, alpha: float = 0.05
+) -> tuple[int | None, int | None]:
     """Seeds that tell equal levels from levels twice the margin apart, at both ends of `noise_range`.
 
     None where more than 1000 would be needed. The second suffices with assurance 0.8.
     """
-    low, high = (seeds_needed(margin=margin, sd=noise, cells=levels) for noise in noise_range(sd, df))
+
+    def needed(noise: float) -> int | None:
+        def enough(seeds: int) -> bool:
+            return half_width(seeds=seeds, sd=noise, cells=max(levels, 2), alpha=alpha) <= margin
+
+        found = 2 + bisect_left(range(2, MOST_SEEDS + 1), True, key=enough)
+        return found if found <= MOST_SEEDS else None
+
+    low, high = (needed(noise) for noise in noise_range(sd, df))
     return low, high

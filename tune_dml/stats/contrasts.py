@@ -56,7 +56,7 @@ def interaction(first: Sequence[int], second: Sequence[int]) -> Array:
 
 def estimate_contrasts(values: Array, weights: Array, alpha: float = 0.05) -> Effects:
     """Judge contrasts, rows of `weights` that each sum to 0, of one or many tables (..., m, n)."""
-    filled, present = _filled(values)
+    filled, present = fill_holes(values)
     per_seed = weights @ filled
     share = (np.abs(weights) @ present) / np.abs(weights).sum(1)[:, None]
     n = values.shape[-1]
@@ -95,8 +95,8 @@ def _steadied(cells: Array, prior: Array, nu: Array) -> Array:
     return np.asarray(weight * cells.mean(-1, keepdims=True) + (1 - weight) * cells)
 
 
-def _filled(values: Array) -> tuple[Array, Array]:
-    """Holes replaced by cell mean + seed effect (a few rounds of alternating means), and where numbers were."""
+def fill_holes(values: Array) -> tuple[Array, Array]:
+    """Cells x seeds with holes replaced by cell mean + seed effect (alternating means), and where numbers were."""
     held = np.isfinite(values)
     present = held.astype(float)
     numbers = np.where(held, values, 0.0)

@@ -1,19 +1,26 @@
 """One knob of several, with the others out of the way: a table of the knob's values x seeds.
 
-Other scientific knobs are averaged over (the knob's main effect); nuisance knobs are tuned away, the best setting being
-chosen for each value separately. Choosing and judging on the same seeds would flatter every value by the luck of its best
-draw, so the choice for seed j is made on the other seeds (leave one seed out) and only then looked up at seed j.
+Only settings of the other knobs that were tried with every value count: where there are none (a search proposes each
+combination once) the values cannot be compared. Other scientific knobs are averaged over (the knob's main effect); nuisance
+knobs are tuned for each value, on some seeds, and judged on the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tune_dml.stats.table import Excluded, SeedTable
+from tune_dml.stats.contrasts import fill_holes
+from tune_dml.stats.matters import Crossed
+from tune_dml.stats.selection import tuned_on_other_seeds
+from tune_dml.stats.table import SeedTable
+
+Array = NDArray[np.float64]
+
+UNCROSSED = "its values were not tried with the same settings of the other knobs; a grid would compare them"
 
 
 @dataclass(frozen=True)
@@ -28,85 +35,72 @@ class Point:
     """The nuisance knobs' values."""
     values: Mapping[int, float]
     """Seed -> metric."""
-    failed: str = ""
-    """Why the cell is left out of the arithmetic; empty when it is not."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Isolated:
     """The knob's table, and how the other knobs were removed."""
 
     table: SeedTable
-    levels: tuple[Hashable, ...]
-    """One for each row of the table."""
+    """The values that have numbers; no rows when they cannot be compared."""
+    means: Mapping[str, float]
+    """Of each row, lost seeds of an average made up for by what the other cells show of the seed."""
     how: str
     """A clause for the report: empty when there was nothing to remove."""
-    crossed: bool
-    """False when the values were not tried with the same settings of the others: no fair table exists."""
+    problem: str = ""
+    """Why no fair table exists; empty when one does."""
+    crossed: Crossed | None = None
+    """The cells behind averages, where nothing was tuned."""
 
 
-def isolate(
-    points: Sequence[Point],
-    labels: Mapping[Hashable, str],
-    seeds: Sequence[int],
-    *,
-    goal: Literal["maximize", "minimize"] = "maximize",
-) -> Isolated:
-    """Fold cells into levels x seeds; `labels` names each level and sets the order of the rows."""
-    others = list(dict.fromkeys(point.others for point in points))
-    tuned = any(len(_settings(points, level)) > len(others) for level in labels)
-    how = _how(len(others) > 1, tuned)
-    rows: dict[str, dict[int, float]] = {}
-    levels: list[Hashable] = []
-    excluded: list[Excluded] = []
-    crossed = True
-    for level, label in labels.items():
-        groups = [[p for p in points if p.level == level and p.others == other] for other in others]
-        if any(not group for group in groups):
-            crossed = False
-            excluded.append(Excluded(label, "was not tried with every setting of the other knobs"))
-            continue
-        whole = [[point for point in group if not point.failed] for group in groups]
-        if any(not group for group in whole):
-            excluded.append(Excluded(label, next(p.failed for group in groups for p in group if p.failed)))
-            continue
-        columns = [_tuned(group, seeds, goal) for group in whole]
-        rows[label] = {
-            seed: float(np.mean([column[seed] for column in columns]))
-            for seed in seeds
-            if all(seed in column for column in columns)
-        }
-        levels.append(level)
-    return Isolated(SeedTable.of(rows, seeds, excluded), tuple(levels), how, crossed)
+def isolate(points: Sequence[Point], labels: Mapping[Hashable, str], seeds: Sequence[int], sign: float = 1) -> Isolated:
+    """Fold cells into levels x seeds; `labels` names each level and sets the order of the rows, sign -1 minimises."""
+    trained = [level for level in labels if any(point.values for point in points if point.level == level)]
+    cells = {(p.level, p.others, p.nuisance): [p.values.get(seed, np.nan) for seed in seeds] for p in points}
+    groups = _shared_settings(points, trained)
+    names = tuple(labels[level] for level in trained)
+    if trained and not groups:
+        return Isolated(SeedTable.of({}, seeds), {}, "", UNCROSSED)
+    stacks = [
+        np.array([[cells[level, others, setting] for setting in settings] for level in trained], dtype=float)
+        for others, settings in groups.items()
+    ]  # for each setting of the others: levels x nuisance settings x seeds
+    if any(stack.shape[1] > 1 for stack in stacks):
+        return _tuned(stacks, names, seeds, sign)
+    flat = np.array([stack[:, 0] for stack in stacks]).reshape(len(stacks), len(trained), len(seeds))
+    if len(stacks) < 2:
+        rows = flat[0] if len(flat) else np.zeros((0, len(seeds)))
+        return Isolated(SeedTable(names, tuple(seeds), rows), _means(names, rows), "")
+    everything = flat.reshape(-1, len(seeds))
+    whole = fill_holes(everything)[0].reshape(flat.shape).mean(0)
+    crossed = Crossed(everything, tuple(range(len(trained))) * len(stacks))
+    table = SeedTable(names, tuple(seeds), flat.mean(0))
+    return Isolated(table, _means(names, whole), "averaged over the other knobs", crossed=crossed)
 
 
-def _settings(points: Sequence[Point], level: Hashable) -> set[tuple[Hashable, Hashable]]:
-    return {(point.others, point.nuisance) for point in points if point.level == level}
+def _shared_settings(points: Sequence[Point], trained: Sequence[Hashable]) -> dict[Hashable, list[Hashable]]:
+    """Others -> nuisance settings that were tried with every value that trained, and gave each some number."""
+    tried = [{(p.others, p.nuisance) for p in points if p.level == level} for level in trained]
+    shared = set.intersection(*tried) if tried else set()
+    with_numbers = {(p.level, p.others) for p in points if p.values and (p.others, p.nuisance) in shared}
+    groups: dict[Hashable, list[Hashable]] = {}
+    for others, nuisance in dict.fromkeys((p.others, p.nuisance) for p in points):
+        if (others, nuisance) in shared and all((level, others) in with_numbers for level in trained):
+            groups.setdefault(others, []).append(nuisance)
+    return groups
 
 
-def _how(averaged: bool, tuned: bool) -> str:
-    parts = []
-    if tuned:
-        parts.append("at the best nuisance setting of each value, chosen on the other seeds")
-    if averaged:
-        parts.append("averaged over the other knobs")
-    return ", ".join(parts)
+def _tuned(stacks: Sequence[Array], names: tuple[str, ...], seeds: Sequence[int], sign: float) -> Isolated:
+    if len(seeds) < 2:
+        return Isolated(SeedTable.of({}, seeds), {}, "", "one seed cannot both tune the other knobs and judge")
+    rows = np.mean([sign * tuned_on_other_seeds(sign * stack)[0] for stack in stacks], axis=0)
+    judged = tuple(seeds)[-rows.shape[1] :]
+    choosing = len(seeds) - len(judged)
+    how = f"at each value's best nuisance setting, chosen on {choosing} of the seeds and judged on the others"
+    how += ", averaged over the other knobs" if len(stacks) > 1 else ""
+    return Isolated(SeedTable(names, judged, rows), _means(names, rows), how)
 
 
-def _tuned(group: Sequence[Point], seeds: Sequence[int], goal: str) -> dict[int, float]:
-    """Seed -> value at the nuisance setting that is best on the other seeds; with one seed, the best there is."""
-    if len(group) == 1:
-        return {seed: group[0].values[seed] for seed in seeds if seed in group[0].values}
-    sign = 1.0 if goal == "maximize" else -1.0
-    column = {}
-    for seed in seeds:
-        here = [point for point in group if seed in point.values]
-        if not here:
-            continue
-
-        def merit(point: Point, seed: int = seed) -> float:
-            rest = [value for other, value in point.values.items() if other != seed]
-            return sign * float(np.mean(rest or [point.values[seed]]))
-
-        column[seed] = max(here, key=merit).values[seed]
-    return column
+def _means(names: Sequence[str], rows: Array) -> dict[str, float]:
+    numbers = [row[np.isfinite(row)] for row in rows]
+    return {name: float(row.mean()) if len(row) else float("nan") for name, row in zip(names, numbers, strict=True)}

@@ -1,8 +1,12 @@
 """Does the knob matter, and which values differ from the baseline? The verdicts on noise as it is.
 
-The statements of `sensitivity` and `baseline`, read off the intervals of `simultaneous`. `alpha` is what this look may
-spend (`looks`). Verdicts are about the values that trained: with diverged ones "insensitive" is never said, and a reason
-names them.
+Read off intervals that all hold at once (`simultaneous`; `contrasts` where values are averages over a grid):
+
+    insensitive   every interval lies inside (-margin, margin), and no value diverged
+    sensitive     some interval lies wholly beyond the margin on one side
+    undecided     neither; said with whether any effect is established
+
+`alpha` is what this look may spend (`looks`). Verdicts are about the values that trained.
 """
 
 from __future__ import annotations
@@ -14,15 +18,49 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tune_dml.stats.contrasts import estimate_contrasts, main_effect
 from tune_dml.stats.noise import PairNoise, fit_pairs
-from tune_dml.stats.sensitivity import LISTED_CELLS, Difference
 from tune_dml.stats.simultaneous import ALGORITHM, Bounds, against, all_pairs
 from tune_dml.stats.table import SeedTable
+
+LISTED_CELLS = 40
+"""Up to this many values every pairwise difference is listed; beyond, only the one that the verdict turns on."""
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
+class Difference:
+    """mean(first) - mean(second), with its simultaneous interval; infinite where the data say nothing."""
+
+    first: str
+    second: str
+    estimate: float
+    low: float
+    high: float
+
+    @property
+    def at_least(self) -> float:
+        """The smallest |difference| inside the interval."""
+        return max(self.low, -self.high, 0.0)
+
+    @property
+    def at_most(self) -> float:
+        """The largest |difference| inside the interval."""
+        return max(-self.low, self.high)
+
+
+@dataclass(frozen=True, eq=False)
+class Crossed:
+    """The cells of a full grid behind a table of averages."""
+
+    values: Array
+    """Cells x seeds."""
+    rows: tuple[int, ...]
+    """For each cell, the row of the table that it is averaged into."""
+
+
+@dataclass(frozen=True, eq=False)
 class Matters:
     """The verdict and everything it rests on."""
 
@@ -40,22 +78,43 @@ class Matters:
     """Box's departure from equal noise: 1 equal, 1 / (cells - 1) in one direction only; NaN where two seeds cannot tell."""
     prior_df: float
     """Degrees of freedom that each pair borrows from the others."""
+    labels: tuple[str, ...] = ()
+    """The values with numbers: rows and columns of `bounds` and `noise`."""
+    bounds: Bounds | None = None
+    noise: PairNoise | None = None
+    """None, like the bounds, without a noise estimate."""
     algorithm: str = ALGORITHM
 
 
-def judge_matters(table: SeedTable, margin: float, *, alpha: float = 0.05, diverged: Sequence[str] = ()) -> Matters:
-    """Judge the cells of a table against a margin; `diverged` names values that gave no number. Raises unless margin > 0."""
+def judge_matters(
+    table: SeedTable,
+    margin: float,
+    *,
+    alpha: float = 0.05,
+    diverged: Sequence[str] = (),
+    crossed: Crossed | None = None,
+) -> Matters:
+    """Judge the cells of a table against a margin. Raises ValueError unless margin > 0.
+
+    Args:
+        table: values x seeds; rows without numbers are left out.
+        margin: in the metric's units.
+        alpha: the error that this look may spend.
+        diverged: names the values that diverged under some seed.
+        crossed: the cells behind the table, where its rows are averages: the noise is then that of the cells.
+    """
     if not margin > 0:
         raise ValueError(f"`margin > 0` must hold, but got {margin=}")
-    rows = np.flatnonzero(np.isfinite(table.values).any(1))
-    labels, values = [table.labels[row] for row in rows], table.values[rows]
-    lacking = _lacking(values)
+    rows = np.flatnonzero(np.isfinite(table.values).any(1) | (crossed is not None))
+    labels, values = tuple(table.labels[row] for row in rows), table.values[rows]
+    lacking = _lacking(values if crossed is None else crossed.values, len(labels))
     if lacking:
-        return Matters("undecided", lacking, margin, alpha, False, None, (), np.nan, 0.0)
+        return Matters("undecided", lacking, margin, alpha, False, None, (), np.nan, 0.0, labels)
     noise = fit_pairs(values)
-    bounds = all_pairs(values, alpha, noise)
+    bounds = all_pairs(values, alpha, noise) if crossed is None else _averages(crossed, len(labels), alpha)
     verdict, reason, pair = _decide(bounds, margin, diverged)
     shown = zip(*np.triu_indices(len(labels), 1), strict=True) if len(labels) <= LISTED_CELLS else [pair]
+    heard = noise if crossed is None else fit_pairs(crossed.values)
     return Matters(
         verdict,
         reason,
@@ -64,9 +123,27 @@ def judge_matters(table: SeedTable, margin: float, *, alpha: float = 0.05, diver
         bool(np.maximum(bounds.low, -bounds.high).max() > 0),
         _difference(labels, bounds, *pair),
         tuple(_difference(labels, bounds, int(i), int(k)) for i, k in shown),
-        float(noise.epsilon),
-        float(noise.prior_df),
+        float(heard.epsilon),
+        float(heard.prior_df),
+        labels,
+        bounds,
+        noise,
     )
+
+
+def _averages(crossed: Crossed, levels: int, alpha: float) -> Bounds:
+    """Intervals for the differences between averages of cells, from the cells' own noise."""
+    effects = estimate_contrasts(crossed.values, main_effect(crossed.rows), alpha)
+    first, second = np.triu_indices(levels, 1)
+    square = [np.zeros((levels, levels)) for _ in range(3)]
+    for matrix, there, back in zip(
+        square,
+        (effects.estimate, effects.low, effects.high),
+        (effects.estimate, effects.high, effects.low),
+        strict=True,
+    ):
+        matrix[first, second], matrix[second, first] = there, -back
+    return Bounds(*square)
 
 
 def compare_all_with(table: SeedTable, baseline: str, *, alpha: float = 0.05) -> tuple[Difference, ...]:
@@ -82,10 +159,10 @@ def compare_all_with(table: SeedTable, baseline: str, *, alpha: float = 0.05) ->
     )
 
 
-def _lacking(values: Array) -> str:
+def _lacking(values: Array, levels: int) -> str:
     """What is missing for any arithmetic; empty when nothing is."""
-    if len(values) < 2:
-        return "only one value has results" if len(values) else "no value has results"
+    if levels < 2:
+        return "only one value has results" if levels else "no value has results"
     if np.isfinite(values).any(0).sum() < 2:
         return "one seed gives no noise estimate"
     noise: PairNoise = fit_pairs(values)

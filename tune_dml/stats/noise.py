@@ -74,7 +74,7 @@ def fit_pairs(values: Array) -> PairNoise:
     weight = prior_df[..., None, None]
     target = prior[..., None, None] * np.stack([np.ones_like(louder), louder])[..., None, :]
     moderated = (weight * target + np.where(testable, squares, 0)) / np.maximum(weight + nu, 1e-300)
-    guard = filled if m < 3 else (filled + _sums(_cell_variances(filled))) / 2
+    guard = filled if m < 3 else (filled + _sums(split_between_cells(filled))) / 2
     most = np.where(testable, nu, 0).max((-2, -1), initial=0)[..., None, None]
     lost = most - nu
     guard = _ratio(nu * guard + lost * pooled[..., None, None], np.broadcast_to(most, nu.shape))
@@ -92,13 +92,26 @@ def fit_pairs(values: Array) -> PairNoise:
     )
 
 
+def typical_noise(noise: PairNoise) -> tuple[float, int] | None:
+    """Of one table: the noise of one trial without the seed's effect, and its degrees of freedom, epsilon (m - 1) nu.
+
+    None without a pair that shares two seeds.
+    """
+    pairs = noise.testable
+    if not pairs.any():
+        return None
+    nu = float((noise.shared[pairs] - 1).mean())
+    directions = max(float(np.nan_to_num(noise.epsilon)) * (len(pairs) - 1), 1.0)
+    return float(np.sqrt(noise.own[pairs].mean() / 2)), max(int(directions * nu), 1)
+
+
 def cell_variances(values: Array) -> Array:
     """Shape (..., m): each cell's own noise variance, seed effect removed (Grubbs 1948), floored at 0."""
     _, shared, squares = _differences(values)
     nu = np.maximum(shared - 1, 0)
     testable = (nu > 0) & ~np.eye(values.shape[-2], dtype=bool)
     own = np.divide(squares, nu, out=np.zeros_like(squares), where=testable)
-    return _cell_variances(own)
+    return split_between_cells(own)
 
 
 def _differences(values: Array) -> tuple[Array, Array, Array]:
@@ -202,7 +215,7 @@ def _trigamma_inverse(value: Array) -> Array:
     return np.asarray(y)
 
 
-def _cell_variances(variances: Array) -> Array:
+def split_between_cells(variances: Array) -> Array:
     """Solve mean_k V_ik = v_i + mean of the other cells' v for v; V without its diagonal. Two cells share theirs."""
     m = variances.shape[-1]
     if m < 3:

@@ -1,47 +1,47 @@
-"""What a number of seeds can show: the smallest detectable difference, and the seeds that a margin needs."""
+"""What a number of seeds can show: the smallest detectable difference, and the seeds that a verdict needs.
+
+The critical value is that of `simultaneous` for noise whose departure from equality is `epsilon`: the larger of the family's
+and the pair's own.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.stats import nct
+from scipy.stats import t as student
 
-from tune_dml.stats.critical import studentized_range
+from tune_dml.stats.noise import PairNoise
+from tune_dml.stats.simultaneous import GUARD_SHARE
 
 MOST_SEEDS = 1000
 
 
-def half_width(*, seeds: int, sd: float, cells: int = 2, confidence: float = 0.95) -> float:
-    """Half the simultaneous interval of a difference: q(cells, df) sd / sqrt(seeds), df = (cells-1)(seeds-1).
+def half_width(*, seeds: int, sd: float, cells: int = 2, alpha: float = 0.05) -> float:
+    """Half the simultaneous interval of a difference, for equal noise; infinite with one seed: it tells nothing of noise.
 
-    `sd` is the noise of one trial after removing the seed effect. Infinite with one seed: it gives no noise estimate.
+    `sd` is the noise of one trial after removing the seed effect.
     """
-    if seeds < 2 or cells < 2:
-        return math.inf
-    df = (cells - 1) * (seeds - 1)
-    return studentized_range(cells, df, confidence) * sd / math.sqrt(seeds)
+    return _critical(seeds, cells, alpha, 1.0)[0] * sd * math.sqrt(2 / max(seeds, 1))
 
 
-def detectable_difference(
-    *, seeds: int, sd: float, cells: int = 2, power: float = 0.8, confidence: float = 0.95
-) -> float:
-    """The smallest true difference of one pair whose interval excludes 0 with probability `power`.
+def detectable_difference(*, seeds: int, sd: float, cells: int = 2, power: float = 0.8, alpha: float = 0.05) -> float:
+    """The smallest true difference of one pair whose interval excludes 0 with probability `power`, for equal noise.
 
-    Solves P(|t'| > q / sqrt 2) = power, t' noncentral t with df = (cells-1)(seeds-1) and centre d / (sd sqrt(2/seeds)).
+    Solves P(|t'| > critical value) = power, t' noncentral t with its degrees of freedom and centre d / (sd sqrt(2/seeds)).
     """
     if seeds < 2 or cells < 2:
         return math.inf
     if sd == 0:
         return 0.0
-    df = (cells - 1) * (seeds - 1)
-    bound = studentized_range(cells, df, confidence) / math.sqrt(2)
+    bound, df = _critical(seeds, cells, alpha, 1.0)
 
     def shortfall(centre: float) -> float:
         far = float(np.nan_to_num(nct.cdf(-bound, df, centre)))  # scipy gives NaN where the far tail underflows
-        return float(nct.sf(bound, df, centre)) + far - power
+        return float(np.nan_to_num(nct.sf(bound, df, centre), nan=1.0)) + far - power
 
     top = 2 * bound + 10
     while shortfall(top) < 0:
@@ -49,38 +49,21 @@ def detectable_difference(
     return float(brentq(shortfall, 1e-6, top, xtol=1e-8)) * sd * math.sqrt(2 / seeds)
 
 
-def seeds_needed(
-    *, margin: float, sd: float, cells: int = 2, difference: float = 0.0, confidence: float = 0.95
-) -> int | None:
-    """The seeds after which the verdict falls, if the largest difference and the noise stay as given.
+def seeds_to_decide(noise: PairNoise, margin: float, start: int, level: Callable[[int], float]) -> int | None:
+    """The fewest seeds, `start` or more, at which today's estimates and noise would give a verdict; None beyond 1000.
 
-    A `difference` below the margin aims at "insensitive" (|d| + half width < margin), above it at "sensitive"
-    (|d| - half width > margin). None when more than 1000 would be needed: the difference sits on the margin.
+    `level` is the error that a look at so many seeds may spend. Bisection: half-widths fall with the number of seeds.
     """
-    gaps = np.array([abs(abs(difference) - margin)])
-    return seeds_to_decide(gaps, np.array([sd]), cells=cells, confidence=confidence, every=True)
-
-
-def seeds_to_decide(
-    gaps: NDArray[np.float64],
-    noise: NDArray[np.float64],
-    *,
-    cells: int,
-    confidence: float = 0.95,
-    every: bool,
-    start: int = 2,
-) -> int | None:
-    """The fewest seeds at which q noise / sqrt(seeds) < gap holds for every pair, or (`every=False`) for some pair.
-
-    Bisection: the half width falls monotonically with the number of seeds.
-    """
-    # One pair decides: the half width per unit of noise must fall below its gap, the narrowest or the widest of all.
-    without_noise = np.where(gaps > 0, np.inf, -np.inf)
-    room = np.divide(gaps, noise, out=without_noise, where=noise > 0)
-    limit = float(room.min() if every else room.max())
+    pairs = np.triu(noise.testable)
+    size, sd = np.abs(noise.estimate[pairs]), np.sqrt(noise.variance[pairs])
+    sensitive = bool((size > margin).any())
+    gaps = size - margin if sensitive else margin - size
+    room = np.divide(gaps, sd, out=np.where(gaps > 0, np.inf, -np.inf), where=sd > 0)
+    limit = float(room.max() if sensitive else room.min())
+    cells, epsilon = len(noise.shared), float(np.nan_to_num(noise.epsilon))
 
     def enough(seeds: int) -> bool:
-        return half_width(seeds=seeds, sd=1.0, cells=cells, confidence=confidence) < limit
+        return _critical(seeds, cells, level(seeds), epsilon)[0] / math.sqrt(seeds) < limit
 
     low, high = max(2, start), MOST_SEEDS
     if enough(low):
@@ -91,3 +74,15 @@ def seeds_to_decide(
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
     return high
+
+
+def _critical(seeds: int, cells: int, alpha: float, epsilon: float) -> tuple[float, float]:
+    """The multiple of a difference's standard error that an interval reaches, and its degrees of freedom."""
+    if seeds < 2 or cells < 2:
+        return math.inf, 0.0
+    own = seeds - 1
+    comparisons = cells * (cells - 1) // 2
+    borrowed = max(epsilon * (cells - 1) - 1, 0) * max(own - 1, 0)
+    share = GUARD_SHARE if comparisons > 1 else 1.0
+    family = (float(student.isf(alpha / (2 * comparisons), borrowed + own)), borrowed + own)
+    return max(family, (float(student.isf(share * alpha / 2, own)), float(own)))

@@ -12,6 +12,7 @@ are settled the leader is certainly within the margin of the best.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,10 +55,13 @@ class Race:
         return np.asarray((~(self.worse | self.tied) | leads) & ~self.decided[..., None])
 
 
-def standing(values: Array, margin: float, level: float, so_far: Race | None = None) -> Race:
+def standing(
+    values: Array, margin: float, level: float, so_far: Race | None = None, *, compared: Mask | None = None
+) -> Race:
     """Judge a table, cells x seeds with NaN where a cell had stopped (larger is better), at this look's level.
 
-    `so_far` is the result of the look before. Raises ValueError unless margin > 0.
+    `so_far` is the result of the look before. `compared`: the cells whose differences decide whether the knob matters; a
+    baseline is none of them. Raises ValueError unless margin > 0.
     """
     if not margin > 0:
         raise ValueError(f"`margin > 0` must hold, but got {margin=}")
@@ -68,7 +72,8 @@ def standing(values: Array, margin: float, level: float, so_far: Race | None = N
     if so_far is not None:
         low, high = np.maximum(low, so_far.low), np.minimum(high, so_far.high)
         running &= so_far.runs
-    matters = (low > margin).any((-2, -1))
+    counts = np.ones(values.shape[-2], dtype=bool) if compared is None else compared
+    matters = ((low > margin) & counts[:, None] & counts).any((-2, -1))
     worse = (low > np.where(matters, 0.0, margin)[..., None, None]).any(-2)
     known = np.where(np.isfinite(noise.estimate), noise.estimate, 0.0)
     merit = np.where(running & ~worse, known.mean(-1), -np.inf)
@@ -80,6 +85,36 @@ def standing(values: Array, margin: float, level: float, so_far: Race | None = N
     ahead = -np.take_along_axis(low, to_leader, -2)[..., 0, :]
     tied = np.asarray(~worse & (behind < margin) & (ahead < margin))
     return Race(low, high, leader, np.asarray(worse), tied, np.asarray(matters))
+
+
+def replay(
+    values: Array, ran: Mask, margin: float, judged: Sequence[tuple[int, float]], *, compared: Mask
+) -> tuple[Race, Mask]:
+    """Where a race of one table stands after its looks, and which cells dropped out: a block gave them no number at all.
+
+    The numbers of those that dropped out are left out. Looks after the race is decided are not needed. Raises ValueError
+    without a look.
+
+    Args:
+        values: as of `standing`.
+        ran: which trials have run, diverged ones too; of the shape of `values`.
+        margin: as of `standing`.
+        judged: (seeds, level) of every look.
+        compared: as of `standing`.
+    """
+    if not judged:
+        raise ValueError("`judged` must name at least one look")
+    race, before = None, 0
+    dropped = np.zeros(len(values), dtype=bool)
+    for seeds, level in judged:
+        block = np.s_[:, before:seeds]
+        dropped |= ran[block].any(1) & ~np.isfinite(values[block]).any(1)
+        seen = np.where(dropped[:, None], np.nan, values[:, :seeds])
+        race, before = standing(seen, margin, level, race, compared=compared), seeds
+        if (race.worse | race.tied | dropped).all():
+            break
+    assert race is not None  # noqa: S101 - there was a look
+    return race, dropped
 
 
 def next_look(seeds: int) -> int:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from tune_dml.stats.noise import PairNoise, fit_pairs
+from tune_dml.stats.noise import PairNoise, fit_pairs, split_between_cells
 
 Array = NDArray[np.float64]
 
@@ -58,6 +58,28 @@ def against(values: Array, baseline: int, alpha: float = 0.05, noise: PairNoise 
     low, high = np.where(blind, -np.inf, estimate - reach), np.where(blind, np.inf, estimate + reach)
     low[..., baseline] = high[..., baseline] = 0.0
     return Bounds(estimate, low, high)
+
+
+def comparison_bars(bounds: Bounds) -> Array:
+    """Half a bar for each cell of one table, such that cells whose bars do not overlap differ; NaN where nothing bounds it.
+
+    The squared half-widths are split between the two cells of each pair, then all bars grow by one factor until every pair
+    is covered.
+    """
+    reach = (bounds.high - bounds.low) / 2
+    m = len(reach)
+    blind = ~np.isfinite(reach)
+    kept = np.flatnonzero(blind.sum(1) < m - 1)
+    bars = np.full(m, np.nan)
+    if len(kept) < 2 or blind[np.ix_(kept, kept)].any():
+        return bars
+    within = reach[np.ix_(kept, kept)]
+    share = split_between_cells(within**2)
+    size = np.sqrt(np.maximum(share, 0.1 * share.mean()))
+    together = size[:, None] + size[None, :]
+    factor = np.divide(within, together, out=np.zeros_like(within), where=together > 0).max()
+    bars[kept] = factor * size
+    return bars
 
 
 def half_widths(noise: PairNoise, alpha: float, comparisons: int, *, sides: int = 2, beside: bool = False) -> Array:

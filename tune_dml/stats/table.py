@@ -55,8 +55,3 @@ class SeedTable:
     def complete(self) -> bool:
         """Whether every cell has every seed."""
         return bool(np.isfinite(self.values).all())
-
-    def select(self, rows: Sequence[int], excluded: Sequence[Excluded] = ()) -> SeedTable:
-        """Some of the cells, in the order given; `excluded` is added to what is left out already."""
-        labels = tuple(self.labels[row] for row in rows)
-        return SeedTable(labels, self.seeds, self.values[list(rows)], self.excluded + tuple(excluded))

@@ -149,8 +149,8 @@ class Projection:
 
     @property
     def sweep_id(self) -> str:
-        """Name and identity of the plan."""
-        return f"{self.state.plan.name}-{self.state.plan.identity()}"
+        """Name and identity of the stored plan, which the blocks of a race leave as it is."""
+        return f"{self.state.stored.name}-{self.state.stored.identity()}"
 
     @property
     def ledger_id(self) -> str:

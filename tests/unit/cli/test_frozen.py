@@ -5,8 +5,6 @@ What it is now stands in `frozen.json`. After a change that is meant:
     python tests/unit/cli/test_frozen.py
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import os

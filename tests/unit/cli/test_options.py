@@ -1,7 +1,5 @@
 """Verbs take the declared options as flags: in their place, with their help, read from text."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from pathlib import Path

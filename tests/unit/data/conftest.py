@@ -1,7 +1,5 @@
 """What several tests of data sets share."""
 
-from __future__ import annotations
-
 import pytest
 
 from trainables.data import build_dataset

@@ -116,17 +116,6 @@ def test_an_unwritable_cache_is_a_data_error(tmp_path):
         _build(tmp_path / "file" / "birds", _write)
 
 
-def test_pictures_travel_by_place_and_are_read_only(tmp_path):
-    pictures = build_dataset("digits", cache_dir=tmp_path).prepare()
-    sent = pickle.dumps(pictures)
-    assert len(sent) < 2000
-    received = pickle.loads(sent)  # noqa: S301 - our own bytes
-    assert np.array_equal(received.images, pictures.images)
-    assert isinstance(received.images, np.memmap)
-    with pytest.raises(ValueError, match="read-only"):
-        received.images[0] = 0
-
-
 def test_another_digest_is_another_cache(tmp_path):
     first = build_dataset("digits", cache_dir=tmp_path).prepare()
     second = build_dataset("digits", cache_dir=tmp_path, scale=3).prepare()

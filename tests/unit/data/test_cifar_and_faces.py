@@ -11,7 +11,6 @@ from PIL import Image
 
 from trainables.data import build_dataset
 from trainables.data.formats.record_io import RecordFile
-from trainables.errors import DataError
 from trainables.tasks.splits import class_disjoint_split
 
 
@@ -47,17 +46,6 @@ def test_cifar100_has_fine_and_super_labels(build, tmp_path):
     assert pictures.extras["official_test"].tolist() == [12, 13, 14, 15, 16]
 
 
-def test_cifar_says_what_is_wrong(build, tmp_path):
-    root = fixtures.cifar10(tmp_path / "cifar")
-    assert "cifar10 has 60000 images, but got 24" in _text(build("cifar10", root).verify())
-    (root / "data_batch_3").write_bytes(pickle.dumps({"data": np.zeros((2, 3072), np.uint8), "labels": [1, 10]}))
-    assert "one label below 10 for each picture" in _text(build("cifar10", root, strict=False).verify())
-    (root / "data_batch_3").write_bytes(pickle.dumps({"data": np.zeros((2, 30), np.uint8), "labels": [1, 2]}))
-    assert "must hold 'data' (N, 3072)" in _text(build("cifar10", root, strict=False).verify())
-    (root / "data_batch_3").unlink()
-    assert "data_batch_3" in _text(build("cifar10", root).check())
-
-
 @pytest.mark.parametrize("below", ["lfw_funneled", "lfw", "."])
 def test_lfw_pairs_name_people_and_picture_numbers(build, tmp_path, below):
     root = fixtures.lfw(tmp_path / "faces", below)
@@ -70,15 +58,6 @@ def test_lfw_pairs_name_people_and_picture_numbers(build, tmp_path, below):
     assert pictures.extras["fold"].tolist() == [0] * 4 + [1] * 4
 
 
-def test_lfw_says_what_is_wrong_with_pairs(build, tmp_path):
-    root = fixtures.lfw(tmp_path / "faces")
-    text = (root / "pairs.txt").read_text()
-    (root / "pairs.txt").write_text(text + "Ann_Bee\t1\t2\n")
-    assert "line 1 declares 8 pairs, but got 9" in _text(build("lfw", root, strict=False).check())
-    (root / "pairs.txt").write_text(text.replace("Cy_Dee\t1\t2", "Cy_Dee\t1\t7"))
-    assert "Cy_Dee_0007" in _text(build("lfw", root, strict=False).check())
-
-
 def test_a_verification_file_is_pairs_in_ten_folds(build, tmp_path):
     encoded = fixtures.face_bin(tmp_path / "agedb_30.bin", pairs=20)
     pictures = build("agedb30", tmp_path, strict=False).prepare()
@@ -88,17 +67,6 @@ def test_a_verification_file_is_pairs_in_ten_folds(build, tmp_path):
     assert pictures.extras["same"].tolist() == [True, False] * 10
     assert pictures.extras["fold"].tolist() == [f for f in range(10) for _ in range(2)]
     assert build("agedb30", tmp_path / "agedb_30.bin", strict=False).digest() == pictures.digest
-
-
-def test_a_wrong_verification_file_is_named(build, tmp_path):
-    assert "must exist" in _text(build("cfp_fp", tmp_path).check())
-    fixtures.face_bin(tmp_path / "cfp_fp.bin", pairs=10)
-    assert "cfp_fp has 7000 pairs, but got 10" in _text(build("cfp_fp", tmp_path).verify())
-    (tmp_path / "lfw.bin").write_bytes(pickle.dumps(([b"x"] * 5, [True] * 10)))
-    assert "two pictures for each" in _text(build("lfw_bin", tmp_path, strict=False).verify())
-    (tmp_path / "lfw.bin").write_bytes(pickle.dumps(([b"x"] * 20, [True] * 10)))
-    with pytest.raises(DataError, match=r"lfw\.bin\[0\].*cannot be decoded"):
-        build("lfw_bin", tmp_path, strict=False).prepare()
 
 
 def test_webface_reads_records_and_skips_header_and_identities(build, tmp_path):
@@ -125,20 +93,6 @@ def test_a_record_that_contains_the_magic_number_is_joined(tmp_path):
     assert record.payload == payload
 
 
-def test_wrong_record_files_are_said(build, tmp_path):
-    root = fixtures.webface(tmp_path / "faces")
-    (root / "property").write_text("4,112,112\n")
-    assert "declares 4 people, but got 3" in _text(build("webface", root).check())
-    whole = (root / "train.rec").read_bytes()
-    (root / "train.rec").write_bytes(whole[: len(whole) // 2])
-    assert "to no record" in _text(build("webface", root).check())
-    (root / "train.rec").write_bytes(whole)
-    (root / "train.idx").write_text((root / "train.idx").read_text().replace("3\t", "x\t", 1))
-    assert "train.idx:4" in _text(build("webface", root).check())
-    (root / "train.idx").unlink()
-    assert "missing: train.idx" in _text(build("webface", root).check())
-
-
 def test_webface_reads_plain_folders_too(build, tmp_path):
     for person in ("0000045", "0000099"):
         for i in range(2):
@@ -156,14 +110,3 @@ def test_distractors_are_any_pictures(build, tmp_path):
     assert set(pictures.labels) == {0}
     (tmp_path / "none").mkdir()
     assert "must hold pictures" in _text(build("distractors", tmp_path / "none").check())
-
-
-def test_lists_with_words_for_numbers_are_named(build, tmp_path):
-    root = fixtures.lfw(tmp_path / "faces")
-    (root / "pairs.txt").write_text("2\t2\nAnn_Bee\tone\t2\n")
-    assert "pairs.txt:2" in _text(build("lfw", root, strict=False).check())
-    birds = fixtures.cub(tmp_path / "birds")
-    (birds / "classes.txt").write_text("one 001.Bird_1\n" + (birds / "classes.txt").read_text())
-    assert "classes must be numbered, but got 'one'" in _text(build("cub200", birds, strict=False).check())
-    (tmp_path / "lfw.bin").write_bytes(pickle.dumps((["x", 5] * 10, [True] * 10)))
-    assert "must be encoded bytes" in _text(build("lfw_bin", tmp_path, strict=False).verify())

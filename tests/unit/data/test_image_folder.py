@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.published_formats import picture
 from PIL import Image
 
 from trainables.data import build_dataset
@@ -13,17 +14,11 @@ from trainables.data.formats.decoding import to_rgb
 from trainables.errors import ConfigError, DataError
 
 
-def _picture(path: Path, seed: int = 0, size: tuple[int, int] = (40, 30)) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    noise = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
-    Image.fromarray(noise).save(path)
-
-
 @pytest.fixture
 def root(tmp_path):
     for c, name in enumerate(["ant", "bee", "cow", "dog", "eel"]):
         for i in range(3):
-            _picture(tmp_path / "pictures" / name / f"{i}.png", seed=10 * c + i)
+            picture(tmp_path / "pictures" / name / f"{i}.png", 10 * c + i, (40, 30))
     return tmp_path / "pictures"
 
 
@@ -49,7 +44,7 @@ def test_pixels_are_the_centre_of_the_resized_picture(build, root):
 
 def test_every_suffix_nested_folders_and_capital_letters_are_found(root, build):
     for i, suffix in enumerate([".JPG", ".jpeg", ".webp", ".bmp"]):
-        _picture(root / "ant" / "more" / f"x{suffix}", seed=99 + i)
+        picture(root / "ant" / "more" / f"x{suffix}", 99 + i)
     (root / "ant" / ".hidden.png").write_bytes(b"")
     (root / "ant" / "readme.txt").write_text("no picture")
     (root / "empty").mkdir()
@@ -75,11 +70,11 @@ def test_grey_16_bit_cmyk_palette_and_transparent_pictures_become_rgb():
 
 
 def test_orientation_is_applied(root, build):
-    picture = Image.fromarray(np.arange(30 * 20 * 3, dtype=np.uint8).reshape(20, 30, 3))
-    exif = picture.getexif()
+    drawn = Image.fromarray(np.arange(30 * 20 * 3, dtype=np.uint8).reshape(20, 30, 3))
+    exif = drawn.getexif()
     exif[0x0112] = 6
-    picture.save(root / "ant" / "0.png", exif=exif)
-    expected = np.asarray(picture.transpose(Image.Transpose.ROTATE_270))[5:25]
+    drawn.save(root / "ant" / "0.png", exif=exif)
+    expected = np.asarray(drawn.transpose(Image.Transpose.ROTATE_270))[5:25]
     assert np.array_equal(build(size=20).prepare().images[0], expected)
 
 
@@ -111,9 +106,9 @@ def test_a_missing_root_a_single_class_and_loose_pictures(tmp_path):
     assert "must exist" in problems(tmp_path / "absent")[0]
     (tmp_path / "none").mkdir()
     assert "no picture at all" in problems(tmp_path / "none")[0]
-    _picture(tmp_path / "one" / "ant" / "0.png")
+    picture(tmp_path / "one" / "ant" / "0.png", 0)
     assert "only 'ant'" in problems(tmp_path / "one")[0]
-    _picture(tmp_path / "loose" / "0.png")
+    picture(tmp_path / "loose" / "0.png", 0)
     assert "1 lie in the root itself" in problems(tmp_path / "loose")[0]
     with pytest.raises(ConfigError, match="needs root"):
         build_dataset("image_folder")
@@ -124,7 +119,7 @@ def test_a_missing_root_a_single_class_and_loose_pictures(tmp_path):
 def test_unreadable_pictures_are_all_named(build, root):
     (root / "ant" / "0.png").write_bytes(b"")
     (root / "bee" / "1.png").write_bytes(b"not a picture")
-    _picture(root / "cow" / "9.jpg")
+    picture(root / "cow" / "9.jpg", 0)
     whole = (root / "cow" / "9.jpg").read_bytes()
     (root / "cow" / "9.jpg").write_bytes(whole[: len(whole) // 2])
     places = {problem.place for problem in build(size=16).check()}
@@ -153,7 +148,7 @@ def test_the_digest_follows_content_and_not_dates(build, root):
     before = build().digest()
     os.utime(root / "ant" / "0.png", (1, 1))
     assert build().digest() == before
-    _picture(root / "ant" / "0.png", seed=77)
+    picture(root / "ant" / "0.png", 77)
     changed = build().digest()
     assert changed != before
     (root / "ant" / "0.png").rename(root / "ant" / "z.png")
@@ -170,7 +165,7 @@ def test_a_second_look_reads_no_file(build, monkeypatch):
 
 
 def test_single_picture_classes_are_noted(build, root):
-    _picture(root / "fox" / "0.png")
+    picture(root / "fox" / "0.png", 0)
     assert any("1 classes have a single picture" in note and "fox" in note for note in build(size=16).prepare().notes)
 
 

@@ -1,7 +1,5 @@
 """Pairs to verify: counts, kinds, no repeats, uniform, seeded; probes and strangers of different classes."""
 
-from __future__ import annotations
-
 import itertools
 from types import SimpleNamespace
 

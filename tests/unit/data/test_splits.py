@@ -1,4 +1,4 @@
-"""Class-disjoint splits: identity 60 for every seed, and honest refusals."""
+"""Splits: class-disjoint ones with identity 60 for every seed, those whose classes are shared, and honest refusals."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainables.errors import ConfigError
-from trainables.tasks.splits import class_disjoint_split, class_matched
+from trainables.tasks.splits import class_disjoint_split, class_matched, shared_class_split
 
 
 def _labels(counts):
@@ -94,3 +94,61 @@ def test_as_many_classes_are_drawn_as_the_other_part_has():
     drawn = {tuple(class_matched(labels, split.test, split.validation, seed=s)) for s in range(8)}
     assert len(drawn) > 1
     assert class_matched(labels, split.validation, split.test, seed=1).tolist() == split.validation.tolist()
+
+
+SHARED = np.random.default_rng(0).permutation(np.repeat(np.arange(7), [4, 9, 20, 40, 3, 8, 100]))
+
+
+def shared_parts(**arguments):
+    split = shared_class_split(SHARED, **{"seed": 0, **arguments})
+    return split.train, split.validation, split.test
+
+
+def test_shared_classes_the_parts_are_a_partition_and_every_class_is_in_each():
+    split = shared_parts()
+    assert np.array_equal(np.sort(np.concatenate(split)), np.arange(len(SHARED)))
+    for part in split:
+        assert np.array_equal(np.unique(SHARED[part]), np.arange(7))
+        assert np.array_equal(part, np.sort(part))
+
+
+def test_each_class_gives_its_share():
+    train, validation, test = shared_parts(validation_fraction=0.2, test_fraction=0.3)
+    for c, n in zip(*np.unique(SHARED, return_counts=True), strict=True):
+        wanted = min(max(np.rint(0.3 * n), 1), n - 1)
+        assert (SHARED[test] == c).sum() == wanted
+        rest = n - wanted
+        assert (SHARED[validation] == c).sum() == min(max(np.rint(0.2 * rest), 1), rest - 1)
+        assert (SHARED[train] == c).sum() >= 1
+
+
+def test_shared_classes_the_seed_moves_validation_but_never_test():
+    one, other, again = shared_parts(), shared_parts(seed=1), shared_parts()
+    assert np.array_equal(one[2], other[2])
+    assert not np.array_equal(one[1], other[1])
+    assert all(np.array_equal(a, b) for a, b in zip(one, again, strict=True))
+
+
+def test_the_official_test_pictures_are_kept_whole():
+    official = np.arange(150, len(SHARED))
+    train, validation, test = shared_parts(official_test=official)
+    assert np.array_equal(test, official)
+    assert not set(official) & (set(train) | set(validation))
+
+
+def test_paper_test_selection_validates_on_test_and_trains_on_the_rest():
+    train, validation, test = shared_parts(protocol="paper_test_selection")
+    assert np.array_equal(validation, test)
+    assert len(train) + len(test) == len(SHARED)
+
+
+def test_a_class_of_one_picture_trains():
+    split = shared_class_split(np.array([0, 0, 0, 0, 1, 1, 1, 1, 2]), seed=0)
+    assert 8 in split.train
+
+
+def test_too_few_pictures_and_a_fraction_outside_its_domain_are_refused():
+    with pytest.raises(ConfigError, match="common classes"):
+        shared_class_split(np.arange(10), seed=0)
+    with pytest.raises(ConfigError, match="strictly between 0 and 1"):
+        shared_class_split(SHARED, seed=0, validation_fraction=1.0)

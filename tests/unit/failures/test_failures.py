@@ -1,16 +1,18 @@
 """Every way a trial can die, as an object and as the text that comes back from a worker."""
 
-from __future__ import annotations
-
+import pickle
 import traceback
+from types import SimpleNamespace
 
 import pytest
+from ray import exceptions
 
 from trainables.errors import ConfigError, DataError, Diverged, Problem
 from tune_dml.running.failures import classify
+from tune_dml.running.sweep import _last_failure
 
 
-def class_named(module: str, name: str, *bases: type, **members: object) -> type:
+def class_named(module, name, *bases, **members):
     """A class as another package defines it."""
     return type(name, bases or (Exception,), {"__module__": module, **members})
 
@@ -40,18 +42,18 @@ RAY_TEXT = """\x1b[36mray::A.go()\x1b[39m (pid=8114, ip=192.0.2.2, actor_id=c247
 {error}"""
 
 
-def chained(cause: BaseException, error: BaseException) -> BaseException:
+def chained(cause, error):
     error.__cause__ = cause
     return error
 
 
-def ranks(*failures: BaseException) -> BaseException:
+def ranks(*failures):
     error = WorkerGroupError("Training failed due to worker errors")
     error.worker_failures = dict(enumerate(failures))
     return error
 
 
-def task(cause: BaseException, text: str = "") -> BaseException:
+def task(cause, text=""):
     error = RayTaskError(text)
     error.cause = cause
     return error
@@ -92,7 +94,7 @@ EXCEPTIONS = [
 
 
 @pytest.mark.parametrize(("error", "kind"), EXCEPTIONS, ids=lambda value: str(value)[:40])
-def test_exceptions_reprs_and_tracebacks_agree(error: BaseException, kind: str) -> None:
+def test_exceptions_reprs_and_tracebacks_agree(error, kind):
     assert classify(error).kind == kind
     try:
         raise error
@@ -105,17 +107,17 @@ def test_exceptions_reprs_and_tracebacks_agree(error: BaseException, kind: str) 
     assert classify(repr(error)).kind == kind
 
 
-def test_subclasses_from_a_users_package_keep_their_parents_kind() -> None:
+def test_subclasses_from_a_users_package_keep_their_parents_kind():
     assert classify(class_named("mine", "Collapsed", Diverged)("flat", 3)).kind == "diverged"
 
 
-def test_namesakes_are_told_apart_by_module() -> None:
+def test_namesakes_are_told_apart_by_module():
     assert classify("torch.cuda.OutOfMemoryError: CUDA out of memory.").kind == "out_of_memory"
     assert classify("ray.exceptions.OutOfMemoryError: 1 worker was killed").kind == "infrastructure"
     assert classify(class_named("sqlalchemy.exc", "DataError")("column too long")).kind == "bug"
 
 
-def test_the_rank_that_failed_is_the_cause_and_its_peers_are_echoes() -> None:
+def test_the_rank_that_failed_is_the_cause_and_its_peers_are_echoes():
     echo = RuntimeError("Connection closed by peer")
     assert classify(ranks(echo, Diverged("the loss is nan", 3))).kind == "diverged"
     assert classify(ranks(echo, ValueError("shapes"))).kind == "bug"
@@ -125,7 +127,7 @@ def test_the_rank_that_failed_is_the_cause_and_its_peers_are_echoes() -> None:
     assert classify(ExceptionGroup("two", [ValueError("x"), DataError(PROBLEM)])).kind == "data"
 
 
-def test_an_unknown_error_raised_from_a_known_one_is_that() -> None:
+def test_an_unknown_error_raised_from_a_known_one_is_that():
     assert classify(chained(ConnectionResetError("peer"), RuntimeError("wrapped"))).kind == "infrastructure"
     assert classify(chained(KeyError("x"), RuntimeError("wrapped"))).reason.startswith("error: RuntimeError: wrapped")
     text = (
@@ -136,14 +138,14 @@ def test_an_unknown_error_raised_from_a_known_one_is_that() -> None:
     assert classify(task(RuntimeError("wrapped"), text.format(error="RuntimeError: wrapped"))).kind == "infrastructure"
 
 
-def test_an_error_met_while_handling_another_is_its_own() -> None:
+def test_an_error_met_while_handling_another_is_its_own():
     text = "KeyError: 'x'\n\nDuring handling of the above exception, another exception occurred:\n\n" + RAY_TEXT
     assert classify(text.format(error="ValueError: bad: thing")).reason == "error: ValueError: bad: thing (trial.py:9)"
     text = text.replace("KeyError: 'x'", "ConnectionResetError: peer")
     assert classify(text.format(error="ValueError: bad")).kind == "bug"
 
 
-def test_a_constructor_that_raised_in_an_actor_is_not_a_lost_actor() -> None:
+def test_a_constructor_that_raised_in_an_actor_is_not_a_lost_actor():
     error = ActorDiedError(
         "The actor died because of an error raised in its creation task, "
         + RAY_TEXT.format(error="trainables.errors.ConfigError: loss.k: must be > 0")
@@ -152,7 +154,7 @@ def test_a_constructor_that_raised_in_an_actor_is_not_a_lost_actor() -> None:
     assert classify(error).kind == "config"
 
 
-def test_reasons_are_one_clean_bounded_line() -> None:
+def test_reasons_are_one_clean_bounded_line():
     problems = ConfigError([PROBLEM, Problem("optim.lr", "must be > 0", 0.0)])
     assert classify(problems).reason == "configuration: loss.k: must be > 0, but got -1. Raise it. (and 1 more)"
     assert classify(Diverged("the loss is nan", 30)).reason == "diverged: the loss is nan (step 30)"
@@ -163,14 +165,42 @@ def test_reasons_are_one_clean_bounded_line() -> None:
     assert classify("").kind == "bug"
 
 
-def test_only_what_the_machine_did_may_pass() -> None:
+def test_only_what_the_machine_did_may_pass():
     for lost in (ActorDiedError(ACTOR_DIED), ActorDiedError("node preempted"), ConnectionResetError("peer")):
         assert classify(lost).may_pass
     for error in (MemoryError(), Diverged("x", 1), DataError(PROBLEM), ConfigError(PROBLEM), ValueError("x")):
         assert not classify(error).may_pass
 
 
-def test_errors_that_cite_themselves_end() -> None:
+def test_errors_that_cite_themselves_end():
     error = ValueError("loop")
     error.__cause__ = error
     assert classify(error).kind == "bug"
+
+
+def trial_with(folder, *, pickled=None, text=None):
+    """As Tune leaves a trial: the names of its files, None where there is none."""
+    files: dict[str, str | None] = {"pickled_error_file": None, "error_file": None}
+    for name, content in (("pickled_error_file", pickled), ("error_file", text and text.encode())):
+        if content is not None:
+            (folder / name).write_bytes(content)
+            files[name] = str(folder / name)
+    return SimpleNamespace(**files)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"), [(exceptions.ActorDiedError(), "infrastructure"), (ValueError("shapes"), "bug")]
+)
+def test_the_error_itself_says_it(tmp_path, error, kind):
+    failure = _last_failure(trial_with(tmp_path, pickled=pickle.dumps(error), text="Failure # 1\nKeyError: 'x'\n"))
+    assert failure.kind == kind
+
+
+def test_an_error_that_cannot_be_unpickled_is_read_as_text_and_the_last_one_counts(tmp_path):
+    text = "Failure # 1 (occurred at noon)\nKeyError: 'x'\nFailure # 2 (occurred at one)\nConnectionResetError: peer\n"
+    failure = _last_failure(trial_with(tmp_path, pickled=b"no pickle", text=text))
+    assert (failure.kind, failure.reason) == ("infrastructure", "infrastructure: peer")
+
+
+def test_nothing_was_kept(tmp_path):
+    assert _last_failure(trial_with(tmp_path)).reason == "its process was lost"

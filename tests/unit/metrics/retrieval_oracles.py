@@ -1,7 +1,5 @@
 """Retrieval metrics by explicit sorting and loops, from the docs/specification.md, section 7."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

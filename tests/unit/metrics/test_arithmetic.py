@@ -1,7 +1,5 @@
 """Fast products switched on for training are off while metrics are computed, and on again afterwards."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

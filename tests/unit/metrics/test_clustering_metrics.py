@@ -1,7 +1,5 @@
 """NMI and pairwise F1 against loops and scikit-learn, and k-means through both backends."""
 
-from __future__ import annotations
-
 import importlib.util
 import math
 from itertools import combinations

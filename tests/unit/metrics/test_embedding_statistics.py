@@ -1,7 +1,5 @@
 """Norm and cosine statistics against loops."""
 
-from __future__ import annotations
-
 import math
 from itertools import permutations
 

@@ -1,7 +1,5 @@
 """Verification and identification against loops."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Linear evaluation against torch's own layer, cross entropy and SGD, one learning rate at a time."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

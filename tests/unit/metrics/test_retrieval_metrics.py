@@ -1,10 +1,5 @@
 """Retrieval metrics against sorted lists and loops, and their identities."""
 
-from __future__ import annotations
-
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import retrieval_oracles as oracles
@@ -18,11 +13,11 @@ from trainables.metrics import RETRIEVAL_METRICS, families, retrieval, retrieval
 KS = (1, 2, 4, 8)
 
 
-def assert_same(got: dict[str, float], want: dict[str, float], tolerance: float = 1e-9) -> None:
+def assert_same(got, want, tolerance=1e-09):
     assert {key: got[key] for key in want} == pytest.approx(want, rel=tolerance, abs=tolerance)
 
 
-def blobs(sizes: list[int], dim: int = 8, noise: float = 1.2, dtype: type = np.float64):
+def blobs(sizes, dim=8, noise=1.2, dtype=np.float64):
     """Overlapping Gaussian classes of the given sizes, shuffled."""
     rng = np.random.default_rng(7)
     labels = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
@@ -35,7 +30,7 @@ TIES = st.sampled_from(["pessimistic", "optimistic"])
 FLOATS = st.sampled_from([np.float32, np.float64])
 
 
-def grid_vectors(count: int, dim: int):
+def grid_vectors(count, dim):
     """Vectors of -1, 0, 1: many duplicates, exact ties and zeros."""
     row = st.lists(st.integers(-1, 1), min_size=dim, max_size=dim)
     vectors = st.lists(row, min_size=count, max_size=count)
@@ -43,7 +38,7 @@ def grid_vectors(count: int, dim: int):
 
 
 @st.composite
-def labelled(draw, classes: int | None = None, dim: int | None = None):
+def labelled(draw, classes=None, dim=None):
     count, dim = draw(st.integers(1, 40)), dim or draw(st.integers(1, 5))
     highest = draw(st.integers(0, count)) if classes is None else classes
     labels = draw(st.lists(st.integers(0, highest), min_size=count, max_size=count))
@@ -134,12 +129,6 @@ def test_equals_faiss_search(with_gallery):
     assert_same(got, oracles.metrics(lists, KS))
 
 
-def test_float32_and_float64_agree():
-    vectors, labels = blobs(VARIED, dim=32)
-    single = retrieval_metrics(vectors.astype(np.float32), labels, KS)
-    assert_same(single, retrieval_metrics(vectors.astype(np.float32).astype(np.float64), labels, KS))
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_computed_in_single(dtype):
     vectors, labels = blobs(VARIED)
@@ -157,14 +146,6 @@ def test_inputs_may_be_tensors_arrays_views_or_read_only():
     assert retrieval_metrics(frozen, labels.astype(np.uint16)) == want
     assert retrieval_metrics(strided, torch.from_numpy(labels).int()) == want
     assert retrieval_metrics(vectors, list(labels - 1000)) == want
-
-
-def test_inputs_are_left_alone():
-    vectors, labels = blobs(VARIED)
-    before = vectors.copy(), labels.copy()
-    retrieval_metrics(vectors, labels)
-    assert (vectors == before[0]).all()
-    assert (labels == before[1]).all()
 
 
 @pytest.mark.parametrize("chosen", [("recall",), ("ndcg",), ("recall", "precision"), ("map",), ("map_at_r",)])
@@ -387,8 +368,3 @@ def test_a_metric_is_its_declaration(monkeypatch):
 def test_keys_are_read_as_labels(key, label):
     assert families.described(key) == (label, True)
     assert families.described(f"{key}_x") is None
-
-
-def test_the_declarations_load_no_torch():
-    program = "import sys, trainables.metrics.families; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", program], check=True)

@@ -53,14 +53,3 @@ def test_two_ranks_equal_one(folder, kind):
     for mean, variance in [rank[2:] for rank in ranks]:
         assert torch.allclose(mean, layer.running_mean, rtol=1e-12)
         assert torch.allclose(variance, layer.running_var, rtol=1e-10)
-
-
-@pytest.mark.parametrize(("kind", "peer"), [("vectors", torch.nn.BatchNorm1d), ("pictures", torch.nn.BatchNorm2d)])
-def test_alone_it_is_torchs_own(kind, peer):
-    ours, theirs, x = _layer(kind), peer(4).double(), _whole(kind)
-    theirs.load_state_dict(ours.state_dict())
-    for _ in range(2):
-        torch.testing.assert_close(ours(x), theirs(x))
-    for name, value in theirs.state_dict().items():
-        torch.testing.assert_close(ours.state_dict()[name], value)
-    torch.testing.assert_close(ours.eval()(x), theirs.eval()(x))

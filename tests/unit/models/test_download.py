@@ -1,7 +1,5 @@
 """Downloads from a server of our own: whole, resumed, refused, damaged, by several at once."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import http.server

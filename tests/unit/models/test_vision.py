@@ -3,8 +3,6 @@
 `make test-vision` installs these packages into an environment of their own and runs this file.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 from importlib import metadata

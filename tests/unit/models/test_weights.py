@@ -1,7 +1,5 @@
 """Where weights come from, what vouches for them, and how they fit into a network."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is asked for is declared once: the keywords of Python, their signature and their words follow from it."""
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import fields
 
@@ -10,10 +8,10 @@ import pytest
 import tune_dml
 from trainables.errors import ConfigError, Problem
 from tune_dml.planning.checks import prepare
-from tune_dml.planning.request import Request, Resources, Session
+from tune_dml.planning.request import Racing, Request, Resources, Session
 from tune_dml.planning.spread import spread
 
-NAMES = {group: {field.name for field in fields(group)} for group in (Request, Resources, Session)}
+NAMES = {group: {field.name for field in fields(group)} for group in (Request, Resources, Racing, Session)}
 
 
 def test_the_functions_of_the_package_take_what_is_declared():
@@ -22,7 +20,8 @@ def test_the_functions_of_the_package_take_what_is_declared():
         for name in ("run_sweep", "resume_sweep", "extend_sweep", "load_sweep")
     }
     run, resume, extend = (set(takes[name]) for name in ("run_sweep", "resume_sweep", "extend_sweep"))
-    assert run == NAMES[Request] | NAMES[Session] | {"resources", "console", "data_progress", "other_checks"}
+    declared = NAMES[Request] | NAMES[Session] | NAMES[Racing]
+    assert run == declared | {"resources", "console", "data_progress", "other_checks"}
     assert resume == NAMES[Session] | {"name", "retry_failed", "console", "other_checks"}
     assert extend == NAMES[Session] | {"name", "seeds", "values", "num_samples", "console", "other_checks"}
     assert set(takes["load_sweep"]) == {"name", "storage"}

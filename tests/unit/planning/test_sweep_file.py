@@ -1,7 +1,5 @@
 """A sweep file says the same as a request; what is said beside it wins; everything wrong in it is named."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

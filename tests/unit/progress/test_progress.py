@@ -1,80 +1,75 @@
 """What is shown while a sweep runs, and where it stands afterwards."""
 
-from __future__ import annotations
-
 import io
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from helpers.toys import METRIC, plan_of
 from rich.console import Console
 
 from tune_dml.cli._status_table import CELLS_SHOWN, status_table
-from tune_dml.planning.cells import Cell
-from tune_dml.planning.plan import Plan, Search, Trial
+from tune_dml.planning.plan import Search
 from tune_dml.record.results import Results, TrialResult
-from tune_dml.record.state import SweepState, TrialState, TrialStatus
+from tune_dml.record.state import SweepState, TrialState
 from tune_dml.running.progress import Progress
-from tune_dml.space import Grid, Knob, Space
+from tune_dml.space import Grid, Knob
 from tune_dml.text import duration
 
-METRIC = "val/recall_at_1"
 
-
-def make_plan(cells: int = 2, seeds: int = 2, proposed: int = 0) -> Plan:
-    space = Space("toy", "Toy", "?", None, (Knob("loss.gamma", Grid((1.0,))),), {})
-    settings = {"training.steps": 300}
-    known = tuple(Cell(index, f"γ={index}", {}, settings, f"digest{index}") for index in range(cells))
-    search = Search("tpe" if proposed else "grid", num_samples=proposed)
-    return Plan("toy", space, "glyphs", tuple(range(seeds)), known, search, settings, {}, "data0")
+def make_plan(cells=2, seeds=2, proposed=0):
+    """That many cells of 300 steps; the search proposes as many more."""
+    plan = plan_of(Knob("loss.margin", Grid((1.0,))), seeds=seeds, overrides={"training.steps": 300})
+    every = tuple(replace(plan.cells[0], index=i, label=f"γ={i}", digest=f"digest{i}") for i in range(cells))
+    return replace(plan, cells=every, search=Search("tpe" if proposed else "grid", num_samples=proposed))
 
 
 class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
+    now = 0.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
 
 @pytest.fixture(autouse=True)
-def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def _environment(monkeypatch):
     for name in ("NO_COLOR", "CI", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "COLUMNS", "LINES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
 
 
-def file_console() -> Console:
+def file_console():
     return Console(file=io.StringIO(), width=100)
 
 
-def terminal(height: int = 40, encoding: str = "utf-8") -> Console:
+def terminal(height=40, encoding="utf-8"):
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, write_through=True)
     return Console(file=stream, force_terminal=True, width=100, height=height, color_system="standard")
 
 
-def text_of(console: Console) -> str:
+def text_of(console):
     stream = console.file
     if isinstance(stream, io.StringIO):
         return stream.getvalue()
-    return stream.buffer.getvalue().decode(stream.encoding)  # type: ignore[attr-defined]
+    return stream.buffer.getvalue().decode(stream.encoding)
 
 
-def drawn(progress: Progress, height: int = 40, width: int = 100) -> str:
+def drawn(progress, height=40, width=100):
     console = Console(file=io.StringIO(), width=width, height=height)
     console.print(progress)
     return text_of(console)
 
 
-def start(progress: Progress, trial: Trial) -> None:
-    progress.started(trial.key, trial.cell.label, trial.seed, int(str(trial.cell.settings["training.steps"])))
+def start(progress, trial):
+    progress.started(trial.key, trial.cell.label, trial.seed, 300)
 
 
-def unrun(plan: Plan) -> SweepState:
+def unrun(plan):
     return SweepState(Path("nowhere"), plan)
 
 
-def test_a_file_gets_one_plain_line_a_start_and_an_end() -> None:
+def test_a_file_gets_one_plain_line_a_start_and_an_end():
     plan, console, clock = make_plan(), file_console(), Clock()
     first, second = plan.trials()[:2]
     with Progress(unrun(plan), console, clock=clock) as progress:
@@ -98,7 +93,7 @@ def test_a_file_gets_one_plain_line_a_start_and_an_end() -> None:
 
 
 @pytest.mark.parametrize("variable", ["NO_COLOR", "CI"])
-def test_a_terminal_that_wants_no_colour_gets_plain_lines(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_that_wants_no_colour_gets_plain_lines(variable, monkeypatch):
     monkeypatch.setenv(variable, "1")
     plan, console = make_plan(), terminal()
     with Progress(unrun(plan), console) as progress:
@@ -110,7 +105,7 @@ def test_a_terminal_that_wants_no_colour_gets_plain_lines(variable: str, monkeyp
     assert all(char.isprintable() or char == "\n" for char in text)
 
 
-def test_no_console_shows_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+def test_no_console_shows_nothing(capfd):
     plan = make_plan()
     with Progress(unrun(plan)) as progress:
         start(progress, plan.trials()[0])
@@ -119,7 +114,7 @@ def test_no_console_shows_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_terminal_gets_a_picture_and_failures_in_words() -> None:
+def test_a_terminal_gets_a_picture_and_failures_in_words():
     plan, console = make_plan(), terminal()
     first, second = plan.trials()[:2]
     with Progress(unrun(plan), console) as progress:
@@ -134,7 +129,7 @@ def test_a_terminal_gets_a_picture_and_failures_in_words() -> None:
     assert text.endswith("\n")
 
 
-def test_the_picture() -> None:
+def test_the_picture():
     plan, clock = make_plan(), Clock()
     progress = Progress(unrun(plan), Console(file=io.StringIO(), width=100, height=40), clock=clock)
     trials = plan.trials()
@@ -152,7 +147,7 @@ def test_the_picture() -> None:
     assert "99" not in drawn(progress)
 
 
-def test_ten_thousand_trials_are_counted_not_drawn() -> None:
+def test_ten_thousand_trials_are_counted_not_drawn():
     plan = make_plan(cells=1000, seeds=10)
     progress = Progress(unrun(plan), Console(file=io.StringIO(), width=100, height=40))
     trials = plan.trials()
@@ -166,7 +161,7 @@ def test_ten_thousand_trials_are_counted_not_drawn() -> None:
     assert "and 88 more running" in text
 
 
-def test_the_picture_fits_a_small_window_and_a_poor_encoding() -> None:
+def test_the_picture_fits_a_small_window_and_a_poor_encoding():
     plan = make_plan(cells=30)
     progress = Progress(unrun(plan), terminal(height=20))
     start(progress, plan.trials()[0])
@@ -176,7 +171,7 @@ def test_the_picture_fits_a_small_window_and_a_poor_encoding() -> None:
     assert "✓" not in drawn(poor)
 
 
-def test_the_time_left_counts_slots_running_and_waiting_trials() -> None:
+def test_the_time_left_counts_slots_running_and_waiting_trials():
     plan, clock = make_plan(cells=5, seeds=2), Clock()
     progress = Progress(unrun(plan), clock=clock)
     trials = plan.trials()
@@ -196,7 +191,7 @@ def test_the_time_left_counts_slots_running_and_waiting_trials() -> None:
     assert progress.seconds_left() == pytest.approx(60.0)
 
 
-def test_a_failed_trial_says_nothing_of_the_time_others_take() -> None:
+def test_a_failed_trial_says_nothing_of_the_time_others_take():
     plan, clock = make_plan(), Clock()
     progress = Progress(unrun(plan), clock=clock)
     start(progress, plan.trials()[0])
@@ -205,7 +200,7 @@ def test_a_failed_trial_says_nothing_of_the_time_others_take() -> None:
     assert progress.seconds_left() is None
 
 
-def test_what_was_done_before_counts() -> None:
+def test_what_was_done_before_counts():
     plan = make_plan()
     state, statuses = unrun(plan), ("finished", "failed", "running")
     state.recorded = {
@@ -217,7 +212,7 @@ def test_what_was_done_before_counts() -> None:
     assert "1/4 done, 1 running" in drawn(again)
 
 
-def test_proposed_cells_count_though_unknown() -> None:
+def test_proposed_cells_count_though_unknown():
     progress = Progress(unrun(make_plan(cells=1, seeds=2, proposed=4)))
     progress.started("unknown", "γ=5", 0, 300)
     text = drawn(progress)
@@ -225,11 +220,11 @@ def test_proposed_cells_count_though_unknown() -> None:
     assert "0/300" in text
 
 
-def test_events_from_many_threads_do_not_block_the_picture() -> None:
+def test_events_from_many_threads_do_not_block_the_picture():
     plan, console = make_plan(cells=8, seeds=4), terminal()
     trials = plan.trials()
 
-    def feed(part: list[Trial]) -> None:
+    def feed(part):
         for trial in part:
             start(progress, trial)
             progress.report(trial.key, {"step": 1})
@@ -240,7 +235,7 @@ def test_events_from_many_threads_do_not_block_the_picture() -> None:
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads):
-            progress._live.refresh()  # type: ignore[union-attr]
+            progress._live.refresh()
         for thread in threads:
             thread.join()
     assert "32/32 done, 32 failed" in text_of(console)
@@ -250,12 +245,12 @@ def test_events_from_many_threads_do_not_block_the_picture() -> None:
     ("seconds", "text"),
     [(0.2, "0 s"), (59.6, "1 min 00 s"), (185, "3 min 05 s"), (7800, "2 h 10 min"), (273_700, "3 d 4 h")],
 )
-def test_durations(seconds: float, text: str) -> None:
+def test_durations(seconds, text):
     assert duration(seconds) == text
     assert duration(float("nan")) == "?"
 
 
-def results_with(plan: Plan, states: dict[int, TrialStatus], folder: Path = Path("nowhere")) -> Results:
+def results_with(plan, states, folder=Path("nowhere")):
     trials = [
         TrialResult(
             trial.key,
@@ -270,13 +265,13 @@ def results_with(plan: Plan, states: dict[int, TrialStatus], folder: Path = Path
     return Results(folder, plan, tuple(trials), {}, ())
 
 
-def shown(results: Results) -> list[str]:
+def shown(results):
     console = Console(file=io.StringIO(), width=100)
     console.print(status_table(results))
     return [" ".join(line.replace("│", " ").split()) for line in text_of(console).splitlines()]
 
 
-def test_the_status_table(tmp_path: Path) -> None:
+def test_the_status_table(tmp_path):
     plan = make_plan(cells=2, seeds=3)
     results = results_with(plan, {0: "finished", 1: "failed", 2: "running", 3: "failed", 4: "diverged"}, tmp_path)
     history = tmp_path / "trials" / plan.trials()[2].key / "history.jsonl"
@@ -290,7 +285,7 @@ def test_the_status_table(tmp_path: Path) -> None:
     assert "diverged: no reason was recorded [γ=0, seed 2]" in lines
 
 
-def test_of_many_cells_only_those_with_something_to_say_are_listed() -> None:
+def test_of_many_cells_only_those_with_something_to_say_are_listed():
     plan = make_plan(cells=1000, seeds=10)
     results = results_with(plan, dict.fromkeys(range(10_000), "finished") | {4321: "failed"})
     lines = shown(results)
@@ -300,10 +295,9 @@ def test_of_many_cells_only_those_with_something_to_say_are_listed() -> None:
     assert len(lines) < CELLS_SHOWN
 
 
-def test_labels_are_text_not_markup() -> None:
+def test_labels_are_text_not_markup():
     plan = make_plan(cells=1, seeds=1)
-    cell = Cell(0, "layers=[bold]x", {}, {}, "d")
-    plan = Plan(**{**{name: getattr(plan, name) for name in plan.__dataclass_fields__}, "cells": (cell,)})
+    plan = replace(plan, cells=(replace(plan.cells[0], label="layers=[bold]x"),))
     assert any("layers=[bold]x" in line for line in shown(results_with(plan, {})))
     progress = Progress(unrun(plan))
     progress.started(plan.trials()[0].key, "layers=[bold]x", 0)

@@ -4,17 +4,13 @@ import pytest
 import torch
 
 from trainables.errors import ConfigError
-from trainables.losses import build_loss
-from trainables.methods import parameters_of
-from trainables.regularizers import REGULARIZERS, build_regularizer, penalised
+from trainables.regularizers import build_regularizer, penalised
 
-KNOBS = {
-    "none": [{}],
-    "l2": [{}],
-    "sec": [{}, {"rho": 0.3}, {"rho": 0}],
-    "sec_fixed": [{"mu": 2.5}, {"mu": "first_batch"}],
-}
-CASES = [(name, knobs) for name, several in KNOBS.items() for knobs in several]
+CASES = [
+    *(("none", {}), ("l2", {}), ("sec", {}), ("sec", {"rho": 0.3}), ("sec", {"rho": 0})),
+    *(("sec_fixed", {"mu": 2.5}), ("sec_fixed", {"mu": "first_batch"})),
+]
+BAD_MEANS = (-1.0, float("nan"), float("inf"))
 
 
 def batches(n=4, *, size=7, dtype=torch.float64, seed=0):
@@ -46,40 +42,12 @@ def same(found, expected, rtol=1e-12):
     torch.testing.assert_close(found, torch.as_tensor(expected, dtype=found.dtype), rtol=rtol, atol=1e-13)
 
 
-def test_every_regularizer_is_listed_here_and_cites_its_source():
-    assert set(KNOBS) == set(REGULARIZERS)
-    for cls in REGULARIZERS.values():
-        assert "20" in cls.citation
-        assert cls.section
-        assert all(parameter.description for parameter in parameters_of(cls))
-
-
 def test_identity_1_running_mean_with_rho_1_is_sec_at_every_step():
     reg = build_regularizer("sec", rho=1)
     for f in batches():
         value, truth = reg(f), naive(f, mean(norms_of(f)))
         same(value, truth)
         same(gradient(value, f), gradient(truth, f))
-
-
-def test_identity_2_eta_0_is_the_baseline_bitwise():
-    for name, knobs in CASES:
-        weights = []
-        for regularized in (False, True):
-            torch.manual_seed(0)
-            network, loss = torch.nn.Linear(6, 4), build_loss("triplet")
-            optimizer = torch.optim.Adam(network.parameters(), lr=0.1)
-            reg = build_regularizer(name, **knobs)
-            for step in range(5):
-                x = torch.randn(8, 6, generator=torch.Generator().manual_seed(step))
-                embeddings = network(x)
-                value = loss(embeddings, torch.arange(8) // 2)
-                value = penalised(value, reg, embeddings, 0.0) if regularized else value
-                optimizer.zero_grad()
-                value.backward()
-                optimizer.step()
-            weights.append([p.detach().clone() for p in network.parameters()])
-        assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True)), name
 
 
 def test_eta_0_survives_infinite_embeddings_and_still_observes():
@@ -123,23 +91,11 @@ def test_identity_5_gradient_is_radial(name, knobs):
     assert slope.abs().max() > 1e-3
 
 
-def test_identity_5_the_metric_gradient_is_orthogonal_to_the_regularizers():
-    f, labels = batches(1)[0], torch.tensor([0, 0, 1, 1, 2, 2, 2])
-    metric = gradient(build_loss("triplet")(f, labels), f)
-    radial = gradient(build_regularizer("sec")(f), f)
-    assert (metric * radial).sum(dim=1).abs().max() < 1e-12
-
-
 def test_the_gradient_of_sec_is_2_over_the_batch_times_the_deviation():
     f = batches(1)[0]
     norms = f.detach().norm(dim=1, keepdim=True)
     expected = 2 / len(f) * (norms - norms.mean()) * f.detach() / norms
     same(gradient(build_regularizer("sec")(f), f), expected)
-
-
-def test_identity_7_scaling_scales_sec_by_the_square():
-    f = batches(1)[0].detach()
-    same(build_regularizer("sec")(3 * f), 9 * build_regularizer("sec")(f))
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.01, 0.5, 1.0])
@@ -170,19 +126,6 @@ def test_identity_8_evaluation_leaves_the_state_alone():
     same(sec.eval()(second), second.detach().norm(dim=1).var(correction=0))
 
 
-@pytest.mark.parametrize(("name", "knobs"), CASES)
-def test_identity_8_state_dict_round_trip_is_exact(name, knobs, tmp_path):
-    reg, twin = build_regularizer(name, **knobs), build_regularizer(name, **knobs)
-    *seen, last = batches()
-    for f in seen:
-        reg(f)
-    torch.save(reg.state_dict(), tmp_path / "state.pt")
-    twin.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
-    assert torch.equal(twin(last), reg(last))
-    for key, tensor in reg.state_dict().items():
-        assert torch.equal(twin.state_dict()[key], tensor), key
-
-
 def test_identity_9_equal_batch_means_keep_mu_constant():
     reg = build_regularizer("sec", rho=0.01)
     for f in batches(5):
@@ -211,29 +154,6 @@ def test_initial_train_mean_is_set_once_measured_and_travels_with_the_checkpoint
     same(resumed(f), naive(f, 8.7))
 
 
-@pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf")])
-def test_a_mean_norm_must_be_a_number(bad):
-    with pytest.raises(ConfigError, match="finite and >= 0"):
-        build_regularizer("sec_fixed").set_mean(bad)
-
-
-def test_a_mean_can_be_set_only_where_it_is_asked_for():
-    reg = build_regularizer("sec_fixed", mu=1.0)
-    assert not reg.needs_mean
-    with pytest.raises(ConfigError, match="only for mu='initial_train_mean'"):
-        reg.set_mean(2)
-
-
-@pytest.mark.parametrize(("name", "knobs"), CASES)
-def test_zero_vectors_and_empty_batches_are_finite(name, knobs):
-    for f in (torch.zeros(3, 4), torch.cat([torch.zeros(1, 4), torch.ones(2, 4)]), torch.zeros(0, 4)):
-        f.requires_grad_()
-        value = build_regularizer(name, **knobs)(f)
-        assert value.ndim == 0
-        assert value.isfinite()
-        assert gradient(value, f).isfinite().all()
-
-
 def test_an_empty_batch_leaves_the_state_alone():
     reg = build_regularizer("sec", rho=0.5)
     reg(torch.zeros(0, 4))
@@ -252,36 +172,38 @@ def test_half_precision_is_computed_in_float32(name, knobs, dtype):
     assert gradient(value, f).dtype == dtype
 
 
+@pytest.mark.parametrize("name", ["sec", "l2"])
+def test_identity_7_scaling_scales_the_penalty_by_the_square(name):
+    f = batches(1)[0].detach()
+    same(build_regularizer(name)(3 * f), 9 * build_regularizer(name)(f))
+
+
 @pytest.mark.parametrize(("name", "knobs"), CASES)
-def test_diagnostics_are_detached_statistics_of_the_last_batch(name, knobs):
+def test_diagnostics_are_statistics_of_the_last_batch(name, knobs):
     reg = build_regularizer(name, **knobs)
     assert reg.diagnostics() == {}
     for f in batches(2):
         reg(f)
-    found = reg.diagnostics()
-    same(found["norm_mean"], mean(norms_of(f)))
-    same(found["norm_variance"], naive(f.detach(), mean(norms_of(f))))
-    assert ("mu" in found) == name.startswith("sec")
-    assert all(value.ndim == 0 and not value.requires_grad for value in found.values())
+    seen = reg.diagnostics()
+    same(seen["norm_mean"], mean(norms_of(f)))
+    same(seen["norm_variance"], naive(f.detach(), mean(norms_of(f))))
+    assert ("mu" in seen) == name.startswith("sec")
 
 
-def test_wrong_shapes_names_and_knobs_are_config_errors():
-    for bad in (torch.zeros(3), torch.zeros(2, 2, dtype=torch.long)):
-        with pytest.raises(ConfigError, match="float tensor of shape"):
-            build_regularizer("sec")(bad)
-    with pytest.raises(ConfigError, match="Did you mean 'sec'"):
-        build_regularizer("sce")
-    for knobs in ({"rho": 1.5}, {"rho": -0.1}, {"roh": 1}):
-        with pytest.raises(ConfigError, match="regularizer"):
-            build_regularizer("sec", **knobs)
-    with pytest.raises(ConfigError):
-        build_regularizer("sec_fixed", mu=-1)
-    with pytest.raises(ConfigError):
-        build_regularizer("sec_fixed", mu="second_batch")
-
-
-def test_identity_6_the_loss_ignores_scale_and_the_regularizer_sees_it():
-    f, labels = batches(1)[0], torch.tensor([0, 0, 1, 1, 2, 2, 2])
-    loss, l2 = build_loss("triplet"), build_regularizer("l2")
-    same(loss(2 * f, labels), loss(f, labels))
-    same(l2(2 * f), 4 * l2(f))
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        *((lambda bad=bad: build_regularizer("sec_fixed").set_mean(bad), "finite and >= 0") for bad in BAD_MEANS),
+        (lambda: build_regularizer("sec_fixed", mu=1.0).set_mean(2), "only for mu='initial_train_mean'"),
+        (lambda: build_regularizer("sec")(torch.zeros(3)), "float tensor of shape"),
+        (lambda: build_regularizer("sec")(torch.zeros(2, 2, dtype=torch.long)), "float tensor of shape"),
+        (lambda: build_regularizer("sce"), "Did you mean 'sec'"),
+        (lambda: build_regularizer("sec", rho=1.5), r"regularizer\.rho"),
+        (lambda: build_regularizer("sec", rho=-0.1), r"regularizer\.rho"),
+        (lambda: build_regularizer("sec_fixed", mu=-1), r"regularizer\.mu"),
+        (lambda: build_regularizer("sec_fixed", mu="second_batch"), r"regularizer\.mu"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(call, message):
+    with pytest.raises(ConfigError, match=message):
+        call()

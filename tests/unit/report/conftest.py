@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from helpers.toys import write_sweep
 from written import FAILURES, Written
@@ -8,7 +6,7 @@ from tune_dml.report import write_report
 
 
 @pytest.fixture(scope="session")
-def steep(tmp_path_factory: pytest.TempPathFactory) -> Written:
+def steep(tmp_path_factory):
     """A complete sweep whose curve falls, best at the lowest value; test metrics opened."""
     folder = tmp_path_factory.mktemp("steep")
     results = write_sweep(folder / "sec_rho")
@@ -16,7 +14,7 @@ def steep(tmp_path_factory: pytest.TempPathFactory) -> Written:
 
 
 @pytest.fixture(scope="session")
-def broken(tmp_path_factory: pytest.TempPathFactory) -> Written:
+def broken(tmp_path_factory):
     """The same with diverged, failed and missing trials; test metrics sealed."""
     folder = tmp_path_factory.mktemp("broken")
     results = write_sweep(folder / "sec_rho", failures=FAILURES, missing=[("rho=0.1", 2)])

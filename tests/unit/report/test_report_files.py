@@ -1,15 +1,13 @@
 """CSV, LaTeX and JSON carry the numbers of the page."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math
 import re
 
 import pytest
+from helpers.toys import write_sweep
 from pages import by_id, read
-from written import Written
 
 from tune_dml.report import seed_table, summary
 from tune_dml.report.export import SCHEMA, csv_text, escape, latex_text
@@ -18,7 +16,7 @@ from tune_dml.report.section import Entry, Table
 from tune_dml.text import value_text
 
 
-def test_csv_equals_the_page(steep: Written) -> None:
+def test_csv_equals_the_page(steep):
     page = read(steep.html)
     names = {path.stem for path in steep.files.csv}
     assert {
@@ -41,12 +39,12 @@ def test_csv_equals_the_page(steep: Written) -> None:
                     assert float(cell.attributes["data-value"]) == float(field)
 
 
-def test_csv_neutralises_formulas() -> None:
+def test_csv_neutralises_formulas():
     table = Table("t", "", ("a", "b"), ((Entry("=HYPERLINK(1)"), Entry("-3.00", -3.0)),))
     assert csv_text(table) == "a,b\n'=HYPERLINK(1),-3.0\n"
 
 
-def test_latex_is_balanced_and_rectangular(steep: Written, broken: Written) -> None:
+def test_latex_is_balanced_and_rectangular(steep, broken):
     for written in (steep, broken):
         text = written.files.latex.read_text()
         for environment in ("table", "tabular"):
@@ -61,7 +59,7 @@ def test_latex_is_balanced_and_rectangular(steep: Written, broken: Written) -> N
         )
 
 
-def test_latex_has_the_rounded_numbers_of_the_page(steep: Written) -> None:
+def test_latex_has_the_rounded_numbers_of_the_page(steep):
     text = steep.files.latex.read_text()
     cells = by_id(read(steep.html), "table-cells")
     for cell in cells.every():
@@ -69,7 +67,7 @@ def test_latex_has_the_rounded_numbers_of_the_page(steep: Written) -> None:
             assert cell.text in text
 
 
-def test_latex_escapes() -> None:
+def test_latex_escapes():
     assert escape("50% of a_b & ρ<1 {x} \\") == (
         r"50\% of a\_b \& \ensuremath{\rho}\ensuremath{<}1 \{x\} \textbackslash{}"
     )
@@ -77,7 +75,7 @@ def test_latex_escapes() -> None:
     assert "$-1.00$" in latex_text([table], "h")
 
 
-def test_json_schema(steep: Written, broken: Written) -> None:
+def test_json_schema(steep, broken):
     for written in (steep, broken):
         data = json.loads(written.files.verdicts.read_text(), parse_constant=pytest.fail)
         assert data["schema"] == SCHEMA
@@ -104,7 +102,7 @@ def test_json_schema(steep: Written, broken: Written) -> None:
         assert not [name for trial in data["trials"] for name in trial["metrics"] if name.startswith("test/")]
 
 
-def test_json_cells_are_the_means_of_their_trials(broken: Written) -> None:
+def test_json_cells_are_the_means_of_their_trials(broken):
     data = json.loads(broken.files.verdicts.read_text())
     metrics = {trial["trial"]: trial["metrics"].get("val/recall_at_1") for trial in data["trials"]}
     for cell in data["cells"]:
@@ -114,7 +112,7 @@ def test_json_cells_are_the_means_of_their_trials(broken: Written) -> None:
             assert cell["mean"] == pytest.approx(sum(values) / len(values))
 
 
-def test_summary_agrees_with_the_report(steep: Written) -> None:
+def test_summary_agrees_with_the_report(steep):
     found = summary(steep.results)
     assert found.rows == steep.files.summary.rows
     assert found.verdicts == steep.files.summary.verdicts
@@ -127,11 +125,16 @@ def test_summary_agrees_with_the_report(steep: Written) -> None:
     assert math.isnan(found.rows[0].difference)
 
 
-def test_seed_table_leaves_failed_cells_out_by_name(broken: Written) -> None:
+def test_seed_table_keeps_cells_with_a_lost_seed_and_names_those_that_lost_all(broken, tmp_path):
     table = seed_table(broken.results)
-    assert table.labels == ("no SEC", "rho=0.01", "rho=0.1", "rho=0.5")
-    assert [item.label for item in table.excluded] == ["rho=0.9", "rho=1"]
-    assert table.counts == (3, 3, 2, 3)
+    assert table.labels == ("no SEC", "rho=0.01", "rho=0.1", "rho=0.5", "rho=0.9", "rho=1")
+    assert table.excluded == ()
+    assert table.counts == (3, 3, 2, 3, 2, 1)
+    failures = {("rho=1", seed): ("diverged", "loss is nan") for seed in range(3)}
+    table = seed_table(write_sweep(tmp_path / "s", failures=failures, histories=False, evidence=False))
+    assert table.labels[-1] == "rho=0.9"
+    (lost,) = table.excluded
+    assert (lost.label, lost.reason.count("diverged: loss is nan")) == ("rho=1", 3)
 
 
 @pytest.mark.parametrize(
@@ -145,12 +148,12 @@ def test_seed_table_leaves_failed_cells_out_by_name(broken: Written) -> None:
         ("loss", "loss", False),
     ],
 )
-def test_metric_names(key: str, label: str, percent: bool) -> None:
+def test_metric_names(key, label, percent):
     found = metric_name(key)
     assert (found.label, found.percent) == (label, percent)
 
 
-def test_numbers_for_people() -> None:
+def test_numbers_for_people():
     recall, variance = metric_name("val/recall_at_1"), metric_name("train/norm_variance")
     assert recall.number(67.891) == "67.89"
     assert recall.number(-0.001) == "0.00"

@@ -1,46 +1,42 @@
 """The pictures of the report: the numbers behind them, and what is said where there are none."""
 
-from __future__ import annotations
-
 import base64
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers.toys import FLAT, STEEP, rho_space, write_sweep
 from pages import by_id, read
-from written import FAILURES, Written
+from written import FAILURES
 
 from trainables.evidence.record import Evidence
 from tune_dml.record.ledger import trial_folder
-from tune_dml.record.results import Results, results_of
+from tune_dml.record.results import results_of
 from tune_dml.report import write_report
-from tune_dml.report.measured import Measured, measure
+from tune_dml.report.measured import measure
 from tune_dml.report.questions import answers
-from tune_dml.report.section import Photographs, Section, Text
-from tune_dml.report.traces import Histories
+from tune_dml.report.section import Photographs, Text
 
 
-def keys_of(results: Results, label: str, seed: int) -> list[str]:
+def keys_of(results, label, seed):
     return [trial.key for trial in results.trials if trial.cell.label == label and trial.seed == seed]
 
 
-def section(measured: Measured, name: str) -> Section:
+def section(measured, name):
     (answer,) = [answer for answer in answers(measured) if answer.name == name]
     return answer
 
 
-def said(measured: Measured, name: str) -> str:
+def said(measured, name):
     return section(measured, name).body[0].text
 
 
-def histories(measured: Measured) -> Histories:
+def histories(measured):
     (logged,) = measured.histories.values()
     return logged
 
 
-def test_lines_are_means_and_ranges_over_seeds(steep: Written) -> None:
+def test_lines_are_means_and_ranges_over_seeds(steep):
     for label, key in (("rho=0.1", "train/loss"), ("no SEC", "val/recall_at_1")):
         line = histories(measure(steep.results)).lines(key)[label]
         trials = [trial for trial in steep.results.trials if trial.cell.label == label]
@@ -53,7 +49,7 @@ def test_lines_are_means_and_ranges_over_seeds(steep: Written) -> None:
             assert (low, high) == (min(values), max(values))
 
 
-def test_training_shows_metric_and_loss_of_every_value_and_says_what_still_gains(steep: Written) -> None:
+def test_training_shows_metric_and_loss_of_every_value_and_says_what_still_gains(steep):
     measured = measure(steep.results)
     metric, loss = histories(measured).panels(("val/recall_at_1", "train/loss"))
     assert (metric.metric.label, loss.metric.label) == ("validation R@1", "training loss")
@@ -70,14 +66,14 @@ def test_training_shows_metric_and_loss_of_every_value_and_says_what_still_gains
     )
 
 
-def test_a_lower_metric_gains_by_falling(tmp_path: Path) -> None:
+def test_a_lower_metric_gains_by_falling(tmp_path):
     measured = measure(write_sweep(tmp_path / "s", space=rho_space(goal="minimize"), means=FLAT))
     (metric,) = histories(measured).panels(("val/recall_at_1",))
     falls = [line.label for line in metric.lines if line.mean[3] - line.mean[2] < -1]
     assert said(measured, "training").startswith("Still gaining") == bool(falls)
 
 
-def test_directions_are_those_that_were_logged(steep: Written) -> None:
+def test_directions_are_those_that_were_logged(steep):
     measured = measure(steep.results)
     variance, mean = histories(measured).panels(("train/direction_variance", "train/direction_mean"))
     by_label = {line.label: line for line in variance.lines}
@@ -93,7 +89,7 @@ def test_directions_are_those_that_were_logged(steep: Written) -> None:
     assert "direction" not in by_id(page, "mechanism-regularizer-rho").text
 
 
-def test_the_pair_is_the_baseline_and_the_best_other_cell_under_one_seed(steep: Written) -> None:
+def test_the_pair_is_the_baseline_and_the_best_other_cell_under_one_seed(steep):
     pair = measure(steep.results).pair
     assert [(side.label, side.role) for side in pair.sides] == [("no SEC", "baseline"), ("rho=0.01", "best")]
     assert pair.seed == 0
@@ -104,7 +100,7 @@ def test_the_pair_is_the_baseline_and_the_best_other_cell_under_one_seed(steep: 
     ]
 
 
-def test_a_baseline_that_wins_is_shown_beside_the_best_of_the_others(tmp_path: Path) -> None:
+def test_a_baseline_that_wins_is_shown_beside_the_best_of_the_others(tmp_path):
     pair = measure(write_sweep(tmp_path / "s", baseline=90.0)).pair
     assert [(side.label, side.role) for side in pair.sides] == [
         ("no SEC", "baseline"),
@@ -115,20 +111,20 @@ def test_a_baseline_that_wins_is_shown_beside_the_best_of_the_others(tmp_path: P
 @pytest.mark.parametrize(
     ("goal", "best", "worst"), [("maximize", "rho=0.01", "rho=1"), ("minimize", "rho=1", "rho=0.01")]
 )
-def test_without_a_baseline_worst_and_best_are_shown(tmp_path: Path, goal: str, best: str, worst: str) -> None:
+def test_without_a_baseline_worst_and_best_are_shown(tmp_path, goal, best, worst):
     results = write_sweep(tmp_path / "s", space=rho_space(goal=goal), means=STEEP, baseline=None, sd=0.01)
     pair = measure(results).pair
     assert [(side.label, side.role) for side in pair.sides] == [(worst, "worst"), (best, "best")]
 
 
-def test_a_seed_that_only_one_of_them_finished_is_passed_over(tmp_path: Path) -> None:
+def test_a_seed_that_only_one_of_them_finished_is_passed_over(tmp_path):
     failures = {("no SEC", 0): ("diverged", "loss is nan")}
     pair = measure(write_sweep(tmp_path / "s", failures=failures)).pair
     assert pair.seed == 1
     assert len(pair.sides) == 2
 
 
-def test_norms_say_mean_and_variance_of_what_is_drawn(steep: Written) -> None:
+def test_norms_say_mean_and_variance_of_what_is_drawn(steep):
     measured = measure(steep.results)
     sentence = said(measured, "norms")
     for side in measured.pair.sides:
@@ -139,7 +135,7 @@ def test_norms_say_mean_and_variance_of_what_is_drawn(steep: Written) -> None:
     assert sentence.startswith("Norms of the raw embeddings of validation pictures, seed 0: no SEC (baseline) has")
 
 
-def test_both_sheets_stand_in_the_page_as_they_were_left(steep: Written) -> None:
+def test_both_sheets_stand_in_the_page_as_they_were_left(steep):
     page = read(steep.html)
     section = by_id(page, "sheets")
     images = section.all("img")
@@ -155,7 +151,7 @@ def test_both_sheets_stand_in_the_page_as_they_were_left(steep: Written) -> None
     assert "<0>" not in steep.html.replace("&lt;0&gt;", "")
 
 
-def test_a_sheet_of_pairs_is_described_as_one(tmp_path: Path) -> None:
+def test_a_sheet_of_pairs_is_described_as_one(tmp_path):
     results = write_sweep(tmp_path / "s")
     for key in (*keys_of(results, "no SEC", 0), *keys_of(results, "rho=0.01", 0)):
         path = trial_folder(results.folder, key) / "evidence/evidence.json"
@@ -173,7 +169,7 @@ def test_a_sheet_of_pairs_is_described_as_one(tmp_path: Path) -> None:
     assert "Ann and Bea; Ann and Bea; Ann and Bea." in photographs.items[0].description
 
 
-def test_an_older_sweep_says_what_it_lacks(tmp_path: Path) -> None:
+def test_an_older_sweep_says_what_it_lacks(tmp_path):
     results = write_sweep(tmp_path / "s", histories=False, evidence=False)
     page = read(write_report(results, tmp_path / "report").html.read_text())
     assert not page.all("img")
@@ -187,7 +183,7 @@ def test_an_older_sweep_says_what_it_lacks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["", "{}", "[]", '{"norms": null}', "not json"])
-def test_damaged_evidence_is_none(tmp_path: Path, damage: str) -> None:
+def test_damaged_evidence_is_none(tmp_path, damage):
     results = write_sweep(tmp_path / "s", seeds=(0,))
     (key,) = keys_of(results, "no SEC", 0)
     folder = trial_folder(results.folder, key) / "evidence"
@@ -196,8 +192,8 @@ def test_damaged_evidence_is_none(tmp_path: Path, damage: str) -> None:
     assert Evidence.read(folder) is None
 
 
-def test_the_page_says_where_evidence_is_damaged(tmp_path: Path) -> None:
-    results = write_sweep(tmp_path / "s", seeds=(0, 1))
+def test_the_page_says_where_evidence_is_damaged(tmp_path):
+    results = write_sweep(tmp_path / "s", seeds=(0, 1), histories=False)
     for seed in (0, 1):
         (key,) = keys_of(results, "no SEC", seed)
         (trial_folder(results.folder, key) / "evidence/evidence.json").write_text("{}")
@@ -206,8 +202,8 @@ def test_the_page_says_where_evidence_is_damaged(tmp_path: Path) -> None:
     assert "no SEC, seed 0, left nothing to show" in by_id(page, "norms").text
 
 
-def test_a_sheet_that_was_switched_off_is_said(tmp_path: Path) -> None:
-    results = write_sweep(tmp_path / "s")
+def test_a_sheet_that_was_switched_off_is_said(tmp_path):
+    results = write_sweep(tmp_path / "s", histories=False)
     (key,) = keys_of(results, "rho=0.01", 0)
     path = trial_folder(results.folder, key) / "evidence/evidence.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "sheet": None}))
@@ -216,14 +212,14 @@ def test_a_sheet_that_was_switched_off_is_said(tmp_path: Path) -> None:
     assert "rho=0.01 (best), seed 0, has no sheet: it was switched off" in by_id(page, "sheets").text
 
 
-def test_failed_and_missing_trials_do_not_break_the_pictures(broken: Written, tmp_path: Path) -> None:
+def test_failed_and_missing_trials_do_not_break_the_pictures(broken, tmp_path):
     assert len(read(broken.html).all("img")) == 2
     everywhere = {
         (label, seed): ("failed", "no disk")
         for label in ("no SEC", *(f"rho={v:g}" for v in STEEP))
         for seed in range(3)
     }
-    results = write_sweep(tmp_path / "s", failures={**FAILURES, **everywhere})
+    results = write_sweep(tmp_path / "s", failures={**FAILURES, **everywhere}, histories=False)
     page = read(write_report(results, tmp_path / "report").html.read_text())
     assert "none finished" in by_id(page, "sheets").text
     assert results_of(results.folder).evidence("unknown") is None

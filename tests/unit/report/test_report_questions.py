@@ -1,16 +1,12 @@
 """A question of the report touches one file: everything that leaves the report has what it gives, wherever it lives."""
 
-from __future__ import annotations
-
 import csv
 import json
 import sys
-from pathlib import Path
 
 import pytest
 from helpers.toys import ETA, RHO, STEEP, crossed, rho_space, write_sweep
 from pages import by_id, read
-from written import Written
 
 from trainables.errors import ConfigError
 from tune_dml.report import questions, summary, write_report
@@ -41,7 +37,7 @@ def doubled(measured, knob):
 '''
 
 
-def install(folder: Path, monkeypatch: pytest.MonkeyPatch, entries: str) -> None:
+def install(folder, monkeypatch, entries):
     """A package of somebody else's, as pip leaves it."""
     (folder / "toy_questions.py").write_text(TOY)
     information = folder / "toy_questions-1.0.dist-info"
@@ -52,7 +48,7 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch, entries: str) -> None
     monkeypatch.delitem(sys.modules, "toy_questions", raising=False)
 
 
-def add_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def add_file(folder, monkeypatch):
     """One more file in the folder of the questions."""
     (folder / "toy.py").write_text(TOY)
     monkeypatch.setattr(questions, "__path__", [*questions.__path__, str(folder)])
@@ -60,9 +56,7 @@ def add_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("how", ["installed", "a file"])
-def test_a_new_question_is_in_everything_that_is_written(
-    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_question_is_in_everything_that_is_written(how, tmp_path, monkeypatch):
     if how == "installed":
         install(tmp_path, monkeypatch, "seeds = toy_questions:seeds\ndoubled = toy_questions:doubled")
     else:
@@ -98,7 +92,7 @@ def test_a_new_question_is_in_everything_that_is_written(
     assert "too few" in files.findings
 
 
-def test_a_question_about_a_knob_is_asked_of_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_about_a_knob_is_asked_of_each(tmp_path, monkeypatch):
     add_file(tmp_path, monkeypatch)
     space = rho_space(scientific=(RHO, ETA), published=())
     means = {(a, b): STEEP[a] + b for a, b in crossed(list(STEEP), [0.0, 0.5, 1.0])}
@@ -112,7 +106,7 @@ def test_a_question_about_a_knob_is_asked_of_each(tmp_path: Path, monkeypatch: p
     assert contents.index("#directions-regularizer-rho") + 1 == contents.index("#curve-regularizer-eta")
 
 
-def test_what_is_no_question_is_refused(steep: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_question_is_refused(steep, tmp_path, monkeypatch):
     install(tmp_path, monkeypatch, "bad = toy_questions:TABLE")
     (tmp_path / "toy_questions.py").write_text("TABLE = 3\n")
     with pytest.raises(ConfigError, match=r"tune_dml\.questions\.bad: a question .* is a function marked with .*TABLE"):
@@ -128,9 +122,7 @@ def test_what_is_no_question_is_refused(steep: Written, tmp_path: Path, monkeypa
         ('Section("a", "?", "?", data={"cells": 1})', "two questions of the report write one name .*'cells'"),
     ],
 )
-def test_two_questions_cannot_claim_one_name(
-    steep: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, rule: str
-) -> None:
+def test_two_questions_cannot_claim_one_name(steep, tmp_path, monkeypatch, body, rule):
     add_file(tmp_path, monkeypatch)
     source = TOY.partition("@question")[0] + f"\n@question(order=1)\ndef clash(measured):\n    return {body}\n"
     (tmp_path / "toy.py").write_text(source)
@@ -138,7 +130,7 @@ def test_two_questions_cannot_claim_one_name(
         write_report(steep.results, tmp_path / "report")
 
 
-def test_what_several_questions_need_is_read_once(steep: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_several_questions_need_is_read_once(steep, monkeypatch):
     measured = measure(steep.results)
     sections = questions.answers(measured)
     assert measured.knobs is measured.knobs

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tune_dml.record.results import Results
@@ -20,5 +18,5 @@ class Written:
     files: ReportFiles
 
     @property
-    def html(self) -> str:
+    def html(self):
         return self.files.html.read_text()

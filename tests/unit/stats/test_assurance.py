@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tune_dml.stats.assurance import noise_range, seeds_range, verdict_chances
+from tune_dml.stats.noise import fit_pairs, typical_noise
 from tune_dml.stats.simultaneous import all_pairs
 
 PLAN = {"levels": 5, "seeds": 5, "margin": 1.0}
@@ -61,3 +62,13 @@ def test_the_range_of_seeds_narrows_with_what_is_known():
     assert vague[0] <= known[0] <= known[1] <= vague[1]
     assert known[1] - known[0] <= 3 < vague[1] - vague[0]
     assert seeds_range(margin=0.001, sd=1.0, df=4, levels=5) == (None, None)
+
+
+def test_the_typical_noise_and_its_degrees_of_freedom():
+    draw = np.random.default_rng(2)
+    values = 5 * draw.standard_normal(40) + 0.7 * draw.standard_normal((6, 40))
+    sd, df = typical_noise(fit_pairs(values))
+    assert sd == pytest.approx(0.7, rel=0.1)
+    assert 0.7 * 5 * 39 < df <= 5 * 39
+    assert typical_noise(fit_pairs(values[:2, :5]))[1] == 4
+    assert typical_noise(fit_pairs(values[:, :1])) is None

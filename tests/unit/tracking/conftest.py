@@ -1,35 +1,34 @@
 """A sweep on disk and an MLflow store to project it into."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Callable
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from toy_sweep import Driver, make_plan
+from helpers.stored_runs import StoredRuns
+from helpers.toys import Driver, plan_of, space_of
 
-from tune_dml.planning.plan import Plan
 from tune_dml.record.state import SweepState
+from tune_dml.space import Citation, Grid, Knob
 from tune_dml.tracking.tracker import Tracker
 
 
 @pytest.fixture
-def plan() -> Plan:
-    return make_plan()
+def plan():
+    """Two cells by two seeds."""
+    margin = Knob("loss.margin", Grid((0.1, 1.0)), "m")
+    citation = Citation("A. Author", "A Title", "ICML", 2020, "table 3")
+    milestones = {"optim.lr_schedule": "milestones", "optim.lr_milestones": [1, 2]}
+    return plan_of(space=space_of(margin, name="toy_margin", citation=citation, fixed=milestones))
 
 
 @pytest.fixture
-def driver(tmp_path: Path, plan: Plan) -> Driver:
-    found = Driver(tmp_path / "sweeps" / "toy", plan)
-    found.session()
-    return found
+def driver(tmp_path, plan):
+    driver = Driver(tmp_path / "sweeps" / "toy", plan)
+    driver.session()
+    return driver
 
 
 @pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def empty_database(tmp_path_factory):
     """Made once: MLflow takes seconds to make its tables."""
     from tune_dml.tracking.client import open_client, quiet_mlflow
 
@@ -40,36 +39,23 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def uri(tmp_path: Path, empty_database: Path) -> str:
+def uri(tmp_path, empty_database):
     for file in empty_database.parent.glob("mlflow.db*"):
         shutil.copy(file, tmp_path / file.name)
     return f"sqlite:///{tmp_path / 'mlflow.db'}"
 
 
 @pytest.fixture
-def tracker(driver: Driver, uri: str) -> Callable[..., Tracker]:
+def tracker(driver, uri):
     """Each call is a new process's tracker of the same sweep."""
 
-    def make(**options: Any) -> Tracker:
+    def make(**options):
         return Tracker(SweepState(driver.folder, driver.plan), options.pop("uri", uri), "toys", **options)
 
     return make
 
 
 @pytest.fixture
-def mlflow_has(uri: str) -> Callable[[], SimpleNamespace]:
-    """What a reader of the store sees."""
-    from mlflow.tracking import MlflowClient
-
-    def look() -> SimpleNamespace:
-        client = MlflowClient(uri)
-        experiment = client.get_experiment_by_name("toys")
-        runs = client.search_runs([experiment.experiment_id]) if experiment else []
-        children = [run for run in runs if "mlflow.parentRunId" in run.data.tags]
-        parents = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
-        by_key = {run.data.tags["tune_dml.trial_key"].rpartition("-")[2]: run for run in children}
-        return SimpleNamespace(
-            client=client, experiment=experiment, parents=parents, children=children, by_key=by_key, runs=runs
-        )
-
-    return look
+def mlflow_has(uri):
+    """Each call looks at the store as it is now."""
+    return lambda: StoredRuns(uri)

@@ -1,13 +1,9 @@
 """Files of the runs: the plan, provenance, the report, what trials leave to look at."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from toy_sweep import Driver, Look, Make, leave
+from helpers.toys import Driver
 
 from tune_dml.record.state import SweepState
 from tune_dml.tracking import runs
@@ -15,17 +11,12 @@ from tune_dml.tracking.files import files_under
 from tune_dml.tracking.tracker import LAST_ATTEMPTS, Tracker
 
 
-def left(seen: SimpleNamespace) -> dict[str, dict[str, str]]:
+def left(seen):
     """Trial key -> the files in its run, by path."""
-    found = {}
-    for key, run in seen.by_key.items():
-        entries = seen.client.list_artifacts(run.info.run_id, "evidence")
-        paths = [seen.client.download_artifacts(run.info.run_id, entry.path) for entry in entries]
-        found[key] = {f"evidence/{Path(path).name}": Path(path).read_text() for path in paths}
-    return found
+    return {key: seen.files(run) for key, run in seen.by_key.items()}
 
 
-def test_the_plan_and_every_sessions_provenance_are_attached(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
+def test_the_plan_and_every_sessions_provenance_are_attached(driver, tracker, mlflow_has):
     tracker().sync()
     driver.session()
     tracker().sync()
@@ -36,7 +27,7 @@ def test_the_plan_and_every_sessions_provenance_are_attached(driver: Driver, tra
     assert [entry.path for entry in entries] == ["sessions/1.json", "sessions/2.json"]
 
 
-def test_attaching_again_replaces(tmp_path: Path, driver: Driver, tracker: Make, mlflow_has: Look) -> None:
+def test_attaching_again_replaces(tmp_path, driver, tracker, mlflow_has):
     for trial in driver.trials:
         driver.run(trial)
     folder = tmp_path / "report"
@@ -58,19 +49,19 @@ def test_attaching_again_replaces(tmp_path: Path, driver: Driver, tracker: Make,
     ]
     place = seen.client.download_artifacts(run_id, "report/index.html", str(tmp_path / "."))
     assert Path(place).read_text() == "new"
-    assert seen.experiment.artifact_location.startswith(tmp_path.as_uri())
+    assert seen.client.get_experiment_by_name("toys").artifact_location.startswith(tmp_path.as_uri())
 
 
-def test_attaching_never_raises(driver: Driver, tracker: Make, tmp_path: Path) -> None:
+def test_attaching_never_raises(driver, tracker, tmp_path):
     assert "must answer" in str(tracker(uri="http://127.0.0.1:9/").attach([], "report"))
     unborn = Driver(tmp_path / "unborn", driver.plan)
     assert Tracker(SweepState(unborn.folder, unborn.plan), "sqlite:////nowhere/x.db", "toys").attach([], "r")
 
 
-def test_what_trials_leave_is_there_once_whatever_is_replayed(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
+def test_what_trials_leave_is_there_once_whatever_is_replayed(driver, tracker, mlflow_has):
     first, second, third, going = driver.trials
     for trial in (first, second, going):
-        leave(driver, trial, evidence_json="{}", sheet_jpg=f"picture of {trial.key}")
+        driver.leave(trial, evidence="{}", sheet=f"picture of {trial.key}")
     for trial in (first, second, third):
         driver.run(trial)
     driver.started(going)  # what it has left so far is not its last word
@@ -91,9 +82,9 @@ def test_what_trials_leave_is_there_once_whatever_is_replayed(driver: Driver, tr
     assert left(mlflow_has())[going.key]["evidence/sheet.jpg"] == f"picture of {going.key}"
 
 
-def test_files_are_sent_once(driver: Driver, tracker: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_sent_once(driver, tracker, monkeypatch):
     for trial in driver.trials:
-        leave(driver, trial, evidence_json="{}")
+        driver.leave(trial, evidence="{}")
         driver.run(trial)
     tracker().sync()
     one = tracker()
@@ -106,19 +97,17 @@ def test_files_are_sent_once(driver: Driver, tracker: Make, monkeypatch: pytest.
     assert other.sync().error is None
 
 
-def test_numbers_do_not_wait_for_files_and_files_are_not_lost(
-    driver: Driver, tracker: Make, mlflow_has: Look, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_numbers_do_not_wait_for_files_and_files_are_not_lost(driver, tracker, mlflow_has, monkeypatch):
     for trial in driver.trials[:2]:
-        leave(driver, trial, evidence_json="{}")
+        driver.leave(trial, evidence="{}")
         driver.run(trial)
     asked: list[str] = []
     make = runs.open_client
 
-    def opened(uri: str) -> Any:
+    def opened(uri):
         found = make(uri)
 
-        def refuse(run_id: str, *rest: str) -> None:
+        def refuse(run_id, *rest):
             asked.append(run_id)
             raise ConnectionError("the bucket is away")
 

@@ -1,21 +1,13 @@
 """A store that is away, new, deleted or secret: nothing is lost, nothing is told twice, no password is kept."""
 
-from __future__ import annotations
-
 import logging
 import threading
-from pathlib import Path
-
-import pytest
-from toy_sweep import Driver, Look, Make
 
 from tune_dml.tracking import background, runs, store
 from tune_dml.tracking.tracker import SyncReport
 
 
-def test_an_outage_loses_nothing_and_is_said_once(
-    driver: Driver, tracker: Make, mlflow_has: Look, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_outage_loses_nothing_and_is_said_once(driver, tracker, mlflow_has, monkeypatch):
     said: list[str] = []
     one = tracker(say=said.append)
     driver.run(driver.trials[0])
@@ -36,9 +28,7 @@ def test_an_outage_loses_nothing_and_is_said_once(
     assert len(mlflow_has().children) == 3
 
 
-def test_the_background_thread_pushes_when_told(
-    driver: Driver, tracker: Make, mlflow_has: Look, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_background_thread_pushes_when_told(driver, tracker, mlflow_has, monkeypatch):
     monkeypatch.setattr(background, "INTERVAL", 60.0)
     monkeypatch.setattr(background, "SPACING", 0.0)
     reports: list[SyncReport] = []
@@ -46,7 +36,7 @@ def test_the_background_thread_pushes_when_told(
     one = tracker()
     sync = one.sync
 
-    def watched() -> SyncReport:
+    def watched():
         reports.append(sync())
         if sum(report.rows for report in reports) == 2:
             arrived.set()
@@ -62,21 +52,19 @@ def test_the_background_thread_pushes_when_told(
     driver.started(driver.trials[1])
     report = one.stop()
     assert report.error is None
-    states = {key: run.info.status for key, run in mlflow_has().by_key.items()}
-    assert states == {driver.trials[0].key: "FINISHED", driver.trials[1].key: "KILLED"}
+    trials = driver.trials
+    assert mlflow_has().states() == {trials[0].key: "FINISHED", trials[1].key: "KILLED", "parent": "KILLED"}
 
 
-def test_a_deleted_experiment_is_named(driver: Driver, tracker: Make, mlflow_has: Look) -> None:
+def test_a_deleted_experiment_is_named(driver, tracker, mlflow_has):
     tracker().sync()
     seen = mlflow_has()
-    seen.client.delete_experiment(seen.experiment.experiment_id)
+    seen.client.delete_experiment(seen.client.get_experiment_by_name("toys").experiment_id)
     report = tracker().sync()
     assert "mlflow experiments restore --experiment-id" in str(report.error)
 
 
-def test_a_new_database_is_made_quietly(
-    tmp_path: Path, driver: Driver, tracker: Make, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_new_database_is_made_quietly(tmp_path, driver, tracker, capfd):
     driver.run(driver.trials[0])
     level = logging.getLogger("alembic").level
     assert tracker(uri=f"sqlite:///{tmp_path / 'new' / 'fresh.db'}").stop().error is None
@@ -86,7 +74,7 @@ def test_a_new_database_is_made_quietly(
     assert text in (True, b"\x02\x02")  # write-ahead log
 
 
-def test_no_secret_is_kept(driver: Driver, tracker: Make) -> None:
+def test_no_secret_is_kept(driver, tracker):
     one = tracker(uri="http://me:hunter2@127.0.0.1:9")
     report = one.sync()
     assert report.error

@@ -14,7 +14,8 @@ from importlib.metadata import entry_points
 from types import MappingProxyType
 
 from trainables.errors import ConfigError, Problem
-from tune_dml.report.measured import Measured, MeasuredKnob
+from tune_dml.report.knob import MeasuredKnob
+from tune_dml.report.measured import Measured
 from tune_dml.report.section import Section, figures_of, tables_of
 
 GROUP = "tune_dml.questions"

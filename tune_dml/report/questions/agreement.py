@@ -1,16 +1,23 @@
-"""Does the sweep agree with the published curve? Level where that is fair, shape always, and why it may not be fair."""
+"""Does the sweep agree with the published curve? Level where that is fair, order always, and why it may not be fair."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
 
 from tune_dml.published import PublishedCurve
-from tune_dml.report.measured import Measured, MeasuredKnob
+from tune_dml.report.knob import MeasuredKnob, same_value
+from tune_dml.report.measured import Measured
 from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import knob_question
 from tune_dml.report.section import Block, Card, Heading, Notes, Section, Table, Text, number, signed, words
-from tune_dml.stats import Agreement, judge_agreement
+from tune_dml.space import Value
+from tune_dml.stats.equivalence import TOST, Equivalence, OrderAgreement, judge_equivalence, judge_order
+from tune_dml.stats.printed import judge_printed
 from tune_dml.text import is_number
 
 _ALIASES = {
@@ -34,25 +41,56 @@ _SELECTED = {
 
 
 @dataclass(frozen=True)
+class PointGap:
+    """Ours minus published at one value."""
+
+    value: float | str
+    ours: float
+    published: float
+    gap: float
+    low: float
+    """NaN when not comparable or without a noise estimate."""
+    high: float
+
+
+@dataclass(frozen=True)
 class Comparison:
     """One knob's curve against a published one."""
 
     published: PublishedCurve
-    agreement: Agreement
-    sentences: tuple[str, ...]
+    verdict: Literal["matches", "higher", "lower", "mixed", "compatible", "not comparable", "undecided"]
+    reasons: tuple[str, ...]
+    """Why levels are not comparable; empty when they are."""
+    caveats: tuple[str, ...]
+    """What weakens the comparison without forbidding it."""
+    points: tuple[PointGap, ...]
+    level: Equivalence | None
+    """None when levels are not compared."""
+    order: OrderAgreement | None
+    """None below three shared values, or without intervals."""
+    alpha: float
 
     @property
     def brief(self) -> str:
-        """Level and shape in a line."""
-        verdict, source = self.agreement, self.published.source
-        if not verdict.shared:
+        """Level and order in a line."""
+        source = self.published.source
+        if not self.points:
             return f"Against {source}: no value was tried in both."
-        what = ", ".join(reason.partition(":")[0] for reason in verdict.reasons)
-        level = f"level not comparable ({what})" if what else f"level: {verdict.verdict}"
-        shape = f"shape: Kendall's tau {verdict.tau:.2f} over {verdict.shared} shared values"
-        if not math.isfinite(verdict.tau):
-            shape = f"shape: {verdict.shared} shared values are too few"
-        return f"Against {source}: {level}; {shape}."
+        what = ", ".join(reason.partition(":")[0] for reason in self.reasons)
+        level = f"level not comparable ({what})" if what else f"level: {self.verdict}"
+        return f"Against {source}: {level}; {self._order}."
+
+    @property
+    def _order(self) -> str:
+        order = self.order
+        if order is None:
+            few = len(self.points) < 3
+            return f"order: {len(self.points)} shared values are too few" if few else "order: no noise estimate"
+        pairs = order.same + order.opposite + order.open
+        return (
+            f"order: {order.same} of {pairs} pairs certainly as published, {order.opposite} certainly the other way, "
+            f"{order.open} open"
+        )
 
 
 @knob_question(order=220, unanswered={"agreement": ()})
@@ -63,11 +101,11 @@ def agreement(measured: Measured, knob: MeasuredKnob) -> Section | None:
         return None
     body: list[Block] = []
     for index, comparison in enumerate(comparisons):
-        body += [Heading(comparison.published.source), Text(" ".join(comparison.sentences))]
+        body += [Heading(comparison.published.source), Text(" ".join(_sentences(comparison, measured)))]
         body += [Notes(comparison.published.notes)] if comparison.published.notes else []
         body.append(_table(measured.metric, comparison, f"agreement-{knob.slug}-{index + 1}"))
     first = comparisons[0]
-    level = first.agreement.verdict
+    level = first.verdict
     word = "level not comparable" if level == "not comparable" else level
     about = f"Does it agree with {first.published.published.paper}?"
     return Section(
@@ -77,21 +115,53 @@ def agreement(measured: Measured, knob: MeasuredKnob) -> Section | None:
         tuple(body),
         Card(word, level.replace(" ", "-"), about, first.brief),
         tuple(comparison.brief for comparison in comparisons),
-        data={"agreement": [_data(comparison) for comparison in comparisons]},
+        data={"agreement": [_data(comparison, measured) for comparison in comparisons]},
     )
 
 
 def _compare(measured: Measured, knob: MeasuredKnob, published: PublishedCurve) -> Comparison:
-    levels = [knob.level(label) for label in knob.fit.table.labels]
-    verdict = judge_agreement(
-        knob.fit,
-        [float(level) if is_number(level) else str(level) for level in levels],
-        published.values(),
-        runs=published.published.runs,
-        reasons=_reasons(measured, published, knob.path),
-        caveats=_caveats(published),
+    means, theirs = knob.isolated.means, published.values()
+    printed = {
+        label: number for label, mean in means.items() if math.isfinite(mean)
+        and (number := _at(theirs, knob.level(label))) is not None
+    }  # fmt: skip
+    reasons, alpha = _reasons(measured, published, knob.path), knob.sensitivity.alpha
+    level = None if reasons or not printed else _level(measured, knob, published, printed, alpha)
+    gaps = dict(zip(printed, zip(level.low, level.high, strict=True), strict=True)) if level else {}
+    unknown = (math.nan, math.nan)
+    points = tuple(
+        PointGap(_plain_value(knob, label), means[label], number, means[label] - number, *gaps.get(label, unknown))
+        for label, number in printed.items()
     )
-    return Comparison(published, verdict, tuple(_sentences(verdict, published, measured.metric)))
+    verdict = level.verdict if level else "not comparable"
+    order = _order(knob, printed)
+    return Comparison(published, verdict, reasons, _caveats(published, level), points, level, order, alpha)
+
+
+def _level(
+    measured: Measured, knob: MeasuredKnob, published: PublishedCurve, printed: Mapping[str, float], alpha: float
+) -> Equivalence:
+    table = knob.isolated.table
+    rows = table.values[[table.labels.index(label) for label in printed]]
+    runs = published.published.runs
+    return judge_equivalence(rows, list(printed.values()), measured.margin, runs=runs, alpha=alpha)
+
+
+def _order(knob: MeasuredKnob, printed: Mapping[str, float]) -> OrderAgreement | None:
+    bounds, labels = knob.sensitivity.bounds, knob.sensitivity.labels
+    if bounds is None or len(printed) < 3:
+        return None
+    rows = np.ix_(*[[labels.index(label) for label in printed]] * 2)
+    return judge_order(bounds.estimate[rows], bounds.low[rows], bounds.high[rows], list(printed.values()))
+
+
+def _plain_value(knob: MeasuredKnob, label: str) -> float | str:
+    value = knob.level(label)
+    return float(value) if is_number(value) else str(value)
+
+
+def _at(published: Mapping[float | str, float], value: Value) -> float | None:
+    return next((number for x, number in published.items() if same_value(value, x)), None)
 
 
 def _reasons(measured: Measured, published: PublishedCurve, path: str) -> tuple[str, ...]:
@@ -117,10 +187,13 @@ def _reasons(measured: Measured, published: PublishedCurve, path: str) -> tuple[
     return tuple(reasons)
 
 
-def _caveats(published: PublishedCurve) -> tuple[str, ...]:
+def _caveats(published: PublishedCurve, level: Equivalence | None) -> tuple[str, ...]:
     theirs = published.published
     runs = "one run" if theirs.runs == 1 else f"the mean of {theirs.runs} runs"
-    caveats = [f"the paper prints {runs} and no standard deviation: its noise is taken to be ours"]
+    held = (
+        f", and the verdict holds up to {level.holds_up_to:.2g}" if level and math.isfinite(level.holds_up_to) else ""
+    )
+    caveats = [f"the paper prints {runs} and no standard deviation: it is taken to be ours{held}"]
     if theirs.selection == "unknown":
         caveats.append("how the paper selected is not known")
     return tuple(caveats)
@@ -132,58 +205,89 @@ def _letters(name: object) -> str:
     return _ALIASES.get(text, text)
 
 
-def _sentences(verdict: Agreement, published: PublishedCurve, metric: MetricName) -> list[str]:
-    source = published.source
-    if verdict.verdict == "not comparable":
-        why = "; ".join(verdict.reasons) or "no value was tried in both"
+def _sentences(comparison: Comparison, measured: Measured) -> list[str]:
+    source = comparison.published.source
+    if comparison.level is None:
+        why = "; ".join(comparison.reasons) or "no value was tried in both"
         level = [f"Not comparable in level with {source}: {why}."]
-    elif verdict.verdict == "undecided":
-        level = [f"Undecided whether the level agrees with {source}: there is no noise estimate."]
+    elif comparison.verdict == "undecided":
+        level = [f"Undecided whether the level agrees with {source}: some value has fewer than two seeds."]
     else:
-        word = {"matches": "matches", "higher": "is higher than", "lower": "is lower than"}.get(verdict.verdict)
-        mixed = f"The level is higher at some values and lower at others than {source}."
-        widest = max(verdict.points, key=lambda point: abs(point.gap))
-        level = [
-            f"The level {word} {source}." if word else mixed,
-            f"The largest gap is {metric.signed(widest.gap)} {metric.unit} at {widest.value} (95% simultaneous "
-            f"prediction interval {metric.number(widest.low)} to {metric.number(widest.high)}; Bonferroni over "
-            f"{verdict.shared} values).",
-            f"Note: {'; '.join(verdict.caveats)}.",
-        ]
-    return [*level, _shape(verdict)]
+        level = _level_sentences(comparison, measured)
+    return [*level, _order_sentence(comparison), *_printed_sentence(comparison.published)]
 
 
-def _shape(verdict: Agreement) -> str:
-    if not math.isfinite(verdict.tau):
-        return f"The shapes cannot be compared: {verdict.shared} shared values, and three are needed."
-    interval = ""
-    if math.isfinite(verdict.tau_low):
-        interval = f"95% interval {verdict.tau_low:.2f} to {verdict.tau_high:.2f} over our noise, "
-    return (
-        f"Agreement in shape: Kendall's tau {verdict.tau:.2f} ({interval}{verdict.shared} shared values; 1 is the same "
-        "order, -1 the reverse)."
+def _level_sentences(comparison: Comparison, measured: Measured) -> list[str]:
+    source, metric = comparison.published.source, measured.metric
+    margin = metric.amount(measured.margin)
+    sentence = {
+        "matches": f"The level matches {source}: every gap certainly lies within {margin}.",
+        "higher": f"The level is higher than {source}.",
+        "lower": f"The level is lower than {source}.",
+        "mixed": f"The level is higher at some values and lower at others than {source}.",
+    }.get(
+        comparison.verdict,
+        f"The level is compatible with {source}: no gap is established, and none of {margin} is ruled out. "
+        "That is not agreement.",
     )
+    widest = max(comparison.points, key=lambda point: abs(point.gap))
+    return [
+        sentence,
+        f"The largest gap is {metric.signed(widest.gap)} {metric.unit} at {widest.value} "
+        f"({100 * (1 - comparison.alpha):.3g}% simultaneous interval {metric.number(widest.low)} to "
+        f"{metric.number(widest.high)}; {len(comparison.points)} values).",
+        f"Note: {'; '.join(comparison.caveats)}.",
+    ]
+
+
+def _order_sentence(comparison: Comparison) -> str:
+    order, count = comparison.order, len(comparison.points)
+    if count < 3:
+        return f"The orders cannot be compared: {count} shared values, and three are needed."
+    if order is None:
+        return "The orders cannot be compared: there is no noise estimate."
+    pairs = order.same + order.opposite + order.open
+    return (
+        f"Of {pairs} pairs of values {order.same} are certainly ordered as published, {order.opposite} certainly the "
+        f"other way, {order.open} are open: Kendall's tau is {order.tau:.2f} for the means, and certainly between "
+        f"{order.low:.2f} and {order.high:.2f} (1 is the same order, -1 the reverse)."
+    )
+
+
+def _printed_sentence(published: PublishedCurve) -> list[str]:
+    """What the printed curve says by itself, with the run-to-run standard deviation that it takes."""
+    points = [(point.x, point.y) for point in published.points if is_number(point.x)]
+    if len(points) < 3:
+        return []
+    found = judge_printed([x for x, _ in points], [y for _, y in points], runs=published.published.runs)
+    return [f"The published curve by itself: {found.sentence}."]
 
 
 def _table(metric: MetricName, comparison: Comparison, name: str) -> Table:
     """Ours and the paper's, value by value."""
-    verdict = comparison.agreement
     rows = tuple(
         (words(f"{p.value:g}" if isinstance(p.value, float) else p.value), number(metric, p.ours),
          number(metric, p.published), signed(metric, p.gap), signed(metric, p.low), signed(metric, p.high))
-        for p in verdict.points
+        for p in comparison.points
     )  # fmt: skip
-    how = "No intervals, since the level is not comparable" if verdict.reasons else verdict.algorithm
+    how = "No intervals, since the level is not comparable" if comparison.level is None else TOST.capitalize()
     caption = f"Our means and the numbers of {comparison.published.source}. {how}."
     table = Table(name, caption, ("value", "ours", "published", "gap", "low", "high"), rows)
-    return table.without(["low", "high"]) if verdict.reasons else table
+    return table.without(["low", "high"]) if comparison.level is None else table
 
 
-def _data(comparison: Comparison) -> dict[str, object]:
+def _data(comparison: Comparison, measured: Measured) -> dict[str, object]:
+    level, order = comparison.level, comparison.order
     return {
-        **vars(comparison.agreement),
+        **{name: value for name, value in vars(comparison).items() if name not in {"level", "order"}},
+        "algorithm": TOST,
+        "margin": measured.margin,
+        "shared": len(comparison.points),
+        "assumed_sd": level.assumed_sd if level else None,
+        "holds_up_to": level.holds_up_to if level else None,
+        "order": {**vars(order), "low": order.low, "high": order.high} if order else None,
         "source": comparison.published.source,
         "published": comparison.published.published,
         "notes": comparison.published.notes,
-        "sentences": comparison.sentences,
+        "sentences": _sentences(comparison, measured),
     }

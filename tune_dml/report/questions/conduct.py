@@ -155,52 +155,62 @@ def _table_of_failures(failures: list[Failure]) -> Table:
 
 
 def _table_of_cells(measured: Measured) -> Table:
-    """Mean and interval of every cell, and its difference to the baseline."""
-    caption = f"Every cell: {measured.metric.axis}, mean over seeds with its own 95% interval (Student's t)"
-    empty = [] if any(cell.left_out for cell in measured.cells) else ["left out because"]
+    """Mean and comparison bar of every cell, and its difference to the baseline."""
+    level = f"{100 * (1 - measured.looks.level):.3g}%"
+    caption = (
+        f"Every cell: {measured.metric.axis}, mean over seeds. Low and high end its comparison bar: cells whose bars do "
+        f"not overlap differ, {level} for all at once; bars are within seeds and do not say how far seeds move all cells "
+        "together"
+    )
+    empty = [] if any(cell.lost for cell in measured.cells) else ["lost seeds"]
     empty += [] if any(len(cell.values) < len(cell.trials) for cell in measured.cells) else ["planned"]
     if measured.baseline is None:
         empty += ["difference", "diff. low", "diff. high", "against baseline"]
     else:
-        caption += ", and the paired difference to the baseline with simultaneous 95% intervals (Dunnett)"
+        caption += f". Beside it the paired difference to the baseline with simultaneous {level} intervals"
     columns = (
-        "cell", "seeds", "planned", "mean", "low", "high", "sd", "difference", "diff. low", "diff. high",
-        "against baseline", "left out because", "trials by seed",
+        "cell", "seeds", "planned", "mean", "low", "high", "difference", "diff. low", "diff. high",
+        "against baseline", "lost seeds", "trials by seed",
     )  # fmt: skip
     rows = tuple(_row(measured, cell) for cell in measured.cells)
-    return Table("cells", f"{caption}.", columns, rows, csv_only=("left out because",)).without(empty)
+    return Table("cells", f"{caption}.", columns, rows, csv_only=("lost seeds",)).without(empty)
 
 
 def _row(measured: Measured, cell: MeasuredCell) -> tuple[Entry, ...]:
-    metric, interval, against = measured.metric, cell.interval, measured.against(cell)
+    metric, against = measured.metric, measured.against(cell)
     verdict = words("baseline" if cell.cell.baseline else "-")
-    if cell.left_out:
-        verdict = words("left out", mark="failed")
+    if cell.lost and not cell.values:
+        verdict = words("diverged" if cell.diverged else "failed", mark="failed")
     elif against is not None:
         verdict = words(against.verdict, mark=against.verdict)
     difference = (against.difference, against.low, against.high) if against else (math.nan, math.nan, math.nan)
     links = tuple((f"{trial.seed}", f"trial-{trial.key}") for trial in cell.trials)
     return (
         words(cell.label, anchor=f"cell-{slug(cell.label)}"),
-        plain(interval.n),
+        plain(len(cell.values)),
         plain(len(cell.trials)),
-        *(number(metric, value) for value in (interval.mean, interval.low, interval.high, interval.sd)),
+        *(number(metric, value) for value in (cell.mean, *measured.bar(cell))),
         *(signed(metric, value) for value in difference),
         verdict,
-        words(cell.left_out),
+        words(cell.lost),
         Entry(" ".join(trial.key for trial in cell.trials), None, links),
     )
 
 
 def _cell_data(measured: Measured, cell: MeasuredCell) -> dict[str, object]:
+    low, high = measured.bar(cell)
     return {
         "label": cell.label,
         "knobs": dict(cell.cell.knobs),
         "baseline": cell.cell.baseline,
         "planned": len(cell.trials),
-        **vars(cell.interval),
+        "n": len(cell.values),
+        "mean": cell.mean,
+        "low": low,
+        "high": high,
         "against_baseline": measured.against(cell),
-        "left_out": cell.left_out or None,
+        "lost": cell.lost or None,
+        "diverged": cell.diverged,
         "seconds": sum(cell.seconds) / len(cell.seconds) if cell.seconds else 0.0,
         "trials": [{"seed": trial.seed, "trial": trial.key} for trial in cell.trials],
     }

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tune_dml.report import figure as drawing
-from tune_dml.report.measured import Measured, MeasuredKnob
+from tune_dml.report.knob import MeasuredKnob
+from tune_dml.report.measured import Measured
 from tune_dml.report.questions import knob_question
 from tune_dml.report.section import Block, Figure, Section, Text
 from tune_dml.report.traces import Histories, Panel

@@ -6,14 +6,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from tune_dml.published import PublishedCurve
 from tune_dml.report import figure as drawing
-from tune_dml.report.measured import CurvePoint, Measured, MeasuredKnob, same_value
+from tune_dml.report.knob import CurvePoint, MeasuredKnob, same_value
+from tune_dml.report.measured import Measured
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.report.questions import knob_question
 from tune_dml.report.section import Block, Figure, Section, Table, number, plain, words
 from tune_dml.report.traces import Histories, Rows
-from tune_dml.stats import mean_interval
 
 _FIRST = ("train/norm_mean", "train/norm_variance", "train/mu")
 _NOT_A_MECHANISM = {
@@ -70,9 +72,11 @@ def _keys(histories: Histories) -> list[str]:
 
 
 def _final(point: CurvePoint, trials: Sequence[Rows], key: str, published: Sequence[PublishedCurve]) -> Final:
-    last = mean_interval([rows[-1][key] for rows in trials if rows and key in rows[-1]])
+    last = [rows[-1][key] for rows in trials if rows and key in rows[-1]]
+    mean = float(np.mean(last)) if last else math.nan
+    sd = float(np.std(last, ddof=1)) if len(last) > 1 else math.nan
     printed = next((value for curve in published if (value := _printed(curve, key, point)) is not None), math.nan)
-    return Final(point.label, metric_name(key), last.n, last.mean, last.sd, printed)
+    return Final(point.label, metric_name(key), len(last), mean, sd, printed)
 
 
 def _printed(curve: PublishedCurve, key: str, point: CurvePoint) -> float | None:

@@ -14,7 +14,8 @@ from tune_dml.report.measured import Measured, MeasuredCell
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.report.questions import question
 from tune_dml.report.section import Section, Table, Text, number, plain, words
-from tune_dml.stats import Interval, SeedTable, cell_interval, paired_difference
+from tune_dml.stats import Difference, SeedTable
+from tune_dml.stats.simultaneous import all_pairs, comparison_bars
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,11 @@ class OpenedRow:
     """One cell's test metric."""
 
     label: str
-    interval: Interval
+    n: int
+    mean: float
+    low: float
+    """Ends of its comparison bar; NaN without a noise estimate."""
+    high: float
     validation: float
     """Mean validation metric over the same seeds."""
     trials: tuple[str, ...]
@@ -38,8 +43,8 @@ class Opened:
     """The cell that validation selects; empty when no cell has both numbers."""
     claimed: str
     """The cell that test would have selected."""
-    optimism: Interval | None
-    """Test metric of `claimed` minus that of `chosen`, within seeds."""
+    optimism: Difference | None
+    """Test metric of `claimed` minus that of `chosen`, within seeds; None when they are one cell."""
     tau: float
     """Kendall's tau between the validation and the test order of the cells."""
     sentences: tuple[str, ...]
@@ -59,27 +64,32 @@ def opened_test(measured: Measured) -> Section | None:
 def _opened(measured: Measured) -> Opened | None:
     key = "test/" + measured.metric.key.partition("/")[2]
     sealed = {trial: metrics[key] for trial, metrics in open_test_metrics(measured.results).items() if key in metrics}
-    cells = [cell for cell in measured.cells if not cell.left_out and any(t.key in sealed for t in cell.trials)]
+    cells = [cell for cell in measured.cells if cell.values and any(t.key in sealed for t in cell.trials)]
     if not cells:
         return None
     table = SeedTable.of({cell.label: _values(cell, sealed) for cell in cells}, measured.seeds)
-    rows = tuple(
-        OpenedRow(
-            cell.label,
-            cell_interval(table, row),
-            float(np.mean([cell.values[seed] for seed in _values(cell, sealed)] or [math.nan])),
-            tuple(trial.key for trial in cell.trials),
-        )
-        for row, cell in enumerate(cells)
-    )
+    bounds = all_pairs(table.values, measured.looks.level)
+    bars = comparison_bars(bounds).tolist()
+    rows = tuple(_row(cell, _values(cell, sealed), bar) for cell, bar in zip(cells, bars, strict=True))
     chosen = int(np.argmax([measured.sign * row.validation for row in rows]))
-    claimed = int(np.argmax([measured.sign * row.interval.mean for row in rows]))
-    optimism = paired_difference(table, claimed, chosen)
+    claimed = int(np.argmax([measured.sign * row.mean for row in rows]))
+    pair, optimism = (claimed, chosen), None
+    if claimed != chosen:
+        numbers = (float(bounds.estimate[pair]), float(bounds.low[pair]), float(bounds.high[pair]))
+        optimism = Difference(rows[claimed].label, rows[chosen].label, *numbers)
     tau = math.nan
     if len(rows) > 2:
-        tau = float(kendalltau([row.validation for row in rows], [row.interval.mean for row in rows]).statistic)
+        tau = float(kendalltau([row.validation for row in rows], [row.mean for row in rows]).statistic)
     opened = Opened(metric_name(key), rows, rows[chosen].label, rows[claimed].label, optimism, tau, ())
     return replace(opened, sentences=_sentences(opened, rows[chosen], rows[claimed]))
+
+
+def _row(cell: MeasuredCell, test: Mapping[int, float], bar: float) -> OpenedRow:
+    mean = float(np.mean(list(test.values()) or [math.nan]))
+    validation = float(np.mean([cell.values[seed] for seed in test] or [math.nan]))
+    return OpenedRow(
+        cell.label, len(test), mean, mean - bar, mean + bar, validation, tuple(trial.key for trial in cell.trials)
+    )
 
 
 def _values(cell: MeasuredCell, sealed: Mapping[str, float]) -> dict[int, float]:
@@ -92,7 +102,7 @@ def _sentences(opened: Opened, chosen: OpenedRow, claimed: OpenedRow) -> tuple[s
     metric, gap = opened.metric, opened.optimism
     sentences = [
         "These test metrics were sealed during the sweep and are opened here; the opening is recorded with the sweep.",
-        f"Validation selects {chosen.label}, with {metric.label} {metric.number(chosen.interval.mean)}.",
+        f"Validation selects {chosen.label}, with {metric.label} {metric.number(chosen.mean)}.",
     ]
     if claimed.label == chosen.label or gap is None:
         sentences.append("Selecting on test would have chosen the same cell.")
@@ -100,10 +110,10 @@ def _sentences(opened: Opened, chosen: OpenedRow, claimed: OpenedRow) -> tuple[s
         interval = ""
         if math.isfinite(gap.low):
             ends = f"{metric.number(gap.low)} to {metric.number(gap.high)}"
-            interval = f" (95% interval {ends}, paired t over {gap.n} seeds)"
+            interval = f" (simultaneous interval {ends}, within seeds)"
         sentences.append(
-            f"Selecting on test would have chosen {claimed.label} and claimed {metric.number(claimed.interval.mean)}: "
-            f"{metric.amount(abs(gap.mean))} too optimistic{interval}."
+            f"Selecting on test would have chosen {claimed.label} and claimed {metric.number(claimed.mean)}: "
+            f"{metric.amount(abs(gap.estimate))} too optimistic{interval}."
         )
     if math.isfinite(opened.tau):
         cells = len(opened.rows)
@@ -114,9 +124,9 @@ def _sentences(opened: Opened, chosen: OpenedRow, claimed: OpenedRow) -> tuple[s
 def _table(validation: MetricName, opened: Opened) -> Table:
     metric = opened.metric
     rows = tuple(
-        (words(row.label), plain(row.interval.n), number(validation, row.validation), number(metric, row.interval.mean),
-         number(metric, row.interval.low), number(metric, row.interval.high))
+        (words(row.label), plain(row.n), number(validation, row.validation), number(metric, row.mean),
+         number(metric, row.low), number(metric, row.high))
         for row in opened.rows
     )  # fmt: skip
-    caption = f"Opened: {metric.axis}, mean over seeds with its 95% interval (Student's t)."
+    caption = f"Opened: {metric.axis}, mean over seeds with its comparison bar: cells whose bars do not overlap differ."
     return Table("opened-test", caption, ("cell", "seeds", validation.axis, metric.axis, "low", "high"), rows)

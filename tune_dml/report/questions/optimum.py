@@ -3,16 +3,51 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from trainables.registries import domain_of
-from tune_dml.report.measured import Measured, MeasuredKnob
+from tune_dml.report.knob import MeasuredKnob
+from tune_dml.report.measured import Measured
 from tune_dml.report.naming import extend_command
 from tune_dml.report.questions import knob_question
-from tune_dml.report.section import Block, Card, Command, Entry, Section, Table, Text, words
-from tune_dml.stats import Optimum, judge_optimum
+from tune_dml.report.section import Block, Card, Command, Section, Table, Text, signed, words
+from tune_dml.space import Grid
+from tune_dml.stats.best import HSU, compare_with_best, judge_best
+from tune_dml.stats.curve import Parabola, fit_parabola
+from tune_dml.stats.extension import extension
 from tune_dml.text import is_number, value_text
+
+Side = Literal["low", "high", ""]
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """Where the best value lies, and what to try beyond."""
+
+    verdict: Literal["interior", "edge", "undecided", "none"]
+    reason: str
+    best: str
+    """The value with the best mean; empty when there is none."""
+    side: Side
+    """Which edge, for the verdict "edge"."""
+    candidates: tuple[str, ...]
+    """Every value that may be the best; empty while nothing is claimed."""
+    within: tuple[str, ...]
+    """Values next to each other that are certainly within the margin of the best."""
+    behind: tuple[tuple[str, float], ...]
+    """Value -> at most so far behind the best."""
+    natural_bound: bool
+    """The edge is as far as the knob may go: there is no range left to extend."""
+    ends_in_divergence: bool
+    """Beyond the edge lie values that diverged."""
+    extend: tuple[float, ...]
+    """Values to add beyond the edge: the next two steps on the knob's scale."""
+    alpha: float
+    algorithm: str = HSU
 
 
 @knob_question(order=210, unanswered={"optimum": None})
@@ -21,76 +56,169 @@ def optimum(measured: Measured, knob: MeasuredKnob) -> Section | None:
     if not knob.numeric or knob.knob.domain.scale == "category":
         return None
     verdict = _judge(measured, knob)
-    sentence, command = _sentence(verdict, knob.symbol), _command(measured, knob, verdict)
+    sentence, command = _sentence(verdict, knob), _command(measured, knob, verdict)
     body: list[Block] = [Text(sentence)]
+    curve = _parabola(measured, knob)
+    if verdict.verdict != "none" and curve is not None and curve.verdict == "interior":
+        body.append(Text(_suggestion(knob, curve)))
     if command:
         body += [Text("To extend the range by two steps:"), Command(command)]
+    elif verdict.extend:
+        values = " and ".join(_next_steps(knob, verdict))
+        body.append(Text(f"To extend the range, widen it in a new sweep file: the next steps are {values}."))
     word = {"edge": "at the edge", "none": "flat"}.get(verdict.verdict, verdict.verdict)
+    open_edge = verdict.verdict == "edge" and not (verdict.natural_bound or verdict.ends_in_divergence)
     return Section(
         "optimum",
         f"Is the best {knob.symbol} inside the tested range?",
         "Optimum",
-        (*body, _table_of_chances(knob, verdict)),
+        (*body, _table(measured, knob, verdict)),
         Card(word, verdict.verdict, f"Where is the best {knob.symbol}?", sentence),
         (sentence,),
-        findings=(sentence,) if verdict.verdict == "edge" and not verdict.natural_bound else (),
+        findings=(sentence,) if open_edge else (),
         commands=(command,) if command else (),
-        data={"optimum": {**vars(verdict), "sentence": sentence, "command": command}},
+        data={"optimum": {**vars(verdict), "parabola": curve, "sentence": sentence, "command": command}},
     )
 
 
-def _values(knob: MeasuredKnob) -> list[float]:
-    """Of the fitted levels."""
-    return [value for label in knob.fit.table.labels if is_number(value := knob.level(label))]
-
-
 def _judge(measured: Measured, knob: MeasuredKnob) -> Optimum:
-    values = _values(knob)
+    table, sensitivity = knob.isolated.table, knob.sensitivity
+    trained = [label for label in table.labels if math.isfinite(knob.isolated.means[label])]
+    best = max(trained, key=lambda label: measured.sign * knob.isolated.means[label], default="")
+    if sensitivity.verdict != "sensitive":
+        flat = sensitivity.verdict == "insensitive"
+        reason = "the curve is flat within the margin" if flat else f"it is undecided whether {knob.symbol} matters"
+        return Optimum(
+            "none" if flat else "undecided", reason, best, "", (), (), (), False, False, (), sensitivity.alpha
+        )
+    found = judge_best(
+        measured.sign * table.values, _values(knob, table.labels), measured.margin, alpha=sensitivity.alpha
+    )
+    side = _side(found.place)
+    candidates, within = ([table.labels[row] for row in rows] for rows in (found.candidates, found.within))
+    beyond = side or _edge_of_the_best(knob, best, candidates)
+    diverges = _diverged_beyond(knob, trained, beyond)
+    extend = () if diverges or not beyond else _beyond(measured, knob, trained, beyond)
+    return Optimum(
+        "edge" if side else "interior" if found.place == "interior" else "undecided",
+        found.reason, best, side, tuple(candidates), tuple(within), _behind(measured, knob),
+        natural_bound=bool(side) and not diverges and not extend,
+        ends_in_divergence=diverges, extend=extend, alpha=sensitivity.alpha,
+    )  # fmt: skip
+
+
+def _side(place: str) -> Side:
+    return "low" if place == "low edge" else "high" if place == "high edge" else ""
+
+
+def _values(knob: MeasuredKnob, labels: Sequence[str]) -> list[float]:
+    return [float(value) for label in labels if is_number(value := knob.level(label))]
+
+
+def _edge_of_the_best(knob: MeasuredKnob, best: str, candidates: Sequence[str]) -> Side:
+    """The side on which the best mean lies outermost, while it may be the best."""
+    if len(knob.isolated.table.labels) < 3 or best not in candidates:
+        return ""
+    labels = knob.isolated.table.labels
+    return "low" if best == labels[0] else "high" if best == labels[-1] else ""
+
+
+def _diverged_beyond(knob: MeasuredKnob, trained: Sequence[str], side: Side) -> bool:
+    """Whether a value beyond the edge of those that trained, or the edge itself, diverged."""
+    if not side:
+        return False
+    edge = knob.labels.index(trained[0] if side == "low" else trained[-1])
+    outside = knob.points[: edge + 1] if side == "low" else knob.points[edge:]
+    return any(point.diverged for point in outside)
+
+
+def _beyond(measured: Measured, knob: MeasuredKnob, trained: Sequence[str], side: Side) -> tuple[float, ...]:
+    domain = domain_of(knob.path, measured.settings)
     scale: Literal["linear", "log"] = "log" if knob.axis == "log" else "linear"
-    flat = knob.sensitivity.verdict == "insensitive"
-    verdict = judge_optimum(knob.fit, values, goal=measured.goal, scale=scale, insensitive=flat)
-    if verdict.extend:  # only now is the domain asked for: it loads the method's package
-        domain = domain_of(knob.path, measured.settings)
-        verdict = judge_optimum(knob.fit, values, goal=measured.goal, scale=scale, domain=domain)
-    if knob.sensitivity.largest is None and knob.sensitivity.reason:
-        verdict = replace(verdict, reason=knob.sensitivity.reason)
-    return verdict
+    tried = {float(level) for level in knob.levels if is_number(level)}
+    added = extension(sorted(_values(knob, trained)), side, scale=scale, domain=domain)
+    return tuple(value for value in added if value not in tried)
+
+
+def _next_steps(knob: MeasuredKnob, verdict: Optimum) -> list[str]:
+    """The values to add, as people write them."""
+    tried = _values(knob, knob.isolated.table.labels)
+    whole = all(float(value).is_integer() for value in [*tried, *verdict.extend])
+    return [value_text(int(value) if whole else value) for value in verdict.extend]
 
 
 def _command(measured: Measured, knob: MeasuredKnob, verdict: Optimum) -> str:
-    """Adds the next values beyond the edge; empty when there is nothing to add."""
-    if not verdict.extend:
+    """Adds the next values beyond the edge; empty when there is nothing to add, or the knob's values are not listed."""
+    if not verdict.extend or not isinstance(knob.knob.domain, Grid):
         return ""
-    whole = all(float(value).is_integer() for value in [*_values(knob), *verdict.extend])
-    values = [value_text(int(value) if whole else value) for value in verdict.extend]
-    return extend_command(measured.results.name, f"--add {knob.path}={','.join(values)}")
+    values = ",".join(_next_steps(knob, verdict))
+    return extend_command(measured.results.name, f"--add {knob.path}={values}")
 
 
-def _sentence(verdict: Optimum, symbol: str) -> str:
+def _sentence(verdict: Optimum, knob: MeasuredKnob) -> str:
+    symbol = knob.symbol
     if verdict.verdict == "none":
-        return f"No optimum of {symbol} to locate: {verdict.reason.partition(', ')[0]}."
-    chance = ""
-    if math.isfinite(verdict.edge_probability):
-        chance = f" (probability {_chance(verdict.edge_probability)} that the best value is an outermost one)"
+        return f"No optimum of {symbol} to locate: {verdict.reason}."
+    beyond = "Training diverges there or beyond: the range ends there."
     if verdict.verdict == "edge":
-        beyond = "The true optimum may lie outside the tested range."
+        if not verdict.ends_in_divergence:
+            beyond = "The true optimum may lie outside the tested range."
         if verdict.natural_bound:
             beyond = "That is as far as it may go: there is no range left to extend."
-        return f"The optimum of {symbol} is at the edge: {verdict.reason}, {verdict.best}{chance}. {beyond}"
+        return f"The optimum of {symbol} is at the edge: {verdict.reason} ({verdict.best}). {beyond}"
+    named = _named(verdict)
     if verdict.verdict == "interior":
-        return f"The optimum of {symbol} is interior: {verdict.reason}, at {verdict.best}{chance}."
-    best = f"; the best mean is at {verdict.best}" if verdict.best else ""
-    return f"Undecided where the optimum of {symbol} lies: {verdict.reason}{best}{chance}."
+        return f"The optimum of {symbol} is interior: {verdict.reason}. {named}"
+    if not verdict.candidates:
+        return f"Undecided where the optimum of {symbol} lies: {verdict.reason}."
+    ends = f" {beyond}" if verdict.ends_in_divergence else ""
+    return f"Undecided where the optimum of {symbol} lies: {verdict.reason}. {named}{ends}"
 
 
-def _chance(probability: float) -> str:
-    if probability > 0.995:
-        return "above 0.99"
-    return "below 0.01" if probability < 0.005 else f"{probability:.2f}"
+def _named(verdict: Optimum) -> str:
+    """Which values may be the best, and which are as good."""
+    few = len(verdict.candidates) <= 6
+    named = ", ".join(verdict.candidates) if few else f"{len(verdict.candidates)} values"
+    only = len(verdict.candidates) == 1
+    text = f"The best is {named}." if only else f"The best is one of {named}; the best mean is at {verdict.best}."
+    if len(verdict.within) > 1:
+        text += f" From {verdict.within[0]} to {verdict.within[-1]} all are within the margin of the best."
+    return text
 
 
-def _table_of_chances(knob: MeasuredKnob, verdict: Optimum) -> Table:
-    rows = tuple((words(label), Entry(f"{share:.3f}", share)) for label, share in verdict.probabilities)
-    caption = f"Probability that each tested value is the best. {verdict.algorithm}."
-    folded = "How likely each value is the best"
-    return Table(f"chances-{knob.slug}", caption, ("value", "probability"), rows, folded=folded, for_paper=False)
+def _parabola(measured: Measured, knob: MeasuredKnob) -> Parabola | None:
+    """A parabola through the values that trained; None where there are too few."""
+    rows = np.flatnonzero(np.isfinite(knob.isolated.table.values).any(1))
+    values = _values(knob, [knob.isolated.table.labels[row] for row in rows])
+    if len(values) < 5 or knob.axis == "ordered":
+        return None
+    scale: Literal["linear", "log"] = "log" if knob.axis == "log" else "linear"
+    table = measured.sign * knob.isolated.table.values[rows]
+    return fit_parabola(table, np.array(values), scale=scale, alpha=knob.sensitivity.alpha)
+
+
+def _suggestion(knob: MeasuredKnob, curve: Parabola) -> str:
+    where = f"between {curve.low:.3g} and {curve.high:.3g}" if math.isfinite(curve.low) else "inside the range"
+    return (
+        f"A parabola through the curve suggests a top {where} (R² {curve.r2:.2f} for values left out). It assumes the "
+        "shape, and is no verdict."
+    )
+
+
+def _behind(measured: Measured, knob: MeasuredKnob) -> tuple[tuple[str, float], ...]:
+    table = knob.isolated.table
+    rows = np.flatnonzero(np.isfinite(table.values).any(1))
+    bounds = compare_with_best(measured.sign * table.values[rows], knob.sensitivity.alpha).behind.tolist()
+    return tuple((table.labels[row], bound) for row, bound in zip(rows, bounds, strict=True))
+
+
+def _table(measured: Measured, knob: MeasuredKnob, verdict: Optimum) -> Table:
+    """How far each value is behind the best, at most."""
+    entries = tuple(
+        (words(label), words("yes" if label in verdict.candidates else "no"), signed(measured.metric, bound))
+        for label, bound in verdict.behind
+    )
+    caption = f"Each value against the best. {verdict.algorithm}; {100 * (1 - verdict.alpha):.3g}% for all at once."
+    columns = ("value", "may be the best", "behind by at most")
+    folded = "How far each value is behind the best"
+    return Table(f"behind-{knob.slug}", caption, columns, entries, folded=folded, for_paper=False)

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 from tune_dml.published import PublishedCurve
 from tune_dml.report import figure as drawing
-from tune_dml.report.measured import CurvePoint, Measured, MeasuredKnob, same_value
+from tune_dml.report.knob import CurvePoint, MeasuredKnob, same_value
+from tune_dml.report.measured import Measured
 from tune_dml.report.naming import MetricName, extend_command
 from tune_dml.report.questions import knob_question
 from tune_dml.report.section import Block, Card, Command, Figure, Section, Table, Text, signed, words
 from tune_dml.space import Value
-from tune_dml.stats import Difference, Excluded, Sensitivity
+from tune_dml.stats import Difference
+from tune_dml.stats.power import seeds_to_decide
 from tune_dml.text import duration, is_number, value_text
 
 if TYPE_CHECKING:
@@ -23,11 +25,12 @@ if TYPE_CHECKING:
 @knob_question(order=200)
 def sensitivity(measured: Measured, knob: MeasuredKnob) -> Section:
     """The verdict in words, how many seeds would decide it, the curve, and every pairwise difference."""
-    verdict = knob.sensitivity
-    sentences = _sentences(measured, knob)
+    verdict, needed = knob.sensitivity, _seeds_needed(measured, knob)
+    sentences = _sentences(measured, knob, needed)
+    command = extend_command(measured.results.name, f"--seeds {needed}") if needed else ""
     body: list[Block] = [Text(" ".join(sentences), badge=verdict.verdict)]
-    if verdict.seeds_needed:
-        body.append(Command(extend_command(measured.results.name, f"--seeds {verdict.seeds_needed}")))
+    if command:
+        body.append(Command(command))
     if knob.points:
         body.append(_figure(measured.metric, knob))
     return Section(
@@ -37,85 +40,136 @@ def sensitivity(measured: Measured, knob: MeasuredKnob) -> Section:
         (*body, _table_of_differences(measured.metric, knob)),
         Card(verdict.verdict, verdict.verdict, f"Does {knob.symbol} matter?", sentences[0]),
         (sentences[0],),
+        commands=(command,) if command else (),
         data={
             "path": knob.path,
             "symbol": knob.knob.symbol,
             "axis": knob.axis,
             "isolated": knob.isolated.how or None,
             "points": knob.points,
-            "sensitivity": verdict,
+            "sensitivity": {
+                **{name: value for name, value in vars(verdict).items() if name not in {"labels", "bounds", "noise"}},
+                "cells": len(verdict.labels),
+                "seeds": knob.seeds,
+                "seeds_needed": needed,
+                "diverged": [point.label for point in knob.points if point.diverged],
+            },
             "sentences": sentences,
         },
     )
 
 
-def _sentences(measured: Measured, knob: MeasuredKnob) -> list[str]:
-    """The verdict in words, then how sure, then what was left out."""
+def _seeds_needed(measured: Measured, knob: MeasuredKnob) -> int | None:
+    """Seeds in all that would about decide an undecided verdict; None when none would, or when it is not for want of seeds."""
     verdict = knob.sensitivity
-    sentences = [_verdict(measured.metric, knob.symbol, verdict)]
-    if verdict.verdict == "undecided" and verdict.largest is not None:
-        sentences.append(_more_seeds(measured, verdict))
-    if verdict.excluded:
-        sentences.append(f"Left out of the arithmetic: {_by_reason(verdict.excluded)}.")
-    if verdict.differences and verdict.seeds >= 5 and verdict.noise_ratio > 3:
-        sentences.append(
-            "The noise differs between the values; a pair noisier than the pooled estimate is judged by its own noise."
-        )
-    if verdict.design == "least squares" and verdict.differences:
-        sentences.append(
-            "Some trials are not there yet: means are least-squares means, adjusted for the missing seeds."
-        )
-    return sentences
+    if verdict.noise is None or verdict.verdict != "undecided":
+        return None
+    if _flat_for_those_that_trained(knob):
+        return None
+    share, judged = verdict.alpha / measured.looks.level, len(knob.isolated.table.seeds)
+
+    def level(seeds: int) -> float:
+        return share * measured.looks.level_at(_in_all(measured, knob, seeds))
+
+    needed = seeds_to_decide(verdict.noise, verdict.margin, judged + 1, level)
+    return needed and _in_all(measured, knob, needed)
 
 
-def _verdict(metric: MetricName, symbol: str, verdict: Sensitivity) -> str:
+def _in_all(measured: Measured, knob: MeasuredKnob, judging: int) -> int:
+    """The seeds that a sweep needs so that `judging` are left to judge after tuning, where a third tunes other knobs."""
+    return judging if len(knob.isolated.table.seeds) == len(measured.seeds) else -(-3 * judging // 2)
+
+
+def _sentences(measured: Measured, knob: MeasuredKnob, needed: int | None) -> list[str]:
+    """The verdict in words, then how sure, then what was lost."""
+    verdict = knob.sensitivity
+    sentences = [_verdict(measured.metric, knob)]
+    if needed:
+        sentences.append(_more_seeds(measured, knob, needed))
+    elif verdict.verdict == "undecided" and verdict.noise is not None and not _flat_for_those_that_trained(knob):
+        sentences.append("No reasonable number of seeds would decide it: the largest difference sits on the margin.")
+    lost = _lost(knob)
+    return [*sentences, lost] if lost else sentences
+
+
+def _flat_for_those_that_trained(knob: MeasuredKnob) -> bool:
+    """Whether more seeds could at most show that the values that trained do not differ, while others diverged."""
+    largest = knob.sensitivity.largest
+    below = largest is not None and abs(largest.estimate) < knob.sensitivity.margin
+    return below and any(point.diverged for point in knob.points)
+
+
+def _flat_but_diverged(knob: MeasuredKnob) -> bool:
+    """Whether values that diverged are all that keeps the verdict from being flat."""
+    largest = knob.sensitivity.largest
+    return largest is not None and largest.at_most < knob.sensitivity.margin
+
+
+def _verdict(metric: MetricName, knob: MeasuredKnob) -> str:
+    verdict, symbol = knob.sensitivity, knob.symbol
+    diverged = [point.label for point in knob.points if point.diverged]
+    counts = [f"{p.label} ({p.diverged} of {len(p.trials)} trials)" for p in knob.points if p.diverged]
+    beside = f" Diverged: {_listed(counts)}." if diverged else ""
     if verdict.largest is None:
-        return f"Undecided whether {symbol} matters: {verdict.reason}."
-    margin, gap = metric.amount(verdict.margin), _gap(metric, verdict, verdict.largest)
+        return f"Undecided whether {symbol} matters: {verdict.reason}.{beside}"
+    margin, gap = metric.amount(verdict.margin), _gap(metric, knob, verdict.largest)
     if verdict.verdict == "sensitive":
-        return f"{symbol} matters: {gap}, more than the margin of {margin}."
+        return f"{symbol} matters: {gap}, more than the margin of {margin}.{beside}"
     if verdict.verdict == "insensitive":
         return (
             f"{symbol} does not matter within {margin}: every interval lies within the margin. "
             f"The largest difference: {gap}."
         )
-    return f"Undecided whether {symbol} matters: {verdict.reason}. {gap[0].upper()}{gap[1:]}; the margin is {margin}."
+    if _flat_but_diverged(knob):
+        return (
+            f"Among the values that trained {symbol} does not matter within {margin}, but {_listed(diverged)} diverged. "
+            f"The largest difference: {gap}."
+        )
+    text = f"Undecided whether {symbol} matters: {verdict.reason}. {gap[0].upper()}{gap[1:]}; the margin is {margin}."
+    return text + beside
 
 
-def _gap(metric: MetricName, verdict: Sensitivity, largest: Difference) -> str:
+def _listed(labels: Sequence[str]) -> str:
+    return ", ".join(labels) if len(labels) <= 6 else f"{len(labels)} values"
+
+
+def _gap(metric: MetricName, knob: MeasuredKnob, largest: Difference) -> str:
     high, low, size = largest.first, largest.second, largest.estimate
     near, far = largest.low, largest.high
     if size < 0:
         high, low, near, far, size = low, high, -far, -near, -size
+    sure = (
+        f"{100 * (1 - knob.sensitivity.alpha):.3g}% simultaneous interval {metric.number(near)} to {metric.number(far)}"
+    )
+    if not (math.isfinite(near) and math.isfinite(far)):
+        sure = "too few shared seeds for an interval"
     return (
-        f"{metric.label} is {metric.amount(size)} higher at {high} than at {low} ({100 * verdict.confidence:.3g}% "
-        f"simultaneous interval {metric.number(near)} to {metric.number(far)}; Tukey, {verdict.cells} values x "
-        f"{verdict.seeds} paired seeds)"
+        f"{metric.label} is {metric.amount(size)} higher at {high} than at {low} ({sure}; "
+        f"{len(knob.sensitivity.labels)} values x {knob.seeds} paired seeds)"
     )
 
 
-def _by_reason(excluded: Sequence[Excluded]) -> str:
+def _lost(knob: MeasuredKnob) -> str:
+    """Every trial without a number, by reason; empty when there is none."""
     labels: dict[str, list[str]] = {}
-    for item in excluded:
-        labels.setdefault(item.reason, []).append(item.label)
-    return "; ".join(
-        f"{', '.join(names) if len(names) <= 6 else f'{len(names)} values'} ({reason})"
-        for reason, names in labels.items()
-    )
+    for point in knob.points:
+        if point.failures:
+            reason = "; ".join(f"seed {seed} {why}" for seed, _, why in point.failures)
+            labels.setdefault(reason, []).append(point.label)
+    if not labels:
+        return ""
+    parts = [f"{_listed(names)} ({reason})" for reason, names in labels.items()]
+    widened = " A value keeps its other seeds, with wider intervals." if any(p.seeds for p in knob.points) else ""
+    return f"Lost: {'; '.join(parts)}.{widened}"
 
 
-def _more_seeds(measured: Measured, verdict: Sensitivity) -> str:
-    if verdict.seeds_needed is None:
-        return "No reasonable number of seeds would decide it: the largest difference sits on the margin."
-    more = verdict.seeds_needed - verdict.seeds
+def _more_seeds(measured: Measured, knob: MeasuredKnob, needed: int) -> str:
+    more = needed - len(measured.seeds)
     seconds = [trial.seconds for trial in measured.results.trials if trial.status == "finished"]
     trials = more * len(measured.cells)
     cost = f", {trials} trials, about {duration(trials * sum(seconds) / len(seconds))} of training" if seconds else ""
     plural = "" if more == 1 else "s"
-    return (
-        f"About {more} more seed{plural} ({verdict.seeds_needed} in all{cost}) would decide it, "
-        "if the estimates stay as they are."
-    )
+    return f"About {more} more seed{plural} ({needed} in all{cost}) would decide it, if the estimates stay as they are."
 
 
 def _table_of_differences(metric: MetricName, knob: MeasuredKnob) -> Table:
@@ -127,8 +181,7 @@ def _table_of_differences(metric: MetricName, knob: MeasuredKnob) -> Table:
     )  # fmt: skip
     caption = (
         f"Differences of {metric.label} between the values, first minus second, with simultaneous "
-        f"{100 * verdict.confidence:.3g}% intervals. {verdict.algorithm}; {verdict.design}; noise of one trial "
-        f"{metric.number(verdict.sd)} ({verdict.df} degrees of freedom)."
+        f"{100 * (1 - verdict.alpha):.3g}% intervals: {verdict.algorithm}."
     )
     columns = ("first", "second", "difference", "low", "high", "against the margin")
     return Table(f"differences-{knob.slug}", caption, columns, rows, folded="Every pairwise difference")
@@ -165,9 +218,9 @@ def _described(metric: MetricName, knob: MeasuredKnob) -> str:
 
 def _caption(knob: MeasuredKnob) -> str:
     parts = []
-    if knob.sensitivity.half_widths:
-        parts.append("Values whose comparison bars do not overlap differ (simultaneous, Tukey).")
-    if not knob.isolated.crossed:
+    if any(math.isfinite(point.half_bar) for point in knob.points):
+        parts.append("Values whose comparison bars do not overlap differ (within seeds, all at once).")
+    if knob.isolated.problem:
         parts.append("Each point is one seed of one cell; the other knobs differ from point to point.")
     elif knob.isolated.how:
         parts.append(f"Means and seed points are {knob.isolated.how}.")

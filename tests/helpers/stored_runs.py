@@ -1,0 +1,47 @@
+"""What a reader of an MLflow store sees of a sweep."""
+
+from pathlib import Path
+from typing import Any
+
+from helpers.toys import METRIC
+
+
+class StoredRuns:
+    """The runs of a sweep, as they are now; a trial that is there twice is an error."""
+
+    def __init__(self, uri: str, sweep: str = "toy"):
+        from mlflow.tracking import MlflowClient
+
+        self.client = MlflowClient(uri)
+        experiments = [experiment.experiment_id for experiment in self.client.search_experiments()]
+        self.runs = list(self.client.search_runs(experiments, f"tags.sweep = '{sweep}'", max_results=1000))
+        self.children = [run for run in self.runs if "mlflow.parentRunId" in run.data.tags]
+        self.parents = [run for run in self.runs if "mlflow.parentRunId" not in run.data.tags]
+        self.by_key = {run.data.tags["tune_dml.trial_key"].rpartition("-")[2]: run for run in self.children}
+        once = {(run.data.tags["mlflow.parentRunId"], run.data.tags["tune_dml.trial_key"]) for run in self.children}
+        assert len(once) == len(self.children), "doubled"
+
+    def history(self, run: Any, name: str = METRIC) -> list[tuple[int, int, float]]:
+        """(step, timestamp, value) of a metric."""
+        points = self.client.get_metric_history(run.info.run_id, name)
+        return sorted((point.step, point.timestamp, point.value) for point in points)
+
+    def files(self, run: Any, folder: str = "evidence") -> dict[str, str]:
+        """Path -> text of a run's files in this folder."""
+        paths = [entry.path for entry in self.client.list_artifacts(run.info.run_id, folder)]
+        return {path: Path(self.client.download_artifacts(run.info.run_id, path)).read_text() for path in paths}
+
+    def states(self) -> dict[str, str]:
+        """Trial key, or `parent`, -> status."""
+        (parent,) = self.parents
+        return {key: run.info.status for key, run in {**self.by_key, "parent": parent}.items()}
+
+    def snapshot(self) -> Any:
+        """All that can be seen, for comparison."""
+        return sorted(
+            (
+                *(run.info.run_id, run.info.status, run.info.start_time, run.info.end_time),
+                *(run.data.params, run.data.tags, {name: self.history(run, name) for name in run.data.metrics}),
+            )
+            for run in self.runs
+        )

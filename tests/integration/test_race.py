@@ -1,0 +1,87 @@
+"""A real race: `--until-decided` on digits with tiny trials, cut short and gone on with; and what is refused before it starts."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+import tune_dml
+from tune_dml.record.state import read_state
+from tune_dml.space import Baseline, Grid, Knob, Space
+
+SPACE = Space(
+    name="rates",
+    title="own",
+    question="",
+    citation=None,
+    scientific=(Knob("optim.lr", Grid((1e-6, 3e-3, 1e-2), "log"), "lr"),),
+    fixed={"training.steps": 20, "training.eval_every": 20, "loss.name": "semihard_triplet", "optim.name": "sgd"},
+    baseline=Baseline("none", {"optim.lr": 1e-5}),
+    default_dataset="digits",
+    margin=8.0,
+)
+
+
+@pytest.mark.slow
+def test_a_race_on_digits_stops_cells_and_goes_on_after_an_interruption(tmp_path, ray_session, cache_dir, capsys):
+    here = {"storage": tmp_path / "sweeps", "tracking_uri": f"sqlite:///{tmp_path}/mlflow.db", "cache_dir": cache_dir}
+    race = {"until_decided": True, "max_seeds": 6}
+    cut = tune_dml.run_sweep(SPACE, seeds=3, time_budget=2, **race, **here)
+    assert cut.exit_code == 130
+    done = tune_dml.resume_sweep("rates", **here)
+    state = read_state(done.folder)
+    assert done.exit_code == 0
+    assert state.race.over in {"decided", "max_seeds"}
+    counts = Counter(trial.cell.label for trial in done.results.trials)
+    assert min(counts.values()) < max(counts.values()) or len(state.plan.seeds) == 3
+    assert all(trial.status == "finished" for trial in done.results.trials)
+    assert {settled.seeds for settled in state.race.settled.values()} <= {3, 4, 5, 6}
+    assert [look.by for look in done.results.looks][-1] in {"race", "resume"}
+    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    runs = client.search_runs([one.experiment_id for one in client.search_experiments()], "tags.sweep = 'rates'")
+    assert len(runs) == 1 + len(done.results.trials)
+
+    before = (done.folder / "ledger.jsonl").read_text()
+    again = tune_dml.run_sweep(SPACE, seeds=3, **race, **here)
+    gained = (done.folder / "ledger.jsonl").read_text()[len(before) :].splitlines()
+    assert {json.loads(line)["kind"] for line in gained} <= {"session", "note"}
+    assert len(again.results.trials) == len(done.results.trials)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--until-decided", "--budget", "0"], "--budget: must be more than 0"),
+        (["--until-decided", "--max-seeds", "2"], "--max-seeds: must be at least 3"),
+        (["--until-decided", "--seeds", "5", "--max-seeds", "4"], "--max-seeds: must be at least the seeds present"),
+        (
+            ["--until-decided", "--search", "random", "--num-samples", "3"],
+            "--until-decided: a race stops cells of a grid",
+        ),
+        (["--until-decided", "--margin", "-1"], "--margin: the margin must be greater than 0"),
+        (["--max-seeds", "9"], "--max-seeds: limits a race"),
+        (["--margin", "0"], "--margin: the margin must be greater than 0"),
+    ],
+)
+def test_bad_input_is_one_message_and_stores_nothing(command_line, tmp_path, monkeypatch, cache_dir, words, message):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = command_line("sweep", "sec_rho", "--dataset", "digits", "--cache-dir", cache_dir, *words)
+    assert code == 1
+    assert message in " ".join((out + err).split())
+    assert not Path("sweeps").exists()
+
+
+def test_one_value_is_refused(command_line, tmp_path, monkeypatch, cache_dir):
+    monkeypatch.chdir(tmp_path)
+    Path("one.yaml").write_text(
+        "method: grid\nparameters: {loss.margin: {values: [0.2]}}\ndataset: digits\n"
+        "baseline: {label: no margin, settings: {loss.margin: 0.0}}\n"
+    )
+    code, out, err = command_line("sweep", "one.yaml", "--until-decided", "--cache-dir", cache_dir)
+    assert code == 1
+    assert "a race needs two values" in " ".join((out + err).split())
+    assert not Path("sweeps").exists()

@@ -1,0 +1,158 @@
+"""Lists and files that are not as they should be: what is wrong is named, with its place and a remedy."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import published_formats as fixtures
+
+from trainables.data import build_dataset
+from trainables.errors import DataError
+
+
+def gone(file):
+    return lambda root: (root / file).unlink()
+
+
+def replaced(file, old, new, count=-1):
+    def damage(root):
+        text = (root / file).read_text()
+        assert old in text
+        (root / file).write_text(text.replace(old, new, count))
+
+    return damage
+
+
+def content(file, value):
+    """The file holds this text, or these bytes, or what this is when it is pickled."""
+    raw = value if isinstance(value, bytes) else value.encode() if isinstance(value, str) else pickle.dumps(value)
+    return lambda root: (root / file).write_bytes(raw)
+
+
+def first_half(file):
+    return lambda root: (root / file).write_bytes((root / file).read_bytes()[: (root / file).stat().st_size // 2])
+
+
+def appended(file, line):
+    return lambda root: (root / file).write_text((root / file).read_text() + line)
+
+
+def unlabelled(folder):
+    return fixtures.cars_devkit(folder, labelled=False)
+
+
+def pairs(name, count):
+    def make(folder):
+        fixtures.face_bin(folder / name, pairs=count)
+        return folder
+
+    return make
+
+
+def empty(folder):
+    folder.mkdir()
+    return folder
+
+
+def nothing(root):
+    """Leave the copy as it is."""
+
+
+BATCH = {"data": np.zeros((2, 3072), np.uint8), "labels": [1, 10]}
+SHORT = {"data": np.zeros((2, 30), np.uint8), "labels": [1, 2]}
+OUTSIDE = replaced("images.txt", "001.Bird_1/Bird_1_0000.jpg", "../../outside.jpg")
+BLANK_LINE = replaced("pairs.txt", "2\t2\nAnn_Bee\t1\t2", "2\t2\n\nAnn_Bee 1 2")
+NOT_LENIENT = {"image_folder", "webface", "distractors"}
+MISSING = [
+    ("cub200", fixtures.cub, "image_class_labels.txt"),
+    ("cub200", fixtures.cub, "classes.txt"),
+    ("sop", fixtures.sop, "Ebay_test.txt"),
+    ("cars196", fixtures.cars_by_class, "anno_test.csv"),
+    ("cars196", fixtures.cars_by_class, "names.csv"),
+    ("cars196", fixtures.cars_devkit, "devkit/cars_meta.mat"),
+    ("inshop", fixtures.inshop, "list_eval_partition.txt"),
+    ("lfw", fixtures.lfw, "pairs.txt"),
+    ("cifar10", fixtures.cifar10, "data_batch_3"),
+    ("webface", fixtures.webface, "train.rec"),
+    ("webface", fixtures.webface, "train.idx"),
+]
+ELEVEN, PROBES, BOTH_HALVES = (
+    replaced("list_eval_partition.txt", *change)
+    for change in (("10\n", "11\n", 1), ("query", "probe"), ("id_00000009    gallery", "id_00000001    gallery"))
+)
+WRONG = [
+    ("cub200", fixtures.cub, gone("images/002.Bird_2/Bird_2_0001.jpg"), "1 listed pictures ... Bird_2_0001.jpg"),
+    ("cub200", fixtures.cub, content("image_class_labels.txt", "1 1\n2\n"), "image_class_labels.txt:2"),
+    ("cub200", fixtures.cub, content("image_class_labels.txt", "1 1\n"), "picture 2 of images.txt has no class"),
+    ("cub200", fixtures.cub, appended("classes.txt", "one 001.Bird_1\n"), "must be numbered, but got 'one'"),
+    ("cub200", fixtures.cub, OUTSIDE, "1 listed pictures are missing"),
+    ("cub200", empty, nothing, "must hold images.txt"),
+    ("cub200", lambda folder: folder, nothing, "must exist"),
+    ("sop", fixtures.sop, replaced("Ebay_test.txt", " 4 1 ", " four 1 ", 1), "Ebay_test.txt ... four"),
+    ("sop", fixtures.sop, replaced("Ebay_test.txt", " 4 1 ", " 3 1 "), "in both Ebay_train.txt and ... '3'"),
+    ("cars196", unlabelled, nothing, "cars_test_annos_withlabels.mat"),
+    ("cars196", empty, nothing, "must hold cars_annos.mat ... an empty folder"),
+    ("cars196", empty, content("cars_annos.mat", "not a MATLAB file at all"), "readable MATLAB file"),
+    ("inshop", fixtures.inshop, PROBES, "must be train, query or gallery"),
+    ("inshop", fixtures.inshop, ELEVEN, "declares 11 pictures, but got 10"),
+    ("inshop", fixtures.inshop, BOTH_HALVES, "in both train and query or gallery"),
+    ("lfw", fixtures.lfw, appended("pairs.txt", "Ann_Bee\t1\t2\n"), "line 1 declares 8 pairs, but got 9"),
+    ("lfw", fixtures.lfw, replaced("pairs.txt", "Cy_Dee\t1\t2", "Cy_Dee\t1\t7"), "Cy_Dee_0007"),
+    ("lfw", fixtures.lfw, content("pairs.txt", "2\t2\nAnn_Bee\tone\t2\n"), "pairs.txt:2"),
+    ("lfw", fixtures.lfw, BLANK_LINE, "pairs.txt:3: must have 3 or 4 columns, separated by tabs"),
+    ("cifar10", fixtures.cifar10, content("data_batch_3", BATCH), "one label below 10 for each picture"),
+    ("cifar10", fixtures.cifar10, content("data_batch_3", SHORT), "must hold 'data' (N, 3072)"),
+    ("cfp_fp", empty, nothing, "must exist"),
+    ("lfw_bin", empty, content("lfw.bin", ([b"x"] * 5, [True] * 10)), "two pictures for each"),
+    ("lfw_bin", empty, content("lfw.bin", (["x", 5] * 10, [True] * 10)), "must be encoded bytes"),
+    ("lfw_bin", empty, content("lfw.bin", ([b"x"] * 20, [True] * 10)), "lfw.bin[0] ... cannot be decoded"),
+    ("webface", fixtures.webface, first_half("train.rec"), "to no record"),
+    ("webface", fixtures.webface, replaced("train.idx", "3\t", "x\t", 1), "train.idx:4"),
+    ("webface", fixtures.webface, content("property", "4,112,112\n"), "declares 4 people, but got 3"),
+    ("webface", empty, nothing, "train.rec, train.idx, property, or a folder of pictures"),
+    ("distractors", empty, nothing, "must hold pictures"),
+]
+
+
+def built(name, root):
+    strict = {} if name in NOT_LENIENT else {"strict": False}
+    return build_dataset(name, root=root, cache_dir=root.parent / "cache", **strict)
+
+
+@pytest.mark.parametrize(("name", "make", "file"), MISSING)
+def test_a_missing_list_is_named_with_a_remedy(name, make, file, tmp_path):
+    root = make(tmp_path / "copy")
+    gone(file)(root)
+    (problem,) = built(name, root).check()
+    assert Path(file).name in f"{problem.place} {problem.rule}"
+    assert problem.remedy
+
+
+@pytest.mark.parametrize(("name", "make", "damage", "words"), WRONG)
+def test_what_is_wrong_with_a_copy_is_named(name, make, damage, words, tmp_path):
+    root = make(tmp_path / "copy")
+    damage(root)
+    data = built(name, root)
+    text = "\n".join(map(str, data.check() or data.verify()))
+    assert all(word in text for word in words.split(" ... ")), text
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "count", "words"),
+    [
+        ("cub200", fixtures.cub, 6, "cub200 has 11788 images, but got 12"),
+        ("cifar10", fixtures.cifar10, 1, "cifar10 has 60000 images, but got 24"),
+        ("cfp_fp", pairs("cfp_fp.bin", 10), 1, "cfp_fp has 7000 pairs, but got 10"),
+    ],
+)
+def test_wrong_counts_are_all_said_when_strict(name, make, count, words, tmp_path):
+    problems = build_dataset(name, root=make(tmp_path / "copy"), cache_dir=tmp_path / "cache").verify()
+    assert len(problems) >= count
+    assert words in "\n".join(map(str, problems))
+
+
+def test_a_face_that_cannot_be_decoded_is_named_when_pictures_are_prepared(tmp_path):
+    content("lfw.bin", ([b"x"] * 20, [True] * 10))(tmp_path)
+    with pytest.raises(DataError, match=r"lfw\.bin\[0\].*cannot be decoded"):
+        built("lfw_bin", tmp_path).prepare()

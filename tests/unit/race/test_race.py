@@ -1,0 +1,335 @@
+"""A race without training: which cells stop and when, what is on record, and the same decisions after any interruption."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from helpers.toys import METRIC, plan_of, space_of
+from rich.console import Console
+
+from tune_dml.planning.plan import Search
+from tune_dml.planning.request import Racing
+from tune_dml.record.ledger import Ledger, read_events
+from tune_dml.record.race import RaceRule
+from tune_dml.record.results import Results
+from tune_dml.record.state import SweepState, read_state
+from tune_dml.running.progress import Progress
+from tune_dml.running.race import RacingProposals, hours_of, race_problems
+from tune_dml.running.search import Proposals
+from tune_dml.space import Baseline, Grid, Knob, LogRange
+
+RHO = Knob("regularizer.rho", Grid((0.01, 0.1, 0.5, 0.9)), symbol="rho")
+MEANS = {"off": 60.0, "rho=0.01": 71.2, "rho=0.1": 72.0, "rho=0.5": 66.0, "rho=0.9": 55.0}
+RULE = RaceRule(margin=1.0, max_seeds=40)
+RACE = {"judged", "settled", "reopened", "block", "race_over"}
+
+
+def plan(*knobs, seeds=3, goal="maximize", **options):
+    off = Baseline("off", {"regularizer.name": "none"})
+    fixed = {"loss.name": "triplet", "regularizer.name": "sec"}
+    return plan_of(space=space_of(*(knobs or (RHO,)), fixed=fixed, baseline=off, goal=goal), seeds=seeds, **options)
+
+
+def value_of(trial, means=MEANS, sign=1.0):
+    """Known numbers: the cell's mean, the seed's shift, noise that both fix; NaN where the mean is."""
+    shift = np.random.default_rng(trial.seed).normal()
+    noise = np.random.default_rng([trial.seed, trial.cell.index]).normal()
+    return sign * (means[trial.cell.label] + shift + 0.5 * noise)
+
+
+class Drive:
+    """What `running.sweep` does, without Ray: sessions that may be cut short after any number of trials."""
+
+    def __init__(self, folder, begun, rule=RULE, value=value_of):
+        self.folder, self.begun, self.rule, self.value = folder, begun, rule, value
+        self.said = []
+        folder.mkdir(parents=True, exist_ok=True)
+        begun.save(folder / "plan.json")
+
+    def session(self, most=10_000, slots=2):
+        """Run at most so many trials, two at a time; returns the keys of those that ended."""
+        state, ended = read_state(self.folder), []
+        with Ledger(self.folder) as ledger:
+            ledger.append("session", provenance={}, resources={})
+            if state.race is None or state.race.rule != self.rule:
+                ledger.append("race", **vars(self.rule))
+            state.update()
+            ends = {key: trial.ended.body for key, trial in state.recorded.items() if trial.ended}
+            known = {key: body["metrics"].get(METRIC, np.nan) for key, body in ends.items()}
+            proposals = RacingProposals(state, known=known, record=ledger.append, on_note=self.said.append)
+            running = []
+            while len(ended) < most:
+                while len(running) < slots and not proposals.finished and (trial := proposals.next_trial()):
+                    ledger.append("started", trial.key, host="h")
+                    running.append(trial)
+                if not running:
+                    assert proposals.finished
+                    break
+                trial = running.pop()
+                number = self.value(trial)
+                bad = not np.isfinite(number)
+                body = {"status": "diverged" if bad else "finished", "reason": "", "seconds": 36.0}
+                ledger.append("ended", trial.key, **body, metrics={} if bad else {METRIC: number})
+                proposals.ended(trial.key, number)
+                ended.append(trial.key)
+        return ended
+
+    def events(self):
+        return [(event.kind, dict(event.body)) for event in read_events(self.folder) if event.kind in RACE]
+
+
+@pytest.fixture(autouse=True)
+def _the_disk_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr("os.fsync", lambda file: None)
+
+
+@pytest.fixture
+def decided(tmp_path):
+    drive = Drive(tmp_path / "toy", plan())
+    drive.session()
+    return drive
+
+
+def test_a_race_decides_with_fewer_trials_and_says_when_and_why_each_cell_stopped(decided):
+    state = read_state(decided.folder)
+    race, cells = state.race, {cell.label: cell.digest for cell in state.plan.cells}
+    assert race.over == "decided"
+    assert {label: race.settled[digest].why for label, digest in cells.items()} == {
+        **dict.fromkeys(("off", "rho=0.01", "rho=0.5", "rho=0.9"), "worse"),
+        "rho=0.1": "best",
+    }
+    counts = Counter(trial.cell.label for trial in state.trials.values())
+    assert counts["rho=0.9"] < counts["rho=0.01"] <= counts["rho=0.1"] == len(state.plan.seeds)
+    assert sum(counts.values()) < len(cells) * len(state.plan.seeds)
+    assert {trial.status for trial in state.recorded.values()} == {"finished"}
+    first = race.settled[cells["rho=0.9"]]
+    assert first.sentence.startswith(f"after {counts['rho=0.9']} seeds: worse than rho=")
+    assert first.margin == 1.0
+    assert 0 < first.level < 0.05
+    assert any(text.startswith("stops: rho=0.9 after") for text in decided.said)
+
+
+def test_what_a_settled_cell_does_not_run_is_not_missing(decided):
+    results = Results.of(read_state(decided.folder))
+    assert results.count("missing") == results.count("running") == 0
+    assert results.count("finished") == len(results.trials)
+    assert results.plan.seeds == tuple(range(len(results.plan.seeds)))
+    assert results.race.over == "decided"
+
+
+def test_the_error_spent_stays_below_the_plan_and_every_block_is_a_look(decided):
+    state = read_state(decided.folder)
+    assert [look.by for look in state.looks] == ["race"] * len(state.race.judged)
+    assert [look.seeds for look in state.looks] == [seeds for seeds, _ in state.race.judged]
+    assert {look.planned for look in state.looks} == {RULE.max_seeds}
+    assert sum(level for _, level in state.race.judged) == pytest.approx(0.05 * 0.8 * len(state.plan.seeds) / 40)
+
+
+def test_a_second_run_of_a_decided_race_does_nothing(decided):
+    before = decided.events()
+    assert decided.session() == []
+    assert decided.events() == before
+
+
+def test_interrupted_anywhere_it_takes_the_same_decisions(decided, tmp_path):
+    whole, total = decided.events(), len(read_state(decided.folder).trials)
+    for after in range(1, total, 2):
+        again = Drive(tmp_path / f"cut{after}" / "toy", decided.begun)
+        first = again.session(after)
+        second = again.session()
+        assert again.events() == whole, after
+        assert len({*first, *second}) == len(first) + len(second) == total
+
+
+def test_a_driver_that_dies_between_two_events_of_a_judgement_is_made_good(decided, tmp_path):
+    lines = (decided.folder / "ledger.jsonl").read_text().splitlines(keepends=True)
+    looks = (decided.folder / "looks.jsonl").read_text()
+    kinds = [json.loads(line)["kind"] for line in lines]
+    for number in [number for number, kind in enumerate(kinds) if kind in RACE]:
+        again = Drive(tmp_path / f"dead{number}" / "toy", decided.begun)
+        (again.folder / "ledger.jsonl").write_text("".join(lines[:number]))
+        judged = kinds[: number + 1].count("judged")  # the look is on record before the judgement
+        (again.folder / "looks.jsonl").write_text("".join(looks.splitlines(keepends=True)[:judged]))
+        again.session()
+        assert again.events() == decided.events(), kinds[number]
+
+
+def test_another_look_in_between_is_paid_for_and_changes_no_later_replay(tmp_path):
+    from tune_dml.record.looks import look_at, record_look
+
+    drive = Drive(tmp_path / "toy", plan())
+    drive.session(len(plan().trials()) + 1)
+    state = read_state(drive.folder)
+    record_look(drive.folder, look_at(state, "report"))
+    drive.session()
+    state = read_state(drive.folder)
+    assert [look.by for look in state.looks][:3] == ["race", "report", "race"]
+    assert 3 < state.looks[1].seeds < 4
+    spent = state.race.judged[1][1]
+    assert spent == pytest.approx(0.04 / 40 * (4 - state.looks[1].seeds))
+
+
+def test_a_limit_of_seeds_ends_it_undecided_and_a_higher_one_goes_on(tmp_path):
+    drive = Drive(tmp_path / "toy", plan(), RaceRule(1.0, 5))
+    drive.session()
+    state = read_state(drive.folder)
+    assert (state.race.over, len(state.plan.seeds)) == ("max_seeds", 5)
+    assert len(state.race.settled) < len(state.plan.cells)
+    assert drive.session() == []
+    drive.rule = RaceRule(1.0, 40)
+    assert drive.session()
+    assert read_state(drive.folder).race.over == "decided"
+
+
+def test_a_budget_ends_it_and_what_it_cut_off_is_not_missing(tmp_path):
+    drive = Drive(tmp_path / "toy", plan(), RaceRule(1.0, 40, budget=0.07))  # 36 s a trial
+    assert len(drive.session()) == 8  # one was running when the budget was spent
+    state = read_state(drive.folder)
+    assert state.race.over == "budget"
+    assert hours_of(state) == pytest.approx(0.08)
+    assert Results.of(state).count("missing") == 0
+    assert drive.session() == []
+    drive.rule = RULE
+    drive.session()
+    state = read_state(drive.folder)
+    assert state.race.over == "decided"
+    assert len(plan().trials()) <= len(state.trials)
+
+
+def test_a_cell_that_diverges_stops_and_the_others_are_decided(tmp_path):
+    drive = Drive(tmp_path / "toy", plan(), value=lambda trial: value_of(trial, {**MEANS, "rho=0.9": np.nan}))
+    drive.session()
+    state = read_state(drive.folder)
+    stopped = {settled.why: settled for settled in state.race.settled.values()}
+    assert state.race.over == "decided"
+    assert stopped["diverged"].seeds == 3
+    assert stopped["diverged"].cell == state.plan.cells[-1].digest
+    assert stopped["best"].cell == state.plan.cells[2].digest
+
+
+def test_all_diverged_ends_at_once(tmp_path):
+    drive = Drive(tmp_path / "toy", plan(), value=lambda trial: np.nan)
+    assert len(drive.session()) == 15
+    state = read_state(drive.folder)
+    assert state.race.over == "decided"
+    assert {settled.why for settled in state.race.settled.values()} == {"diverged"}
+
+
+def test_less_is_better_where_the_metric_is_minimized(tmp_path):
+    drive = Drive(tmp_path / "toy", plan(goal="minimize"), value=lambda trial: value_of(trial, sign=-1.0))
+    drive.session()
+    state = read_state(drive.folder)
+    best = next(settled.cell for settled in state.race.settled.values() if settled.why == "best")
+    assert best == state.plan.cells[2].digest
+
+
+def test_one_seed_grows_to_the_first_look(tmp_path):
+    drive = Drive(tmp_path / "toy", plan(seeds=(4,)))
+    drive.session()
+    state = read_state(drive.folder)
+    assert state.plan.seeds[:3] == (4, 5, 6)
+    assert state.race.judged[0][0] == 3
+    assert state.race.over == "decided"
+
+
+def test_a_finished_sweep_goes_on_as_a_race_and_its_look_is_paid(tmp_path):
+    from tune_dml.record.looks import look_at, record_look
+
+    begun = plan()
+    drive = Drive(tmp_path / "toy", begun)
+    with Ledger(drive.folder) as ledger:
+        for trial in begun.trials():
+            ledger.append("ended", trial.key, status="finished", metrics={METRIC: value_of(trial)}, seconds=1.0)
+    record_look(drive.folder, look_at(read_state(drive.folder), "sweep"))
+    drive.session()
+    state = read_state(drive.folder)
+    assert [look.planned for look in state.looks][:2] == [3, 40]
+    assert state.race.judged[0] == (3, pytest.approx(0.04))  # the same data: the same level, not spent twice
+    assert sum(level for _, level in state.race.judged) < 0.05
+    assert state.stored.identity() == begun.identity()
+
+
+def test_bad_limits_are_one_message_each(tmp_path):
+    problems = Racing(True, 2, 0.0).problems()
+    assert [problem.place for problem in problems] == ["--max-seeds", "--budget"]
+    assert [problem.place for problem in Racing(False, 9, 1.0).problems()] == ["--max-seeds", "--budget"]
+    search = SweepState(tmp_path, plan(Knob("optim.lr", LogRange(1e-4, 1e-1)), search=Search("tpe", 9)))
+    assert "tpe" in str(race_problems(search, RULE)[0])
+    one = SweepState(tmp_path, plan(Knob("regularizer.rho", Grid((0.5,)))))
+    assert "two values" in str(race_problems(one, RULE)[0])
+    present = SweepState(tmp_path, plan(seeds=6))
+    assert "--max-seeds 6" in str(race_problems(present, RaceRule(1.0, 5))[0])
+    assert race_problems(present, RULE) == []
+
+
+def test_a_race_of_another_margin_is_refused(decided):
+    problem = race_problems(read_state(decided.folder), RaceRule(2.0, 40))[0]
+    assert "begun with the margin 1" in str(problem)
+
+
+def test_a_uniform_sweep_knows_nothing_of_races(tmp_path):
+    assert read_state(Drive(tmp_path / "toy", plan()).folder).race is None
+    assert not Proposals(plan(), known={}).finished
+
+
+def test_the_end_says_which_cells_stopped_when_and_why_and_what_it_cost(decided):
+    from tune_dml.cli._race import race_data, race_lines
+
+    results = Results.of(read_state(decided.folder))
+    lines, data = list(race_lines(results)), race_data(results)
+    assert [line.split()[1] for line in lines[:-1]] == ["off", "rho=0.5", "rho=0.9", "rho=0.01", "rho=0.1"]
+    used, uniform = len(results.trials), 5 * len(results.plan.seeds)
+    tail = f"after {len(results.plan.seeds)} seeds, {used} trials (uniform allocation: {uniform})"
+    assert lines[-1] == f"Race:    decided {tail}"
+    assert used < 0.6 * uniform
+    assert (data["trials"], data["uniform_trials"], data["margin"]) == (used, uniform, 1.0)
+    assert [row["cell"] for row in data["settled"]][-1] == "rho=0.1"
+    assert list(race_lines(replace(results, race=None))) == []
+
+
+def test_open_cells_are_named_where_a_limit_ended_it(tmp_path):
+    from tune_dml.cli._race import race_lines
+
+    drive = Drive(tmp_path / "toy", plan(), RaceRule(1.0, 5))
+    drive.session()
+    last = list(race_lines(Results.of(read_state(drive.folder))))[-1]
+    assert "ended by --max-seeds 5 after 5 seeds" in last
+    assert last.endswith("still open: rho=0.01, rho=0.1")
+
+
+def test_the_live_view_counts_what_a_race_asks_for_and_leaves_the_rest_blank(decided):
+    console = Console(file=io.StringIO(), width=100, height=40)
+    state = SweepState(decided.folder, decided.begun)
+    progress = Progress(state, console)
+    console.print(progress)
+    assert "0/15 done" in console.file.getvalue()
+    state.update()
+    progress.recount()
+    console.print(progress)
+    drawn = console.file.getvalue()
+    assert f"0/{len(state.trials)} done" in drawn
+    rows = [line for line in drawn.splitlines() if line.startswith("rho=0.9")]
+    assert rows[-1].count("·") == 3 < len(state.plan.seeds)
+
+
+@pytest.mark.parametrize("races", [True, False])
+def test_a_diverged_trial_is_no_number_for_a_race_and_the_worst_for_a_search(tmp_path, races):
+    from tune_dml.running.sweep import Recorder
+
+    Drive(tmp_path / "toy", plan())
+    with Ledger(tmp_path / "toy") as ledger:
+        if races:
+            ledger.append("race", **vars(RULE))
+        state = read_state(tmp_path / "toy")
+        first, second, *_ = state.trials
+        ledger.append("ended", first, status="diverged", reason="", seconds=1.0, metrics={})
+        state.update()
+        recorder = Recorder(ledger, state, Progress(state, None), tracker=None)
+        recorder._end(second, {"status": "diverged", "reason": "", "metrics": {}})
+    known = [recorder.proposals.known[key] for key in (first, second)]
+    assert (np.isnan(known) if races else np.isposinf(known)).all()

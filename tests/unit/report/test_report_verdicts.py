@@ -1,0 +1,287 @@
+"""What a report may claim of sweeps as people run them: with lost seeds, diverged values, searches, looks."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.toys import ETA, FLAT, RHO, STEEP, crossed, rho_space, space_of, write_sweep
+from pages import by_id, read
+
+from tune_dml.planning.plan import Search
+from tune_dml.record.looks import Look
+from tune_dml.record.results import Results
+from tune_dml.report import ReportFiles, summary, write_report
+from tune_dml.report.measured import measure
+from tune_dml.space import Grid, Knob, LogRange, Range
+
+LR = Knob("optim.lr", LogRange(1e-4, 1e-1), symbol="lr")
+MARGIN = Knob("loss.margin", Range(0.1, 1.0), symbol="m")
+GOOD = {0.01: 68.0, 0.1: 70.0, 0.5: 73.0, 0.9: 76.0, 1.0: 70.0}
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A sweep and what its report says."""
+
+    results: Results
+    files: ReportFiles
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return dict(json.loads(self.files.verdicts.read_text()))
+
+    @property
+    def knob(self) -> dict[str, Any]:
+        return dict(self.data["knobs"][0])
+
+    @property
+    def text(self) -> str:
+        return read(self.files.html.read_text()).text
+
+
+def judged(folder: Path, *, margin: float | None = None, **options: Any) -> Judged:
+    results = write_sweep(folder / "s", **{"histories": False, "evidence": False, **options})
+    return Judged(results, write_report(results, folder / "report", margin=margin))
+
+
+def diverged(*labels: str, seeds: int = 3) -> dict[tuple[str, int], tuple[str, str]]:
+    return {(label, seed): ("diverged", "loss is nan") for label in labels for seed in range(seeds)}
+
+
+def test_a_lost_seed_widens_its_value_and_erases_nothing(tmp_path: Path) -> None:
+    whole = judged(tmp_path / "whole", seeds=range(5))
+    lost = judged(tmp_path / "lost", seeds=range(5), failures={("rho=0.01", 1): ("failed", "no disk")})
+    assert lost.knob["sensitivity"]["verdict"] == "sensitive"
+    assert lost.knob["sensitivity"]["cells"] == 5
+    width = {
+        name: next(d["high"] - d["low"] for d in one.knob["sensitivity"]["differences"] if d["first"] == "rho=0.01")
+        for name, one in (("whole", whole), ("lost", lost))
+    }
+    assert width["lost"] > width["whole"]
+    cell = next(cell for cell in lost.data["cells"] if cell["label"] == "rho=0.01")
+    assert (cell["n"], cell["planned"], cell["lost"]) == (4, 5, "seed 1 failed: no disk")
+    assert cell["against_baseline"]["verdict"] == "better"
+    assert "Lost: rho=0.01 (seed 1 failed: no disk). A value keeps its other seeds" in lost.text
+
+
+def test_a_lost_seed_of_a_grid_leaves_its_main_effects(tmp_path: Path) -> None:
+    grid = {(a, b): a + b for a, b in crossed([10.0, 25.0, 40.0], [0.0, 1.0, 2.0])}
+    first = Knob("optim.lr", Grid((10.0, 25.0, 40.0)), symbol="lr")
+    second = Knob("loss.margin", Grid((0.0, 1.0, 2.0)), symbol="m")
+    failures = {("lr=10, m=1", 1): ("failed", "no disk")}
+    found = judged(tmp_path, space=space_of(first, second), means=grid, baseline=None, failures=failures)
+    labels = {cell["label"] for cell in found.data["cells"]}
+    assert labels >= {label for label, _ in failures}
+    verdict = found.knob["sensitivity"]
+    assert verdict["verdict"] == "sensitive"
+    assert verdict["largest"]["estimate"] == pytest.approx(30, abs=2)
+    points = {point["label"]: point["mean"] for point in found.knob["points"]}
+    assert verdict["largest"]["estimate"] == pytest.approx(points["lr=40"] - points["lr=10"])
+
+
+def test_values_that_diverged_never_do_not_matter(tmp_path: Path) -> None:
+    found = judged(tmp_path, means=FLAT, seeds=range(8), sd=0.3, margin=1.5, failures=diverged("rho=1", seeds=8))
+    assert found.knob["sensitivity"]["verdict"] == "undecided"
+    sentence = found.files.summary.verdicts[0]
+    assert sentence.startswith(
+        "Among the values that trained rho does not matter within 1.50 points, but rho=1 diverged."
+    )
+    assert found.knob["sensitivity"]["diverged"] == ["rho=1"]
+    assert found.knob["sensitivity"]["seeds_needed"] is None
+    assert found.knob["optimum"]["verdict"] == "undecided"
+    assert "--seeds" not in " ".join(found.files.summary.commands)
+
+
+def test_one_diverged_seed_is_a_result_too(tmp_path: Path) -> None:
+    failures = {("rho=1", 3): ("diverged", "loss is nan")}
+    found = judged(tmp_path, means=FLAT, seeds=range(8), sd=0.3, margin=1.5, failures=failures)
+    assert found.knob["sensitivity"]["verdict"] == "undecided"
+    lost = judged(tmp_path / "failed", means=FLAT, seeds=range(8), sd=0.3, margin=1.5,
+                  failures={("rho=1", 3): ("failed", "no disk")})  # fmt: skip
+    assert lost.knob["sensitivity"]["verdict"] == "insensitive"
+
+
+def test_a_range_that_ends_in_divergence_is_not_extended(tmp_path: Path) -> None:
+    rising = dict(zip(STEEP, [60.0, 62.0, 64.0, 70.0, 0.0], strict=True))
+    found = judged(tmp_path, means=rising, failures=diverged("rho=1"), seeds=range(3))
+    optimum = found.knob["optimum"]
+    assert (optimum["verdict"], optimum["side"], optimum["best"]) == ("edge", "high", "rho=0.9")
+    assert optimum["extend"] == []
+    assert optimum["ends_in_divergence"]
+    assert "Training diverges there or beyond: the range ends there." in optimum["sentence"]
+    assert found.files.summary.commands == ()
+    assert not [finding for finding in found.files.findings if "optimum" in finding]
+
+
+def test_no_optimum_while_it_is_undecided_whether_the_knob_matters(tmp_path: Path) -> None:
+    found = judged(tmp_path, means=FLAT, sd=1.0)
+    assert found.knob["sensitivity"]["verdict"] == "undecided"
+    optimum = found.knob["optimum"]
+    assert (optimum["verdict"], optimum["candidates"], optimum["extend"]) == ("undecided", [], [])
+    assert found.files.summary.verdicts[1] == (
+        "Undecided where the optimum of rho lies: it is undecided whether rho matters."
+    )
+
+
+def test_the_best_is_one_of_those_that_are_named(tmp_path: Path) -> None:
+    means = {0.01: 60.0, 0.1: 66.0, 0.5: 73.0, 0.9: 73.1, 1.0: 61.0}
+    found = judged(tmp_path, means=means, seeds=range(6), sd=0.2)
+    optimum = found.knob["optimum"]
+    assert optimum["verdict"] == "interior"
+    assert optimum["candidates"] == ["rho=0.5", "rho=0.9"]
+    assert "The best is one of rho=0.5, rho=0.9" in optimum["sentence"]
+    assert "From rho=0.5 to rho=0.9 all are within the margin of the best." in optimum["sentence"]
+    assert [label for label, _ in optimum["behind"]] == [f"rho={value:g}" for value in means]
+
+
+def test_a_parabola_is_a_suggestion_and_no_verdict(tmp_path: Path) -> None:
+    domain = tuple(np.linspace(0.1, 0.9, 9).round(2).tolist())
+    knob = Knob("loss.margin", Grid(domain), symbol="m")
+    means = {x: 70 - 40 * (x - 0.4) ** 2 for x in domain}
+    found = judged(tmp_path, space=space_of(knob), means=means, baseline=None, seeds=range(5), sd=0.2)
+    parabola = found.knob["optimum"]["parabola"]
+    assert parabola["verdict"] == "interior"
+    assert 0.3 < parabola["low"] < 0.4 < parabola["high"] < 0.5
+    assert "It assumes the shape, and is no verdict" in found.text
+    assert not [sentence for sentence in found.files.summary.verdicts if "parabola" in sentence]
+
+
+def test_a_random_search_claims_the_importance_of_no_knob(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    means = {
+        (float(10 ** -random.uniform(1, 4)), float(random.uniform(0.1, 1))): float(50 + 20 * random.random())
+        for _ in range(12)
+    }
+    space = space_of(LR, MARGIN)
+    found = judged(tmp_path, space=space, means=means, baseline=None, search=Search("random", 12), seeds=range(5))
+    verdicts = [knob["sensitivity"]["verdict"] for knob in found.data["knobs"]]
+    assert verdicts == ["undecided", "undecided"]
+    assert not [
+        sentence for sentence in found.files.summary.verdicts if re.match(r"(lr|m) (matters|does not)", sentence)
+    ]
+    assert "no importance is claimed of lr and m" in " ".join(found.files.summary.verdicts)
+    best = found.data["configuration"]
+    truth = {cell["label"]: cell["mean"] for cell in found.data["cells"]}
+    assert truth[best["label"]] == max(truth.values())
+    assert best["score"]["low"] < best["score"]["mean"] < best["score"]["high"]
+    assert best["command"] in {"tune-dml extend s --seeds 6", "tune-dml extend s --num-samples 12"}
+    assert "Which configuration is best, and which knob mattered?" in found.text
+
+
+def test_a_nuisance_knob_that_was_not_crossed_is_not_tuned_away(tmp_path: Path) -> None:
+    """Every value of rho has one random learning rate: differences are those of the learning rates."""
+    random = np.random.default_rng(1)
+    means = {(rho, float(10 ** -random.uniform(1, 4))): float(50 + 20 * random.random()) for rho in STEEP}
+    space = rho_space(published=(), nuisance=(LR,))
+    found = judged(tmp_path, space=space, means=means, search=Search("random", 5), seeds=range(5))
+    assert found.knob["sensitivity"]["verdict"] == "undecided"
+    assert "not tried with the same settings" in found.knob["sensitivity"]["reason"]
+    assert found.knob["optimum"]["verdict"] == "undecided"
+
+
+def test_a_crossed_nuisance_knob_is_tuned_on_other_seeds_than_judge(tmp_path: Path) -> None:
+    rates = Knob("optim.lr", Grid((0.001, 0.01, 0.1)), symbol="lr")
+    means = {(rho, lr): STEEP[rho] - 3 * abs(np.log10(lr) + 2) for rho, lr in crossed(list(STEEP), [0.001, 0.01, 0.1])}
+    space = rho_space(published=(), nuisance=(rates,))
+    found = judged(tmp_path, space=space, means=means, seeds=range(6))
+    assert found.knob["sensitivity"]["seeds"] == 4
+    assert "chosen on 2 of the seeds and judged on the others" in found.knob["isolated"]
+    assert found.knob["sensitivity"]["verdict"] == "sensitive"
+    assert {seed for point in found.knob["points"] for seed, _ in point["seeds"]} == {2, 3, 4, 5}
+
+
+def test_the_best_configuration_has_a_gain_that_choosing_does_not_flatter(tmp_path: Path) -> None:
+    space = rho_space(scientific=(RHO, ETA), published=())
+    means = dict.fromkeys(crossed(list(STEEP), [0.0, 0.5, 1.0]), 65.0)
+    found = judged(tmp_path, space=space, means=means, baseline=65.0, sd=1.0)
+    best, naive = found.data["configuration"], max(cell["mean"] for cell in found.data["cells"])
+    assert best["gain"]["low"] < 0 < best["gain"]["high"]
+    assert best["gain"]["mean"] < naive - found.data["cells"][0]["mean"]
+    assert len(best["candidates"]) > 10
+
+
+def test_main_effects_and_interactions_of_a_full_grid(tmp_path: Path) -> None:
+    space = rho_space(scientific=(RHO, ETA), published=())
+    means = {(a, b): STEEP[a] + b * (10 if a == 0.01 else 0) for a, b in crossed(list(STEEP), [0.0, 0.5, 1.0])}
+    found = judged(tmp_path, space=space, means=means, seeds=range(5))
+    (pair,) = found.data["interactions"]
+    assert (pair["first"], pair["second"], pair["verdict"]) == ("rho", "eta", "interact")
+    assert "rho=0.01" in pair["levels"]
+    assert "Rho and eta interact." in found.files.summary.verdicts
+    additive = {(a, b): STEEP[a] + b for a, b in crossed(list(STEEP), [0.0, 0.5, 1.0])}
+    plain = judged(tmp_path / "plain", space=space, means=additive, seeds=range(5))
+    assert plain.data["interactions"][0]["verdict"] != "interact"
+
+
+def test_a_grid_with_a_diverged_corner_is_averaged_where_every_value_trained(tmp_path: Path) -> None:
+    space = rho_space(scientific=(RHO, ETA), published=())
+    means = {(a, b): STEEP[a] + b for a, b in crossed(list(STEEP), [0.0, 0.5, 1.0])}
+    found = judged(tmp_path, space=space, means=means, failures=diverged("rho=1, eta=1"))
+    assert found.knob["sensitivity"]["verdict"] == "sensitive"
+    assert found.knob["sensitivity"]["cells"] == 5
+    points = {point["label"]: point["mean"] for point in found.knob["points"]}
+    assert points["rho=0.01"] - points["rho=1"] == pytest.approx(6.7, abs=1)
+
+
+@pytest.mark.parametrize(("seeds", "known"), [(1, False), (2, True), (3, True)])
+def test_a_number_has_one_uncertainty_wherever_it_stands(tmp_path: Path, seeds: int, known: bool) -> None:
+    found = judged(tmp_path, seeds=range(seeds))
+    cells = {cell["label"]: cell for cell in found.data["cells"]}
+    rows = {row.label: row for row in found.files.summary.rows}
+    for point in measure(found.results).knobs[0].points:
+        cell, row = cells[point.label], rows[point.label]
+        assert row.mean == cell["mean"] == point.mean
+        if known:
+            assert (row.low, row.high) == (cell["low"], cell["high"])
+            assert cell["high"] - cell["mean"] == pytest.approx(point.half_bar)
+        else:
+            assert cell["low"] is None
+            assert np.isnan([row.low, row.high, point.half_bar]).all()
+    assert "bars are within seeds and do not say how far seeds move all cells together" in found.text
+
+
+def test_two_seeds_are_honest(tmp_path: Path) -> None:
+    found = judged(tmp_path, means=FLAT, seeds=range(2), sd=0.05)
+    assert found.knob["sensitivity"]["verdict"] == "undecided"
+    assert "Two seeds give each pair one degree of freedom" in by_id(read(found.files.html.read_text()), "trust").text
+
+
+def test_trust_says_what_was_spent_and_how_noise_departs(tmp_path: Path) -> None:
+    found = judged(tmp_path, seeds=range(5), failures={("rho=0.5", 2): ("failed", "no disk")})
+    trust = found.data["trust"]
+    assert trust["level"] == trust["error_spent"] == pytest.approx(0.04)
+    assert trust["planned_seeds"] == 5
+    assert 0.25 <= trust["epsilon"]["regularizer.rho"] <= 1
+    text = by_id(read(found.files.html.read_text()), "trust").text
+    assert "1 of 30 trials gave no number" in text
+    assert "4% of 5% is spent" in text
+
+
+def test_looks_on_record_leave_less_for_this_one(tmp_path: Path) -> None:
+    results = write_sweep(tmp_path / "s", seeds=range(8), histories=False, evidence=False)
+    past = tuple(Look(seeds, planned=5, by="report", time=0.0, trials=0, data="") for seeds in (3, 5))
+    results = replace(results, looks=past)
+    measured = measure(results)
+    assert measured.looks.level == pytest.approx(0.05 * 0.2 * (1 - 5 / 8))
+    assert "99.6% simultaneous interval" in summary(results).verdicts[0]
+    text = by_id(read(write_report(results, tmp_path / "report").html.read_text()), "trust").text
+    assert "3 times, at 3, 5, 8 seeds a cell; 5 were planned before the first" in text
+
+
+def test_the_verdicts_of_a_hundred_cells_take_less_than_two_seconds(tmp_path: Path) -> None:
+    import time
+
+    domain = tuple(float(value) for value in range(1, 101))
+    knob = Knob("loss.margin", Grid(domain), symbol="m")
+    means = {x: 60 + x / 10 for x in domain}
+    results = write_sweep(tmp_path / "s", space=space_of(knob), means=means, baseline=None, seeds=range(10),
+                          histories=False, evidence=False)  # fmt: skip
+    start = time.process_time()
+    summary(results)
+    assert time.process_time() - start < 2

@@ -1,0 +1,143 @@
+"""Looks: which are on record, what each had before it, and who may write one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from helpers.toys import ETA, METRIC, Driver, plan_of, write_sweep
+
+import tune_dml
+from trainables.errors import ConfigError
+from tune_dml.record.ledger import Ledger
+from tune_dml.record.looks import Look, look_at, record_look
+from tune_dml.record.results import results_of
+from tune_dml.record.state import SweepState, read_state
+
+
+@pytest.fixture
+def driver(tmp_path):
+    return Driver(tmp_path / "toy", plan_of(ETA, seeds=3))
+
+
+def look(folder, by="report"):
+    record_look(folder, look_at(read_state(folder), by))
+    return read_state(folder).looks
+
+
+def test_a_look_says_what_was_there(driver):
+    for trial in driver.trials[:7]:
+        driver.run(trial)
+    (first,) = look(driver.folder, "resume")
+    assert (first.by, first.planned, first.trials) == ("resume", 3, 7)
+    assert first.seeds == pytest.approx(7 / 3)
+    assert results_of(driver.folder).looks == (first,)
+
+
+def test_the_same_data_are_looked_at_once(driver):
+    for trial in driver.trials:
+        driver.run(trial)
+    assert len(look(driver.folder)) == len(look(driver.folder, "extend")) == 1
+
+
+def test_where_nothing_can_be_claimed_there_is_no_look(driver):
+    assert look(driver.folder) == []
+    for trial in driver.trials[:4]:  # one cell with two seeds, the others with one
+        driver.run(trial)
+    assert look(driver.folder) == []
+    driver.run(driver.trials[4])
+    assert len(look(driver.folder)) == 1
+
+
+def test_diverged_and_failed_trials_have_ended(driver):
+    for number, trial in enumerate(driver.trials):
+        driver.ended(trial, "finished" if number % 3 else "diverged", metrics={METRIC: 1.0} if number % 3 else {})
+    assert look(driver.folder)[0].seeds == 3
+
+
+def test_a_trial_tried_again_and_values_added_later_are_new_data(driver):
+    for trial in driver.trials:
+        driver.run(trial)
+    driver.ended(driver.trials[0], "failed")
+    look(driver.folder)
+    driver.run(driver.trials[0])
+    state = read_state(driver.folder)
+    grown = state.plan.extended(values={"regularizer.eta": [2.0, 4.0]})
+    before = look(driver.folder)
+    assert [one.seeds for one in before] == [3, pytest.approx(3 + 3 / 9)]
+    again = Driver(driver.folder, grown)
+    for trial in grown.trials():
+        if trial.key not in state.recorded:
+            again.run(trial)
+    assert [one.seeds for one in look(driver.folder)] == [3, pytest.approx(10 / 3), pytest.approx(10 / 3 + 6 * 3 / 15)]
+
+
+def test_folded_piece_by_piece_they_are_the_same_as_at_once(driver):
+    state = SweepState(driver.folder, driver.plan)
+    for trial in driver.trials:
+        driver.run(trial)
+        look(driver.folder)
+        state.update()
+        assert state.looks == read_state(driver.folder).looks
+    assert len(state.looks) == 5
+    assert [one.seeds for one in state.looks] == sorted({one.seeds for one in state.looks})
+
+
+def test_a_torn_line_is_no_look_and_is_cut_off(driver):
+    for trial in driver.trials:
+        driver.run(trial)
+    (driver.folder / "looks.jsonl").write_text('{"seeds": 2.0, "plan')
+    assert read_state(driver.folder).looks == []
+    assert [one.by for one in look(driver.folder)] == ["report"]
+
+
+def test_a_report_on_a_sweep_that_another_process_runs_is_recorded(tmp_path):
+    results = write_sweep(tmp_path / "toy", missing=[("rho=1", 2)])
+    sweep = tune_dml.load_sweep("toy", storage=tmp_path)
+    with Ledger(results.folder) as ledger:
+        size = (results.folder / "ledger.jsonl").stat().st_size
+        tune_dml.write_report(sweep, tmp_path / "report")
+        assert [one.by for one in read_state(results.folder).looks] == ["report"]
+        assert (results.folder / "ledger.jsonl").stat().st_size == size
+        ledger.append("note", text="the driver is not disturbed")
+
+
+def test_reading_a_finished_sweep_twice_is_free_also_where_it_cannot_be_written(tmp_path, monkeypatch):
+    results = write_sweep(tmp_path / "toy")
+    tune_dml.write_report(tune_dml.load_sweep("toy", storage=tmp_path), tmp_path / "one")
+
+    def refused(*arguments):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tune_dml.record.looks.open_whole", refused)
+    tune_dml.write_report(tune_dml.load_sweep("toy", storage=tmp_path), tmp_path / "two")
+    assert len(read_state(results.folder).looks) == 1
+    (results.folder / "looks.jsonl").unlink()
+    with pytest.raises(ConfigError, match="nobody has looked at yet"):
+        tune_dml.write_report(tune_dml.load_sweep("toy", storage=tmp_path), tmp_path / "three")
+    assert not (tmp_path / "three").exists()
+
+
+def test_two_processes_that_look_at_once_leave_one_line(driver):
+    for trial in driver.trials:
+        driver.run(trial)
+    code = (
+        "import sys; from pathlib import Path; from tune_dml.record.looks import look_at, record_look;"
+        "from tune_dml.record.state import read_state; folder = Path(sys.argv[1]);"
+        "record_look(folder, look_at(read_state(folder), 'report'))"
+    )
+    running = [subprocess.Popen([sys.executable, "-c", code, str(driver.folder)]) for _ in range(3)]
+    assert [process.wait(60) for process in running] == [0, 0, 0]
+    lines = (driver.folder / "looks.jsonl").read_text().splitlines()
+    assert [Look(**json.loads(line)).seeds for line in lines] == [3]
+
+
+def test_a_race_cannot_be_extended(tmp_path):
+    driver = Driver(tmp_path / "toy", plan_of(ETA, seeds=3))
+    driver.event("race", margin=1.0, max_seeds=9, budget=None)
+    before = (driver.folder / "ledger.jsonl").read_bytes()
+    with pytest.raises(ConfigError, match="a race plans its seeds itself"):
+        tune_dml.extend_sweep("toy", seeds=[7], storage=tmp_path)
+    assert (driver.folder / "ledger.jsonl").read_bytes() == before

@@ -1,0 +1,57 @@
+"""What a race came to, as `status` and the end of a session print it: which cells stopped, when and why, at what cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tune_dml.record.race import Race
+    from tune_dml.record.results import Results
+
+CELLS_SHOWN = 60
+
+
+def race_lines(results: Results) -> Iterator[str]:
+    """A line for each cell that stopped, in that order, and one for all; none where the sweep is no race."""
+    race = results.race
+    if race is None:
+        return
+    labels = {cell.digest: cell.label for cell in results.cells}
+    stops = sorted(race.settled.values(), key=lambda settled: settled.seeds)
+    yield from (f"Stopped: {labels[settled.cell]} {settled.sentence}" for settled in stops[:CELLS_SHOWN])
+    if (hidden := len(stops) - CELLS_SHOWN) > 0:
+        yield f"Stopped: {hidden} more cells (`tune-dml status {results.name} --json` lists them)"
+    seeds, used = len(results.plan.seeds), _trials(results)
+    line = f"Race:    {_outcome(race)} after {seeds} seeds, {used} trials (uniform allocation: {seeds * len(labels)})"
+    open_cells = [label for digest, label in labels.items() if digest not in race.settled]
+    yield f"{line}; still open: {', '.join(open_cells[:CELLS_SHOWN])}" if open_cells else line
+
+
+def race_data(results: Results) -> dict[str, Any] | None:
+    """The same as JSON; None where the sweep is no race."""
+    race = results.race
+    if race is None:
+        return None
+    labels = {cell.digest: cell.label for cell in results.cells}
+    return {
+        "over": race.over,
+        **asdict(race.rule),
+        "trials": _trials(results),
+        "uniform_trials": len(results.plan.seeds) * len(labels),
+        "settled": [{**asdict(settled), "cell": labels[settled.cell]} for settled in race.settled.values()],
+    }
+
+
+def _trials(results: Results) -> int:
+    return sum(trial.status not in {"missing", "running"} for trial in results.trials)
+
+
+def _outcome(race: Race) -> str:
+    return {
+        "": "under way",
+        "decided": "decided",
+        "max_seeds": f"ended by --max-seeds {race.rule.max_seeds}",
+        "budget": f"ended by --budget {race.rule.budget or 0:g}",
+    }[race.over]

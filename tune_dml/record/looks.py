@@ -1,0 +1,90 @@
+"""Who looked at a growing sweep, and what there was to see: the error that a look may spend depends on it (`stats.looks`).
+
+    <sweep>/looks.jsonl     one line a look, in order of time
+
+Looks are the one part of the ledger that several processes write: a report of a sweep that another process runs is a look,
+and must not wait for that process. The file therefore has a lock of its own, held while one line is written (ADR 0011).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from filelock import FileLock
+
+from trainables.errors import ConfigError, Problem
+from tune_dml.record.ledger import GrowingFile, open_whole, write_row
+
+if TYPE_CHECKING:
+    from tune_dml.record.state import SweepState
+
+LOOKS = "looks.jsonl"
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look: verdicts were drawn, or a decision was taken, from what was there."""
+
+    seeds: float
+    """Seeds that a cell had on average; of a race, a cell that still ran. Every look at new data has more than the last."""
+    planned: int
+    """Seeds up to which the sweep was planned at that moment."""
+    by: str
+    """What looked: report, sweep, resume, extend (the end of such a session, or what led to it), race (a block's end)."""
+    time: float
+    """Seconds since the epoch."""
+    trials: int
+    """Trials that had ended."""
+    data: str
+    """Digest of which trials had ended, and how: the same data have the same one."""
+
+
+def look_at(state: SweepState, by: str) -> Look | None:
+    """The look that is taken now; None when nothing can be claimed yet: no two cells have two seeds each."""
+    ended = {key: trial.status for key, trial in state.recorded.items() if trial.ended and key in state.trials}
+    seeds: dict[str, int] = {}
+    for key in ended:
+        digest = state.trials[key].cell.digest
+        seeds[digest] = seeds.get(digest, 0) + 1
+    if sum(number >= 2 for number in seeds.values()) < 2:
+        return None
+    data = hashlib.sha256("\n".join(f"{key} {ended[key]}" for key in sorted(ended)).encode()).hexdigest()[:16]
+    planned = state.race.rule.max_seeds if state.race else len(state.plan.seeds)
+    return Look(state.seeds_seen, planned, by, time.time(), len(ended), data)
+
+
+def record_look(folder: Path, look: Look | None) -> None:
+    """Write a look down, unless the last one saw the same data. Raises ConfigError where the sweep cannot be written to."""
+    if look is None or ((before := _last(folder)) and before.data == look.data):
+        return
+    try:
+        with FileLock(folder / f"{LOOKS}.lock", timeout=60), open_whole(folder / LOOKS) as file:
+            before = _last(folder)
+            if before is None or before.data != look.data:
+                write_row(file, asdict(_after(before, look)))
+    except OSError as error:
+        rule = "verdicts on data that nobody has looked at yet are shown once the look is recorded with the sweep"
+        remedy = "Make the sweep's folder writable, or copy it to a --storage that is."
+        raise ConfigError(Problem(str(folder), f"{rule} ({error.strerror})", None, remedy)) from None
+
+
+def read_looks(folder: Path, start: int = 0) -> Iterator[tuple[int, Look]]:
+    """(offset behind it, look) of every look from `start` on."""
+    return ((behind, Look(**row)) for behind, row in GrowingFile(folder / LOOKS, start).unread())
+
+
+def _last(folder: Path) -> Look | None:
+    return next(iter([look for _, look in read_looks(folder)][-1:]), None)
+
+
+def _after(before: Look | None, look: Look) -> Look:
+    """A look at other data never passes for a repeated one: values added later, a trial tried again."""
+    if before is None or look.seeds > before.seeds:
+        return look
+    share = look.seeds * max(look.trials - before.trials, 1) / look.trials
+    return replace(look, seeds=before.seeds + share)

@@ -1,0 +1,100 @@
+"""What the ledger says of a race (`sweep --until-decided`): its rule, its blocks of seeds, what was judged after each.
+
+race       the rule: margin, most seeds, most hours; written when a session asks for a race
+block      cells get seeds: all seeds so far, digests of the cells
+judged     a block was looked at: seeds, level
+settled    a cell stops: why, after how many seeds, against which cell, margin, level
+reopened   it goes on after all: the cell it was tied with has been overtaken
+race_over  no block follows: decided, max_seeds or budget
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tune_dml.planning.plan import Trial
+
+Why = Literal["worse", "tied", "best", "diverged"]
+Over = Literal["", "decided", "max_seeds", "budget"]
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Why a cell got no more seeds."""
+
+    cell: str
+    """Its digest."""
+    seeds: int
+    """Of the block after which it stopped."""
+    why: Why
+    against: str
+    """Label of the cell it was judged against; empty where it was none."""
+    margin: float
+    level: float
+    """Error level of the look."""
+    effect: float | None = None
+    """How much worse it certainly is, or how far from the best it may be at most."""
+
+    @property
+    def sentence(self) -> str:
+        """`after 4 seeds: worse than rho=1 by at least 3.1 (error level 0.3 %)`."""
+        amount = "" if self.effect is None else f"{self.effect:.3g}"
+        reason = {
+            "worse": f"worse than {self.against} by at least {amount}",
+            "tied": f"within {amount} of {self.against}, below the margin of {self.margin:g}",
+            "best": f"the best, or within the margin of {self.margin:g} of it",
+            "diverged": "no trial of the last block gave a number",
+        }[self.why]
+        return f"after {self.seeds} seeds: {reason} (error level {100 * self.level:.2g} %)"
+
+
+@dataclass(frozen=True)
+class RaceRule:
+    """What a race is to decide, and its limits."""
+
+    margin: float
+    max_seeds: int
+    budget: float | None = None
+    """GPU-hours, or worker-hours where trials have no GPU."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Seeds that some cells got together."""
+
+    seeds: int
+    """How many."""
+    trials: tuple[Trial, ...]
+
+
+@dataclass
+class Race:
+    """Where a race stands."""
+
+    rule: RaceRule
+    blocks: list[Block] = field(default_factory=list)
+    judged: list[tuple[int, float]] = field(default_factory=list)
+    """(seeds, level) of every judgement, in order."""
+    settled: dict[str, Settled] = field(default_factory=dict)
+    """Digest -> why the cell stopped, of those that have."""
+    over: Over = ""
+    """Why no block follows; empty while one may."""
+
+    def limit(self, rule: RaceRule) -> None:
+        """Other limits: a race that the old ones had stopped goes on."""
+        if self.over != "decided" and rule != self.rule:
+            self.over = ""
+        self.rule = rule
+
+    def fold(self, kind: str, body: Mapping[str, Any]) -> None:
+        """Take in a judgement or what follows from one."""
+        if kind == "judged":
+            self.judged.append((body["seeds"], body["level"]))
+        elif kind == "settled":
+            self.settled[body["cell"]] = Settled(**body)
+        elif kind == "reopened":
+            self.settled.pop(body["cell"], None)
+        elif kind == "race_over":
+            self.over = body["why"]

@@ -1,0 +1,224 @@
+"""One knob of a sweep with the others out of the way: its curve, and what the statistics say of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from tune_dml.published import PublishedCurve, published_curve
+from tune_dml.report.naming import slug, symbol_of, value_label
+from tune_dml.space import Grid, Knob, Value
+from tune_dml.stats import Isolated, Matters, Point, isolate, judge_matters
+from tune_dml.stats.simultaneous import comparison_bars
+from tune_dml.text import is_number
+
+if TYPE_CHECKING:
+    from tune_dml.report.measured import Measured, MeasuredCell
+
+Axis = Literal["log", "linear", "ordered"]
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """One value of a knob."""
+
+    label: str
+    value: Value
+    seeds: tuple[tuple[int, float], ...]
+    """(seed, metric) behind the mean, the other knobs removed; every number there is where values cannot be compared."""
+    mean: float
+    """NaN when the value has no number, or cannot be compared."""
+    half_bar: float
+    """Half the comparison bar; NaN without a noise estimate."""
+    failures: tuple[tuple[int, str, str], ...]
+    """(seed, status, reason)."""
+    trials: tuple[str, ...]
+    """Keys of the trials behind it."""
+
+    @property
+    def diverged(self) -> int:
+        """How many of its trials diverged."""
+        return sum(status == "diverged" for _, status, _ in self.failures)
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredKnob:
+    """One knob with the others out of the way: its curve, and what the statistics say of it."""
+
+    knob: Knob
+    axis: Axis
+    levels: tuple[Value, ...]
+    """Every value tried, in the order of the axis, those without results included."""
+    labels: tuple[str, ...]
+    """One for each level; the rows of `isolated.table` are named by them."""
+    isolated: Isolated
+    sensitivity: Matters
+    points: tuple[CurvePoint, ...]
+    baseline: CurvePoint | None
+    published: tuple[PublishedCurve, ...]
+    """The papers' curves for this knob, those on the same data set first."""
+
+    @property
+    def path(self) -> str:
+        """The knob's dotted path."""
+        return self.knob.path
+
+    @property
+    def symbol(self) -> str:
+        """What sentences call it."""
+        return symbol_of(self.knob)
+
+    @property
+    def slug(self) -> str:
+        """The path as part of an anchor and of file names."""
+        return slug(self.path)
+
+    @property
+    def numeric(self) -> bool:
+        """Whether the levels are numbers."""
+        return all(is_number(level) for level in self.levels)
+
+    @property
+    def points_and_baseline(self) -> tuple[CurvePoint, ...]:
+        """The curve, and the baseline behind it."""
+        return self.points if self.baseline is None else (*self.points, self.baseline)
+
+    @property
+    def seeds(self) -> int:
+        """Seeds that carry numbers."""
+        return int(np.isfinite(self.isolated.table.values).any(axis=0).sum())
+
+    def level(self, label: str) -> Value:
+        """The knob's value behind a label."""
+        return self.levels[self.labels.index(label)]
+
+
+def measure_knob(measured: Measured, knob: Knob, alpha: float) -> MeasuredKnob:
+    """Isolate a knob and judge whether it matters, at the error `alpha`."""
+    tried = [cell for cell in measured.cells if not cell.cell.baseline and knob.path in cell.cell.knobs]
+    levels = _ordered(knob, tried)
+    labels = _distinct({level_key(level): value_label(knob, level) for level in levels})
+    at_level = {
+        label: [cell for cell in tried if level_key(cell.cell.knobs[knob.path]) == key] for key, label in labels.items()
+    }
+    isolated = _isolated(measured, knob, tried, labels)
+    diverged = [label for label, cells in at_level.items() if any(cell.diverged for cell in cells)]
+    sensitivity = judge_matters(
+        isolated.table, measured.margin, alpha=alpha, diverged=diverged, crossed=isolated.crossed
+    )
+    if isolated.problem:
+        sensitivity = replace(sensitivity, reason=isolated.problem)
+    bars = _bars(measured, at_level, sensitivity)
+    points = []
+    for level, (label, cells) in zip(levels, at_level.items(), strict=True):
+        mean, bar = isolated.means.get(label, math.nan), bars.get(label, math.nan)
+        point = point_of(label, level, cells, mean, bar if math.isfinite(mean) else math.nan)
+        points.append(replace(point, seeds=_isolated_seeds(isolated, label) or point.seeds))
+    return MeasuredKnob(
+        knob, _axis(knob, levels), levels, tuple(labels.values()), isolated, sensitivity, tuple(points),
+        measured.baseline_point, _published(measured, knob),
+    )  # fmt: skip
+
+
+def _isolated(measured: Measured, knob: Knob, tried: list[MeasuredCell], labels: Mapping[Hashable, str]) -> Isolated:
+    space = measured.results.plan.space
+    others = [other.path for other in space.scientific if other.path != knob.path]
+    nuisance = [other.path for other in space.nuisance if other.path != knob.path]
+    points = [
+        Point(
+            level_key(cell.cell.knobs[knob.path]),
+            tuple(level_key(cell.cell.knobs.get(path)) for path in others),
+            tuple(level_key(cell.cell.knobs.get(path)) for path in nuisance),
+            cell.values,
+        )
+        for cell in tried
+    ]
+    return isolate(points, labels, measured.seeds, measured.sign)
+
+
+def _bars(measured: Measured, at_level: Mapping[str, list[MeasuredCell]], matters: Matters) -> dict[str, float]:
+    """Half a comparison bar for each value: that of its cell where it has one, so that a number has one uncertainty."""
+    if all(len(cells) == 1 for cells in at_level.values()):
+        return {label: measured.bars.get(cells[0].label, math.nan) for label, cells in at_level.items()}
+    if matters.bounds is None:
+        return {}
+    return dict(zip(matters.labels, comparison_bars(matters.bounds).tolist(), strict=True))
+
+
+def point_of(label: str, level: Value, cells: list[MeasuredCell], mean: float, bar: float) -> CurvePoint:
+    """A point of a curve, with everything its trials gave."""
+    seeds = tuple((seed, number) for cell in cells for seed, number in sorted(cell.values.items()))
+    failures = tuple((trial.seed, trial.status, why) for cell in cells for trial, why in cell.failures)
+    return CurvePoint(
+        label, level, seeds, mean, bar, failures, tuple(trial.key for cell in cells for trial in cell.trials)
+    )
+
+
+def _isolated_seeds(isolated: Isolated, label: str) -> tuple[tuple[int, float], ...]:
+    table = isolated.table
+    if label not in table.labels:
+        return ()
+    row = table.values[table.labels.index(label)].tolist()
+    return tuple((seed, number) for seed, number in zip(table.seeds, row, strict=True) if math.isfinite(number))
+
+
+def _published(measured: Measured, knob: Knob) -> tuple[PublishedCurve, ...]:
+    """The space's published curves for this knob: those whose hyperparameter is its last name or its symbol."""
+    names = {knob.path.rpartition(".")[2], symbol_of(knob)}
+    plan = measured.results.plan
+    named = [item for item in plan.space.published if item.hyperparameter in names]
+    if not named and len(plan.space.scientific or plan.space.knobs) == 1:
+        named = list(plan.space.published)
+    dataset = _letters(plan.dataset)
+    same_first = sorted(named, key=lambda item: not _letters(item.dataset).startswith(dataset))
+    return tuple(published_curve(item) for item in same_first)
+
+
+def _letters(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())
+
+
+def _ordered(knob: Knob, cells: list[MeasuredCell]) -> tuple[Value, ...]:
+    """The values that were tried: numbers ascending, names in the order of the grid."""
+    tried = list({level_key(cell.cell.knobs[knob.path]): cell.cell.knobs[knob.path] for cell in cells}.values())
+    numbers = [value for value in tried if is_number(value)]
+    if len(numbers) == len(tried):
+        return tuple(sorted(numbers))
+    order = [level_key(value) for value in knob.domain.values] if isinstance(knob.domain, Grid) else []
+    return tuple(
+        sorted(tried, key=lambda value: order.index(level_key(value)) if level_key(value) in order else len(order))
+    )
+
+
+def _axis(knob: Knob, levels: tuple[Value, ...]) -> Axis:
+    """Logarithmic only where all values are positive; a log grid with 0 is drawn at equal steps in order."""
+    numbers = [level for level in levels if is_number(level)]
+    if knob.domain.scale == "category" or len(numbers) < len(levels):
+        return "ordered"
+    if knob.domain.scale == "log":
+        return "log" if all(number > 0 for number in numbers) else "ordered"
+    return "linear"
+
+
+def level_key(value: Value) -> tuple[str, str]:
+    """A hashable stand-in for a knob's value: 1 and 1.0 are one value, True is another."""
+    return ("number", repr(float(value))) if is_number(value) else ("name", repr(value))
+
+
+def same_value(value: Value, x: float | str) -> bool:
+    """Whether a knob's value is the one a paper printed."""
+    if is_number(value) and is_number(x):
+        return math.isclose(value, x, rel_tol=1e-9)
+    return str(value) == str(x)
+
+
+def _distinct(labels: Mapping[tuple[str, str], str]) -> dict[Hashable, str]:
+    """Labels that rounding made equal get their full value."""
+    texts = list(labels.values())
+    return {
+        key: text if texts.count(text) == 1 else f"{text.partition('=')[0]}={key[1]}" for key, text in labels.items()
+    }

@@ -1,0 +1,243 @@
+"""Several knobs, or a search: which configuration is best, how sure is that, which knob mattered, and what to try next?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Literal
+
+import numpy as np
+
+from tune_dml.report.knob import MeasuredKnob, level_key
+from tune_dml.report.measured import Measured
+from tune_dml.report.naming import extend_command, symbol_of, value_label
+from tune_dml.report.questions import question
+from tune_dml.report.section import Block, Card, Command, Section, Table, Text, signed, words
+from tune_dml.space import Knob
+from tune_dml.stats.best import compare_with_best
+from tune_dml.stats.contrasts import estimate_contrasts, interaction
+from tune_dml.stats.racing import next_look
+from tune_dml.stats.selection import ALGORITHM, score_of_best
+
+MOST_CONTRASTS = 2000
+"""Of a pair of knobs with more double differences no interaction is estimated."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """A number with its interval, on seeds that did not choose the configuration; NaN where there is none."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """The best configuration found."""
+
+    label: str
+    score: Score
+    gain: Score | None
+    """Over the baseline; None without one."""
+    candidates: tuple[str, ...]
+    """Every configuration that may be the best."""
+    cells: int
+    """Configurations with a number."""
+    alpha: float
+    algorithm: str = ALGORITHM
+
+
+@dataclass(frozen=True)
+class Interaction:
+    """The double difference of two knobs that the verdict turns on: (a, c) - (b, c) - (a, d) + (b, d)."""
+
+    first: str
+    second: str
+    levels: tuple[str, str, str, str]
+    """a, b, c, d."""
+    estimate: float
+    low: float
+    high: float
+    verdict: Literal["interact", "do not interact", "undecided"]
+
+
+@question(order=301, unanswered={"configuration": None, "interactions": ()})
+def configuration(measured: Measured) -> Section | None:
+    """None for one listed knob, or when no cell has a number."""
+    plan = measured.results.plan
+    if len(plan.space.knobs) < 2 and not plan.search.num_samples:
+        return None
+    best = _best(measured)
+    if best is None:
+        return None
+    sentence, pairs = _sentence(measured, best), _interactions(measured)
+    importance = [_importance(measured.knobs), *([_together(pairs)] if pairs else [])]
+    command = _command(measured, best)
+    body: list[Block] = [Text(sentence), Text(" ".join(importance))]
+    if command:
+        body += [Text("To try next:"), Command(command)]
+    return Section(
+        "configuration",
+        "Which configuration is best, and which knob mattered?",
+        "Best configuration",
+        (*body, _table(measured, pairs)),
+        Card(best.label, "sensitive", "Which configuration is best?", sentence),
+        (sentence, *importance),
+        commands=(command,) if command else (),
+        data={"configuration": {**vars(best), "sentence": sentence, "command": command}, "interactions": pairs},
+    )
+
+
+def _best(measured: Measured) -> Configuration | None:
+    table, level, sign = measured.table, measured.looks.level, measured.sign
+    if not table.labels:
+        return None
+    values = sign * table.values
+    chosen = score_of_best(values, alpha=level)
+    baseline = measured.baseline.label if measured.baseline else None
+    gain = None
+    if baseline in table.labels and len(table.labels) > 1:
+        found = score_of_best(values, table.labels.index(baseline), alpha=level)
+        gain = _score(float(found.mean), float(found.low), float(found.high), 1.0)
+    maybe = compare_with_best(values, level).candidates if len(table.labels) > 1 else np.ones(1, dtype=bool)
+    return Configuration(
+        table.labels[int(chosen.best)],
+        _score(float(chosen.mean), float(chosen.low), float(chosen.high), sign),
+        gain,
+        tuple(label for label, kept in zip(table.labels, maybe.tolist(), strict=True) if kept),
+        len(table.labels),
+        level,
+    )
+
+
+def _score(mean: float, low: float, high: float, sign: float) -> Score:
+    """On the metric's own scale; an interval without bounds is none."""
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return Score(sign * mean, math.nan, math.nan)
+    return Score(sign * mean, *sorted((sign * low, sign * high)))
+
+
+def _sentence(measured: Measured, best: Configuration) -> str:
+    metric, sure = measured.metric, f"{100 * (1 - best.alpha):.3g}% interval"
+    baseline = measured.baseline.label if measured.baseline else ""
+    text = f"The best configuration found is {best.label}"
+    if not math.isfinite(best.score.low):
+        return f"{text}, but one seed says nothing of how sure that is."
+    score = (
+        f"{metric.number(best.score.mean)} ({sure} {metric.number(best.score.low)} to {metric.number(best.score.high)})"
+    )
+    text += f": {metric.label} {score} on seeds that did not choose it"
+    if best.gain is not None and best.label != baseline:
+        ends = f"{metric.number(best.gain.low)} to {metric.number(best.gain.high)}"
+        better = "better" if best.gain.mean > 0 else "worse"
+        text += f", {metric.amount(abs(best.gain.mean))} {better} than {baseline} (gain {ends})"
+    tied = len(best.candidates)
+    text += (
+        ", and certainly the best of all" if tied == 1 else f"; {tied} of {best.cells} configurations may be the best"
+    )
+    diverged = sum(cell.diverged for cell in measured.cells)
+    return f"{text}. {diverged} of {len(measured.cells)} configurations diverged." if diverged else f"{text}."
+
+
+def _importance(knobs: Sequence[MeasuredKnob]) -> str:
+    """Which knob matters, from those whose values were crossed with the others'."""
+    uncrossed = [knob.symbol for knob in knobs if knob.isolated.problem]
+    verdicts = {
+        word: [knob.symbol for knob in knobs if knob.sensitivity.verdict == verdict and not knob.isolated.problem]
+        for word, verdict in (("certainly", "sensitive"), ("certainly not", "insensitive"), ("undecided", "undecided"))
+    }
+    parts = [f"{word} {' and '.join(names)}" for word, names in verdicts.items() if names]
+    if uncrossed:
+        parts.append(
+            f"no importance is claimed of {' and '.join(uncrossed)}, whose values were not crossed with the others' (a grid "
+            "would tell)"
+        )
+    return f"Which knob mattered: {'; '.join(parts)}."
+
+
+def _interactions(measured: Measured) -> tuple[Interaction, ...]:
+    """Of each pair of knobs of a full grid whose every cell has a number; they share the error."""
+    knobs = measured.results.plan.space.knobs
+    cells = [cell for cell in measured.cells if not cell.cell.baseline]
+    combinations_tried = {tuple(level_key(cell.cell.knobs[knob.path]) for knob in knobs) for cell in cells}
+    levels = [sorted({row[index] for row in combinations_tried}) for index in range(len(knobs))]
+    full = len(combinations_tried) == math.prod(map(len, levels)) == len(cells) and all(cell.values for cell in cells)
+    pairs = [(i, k) for i, k in combinations(range(len(knobs)), 2) if min(len(levels[i]), len(levels[k])) > 1]
+    if not full or len(measured.seeds) < 2:
+        return ()
+    values = np.array([[cell.values.get(seed, np.nan) for seed in measured.seeds] for cell in cells])
+    found = []
+    for i, k in pairs:
+        count = math.comb(len(levels[i]), 2) * math.comb(len(levels[k]), 2)
+        if count <= MOST_CONTRASTS:
+            rows = [
+                [levels[index].index(level_key(cell.cell.knobs[knobs[index].path])) for cell in cells]
+                for index in (i, k)
+            ]
+            found.append(_interaction(measured, values, (knobs[i], knobs[k]), (rows[0], rows[1]), len(pairs)))
+    return tuple(found)
+
+
+def _interaction(
+    measured: Measured, values: np.ndarray[tuple[int, int], np.dtype[np.float64]], knobs: tuple[Knob, Knob],
+    rows: tuple[list[int], list[int]], pairs: int,
+) -> Interaction:  # fmt: skip
+    effects = estimate_contrasts(values, interaction(*rows), measured.looks.level / pairs)
+    least = np.maximum(effects.low, -effects.high)
+    at = int(least.argmax())
+    quadruples = [
+        (a, b, c, d) for a, b in combinations(sorted(set(rows[0])), 2) for c, d in combinations(sorted(set(rows[1])), 2)
+    ]
+    cells = [cell for cell in measured.cells if not cell.cell.baseline]
+
+    def label(side: int, row: int) -> str:
+        cell = cells[rows[side].index(row)]
+        return value_label(knobs[side], cell.cell.knobs[knobs[side].path])
+
+    a, b, c, d = quadruples[at]
+    flat = bool((np.maximum(-effects.low, effects.high) < measured.margin).all())
+    verdict: Literal["interact", "do not interact", "undecided"] = "do not interact" if flat else "undecided"
+    if least[at] > 0 and not flat:
+        verdict = "interact"
+    return Interaction(
+        symbol_of(knobs[0]), symbol_of(knobs[1]), (label(0, a), label(0, b), label(1, c), label(1, d)),
+        float(effects.estimate[at]), float(effects.low[at]), float(effects.high[at]), verdict,
+    )  # fmt: skip
+
+
+def _together(pairs: Sequence[Interaction]) -> str:
+    said = {
+        "interact": "{} and {} interact",
+        "do not interact": "{} and {} do not interact beyond the margin",
+        "undecided": "whether {} and {} interact is undecided",
+    }
+    text = "; ".join(said[pair.verdict].format(pair.first, pair.second) for pair in pairs)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _command(measured: Measured, best: Configuration) -> str:
+    """More seeds while several configurations may be the best, else more cells; empty for a grid, whose knobs say it."""
+    search = measured.results.plan.search
+    if not search.num_samples:
+        return ""
+    if len(best.candidates) > 1 or not math.isfinite(best.score.low):
+        return extend_command(measured.results.name, f"--seeds {next_look(len(measured.seeds))}")
+    return extend_command(measured.results.name, f"--num-samples {search.num_samples}")
+
+
+def _table(measured: Measured, pairs: Sequence[Interaction]) -> Table:
+    metric = measured.metric
+    rows = tuple(
+        (words(pair.first), words(pair.second), words(" ".join(pair.levels)), signed(metric, pair.estimate),
+         signed(metric, pair.low), signed(metric, pair.high), words(pair.verdict))
+        for pair in pairs
+    )  # fmt: skip
+    caption = (
+        "Interactions: for each pair of knobs the most certain double difference, (a, c) - (b, c) - (a, d) + (b, d), "
+        "other knobs averaged over. Simultaneous intervals within seeds."
+    )
+    columns = ("first knob", "second knob", "a, b, c, d", "double difference", "low", "high", "verdict")
+    return Table("interactions", caption, columns, rows, folded="Interactions in numbers")

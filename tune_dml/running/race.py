@@ -1,0 +1,211 @@
+"""Trials of a sweep that stops when it is decided: paired blocks of seeds, and who gets the next one (`stats.racing`).
+
+After each block the table of cells x seeds is judged at the level that this look may spend. Settled cells stop, the others
+get the next block, until none is left open or a limit is reached. Every step is an event of the ledger, and a resumed race
+reads back its blocks and levels, so that it takes the same decisions wherever it was interrupted. Knows no Ray.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.errors import Problem
+from tune_dml.planning.plan import Plan, Trial
+from tune_dml.record.looks import look_at, record_look
+from tune_dml.record.race import Race, RaceRule, Settled, Why
+from tune_dml.record.state import SweepState
+from tune_dml.stats import racing
+from tune_dml.stats.looks import level_left
+
+Mask = NDArray[np.bool_]
+Record = Callable[..., None]
+
+
+class RacingProposals:
+    """Which trials of a race come next, and which cells have been settled.
+
+    Args:
+        state: the sweep, with a race; kept up to date.
+        known: values of trials that have ended, by key; NaN for those that diverged or failed.
+        record: writes an event to the ledger, as `Ledger.append` does.
+        on_note: told what must be said aloud.
+        on_block: told that further trials have been asked for.
+    """
+
+    def __init__(
+        self,
+        state: SweepState,
+        *,
+        known: Mapping[str, float],
+        record: Record,
+        on_note: Callable[[str], None] = lambda text: None,
+        on_block: Callable[[], None] = lambda: None,
+    ):
+        self.state = state
+        self.known = dict(known)
+        self._write, self._say, self._on_block = record, on_note, on_block
+        self.waiting: deque[Trial] = deque()
+        self._queue(list(state.trials.values()))
+
+    @property
+    def plan(self) -> Plan:
+        """The plan, with the seeds that the race has come to."""
+        return self.state.plan
+
+    @property
+    def finished(self) -> bool:
+        """No trial is left to hand out, and none will come."""
+        return bool(self._race.over) and not self.waiting
+
+    def next_trial(self) -> Trial | None:
+        """The next trial to run; None when the block must end first, or when `finished`."""
+        if not self.waiting and not self._race.over and self._is_complete():
+            self._judge()
+        elif self.waiting and self._is_spent():
+            self._end("budget")
+        return self.waiting.popleft() if self.waiting else None
+
+    def ended(self, key: str, value: float) -> None:
+        """A trial's metric; NaN when it diverged or failed."""
+        self.known[key] = value
+
+    @property
+    def _race(self) -> Race:
+        assert self.state.race is not None  # noqa: S101 - who makes us has seen to it
+        return self.state.race
+
+    def _is_complete(self) -> bool:
+        return all(key in self.known for key in self.state.trials)
+
+    def _is_spent(self) -> bool:
+        if self._race.rule.budget is None:
+            return False
+        self.state.update()
+        return hours_of(self.state) >= self._race.rule.budget
+
+    def _record(self, kind: str, **body: object) -> None:
+        self._write(kind, **body)
+        self.state.update()
+
+    def _queue(self, trials: Sequence[Trial]) -> None:
+        """Seed by seed, so that a race cut short leaves whole replicates."""
+        order = {seed: number for number, seed in enumerate(self.plan.seeds)}
+        missing = [trial for trial in trials if trial.key not in self.known]
+        self.waiting.extend(sorted(missing, key=lambda trial: order[trial.seed]))
+
+    def _judge(self) -> None:
+        """What follows from the blocks so far: a cell settled, another block, the end."""
+        self.state.update()
+        seeds, race = len(self.plan.seeds), self._race
+        if seeds < racing.FIRST_LOOK:
+            self._begin_block(racing.FIRST_LOOK, np.ones(len(self.plan.cells), dtype=bool))
+            return
+        if not race.judged or race.judged[-1][0] < seeds:
+            self._record("judged", seeds=seeds, level=self._level())
+        standing, dropped = self._standing()
+        settled = standing.worse | standing.tied | dropped
+        self._settle(standing, dropped)
+        if settled.all():
+            self._end("decided")
+        elif seeds >= race.rule.max_seeds:
+            self._end("max_seeds")
+        elif self._is_spent():
+            self._end("budget")
+        else:
+            self._begin_block(min(race.rule.max_seeds, racing.next_look(seeds)), standing.runs & ~dropped)
+
+    def _level(self) -> float:
+        """What this look may spend; it is on record before its result is known."""
+        record_look(self.state.folder, look_at(self.state, "race"))
+        self.state.update()
+        looks = self.state.looks
+        if not looks:  # nearly everything diverged: nothing will be claimed
+            return level_left([len(self.plan.seeds)], planned=self._race.rule.max_seeds)
+        return level_left([look.seeds for look in looks], planned=looks[0].planned)
+
+    def _standing(self) -> tuple[racing.Race, Mask]:
+        """Every look so far once more, at its level."""
+        plan, race = self.plan, self._race
+        sign = 1.0 if plan.space.goal == "maximize" else -1.0
+        keys = [[plan.trial(cell, seed).key for seed in plan.seeds] for cell in plan.cells]
+        values = np.array([[sign * self.known.get(key, math.nan) for key in row] for row in keys])
+        ran = np.array([[key in self.known for key in row] for row in keys])
+        compared = np.array([not cell.baseline for cell in plan.cells])
+        return racing.replay(values, ran, race.rule.margin, race.judged, compared=compared)
+
+    def _settle(self, standing: racing.Race, dropped: Mask) -> None:
+        """Write down which cells stop and which go on again."""
+        race, leader = self._race, int(standing.leader)
+        seeds, level = race.judged[-1]
+        settled = standing.worse | standing.tied | dropped
+        for number, cell in enumerate(self.plan.cells):
+            stops = settled[number] and (number != leader or settled.all())
+            if stops and cell.digest not in race.settled:
+                why, against, effect = ("diverged", None, None) if dropped[number] else _reason(standing, number)
+                label = "" if against is None else self.plan.cells[against].label
+                found = Settled(cell.digest, seeds, why, label, race.rule.margin, level, effect)
+                self._record("settled", **asdict(found))
+                self._say(f"stops: {cell.label} {found.sentence}")
+            elif not stops and cell.digest in race.settled:
+                self._record("reopened", cell=cell.digest, seeds=seeds)
+                self._say(f"goes on: {cell.label} after {seeds} seeds: {self.plan.cells[leader].label} now leads")
+
+    def _begin_block(self, seeds: int, runs: Mask) -> None:
+        old = self.plan.seeds
+        fresh = range(max(old) + 1, max(old) + 1 + seeds - len(old))
+        digests = [cell.digest for cell, goes_on in zip(self.plan.cells, runs, strict=True) if goes_on]
+        self._record("block", seeds=[*old, *fresh], cells=digests)
+        self._queue(self._race.blocks[-1].trials)
+        self._on_block()
+
+    def _end(self, why: Literal["decided", "max_seeds", "budget"]) -> None:
+        self.waiting.clear()
+        self._record("race_over", why=why)
+        self._on_block()
+
+
+def _reason(standing: racing.Race, cell: int) -> tuple[Why, int | None, float | None]:
+    """Why a cell stops, the cell it was judged against, and by how much."""
+    leader = int(standing.leader)
+    if standing.worse[cell]:
+        better = int(standing.low[:, cell].argmax())
+        return "worse", better, float(standing.low[better, cell])
+    if cell == leader:
+        return "best", None, None
+    return "tied", leader, float(max(standing.high[leader, cell], -standing.low[leader, cell]))
+
+
+def hours_of(state: SweepState) -> float:
+    """What all trials have taken: GPU-hours, or worker-hours where trials have no GPU."""
+    seconds = sum(trial.seconds for trial in state.recorded.values())
+    return seconds / 3600 * (state.resources.gpus or state.resources.workers)
+
+
+def race_problems(state: SweepState, rule: RaceRule) -> list[Problem]:
+    """Why a sweep cannot be raced."""
+    plan, problems = state.plan, []
+    values = sum(not cell.baseline for cell in plan.cells)
+    if plan.search.method != "grid":
+        rule_text = "a race stops cells of a grid; a search proposes its own"
+        problems.append(
+            Problem("--until-decided", rule_text, plan.search.method, "Use --search grid, or leave it out.")
+        )
+    elif values < 2:
+        problems.append(
+            Problem("--until-decided", "a race needs two values to tell apart", values, "List another one.")
+        )
+    if rule.max_seeds < len(plan.seeds):
+        remedy = f"Use --max-seeds {max(len(plan.seeds), racing.FIRST_LOOK)} or more."
+        problems.append(Problem("--max-seeds", "must be at least the seeds present", rule.max_seeds, remedy))
+    if state.race is not None and state.race.rule.margin != rule.margin:
+        rule_text = f"the race was begun with the margin {state.race.rule.margin:g}, which decides what it asks"
+        remedy = "Leave it out, or start a new sweep under another --name."
+        problems.append(Problem("--margin", rule_text, rule.margin, remedy))
+    return problems
