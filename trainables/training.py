@@ -13,6 +13,7 @@ batches. What a trial computes is decided by its TrialConfig and its data alone.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from dataclasses import dataclass, field, replace
@@ -32,8 +33,11 @@ from trainables.evidence.sheet import draw_sheet
 from trainables.optimizers import build_optimizer
 from trainables.rates import RATES, RateSchedule
 from trainables.tasks import Evaluation, Learner, build_learner
+from trainables.tasks.evaluation import mean_cosine
 
 COLLAPSE = 0.999  # mean pairwise cosine beyond which every picture has the same embedding
+COLLAPSE_LOOKS = (0.8, 0.9, 1)  # shares of a trial's steps, whatever its evaluations and rows
+ROUNDING = 1e-6  # a cosine of float32 embeddings that falls by less has not fallen
 LOG_EVERY = 25  # steps between rows of training figures; a stalled run is noticed after one
 
 
@@ -59,6 +63,8 @@ class State:
     """The evaluation that counts so far."""
     directions: Tensor | None = None
     """Unit embeddings of the watched training pictures at the last look; see `trainables.evidence.directions`."""
+    cosines: list[float] = field(default_factory=list)
+    """Mean pairwise cosine of the watched pictures at each of the `COLLAPSE_LOOKS` so far."""
 
 
 @dataclass
@@ -82,6 +88,8 @@ class Run:
     """The learner's network, wrapped for data parallelism where there are several workers (see `arrange`)."""
     recent: list[Tensor] = field(default_factory=list)
     """Losses since the last row."""
+    watched: tuple[int, Tensor] | None = None
+    """A step, and the unit embeddings of the watched pictures after it."""
 
 
 def train(config: TrialConfig, context: TrialContext, *, cache_dir: Path | None = None) -> Outcome:
@@ -101,10 +109,13 @@ def train(config: TrialConfig, context: TrialContext, *, cache_dir: Path | None 
     learner = build_learner(config, context, cache_dir=cache_dir)
     run = begin(config, context, learner)
     state, total = run.state, learner.total_steps
+    looks = {math.ceil(share * total) for share in COLLAPSE_LOOKS}
     clock = time.perf_counter()
     while state.step < total:
         run.recent.append(update(run))
         state.step += 1
+        if state.step in looks:
+            state.cosines.append(_watched_cosine(run))
         if state.step % config.training.eval_every == 0 or state.step == total:
             judge(run, clock)
             clock = time.perf_counter()
@@ -162,7 +173,7 @@ def restore(run: Run, saved: dict[str, Any]) -> None:
     best = {name: value for name, value in saved["best"].items() if not name.startswith("test/")}
     if best != saved["best"]:  # of an older version, which kept test figures in its checkpoints
         run.context.seal({name: value for name, value in saved["best"].items() if name not in best})
-    run.state = State(saved["step"], saved["seconds"], saved["rows"], best, saved.get("directions"))
+    run.state = State(saved["step"], saved["seconds"], saved["rows"], best, saved.get("directions"), saved["cosines"])
     for row in run.state.rows:
         run.context.report(row)
 
@@ -250,9 +261,11 @@ def judge(run: Run, since: float) -> None:
     row = training_figures(run)
     validated: Evaluation = run.learner.validate()
     row.update(validated.figures)
-    if _collapsed(row, state):
-        cosine = row["val/mean_cosine"]
-        message = f"the embeddings collapsed by step {state.step}: mean pairwise cosine {cosine:.4f}"
+    if math.isnan(row["val/mean_cosine"]):
+        raise Diverged(f"embeddings are not finite at step {state.step}", state.step, dict(row))
+    if state.step == run.learner.total_steps and collapsed(state.cosines):
+        cosines = ", ".join(f"{cosine:.4f}" for cosine in state.cosines)
+        message = f"the embeddings collapsed by the end: mean pairwise cosine {cosines} in its last fifth"
         raise Diverged(message, state.step, dict(row))
     if _counts(row, run):
         leave_evidence(run, validated.evidence)
@@ -272,15 +285,27 @@ def leave_evidence(run: Run, evidence: Evidence | None) -> None:
     run.context.leave({**files, words: replace(evidence, step=run.state.step).text().encode()})
 
 
-def _collapsed(row: Row, state: State) -> bool:
-    """Whether all pictures have had one embedding since the last evaluation, and it is not getting better.
+def collapsed(cosines: list[float]) -> bool:
+    """Whether all watched pictures had one embedding at every look, and were not on the way out of it.
 
-    One evaluation is not enough: an untrained network may look like that.
+    Args:
+        cosines: at the `COLLAPSE_LOOKS`, the end among them. An untrained network may look so for long, and recover.
     """
-    cosine = row["val/mean_cosine"]
-    before = next((old["val/mean_cosine"] for old in reversed(state.rows) if "val/mean_cosine" in old), -math.inf)
-    stuck = cosine > COLLAPSE and before > COLLAPSE and cosine >= before
-    return math.isnan(cosine) or row["val/norm_mean"] == 0 or stuck
+    recovering = all(later < earlier - ROUNDING for earlier, later in itertools.pairwise(cosines))
+    return len(cosines) > 1 and min(cosines) > COLLAPSE and not recovering
+
+
+def _watched_cosine(run: Run) -> float:
+    """Mean pairwise cosine of the watched pictures; 1 where all embeddings are zero."""
+    units = _watched(run)
+    return mean_cosine(units) if bool(units.any()) else 1.0
+
+
+def _watched(run: Run) -> Tensor:
+    """Unit embeddings of the watched pictures as the network is now, computed once a step."""
+    if run.watched is None or run.watched[0] != run.state.step:
+        run.watched = (run.state.step, run.learner.directions())
+    return run.watched[1]
 
 
 def training_figures(run: Run) -> Row:
@@ -299,7 +324,7 @@ def direction_figures(run: Run) -> Row:
     state, before = run.state, run.state.directions
     if before is None or state.step % directions.interval(run.learner.total_steps, LOG_EVERY):
         return {}
-    state.directions = run.learner.directions()
+    state.directions = _watched(run)
     return {f"train/{name}": v for name, v in directions.spread(before, state.directions).items()}
 
 
@@ -326,4 +351,5 @@ def _checkpoint(run: Run) -> dict[str, Any]:
         "rows": run.state.rows,
         "best": run.state.best,
         "directions": run.state.directions,
+        "cosines": run.state.cosines,
     }

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 from rich.console import Console
 
 from trainables.errors import ConfigError, Problem, raise_if_any
-from tune_dml.planning.checks import DataProgress, continuation_problems, name_problems, prepare
+from tune_dml.planning.checks import Check, DataProgress, continuation_problems, name_problems, prepare
 from tune_dml.planning.confirmation import confirmation_plan
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import MAX_SEEDS, Racing, Request, Resources, Session
@@ -81,10 +81,10 @@ def run(
     session: Session,
     racing: Racing,
     *,
-    margin: Annotated[float | None, "Differences below this do not matter; the space's by default."] = None,
     resources: Annotated[Resources | None, "Workers, CPUs and GPUs of a trial."] = None,
     console: Annotated[Console | None, "Where progress is shown; nowhere by default."] = None,
     data_progress: Annotated[DataProgress | None, "Told of decoding as (done, total)."] = None,
+    other_checks: Annotated[Sequence[Check], "Further checks, whose problems are shown with the others."] = (),
 ) -> Sweep:
     """Run a sweep to its end on Ray Tune and return it.
 
@@ -97,14 +97,14 @@ def run(
     checked = prepare(
         request,
         cache_dir=session.cache,
-        other_checks=[lambda: _session_problems(session, resources), racing.problems, lambda: _margin_problems(margin)],
+        other_checks=[lambda: _session_problems(session, resources), racing.problems, *other_checks],
         progress=data_progress,
     )
     folder = session.sweeps / checked.plan.name
     raise_if_any(name_problems(folder, checked.plan))
     state = SweepState(folder, checked.plan)
     state.update()
-    rule = _race_rule(state, racing, margin)
+    rule = _race_rule(state, racing)
     return _execute(state, resources, session, console, verb="sweep", notes=checked.notes, rule=rule)
 
 
@@ -114,6 +114,7 @@ def resume(
     *,
     retry_failed: Annotated[bool, "Also run failed and diverged trials again."] = False,
     console: Annotated[Console | None, "Where progress is shown; nowhere by default."] = None,
+    other_checks: Annotated[Sequence[Check], "Further checks, whose problems are shown with the others."] = (),
 ) -> Sweep:
     """Run what a sweep still lacks, with the resources it was started with, and bring MLflow up to date.
 
@@ -122,7 +123,7 @@ def resume(
     on the cluster, or it is running; nothing stored is changed then.
     """
     state = load_state(session.sweeps, name)
-    raise_if_any(_continuation_problems(state, session))
+    raise_if_any(_continuation_problems(state, session, other_checks))
     if retry_failed:
         with Ledger(state.folder) as ledger:
             for key in state.trials:
@@ -137,8 +138,9 @@ def extend(
     *,
     seeds: Annotated[Sequence[int], "Seeds to add."] = (),
     values: Annotated[Mapping[str, Sequence[Value]] | None, "Values to add to a listed knob."] = None,
-    num_samples: Annotated[int, "Further cells for tpe, gp or random to propose."] = 0,
+    num_samples: Annotated[int, "Further cells to propose, for every search but grid."] = 0,
     console: Annotated[Console | None, "Where progress is shown; nowhere by default."] = None,
+    other_checks: Annotated[Sequence[Check], "Further checks, whose problems are shown with the others."] = (),
 ) -> Sweep:
     """Add seeds, values of a listed knob, or cells to propose to a sweep, and run what is new.
 
@@ -161,7 +163,7 @@ def extend(
         raise ConfigError(Problem("--seeds", rule, sorted(kept_apart), "Choose other seeds."))
     look = state.look("extend")
     state.replan(plan)
-    raise_if_any(_continuation_problems(state, session))
+    raise_if_any(_continuation_problems(state, session, other_checks))
     return _execute(state, state.resources, session, console, verb="extend", notes=(note,), look=look)
 
 
@@ -187,7 +189,7 @@ def confirm(
     if not best:
         rule = "only a cell that has finished a trial, without diverging, can be confirmed"
         raise ConfigError(Problem("SWEEP", rule, name, f"Run it first: `tune-dml resume {name}`."))
-    raise_if_any(_continuation_problems(state, session))
+    raise_if_any(_continuation_problems(state, session, ()))
     used = list(dict.fromkeys(trial.seed for trial in state.confirming.values()))
     again = confirmation_plan(state.plan, best[:top], used, seeds)
     return _execute(state, state.resources, session, console, verb="confirm", confirmation=again)
@@ -234,7 +236,7 @@ def write_report(
     Args:
         sweep: from `run_sweep` or `load_sweep`.
         path: the folder, made if missing.
-        margin: differences below this do not matter; the space's by default.
+        margin: differences below this do not matter; the planned one by default.
         unseal_test: open the test metrics first, as `open_sweep` does; MLflow gets them when it is next brought up to date.
     """
     from tune_dml import report
@@ -309,22 +311,16 @@ def _execute(
     return Sweep(finish.results, finish.interrupted, finish.tracking, confirmation is not None)
 
 
-def _race_rule(state: SweepState, racing: Racing, margin: float | None) -> RaceRule | None:
+def _race_rule(state: SweepState, racing: Racing) -> RaceRule | None:
     """The rule of the race that is asked for, if any; raises ConfigError where the sweep cannot be raced so."""
     if not racing.until_decided:
         return None
     from tune_dml.running.race import race_problems
 
-    begun = state.race.rule.margin if state.race else state.plan.space.margin
-    rule = RaceRule(margin or begun, racing.max_seeds or MAX_SEEDS, racing.budget)
+    begun = state.race.rule.margin if state.race else state.plan.margin
+    rule = RaceRule(state.plan.stated_margin or begun, racing.max_seeds or MAX_SEEDS, racing.budget)
     raise_if_any(race_problems(state, rule))
     return rule
-
-
-def _margin_problems(margin: float | None) -> list[Problem]:
-    if margin is None or margin > 0:
-        return []
-    return [Problem("--margin", "must be more than 0", margin, "Example: --margin 1.0, in units of the metric.")]
 
 
 def _tracker(state: SweepState, session: Session, say: Callable[[str], None] | None = None) -> Tracker:
@@ -344,7 +340,7 @@ def _session_problems(session: Session, resources: Resources) -> list[Problem]:
     return [*needs, *tracking.check(uri), *session.problems()]
 
 
-def _continuation_problems(state: SweepState, session: Session) -> list[Problem]:
+def _continuation_problems(state: SweepState, session: Session, other_checks: Sequence[Check]) -> list[Problem]:
     """Everything that keeps a stored sweep's plan from going on."""
-    needs = _session_problems(session, state.resources)
+    needs = [*_session_problems(session, state.resources), *(problem for check in other_checks for problem in check())]
     return [*needs, *continuation_problems(state.plan, session.cache)]

@@ -6,6 +6,7 @@ numbers the paper published. It holds no code and reads no file; `tune_dml.plann
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -16,8 +17,8 @@ Value = float | int | str | bool | None
 Number = float | int  # a plan that is read back has the very numbers that were declared
 Origin = Literal["paper", "ours", "user"]
 Scale = Literal["linear", "log", "category"]
-SearchMethod = Literal["grid", "tpe", "gp", "random"]
-"""How cells are chosen: the grid itself, or a search that proposes points."""
+SearchMethod = Literal["grid", "tpe", "gp", "random", "qmc"]
+"""How cells are chosen: the grid itself, a search that learns (tpe, gp), or points that ignore what is known (random, qmc)."""
 
 
 @dataclass(frozen=True)
@@ -270,6 +271,9 @@ class Space:
             problems.append(Problem(f"{self.name}.{path}", rule, self.fixed[path], "Remove it from `fixed`."))
         if not self.knobs:
             problems.append(Problem(self.name, "a space needs at least one knob", None, "Add one to `parameters`."))
+        if not 0 < self.margin < math.inf:
+            rule = "the margin must be greater than 0: below it, differences do not matter"
+            problems.append(Problem(f"{self.name}.margin", rule, self.margin, "Example: 1.0 for one percentage point."))
         for knob in self.knobs:
             problems += _domain_problems(f"{self.name}.{knob.path}", knob.domain)
         for tie in self.ties:

@@ -62,9 +62,9 @@ def test_a_race_on_digits_stops_cells_and_goes_on_after_an_interruption(tmp_path
             ["--until-decided", "--search", "random", "--num-samples", "3"],
             "--until-decided: a race stops cells of a grid",
         ),
-        (["--until-decided", "--margin", "-1"], "--margin: must be more than 0"),
+        (["--until-decided", "--margin", "-1"], "--margin: the margin must be greater than 0"),
         (["--max-seeds", "9"], "--max-seeds: limits a race"),
-        (["--margin", "0"], "--margin: must be more than 0"),
+        (["--margin", "0"], "--margin: the margin must be greater than 0"),
     ],
 )
 def test_bad_input_is_one_message_and_stores_nothing(command_line, tmp_path, monkeypatch, cache_dir, words, message):
@@ -77,7 +77,10 @@ def test_bad_input_is_one_message_and_stores_nothing(command_line, tmp_path, mon
 
 def test_one_value_is_refused(command_line, tmp_path, monkeypatch, cache_dir):
     monkeypatch.chdir(tmp_path)
-    Path("one.yaml").write_text("method: grid\nparameters: {loss.margin: {values: [0.2]}}\ndataset: digits\n")
+    Path("one.yaml").write_text(
+        "method: grid\nparameters: {loss.margin: {values: [0.2]}}\ndataset: digits\n"
+        "baseline: {label: no margin, settings: {loss.margin: 0.0}}\n"
+    )
     code, out, err = command_line("sweep", "one.yaml", "--until-decided", "--cache-dir", cache_dir)
     assert code == 1
     assert "a race needs two values" in " ".join((out + err).split())

@@ -3,6 +3,7 @@
 import math
 import random
 from collections import Counter
+from dataclasses import replace
 from statistics import mean, median
 
 import pytest
@@ -30,7 +31,7 @@ def value_of(trial):
     return -((math.log10(trial.cell.settings["optim.lr"]) + 2.5) ** 2) + 0.01 * trial.seed
 
 
-def run(proposals, order, slots=4, until=None):
+def run(proposals, order, slots=4, until=None, value=value_of):
     """Run trials `slots` at a time and end them in a random order; returns the trials in order of starting."""
     started, running = [], []
     while True:
@@ -43,7 +44,7 @@ def run(proposals, order, slots=4, until=None):
             assert proposals.finished
             return started
         trial = running.pop(order.randrange(len(running)))
-        proposals.ended(trial.key, value_of(trial))
+        proposals.ended(trial.key, value(trial))
 
 
 @pytest.mark.parametrize("slots", [1, 2, 7])
@@ -68,7 +69,7 @@ def test_known_trials_are_not_run_again():
     assert {trial.key for trial in started} == {trial.key for trial in plan.trials()[5:]}
 
 
-@pytest.mark.parametrize("method", ["tpe", "random", "gp"])
+@pytest.mark.parametrize("method", ["tpe", "random", "gp", "qmc"])
 def test_an_adaptive_search_proposes_its_budget_without_repeats(method):
     plan = plan_of(LR, search=Search(method, 8, window=4))
     cells = []
@@ -78,7 +79,7 @@ def test_an_adaptive_search_proposes_its_budget_without_repeats(method):
     assert len(started) == 27
 
 
-@pytest.mark.parametrize("method", ["tpe", "random"])
+@pytest.mark.parametrize("method", ["tpe", "random", "qmc"])
 def test_proposals_do_not_depend_on_the_order_or_the_number_of_slots(method):
     plan = plan_of(LR, RHO, search=Search(method, 14, window=4))
     labels = []
@@ -89,18 +90,75 @@ def test_proposals_do_not_depend_on_the_order_or_the_number_of_slots(method):
     assert labels[0] == labels[1] == labels[2]
 
 
-def test_a_search_cut_short_and_rebuilt_proposes_the_same_cells():
-    plan = plan_of(LR, search=Search("tpe", 14, window=4))
+@pytest.mark.parametrize("method", ["tpe", "qmc"])
+@pytest.mark.parametrize("repeats", [False, True])
+def test_a_search_cut_short_and_rebuilt_proposes_the_same_cells(method, repeats):
+    """Also where rates above 1e-2 diverge, and where a listed knob makes a search propose known cells."""
+    knobs = (RHO, MARGIN) if repeats else (LR,)
+    plan = plan_of(*knobs, search=Search(method, 6 if repeats else 14, window=4))
+
+    def value(trial):
+        return math.inf if trial.cell.settings["optim.lr"] > 1e-2 else value_of(trial)
+
     whole = []
-    run(Proposals(plan, known={}, on_cell=whole.append), random.Random(0))
+    run(Proposals(plan, known={}, on_cell=whole.append), random.Random(0), value=value)
     first = []
     before = Proposals(plan, known={}, on_cell=first.append)
-    run(before, random.Random(3), until=20)
+    run(before, random.Random(3), until=20, value=value)
     known = dict(before.known)
     after = Proposals(plan, known=known, proposed=list(first), on_cell=first.append)
-    started = run(after, random.Random(4))
+    started = run(after, random.Random(4), value=value)
     assert [cell.label for cell in first] == [cell.label for cell in whole]
     assert not {trial.key for trial in started} & set(known)
+
+
+@pytest.mark.parametrize(("method", "cells"), [("tpe", 30), ("gp", 24)])
+def test_a_search_leaves_the_half_of_a_range_where_training_diverges(method, cells):
+    """Share of diverging cells after the first draws, as a mean over searches; failures told instead: 0.6."""
+    shares = []
+    for seed in range(6 if method == "tpe" else 2):
+        proposed = []
+        plan = plan_of(LR, search=Search(method, cells, window=4, seed=seed), seeds=1, baseline=False)
+        proposals = Proposals(plan, known={}, on_cell=proposed.append)
+        while (trial := proposals.next_trial()) is not None:
+            rate = trial.cell.settings["optim.lr"]
+            proposals.ended(trial.key, math.inf if rate > 10**-2.5 else 60 - (math.log10(rate) + 3) ** 2)
+        later = proposed[14:]
+        shares.append(mean(cell.settings["optim.lr"] > 10**-2.5 for cell in later))
+    assert mean(shares) < 0.3, shares
+
+
+@pytest.mark.parametrize("goal", ["maximize", "minimize"])
+def test_diverged_cells_stay_worse_than_whatever_else_comes_in(goal):
+    space = replace(space_of(LR, fixed={"loss.name": "triplet"}), goal=goal)
+    plan = toys.plan_of(space=space, overrides=SIZES, seeds=1, search=Search("random", 12, window=1))
+    proposals = Proposals(plan, known={})
+    values = iter([math.inf, math.inf, 60.0, math.inf, 10.0, 90.0, math.nan, 50.0, math.inf, 5.0, 95.0, 1.0])
+    told = []
+    while (trial := proposals.next_trial()) is not None:
+        told.append(next(values))
+        proposals.ended(trial.key, told[-1])
+    trials = proposals.study.trials
+    assert [trial.number for trial in trials] == list(range(12))
+    states = Counter(trial.state.name for trial in trials[:11])
+    assert states == {"COMPLETE": 10, "FAIL": 1}
+    finite = {n: value for n, value in enumerate(told[:11]) if math.isfinite(value)}
+    assert {n: trials[n].value for n in finite} == finite
+    penalties = {trials[n].value for n, value in enumerate(told[:11]) if math.isinf(value)}
+    assert penalties == {5.0 - 9.0 if goal == "maximize" else 95.0 + 9.0}
+
+
+def test_low_discrepancy_points_fill_the_space_evenly():
+    """Of 16 points of a shifted Sobol sequence every eighth of every knob has two; 16 random draws miss some."""
+    dim = Knob("model.embedding_dim", Range(1, 64, integer=True))
+    plan = plan_of(LR, dim, MARGIN, search=Search("qmc", 16, window=4), seeds=1, baseline=False)
+    cells = []
+    run(Proposals(plan, known={}, on_cell=cells.append), random.Random(0), value=lambda trial: 1.0)
+    rates = Counter(int(8 * (math.log10(cell.knobs["optim.lr"]) + 4) / 3) for cell in cells)
+    sizes = Counter((cell.knobs["model.embedding_dim"] - 1) // 8 for cell in cells)
+    assert len(rates) == len(sizes) == 8
+    assert set(rates.values()) == {2}
+    assert Counter(cell.knobs["loss.margin"] for cell in cells) == {0.1: 8, 0.2: 8}
 
 
 @pytest.mark.learning

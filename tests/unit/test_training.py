@@ -1,5 +1,6 @@
 """The training loop: deterministic, resumes bit-identically, never trains on a loss that is not finite."""
 
+import hashlib
 import pickle
 
 import pytest
@@ -136,20 +137,79 @@ def test_a_loss_that_is_not_finite_ends_the_trial_with_step_and_statistics(tmp_p
     assert "loss" in error.value.statistics or "val/mean_cosine" in error.value.statistics
 
 
-def test_collapsed_embeddings_end_the_trial(tmp_path, monkeypatch):
-    update = training.update
+def collapsing(monkeypatch, *, until=10**9):
+    """Every step up to `until` leaves a head that gives all pictures one embedding; then it is as it began."""
+    update, kept = training.update, {}
 
-    def collapsing(run):
+    def collapse(run):
+        head = dict(run.learner.network.head.named_parameters())
+        kept.setdefault("head", {name: value.detach().clone() for name, value in head.items()})
         loss = update(run)
         with torch.no_grad():
-            for name, parameter in run.network.named_parameters():
-                if name.startswith("head"):
-                    parameter.fill_(1.0 if parameter.ndim == 1 else 0.0)
+            for name, value in head.items():
+                flat = torch.full_like(value, 1.0 if value.ndim == 1 else 0.0)
+                value.copy_(flat if run.state.step < until else kept["head"][name])
         return loss
 
-    monkeypatch.setattr(training, "update", collapsing)
-    with pytest.raises(Diverged, match="collapsed by step 40"):
-        run(config_of(SMALL), tmp_path)
+    monkeypatch.setattr(training, "update", collapse)
+
+
+@pytest.mark.parametrize("eval_every", [5, 20, 60])
+def test_a_trial_that_is_collapsed_at_the_end_has_diverged(tmp_path, monkeypatch, eval_every):
+    collapsing(monkeypatch)
+    with pytest.raises(
+        Diverged, match=r"collapsed by the end: mean pairwise cosine 1\.0000, 1\.0000, 1\.0000"
+    ) as error:
+        run(config_of(SMALL, training__eval_every=eval_every), tmp_path)
+    assert error.value.step == 60
+    assert "val/recall_at_1" in error.value.statistics
+
+
+@pytest.mark.parametrize("until", [29, 44, 59])
+def test_a_trial_that_recovers_has_finished(tmp_path, monkeypatch, until):
+    collapsing(monkeypatch, until=until)
+    _, rows = run(config_of(SMALL, training__eval_every=5), tmp_path)
+    cosines = [row["val/mean_cosine"] for row in rows if "val/mean_cosine" in row]
+    assert sum(cosine > training.COLLAPSE for cosine in cosines) >= until // 5
+    assert cosines[-1] <= training.COLLAPSE
+
+
+@pytest.mark.parametrize(
+    ("cosines", "verdict"),
+    [
+        ((1.0, 1.0, 1.0), True),
+        ((0.9999, 0.9998, 0.9999), True),
+        ((0.9999, 0.9998, 0.9997), False),  # slowly leaving: an honest small learning rate
+        ((1.0, 1 - 1e-8, 1 - 2e-8), True),  # rounding is no recovery
+        ((1.0, 1.0, 0.9), False),
+        ((0.9, 1.0, 1.0), False),
+        ((1.0,), False),  # too short to tell a collapsed network from an untrained one
+    ],
+)
+def test_what_counts_as_collapsed(cosines, verdict):
+    assert training.collapsed(list(cosines)) is verdict
+
+
+@pytest.mark.parametrize("steps", [80, pytest.param(400, marks=pytest.mark.slow)])
+def test_neither_status_nor_figures_depend_on_how_often_one_looks(tmp_path, monkeypatch, steps):
+    """One embedding for all pictures until shortly before the end, then a recovery."""
+    collapsing(monkeypatch, until=0.85 * steps)
+    ends = set()
+    for every in (steps // 16, steps // 8, steps // 4, steps // 2, steps):
+        outcome, _ = run(config_of(SMALL, training__steps=steps, training__eval_every=every), tmp_path / str(every))
+        weights = torch.load(tmp_path / str(every) / "checkpoint.pt", weights_only=True)["task"]
+        whole = b"".join(part.numpy().tobytes() for part in weights.values() if isinstance(part, torch.Tensor))
+        ends.add((tuple(sorted(outcome.metrics.items())), hashlib.sha256(whole).hexdigest()))
+    assert len(ends) == 1, ends
+
+
+def test_a_resumed_trial_remembers_the_looks(tmp_path, monkeypatch):
+    collapsing(monkeypatch)
+    config = config_of(SMALL, training__eval_every=10)
+    with pytest.raises(Killed):
+        run(config, tmp_path, stop_after=50)
+    with pytest.raises(Diverged, match=r"1\.0000, 1\.0000, 1\.0000"):
+        run(config, tmp_path)
 
 
 def test_more_classes_in_a_batch_than_exist_are_refused(tmp_path):

@@ -37,14 +37,19 @@ def embedding_statistics(embeddings: Tensor) -> Figures:
     # Not metrics.norm_statistics, whose norms are float64: the last digits of figures stored by earlier trials would change.
     if not bool(torch.isfinite(embeddings).all()):
         return {"mean_cosine": float("nan"), "norm_mean": float("nan")}
-    n, norms = len(embeddings), torch.linalg.vector_norm(embeddings, dim=1)
-    total = normalise(embeddings.double()).sum(dim=0).square().sum()
+    norms = torch.linalg.vector_norm(embeddings, dim=1)
     return {
-        # Over all pairs i != j, from the sum of unit vectors: (|sum fh|^2 - N) / (N (N - 1)).
-        "mean_cosine": float((total - n) / max(n * (n - 1), 1)),
+        "mean_cosine": mean_cosine(embeddings),
         "norm_mean": float(norms.mean()),
         "norm_variance": float(norms.var(correction=0)),
     }
+
+
+def mean_cosine(embeddings: Tensor) -> float:
+    """Mean cosine over all pairs i != j, from the sum of unit vectors: (|sum fh|^2 - N) / (N (N - 1))."""
+    n = len(embeddings)
+    total = normalise(embeddings.double()).sum(dim=0).square().sum()
+    return float((total - n) / max(n * (n - 1), 1))
 
 
 def evidence_of(split: Split, embeddings: Tensor, sheet: Sheet | None) -> Evidence | None:

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from tune_dml.cli.options import Ending, SweepArgument, seeds_of, values_of, verb
+from tune_dml.cli.options import Ending, Margin, SweepArgument, seeds_of, values_of, verb
 from tune_dml.cli.screen import console_for
-from tune_dml.planning.request import Session
+from tune_dml.planning.request import Session, margin_problems
 
 ORDER = 60
 
@@ -22,8 +22,9 @@ def extend(
         list[str] | None,
         typer.Option(metavar="KEY=V,V,...", help="Values to add to a listed knob; repeatable."),
     ] = None,
-    num_samples: Annotated[int, typer.Option(help="Further cells for tpe, gp or random to propose.")] = 0,
+    num_samples: Annotated[int, typer.Option(help="Further cells to propose, for every search but grid.")] = 0,
     session: Session,
+    margin: Margin = None,
     ending: Ending,
 ) -> None:
     """Add seeds, values or samples to a sweep and run only what is new."""
@@ -38,5 +39,6 @@ def extend(
         values=values_of(add),
         num_samples=num_samples,
         console=console_for(ending.as_json),
+        other_checks=[ending.problems, lambda: margin_problems(margin)],
     )
-    close(done, session, ending)
+    close(done, session, ending, margin)

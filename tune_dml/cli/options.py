@@ -11,7 +11,8 @@ from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
-from tune_dml.planning.request import Engine, Racing, Request, Resources, Session
+from trainables.errors import Problem
+from tune_dml.planning.request import Engine, Racing, Request, Resources, Session, folder_problems
 from tune_dml.planning.spread import help_of, options_of, spread
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
@@ -24,9 +25,12 @@ Output = Annotated[Path | None, typer.Option("-o", "--output", help="Folder to w
 class Ending:
     """How a session's report is written and shown."""
 
-    margin: Margin = None
     output: Output = None
     as_json: Json = False
+
+    def problems(self) -> list[Problem]:
+        """Why the report could not be written."""
+        return folder_problems("-o", absolute(self.output))
 
 
 def verb(function: Callable[..., None]) -> Callable[..., None]:
@@ -65,7 +69,7 @@ def absolute(path: Path | None) -> Path | None:
 def settings_of(pairs: list[str] | None) -> dict[str, Any]:
     """`KEY=VALUE` of --set; raises ConfigError for what does not read so."""
     from trainables.config import parse_value
-    from trainables.errors import Problem, raise_if_any
+    from trainables.errors import raise_if_any
 
     settings: dict[str, Any] = {}
     problems = []
@@ -88,7 +92,7 @@ def values_of(pairs: list[str] | None) -> dict[str, list[Any]]:
 
 def seeds_of(text: str | None) -> int | tuple[int, ...] | None:
     """A count, or a list of seeds; raises ConfigError for anything else."""
-    from trainables.errors import ConfigError, Problem
+    from trainables.errors import ConfigError
 
     if text is None:
         return None

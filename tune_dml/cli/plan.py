@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tune_dml.cli.options import Json, engine_of, verb
 from tune_dml.cli.screen import show, table
 from tune_dml.planning.request import Request, Resources, Session
+from tune_dml.space import Grid
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from tune_dml.planning.plan import Plan
     from tune_dml.record.results import Results
+    from tune_dml.stats.assurance import VerdictChances
 
 ORDER = 30
+TRIAL_BYTES = 65_000
+"""What a trial leaves at most (docs/log.md, evidence of a trial)."""
+DIFFERENCES = (0.0, 1.0, 2.0, 4.0)
+"""True differences that are looked at, in margins."""
 
 
 @verb
@@ -54,6 +60,10 @@ class Power:
     detectable: float
     half_width: float
     source: str
+    chances: tuple[VerdictChances, ...] = ()
+    """Of each verdict about the knob, when one of its levels truly differs; empty while the noise is not known."""
+    seeds: tuple[int | None, int | None] | None = None
+    """Seeds that would decide; None at an end where no reasonable number would, altogether while the noise is not known."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +88,11 @@ class Preview:
             return None
         return self.cost.seconds * (self.trials - self.done) / self.cost.concurrent
 
+    @property
+    def disk_bytes(self) -> int:
+        """What all trials leave in the storage."""
+        return self.trials * TRIAL_BYTES
+
     def data(self) -> dict[str, Any]:
         """Everything as JSON."""
         plan = self.plan
@@ -98,6 +113,10 @@ class Preview:
             "detectable_difference": self.power.detectable,
             "interval_half_width": self.power.half_width,
             "power_source": self.power.source,
+            "margin": plan.margin,
+            "verdict_chances": [{**vars(chance), "undecided": chance.undecided} for chance in self.power.chances],
+            "seeds_to_decide": self.power.seeds,
+            "disk_bytes": self.disk_bytes,
             "settings": {k: {"value": v, "origin": plan.origins.get(k, "")} for k, v in plan.base_settings.items()},
             "notes": list(self.notes),
         }
@@ -116,7 +135,16 @@ class Preview:
         yield from self.notes
         yield f"{self.trials} trials ({len(plan.seeds)} paired seeds), {self.done} done already."
         yield self._cost_sentence()
+        yield f"Disk: at most {self.disk_bytes / 1e6:.1f} MB in the storage, and as much in MLflow."
         yield self._power_sentence()
+        if self.power.chances:
+            title = f"Verdicts to expect with {len(plan.seeds)} seeds and a margin of {plan.margin:g}"
+            columns = ("one level differs by", "matters", "does not matter", "undecided")
+            chances = ((f"{c.difference:g}", *map(_percent, _shares(c))) for c in self.power.chances)
+            yield table(title, columns, chances, right=columns)
+        if self.power.seeds:
+            fewest, most = ("more than 1000" if number is None else str(number) for number in self.power.seeds)
+            yield f"Seeds: {fewest} to {most} tell equal levels from twice the margin ({most} with 80% assurance)."
 
     def _cost_sentence(self) -> str:
         if self.eta_seconds is None:
@@ -132,11 +160,19 @@ class Preview:
     def _power_sentence(self) -> str:
         unit = "points" if self.power.noise is not None else "times the noise of one trial"
         if len(self.plan.seeds) < 2:
-            return "Power: one seed gives no estimate of noise, so no verdict: use --seeds 3 or more."
+            return "Power: none with one seed."
         return (
             f"Power: a difference of {self.power.detectable:.2f} {unit} between two cells is detected with 80% "
             f"probability; intervals reach {self.power.half_width:.2f} {unit} to each side ({self.power.source})."
         )
+
+
+def _shares(chance: VerdictChances) -> tuple[float, float, float]:
+    return chance.matters, chance.does_not_matter, chance.undecided
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}"
 
 
 def preview(request: Request, resources: Resources, session: Session) -> Preview:
@@ -174,32 +210,43 @@ def _cost(plan: Plan, resources: Resources, stored: list[Results]) -> Cost:
 
 
 def _power(plan: Plan, stored: list[Results]) -> Power:
+    from tune_dml.stats.assurance import seeds_range, verdict_chances
     from tune_dml.stats.looks import level_left
     from tune_dml.stats.power import detectable_difference, half_width
 
     seeds, cells = len(plan.seeds), max(len(plan.cells) + plan.search.num_samples, 2)
-    noise, source = None, "the noise is not known yet"
-    for results in stored:
-        if _alike(plan, results) and results.plan.metric == plan.metric:
-            noise = _noise(results)
-            if noise is not None:
-                source = f"noise {noise:.2f} measured in {results.name}"
-                break
+    alike = (item for item in stored if _alike(plan, item) and item.plan.metric == plan.metric)
+    noise, df, source = next(filter(None, map(_noise, alike)), (None, 0, "the noise is not known yet"))
     unit, level = 1.0 if noise is None else noise, level_left([seeds], planned=seeds)
-    return Power(
+    power = Power(
         noise,
         detectable_difference(seeds=seeds, sd=unit, cells=cells, alpha=level),
         half_width(seeds=seeds, sd=unit, cells=cells, alpha=level),
         source,
     )
+    if noise is None or seeds < 2:
+        return power
+    levels, margin = _levels(plan), float(plan.margin)
+    level /= len(plan.space.scientific or plan.space.knobs)  # the knobs share the error, as in the report
+    chances = tuple(
+        verdict_chances(levels=levels, seeds=seeds, sd=noise, margin=margin, difference=margins * margin, alpha=level)
+        for margins in DIFFERENCES
+    )
+    return replace(
+        power, chances=chances, seeds=seeds_range(margin=margin, sd=noise, df=df, levels=levels, alpha=level)
+    )
 
 
-def _noise(results: Results) -> float | None:
-    """The noise of one trial after removing the seed's effect."""
-    import numpy as np
+def _levels(plan: Plan) -> int:
+    """Values of the knob that has most of them; a range is tried at as many as are proposed."""
+    domains = [knob.domain for knob in plan.space.scientific or plan.space.knobs]
+    return max(len(d.values) if isinstance(d, Grid) else plan.search.num_samples for d in domains)
 
+
+def _noise(results: Results) -> tuple[float, int, str] | None:
+    """The noise of one trial after removing the seed's effect, its degrees of freedom, and where it is from."""
     from tune_dml.report import seed_table
-    from tune_dml.stats.noise import fit_pairs
+    from tune_dml.stats.noise import fit_pairs, typical_noise
 
-    pairs = fit_pairs(seed_table(results).values)
-    return float(np.sqrt(pairs.own[pairs.testable].mean() / 2)) if pairs.testable.any() else None
+    known = typical_noise(fit_pairs(seed_table(results).values))
+    return None if known is None else (*known, f"noise {known[0]:.2f} measured in {results.name}")

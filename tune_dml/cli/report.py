@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trainables.errors import raise_if_any
 from tune_dml.cli._race import race_data, race_lines
-from tune_dml.cli.options import Ending, Json, Margin, Output, SweepArgument, verb
+from tune_dml.cli.options import Ending, Json, Margin, Output, SweepArgument, absolute, verb
 from tune_dml.cli.screen import COMPARISON_BARS, interval, number, show, table
-from tune_dml.planning.request import Session
+from tune_dml.planning.request import Session, folder_problems, margin_problems
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -41,6 +42,7 @@ def report(
     from tune_dml.api import load_sweep, open_test
 
     session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
+    raise_if_any([*margin_problems(margin), *folder_problems("-o", absolute(output))])
     if unseal_test:
         open_test(sweep_name, session)
     loaded = load_sweep(sweep_name, storage=storage)
@@ -49,9 +51,12 @@ def report(
     raise typer.Exit(3 if check and written.summary.findings else 0)
 
 
-def close(sweep: Sweep, session: Session, ending: Ending, again: str = "resume") -> None:
-    """Write and show the report of what ran; the exit code says how it ended, and `again` is the verb that goes on with it."""
-    show(_publish(sweep, session, ending.output, margin=ending.margin, again=again), ending.as_json)
+def close(sweep: Sweep, session: Session, ending: Ending, margin: float | None = None, again: str = "resume") -> None:
+    """Write and show the report of what ran, judged by the planned margin or another.
+
+    The exit code says how it ended, and `again` is the verb that goes on with it.
+    """
+    show(_publish(sweep, session, ending.output, margin=margin, again=again), ending.as_json)
     raise typer.Exit(sweep.exit_code)
 
 
@@ -61,7 +66,7 @@ def _publish(
     """Write the report and attach it to the sweep's MLflow run."""
     from tune_dml.api import attach_report, write_report
 
-    folder = (output or sweep.folder / "report").absolute()
+    folder = absolute(output) or sweep.folder / "report"
     files = write_report(sweep, folder, margin=margin)
     return Written(sweep, files, attach_report(sweep, files, session), again)
 

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from tune_dml.cli.options import Ending, SweepArgument, verb
+from tune_dml.cli.options import Ending, Margin, SweepArgument, verb
 from tune_dml.cli.screen import console_for
-from tune_dml.planning.request import Session
+from tune_dml.planning.request import Session, margin_problems
 
 ORDER = 50
 
@@ -19,6 +19,7 @@ def resume(
     *,
     session: Session,
     retry_failed: Annotated[bool, typer.Option(help="Also run failed and diverged trials again.")] = False,
+    margin: Margin = None,
     ending: Ending,
 ) -> None:
     """Run what a sweep still lacks: finished trials are kept, interrupted ones continue; brings MLflow up to date."""
@@ -26,4 +27,6 @@ def resume(
     from tune_dml.cli.report import close
 
     console = console_for(ending.as_json)
-    close(api.resume(sweep_name, session, retry_failed=retry_failed, console=console), session, ending)
+    checks = [ending.problems, lambda: margin_problems(margin)]
+    done = api.resume(sweep_name, session, retry_failed=retry_failed, console=console, other_checks=checks)
+    close(done, session, ending, margin)

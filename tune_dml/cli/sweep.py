@@ -21,9 +21,9 @@ def sweep(request: Request, *, racing: Racing, resources: Resources, session: Se
             request,
             session,
             racing,
-            margin=ending.margin,
             resources=resources,
             console=console,
             data_progress=data_progress,
+            other_checks=[ending.problems],
         )
     close(done, session, ending)

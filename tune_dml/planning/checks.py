@@ -19,9 +19,9 @@ from trainables.resolve import Layer, resolve
 from tune_dml.catalogue import RETRIEVAL, default_protocol, find_space
 from tune_dml.planning import initial_weights
 from tune_dml.planning.plan import Plan, Search, make_plan
-from tune_dml.planning.request import Request
+from tune_dml.planning.request import Request, margin_problems
 from tune_dml.planning.sweep_file import read_sweep_file
-from tune_dml.space import Space, Value
+from tune_dml.space import Grid, Space, Value
 
 if TYPE_CHECKING:
     from trainables.data.base import DataSet, Pictures
@@ -79,7 +79,7 @@ def prepare(
     study = _study(request)
     problems: list[Problem] = []
     plan = _collect(problems, lambda: _plan(study))
-    problems += _name_problems(study.name)
+    problems += [*_name_problems(study.name), *margin_problems(request.margin), *_comparison_problems(plan)]
     problems += _metric_problems(study.space, plan) if plan else []
     for check in other_checks:
         problems += check()
@@ -95,7 +95,8 @@ def prepare(
         problems += _training_problems(plan, pictures, build=decode and not problems)
     raise_if_any(problems)
     assert plan is not None  # noqa: S101 - a missing plan has left a problem
-    return CheckedPlan(replace(plan, data_digest=digest), (*_dropped(study, plan), *_notes(plan, pictures)))
+    plan = replace(plan, data_digest=digest, stated_margin=request.margin)
+    return CheckedPlan(plan, (*_dropped(study, plan), *_comparison_notes(plan), *_notes(plan, pictures)))
 
 
 def continuation_problems(plan: Plan, cache_dir: Path | None) -> list[Problem]:
@@ -195,6 +196,24 @@ def _name_problems(name: str) -> list[Problem]:
         return []
     rule = "a sweep's name has letters, digits, '.', '_' and '-', starts with a letter or digit, at most 100 of them"
     return [Problem("--name", rule, name, "Example: --name eta1.")]
+
+
+def _comparison_problems(plan: Plan | None) -> list[Problem]:
+    """A sweep of one cell has nothing to compare."""
+    if plan is None or len(plan.cells) + plan.search.num_samples > 1:
+        return []
+    rule = "with one value and no baseline nothing can be compared"
+    remedy = "List more values, or train it alone with `tune-dml train`."
+    return [Problem(plan.space.name, rule, plan.cells[0].label, remedy)]
+
+
+def _comparison_notes(plan: Plan) -> list[str]:
+    """What the planned cells and seeds cannot tell."""
+    single = [knob for knob in plan.space.knobs if isinstance(knob.domain, Grid) and len(knob.domain.values) == 1]
+    notes = [f"{knob.path} has one value: nothing can be compared along it" for knob in single]
+    if len(plan.seeds) == 1:
+        notes.append("one seed gives no estimate of noise: no verdict is possible; use --seeds 3 or more")
+    return notes
 
 
 def _metric_problems(space: Space, plan: Plan) -> list[Problem]:

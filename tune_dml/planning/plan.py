@@ -15,7 +15,7 @@ from trainables.errors import ConfigError, Problem, nearest
 from trainables.files import write_whole
 from trainables.resolve import Layer, Layered
 from tune_dml.planning.cells import Cell, baseline_cell, cell_at, grid_cells, shared_settings, without_repeats
-from tune_dml.space import Grid, Knob, Protocol, Range, SearchMethod, Space, Value
+from tune_dml.space import Grid, Knob, Number, Protocol, Range, SearchMethod, Space, Value
 from tune_dml.text import is_number
 
 if TYPE_CHECKING:
@@ -65,6 +65,13 @@ class Plan:
     origins: Mapping[str, str]
     data_digest: str
     protocol_version: int = PROTOCOL_VERSION
+    stated_margin: Number | None = None
+    """The margin that was given when the sweep was planned; None where the space's holds."""
+
+    @property
+    def margin(self) -> Number:
+        """Differences below this were planned not to matter."""
+        return self.space.margin if self.stated_margin is None else self.stated_margin
 
     @property
     def metric(self) -> str:
@@ -87,8 +94,9 @@ class Plan:
         """Digest of everything that decides which trials exist; two plans of one sweep name must share it."""
         parts = [sorted(cell.digest for cell in self.cells), list(self.seeds), asdict(self.search)]
         knobs = [asdict(knob) for knob in self.space.knobs]
+        margin = [] if self.stated_margin is None else [self.stated_margin]
         body = canonical(
-            [*parts, knobs, dict(self.base_settings), self.data_digest, self.metric, self.protocol_version]
+            [*parts, knobs, dict(self.base_settings), self.data_digest, self.metric, self.protocol_version, *margin]
         )
         return hashlib.sha256(body.encode()).hexdigest()[:16]
 

@@ -7,6 +7,8 @@ Loads nothing heavy.
 
 from __future__ import annotations
 
+import math
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -29,8 +31,9 @@ class Request:
     seeds: Annotated[int | Sequence[int] | None, "How many paired seeds (3), or which (0,1,7)."] = None
     settings: Annotated[Mapping[str, Value] | None, "Override a setting; repeatable."] = None
     search: Annotated[SearchMethod | None, "How cells are chosen."] = None
-    num_samples: Annotated[int | None, "Cells that tpe, gp or random propose."] = None
+    num_samples: Annotated[int | None, "Cells to propose, for every search but grid."] = None
     name: Annotated[str | None, "The sweep's name; the space's by default."] = None
+    margin: Annotated[float | None, "Differences below this do not matter (metric units)."] = None
 
     def over(self, file: Request) -> Request:
         """A sweep file's request, with what is said here in its stead."""
@@ -127,9 +130,32 @@ class Session:
 
     def problems(self) -> list[Problem]:
         """Limits under which nothing could run."""
-        problems = []
+        problems = folder_problems("--storage", self.sweeps)
         if self.max_concurrent is not None and self.max_concurrent < 1:
             problems.append(Problem("--max-concurrent", "must be at least 1", self.max_concurrent))
         if self.time_budget is not None and self.time_budget <= 0:
             problems.append(Problem("--time-budget", "must be more than 0 seconds", self.time_budget))
         return problems
+
+
+def margin_problems(margin: float | None, location: str = "--margin") -> list[Problem]:
+    """Why a margin cannot be judged by; nothing for None, where the plan's holds."""
+    if margin is None or 0 < margin < math.inf:
+        return []
+    rule = "the margin must be greater than 0: below it, differences do not matter"
+    return [Problem(location, rule, margin, "Example: --margin 1.0 for one percentage point.")]
+
+
+def folder_problems(flag: str, folder: Path | None) -> list[Problem]:
+    """Why nothing could be written into a folder that may have to be made; leaves nothing behind."""
+    if folder is None:
+        return []
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    try:
+        with tempfile.TemporaryDirectory(dir=there, prefix=".tune-dml-"):
+            return []
+    except NotADirectoryError:
+        rule = f"must be a folder, but {there} is a file"
+    except OSError as error:
+        rule = f"must be a folder that can be written: {error.strerror}"
+    return [Problem(flag, rule, str(folder), "Choose another folder.")]

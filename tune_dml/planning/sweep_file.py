@@ -1,13 +1,13 @@
 """A user's own sweep in YAML that reads like a W&B sweep file, plus what a paired study needs.
 
 name: my_margin                      # optional; the file's name otherwise
-method: grid                         # grid | bayes (= tpe) | tpe | gp | random
+method: grid                         # grid | bayes (= tpe) | tpe | gp | random | qmc
 metric: {name: val/recall_at_1, goal: maximize}
 parameters:
   loss.margin: {values: [0.1, 0.2, 0.5]}
   optim.lr: {min: 1.0e-4, max: 1.0e-2, distribution: log_uniform}
   loss.name: {value: semihard_triplet}        # a fixed one
-run_cap: 20                          # cells to propose, for the adaptive methods
+run_cap: 20                          # cells to propose, for all but grid
 dataset: glyphs
 data_root: path/to/pictures          # image_folder
 seeds: 3

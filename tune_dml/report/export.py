@@ -49,7 +49,7 @@ def write_report(results: Results, path: Path, *, margin: float | None = None) -
     Args:
         results: the sweep; one that is unfinished, or failed throughout, is reported as such.
         path: the folder.
-        margin: differences below this do not matter; the space's by default. Must be positive.
+        margin: differences below this do not matter; the planned one by default. Must be positive.
     """
     measured = measure(results, margin)
     sections = answers(measured)

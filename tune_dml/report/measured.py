@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from trainables.errors import ConfigError, Problem
+from trainables.errors import raise_if_any
+from tune_dml.planning.request import margin_problems
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.record.state import TrialStatus
 from tune_dml.report.cell import MeasuredCell
@@ -196,13 +197,11 @@ class Measured:
 
 
 def measure(results: Results, margin: float | None = None) -> Measured:
-    """Fold a sweep's results; `margin` defaults to the space's. Raises ConfigError unless margin > 0."""
-    space, metric = results.plan.space, results.plan.metric
-    place = f"{space.name}.margin" if margin is None else "--margin"
-    margin = space.margin if margin is None else margin
-    if not margin > 0:
-        rule = "the margin must be greater than 0: below it, differences do not matter"
-        raise ConfigError(Problem(place, rule, margin, "Example: --margin 1.0 for one percentage point."))
+    """Fold a sweep's results; `margin` defaults to the planned one. Raises ConfigError unless margin > 0."""
+    plan, metric = results.plan, results.plan.metric
+    location = f"{plan.space.name}.margin" if margin is None else "--margin"
+    margin = plan.margin if margin is None else margin
+    raise_if_any(margin_problems(margin, location))
     by_cell: dict[str, list[TrialResult]] = {}
     for trial in results.trials:
         by_cell.setdefault(trial.cell.digest, []).append(trial)

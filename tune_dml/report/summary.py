@@ -55,7 +55,7 @@ class SweepSummary:
 
 
 def summary(results: Results, margin: float | None = None) -> SweepSummary:
-    """Judge a sweep as it stands; `margin` defaults to the space's. Draws and writes nothing, reads no history."""
+    """Judge a sweep as it stands; `margin` defaults to the planned one. Draws and writes nothing, reads no history."""
     measured = measure(results, margin)
     return summarise(measured, answers(measured, traces=False))
 

@@ -2,7 +2,9 @@
 
 `Proposals` is the search itself and knows no Ray: one Optuna study whose first trials are the grid's cells, each exactly
 once, followed by what an adaptive method proposes. Each cell becomes one trial per seed; the study is told the mean over
-seeds when all are in, or a failure when one diverged. A cell that was already proposed is never run again.
+seeds when all are in. A cell of which a seed diverged is told a value worse than every other, so that the search leaves
+where training breaks down; one of which a seed failed says nothing about its point. A cell that was already proposed is
+never run again.
 
 Re-runs propose the same cells, also in parallel: proposal n is drawn by a sampler seeded with (search seed, n) from a study
 that has been told exactly the cells 0 .. n - window, in order, however early later cells came in (ADR 0003).
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +22,7 @@ from ray.tune.search import Searcher
 
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, Trial
-from tune_dml.space import Grid, Knob
+from tune_dml.space import Grid, Knob, Value
 
 if TYPE_CHECKING:
     import optuna
@@ -47,7 +49,7 @@ class Proposals:
 
     Args:
         plan: the cells known in advance, the seeds, the search method.
-        known: values of trials that have ended, by key; NaN for those that diverged or failed.
+        known: values of trials that have ended, by key; infinite for those that diverged, NaN for those that failed.
         proposed: cells that earlier sessions proposed, in order.
         on_cell: told of every newly proposed cell before its trials start.
         on_note: told what must be said aloud.
@@ -70,6 +72,9 @@ class Proposals:
         self.distributions = {knob.path: _distribution(knob) for knob in plan.space.knobs}
         self.asked: list[_AskedCell] = []
         self.told = 0
+        self.values: list[float] = []
+        self.diverged: list[_AskedCell] = []
+        self.penalty = math.nan
         self.exhausted = plan.search.method == "grid"
         self.waiting: deque[Trial] = deque()
         self.digests = {cell.digest for cell in plan.cells}
@@ -97,7 +102,7 @@ class Proposals:
         return self.exhausted and not self.waiting
 
     def ended(self, key: str, value: float) -> None:
-        """A trial's metric; NaN when it diverged or failed."""
+        """A trial's metric; infinite when it diverged, NaN when it failed."""
         self.known[key] = value
 
     def _queue(self, cells: Iterable[Cell]) -> None:
@@ -108,6 +113,8 @@ class Proposals:
 
     def _propose(self) -> None:
         """Ask the study for one more cell; ends the search when the budget is spent or nothing new is left."""
+        from optuna.trial import TrialState
+
         adaptive = len(self.asked) - sum(not cell.baseline for cell in self.plan.cells)
         if adaptive >= self.plan.search.num_samples:
             self.exhausted = True
@@ -116,12 +123,14 @@ class Proposals:
         index = len(self.plan.cells) + adaptive
         for attempt in range(REPEATS):
             self.study.sampler = _sampler(self.plan, len(self.asked), attempt)
+            if self.plan.search.method == "qmc" and attempt == 0:
+                self.study.enqueue_trial(_low_discrepancy_point(self.plan, adaptive))
             ticket = self.study.ask(self.distributions)
             cell = self.plan.cell(index, ticket.params)
             if cell.digest not in self.digests:
                 self._take(cell, ticket.number)
                 return
-            self._tell_again(ticket.number, cell.digest)
+            self.study.tell(ticket.number, state=TrialState.FAIL)  # known: a re-run must not need to know of it
         self.exhausted = True
         self.on_note(
             f"{self.plan.search.method} proposed only known cells {REPEATS} times after {adaptive} of "
@@ -160,25 +169,37 @@ class Proposals:
             value = self._value(asked)
             if value is None:
                 break
-            self._tell(asked.number, value)
+            self._tell(asked, value)
             self.told += 1
 
-    def _tell_again(self, number: int, digest: str) -> None:
-        """A repeated proposal is answered from what is known, or dropped."""
-        known = next((a for a in self.asked[: self.told] if a.cell.digest == digest), None)
-        value = self._value(known) if known else None
-        self._tell(number, math.nan if value is None else value)
-
-    def _tell(self, number: int, value: float) -> None:
+    def _tell(self, asked: _AskedCell, value: float) -> None:
         from optuna.trial import TrialState
 
-        if math.isfinite(value):
-            self.study.tell(number, value)
+        if math.isnan(value):
+            self.study.tell(asked.number, state=TrialState.FAIL)
+        elif math.isinf(value):
+            self.diverged.append(asked)
         else:
-            self.study.tell(number, state=TrialState.FAIL)
+            self.study.tell(asked.number, value)
+            self.values.append(value)
+        if self.diverged and self.values:
+            self._tell_diverged()
+
+    def _tell_diverged(self) -> None:
+        """Diverged cells have a value a tenth of the range below the worst; until there is a range, they count as running."""
+        low, high = min(self.values), max(self.values)
+        step = 0.1 * (high - low) or 1.0
+        penalty = low - step if self.plan.space.goal == "maximize" else high + step
+        numbers = [asked.number for asked in self.diverged]
+        if penalty != self.penalty:
+            self.penalty, self.study = penalty, _restated(self.study, self.plan, running=set(numbers))
+        trials = self.study.get_trials(deepcopy=False)
+        for number in numbers:
+            if not trials[number].state.is_finished():
+                self.study.tell(number, penalty)
 
     def _value(self, asked: _AskedCell) -> float | None:
-        """Mean over seeds; None while one is missing, NaN when one failed."""
+        """Mean over seeds; None while one is missing, NaN when one failed, else infinite when one diverged."""
         values = [self.known.get(key) for key in asked.keys]
         if any(value is None for value in values):
             return None
@@ -229,17 +250,54 @@ def _new_study(plan: Plan) -> optuna.Study:
     return optuna.create_study(study_name=plan.name, direction=plan.space.goal)
 
 
+def _restated(study: optuna.Study, plan: Plan, running: Set[int]) -> optuna.Study:
+    """The same study with these trials yet to be told: what a study was told cannot be taken back."""
+    from optuna.trial import TrialState, create_trial
+
+    again = _new_study(plan)
+    for told in study.get_trials(deepcopy=False):
+        anew = create_trial(state=TrialState.RUNNING, params=told.params, distributions=told.distributions)
+        again.add_trial(anew if told.number in running else told)
+    return again
+
+
 def _sampler(plan: Plan, number: int, attempt: int) -> optuna.samplers.BaseSampler:
     """A fresh sampler whose seed depends on the proposal's number alone; after repeats it turns to random draws."""
     import optuna
     from numpy.random import SeedSequence
 
     seed = int(SeedSequence([plan.search.seed, number, attempt]).generate_state(1)[0])
-    if plan.search.method == "random" or attempt > 0:
+    if plan.search.method in {"random", "qmc"} or attempt > 0:
         return optuna.samplers.RandomSampler(seed=seed)
     if plan.search.method == "gp":
         return optuna.samplers.GPSampler(seed=seed, deterministic_objective=False)
     return optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True, warn_independent_sampling=False)
+
+
+def _low_discrepancy_point(plan: Plan, index: int) -> dict[str, Value]:
+    """Point `index` of the Sobol sequence over the knobs, shifted as a whole by a draw of the search's seed."""
+    from numpy.random import default_rng
+    from scipy.stats.qmc import Sobol
+
+    knobs = plan.space.knobs
+    shift = default_rng(plan.search.seed).random(len(knobs))
+    sequence = Sobol(len(knobs), scramble=False)
+    if index:
+        sequence.fast_forward(index)
+    point = (sequence.random()[0] + shift) % 1
+    return {knob.path: _value_at(knob, float(share)) for knob, share in zip(knobs, point, strict=True)}
+
+
+def _value_at(knob: Knob, share: float) -> Value:
+    """The value below which this share (0..1) of the knob's domain lies."""
+    domain = knob.domain
+    if isinstance(domain, Grid):
+        return domain.values[int(share * len(domain.values))]
+    half = 0.5 if domain.integer else 0.0  # a whole number stands for everything that rounds to it
+    low, high = domain.low - half, domain.high + half
+    value = low * (high / low) ** share if domain.scale == "log" else low + share * (high - low)
+    value = min(max(value, domain.low), domain.high)
+    return round(value) if domain.integer else value
 
 
 def _distribution(knob: Knob) -> optuna.distributions.BaseDistribution:

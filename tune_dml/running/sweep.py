@@ -86,6 +86,8 @@ class Recorder(Callback):  # type: ignore[misc]
         self.progress = progress
         self.tracker = tracker
         self.started: dict[str, float] = {}
+        self.diverged = math.nan if state.race is not None and plan is state.plan else math.inf
+        """What stands for the value of a diverged trial: a search learns from it, a race has no number."""
         self.proposals = _proposals(state, plan, self)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -142,7 +144,7 @@ class Recorder(Callback):  # type: ignore[misc]
         body = {"seconds": seconds, **ended}
         self.ledger.append("ended", key, **body)
         (trial_folder(self.ledger.sweep, key) / "checkpoint.pt").unlink(missing_ok=True)
-        self.proposals.ended(key, _value(body, self.proposals.plan.metric))
+        self.proposals.ended(key, _value(body, self.proposals.plan.metric, self.diverged))
         self.progress.ended(key, body["status"], body.get("metrics", {}), body.get("reason", ""))
 
 
@@ -199,7 +201,7 @@ def _incomplete(state: SweepState, results: Results, confirmation: Plan | None) 
 
 def _proposals(state: SweepState, plan: Plan, recorder: Recorder) -> Proposals | RacingProposals:
     ends = {key: trial.ended.body for key, trial in state.recorded.items() if trial.ended}
-    known = {key: _value(body, state.plan.metric) for key, body in ends.items()}
+    known = {key: _value(body, state.plan.metric, recorder.diverged) for key, body in ends.items()}
     if state.race is not None and plan is state.plan:
         progress = recorder.progress
         return RacingProposals(
@@ -214,9 +216,11 @@ def _proposals(state: SweepState, plan: Plan, recorder: Recorder) -> Proposals |
     )
 
 
-def _value(body: Mapping[str, Any], metric: str) -> float:
-    finished = body["status"] == "finished"
-    return float(body["metrics"].get(metric, math.nan)) if finished else math.nan
+def _value(body: Mapping[str, Any], metric: str, diverged: float) -> float:
+    """What a search or a race is told: `diverged` where the trial diverged, NaN where it failed."""
+    if body["status"] == "diverged":
+        return diverged
+    return float(body["metrics"].get(metric, math.nan)) if body["status"] == "finished" else math.nan
 
 
 def _fit(folder: Path, recorder: Recorder, execution: Execution) -> None:

@@ -92,6 +92,19 @@ def fit_pairs(values: Array) -> PairNoise:
     )
 
 
+def typical_noise(noise: PairNoise) -> tuple[float, int] | None:
+    """Of one table: the noise of one trial without the seed's effect, and its degrees of freedom, epsilon (m - 1) nu.
+
+    None without a pair that shares two seeds.
+    """
+    pairs = noise.testable
+    if not pairs.any():
+        return None
+    nu = float((noise.shared[pairs] - 1).mean())
+    directions = max(float(np.nan_to_num(noise.epsilon)) * (len(pairs) - 1), 1.0)
+    return float(np.sqrt(noise.own[pairs].mean() / 2)), max(int(directions * nu), 1)
+
+
 def cell_variances(values: Array) -> Array:
     """Shape (..., m): each cell's own noise variance, seed effect removed (Grubbs 1948), floored at 0."""
     _, shared, squares = _differences(values)

@@ -63,10 +63,11 @@ def test_a_verb_gets_what_was_asked_for_as_declared():
                 data_root=Path("mine"),
                 seeds=(0, 3),
                 settings={"loss.margin": 0.2, "loss.name": "triplet"},
+                margin=2.0,
             ),
             Resources(workers=2, engine="train"),
             Session(storage=Path("kept")),
-            Ending(margin=2.0, as_json=True),
+            Ending(as_json=True),
         )
     ]
     for wrong in (["--seeds", "none"], ["--set", "loss.margin"]):

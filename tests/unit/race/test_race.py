@@ -315,3 +315,21 @@ def test_the_live_view_counts_what_a_race_asks_for_and_leaves_the_rest_blank(dec
     assert f"0/{len(state.trials)} done" in drawn
     rows = [line for line in drawn.splitlines() if line.startswith("rho=0.9")]
     assert rows[-1].count("·") == 3 < len(state.plan.seeds)
+
+
+@pytest.mark.parametrize("races", [True, False])
+def test_a_diverged_trial_is_no_number_for_a_race_and_the_worst_for_a_search(tmp_path, races):
+    from tune_dml.running.sweep import Recorder
+
+    Drive(tmp_path / "toy", plan())
+    with Ledger(tmp_path / "toy") as ledger:
+        if races:
+            ledger.append("race", **vars(RULE))
+        state = read_state(tmp_path / "toy")
+        first, second, *_ = state.trials
+        ledger.append("ended", first, status="diverged", reason="", seconds=1.0, metrics={})
+        state.update()
+        recorder = Recorder(ledger, state, Progress(state, None), tracker=None)
+        recorder._end(second, {"status": "diverged", "reason": "", "metrics": {}})
+    known = [recorder.proposals.known[key] for key in (first, second)]
+    assert (np.isnan(known) if races else np.isposinf(known)).all()

@@ -14,7 +14,8 @@ from tune_dml.record.results import results_of
 from tune_dml.report import summary, write_report
 from tune_dml.report.measured import measure
 from tune_dml.report.questions import answers
-from tune_dml.report.section import tables_of
+from tune_dml.report.questions.conduct import conduct
+from tune_dml.report.section import Facts, tables_of
 from tune_dml.space import Grid, Knob, LogRange, Range, Space
 
 
@@ -375,6 +376,16 @@ def test_a_level_matches_only_by_equivalence(tmp_path, sd, margin, verdict):
     assert found["verdict"] == verdict
     for sentence in found["sentences"]:
         assert ("That is not agreement" in sentence) <= (verdict == "compatible")
+
+
+def test_a_margin_given_later_stands_beside_the_planned_one(steep):
+    def margin_of(margin):
+        (section,) = conduct.sections(measure(steep.results, margin))
+        (facts,) = (block for block in section.body if isinstance(block, Facts))
+        return dict(facts.items)["Margin"]
+
+    assert margin_of(None) == margin_of(1.0) == "1.00 points"
+    assert margin_of(2.5) == "2.50 points (given later; planned: 1.00 points)"
 
 
 @pytest.mark.parametrize("margin", [0.0, -1.0, float("nan")])

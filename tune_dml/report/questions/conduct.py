@@ -94,11 +94,18 @@ def _facts(measured: Measured) -> tuple[tuple[str, str], ...]:
         ("Network", _network(settings)),
         ("Protocol", f"{protocol.name}. {protocol.note}" if protocol else ""),
         ("Judged by", f"{measured.metric.label}; {_selection(settings)}"),
-        ("Margin", measured.metric.amount(measured.margin)),
+        ("Margin", _margins(measured)),
         ("Search", search if search == "grid" else f"{search}, {plan.search.num_samples} cells proposed"),
         ("Seeds", f"{', '.join(map(str, plan.seeds))} (paired: a seed is the same in every cell)"),
     ]
     return tuple((name, text) for name, text in facts if text)
+
+
+def _margins(measured: Measured) -> str:
+    """The margin that verdicts use, and the planned one where another was asked for later."""
+    planned, used = measured.results.plan.margin, measured.margin
+    later = "" if used == planned else f" (given later; planned: {measured.metric.amount(planned)})"
+    return measured.metric.amount(used) + later
 
 
 def _domain(knob: Knob) -> str:
