@@ -329,7 +329,7 @@ def test_a_diverged_trial_is_no_number_for_a_race_and_the_worst_for_a_search(tmp
         first, second, *_ = state.trials
         ledger.append("ended", first, status="diverged", reason="", seconds=1.0, metrics={})
         state.update()
-        recorder = Recorder(ledger, state, Progress(state, None), tracker=None)
+        recorder = Recorder(ledger, state, Progress(state, None), tracker=None, plan=state.plan)
         recorder._end(second, {"status": "diverged", "reason": "", "metrics": {}})
     known = [recorder.proposals.known[key] for key in (first, second)]
     assert (np.isnan(known) if races else np.isposinf(known)).all()
