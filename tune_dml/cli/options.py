@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -63,7 +64,7 @@ def engine_of(workers: int, asked: Engine | None = None) -> Engine:
 
 def absolute(path: Path | None) -> Path | None:
     """Against the working directory and the home of whoever typed it (a shell leaves the ~ of --root=~/x alone)."""
-    return path.expanduser().absolute() if path else None
+    return Path(os.path.abspath(path.expanduser())) if path else None
 
 
 def settings_of(pairs: list[str] | None) -> dict[str, Any]:

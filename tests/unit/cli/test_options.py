@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from trainables.errors import ConfigError
 from tune_dml import cli
-from tune_dml.cli.options import Ending, engine_of, seeds_of, settings_of, values_of, verb
+from tune_dml.cli.options import Ending, absolute, engine_of, seeds_of, settings_of, values_of, verb
 from tune_dml.planning.request import Request, Resources, Session
 
 
@@ -138,3 +138,9 @@ def test_texts_are_read():
     for text in ("0", "-1", "x", "", "1.5"):
         with pytest.raises(ConfigError, match="at least 1"):
             seeds_of(text)
+
+
+def test_a_path_is_read_from_the_working_directory_without_asking_the_disk():
+    assert absolute(Path("nowhere/../here")) == Path.cwd() / "here"
+    assert absolute(Path("~/x")) == Path.home() / "x"
+    assert absolute(None) is None
