@@ -19,6 +19,7 @@ from tune_dml.record.results import results_of
 SWEEP = """
 method: grid
 parameters: {regularizer.rho: {values: [0.1]}}
+baseline: {label: no SEC, settings: {regularizer.name: none}}
 dataset: digits
 seeds: 1
 fixed:
@@ -32,15 +33,15 @@ fixed:
 
 @pytest.mark.usefixtures("ray_session")
 def test_two_workers_give_the_losses_of_one(cache_dir):
-    Path("one_cell.yaml").write_text(SWEEP)
-    done = tune_dml.run_sweep("one_cell.yaml", resources=Resources(workers=2, engine="train"), cache_dir=cache_dir)
+    Path("one_value.yaml").write_text(SWEEP)
+    done = tune_dml.run_sweep("one_value.yaml", resources=Resources(workers=2, engine="train"), cache_dir=cache_dir)
     assert_as_alone(done.results, cache_dir)
 
 
 @pytest.mark.slow
 def test_the_command_line_starts_what_two_workers_need(cache_dir):
-    Path("one_cell.yaml").write_text(SWEEP)
-    command = [sys.executable, "-m", "tune_dml.cli", "sweep", "one_cell.yaml", "--workers", "2"]
+    Path("one_value.yaml").write_text(SWEEP)
+    command = [sys.executable, "-m", "tune_dml.cli", "sweep", "one_value.yaml", "--workers", "2"]
     command += ["--name", "two", "--cache-dir", str(cache_dir)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -48,13 +49,13 @@ def test_the_command_line_starts_what_two_workers_need(cache_dir):
 
 
 def assert_as_alone(results, cache_dir):
-    """The one trial has the rows of the same trial trained here, by one worker, without Ray."""
-    (trial,) = results.trials
+    """A trial has the rows of the same trial trained here, by one worker, without Ray."""
+    trial = next(trial for trial in results.trials if not trial.cell.baseline)
     assert trial.status == "finished", trial.reason
     two = read_history(results.folder, trial.key)
     one = []
     context = FolderContext(Path("alone"), torch.device("cpu"), sink=one.append)
-    train(results.plan.cells[0].config, context, cache_dir=cache_dir)
+    train(trial.cell.config, context, cache_dir=cache_dir)
 
     assert [row["step"] for row in one] == [row["step"] for row in two] == [6, 12]
     for alone, shared in zip(one, two, strict=True):
