@@ -16,8 +16,9 @@ from tune_dml.planning.plan import Search
 from tune_dml.planning.request import Racing
 from tune_dml.record.ledger import Ledger, read_events
 from tune_dml.record.race import RaceRule
-from tune_dml.record.results import Results
+from tune_dml.record.results import Results, results_of
 from tune_dml.record.state import SweepState, read_state
+from tune_dml.report import write_report
 from tune_dml.running.progress import Progress
 from tune_dml.running.race import RacingProposals, hours_of, race_problems
 from tune_dml.running.search import Proposals
@@ -112,6 +113,13 @@ def test_a_race_decides_with_fewer_trials_and_says_when_and_why_each_cell_stoppe
     assert first.margin == 1.0
     assert 0 < first.level < 0.05
     assert any(text.startswith("stops: rho=0.9 after") for text in decided.said)
+
+
+def test_the_report_says_when_and_why_cells_stopped(decided, tmp_path):
+    page = write_report(results_of(decided.folder), tmp_path / "report").html.read_text()
+    for settled in read_state(decided.folder).race.settled.values():
+        assert settled.sentence in page
+    assert "they may leave open what the race has decided" in page
 
 
 def test_what_a_settled_cell_does_not_run_is_not_missing(decided):

@@ -22,6 +22,7 @@ def trust(measured: Measured) -> Section | None:
         f"at an error of {100 * ALPHA:g}%."
     )
     facts = [("Looks", _looks(measured)), ("Error", _error(measured)), ("Seeds", _seeds(measured))]
+    facts += [("Race", race) for race in _race(measured)]
     facts += [(f"Noise over {knob.symbol}", noise) for knob in measured.knobs if (noise := _noise(knob))]
     return Section(
         "trust",
@@ -67,6 +68,20 @@ def _seeds(measured: Measured) -> str:
     if len(measured.seeds) == 2:
         text += ". Two seeds give each pair one degree of freedom: only large differences among few values can be told"
     return text
+
+
+def _race(measured: Measured) -> list[str]:
+    """When and why cells stopped, and why this page may be more cautious than the race that stopped them."""
+    race = measured.results.race
+    if race is None or not race.settled:
+        return []
+    labels = {cell.cell.digest: cell.label for cell in measured.cells}
+    stops = "; ".join(f"{labels[digest]} {settled.sentence}" for digest, settled in race.settled.items())
+    together = (
+        "The race keeps what the intervals of all its blocks say together, while the verdicts above rest on this look alone: "
+        "they may leave open what the race has decided"
+    )
+    return [f"{stops}. {together}"]
 
 
 def _noise(knob: MeasuredKnob) -> str:
