@@ -7,7 +7,9 @@ import re
 import shlex
 from dataclasses import dataclass
 
+from trainables.config import PROTOCOL_VERSION
 from trainables.metrics.families import described
+from tune_dml.record.results import Results
 from tune_dml.space import Knob, Value
 from tune_dml.text import value_text
 
@@ -105,6 +107,8 @@ def value_label(knob: Knob, value: Value) -> str:
     return f"{symbol_of(knob)}={value_text(value)}"
 
 
-def extend_command(sweep: str, change: str) -> str:
-    """`tune-dml extend SWEEP --seeds 5`."""
-    return f"tune-dml extend {shlex.quote(sweep)} {change}"
+def extend_command(results: Results, change: str) -> str:
+    """`tune-dml extend SWEEP --seeds 5`; empty where it would be refused: a race, another protocol version."""
+    if results.race is not None or results.plan.protocol_version != PROTOCOL_VERSION:
+        return ""
+    return f"tune-dml extend {shlex.quote(results.name)} {change}"

@@ -120,6 +120,7 @@ def test_the_report_says_when_and_why_cells_stopped(decided, tmp_path):
     for settled in read_state(decided.folder).race.settled.values():
         assert settled.sentence in page
     assert "they may leave open what the race has decided" in page
+    assert "tune-dml extend" not in page  # which a race refuses
 
 
 def test_what_a_settled_cell_does_not_run_is_not_missing(decided):

@@ -285,3 +285,10 @@ def test_the_verdicts_of_a_hundred_cells_take_less_than_two_seconds(tmp_path: Pa
     start = time.process_time()
     summary(results)
     assert time.process_time() - start < 2
+
+
+def test_no_command_is_advised_that_would_be_refused(tmp_path):
+    results = write_sweep(tmp_path / "s", seeds=range(3), means=FLAT, sd=3.0, histories=False, evidence=False)
+    assert any("tune-dml extend" in command for command in summary(results).commands)
+    older = replace(results, plan=replace(results.plan, protocol_version=results.plan.protocol_version - 1))
+    assert not summary(older).commands

@@ -224,8 +224,8 @@ def _command(measured: Measured, best: Configuration) -> str:
     if not search.num_samples:
         return ""
     if len(best.candidates) > 1 or not math.isfinite(best.score.low):
-        return extend_command(measured.results.name, f"--seeds {next_look(len(measured.seeds))}")
-    return extend_command(measured.results.name, f"--num-samples {search.num_samples}")
+        return extend_command(measured.results, f"--seeds {next_look(len(measured.seeds))}")
+    return extend_command(measured.results, f"--num-samples {search.num_samples}")
 
 
 def _table(measured: Measured, pairs: Sequence[Interaction]) -> Table:

@@ -152,7 +152,7 @@ def _command(measured: Measured, knob: MeasuredKnob, verdict: Optimum) -> str:
     if not verdict.extend or not isinstance(knob.knob.domain, Grid):
         return ""
     values = ",".join(_next_steps(knob, verdict))
-    return extend_command(measured.results.name, f"--add {knob.path}={values}")
+    return extend_command(measured.results, f"--add {knob.path}={values}")
 
 
 def _sentence(verdict: Optimum, knob: MeasuredKnob) -> str:

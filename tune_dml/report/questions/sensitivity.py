@@ -27,7 +27,7 @@ def sensitivity(measured: Measured, knob: MeasuredKnob) -> Section:
     """The verdict in words, how many seeds would decide it, the curve, and every pairwise difference."""
     verdict, needed = knob.sensitivity, _seeds_needed(measured, knob)
     sentences = _sentences(measured, knob, needed)
-    command = extend_command(measured.results.name, f"--seeds {needed}") if needed else ""
+    command = extend_command(measured.results, f"--seeds {needed}") if needed else ""
     body: list[Block] = [Text(" ".join(sentences), badge=verdict.verdict)]
     if command:
         body.append(Command(command))
