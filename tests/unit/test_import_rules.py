@@ -3,7 +3,7 @@
 import ast
 import subprocess
 import sys
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -101,7 +101,21 @@ def test_no_files_import_each_other_in_a_circle():
                 modules |= whole or {node.module}
         return modules & names
 
-    TopologicalSorter({name.removesuffix(".__init__"): at_the_top(path) for path, name in files.items()}).prepare()
+    taken = {name.removesuffix(".__init__"): at_the_top(path) for path, name in files.items()}
+    assert circle_of(taken) == []
+
+
+def circle_of(taken):
+    """The names along one circle of a graph; empty where there is none."""
+    try:
+        TopologicalSorter(taken).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
+def test_a_circle_would_be_noticed():
+    assert set(circle_of({"a": {"b"}, "b": {"c"}, "c": {"a"}})) == {"a", "b", "c"}
 
 
 def test_ray_is_spoken_in_four_files():

@@ -2,20 +2,13 @@ import math
 from dataclasses import replace
 
 import pytest
+from helpers.toys import rho_space
 
 from trainables.errors import ConfigError
 from tune_dml.published import published_curve, published_rows
 from tune_dml.space import Published
 
-RHO = Published(
-    paper="SEC-supplement",
-    table="4",
-    dataset="Cars196",
-    methods=("Triplet+SEC-EMA", "Triplet+SEC"),
-    hyperparameter="rho",
-    baseline_method="Triplet",
-    note="One run per value",
-)
+RHO = replace(rho_space().published[0], note="One run per value")
 
 
 def test_rho_curve_of_the_sec_supplement():
