@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Annotated
 from rich.console import Console
 
 from trainables.errors import ConfigError, Problem, raise_if_any
-from tune_dml.planning.checks import Check, DataProgress, continuation_problems, name_problems, prepare
+from tune_dml.planning.checks import Check, DataProgress, prepare
 from tune_dml.planning.confirmation import confirmation_plan
+from tune_dml.planning.continuation import continuation_problems, name_problems
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import MAX_SEEDS, Racing, Request, Resources, Session
 from tune_dml.planning.spread import spread
@@ -139,18 +140,21 @@ def extend(
     seeds: Annotated[Sequence[int], "Seeds to add."] = (),
     values: Annotated[Mapping[str, Sequence[Value]] | None, "Values to add to a listed knob."] = None,
     num_samples: Annotated[int, "Further cells to propose, for every search but grid."] = 0,
+    arms: Annotated[
+        Sequence[str], "Arms of its space that were left out so far, or a sweep file that declares some."
+    ] = (),
     console: Annotated[Console | None, "Where progress is shown; nowhere by default."] = None,
     other_checks: Annotated[Sequence[Check], "Further checks, whose problems are shown with the others."] = (),
 ) -> Sweep:
-    """Add seeds, values of a listed knob, or cells to propose to a sweep, and run what is new.
+    """Add seeds, values of a listed knob, cells to propose, or arms to a sweep, and run what is new.
 
     Raises ConfigError when the sweep cannot be extended so, and for what `resume_sweep` raises it; nothing stored is
     changed then.
     """
     state = load_state(session.sweeps, name)
-    plan = state.plan.extended(seeds=seeds, values=values, num_samples=num_samples)
+    plan = state.plan.extended(seeds=seeds, values=values, num_samples=num_samples, arms=arms)
     if plan.identity() == state.plan.identity():
-        rule = "an extension must add a seed, a value or a sample that the sweep does not have"
+        rule = "an extension must add a seed, a value, a sample or an arm that the sweep does not have"
         raise ConfigError(Problem("extend", rule, None, "Example: --seeds 5 or --add regularizer.rho=0.001."))
     if state.race is not None:
         rule = "a race plans its seeds itself and compares the values it began with"
@@ -185,13 +189,16 @@ def confirm(
     asked = [("--top", top), ("--seeds", seeds)]
     raise_if_any(Problem(flag, "must be at least 1", number) for flag, number in asked if number < 1)
     state = load_state(session.sweeps, name)
-    best = [cell for cell in best_cells(Results.of(state)) if not cell.baseline]
+    ranked = best_cells(Results.of(state))
+    best = [cell for cell in ranked if not cell.baseline]
+    planned = [cell for cell in state.plan.cells if cell.baseline]
+    baseline = next((cell for cell in [*ranked, *planned] if cell.baseline), None)
     if not best:
         rule = "only a cell that has finished a trial, without diverging, can be confirmed"
         raise ConfigError(Problem("SWEEP", rule, name, f"Run it first: `tune-dml resume {name}`."))
     raise_if_any(_continuation_problems(state, session, ()))
     used = list(dict.fromkeys(trial.seed for trial in state.confirming.values()))
-    again = confirmation_plan(state.plan, best[:top], used, seeds)
+    again = confirmation_plan(state.plan, baseline, best[:top], used, seeds)
     return _execute(state, state.resources, session, console, verb="confirm", confirmation=again)
 
 

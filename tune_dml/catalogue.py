@@ -43,6 +43,13 @@ def default_protocol(dataset: str, task: str = RETRIEVAL) -> Protocol | None:
     return next((protocol for protocol in known if protocol.default), known[0] if known else None)
 
 
+def named_protocol(name: str, place: str) -> Protocol:
+    """The protocol called `name`; raises ConfigError with the nearest name."""
+    if name not in protocols():
+        raise ConfigError(Problem(place, "unknown protocol", name, nearest(name, list(protocols()), what="protocol")))
+    return protocols()[name]
+
+
 def find_space(name: str) -> Space:
     """The space called `name`; raises ConfigError with the nearest name."""
     if name not in spaces():

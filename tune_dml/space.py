@@ -1,17 +1,18 @@
 """The words a search space is written in.
 
-A space is a declaration: which knob the study is about, the values as printed in the paper, what is held fixed, and the
-numbers the paper published. It holds no code and reads no file; `tune_dml.planning.plan` turns it into cells.
+A space is a declaration: which knob the study is about, the values as printed in the paper, what is held fixed, which arms
+(named methods) are compared, and the numbers the paper published. It holds no code and reads no file;
+`tune_dml.planning.plan` turns it into cells.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from trainables.errors import Problem
+from trainables.errors import Problem, nearest
 
 Value = float | int | str | bool | None
 Number = float | int  # a plan that is read back has the very numbers that were declared
@@ -167,14 +168,6 @@ class Tie:
 
 
 @dataclass(frozen=True)
-class Baseline:
-    """The cell the knob is compared with: the method switched off."""
-
-    label: str
-    settings: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
 class Published:
     """A curve printed in a paper: a selection of rows of `search_spaces/published.csv`."""
 
@@ -217,13 +210,52 @@ class Protocol:
     """Where single settings come from."""
     default: bool = False
     """Used for its data set where a space names no protocol."""
+    methods: tuple[str, ...] = ()
+    """The losses that it is printed for; empty where it is for any."""
 
     @classmethod
-    def cited(cls, name: str, dataset: str, *stated: Stated, note: str = "", default: bool = False) -> Protocol:
-        """A paper's protocol from what its sources state; a later one wins."""
+    def cited(
+        cls,
+        name: str,
+        dataset: str,
+        *stated: Stated,
+        note: str = "",
+        default: bool = False,
+        methods: tuple[str, ...] = (),
+    ) -> Protocol:
+        """A paper's protocol from what its sources state; a later one wins.
+
+        It is for `methods`, by default for the loss that it sets.
+        """
         settings = {path: value for part in stated for path, value in part.settings.items()}
         sources = {path: part.source for part in stated for path in part.settings}
-        return cls(name, dataset, settings, "paper", note, sources, default)
+        own = (str(settings["loss.name"]),) if "loss.name" in settings else ()
+        return cls(name, dataset, settings, "paper", note, sources, default, methods or own)
+
+    @property
+    def family(self) -> str:
+        """The source that it shares with others: `sec` of `sec/cub200-ms`."""
+        return self.name.partition("/")[0]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A named method of a study, with what it does not share with the other arms."""
+
+    name: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    knobs: tuple[str, ...] | None = None
+    """Paths of the space's knobs that it has; None: all of them."""
+    own_knobs: tuple[Knob, ...] = ()
+    """Knobs that it alone has, or has with other values than the space's knob of that path."""
+    ties: tuple[Tie, ...] = ()
+    protocols: tuple[Protocol, ...] = ()
+    """One a data set, where it trains otherwise than the space's protocols say."""
+
+
+def Baseline(name: str, settings: Mapping[str, Any]) -> Arm:  # noqa: N802 - reads as a type in a declaration
+    """The arm that the others are compared with: the method switched off, and its knobs with it."""
+    return Arm(name, settings, knobs=())
 
 
 @dataclass(frozen=True)
@@ -239,7 +271,8 @@ class Space:
     protocols: tuple[Protocol, ...] = ()
     nuisance: tuple[Knob, ...] = ()
     ties: tuple[Tie, ...] = ()
-    baseline: Baseline | None = None
+    baseline: Arm | str | None = None
+    """The arm that the others are compared with: one of its own, or the name of one of `arms`."""
     published: tuple[Published, ...] = ()
     default_dataset: str = "glyphs"
     metric: str = "val/recall_at_1"
@@ -249,12 +282,56 @@ class Space:
     identities: tuple[str, ...] = ()
     """What holds between its cells, each after the number of the identity in docs/specification.md that tests it."""
     notes: tuple[str, ...] = ()
+    arms: tuple[Arm, ...] = ()
+    """The methods that are compared, crossed with the knobs; a space without arms is one arm without a name."""
+    differs: str = ""
+    """Why its arms may differ in protocol, pair term or reduction; they must not where nothing is said."""
     origin: str = field(default="", compare=False)
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
-        """All searched knobs, scientific first."""
-        return self.scientific + self.nuisance
+        """All searched knobs, scientific first, each path once; an arm may have fewer, or other values."""
+        declared = {knob.path: knob for knob in self.scientific + self.nuisance}
+        for arm in self.every_arm:
+            for knob in arm.own_knobs:
+                declared.setdefault(knob.path, knob)
+        return tuple(declared.values())
+
+    @property
+    def every_arm(self) -> tuple[Arm, ...]:
+        """The arms; a baseline of its own comes first."""
+        own = (self.baseline,) if isinstance(self.baseline, Arm) else ()
+        return (*own, *(self.arms or (Arm(""),)))
+
+    @property
+    def baseline_name(self) -> str | None:
+        """The arm that the others are compared with; None where there is none."""
+        return self.baseline.name if isinstance(self.baseline, Arm) else self.baseline
+
+    def arm(self, name: str) -> Arm:
+        """The arm of a name. Raises KeyError where there is none."""
+        return {arm.name: arm for arm in self.every_arm}[name]
+
+    def knobs_of(self, arm: Arm) -> tuple[Knob, ...]:
+        """The knobs that are searched in an arm, scientific first, with the values that it has."""
+        own = {knob.path: knob for knob in arm.own_knobs}
+        shared = [knob for knob in self.scientific + self.nuisance if arm.knobs is None or knob.path in arm.knobs]
+        knobs = [own.pop(knob.path, knob) for knob in shared] + list(own.values())
+        return tuple(sorted(knobs, key=lambda knob: self.is_nuisance(knob.path)))
+
+    def scientific_of(self, arm: Arm) -> tuple[Knob, ...]:
+        """An arm's knobs that the study is about; all of them when none is."""
+        knobs = self.knobs_of(arm)
+        return tuple(knob for knob in knobs if not self.is_nuisance(knob.path)) or knobs
+
+    def is_nuisance(self, path: str) -> bool:
+        """Whether a knob is tuned away."""
+        return any(knob.path == path for knob in self.nuisance)
+
+    def ties_of(self, arm: Arm) -> tuple[Tie, ...]:
+        """The settings that follow a knob in an arm: its own, and the space's whose knob it has."""
+        paths = {knob.path for knob in self.knobs_of(arm)}
+        return (*(tie for tie in self.ties if tie.knob in paths), *arm.ties)
 
     def protocol_for(self, dataset: str) -> Protocol | None:
         """Its protocol for a data set, if it has one."""
@@ -263,28 +340,96 @@ class Space:
     def problems(self) -> list[Problem]:
         """What is wrong with the declaration itself."""
         problems = []
-        paths = [knob.path for knob in self.knobs]
-        for path in sorted({path for path in paths if paths.count(path) > 1}):
+        paths = [knob.path for knob in self.scientific + self.nuisance]
+        for path in _repeated(paths):
             problems.append(Problem(f"{self.name}.{path}", "a knob may be declared once", None, "Remove one of them."))
         for path in sorted(set(paths) & set(self.fixed)):
             rule = "a knob cannot be searched and fixed at once"
             problems.append(Problem(f"{self.name}.{path}", rule, self.fixed[path], "Remove it from `fixed`."))
-        if not self.knobs:
+        if not self.knobs and not self.arms:
             problems.append(Problem(self.name, "a space needs at least one knob", None, "Add one to `parameters`."))
         if not 0 < self.margin < math.inf:
             rule = "the margin must be greater than 0: below it, differences do not matter"
             problems.append(Problem(f"{self.name}.margin", rule, self.margin, "Example: 1.0 for one percentage point."))
-        for knob in self.knobs:
+        for knob in self.scientific + self.nuisance:
             problems += _domain_problems(f"{self.name}.{knob.path}", knob.domain)
+        every_path = [knob.path for knob in self.knobs]
         for tie in self.ties:
             location = f"{self.name}.{tie.path}"
-            if tie.knob not in paths:
+            if tie.knob not in every_path:
                 rule = "a setting can follow a knob of the space"
-                problems.append(Problem(location, rule, tie.knob, f"Its knobs are {', '.join(paths)}."))
-            if tie.path in {*paths, *self.fixed}:
+                problems.append(Problem(location, rule, tie.knob, f"Its knobs are {', '.join(every_path)}."))
+            if tie.path in {*every_path, *self.fixed}:
                 rule = "a setting that follows a knob cannot be searched or fixed as well"
                 problems.append(Problem(location, rule, None, "Remove it there."))
-        return problems
+        return problems + self._arm_problems()
+
+    def _arm_problems(self) -> list[Problem]:
+        """What is wrong with its arms, and between what they have."""
+        names = [arm.name for arm in self.every_arm]
+        problems = [
+            Problem(f"{self.name}.arms", "two arms of a space have one name", name, "Rename one of them.")
+            for name in _repeated(names)
+        ]
+        if self.baseline_name is not None and self.baseline_name not in names:
+            remedy = nearest(self.baseline_name, names, what="arm")
+            rule = "the baseline must be one of the arms"
+            problems.append(Problem(f"{self.name}.baseline", rule, self.baseline_name, remedy))
+        for arm in self.every_arm:
+            problems += _problems_of_arm(self, arm)
+        return list(dict.fromkeys(problems))
+
+
+def _problems_of_arm(space: Space, arm: Arm) -> list[Problem]:
+    """What an arm declares that cannot hold together."""
+    location = f"{space.name}.{arm.name}" if arm.name else space.name
+    declared = [knob.path for knob in space.scientific + space.nuisance]
+    knobs = {knob.path: knob for knob in space.knobs_of(arm)}
+    problems = [
+        Problem(f"{location}.{path}", "an arm can have a knob of its space", path, nearest(path, declared, what="knob"))
+        for path in arm.knobs or ()
+        if path not in declared
+    ]
+    symbols = [knob.symbol for knob in knobs.values() if knob.symbol]
+    for symbol in _repeated(symbols):
+        paths = ", ".join(path for path, knob in knobs.items() if knob.symbol == symbol)
+        rule = f"two knobs of one arm have the symbol {symbol!r}, which names them in every sentence"
+        problems.append(Problem(f"{space.name}.symbol", rule, paths, "Give one of them another symbol."))
+    for path in _repeated([knob.path for knob in arm.own_knobs]):
+        problems.append(Problem(f"{location}.{path}", "a knob may be declared once", None, "Remove one of them."))
+    for path in sorted(knobs.keys() & arm.settings.keys()):
+        rule = "a knob of an arm cannot be set in it as well"
+        remedy = "Remove the setting, or leave the knob out of the arm's `knobs`."
+        problems.append(Problem(f"{location}.{path}", rule, arm.settings[path], remedy))
+    for knob in arm.own_knobs:
+        problems += _domain_problems(f"{location}.{knob.path}", knob.domain)
+        if knob.path in space.fixed:
+            rule = "a knob cannot be searched and fixed at once"
+            problems.append(Problem(f"{location}.{knob.path}", rule, space.fixed[knob.path], "Remove it there."))
+    return problems + _tie_problems(location, space, arm, knobs.keys())
+
+
+def _tie_problems(location: str, space: Space, arm: Arm, paths: Set[str]) -> list[Problem]:
+    problems = []
+    ties = space.ties_of(arm)
+    for tie in arm.ties:
+        if tie.knob not in paths:
+            rule = "a setting can follow a knob that the arm has"
+            remedy = f"Its knobs are {', '.join(sorted(paths))}." if paths else "It has no knobs: remove the tie."
+            problems.append(Problem(f"{location}.{tie.path}", rule, tie.knob, remedy))
+    set_here = {*paths, *arm.settings, *(space.fixed if arm.ties else ())}
+    for tie in ties:
+        if (tie in arm.ties or tie.path in arm.settings) and tie.path in set_here:
+            rule = "a setting that follows a knob cannot be searched or fixed as well"
+            problems.append(Problem(f"{location}.{tie.path}", rule, None, "Remove it there."))
+    for path in _repeated([tie.path for tie in ties]):
+        rule = "a setting can follow one knob"
+        problems.append(Problem(f"{location}.{path}", rule, None, "Remove one of the ties."))
+    return problems
+
+
+def _repeated(names: Sequence[str]) -> list[str]:
+    return sorted({name for name in names if names.count(name) > 1})
 
 
 def _domain_problems(location: str, domain: Domain) -> list[Problem]:

@@ -48,8 +48,21 @@ MEMORY = Stated("open: so that 640 crops fit into 16 GiB; changes no number", {"
 NOTE = "The code draws classes in passes, ours independently at every step. The paper selects on test."
 
 
+PAIRS = (
+    "dro_topk",
+    "dro_topk_pn",
+    "dro_kl",
+    "margin_all",
+    "binomial",
+    "margin_semihard",
+    "margin_dws",
+)
+GROUPS = ("dro_kl_grouped", "lifted_structure", "multi_similarity")
+
+
 def _protocol(name: str, dataset: str, *stated: Stated) -> Protocol:
-    return Protocol.cited(f"dro/{name}", dataset, *COMMON, *stated, note=NOTE)
+    methods = GROUPS if NARROW in stated else PAIRS
+    return Protocol.cited(f"dro/{name}", dataset, *COMMON, *stated, note=NOTE, methods=methods)
 
 
 DRO_CUB200 = _protocol("cub200", "cub200", WIDE, SMALL_BATCH, SHORT_EPOCHS, KS)

@@ -61,6 +61,7 @@ def _protocol(
         Stated("open: about every fifth epoch", {"training.eval_every": eval_every}),
         ks,
         note=NOTE,
+        methods=("mpa", "mpa_dw", "mpa_ap"),
     )
 
 

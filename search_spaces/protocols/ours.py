@@ -4,6 +4,20 @@ from __future__ import annotations
 
 from tune_dml.space import Protocol
 
+PAIRS = (
+    "contrastive",
+    "margin_all",
+    "binomial",
+    "margin_semihard",
+    "margin_dws",
+    "lifted_structure",
+    "hap2s",
+    "dro_topk",
+    "dro_topk_pn",
+    "dro_kl",
+    "dro_kl_grouped",
+)
+
 GLYPHS_TRIPLET = Protocol(
     name="glyphs/triplet",
     dataset="glyphs",
@@ -34,6 +48,7 @@ GLYPHS_PROXY = Protocol(
         "optim.loss_lr_multiplier": 5.0,
         "training.steps": 800,
     },
+    methods=("mpa", "mpa_dw", "mpa_ap", "proxy_anchor", "proxy_nca", "soft_triple"),
     note="Ours: proxies learn at 1e-2 as in the papers, and need twice the steps before their number matters.",
 )
 
@@ -45,6 +60,7 @@ GLYPHS_DRO = Protocol(
         "batch.batch_size": 80,
         "batch.instances_per_class": 5,
     },
+    methods=PAIRS,
     note="Ours: the batches of the DRO paper's small data sets, 16 classes of 5, so that its K means the same.",
 )
 
@@ -57,6 +73,7 @@ GLYPHS_DRO_LARGE = Protocol(
         "training.steps": 100,
         "training.eval_every": 50,
     },
+    methods=PAIRS,
     note="Ours: the batches of the DRO paper's In-Shop, 128 classes of 5.",
 )
 

@@ -101,7 +101,9 @@ def _rates(head: float, backbone: float, decay: float, *milestones: int, source:
 
 
 def _protocol(name: str, dataset: str, *stated: Stated) -> Protocol:
-    return Protocol.cited(f"sec/{name}", dataset, *COMMON, *stated, note=NOTE, default=name == dataset)
+    default = name == dataset
+    methods = ("triplet", "semihard_triplet") if default else ()  # the others set their loss
+    return Protocol.cited(f"sec/{name}", dataset, *COMMON, *stated, note=NOTE, default=default, methods=methods)
 
 
 SEC_CUB200 = _protocol("cub200", "cub200", *BIRDS_CARS, TRIPLET, _rates(5e-6, 2.5e-6, 0.1, 5000))

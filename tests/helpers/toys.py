@@ -17,7 +17,8 @@ from PIL import Image
 
 from trainables.context import SEALED
 from trainables.files import write_whole
-from tune_dml.planning.plan import Plan, Search, Trial, make_plan
+from tune_dml.planning.plan import Plan, Trial, make_plan
+from tune_dml.planning.study import Search, Study
 from tune_dml.record.ledger import Ledger, trial_folder
 from tune_dml.record.results import Results, results_of
 from tune_dml.record.sealed import record_opening
@@ -78,9 +79,21 @@ def rho_space(**changes: Any) -> Space:
 
 
 def plan_of(*knobs: Knob, seeds: int | Sequence[int] = 2, **options: Any) -> Plan:
-    """A plan of these knobs, or of `space`, on the digits; further options are those of `make_plan`."""
-    space = options.pop("space", None) or space_of(*knobs)
-    return make_plan(space, **{"name": "toy", "dataset": "digits", "seeds": seeds, "data_digest": "d" * 64, **options})
+    """A plan of these knobs, or of `space`, on the digits; `overrides` are the user's, further options those of `Study`."""
+    space, data_digest = options.pop("space", None) or space_of(*knobs), options.pop("data_digest", "d" * 64)
+    dataset, settings = options.pop("dataset", "digits"), options.pop("overrides", {})
+    protocol = space.protocol_for(dataset)
+    study = Study(
+        name=options.pop("name", "toy"),
+        space=space,
+        dataset=dataset,
+        seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
+        settings=settings,
+        arms=space.every_arm,
+        protocols={arm.name: protocol for arm in space.every_arm if protocol},
+        **options,
+    )
+    return make_plan(study, data_digest)
 
 
 class Driver:

@@ -38,15 +38,16 @@ def alone(tmp_path_factory):
 
 def test_fresh_seeds_follow_those_of_earlier_confirmations_and_miss_the_sweeps(alone):
     plan, best = alone.plan, best_cells(alone)
-    first = confirmation_plan(plan, best[:2], (), 3)
+    off = next(cell for cell in plan.cells if cell.baseline)
+    first = confirmation_plan(plan, off, best[:2], (), 3)
     assert first.seeds == (FIRST_SEED, FIRST_SEED + 1, FIRST_SEED + 2)
     assert [cell.label for cell in first.cells] == ["no SEC", "rho=0.01", "rho=0.1"]
-    more = confirmation_plan(plan, best[:1], first.seeds, 5)
+    more = confirmation_plan(plan, off, best[:1], first.seeds, 5)
     assert more.seeds[:3] == first.seeds
     assert len(set(more.seeds)) == 5
-    assert confirmation_plan(plan, best[:1], first.seeds, 2).seeds == first.seeds[:2]
+    assert confirmation_plan(plan, off, best[:1], first.seeds, 2).seeds == first.seeds[:2]
     assert not {trial.key for trial in first.trials()} & {trial.key for trial in plan.trials()}
-    late = confirmation_plan(plan.extended(seeds=[FIRST_SEED]), best[:1], (), 1)
+    late = confirmation_plan(plan.extended(seeds=[FIRST_SEED]), off, best[:1], (), 1)
     assert late.seeds == (FIRST_SEED + 1,)
 
 

@@ -64,6 +64,8 @@ from trainables.metrics import retrieval_metrics
 from trainables.tasks import task_of
 from tune_dml.catalogue import spaces
 from tune_dml.planning.plan import make_plan
+from tune_dml.planning.request import Request
+from tune_dml.planning.study import study_of
 from tune_dml.report.measured import measure
 from tune_dml.report.naming import metric_name
 from tune_dml.report.questions import answers
@@ -78,7 +80,7 @@ ranked = retrieval_metrics(
     torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [1.0, 0.05]]), torch.tensor([0, 1, 1, 0]), metrics="reciprocal_rank"
 )
 pictures = build_dataset("stripes").prepare()
-plan = make_plan(spaces()["cosine_target"], name="x", dataset="stripes", seeds=2, data_digest=pictures.digest)
+plan = make_plan(study_of(Request("cosine_target", dataset="stripes", seeds=2, name="x")), pictures.digest)
 measured = measure(write_sweep(pathlib.Path("toy"), histories=False, evidence=False))
 (section,) = [section for section in answers(measured, traces=False) if section.name == "spread"]
 print(json.dumps({

@@ -7,7 +7,8 @@ import pytest
 from helpers import toys
 
 from trainables.errors import ConfigError
-from tune_dml.planning.plan import Plan, Search
+from tune_dml.planning.plan import Plan
+from tune_dml.planning.study import Search
 from tune_dml.space import Baseline, Citation, Grid, Knob, LogRange, Protocol, Published, Range, Space, Tie
 
 SPACE = Space(

@@ -9,7 +9,10 @@ import search_spaces
 from trainables.errors import ConfigError
 from trainables.resolve import Layer, resolve
 from tune_dml.catalogue import default_protocol, protocols, spaces
-from tune_dml.planning.plan import Plan, make_plan, protocol_layer
+from tune_dml.planning.plan import Plan, make_plan
+from tune_dml.planning.protocol_choice import protocol_layer
+from tune_dml.planning.request import Request
+from tune_dml.planning.study import study_of
 from tune_dml.published import published_curve
 from tune_dml.space import Grid, Knob, Protocol, Space, Stated, Tie
 
@@ -17,7 +20,7 @@ PAIRS = [(name, protocol.dataset) for name, space in spaces().items() for protoc
 
 
 def plan_of(name, dataset, **options):
-    return make_plan(spaces()[name], name=name, dataset=dataset, seeds=1, data_digest="", **options)
+    return make_plan(study_of(Request(name, dataset, seeds=1, name=name, **options)))
 
 
 @pytest.mark.parametrize(("name", "dataset"), PAIRS)
@@ -135,7 +138,7 @@ def test_a_tied_setting_follows_its_knob_through_grid_proposals_and_files(tmp_pa
     grown = loaded.extended(values={"batch.batch_size": [40]})
     assert grown.cells[-1].settings["loss.k"] == 80
     with pytest.raises(ConfigError, match=r"loss\.k follows batch\.batch_size"):
-        plan_of("dro_imbalance", "glyphs", overrides={"loss.k": 3})
+        plan_of("dro_imbalance", "glyphs", settings={"loss.k": 3})
 
 
 def test_ties_that_cannot_hold_are_refused():

@@ -1,4 +1,4 @@
-"""`tune-dml extend`: a sweep grows by seeds, values or samples."""
+"""`tune-dml extend`: a sweep grows by seeds, values, samples or arms."""
 
 from __future__ import annotations
 
@@ -22,12 +22,16 @@ def extend(
         list[str] | None,
         typer.Option(metavar="KEY=V,V,...", help="Values to add to a listed knob; repeatable."),
     ] = None,
+    arm: Annotated[
+        list[str] | None,
+        typer.Option(help="An arm of its space that was left out, or a sweep file that declares some; repeatable."),
+    ] = None,
     num_samples: Annotated[int, typer.Option(help="Further cells to propose, for every search but grid.")] = 0,
     session: Session,
     margin: Margin = None,
     ending: Ending,
 ) -> None:
-    """Add seeds, values or samples to a sweep and run only what is new."""
+    """Add seeds, values, samples or arms to a sweep and run only what is new."""
     from tune_dml import api
     from tune_dml.cli.report import close
 
@@ -38,6 +42,7 @@ def extend(
         seeds=range(added) if isinstance(added, int) else added,
         values=values_of(add),
         num_samples=num_samples,
+        arms=arm or (),
         console=console_for(ending.as_json),
         other_checks=[ending.problems, lambda: margin_problems(margin)],
     )

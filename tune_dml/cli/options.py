@@ -91,6 +91,14 @@ def values_of(pairs: list[str] | None) -> dict[str, list[Any]]:
     return {key.strip(): [parse_value(part.strip()) for part in text.split(",")] for key, _, text in split}
 
 
+def tuned_of(pairs: list[str] | None) -> dict[str, list[Any]] | None:
+    """`KEY` or `KEY=V,V` of --tune."""
+    if not pairs:
+        return None
+    given = values_of([pair for pair in pairs if "=" in pair])
+    return {pair.partition("=")[0].strip(): given.get(pair.partition("=")[0].strip(), []) for pair in pairs}
+
+
 def seeds_of(text: str | None) -> int | tuple[int, ...] | None:
     """A count, or a list of seeds; raises ConfigError for anything else."""
     from trainables.errors import ConfigError
@@ -120,7 +128,12 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
-_READERS: dict[str, Callable[[Any], Any]] = {"seeds": seeds_of, "settings": settings_of, "gpus_per_worker": _gpus}
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "seeds": seeds_of,
+    "settings": settings_of,
+    "gpus_per_worker": _gpus,
+    "tune": tuned_of,
+}
 _DECLARED = {option.name: option for group in (Request, Resources, Racing, Session) for option in options_of(group)}
 
 
@@ -142,6 +155,10 @@ def _flag(option: inspect.Parameter) -> inspect.Parameter:
         shown = typer.Option(f"--{option.name.replace('_', '-')}", help=sentence)
     elif option.name == "settings":
         kind, shown = list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=sentence)
+    elif option.name == "arms":
+        kind, shown = list[str] | None, typer.Option("--arm", metavar="NAME", help=sentence)
+    elif option.name == "tune":
+        kind, shown = list[str] | None, typer.Option("--tune", metavar="KEY[=V,V,...]", help=sentence)
     elif option.name in {"gpus_per_worker", "engine"}:  # left out, the machine and the number of workers decide
         kind, default = kind | None, None
     elif Path in get_args(kind):

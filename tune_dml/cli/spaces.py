@@ -24,7 +24,8 @@ def _row(space: Space) -> dict[str, Any]:
         "space": space.name,
         "question": space.question or space.title,
         "knobs": {knob.path: _domain(knob) for knob in space.knobs},
-        "baseline": space.baseline.label if space.baseline else "",
+        "arms": [arm.name for arm in space.arms],
+        "baseline": space.baseline_name or "",
         "published": [f"{item.paper} table {item.table}, {item.dataset}" for item in space.published],
         "citation": str(space.citation or ""),
     }

@@ -176,7 +176,7 @@ def run(single: SingleTrial, console: Console) -> Ended:
     from trainables.errors import raise_if_any
     from trainables.tasks import task_of
     from tune_dml.planning import initial_weights
-    from tune_dml.planning.checks import training_data
+    from tune_dml.planning.data import training_data
     from tune_dml.running.trial import run_trial
 
     config = single.config
@@ -223,7 +223,7 @@ def _protocol_layers(name: str | None, settings: Mapping[str, Value]) -> list[La
     from trainables.errors import ConfigError, Problem, nearest
     from trainables.resolve import Layer
     from tune_dml.catalogue import RETRIEVAL, default_protocol, protocols
-    from tune_dml.planning.plan import protocol_layer
+    from tune_dml.planning.protocol_choice import protocol_layer
 
     known = protocols()
     if name is not None and name not in known:

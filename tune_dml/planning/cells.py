@@ -1,22 +1,22 @@
-"""The cells of a space on a data set: the baseline, the grid, and points that a searcher proposes."""
+"""The cells of a space on a data set: each arm with what its cells share, its grid, and points that a searcher proposes."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from trainables.config import TrialConfig
 from trainables.errors import ConfigError, Problem
 from trainables.resolve import Layer, Layered, read_settings, resolve
-from tune_dml.space import Grid, Knob, Space, Value
+from tune_dml.space import Arm, Grid, Knob, Protocol, Space, Value
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One point of the space on one data set, without the seed. Stored by its fields."""
+    """One point of one arm on one data set, without the seed. Stored by its fields."""
 
     index: int
     label: str
@@ -25,17 +25,31 @@ class Cell:
     """The full resolved configuration, flat and dotted."""
     digest: str
     baseline: bool = False
+    """Of the arm that the others are compared with."""
+    arm: str = ""
+    """The name of its arm; empty for that of a space without arms."""
+
+    def __post_init__(self) -> None:
+        if self.baseline and not self.arm:  # as stored before there were arms: a baseline was known by its label
+            object.__setattr__(self, "arm", self.label)
 
     @classmethod
     def of(
-        cls, index: int, label: str, knobs: Mapping[str, Value], config: TrialConfig, *, baseline: bool = False
+        cls, index: int, label: str, knobs: Mapping[str, Value], config: TrialConfig, *, arm: str, baseline: bool
     ) -> Cell:
         """The cell of a resolved configuration."""
         settings = {key: value for key, value in config.settings().items() if key != "seed"}
-        cell = cls(index, label, dict(knobs), settings, config.digest(), baseline)
+        cell = cls(index, label, dict(knobs), settings, config.digest(), baseline, arm)
         vars(cell)["config"] = config.model_copy(
             update={"seed": 0}
         )  # resolved once: not to be read back from its settings
+        return cell
+
+    def numbered(self, index: int) -> Cell:
+        """The same cell at another place."""
+        cell = replace(self, index=index)
+        if "config" in vars(self):
+            vars(cell)["config"] = self.config
         return cell
 
     @cached_property
@@ -48,13 +62,24 @@ class Cell:
         return read_settings(self.settings)
 
 
-def shared_settings(space: Space, layers: Sequence[Layer]) -> tuple[dict[str, Any], dict[str, str]]:
-    """What all cells share, and where each setting comes from.
+@dataclass(frozen=True)
+class PlannedArm:
+    """An arm on a data set: what its cells share, and where each setting comes from."""
 
-    Resolved with each knob at one of its values; the knobs are then taken out. Raises ConfigError with every problem.
+    name: str
+    base_settings: Mapping[str, Any]
+    """A cell is these settings with its knobs and ties laid over them."""
+    origins: Mapping[str, str]
+    protocol: Protocol | None = None
+    baseline: bool = False
+
+
+def resolve_arm(space: Space, arm: Arm, layers: Sequence[Layer], protocol: Protocol | None) -> PlannedArm:
+    """Resolve what an arm's cells share; raises ConfigError with every problem.
+
+    Resolved with each knob at one of its values; the knobs are then taken out.
     """
-    searched = {knob.path: _a_value(knob) for knob in space.knobs}
-    searched |= {tie.path: tie.value(searched) for tie in space.ties}
+    searched = some_point(space, arm)
     resolved = resolve(*layers, Layer("knob", searched))
     settings = resolved.config.settings()
     if unnamed := [path for path in searched if path not in settings]:
@@ -62,7 +87,14 @@ def shared_settings(space: Space, layers: Sequence[Layer]) -> tuple[dict[str, An
         remedy = "Leave out the field that names its method."
         raise ConfigError([Problem(f"{space.name}.{path}", rule, path, remedy) for path in unnamed])
     shared = {path: value for path, value in settings.items() if path not in searched and path != "seed"}
-    return shared, {path: resolved.origins[path] for path in shared}
+    origins = {path: resolved.origins[path] for path in shared}
+    return PlannedArm(arm.name, shared, origins, protocol, arm.name == space.baseline_name)
+
+
+def some_point(space: Space, arm: Arm) -> dict[str, Value]:
+    """One point of an arm: each knob at one of its values, and what follows from it."""
+    point = {knob.path: _a_value(knob) for knob in space.knobs_of(arm)}
+    return point | {tie.path: tie.value(point) for tie in space.ties_of(arm)}
 
 
 def _a_value(knob: Knob) -> Value:
@@ -71,24 +103,23 @@ def _a_value(knob: Knob) -> Value:
     return int(knob.domain.low) if knob.domain.integer else knob.domain.low
 
 
-def baseline_cell(space: Space, layers: Sequence[Layer]) -> list[Cell]:
-    """The cell that the knob is compared with, where the space has one. Raises ConfigError."""
-    if space.baseline is None:
-        return []
-    config = resolve(*layers, Layer("baseline", space.baseline.settings)).config
-    return [Cell.of(0, space.baseline.label, {}, config, baseline=True)]
+def grid_cells(space: Space, planned: PlannedArm, *, start: int) -> list[Cell]:
+    """Every combination of an arm's listed values, one cell where it has no knobs, numbered from `start`.
 
-
-def grid_cells(space: Space, shared: Mapping[str, Value], *, start: int) -> list[Cell]:
-    """Every combination of the listed values, numbered from `start`; raises ConfigError with the problems of all of them."""
+    Raises ConfigError with the problems of all of them.
+    """
     cells: list[Cell] = []
     problems: list[Problem] = []
-    base = Layered().over(Layer("plan", shared))
-    grids = [knob.domain.values for knob in space.knobs if isinstance(knob.domain, Grid)]
-    for point in itertools.product(*grids):
-        knobs = {knob.path: value for knob, value in zip(space.knobs, point, strict=True)}
+    base = Layered().over(Layer("plan", planned.base_settings))
+    listed = [
+        (knob.path, knob.domain.values)
+        for knob in space.knobs_of(space.arm(planned.name))
+        if isinstance(knob.domain, Grid)
+    ]
+    for point in itertools.product(*(values for _, values in listed)):
+        knobs = {path: value for (path, _), value in zip(listed, point, strict=True)}
         try:
-            cells.append(cell_at(start + len(cells), knobs, base, space))
+            cells.append(cell_at(start + len(cells), knobs, base, space, space.arm(planned.name)))
         except ConfigError as error:
             problems += error.problems
     if problems:
@@ -96,12 +127,19 @@ def grid_cells(space: Space, shared: Mapping[str, Value], *, start: int) -> list
     return cells
 
 
-def cell_at(index: int, knobs: Mapping[str, Value], shared: Layered, space: Space) -> Cell:
-    """The cell at a point of the space, over what all cells share. Raises ConfigError where the point is not allowed."""
-    ties = {tie.path: tie.value(knobs) for tie in space.ties}
+def cell_at(index: int, knobs: Mapping[str, Value], shared: Layered, space: Space, arm: Arm) -> Cell:
+    """The cell at a point of an arm, over what its cells share. Raises ConfigError where the point is not allowed."""
+    ties = {tie.path: tie.value(knobs) for tie in space.ties_of(arm)}
     config = shared.over(Layer("knob", knobs), Layer("tie", ties)).resolve().config
-    label = ", ".join(f"{knob.symbol or knob.path}={_short(knobs[knob.path])}" for knob in space.knobs)
-    return Cell.of(index, label, knobs, config)
+    baseline = arm.name == space.baseline_name
+    return Cell.of(index, _label(space, arm, knobs), knobs, config, arm=arm.name, baseline=baseline)
+
+
+def _label(space: Space, arm: Arm, knobs: Mapping[str, Value]) -> str:
+    """The arm's name, where it has one, and the value of each knob."""
+    values = (f"{knob.symbol or knob.path}={_short(knobs[knob.path])}" for knob in space.knobs_of(arm))
+    point = ", ".join(values)
+    return ": ".join(part for part in (arm.name, point) if part)
 
 
 def without_repeats(cells: Sequence[Cell]) -> tuple[Cell, ...]:

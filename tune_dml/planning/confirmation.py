@@ -6,22 +6,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tune_dml.planning.cells import Cell
-from tune_dml.planning.plan import Plan, Search
+from tune_dml.planning.plan import Plan
+from tune_dml.planning.study import Search
 
 FIRST_SEED = 1000
 """Far from those that a sweep is begun with or extended by."""
 
 
-def confirmation_plan(plan: Plan, best: Sequence[Cell], used: Sequence[int], seeds: int) -> Plan:
-    """The baseline and the best cells under as many fresh seeds.
+def confirmation_plan(plan: Plan, baseline: Cell | None, best: Sequence[Cell], used: Sequence[int], seeds: int) -> Plan:
+    """The baseline, where it has several cells its best one, and the best cells, under as many fresh seeds.
 
     Args:
         plan: the sweep's own.
+        baseline: the cell that the others are compared with, if there is one.
         best: the cells to confirm.
         used: seeds of earlier confirmations, in their order; they come first, and further ones follow.
         seeds: how many of each cell.
     """
     first = max(FIRST_SEED - 1, *plan.seeds, *used) + 1
     fresh = (*used, *range(first, first + seeds))[:seeds]
-    cells = [cell for cell in plan.cells if cell.baseline] + [cell for cell in best if not cell.baseline]
+    cells = [*filter(None, [baseline]), *(cell for cell in best if not cell.baseline)]
     return replace(plan, cells=tuple(cells), seeds=fresh, search=Search())

@@ -1,37 +1,31 @@
-"""A space on a data set with seeds, resolved into cells: everything that is known before a worker starts."""
+"""A study resolved into arms and cells: everything that is known before a worker starts."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainables.config import PROTOCOL_VERSION, TrialConfig, canonical
-from trainables.errors import ConfigError, Problem, nearest
+from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from trainables.files import write_whole
 from trainables.resolve import Layer, Layered
-from tune_dml.planning.cells import Cell, baseline_cell, cell_at, grid_cells, shared_settings, without_repeats
-from tune_dml.space import Grid, Knob, Number, Protocol, Range, SearchMethod, Space, Value
+from tune_dml.planning.cells import Cell, PlannedArm, cell_at, grid_cells, resolve_arm, without_repeats
+from tune_dml.planning.rules import arm_problems, is_searched, naming_problems, search_problems, study_problems
+from tune_dml.planning.stored import upgraded
+from tune_dml.planning.study import Search, Study, with_arms
+from tune_dml.space import Arm, Grid, Knob, Number, Space, Value
 from tune_dml.text import is_number
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-
-@dataclass(frozen=True)
-class Search:
-    """How cells are chosen. Grid cells come first and exactly once; adaptive methods then propose further ones."""
-
-    method: SearchMethod = "grid"
-    num_samples: int = 0
-    """Cells that an adaptive method proposes; 0 for a grid."""
-    window: int = 4
-    """A proposal waits until all but the last `window` cells are known, so that re-runs propose the same (ADR 0003)."""
-    seed: int = 0
+A = TypeVar("A", Arm, PlannedArm)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -58,15 +52,40 @@ class Plan:
     dataset: str
     seeds: tuple[int, ...]
     cells: tuple[Cell, ...]
-    """The cells known in advance: the baseline and the grid."""
+    """The cells known in advance: arms without knobs, and the grid."""
     search: Search
-    base_settings: Mapping[str, Any]
-    """What every cell shares; a proposed cell is these settings with its knobs laid over them."""
-    origins: Mapping[str, str]
+    arms: tuple[PlannedArm, ...]
+    """Those of the space's arms that are compared."""
     data_digest: str
     protocol_version: int = PROTOCOL_VERSION
     stated_margin: Number | None = None
     """The margin that was given when the sweep was planned; None where the space's holds."""
+    settings: Mapping[str, Value] = field(default_factory=dict)
+    """What the user set over space and protocol; an arm that is added later follows it too."""
+
+    @property
+    def main_arms(self) -> tuple[PlannedArm, ...]:
+        """The arms that are no baseline; the baseline where there is no other."""
+        return tuple(arm for arm in self.arms if not arm.baseline) or self.arms
+
+    @cached_property
+    def base_settings(self) -> dict[str, Any]:
+        """What the cells of every arm share, the baseline excepted."""
+        first, *others = self.main_arms
+        return {
+            path: value
+            for path, value in first.base_settings.items()
+            if all(path in arm.base_settings and arm.base_settings[path] == value for arm in others)
+        }
+
+    @property
+    def origins(self) -> Mapping[str, str]:
+        """Where each of these settings comes from; of the first arm where they come from several places."""
+        return self.main_arms[0].origins
+
+    def knobs_of(self, arm: str) -> tuple[Knob, ...]:
+        """The knobs of an arm, scientific first."""
+        return self.space.knobs_of(self.space.arm(arm))
 
     @property
     def margin(self) -> Number:
@@ -86,19 +105,26 @@ class Plan:
         """One cell under one seed, with its identity."""
         return Trial(cell, seed, trial_key(cell.digest, seed, self.data_digest, self.protocol_version))
 
-    def cell(self, index: int, knobs: Mapping[str, Value]) -> Cell:
+    def cell(self, index: int, knobs: Mapping[str, Value], arm: str = "") -> Cell:
         """A cell at a point that a searcher proposed. Raises ConfigError when the point is not allowed."""
-        return cell_at(index, knobs, Layered().over(Layer("plan", self.base_settings)), self.space)
+        planned = next(planned for planned in self.arms if planned.name == arm)
+        return cell_at(
+            index, knobs, Layered().over(Layer("plan", planned.base_settings)), self.space, self.space.arm(arm)
+        )
 
     def identity(self) -> str:
         """Digest of everything that decides which trials exist; two plans of one sweep name must share it."""
         parts = [sorted(cell.digest for cell in self.cells), list(self.seeds), asdict(self.search)]
         knobs = [asdict(knob) for knob in self.space.knobs]
         margin = [] if self.stated_margin is None else [self.stated_margin]
+        named = [] if not self.space.arms else [self._identity_of(arm) for arm in self.arms]
         body = canonical(
-            [*parts, knobs, dict(self.base_settings), self.data_digest, self.metric, self.protocol_version, *margin]
+            [*parts, knobs, self.base_settings, self.data_digest, self.metric, self.protocol_version, *margin, *named]
         )
         return hashlib.sha256(body.encode()).hexdigest()[:16]
+
+    def _identity_of(self, arm: PlannedArm) -> list[Any]:
+        return [arm.name, [asdict(knob) for knob in self.knobs_of(arm.name)], dict(arm.base_settings)]
 
     def extended(
         self,
@@ -106,13 +132,16 @@ class Plan:
         seeds: Sequence[int] = (),
         values: Mapping[str, Sequence[Value]] | None = None,
         num_samples: int = 0,
+        arms: Sequence[str] = (),
     ) -> Plan:
-        """This plan with more seeds, more values of a listed knob, or more cells to propose.
+        """This plan with more seeds, more values of a listed knob, more cells to propose, or further arms of its space.
 
         Every trial of this plan is a trial of the extended one. Raises ConfigError when nothing can be extended so.
         """
         space = _with_values(self.space, values or {})
-        problems = _search_problems(space, self.search)
+        added, problems = _added_arms(replace(self, space=space), arms)
+        every = (*self.arms, *added)
+        problems += search_problems(space, every, self.search)
         if values and self.search.method != "grid":
             problems.append(Problem("--add", "only a grid has listed values", None, "Use --num-samples."))
         if num_samples and self.search.method == "grid":
@@ -120,12 +149,13 @@ class Plan:
         if problems:
             raise ConfigError(problems)
         kept = {cell.digest for cell in self.cells}
-        grown = grid_cells(space, self.base_settings, start=len(self.cells)) if values else []
+        grown = planned_cells(space, every if values else added, self.search)
         fresh = [cell for cell in grown if cell.digest not in kept]
-        numbered = tuple(replace(cell, index=len(self.cells) + n) for n, cell in enumerate(fresh))
+        numbered = tuple(cell.numbered(len(self.cells) + n) for n, cell in enumerate(fresh))
         return replace(
             self,
             space=space,
+            arms=every,
             cells=self.cells + numbered,
             seeds=tuple(dict.fromkeys((*self.seeds, *seeds))),
             search=replace(self.search, num_samples=self.search.num_samples + num_samples),
@@ -138,8 +168,8 @@ class Plan:
 
     @classmethod
     def load(cls, path: Path) -> Plan:
-        """Read a plan that `save` wrote."""
-        return _adapter().validate_json(path.read_bytes())
+        """Read a plan that `save` wrote, also one from before there were arms."""
+        return _adapter().validate_python(upgraded(json.loads(path.read_bytes())))
 
 
 @cache
@@ -156,64 +186,89 @@ def trial_key(cell_digest: str, seed: int, data_digest: str, protocol_version: i
     return hashlib.sha256(body.encode()).hexdigest()[:16]
 
 
-def make_plan(
-    space: Space,
-    *,
-    name: str,
-    dataset: str,
-    seeds: int | Sequence[int],
-    data_digest: str,
-    overrides: Mapping[str, Value] | None = None,
-    search: Search | None = None,
-) -> Plan:
-    """Resolve a space on a data set into a plan; raises ConfigError with every problem of every cell.
+def make_plan(study: Study, data_digest: str = "") -> Plan:
+    """Resolve a study into a plan; raises ConfigError with every problem of the study and of every cell.
 
-    Settings are layered: defaults, the data set's protocol, the space's fixed settings, the cell's knobs, the user's
-    overrides. A user may not override a searched knob.
+    Settings are layered: defaults, the data set's protocol, the space's fixed settings, the user's overrides, the arm's
+    own, and the cell's knobs.
     """
-    overrides = dict(overrides or {})
-    search = search or Search()
-    problems = space.problems() + _override_problems(space, overrides) + _search_problems(space, search)
-    numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
-    if not numbers:
-        problems.append(Problem("seeds", "at least one seed is needed", seeds, "Use --seeds 3."))
-    if len(set(numbers)) < len(numbers):
-        problems.append(Problem("seeds", "seeds must differ", list(numbers), "Remove the repeats."))
+    problems = study_problems(study)
+    arms: tuple[PlannedArm, ...] = ()
+    cells: tuple[Cell, ...] = ()
+    if not problems:
+        try:
+            arms = resolved_arms(study)
+            cells = planned_cells(study.space, arms, study.search)
+        except ConfigError as error:
+            problems += error.problems
+    raise_if_any([*problems, *arm_problems(study.space, arms), *naming_problems(study)])
+    return Plan(
+        study.name, study.space, study.dataset, study.seeds, cells, study.search, arms, data_digest,
+        stated_margin=study.margin, settings=study.settings,
+    )  # fmt: skip
+
+
+def resolved_arms(study: Study) -> tuple[PlannedArm, ...]:
+    """Each arm with what its cells share; raises ConfigError with the problems of all, each with the arms that have it."""
+    protocols = study.protocols
+    return collected(
+        study.arms, lambda arm: [resolve_arm(study.space, arm, study.layers(arm), protocols.get(arm.name))]
+    )
+
+
+def planned_cells(space: Space, arms: Sequence[PlannedArm], search: Search) -> tuple[Cell, ...]:
+    """The cells known in advance: the grid of every arm, or, in a search, of those that have nothing to search."""
+    known = [arm for arm in arms if search.method == "grid" or not is_searched(space, arm)]
+    cells = without_repeats(collected(known, lambda arm: grid_cells(space, arm, start=0)))
+    return tuple(cell.numbered(number) for number, cell in enumerate(cells))
+
+
+def collected(arms: Sequence[A], make: Callable[[A], Sequence[T]]) -> tuple[T, ...]:
+    """What is made of each arm, together; raises ConfigError with every problem, and the arms where not all have it."""
+    made: list[T] = []
+    wrong: dict[Problem, list[str]] = {}
+    for arm in arms:
+        try:
+            made += make(arm)
+        except ConfigError as error:
+            for problem in error.problems:
+                wrong.setdefault(problem, []).append(arm.name)
+    raise_if_any(
+        problem if len(names) == len(arms) else replace(problem, place=f"{problem.place}{_of_arms(names)}")
+        for problem, names in wrong.items()
+    )
+    return tuple(made)
+
+
+def _of_arms(names: Sequence[str]) -> str:
+    named = [name for name in names if name]
+    return f" of {', '.join(named)}" if named else ""
+
+
+def _added_arms(plan: Plan, names: Sequence[str]) -> tuple[tuple[PlannedArm, ...], list[Problem]]:
+    """Further arms of a plan's space, as if they had been planned with it."""
+    if not names:
+        return (), []
+    present = [arm.name for arm in plan.arms]
+    problems = [
+        Problem("--arm", "the sweep has this arm already", name, "Leave it out.") for name in names if name in present
+    ]
+    study = Study(plan.name, plan.space, plan.dataset, plan.seeds, plan.settings, plan.search)
+    study = with_arms(study, [name for name in names if name not in present] or names)
+    problems += study.problems
     if problems:
-        raise ConfigError(problems)
-    layers = _layers(space, dataset, overrides)
-    base, origins = shared_settings(space, layers)
-    cells = baseline_cell(space, layers)
-    if search.method == "grid":
-        cells += grid_cells(space, base, start=len(cells))
-    return Plan(name, space, dataset, numbers, without_repeats(cells), search, base, origins, data_digest)
-
-
-def protocol_layer(protocol: Protocol) -> Layer:
-    """A protocol's settings, each with the source that states it."""
-    origin = f"protocol {protocol.name}"
-    sources = {path: f"{origin}: {source}" for path, source in protocol.sources.items()}
-    return Layer(origin, protocol.settings, sources)
-
-
-def _layers(space: Space, dataset: str, overrides: Mapping[str, Value]) -> list[Layer]:
-    protocol = space.protocol_for(dataset)
-    layers = [Layer("--dataset", {"data.name": dataset})]
-    if protocol is not None:
-        layers.append(protocol_layer(protocol))
-    return [*layers, Layer(f"space {space.name}", space.fixed), Layer("--set", overrides)]
+        return (), problems
+    added = resolved_arms(study)
+    return added, arm_problems(plan.space, (*plan.arms, *added))
 
 
 def _with_values(space: Space, values: Mapping[str, Sequence[Value]]) -> Space:
     """The space with values added to listed knobs, numbers in order. Raises ConfigError for unknown or unlisted knobs."""
-    problems = []
-    listed = {knob.path: knob for knob in space.knobs if isinstance(knob.domain, Grid)}
-    for path in values:
-        if path not in listed:
-            rule = "values can be added to a listed knob of the space"
-            problems.append(Problem("--add", rule, path, nearest(path, list(listed), what="knob")))
-    if problems:
-        raise ConfigError(problems)
+    listed = [knob.path for arm in space.every_arm for knob in space.knobs_of(arm) if isinstance(knob.domain, Grid)]
+    rule = "values can be added to a listed knob of the space"
+    raise_if_any(
+        Problem("--add", rule, path, nearest(path, listed, what="knob")) for path in values if path not in listed
+    )
 
     def grown(knob: Knob) -> Knob:
         if knob.path not in values or not isinstance(knob.domain, Grid):
@@ -223,48 +278,13 @@ def _with_values(space: Space, values: Mapping[str, Sequence[Value]]) -> Space:
         ordered = sorted(every) if numbers else every  # type: ignore[type-var]
         return replace(knob, domain=replace(knob.domain, values=tuple(ordered)))
 
+    def grown_arm(arm: Arm) -> Arm:
+        return replace(arm, own_knobs=tuple(map(grown, arm.own_knobs)))
+
     return replace(
         space,
-        scientific=tuple(grown(knob) for knob in space.scientific),
-        nuisance=tuple(grown(knob) for knob in space.nuisance),
+        scientific=tuple(map(grown, space.scientific)),
+        nuisance=tuple(map(grown, space.nuisance)),
+        arms=tuple(map(grown_arm, space.arms)),
+        baseline=grown_arm(space.baseline) if isinstance(space.baseline, Arm) else space.baseline,
     )
-
-
-def _override_problems(space: Space, overrides: Mapping[str, Value]) -> list[Problem]:
-    problems = []
-    for path, value in overrides.items():
-        for knob in space.knobs:
-            if _same_setting(path, knob.path):
-                rule = f"{knob.path} is the knob that {space.name} searches and cannot be set"
-                remedy = f"Leave it out, or use `tune-dml train --set {path}=...` for one trial."
-                problems.append(Problem("--set", rule, value, remedy))
-        for tie in space.ties:
-            if _same_setting(path, tie.path):
-                rule = f"{tie.path} follows {tie.knob} in {space.name} and cannot be set"
-                problems.append(Problem("--set", rule, value, "Leave it out."))
-    for path in sorted({"seed", "data.name"} & set(overrides)):
-        flag = "--seeds" if path == "seed" else "--dataset"
-        problems.append(Problem("--set", f"{path} has a flag of its own", overrides[path], f"Use {flag}."))
-    return problems
-
-
-def _same_setting(one: str, other: str) -> bool:
-    """Whether two paths mean one setting: a knob's may name the field of its method, `model.pooling.p`, or not."""
-    parts = one.split("."), other.split(".")
-    lengths = {len(path) for path in parts}
-    return one == other or (lengths == {2, 3} and parts[0][0] == parts[1][0] and parts[0][-1] == parts[1][-1])
-
-
-def _search_problems(space: Space, search: Search) -> list[Problem]:
-    problems = []
-    ranges = [knob.path for knob in space.knobs if isinstance(knob.domain, Range)]
-    if search.method == "grid" and ranges:
-        rule = f"a grid needs listed values, but {', '.join(ranges)} is a range"
-        problems.append(Problem("--search", rule, search.method, "Use --search tpe --num-samples 20, or list values."))
-    if search.method == "grid" and search.num_samples:
-        rule = "a grid has its own number of cells"
-        problems.append(Problem("--num-samples", rule, search.num_samples, "Leave it out, or use --search tpe."))
-    if search.method != "grid" and search.num_samples < 1:
-        rule = f"--search {search.method} needs the number of cells to propose"
-        problems.append(Problem("--num-samples", rule, search.num_samples, "Use --num-samples 20."))
-    return problems

@@ -34,6 +34,12 @@ class Request:
     num_samples: Annotated[int | None, "Cells to propose, for every search but grid."] = None
     name: Annotated[str | None, "The sweep's name; the space's by default."] = None
     margin: Annotated[float | None, "Differences below this do not matter (metric units)."] = None
+    arms: Annotated[Sequence[str] | None, "Compare only these arms of the space; repeatable."] = None
+    protocol: Annotated[str | None, "Train every arm by this protocol; the one printed for its loss otherwise."] = None
+    tune: Annotated[
+        Mapping[str, Sequence[Value]] | None,
+        "Tune a setting away, in every arm: a third, once and three times its own value, or the values given; repeatable.",
+    ] = None
 
     def over(self, file: Request) -> Request:
         """A sweep file's request, with what is said here in its stead."""

@@ -1,19 +1,34 @@
 """A user's own sweep in YAML that reads like a W&B sweep file, plus what a paired study needs.
 
 name: my_margin                      # optional; the file's name otherwise
-method: grid                         # grid | bayes (= tpe) | tpe | gp | random | qmc
+description: how large a margin      # optional; the study's title
+method: grid                         # grid (the default) | bayes (= tpe) | tpe | gp | random | qmc
 metric: {name: val/recall_at_1, goal: maximize}
-parameters:
+parameters:                          # what all arms share; may be left out where arms are listed
   loss.margin: {values: [0.1, 0.2, 0.5]}
   optim.lr: {min: 1.0e-4, max: 1.0e-2, distribution: log_uniform}
   loss.name: {value: semihard_triplet}        # a fixed one
 run_cap: 20                          # cells to propose, for all but grid
-dataset: glyphs
+dataset: glyphs                      # it trains by the protocol of the data set and the loss
+protocol: glyphs/triplet             # by this one instead
 data_root: path/to/pictures          # image_folder
 seeds: 3
 fixed: {training.steps: 300}
-baseline: {label: no margin, settings: {loss.margin: 0.0}}
+tune: [optim.lr]                     # tuned away in every arm; or {optim.lr: [1.0e-3, 1.0e-2]}
+baseline: {label: no margin, settings: {loss.margin: 0.0}}      # or the name of an arm
 margin: 1.0                          # differences below this do not matter
+differs: each as its paper trains it # why arms may differ in protocol, pair term or reduction
+
+Methods are compared as arms, in short or in full:
+
+arms: {triplet: {loss.name: triplet}, ms: {loss.name: multi_similarity}}
+arms:
+  topk:
+    settings: {loss.name: dro_topk}
+    knobs: [batch.batch_size]        # of `parameters`; all of them where nothing is said, none with []
+    parameters: {loss.base: {values: [margin, binomial]}}       # knobs that it alone has
+    ties: {loss.k: {knob: batch.batch_size, factor: 2}}         # follows a knob: K = 2B
+    protocol: glyphs/dro             # trains by this one
 """
 
 from __future__ import annotations
@@ -26,9 +41,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.methods import problems_of
-from tune_dml.catalogue import protocols
+from tune_dml.catalogue import named_protocol
 from tune_dml.planning.request import Request
-from tune_dml.space import Baseline, Domain, Grid, Knob, Range, SearchMethod, Space, Value
+from tune_dml.space import Arm, Baseline, Domain, Grid, Knob, Range, SearchMethod, Space, Tie, Value
 from tune_dml.text import is_number
 
 Distribution = Literal["constant", "categorical", "uniform", "log_uniform", "log_uniform_values", "int_uniform"]
@@ -71,19 +86,49 @@ class _Baseline(_Part):
     settings: dict[str, Value]
 
 
+class _Tie(_Part):
+    knob: str
+    factor: float
+
+
+class _Arm(_Part):
+    settings: dict[str, Value] = Field(default_factory=dict)
+    knobs: list[str] | None = None
+    parameters: dict[str, _Parameter] = Field(default_factory=dict)
+    ties: dict[str, _Tie] = Field(default_factory=dict)
+    protocol: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_short(cls, raw: Any) -> Any:
+        """A mapping of dotted settings alone is an arm too."""
+        short = isinstance(raw, dict) and all("." in str(key) for key in raw)
+        return {"settings": raw} if short else raw
+
+
 class _File(_Part):
-    method: Literal[SearchMethod, "bayes"]
-    parameters: Annotated[dict[str, _Parameter], Field(min_length=1)]
+    method: Literal[SearchMethod, "bayes"] = "grid"
+    parameters: dict[str, _Parameter] = Field(default_factory=dict)
+    arms: dict[str, _Arm] = Field(default_factory=dict)
     metric: _Metric = _Metric()
     name: str | None = None
     description: str = ""
     run_cap: Annotated[int, Field(ge=1)] | None = None
     dataset: str | None = None
+    protocol: str | None = None
     data_root: str | None = None
     seeds: Annotated[int, Field(ge=1)] | list[int] | None = None
     fixed: dict[str, Value] = Field(default_factory=dict)
-    baseline: _Baseline | None = None
+    tune: dict[str, list[Value]] | list[str] = Field(default_factory=list)
+    baseline: _Baseline | str | None = None
     margin: Annotated[float, Field(gt=0)] = 1.0
+    differs: str = ""
+
+    @model_validator(mode="after")
+    def _compares_something(self) -> Self:
+        if not self.parameters and not self.arms:
+            raise ValueError("a sweep file needs `parameters` or `arms`")
+        return self
 
 
 def read_sweep_file(path: Path) -> Request:
@@ -110,29 +155,63 @@ def _request(path: Path, file: _File) -> Request:
     root = (path.parent / Path(file.data_root).expanduser()) if file.data_root else None
     method: SearchMethod = "tpe" if file.method == "bayes" else file.method
     samples = 0 if method == "grid" else file.run_cap or 0
-    return Request(space, file.dataset, root, seeds, search=method, num_samples=samples)
+    tune = file.tune if isinstance(file.tune, dict) else dict.fromkeys(file.tune, ())
+    return Request(
+        space, file.dataset, root, seeds, search=method, num_samples=samples, protocol=file.protocol, tune=tune or None
+    )
 
 
 def _space(path: Path, file: _File) -> Space:
-    searched = {name: parameter for name, parameter in file.parameters.items() if not parameter.is_fixed}
-    fixed = {**file.fixed, **{name: p.value for name, p in file.parameters.items() if p.is_fixed}}
-    knobs = [Knob(name, _domain(p), name.rpartition(".")[2], origin="user") for name, p in searched.items()]
+    fixed = {**file.fixed, **_fixed(file.parameters)}
+    knobs = _knobs(file.parameters)
     name = file.name or path.stem
+    listed = [knob.path for knob in knobs] + list(file.arms)
+    baseline = file.baseline
     return Space(
         name=name,
-        title=file.description or f"{name}: {', '.join(knob.path for knob in knobs)}",
+        title=file.description or f"{name}: {', '.join(listed)}",
         question="",
         citation=None,
-        scientific=tuple(knobs),
+        scientific=knobs,
         fixed=fixed,
-        protocols=tuple(protocols().values()),
-        baseline=Baseline(file.baseline.label, file.baseline.settings) if file.baseline else None,
+        arms=tuple(_arm(name, arm) for name, arm in file.arms.items()),
+        baseline=Baseline(baseline.label, baseline.settings) if isinstance(baseline, _Baseline) else baseline,
         default_dataset=file.dataset or Space.default_dataset,
         metric=file.metric.name,
         goal=file.metric.goal,
         margin=file.margin,
+        differs=file.differs,
         origin=str(path),
     )
+
+
+def _arm(name: str, arm: _Arm) -> Arm:
+    return Arm(
+        name,
+        {**arm.settings, **_fixed(arm.parameters)},
+        knobs=None if arm.knobs is None else tuple(arm.knobs),
+        own_knobs=_knobs(arm.parameters),
+        ties=tuple(Tie(path, tie.knob, _whole(tie.factor)) for path, tie in arm.ties.items()),
+        protocols=() if arm.protocol is None else (named_protocol(arm.protocol, f"arms.{name}.protocol"),),
+    )
+
+
+def _fixed(parameters: dict[str, _Parameter]) -> dict[str, Value]:
+    return {name: parameter.value for name, parameter in parameters.items() if parameter.is_fixed}
+
+
+def _knobs(parameters: dict[str, _Parameter]) -> tuple[Knob, ...]:
+    """The searched ones, each with the last part of its path as symbol where no other has it."""
+    searched = {path: parameter for path, parameter in parameters.items() if not parameter.is_fixed}
+    last = [path.rpartition(".")[2] for path in searched]
+    return tuple(
+        Knob(path, _domain(parameter), symbol if last.count(symbol) == 1 else path, origin="user")
+        for (path, parameter), symbol in zip(searched.items(), last, strict=True)
+    )
+
+
+def _whole(number: float) -> float | int:
+    return int(number) if number.is_integer() else number
 
 
 def _domain(parameter: _Parameter) -> Domain:

@@ -127,12 +127,13 @@ class Results:
         return sum(trial.status == status for trial in self.trials)
 
     def table(self) -> pd.DataFrame:
-        """One row per trial: identity, knobs (dotted), status, metrics, cost, run id. Test metrics only of an opened sweep."""
+        """One row per trial: arm, identity, knobs (dotted), status, metrics, cost, run id; test metrics only when opened."""
         import pandas as pd
 
         rows = []
         for trial in self.trials:
-            row: dict[str, Any] = {"cell": trial.cell.label, "seed": trial.seed, "status": trial.status}
+            arm = trial.cell.arm or self.plan.space.name
+            row: dict[str, Any] = {"arm": arm, "cell": trial.cell.label, "seed": trial.seed, "status": trial.status}
             row.update(trial.cell.knobs)
             row.update(trial.metrics)
             row.update(seconds=trial.seconds, attempts=trial.attempts, reason=trial.reason)

@@ -1,5 +1,8 @@
 """A plan -> a Tune Searcher on an Optuna study: cells in, seeds fanned out, means told back.
 
+Where several arms are searched the study is conditional: the arm is a categorical parameter, and a knob is asked for only
+in arms that have it (one that an arm has for itself goes by the arm's name too, for it has other values there).
+
 `Proposals` is the search itself and knows no Ray: one Optuna study whose first trials are the grid's cells, each exactly
 once, followed by what an adaptive method proposes. Each cell becomes one trial per seed; the study is told the mean over
 seeds when all are in. A cell of which a seed diverged is told a value worse than every other, so that the search leaves
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     from tune_dml.running.race import RacingProposals
 
 
+ARM = "arm"
+"""The parameter of a study of several arms that says which one a point is of."""
 REPEATS = 50  # how often a sampler may propose a known cell before the search is over
 
 
@@ -69,7 +74,7 @@ class Proposals:
         self.on_cell = on_cell
         self.on_note = on_note
         self.study = _new_study(plan)
-        self.distributions = {knob.path: _distribution(knob) for knob in plan.space.knobs}
+        self.points = _Points.of(plan)
         self.asked: list[_AskedCell] = []
         self.told = 0
         self.values: list[float] = []
@@ -79,8 +84,9 @@ class Proposals:
         self.waiting: deque[Trial] = deque()
         self.digests = {cell.digest for cell in plan.cells}
         for cell in plan.cells:
-            if not cell.baseline:
+            if cell.knobs and not cell.baseline:
                 self._ask_for(cell)
+        self.planned = len(self.asked)
         self._queue(plan.cells)
         for cell in proposed:
             self._tell_up_to(len(self.asked) - plan.search.window)
@@ -115,7 +121,7 @@ class Proposals:
         """Ask the study for one more cell; ends the search when the budget is spent or nothing new is left."""
         from optuna.trial import TrialState
 
-        adaptive = len(self.asked) - sum(not cell.baseline for cell in self.plan.cells)
+        adaptive = len(self.asked) - self.planned
         if adaptive >= self.plan.search.num_samples:
             self.exhausted = True
             return
@@ -124,9 +130,10 @@ class Proposals:
         for attempt in range(REPEATS):
             self.study.sampler = _sampler(self.plan, len(self.asked), attempt)
             if self.plan.search.method == "qmc" and attempt == 0:
-                self.study.enqueue_trial(_low_discrepancy_point(self.plan, adaptive))
-            ticket = self.study.ask(self.distributions)
-            cell = self.plan.cell(index, ticket.params)
+                self.study.enqueue_trial(self.points.low_discrepancy(adaptive, self.plan.search.seed))
+            ticket = self.study.ask()
+            arm, knobs = self.points.ask(ticket)
+            cell = self.plan.cell(index, knobs, arm)
             if cell.digest not in self.digests:
                 self._take(cell, ticket.number)
                 return
@@ -147,7 +154,8 @@ class Proposals:
         """Put a given cell into the study, as one that is running."""
         from optuna.trial import TrialState, create_trial
 
-        running = create_trial(state=TrialState.RUNNING, params=dict(cell.knobs), distributions=self.distributions)
+        parameters, distributions = self.points.of_cell(cell)
+        running = create_trial(state=TrialState.RUNNING, params=parameters, distributions=distributions)
         self.study.add_trial(running)
         self._asked_for(cell, len(self.study.get_trials(deepcopy=False)) - 1)
 
@@ -204,6 +212,67 @@ class Proposals:
         if any(value is None for value in values):
             return None
         return sum(values) / len(values)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class _Points:
+    """The points of a search: each arm with its knobs, by the names that they have in the study."""
+
+    arms: Mapping[str, Mapping[str, Knob]]
+    """Arm -> name in the study -> knob."""
+
+    @classmethod
+    def of(cls, plan: Plan) -> _Points:
+        """The arms of a plan that a search proposes points in; of a grid, those that have knobs."""
+        searched = [arm for arm in plan.arms if plan.knobs_of(arm.name) and not arm.baseline]
+        own = {arm.name: {knob.path for knob in plan.space.arm(arm.name).own_knobs} for arm in searched}
+        return cls(
+            {
+                arm.name: {
+                    f"{arm.name}: {knob.path}" if knob.path in own[arm.name] else knob.path: knob
+                    for knob in plan.knobs_of(arm.name)
+                }
+                for arm in searched
+            }
+        )
+
+    def ask(self, ticket: optuna.Trial) -> tuple[str, dict[str, Value]]:
+        """The arm and the knobs that the study proposes."""
+        names = list(self.arms)
+        arm = names[0] if len(names) == 1 else str(ticket.suggest_categorical(ARM, names))
+        return arm, {knob.path: _suggest(ticket, name, knob) for name, knob in self.arms[arm].items()}
+
+    def of_cell(self, cell: Cell) -> tuple[dict[str, Value], dict[str, optuna.distributions.BaseDistribution]]:
+        """A cell as the study keeps it: parameters and their distributions."""
+        from optuna.distributions import CategoricalDistribution
+
+        several = len(self.arms) > 1
+        knobs = self.arms[cell.arm]
+        parameters: dict[str, Value] = {ARM: cell.arm} if several else {}
+        distributions = {ARM: CategoricalDistribution(list(self.arms))} if several else {}
+        return (
+            parameters | {name: cell.knobs[knob.path] for name, knob in knobs.items()},
+            distributions | {name: _distribution(knob) for name, knob in knobs.items()},
+        )
+
+    def low_discrepancy(self, index: int, seed: int) -> dict[str, Value]:
+        """Point `index` of the Sobol sequence over arms and knobs, shifted as a whole by a draw of the search's seed."""
+        from numpy.random import default_rng
+        from scipy.stats.qmc import Sobol
+
+        names = list(self.arms)
+        several = len(names) > 1
+        size = several + max(map(len, self.arms.values()))
+        shift = default_rng(seed).random(size)
+        sequence = Sobol(size, scramble=False)
+        if index:
+            sequence.fast_forward(index)
+        shares = [float(share) for share in (sequence.random()[0] + shift) % 1]
+        arm = names[int(shares.pop(0) * len(names))] if several else names[0]
+        point = {
+            name: _value_at(knob, share) for (name, knob), share in zip(self.arms[arm].items(), shares, strict=False)
+        }
+        return {ARM: arm, **point} if several else point
 
 
 class CellSearcher(Searcher):  # type: ignore[misc]
@@ -271,21 +340,10 @@ def _sampler(plan: Plan, number: int, attempt: int) -> optuna.samplers.BaseSampl
         return optuna.samplers.RandomSampler(seed=seed)
     if plan.search.method == "gp":
         return optuna.samplers.GPSampler(seed=seed, deterministic_objective=False)
-    return optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True, warn_independent_sampling=False)
-
-
-def _low_discrepancy_point(plan: Plan, index: int) -> dict[str, Value]:
-    """Point `index` of the Sobol sequence over the knobs, shifted as a whole by a draw of the search's seed."""
-    from numpy.random import default_rng
-    from scipy.stats.qmc import Sobol
-
-    knobs = plan.space.knobs
-    shift = default_rng(plan.search.seed).random(len(knobs))
-    sequence = Sobol(len(knobs), scramble=False)
-    if index:
-        sequence.fast_forward(index)
-    point = (sequence.random()[0] + shift) % 1
-    return {knob.path: _value_at(knob, float(share)) for knob, share in zip(knobs, point, strict=True)}
+    conditional = len(_Points.of(plan).arms) > 1
+    return optuna.samplers.TPESampler(
+        seed=seed, multivariate=True, group=conditional, constant_liar=True, warn_independent_sampling=False
+    )
 
 
 def _value_at(knob: Knob, share: float) -> Value:
@@ -310,3 +368,14 @@ def _distribution(knob: Knob) -> optuna.distributions.BaseDistribution:
     if domain.integer:
         return IntDistribution(int(domain.low), int(domain.high), log=log)
     return FloatDistribution(domain.low, domain.high, log=log)
+
+
+def _suggest(ticket: optuna.Trial, name: str, knob: Knob) -> Value:
+    domain = knob.domain
+    if isinstance(domain, Grid):
+        chosen: Value = ticket.suggest_categorical(name, list(domain.values))
+        return chosen
+    log = domain.scale == "log"
+    if domain.integer:
+        return ticket.suggest_int(name, int(domain.low), int(domain.high), log=log)
+    return ticket.suggest_float(name, domain.low, domain.high, log=log)

@@ -10,7 +10,7 @@ from helpers.toys import METRIC, plan_of
 from rich.console import Console
 
 from tune_dml.cli._status_table import CELLS_SHOWN, status_table
-from tune_dml.planning.plan import Search
+from tune_dml.planning.study import Search
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.record.state import SweepState, TrialState
 from tune_dml.running.progress import Progress

@@ -12,8 +12,8 @@ import pytest
 from helpers.toys import METRIC, plan_of, space_of
 from rich.console import Console
 
-from tune_dml.planning.plan import Search
 from tune_dml.planning.request import Racing
+from tune_dml.planning.study import Search
 from tune_dml.record.ledger import Ledger, read_events
 from tune_dml.record.race import RaceRule
 from tune_dml.record.results import Results, results_of

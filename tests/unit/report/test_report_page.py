@@ -9,7 +9,7 @@ from pages import by_id, read
 from written import FAILURES
 
 from trainables.errors import ConfigError
-from tune_dml.planning.plan import Search
+from tune_dml.planning.study import Search
 from tune_dml.record.results import results_of
 from tune_dml.report import summary, write_report
 from tune_dml.report.measured import measure

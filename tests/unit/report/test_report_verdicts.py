@@ -13,7 +13,7 @@ import pytest
 from helpers.toys import ETA, FLAT, RHO, STEEP, crossed, rho_space, space_of, write_sweep
 from pages import by_id, read
 
-from tune_dml.planning.plan import Search
+from tune_dml.planning.study import Search
 from tune_dml.record.looks import Look
 from tune_dml.record.results import Results
 from tune_dml.report import ReportFiles, summary, write_report

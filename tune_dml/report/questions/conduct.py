@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tune_dml.planning.plan import Plan
 from tune_dml.report.cell import MeasuredCell
 from tune_dml.report.measured import Measured
 from tune_dml.report.naming import slug
@@ -82,23 +83,29 @@ def conduct(measured: Measured) -> Section:
 def _facts(measured: Measured) -> tuple[tuple[str, str], ...]:
     plan = measured.results.plan
     space, settings = plan.space, plan.base_settings
-    protocol = space.protocol_for(plan.dataset)
+    protocols = {arm.protocol.name: arm.protocol.note for arm in plan.main_arms if arm.protocol}
     search = plan.search.method
     facts = [
         ("Question", space.question),
         ("Space", f"{space.name}: {space.title}"),
         ("Source", str(space.citation) if space.citation else ""),
         ("Knobs", "; ".join(_domain(knob) for knob in space.knobs)),
-        ("Baseline", space.baseline.label if space.baseline else ""),
+        ("Arms", _arms(plan)),
+        ("Baseline", space.baseline_name or ""),
         ("Data set", f"{plan.dataset} (content {plan.data_digest[:12]})"),
         ("Network", _network(settings)),
-        ("Protocol", f"{protocol.name}. {protocol.note}" if protocol else ""),
+        ("Protocol", " ".join(f"{name}. {note}".strip() for name, note in protocols.items())),
         ("Judged by", f"{measured.metric.label}; {_selection(settings)}"),
         ("Margin", _margins(measured)),
         ("Search", search if search == "grid" else f"{search}, {plan.search.num_samples} cells proposed"),
         ("Seeds", f"{', '.join(map(str, plan.seeds))} (paired: a seed is the same in every cell)"),
     ]
     return tuple((name, text) for name, text in facts if text)
+
+
+def _arms(plan: Plan) -> str:
+    """The names of the methods that were compared, where they have names."""
+    return ", ".join(arm.name for arm in plan.arms if arm.name) if plan.space.arms else ""
 
 
 def _margins(measured: Measured) -> str:

@@ -1,0 +1,194 @@
+"""Arms: named methods of one study, each with its own settings, knobs, ties and protocol, crossed with what all share."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from helpers.toys import plan_of, space_of
+
+from trainables.errors import ConfigError
+from tune_dml.planning.checks import prepare
+from tune_dml.planning.plan import Plan
+from tune_dml.planning.request import Request
+from tune_dml.planning.study import Search
+from tune_dml.space import Arm, Grid, Knob, LogRange, Protocol, Space, Tie
+
+BEFORE_ARMS = Path(__file__).with_name("plan_before_arms.json")
+SIZES = Knob("batch.batch_size", Grid((6, 9), "log"), symbol="B")
+MARGIN = Knob("loss.margin", Grid((0.1, 0.2)), symbol="m")
+SHORT = {"training.steps": 4, "training.eval_every": 2, "batch.instances_per_class": 3}
+TRIPLET = Arm("triplet", {"loss.name": "triplet"}, own_knobs=(MARGIN,))
+TOPK = Arm("topk", {"loss.name": "dro_topk"}, ties=(Tie("loss.k", "batch.batch_size", 2),))
+PLAIN = Arm("plain", {"loss.name": "margin_all"}, knobs=())
+
+
+def space(*arms, **changes) -> Space:
+    return space_of(SIZES, **{"fixed": SHORT, "arms": arms or (TRIPLET, TOPK, PLAIN), **changes})
+
+
+def said(make, *arguments, **options) -> list[str]:
+    with pytest.raises(ConfigError) as error:
+        make(*arguments, **options)
+    return [str(problem) for problem in error.value.problems]
+
+
+def test_what_all_arms_share_is_crossed_with_what_each_has_for_itself():
+    plan = plan_of(space=space())
+    assert [cell.label for cell in plan.cells] == [
+        "triplet: B=6, m=0.1",
+        "triplet: B=6, m=0.2",
+        "triplet: B=9, m=0.1",
+        "triplet: B=9, m=0.2",
+        "topk: B=6",
+        "topk: B=9",
+        "plain",
+    ]
+    assert [cell.index for cell in plan.cells] == list(range(7))
+    assert [cell.arm for cell in plan.cells] == ["triplet"] * 4 + ["topk"] * 2 + ["plain"]
+    assert [cell.settings["loss.k"] for cell in plan.cells if cell.arm == "topk"] == [12, 18]
+    assert "loss.k" not in plan.cells[0].settings
+    assert {cell.config.digest() for cell in plan.cells} == {cell.digest for cell in plan.cells}
+
+
+def test_shared_settings_and_origins_are_those_of_each_arm():
+    plan = plan_of(space=space())
+    by_name = {arm.name: arm for arm in plan.arms}
+    assert by_name["topk"].base_settings["loss.base"] == "margin"
+    assert by_name["topk"].origins["loss.name"] == "arm topk"
+    assert "batch.batch_size" not in by_name["triplet"].base_settings
+    assert "loss.name" not in plan.base_settings
+    assert plan.base_settings["training.steps"] == 4
+
+
+def test_one_of_the_arms_can_be_the_baseline():
+    plan = plan_of(space=space(baseline="plain"))
+    assert [cell.label for cell in plan.cells if cell.baseline] == ["plain"]
+    assert [arm.name for arm in plan.main_arms] == ["triplet", "topk"]
+
+
+def test_an_arm_may_have_other_values_of_a_shared_knob():
+    topk = replace(TOPK, own_knobs=(replace(SIZES, domain=Grid((3,))),))
+    plan = plan_of(space=space(TRIPLET, topk))
+    assert [cell.knobs["batch.batch_size"] for cell in plan.cells if cell.arm == "topk"] == [3]
+    assert {cell.knobs["batch.batch_size"] for cell in plan.cells if cell.arm == "triplet"} == {6, 9}
+
+
+def test_a_plan_with_arms_reads_back_and_its_identity_tells_arms_apart(tmp_path):
+    plan = plan_of(space=space())
+    plan.save(tmp_path / "plan.json")
+    assert Plan.load(tmp_path / "plan.json") == plan
+    renamed = plan_of(space=space(TRIPLET, replace(TOPK, name="other"), PLAIN))
+    wider = plan_of(space=space(TRIPLET, TOPK))
+    search = Search("tpe", 4)
+    assert len({p.identity() for p in (plan, renamed, wider)}) == 3
+    assert plan_of(space=space(), search=search).identity() != plan_of(space=wider.space, search=search).identity()
+
+
+def test_a_plan_from_before_arms_keeps_cells_keys_and_identity_and_can_be_extended(tmp_path):
+    plan, body = Plan.load(BEFORE_ARMS), json.loads(BEFORE_ARMS.read_text())
+    assert plan.identity() == "fb35be85f1602c9b"
+    assert [cell.digest for cell in plan.cells] == [cell["digest"] for cell in body["cells"]]
+    assert [(cell.arm, cell.baseline) for cell in plan.cells] == [("no SEC", True), ("", False), ("", False)]
+    assert plan.base_settings == body["base_settings"]
+    assert plan.origins == body["origins"]
+    assert plan.space.baseline == Arm("no SEC", {"regularizer.name": "none"}, knobs=())
+    assert plan.settings == {"optim.lr": 0.002}
+    grown = plan.extended(values={"regularizer.rho": [0.5]}, seeds=[7])
+    assert [cell.label for cell in grown.cells] == ["no SEC", "rho=0.1", "rho=1", "rho=0.5"]
+    grown.save(tmp_path / "plan.json")
+    assert Plan.load(tmp_path / "plan.json") == grown
+
+
+def test_a_request_chooses_arms_and_an_extension_adds_those_that_were_left_out(cache_dir):
+    asked = Request(space(differs="M is each paper's"), "digits", arms=["topk", "plain"], settings={"optim.lr": 2e-3})
+    plan = prepare(asked, cache_dir=cache_dir).plan
+    assert [arm.name for arm in plan.arms] == ["topk", "plain"]
+    grown = plan.extended(arms=["triplet"])
+    assert grown.cells[: len(plan.cells)] == plan.cells
+    assert [cell.arm for cell in grown.cells[len(plan.cells) :]] == ["triplet"] * 4
+    assert {cell.settings["optim.lr"] for cell in grown.cells} == {2e-3}
+    whole = prepare(replace(asked, arms=None), cache_dir=cache_dir).plan
+    assert {cell.digest for cell in grown.cells} == {cell.digest for cell in whole.cells}
+    assert "already" in said(plan.extended, arms=["plain"])[0]
+    assert "Did you mean 'triplet'?" in said(plan.extended, arms=["tripet"])[0]
+
+
+def test_values_are_added_to_a_knob_in_every_arm_that_lists_it():
+    grown = plan_of(space=space()).extended(values={"batch.batch_size": [3]})
+    assert [cell.label for cell in grown.cells[7:]] == ["triplet: B=3, m=0.1", "triplet: B=3, m=0.2", "topk: B=3"]
+    grown = plan_of(space=space()).extended(values={"loss.margin": [0.3]})
+    assert [cell.label for cell in grown.cells[7:]] == ["triplet: B=6, m=0.3", "triplet: B=9, m=0.3"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"arms": (TRIPLET, replace(TOPK, name="triplet"))}, "two arms of a space have one name"),
+        ({"arms": (replace(TRIPLET, knobs=("loss.margn",)),)}, "an arm can have a knob of its space"),
+        ({"arms": (replace(TOPK, knobs=()),)}, "toy.topk.loss.k: a setting can follow a knob that the arm has"),
+        ({"arms": (replace(TRIPLET, settings={"loss.margin": 1.0}),)}, "a knob of an arm cannot be set in it as well"),
+        (
+            {"arms": (replace(TOPK, settings={"loss.k": 4}),)},
+            "a setting that follows a knob cannot be searched or fixed",
+        ),
+        ({"arms": (replace(TOPK, ties=TOPK.ties * 2),)}, "a setting can follow one knob"),
+        ({"arms": (replace(TRIPLET, own_knobs=(replace(MARGIN, symbol="B"),)),)}, "have the symbol 'B'"),
+        ({"baseline": "plian"}, "the baseline must be one of the arms, but got 'plian'. Did you mean 'plain'?"),
+        ({"scientific": (SIZES, replace(MARGIN, symbol="B"))}, "have the symbol 'B'"),
+        ({"scientific": (SIZES, SIZES)}, "a knob may be declared once"),
+    ],
+)
+def test_a_declaration_that_cannot_hold_is_refused(changed, words):
+    assert any(words in str(problem) for problem in replace(space(), **changed).problems())
+
+
+def test_a_value_outside_the_domain_of_one_arms_method_names_the_arm():
+    wrong = replace(TRIPLET, own_knobs=(replace(MARGIN, domain=Grid((-1.0, 0.1))),))
+    (problem,) = said(plan_of, space=space(wrong, TOPK))
+    assert problem.startswith("loss.margin")
+    assert "of triplet" in problem
+
+
+def test_arms_share_protocol_pair_term_and_reduction_unless_the_space_says_why_not():
+    sums = Arm("sums", {"loss.name": "lifted_structure"}, knobs=())
+    means = Arm("means", {"loss.name": "dro_kl_grouped", "loss.gamma": 0.1}, knobs=())
+    binomial = replace(TOPK, settings={"loss.name": "dro_topk", "loss.base": "binomial"})
+    (problem,) = said(plan_of, space=space(sums, means))
+    assert "arms that are compared share their reduction, but got 'sums: sum; means: mean'" in problem
+    (problem,) = said(plan_of, space=space(TOPK, replace(binomial, name="b")))
+    assert "share their pair term, but got 'topk: margin; b: binomial'" in problem
+    assert plan_of(space=space(sums, means, differs="each as its paper has it")).cells
+    protocols = tuple(Protocol(name, "digits", {"optim.lr": 0.1}) for name in ("x", "y"))
+    apart = (replace(TRIPLET, protocols=protocols[:1]), replace(TOPK, protocols=protocols[1:]))
+    (problem,) = said(prepare, Request(space(*apart), "digits"))
+    assert "share their protocol, but got 'triplet: x; topk: y'" in problem
+
+
+def test_arms_never_differ_in_data():
+    other = replace(TOPK, settings={**TOPK.settings, "data.validation_fraction": 0.2})
+    problems = said(plan_of, space=space(TRIPLET, other, differs="for no reason"))
+    assert "data.validation_fraction must be one for all" in problems[0]
+
+
+def test_everything_that_is_wrong_with_arms_is_said_at_once(cache_dir):
+    wrong = Request(
+        space(TRIPLET, replace(TOPK, knobs=())), "digits", name="../x", arms=["tripet"], settings={"loss.name": "npair"}
+    )
+    problems = " | ".join(said(prepare, wrong, cache_dir=cache_dir))
+    for words in ("toy has no such arm", "the arm has", "what the arms of toy differ in", "a sweep's name has"):
+        assert words in problems, (words, problems)
+
+
+def test_a_metric_that_one_arm_does_not_give_is_refused(cache_dir):
+    other = replace(TOPK, settings={**TOPK.settings, "evaluation.ks": [2]})
+    (problem,) = said(prepare, Request(space(TRIPLET, other, differs="x"), "digits"), cache_dir=cache_dir)
+    assert problem.startswith("metric of topk: arms that are compared share the metric, but got 'val/recall_at_1'.")
+
+
+def test_a_search_proposes_in_arms_that_have_knobs(cache_dir):
+    searched = replace(space(TRIPLET, PLAIN), scientific=(Knob("optim.lr", LogRange(1e-4, 1e-1)),))
+    plan = plan_of(space=searched, search=Search("tpe", 4))
+    assert [cell.label for cell in plan.cells] == ["plain"]
+    (problem,) = said(plan_of, space=space(PLAIN), search=Search("tpe", 4))
+    assert "a search needs an arm with knobs" in problem

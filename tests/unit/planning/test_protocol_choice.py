@@ -1,0 +1,163 @@
+"""The protocol follows the loss, can be chosen by name, and is never silently one that was meant for other losses."""
+
+import pytest
+from helpers.toys import space_of
+
+from trainables.errors import ConfigError
+from trainables.registries import methods_of
+from tune_dml.catalogue import RETRIEVAL, protocols, spaces
+from tune_dml.planning.plan import make_plan
+from tune_dml.planning.protocol_choice import choose_protocol
+from tune_dml.planning.request import Request
+from tune_dml.planning.study import study_of
+from tune_dml.space import Arm, Baseline, Grid, Knob, Range
+
+LR = Knob("optim.lr", Grid((0.1, 0.2)))
+OFF = Baseline("off", {"loss.name": "npair", "batch.instances_per_class": 2, "batch.batch_size": 6})
+
+
+def chosen(space, dataset, **settings):
+    study = study_of(Request(space, dataset, settings={key.replace("_", ".", 1): v for key, v in settings.items()}))
+    return study.protocols[""].name, list(study.notes)
+
+
+@pytest.mark.parametrize(
+    ("space", "dataset", "loss", "protocol"),
+    [
+        ("sec_eta", "cub200", "multi_similarity", "sec/cub200-ms"),
+        ("sec_eta", "cub200", "triplet", "sec/cub200"),
+        ("sec_rho", "cars196", "npair", "sec/cars196-npair"),
+        ("sec_rho", "sop", "tuplet_margin", "sec/sop-tml"),
+        ("sec_rho", "cub200", "dro_topk", "dro/cub200"),
+        ("sec_rho", "cub200", "dro_kl_grouped", "dro/cub200-64"),
+        ("sec_rho", "cub200", "proxy_anchor", "proxy_anchor/cub200"),
+        ("sec_rho", "glyphs", "multi_similarity", "glyphs/triplet"),
+        ("sec_rho", "glyphs", "mpa", "glyphs/proxy"),
+        ("sec_rho", "glyphs", "dro_kl", "glyphs/dro"),
+        ("sec_face", "webface", "cosface", "sec/webface-cosface"),
+    ],
+)
+def test_a_loss_takes_the_protocol_that_is_printed_for_it(space, dataset, loss, protocol):
+    name, notes = chosen(space, dataset, loss_name=loss)
+    assert name == protocol
+    declared = spaces()[space].protocol_for(dataset)
+    assert notes == (
+        [] if protocol == declared.name else [f"protocol {protocol} follows loss.name={loss}, for which it is printed"]
+    )
+
+
+def test_the_losss_own_printed_knobs_come_with_it():
+    settings = {"loss.name": "tuplet_margin", "data.root": "/data", "model.weights": None}
+    plan = make_plan(study_of(Request("sec_rho", "cub200", settings=settings)))
+    found = {path: plan.base_settings[path] for path in ("loss.margin", "loss.scale", "batch.batch_size", "optim.lr")}
+    assert found == {"loss.margin": 0.1, "loss.scale": 64.0, "batch.batch_size": 128, "optim.lr": 4e-5}
+    assert plan.origins["optim.lr"].startswith("protocol sec/cub200-tml")
+
+
+def test_a_loss_that_is_not_printed_keeps_the_spaces_protocol_and_says_so():
+    name, (note,) = chosen("sec_rho", "sop", loss_name="dro_topk")
+    assert name == "sec/sop"
+    assert note == (
+        "no protocol is printed for dro_topk on sop: it trains by sec/sop, which is for triplet, semihard_triplet"
+    )
+
+
+def test_a_protocol_can_be_chosen_by_name():
+    study = study_of(Request("sec_rho", "cub200", protocol="ms/cub200"))
+    assert {protocol.name for protocol in study.protocols.values()} == {"ms/cub200"}
+    assert "no protocol is printed for triplet" in study.notes[0]
+    for name, words in (
+        ("sec/cub20", "Did you mean 'sec/cub200'?"),
+        ("sec/sop", "is for sop, the sweep trains on cub200"),
+    ):
+        with pytest.raises(ConfigError) as error:
+            make_plan(study_of(Request("sec_rho", "cub200", protocol=name)))
+        assert words in str(error.value)
+
+
+def test_arms_each_take_the_protocol_of_their_own_loss():
+    arms = (Arm("triplet", {"loss.name": "triplet"}), Arm("ms", {"loss.name": "multi_similarity"}))
+    study = study_of(Request(space_of(LR, arms=arms, differs="each as its paper trains it"), "cub200"))
+    assert {name: protocol.name for name, protocol in study.protocols.items()} == {
+        "triplet": "sec/cub200",
+        "ms": "sec/cub200-ms",
+    }
+    lone = (*arms, Arm("lone", {"loss.name": "soft_triple"}))
+    (problem,) = study_of(Request(space_of(LR, arms=lone), "inshop")).problems
+    assert str(problem) == (
+        "toy.lone: the arm has no protocol on inshop: none is printed there for soft_triple. "
+        "Choose one with --protocol, other arms with --arm, or another --dataset."
+    )
+
+
+@pytest.mark.parametrize("name", protocols())
+def test_every_protocol_can_be_reached_and_names_losses_that_exist(name):
+    protocol = protocols()[name]
+    assert set(protocol.methods) <= set(methods_of("loss"))
+    task = protocol.settings.get("task.name", RETRIEVAL)
+    arm = Arm("", {"task.name": task})
+    assert choose_protocol(space_of(LR), arm, protocol.dataset, {}, name).protocol is protocol
+
+
+def tuned(request):
+    plan = make_plan(study_of(request))
+    return {
+        arm.name: {knob.path: knob.domain.values for knob in plan.space.knobs_of(plan.space.arm(arm.name))}
+        for arm in plan.arms
+    }
+
+
+def test_a_tuned_setting_has_three_values_around_each_arms_own_in_every_arm():
+    slow = Arm("slow", {"loss.name": "triplet", "optim.lr": 1e-5})
+    fast = Arm("fast", {"loss.name": "npair", "batch.instances_per_class": 2, "batch.batch_size": 6})
+    margin = Knob("loss.margin", Grid((0.1, 0.2)), symbol="m")
+    space = space_of(arms=(slow, fast), baseline=Baseline("off", {"loss.name": "semihard_triplet"}))
+    assert tuned(Request(space, "digits", tune={"optim.lr": ()})) == {
+        "off": {"optim.lr": (3.3e-4, 1e-3, 3e-3)},
+        "slow": {"optim.lr": (3.3e-6, 1e-5, 3e-5)},
+        "fast": {"optim.lr": (3.3e-4, 1e-3, 3e-3)},
+    }
+    alone = space_of(margin, baseline=OFF)
+    plan = make_plan(study_of(Request(alone, "digits", tune={"optim.lr": (1e-4, 1e-3)}, settings={"optim.lr": 0.5})))
+    assert plan.space.is_nuisance("optim.lr")
+    assert [cell.label for cell in plan.cells[:4]] == [
+        "off: lr=0.0001",
+        "off: lr=0.001",
+        "m=0.1, lr=0.0001",
+        "m=0.1, lr=0.001",
+    ]
+    assert [cell.baseline for cell in plan.cells[:3]] == [True, True, False]
+
+
+def test_a_value_that_is_set_is_what_is_tuned_around():
+    found = tuned(
+        Request(
+            space_of(Knob("loss.margin", Grid((0.1, 0.2)))), "digits", settings={"optim.lr": 0.1}, tune={"optim.lr": ()}
+        )
+    )
+    assert found[""]["optim.lr"] == (0.033, 0.1, 0.3)
+    whole = tuned(Request(space_of(LR), "digits", tune={"model.embedding_dim": ()}))
+    assert whole[""]["model.embedding_dim"] == (5, 16, 48)
+
+
+@pytest.mark.parametrize(
+    ("tune", "words"),
+    [
+        ({"optim.lr": ()}, "searches it already"),
+        ({"optim.rate": ()}, "can tune a setting that every arm has"),
+        ({"optim.name": ()}, "three values around 'adamw' are not defined"),
+    ],
+)
+def test_what_cannot_be_tuned_is_said(tune, words):
+    with pytest.raises(ConfigError) as error:
+        make_plan(study_of(Request(space_of(LR), "digits", tune=tune)))
+    assert words in str(error.value)
+
+
+def test_a_range_keeps_its_search_when_a_setting_is_tuned_beside_it():
+    space = space_of(
+        Knob("loss.margin", Range(0.1, 1.0)),
+        baseline=OFF,
+    )
+    plan = make_plan(study_of(Request(space, "digits", search="tpe", num_samples=4, tune={"optim.lr": ()})))
+    assert [cell.baseline for cell in plan.cells] == [True, True, True]

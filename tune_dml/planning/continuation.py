@@ -1,0 +1,41 @@
+"""Whether a stored plan can be gone on with, or a name be used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainables.config import PROTOCOL_VERSION
+from trainables.errors import ConfigError, Problem, raise_if_any
+from tune_dml.planning.data import SweepData
+from tune_dml.planning.plan import Plan
+
+
+def continuation_problems(plan: Plan, cache_dir: Path | None) -> list[Problem]:
+    """Why a stored plan cannot be gone on with: another protocol version, other data. Either would mix two studies."""
+    problems = []
+    if plan.protocol_version != PROTOCOL_VERSION:
+        begun, now = plan.protocol_version, PROTOCOL_VERSION
+        rule = f"the sweep was begun by protocol version {begun}; this program trains by {now}"
+        remedy = "Start a new sweep under another --name; its report can still be written."
+        problems.append(Problem("protocol version", rule, begun, remedy))
+    try:
+        data = SweepData.of(plan, cache_dir)
+        raise_if_any(data.problems())
+        digest = data.digest()
+    except ConfigError as error:
+        return [*problems, *error.problems]
+    if digest != plan.data_digest:
+        rule = "the data must be those the sweep began with; their content has changed"
+        remedy = "Restore them, or start a new sweep under another --name."
+        problems.append(Problem("data", rule, digest[:12], remedy))
+    return problems
+
+
+def name_problems(folder: Path, plan: Plan) -> list[Problem]:
+    """A name in use by another plan; the same plan again is a resume."""
+    path = folder / "plan.json"
+    if not path.exists() or Plan.load(path).identity() == plan.identity():
+        return []
+    rule = f"the name belongs to a sweep with another plan, kept in {folder}"
+    remedy = f"Choose another --name, or continue that one with `tune-dml resume {plan.name}`."
+    return [Problem("--name", rule, plan.name, remedy)]

@@ -1,0 +1,76 @@
+"""The data of a sweep: what it trains on and what its task reads besides, checked and identified."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from trainables.config import TrialConfig
+from trainables.errors import ConfigError, Problem
+from trainables.resolve import Layer, resolve
+from tune_dml.planning.cells import PlannedArm, some_point
+from tune_dml.planning.plan import Plan
+from tune_dml.space import Value
+
+if TYPE_CHECKING:
+    from trainables.data.base import DataSet
+    from trainables.tasks import Task
+
+
+@dataclass(frozen=True)
+class SweepData:
+    """The data set to train on, and those its task reads besides: benchmarks, distractors."""
+
+    training: DataSet
+    further: Sequence[DataSet] = ()
+
+    @classmethod
+    def of(cls, plan: Plan, cache_dir: Path | None) -> Self:
+        """The data of a plan. Raises ConfigError for wrong knobs. Reads nothing yet."""
+        training = training_data(plan.base_settings, cache_dir)
+        return cls(training, task_of(shared_config(plan, plan.main_arms[0])).further_datasets(cache_dir))
+
+    def problems(self) -> list[Problem]:
+        """What is not on disk, or not as it should be."""
+        return [problem for item in (self.training, *self.further) for problem in item.check()]
+
+    def digest(self) -> str:
+        """Identity of all of it: the data set's own digest where there is no other."""
+        from trainables.data.base import digest_of
+
+        own = self.training.digest()
+        return digest_of(own, *(item.digest() for item in self.further)) if self.further else own
+
+
+def training_data(settings: Mapping[str, Value], cache_dir: Path | None) -> DataSet:
+    """The data set that a configuration trains on; raises ConfigError for wrong knobs. Reads nothing yet."""
+    from trainables.data import DATASETS, build_dataset
+
+    # Which split makes sense is a matter of the task, and checked with it.
+    own = {path: value for path, value in settings_of_data(settings).items() if path != "data.split"}
+    data = resolve(Layer("--set", own)).config.data
+    if data.root is None and DATASETS[data.name].needs_root:
+        rule = f"the data set {data.name!r} needs the folder of its pictures"
+        raise ConfigError(Problem("--data-root", rule, None, "Pass --data-root DIR."))
+    root = Path(str(data.root)).expanduser() if data.root else None
+    return build_dataset(data.name, root=root, cache_dir=cache_dir, **data.knobs())
+
+
+def settings_of_data(settings: Mapping[str, Value]) -> dict[str, Value]:
+    """Those of the section `data`."""
+    return {path: value for path, value in settings.items() if path.startswith("data.")}
+
+
+def task_of(config: TrialConfig) -> Task:
+    """The task of a configuration."""
+    from trainables import tasks  # brings torch along
+
+    return tasks.task_of(config)
+
+
+def shared_config(plan: Plan, arm: PlannedArm) -> TrialConfig:
+    """An arm's configuration with each knob at one of its values."""
+    point = some_point(plan.space, plan.space.arm(arm.name))
+    return resolve(Layer("plan", arm.base_settings), Layer("knob", point)).config

@@ -1,0 +1,120 @@
+"""The protocol that an arm trains by on a data set: the one that is printed for its loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trainables.errors import Problem, nearest
+from trainables.resolve import Layer
+from tune_dml.catalogue import RETRIEVAL, default_protocol, protocols
+from tune_dml.space import Arm, Protocol, Space, Value
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A protocol, and what must be said of it."""
+
+    protocol: Protocol | None
+    """None where the data set has none: defaults train."""
+    note: str = ""
+    problems: tuple[Problem, ...] = ()
+
+
+def protocol_layer(protocol: Protocol) -> Layer:
+    """A protocol's settings, each with the source that states it."""
+    origin = f"protocol {protocol.name}"
+    sources = {path: f"{origin}: {source}" for path, source in protocol.sources.items()}
+    return Layer(origin, protocol.settings, sources)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What a protocol is looked for."""
+
+    dataset: str
+    task: str
+    loss: str | None
+    """None where the protocol decides."""
+
+    def is_met_by(self, protocol: Protocol) -> bool:
+        """Whether a protocol is for this loss, or for any."""
+        return self.loss is None or not protocol.methods or self.loss in protocol.methods
+
+
+def choose_protocol(
+    space: Space, arm: Arm, dataset: str, settings: Mapping[str, Value], asked: str | None = None
+) -> Choice:
+    """The protocol that was asked for, else what the arm or the space declares for the loss, else what is printed for it.
+
+    A loss that the user sets takes the protocol that is printed for it on the data set, of the space's own source where
+    it has one. An arm keeps what its space declares where nothing is printed, and a note says so; a named arm for which
+    nothing is declared or printed is a problem.
+    """
+    own = {**space.fixed, **settings, **arm.settings}
+    loss = own.get("loss.name")
+    wanted = _Wanted(dataset, str(own.get("task.name", RETRIEVAL)), None if loss is None else str(loss))
+    if asked is not None:
+        return _asked_for(asked, wanted)
+    declared = [p for p in (arm.protocols or space.protocols) if p.dataset == dataset]
+    printed = _printed(wanted, next((p.family for p in declared), None))
+    if not declared:
+        named = f"{space.name}.{arm.name}" if arm in space.arms else ""
+        return _undeclared(wanted, printed, named)
+    exact = next((protocol for protocol in declared if loss is None or loss in protocol.methods), None)
+    if exact is not None:
+        return Choice(exact)
+    if printed is not None and settings.get("loss.name") == loss != space.fixed.get("loss.name"):
+        return Choice(printed, f"protocol {printed.name} follows loss.name={loss}, for which it is printed")
+    general = next((protocol for protocol in declared if not protocol.methods), None)
+    return Choice(general) if general else Choice(declared[0], _unprinted(declared[0], wanted))
+
+
+def _undeclared(wanted: _Wanted, printed: Protocol | None, named: str) -> Choice:
+    """What trains an arm for which neither it nor its space declares a protocol; one with a name must have one."""
+    default = default_protocol(wanted.dataset, wanted.task)
+    if default is not None and wanted.loss in default.methods:
+        return Choice(default)
+    if printed is not None:
+        return Choice(printed)
+    if default is None or wanted.is_met_by(default):
+        return Choice(default)
+    if not named:
+        return Choice(default, _unprinted(default, wanted))
+    rule = f"the arm has no protocol on {wanted.dataset}: none is printed there for {wanted.loss}"
+    remedy = "Choose one with --protocol, other arms with --arm, or another --dataset."
+    return Choice(default, problems=(Problem(named, rule, None, remedy),))
+
+
+def _asked_for(name: str, wanted: _Wanted) -> Choice:
+    known = protocols()
+    here = [protocol.name for protocol in known.values() if protocol.dataset == wanted.dataset]
+    if name not in known:
+        remedy = nearest(name, here or list(known), what="protocol")
+        return Choice(None, problems=(Problem("--protocol", "unknown protocol", name, remedy),))
+    if name not in here:
+        rule = f"the protocol is for {known[name].dataset}, the sweep trains on {wanted.dataset}"
+        remedy = f"Those for {wanted.dataset}: {', '.join(here) or 'none'}."
+        return Choice(None, problems=(Problem("--protocol", rule, name, remedy),))
+    return Choice(known[name], "" if wanted.is_met_by(known[name]) else _unprinted(known[name], wanted))
+
+
+def _printed(wanted: _Wanted, family: str | None) -> Protocol | None:
+    """The protocol that is printed for a loss: of the family, else of that of the data set's default, else the first."""
+    here = [
+        protocol
+        for protocol in protocols().values()
+        if protocol.dataset == wanted.dataset and protocol.settings.get("task.name", RETRIEVAL) == wanted.task
+    ]
+    default = next((protocol.family for protocol in here if protocol.default), None)
+    fitting = [protocol for protocol in here if wanted.loss in protocol.methods]
+    ranked = sorted(fitting, key=lambda protocol: (protocol.family != family, protocol.family != default))
+    return next(iter(ranked), None)
+
+
+def _unprinted(protocol: Protocol, wanted: _Wanted) -> str:
+    """The line that says that a protocol was meant for other losses."""
+    return (
+        f"no protocol is printed for {wanted.loss} on {wanted.dataset}: it trains by {protocol.name}, "
+        f"which is for {', '.join(protocol.methods)}"
+    )

@@ -1,0 +1,134 @@
+"""The rules of a study that need no data: of what is asked, of the search, and of arms that are to be compared fairly."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from trainables.errors import Problem
+from trainables.registries import methods_of
+from tune_dml.planning.cells import PlannedArm
+from tune_dml.planning.request import margin_problems
+from tune_dml.planning.study import Search, Study
+from tune_dml.space import Arm, Range, Space, Value
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def study_problems(study: Study) -> list[Problem]:
+    """What is wrong with the space or with what is asked of it: nothing can be resolved then."""
+    space, seeds = study.space, study.seeds
+    problems = [*study.problems, *space.problems(), *_override_problems(space, study.arms, study.settings)]
+    problems += search_problems(space, study.arms, study.search)
+    if not seeds:
+        problems.append(Problem("seeds", "at least one seed is needed", len(seeds), "Use --seeds 3."))
+    if len(set(seeds)) < len(seeds):
+        problems.append(Problem("seeds", "seeds must differ", list(seeds), "Remove the repeats."))
+    return problems
+
+
+def naming_problems(study: Study) -> list[Problem]:
+    """What is wrong with the sweep's name and margin."""
+    problems = margin_problems(study.margin)
+    if _NAME.fullmatch(study.name):
+        return problems
+    rule = "a sweep's name has letters, digits, '.', '_' and '-', starts with a letter or digit, at most 100 of them"
+    return [Problem("--name", rule, study.name, "Example: --name eta1."), *problems]
+
+
+def is_searched(space: Space, arm: Arm | PlannedArm) -> bool:
+    """Whether a search that is no grid proposes points in an arm: it has knobs, and is not what the others are held to."""
+    return bool(space.knobs_of(space.arm(arm.name))) and arm.name != space.baseline_name
+
+
+def search_problems(space: Space, arms: Sequence[Arm | PlannedArm], search: Search) -> list[Problem]:
+    """What is wrong with how cells are chosen."""
+    problems = []
+    listed = [arm for arm in arms if search.method == "grid" or arm.name == space.baseline_name]
+    ranges = dict.fromkeys(
+        knob.path for arm in listed for knob in space.knobs_of(space.arm(arm.name)) if isinstance(knob.domain, Range)
+    )
+    if ranges:
+        rule = f"a grid needs listed values, but {', '.join(ranges)} is a range"
+        problems.append(Problem("--search", rule, search.method, "Use --search tpe --num-samples 20, or list values."))
+    if search.method == "grid" and search.num_samples:
+        rule = "a grid has its own number of cells"
+        problems.append(Problem("--num-samples", rule, search.num_samples, "Leave it out, or use --search tpe."))
+    if search.method != "grid" and search.num_samples < 1:
+        rule = f"--search {search.method} needs the number of cells to propose"
+        problems.append(Problem("--num-samples", rule, search.num_samples, "Use --num-samples 20."))
+    if search.method != "grid" and arms and not any(is_searched(space, arm) for arm in arms):
+        rule = "a search needs an arm with knobs; these arms have none"
+        problems.append(Problem("--search", rule, search.method, "Leave it out: their cells are all known."))
+    return problems
+
+
+def arm_problems(space: Space, arms: Sequence[PlannedArm]) -> list[Problem]:
+    """What arms do not share although a fair comparison needs it."""
+    problems = []
+    paths = dict.fromkeys(path for arm in arms for path in arm.base_settings)
+    same = [path for path in paths if path.startswith("data.") or path == "task.name"]
+    for path in same:
+        values = {arm.name: arm.base_settings[path] for arm in arms if path in arm.base_settings}
+        if len({repr(value) for value in values.values()}) > 1:
+            rule = f"arms are compared on the same data and task: {path} must be one for all"
+            problems.append(Problem(f"{space.name}.arms", rule, _listed(values), "Set it in `fixed`, or with --set."))
+    if space.differs:
+        return problems
+    protocols = {arm.name: arm.protocol.name if arm.protocol else "none" for arm in arms}
+    terms = {arm.name: term for arm in arms if (term := _pair_term(arm.base_settings))}
+    reductions = {
+        arm.name: str(arm.base_settings["loss.reduction"]) for arm in arms if "loss.reduction" in arm.base_settings
+    }
+    share = "Make them share it{}, or say in the space's `differs` why they need not."
+    judged = (("protocol", protocols, " with --protocol"), ("pair term", terms, ""), ("reduction", reductions, ""))
+    for what, values, hint in judged:
+        if len(set(values.values())) > 1:
+            rule, remedy = f"arms that are compared share their {what}", share.format(hint)
+            problems.append(Problem(f"{space.name}.arms", rule, _listed(values), remedy))
+    return problems
+
+
+def _pair_term(settings: Mapping[str, Value]) -> str:
+    """The loss of one pair that an arm's loss is made of, where it says so: its `base`, or the trait of its class."""
+    base = settings.get("loss.base")
+    if isinstance(base, str):
+        return base
+    method = methods_of("loss").get(str(settings.get("loss.name")))
+    return str(getattr(method, "pair_term", ""))
+
+
+def _listed(values: Mapping[str, Value]) -> str:
+    return "; ".join(f"{name or 'the others'}: {value}" for name, value in values.items())
+
+
+def _override_problems(space: Space, arms: Sequence[Arm], overrides: Mapping[str, Value]) -> list[Problem]:
+    problems = []
+    knobs = dict.fromkeys(knob.path for arm in arms for knob in space.knobs_of(arm))
+    ties = dict.fromkeys(tie for arm in arms for tie in space.ties_of(arm))
+    decided = {path: arm.name for arm in space.arms for path in arm.settings}
+    for path, value in overrides.items():
+        for knob in knobs:
+            if _same_setting(path, knob):
+                rule = f"{knob} is the knob that {space.name} searches and cannot be set"
+                remedy = f"Leave it out, or use `tune-dml train --set {path}=...` for one trial."
+                problems.append(Problem("--set", rule, value, remedy))
+        for tie in ties:
+            if _same_setting(path, tie.path):
+                rule = f"{tie.path} follows {tie.knob} in {space.name} and cannot be set"
+                problems.append(Problem("--set", rule, value, "Leave it out."))
+        for own, name in decided.items():
+            if _same_setting(path, own):
+                rule = f"{own} is what the arms of {space.name} differ in ({name} sets it) and cannot be set for all"
+                problems.append(Problem("--set", rule, value, "Leave it out, or choose arms with --arm."))
+    for path in sorted({"seed", "data.name"} & set(overrides)):
+        flag = "--seeds" if path == "seed" else "--dataset"
+        problems.append(Problem("--set", f"{path} has a flag of its own", overrides[path], f"Use {flag}."))
+    return problems
+
+
+def _same_setting(one: str, other: str) -> bool:
+    """Whether two paths mean one setting: a knob's may name the field of its method, `model.pooling.p`, or not."""
+    parts = one.split("."), other.split(".")
+    lengths = {len(path) for path in parts}
+    return one == other or (lengths == {2, 3} and parts[0][0] == parts[1][0] and parts[0][-1] == parts[1][-1])

@@ -1,0 +1,169 @@
+"""A request in which everything is decided: the space and its arms, data set, protocols, seeds, settings, search and name.
+
+study = study_of(request)        # reads the space or the sweep file; raises ConfigError where there is none
+plan = make_plan(study)          # `planning.plan`: every cell of every arm, or every problem at once
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from trainables.errors import Problem, nearest
+from trainables.resolve import Layer
+from tune_dml.catalogue import find_space
+from tune_dml.planning import initial_weights
+from tune_dml.planning.protocol_choice import Choice, choose_protocol, protocol_layer
+from tune_dml.planning.request import Request
+from tune_dml.planning.sweep_file import read_sweep_file
+from tune_dml.planning.tuning import with_tuned_knobs
+from tune_dml.space import Arm, Number, Protocol, SearchMethod, Space, Value
+
+
+@dataclass(frozen=True)
+class Search:
+    """How cells are chosen. Grid cells come first and exactly once; adaptive methods then propose further ones."""
+
+    method: SearchMethod = "grid"
+    num_samples: int = 0
+    """Cells that an adaptive method proposes; 0 for a grid."""
+    window: int = 4
+    """A proposal waits until all but the last `window` cells are known, so that re-runs propose the same (ADR 0003)."""
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is to be planned, before anything is resolved."""
+
+    name: str
+    space: Space
+    dataset: str
+    seeds: tuple[int, ...]
+    settings: Mapping[str, Value] = field(default_factory=dict)
+    """What the user sets over space and protocol."""
+    search: Search = Search()
+    margin: Number | None = None
+    """The margin that was asked for; None where the space's holds."""
+    arms: tuple[Arm, ...] = ()
+    """Those that are compared, of the space's."""
+    protocols: Mapping[str, Protocol] = field(default_factory=dict)
+    """Arm -> its protocol on the data set, where it has one."""
+    problems: tuple[Problem, ...] = ()
+    """What could not be decided: an unknown arm or protocol."""
+    notes: tuple[str, ...] = ()
+    """What was decided and must be said aloud."""
+
+    def layers(self, arm: Arm) -> list[Layer]:
+        """An arm's settings by source, the later one wins: data set, protocol, space, user, arm."""
+        protocol = self.protocols.get(arm.name)
+        chosen = {**self.settings, **arm.settings}.get("loss.name", self.space.fixed.get("loss.name"))
+        fixed = self.space.fixed
+        if protocol is not None and chosen != fixed.get("loss.name") and chosen in protocol.methods:
+            # the protocol holds what is printed for this loss; what the space fixes was meant for another one
+            fixed = {path: value for path, value in fixed.items() if not path.startswith("loss.")}
+        layers = [Layer("--dataset", {"data.name": self.dataset})]
+        layers += [] if protocol is None else [protocol_layer(protocol)]
+        layers += [Layer(f"space {self.space.name}", fixed), Layer("--set", self.settings)]
+        return [*layers, Layer(f"arm {arm.name}", arm.settings)] if arm.settings else layers
+
+
+def study_of(request: Request) -> Study:
+    """Read the space or the sweep file, and decide what the request leaves open. Raises ConfigError for an unknown space."""
+    space, request = _space_of(request)
+    dataset = request.dataset or space.default_dataset
+    samples = request.num_samples or 0
+    seeds = 3 if request.seeds is None else request.seeds
+    settings = _absolute_paths({**(request.settings or {})}, request.data_root)
+    study = Study(
+        name=request.name or (space.name if dataset == space.default_dataset else f"{space.name}-{dataset}"),
+        space=space,
+        dataset=dataset,
+        seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
+        settings=settings,
+        search=Search(request.search or "grid", samples, window=max(4, samples // 5)),
+        margin=request.margin,
+    )
+    return _with_tuned_knobs(with_arms(study, request.arms, request.protocol), request.tune or {})
+
+
+def with_arms(study: Study, names: Sequence[str] | None, protocol: str | None = None) -> Study:
+    """The study with these arms of its space, or all, each with the protocol that its method is printed with."""
+    space = study.space
+    known = {arm.name: arm for arm in space.every_arm}
+    choices = {
+        name: choose_protocol(space, arm, study.dataset, study.settings, protocol) for name, arm in known.items()
+    }
+    chosen = {name: choices[name] for name in known if not names or name in names}
+    problems = [problem for choice in chosen.values() for problem in choice.problems]
+    problems += _unknown_arms(space, [name for name in names or () if name not in known])
+    return replace(
+        study,
+        arms=tuple(known[name] for name in chosen),
+        protocols={name: choice.protocol for name, choice in choices.items() if choice.protocol},
+        problems=(*study.problems, *dict.fromkeys(problems)),
+        notes=(*study.notes, *_notes_of(chosen)),
+    )
+
+
+def _space_of(request: Request) -> tuple[Space, Request]:
+    """The space that is meant, and the request with what a sweep file adds."""
+    if isinstance(request.space, Space):
+        return request.space, request
+    name = str(request.space)
+    if not name.endswith((".yaml", ".yml")):
+        return find_space(name), request
+    request = request.over(read_sweep_file(Path(name)))
+    assert isinstance(request.space, Space)  # noqa: S101 - a sweep file declares one
+    return request.space, request
+
+
+def _unknown_arms(space: Space, names: Sequence[str]) -> list[Problem]:
+    known = [arm.name for arm in space.every_arm if arm.name]
+    alone = "It is one arm without a name: leave --arm out."
+    return [
+        Problem("--arm", f"{space.name} has no such arm", name, nearest(name, known, what="arm") if known else alone)
+        for name in names
+    ]
+
+
+def _notes_of(choices: Mapping[str, Choice]) -> list[str]:
+    """Each note once, with the arms that it is about where it is not about all."""
+    arms: dict[str, list[str]] = {}
+    for name, choice in choices.items():
+        if choice.note:
+            arms.setdefault(choice.note, []).append(name)
+    return [
+        note
+        if len(names) == len(choices)
+        else f"{note} ({', '.join(name or 'all but the baseline' for name in names)})"
+        for note, names in arms.items()
+    ]
+
+
+def _with_tuned_knobs(study: Study, asked: Mapping[str, Sequence[Value]]) -> Study:
+    """The study with a nuisance knob for each path asked for, around each arm's own value."""
+    if not asked or study.problems:
+        return study
+    layers = {arm.name: study.layers(arm) for arm in study.space.every_arm}
+    space, problems = with_tuned_knobs(study.space, layers, asked)
+    return replace(
+        study,
+        space=space,
+        arms=tuple(space.arm(arm.name) for arm in study.arms),
+        settings={path: value for path, value in study.settings.items() if path not in asked},
+        problems=(*study.problems, *problems),
+    )
+
+
+def _absolute_paths(settings: dict[str, Value], data_root: str | Path | None) -> dict[str, Value]:
+    """Paths in settings as workers, who have working directories of their own, find them too."""
+    if data_root is not None:
+        settings["data.root"] = str(data_root)
+    for path in ("data.root", "task.evaluation_root"):
+        if settings.get(path):
+            settings[path] = str(Path(str(settings[path])).expanduser().absolute())
+    if settings.get("model.weights"):
+        settings["model.weights"] = initial_weights.absolute(str(settings["model.weights"]))
+    return settings

@@ -1,0 +1,87 @@
+"""`--tune optim.lr`: a setting becomes a nuisance knob, around the value that each arm has by its own protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from trainables.errors import ConfigError, Problem
+from trainables.resolve import Layer, resolve
+from tune_dml.planning.cells import some_point
+from tune_dml.space import Arm, Grid, Knob, Space, Value
+from tune_dml.text import is_number
+
+FACTORS = (1 / 3, 1.0, 3.0)
+
+
+def with_tuned_knobs(
+    space: Space, layers: Mapping[str, Sequence[Layer]], asked: Mapping[str, Sequence[Value]]
+) -> tuple[Space, list[Problem]]:
+    """The space with a nuisance knob for each path, and why there can be none; every arm then has each knob.
+
+    Args:
+        space: what is searched so far.
+        layers: arm -> its settings by source.
+        asked: path -> values; three around the arm's own value where there are none.
+    """
+    searched = {knob.path for knob in space.knobs} | {tie.path for arm in space.every_arm for tie in space.ties_of(arm)}
+    problems = [
+        Problem("--tune", f"{space.name} searches it already", path, "Leave it out, or add values with `extend --add`.")
+        for path in asked
+        if path in searched
+    ]
+    grids: dict[str, dict[str, Grid]] = {}
+    for arm in space.every_arm:
+        try:
+            own = resolve(*layers[arm.name], Layer("knob", some_point(space, arm))).config.settings()
+        except ConfigError as error:
+            problems += error.problems
+            continue
+        for path, values in asked.items():
+            if wrong := _problem(path, values, own):
+                problems.append(wrong)
+            else:
+                grids.setdefault(arm.name, {})[path] = Grid(tuple(values) or _around(own[path]), "log")
+    problems = list(dict.fromkeys(problems))
+    return (space, problems) if problems else (_grown(space, grids), [])
+
+
+def _problem(path: str, values: Sequence[Value], own: Mapping[str, Value]) -> Problem | None:
+    if path not in own:
+        return Problem("--tune", "can tune a setting that every arm has", path, "Example: --tune optim.lr.")
+    if not values and not (is_number(own[path]) and own[path] > 0):
+        rule = f"three values around {own[path]!r} are not defined"
+        return Problem("--tune", rule, path, f"Give the values: --tune {path}=A,B,C.")
+    return None
+
+
+def _around(value: Value) -> tuple[Value, ...]:
+    """A third of it, itself, and three times it, to two digits; whole numbers stay whole."""
+    assert is_number(value)  # noqa: S101 - checked before
+    near = [value if factor == 1 else float(f"{factor * value:.1e}") for factor in FACTORS]
+    if isinstance(value, int):
+        near = [max(1, round(number)) for number in near]
+    return tuple(dict.fromkeys(near))
+
+
+def _grown(space: Space, grids: Mapping[str, Mapping[str, Grid]]) -> Space:
+    """The space with the knobs; an arm whose values are not those of the first one has its own."""
+    first = next((arm for arm in space.every_arm if arm.name != space.baseline_name), space.every_arm[0])
+    shared = grids[first.name]
+
+    def grown(arm: Arm) -> Arm:
+        own = {path: grid for path, grid in grids[arm.name].items() if arm.knobs is not None or grid != shared[path]}
+        kept = {path: value for path, value in arm.settings.items() if path not in shared}
+        return replace(arm, settings=kept, own_knobs=(*arm.own_knobs, *_knobs(own)))
+
+    return replace(
+        space,
+        fixed={path: value for path, value in space.fixed.items() if path not in shared},
+        nuisance=(*space.nuisance, *_knobs(shared)),
+        baseline=grown(space.baseline) if isinstance(space.baseline, Arm) else space.baseline,
+        arms=tuple(map(grown, space.arms)),
+    )
+
+
+def _knobs(grids: Mapping[str, Grid]) -> tuple[Knob, ...]:
+    return tuple(Knob(path, grid, path.rpartition(".")[2], origin="ours") for path, grid in grids.items())
