@@ -49,8 +49,9 @@ def with_tuned_knobs(
 def _problem(path: str, values: Sequence[Value], own: Mapping[str, Value]) -> Problem | None:
     if path not in own:
         return Problem("--tune", "can tune a setting that every arm has", path, "Example: --tune optim.lr.")
-    if not values and not (is_number(own[path]) and own[path] > 0):
-        rule = f"three values around {own[path]!r} are not defined"
+    value = own[path]
+    if not values and not (is_number(value) and value > 0):
+        rule = f"three values around {value!r} are not defined"
         return Problem("--tune", rule, path, f"Give the values: --tune {path}=A,B,C.")
     return None
 

@@ -373,9 +373,9 @@ def _distribution(knob: Knob) -> optuna.distributions.BaseDistribution:
 def _suggest(ticket: optuna.Trial, name: str, knob: Knob) -> Value:
     domain = knob.domain
     if isinstance(domain, Grid):
-        chosen: Value = ticket.suggest_categorical(name, list(domain.values))
-        return chosen
-    log = domain.scale == "log"
-    if domain.integer:
-        return ticket.suggest_int(name, int(domain.low), int(domain.high), log=log)
-    return ticket.suggest_float(name, domain.low, domain.high, log=log)
+        value: Value = ticket.suggest_categorical(name, list(domain.values))
+    elif domain.integer:
+        value = ticket.suggest_int(name, int(domain.low), int(domain.high), log=domain.scale == "log")
+    else:
+        value = ticket.suggest_float(name, domain.low, domain.high, log=domain.scale == "log")
+    return value
