@@ -320,9 +320,10 @@ class Space:
         return tuple(sorted(knobs, key=lambda knob: self.is_nuisance(knob.path)))
 
     def scientific_of(self, arm: Arm) -> tuple[Knob, ...]:
-        """An arm's knobs that the study is about; all of them when none is."""
+        """An arm's knobs that the study is about; all of them when none is, unless the study is about its arms."""
         knobs = self.knobs_of(arm)
-        return tuple(knob for knob in knobs if not self.is_nuisance(knob.path)) or knobs
+        about = tuple(knob for knob in knobs if not self.is_nuisance(knob.path))
+        return about if about or self.arms else knobs
 
     def is_nuisance(self, path: str) -> bool:
         """Whether a knob is tuned away."""

@@ -164,7 +164,8 @@ def write_sweep(
 ) -> Results:
     """Write a sweep into `folder` and read it back.
 
-    `means`: knob value (or tuple of values, in the order of the knobs) -> true mean. `failures`: (cell label, seed) -> (status,
+    `means`: knob value (or tuple of values, in the order of the knobs) -> true mean; cell label -> true mean for a space of
+    several arms. `failures`: (cell label, seed) -> (status,
     reason). `missing`: (cell label, seed) of trials that have not run. Without `histories` or `evidence` trials leave none.
     `confirmed`: fresh seed -> how far its trials lie from the truth, for the best cell and the baseline. `older`: test metrics
     lie in the ledger, as an older version left them, not in sealed files.
@@ -245,6 +246,8 @@ def _plan_and_truth(
     planned = search or (Search() if listed else Search("random", num_samples=len(means)))
     plan = plan_of(space=replace(space, fixed=fixed), name=name, dataset=dataset, seeds=seeds, search=planned)
     cells = [cell for cell in plan.cells if cell.baseline and baseline is not None]
+    if space.arms:  # then `means` go by the labels of the cells
+        return plan, {cell.digest: means[cell.label] for cell in plan.cells}
     truth = {cell.digest: float(baseline or 0) for cell in cells}
     for point, mean in means.items():
         values = point if isinstance(point, tuple) else (point,)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tune_dml.cli.options import Json, engine_of, verb
 from tune_dml.cli.screen import show, table
 from tune_dml.planning.request import Request, Resources, Session
-from tune_dml.space import Grid
+from tune_dml.space import Domain, Grid
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -103,7 +103,9 @@ class Preview:
             "metric": plan.metric,
             "search": vars(plan.search),
             "seeds": list(plan.seeds),
-            "cells": [{"label": c.label, "knobs": dict(c.knobs), "digest": c.digest} for c in plan.cells],
+            "cells": [
+                {"label": c.label, "arm": c.arm or None, "knobs": dict(c.knobs), "digest": c.digest} for c in plan.cells
+            ],
             "trials": self.trials,
             "done": self.done,
             "seconds_per_trial": self.cost.seconds,
@@ -227,7 +229,7 @@ def _power(plan: Plan, stored: list[Results]) -> Power:
     if noise is None or seeds < 2:
         return power
     levels, margin = _levels(plan), float(plan.margin)
-    level /= len(plan.space.scientific or plan.space.knobs)  # the knobs share the error, as in the report
+    level /= max(1, len(_questions(plan)))  # the knobs share the error, as in the report
     chances = tuple(
         verdict_chances(levels=levels, seeds=seeds, sd=noise, margin=margin, difference=margins * margin, alpha=level)
         for margins in DIFFERENCES
@@ -238,9 +240,15 @@ def _power(plan: Plan, stored: list[Results]) -> Power:
 
 
 def _levels(plan: Plan) -> int:
-    """Values of the knob that has most of them; a range is tried at as many as are proposed."""
-    domains = [knob.domain for knob in plan.space.scientific or plan.space.knobs]
-    return max(len(d.values) if isinstance(d, Grid) else plan.search.num_samples for d in domains)
+    """Values of the knob that has most of them; a range is tried at as many as are proposed; arms are compared too."""
+    values = [len(d.values) if isinstance(d, Grid) else plan.search.num_samples for d in _questions(plan)]
+    return max(2, len(plan.arms) if plan.space.arms else 0, *values)
+
+
+def _questions(plan: Plan) -> list[Domain]:
+    """The domain of each knob of each arm that the report asks about."""
+    arms = [plan.space.arm(arm.name) for arm in plan.main_arms]
+    return [knob.domain for arm in arms for knob in plan.space.scientific_of(arm)]
 
 
 def _noise(results: Results) -> tuple[float, int, str] | None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tune_dml.planning.cells import Cell
 from tune_dml.record.results import Results, TrialResult
+from tune_dml.space import Knob
 from tune_dml.stats.selection import best_first
 from tune_dml.stats.table import SeedTable
 
@@ -49,6 +50,23 @@ class MeasuredCell:
     def seconds(self) -> tuple[float, ...]:
         """Training time of each trial that has run."""
         return tuple(trial.seconds for trial in self.trials if trial.seconds > 0)
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredArm:
+    """An arm with what its cells gave."""
+
+    name: str
+    """Empty for that of a space without arms."""
+    baseline: bool
+    knobs: tuple[Knob, ...]
+    """Those that are searched in it, scientific first."""
+    cells: tuple[MeasuredCell, ...]
+
+    @property
+    def trained(self) -> tuple[MeasuredCell, ...]:
+        """The cells of which some trial has a number and none diverged: those that can be its best."""
+        return tuple(cell for cell in self.cells if cell.values and not cell.diverged)
 
 
 def best_cells(results: Results) -> list[Cell]:

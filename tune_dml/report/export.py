@@ -75,7 +75,7 @@ def _write(path: Path, text: str) -> Path:
 def verdicts_text(measured: Measured, sections: Sequence[Section]) -> str:
     """The verdicts as JSON: the numbers of the page in full precision, under stable names; null where one does not exist."""
     plan = measured.results.plan
-    knobs: dict[str, dict[str, object]] = {knob.path: {} for knob in measured.knobs}
+    knobs: dict[str, dict[str, object]] = {knob.key: {} for knob in measured.knobs}
     body: dict[str, object] = {
         "schema": SCHEMA,
         "sweep": measured.results.name,
@@ -93,7 +93,7 @@ def verdicts_text(measured: Measured, sections: Sequence[Section]) -> str:
         "knobs": list(knobs.values()),
     }
     for section in sections:
-        target = knobs[section.knob.path] if section.knob else body
+        target = knobs[section.knob.key] if section.knob else body
         for name, value in section.data.items():
             if name in target:
                 rule = "two questions of the report write one name into verdicts.json"

@@ -11,7 +11,7 @@ import numpy as np
 
 from tune_dml.published import PublishedCurve, published_curve
 from tune_dml.record.results import Results
-from tune_dml.report.cell import MeasuredCell
+from tune_dml.report.cell import MeasuredArm, MeasuredCell
 from tune_dml.report.naming import slug, symbol_of, value_label
 from tune_dml.space import Grid, Knob, Value
 from tune_dml.stats import Isolated, Matters, Point, isolate, judge_matters
@@ -60,6 +60,13 @@ class MeasuredKnob:
     baseline: CurvePoint | None
     published: tuple[PublishedCurve, ...]
     """The papers' curves for this knob, those on the same data set first."""
+    arm: str = ""
+    """The arm within which it was moved; empty in a space without arms."""
+
+    @property
+    def key(self) -> str:
+        """What tells it from the other knobs, and from itself in other arms."""
+        return f"{self.arm} {self.path}".strip()
 
     @property
     def path(self) -> str:
@@ -69,12 +76,12 @@ class MeasuredKnob:
     @property
     def symbol(self) -> str:
         """What sentences call it."""
-        return symbol_of(self.knob)
+        return f"{symbol_of(self.knob)} of {self.arm}" if self.arm else symbol_of(self.knob)
 
     @property
     def slug(self) -> str:
-        """The path as part of an anchor and of file names."""
-        return slug(self.path)
+        """The key as part of an anchor and of file names."""
+        return slug(self.key)
 
     @property
     def numeric(self) -> bool:
@@ -128,15 +135,15 @@ class MeasuredSweep(Protocol):
         """The baseline, if there is one."""
 
 
-def measure_knob(measured: MeasuredSweep, knob: Knob, alpha: float) -> MeasuredKnob:
-    """Isolate a knob and judge whether it matters, at the error `alpha`."""
-    tried = [cell for cell in measured.cells if not cell.cell.baseline and knob.path in cell.cell.knobs]
+def measure_knob(measured: MeasuredSweep, arm: MeasuredArm, knob: Knob, alpha: float) -> MeasuredKnob:
+    """Isolate a knob within an arm and judge whether it matters there, at the error `alpha`."""
+    tried = [cell for cell in arm.cells if knob.path in cell.cell.knobs]
     levels = _ordered(knob, tried)
     labels = _distinct({level_key(level): value_label(knob, level) for level in levels})
     at_level = {
         label: [cell for cell in tried if level_key(cell.cell.knobs[knob.path]) == key] for key, label in labels.items()
     }
-    isolated = _isolated(measured, knob, tried, labels)
+    isolated = _isolated(measured, arm, knob, labels)
     diverged = [label for label, cells in at_level.items() if any(cell.diverged for cell in cells)]
     sensitivity = judge_matters(
         isolated.table, measured.margin, alpha=alpha, diverged=diverged, crossed=isolated.crossed
@@ -151,16 +158,15 @@ def measure_knob(measured: MeasuredSweep, knob: Knob, alpha: float) -> MeasuredK
         points.append(replace(point, seeds=_isolated_seeds(isolated, label) or point.seeds))
     return MeasuredKnob(
         knob, _axis(knob, levels), levels, tuple(labels.values()), isolated, sensitivity, tuple(points),
-        measured.baseline_point, _published(measured, knob),
+        measured.baseline_point, _published(measured, knob), arm.name,
     )  # fmt: skip
 
 
-def _isolated(
-    measured: MeasuredSweep, knob: Knob, tried: list[MeasuredCell], labels: Mapping[Hashable, str]
-) -> Isolated:
+def _isolated(measured: MeasuredSweep, arm: MeasuredArm, knob: Knob, labels: Mapping[Hashable, str]) -> Isolated:
     space = measured.results.plan.space
-    others = [other.path for other in space.scientific if other.path != knob.path]
-    nuisance = [other.path for other in space.nuisance if other.path != knob.path]
+    paths = [other.path for other in arm.knobs if other.path != knob.path]
+    others = [path for path in paths if not space.is_nuisance(path)]
+    nuisance = [path for path in paths if space.is_nuisance(path)]
     points = [
         Point(
             level_key(cell.cell.knobs[knob.path]),
@@ -168,7 +174,8 @@ def _isolated(
             tuple(level_key(cell.cell.knobs.get(path)) for path in nuisance),
             cell.values,
         )
-        for cell in tried
+        for cell in arm.cells
+        if knob.path in cell.cell.knobs
     ]
     return isolate(points, labels, measured.seeds, measured.sign)
 

@@ -12,7 +12,7 @@ from trainables.errors import raise_if_any
 from tune_dml.planning.request import margin_problems
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.record.state import TrialStatus
-from tune_dml.report.cell import MeasuredCell
+from tune_dml.report.cell import MeasuredArm, MeasuredCell
 from tune_dml.report.knob import CurvePoint, MeasuredKnob, measure_knob, point_of
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.report.traces import Candidate, Histories, Pair, histories_of, pair_of, read_rows
@@ -98,10 +98,30 @@ class Measured:
         """Of the first cell that is not the baseline."""
         return next((cell.cell.settings for cell in self.cells if not cell.cell.baseline), {})
 
+    def settings_of(self, arm: str) -> Mapping[str, Value]:
+        """Of the first cell of an arm."""
+        return next((cell.cell.settings for cell in self.cells if cell.cell.arm == arm), {})
+
+    @cached_property
+    def arms(self) -> tuple[MeasuredArm, ...]:
+        """The methods that were compared, in their order, with their cells; of a space without arms, it and its baseline."""
+        plan = self.results.plan
+        return tuple(
+            MeasuredArm(
+                arm.name,
+                arm.baseline,
+                plan.knobs_of(arm.name),
+                tuple(cell for cell in self.cells if cell.cell.arm == arm.name),
+            )
+            for arm in plan.arms
+        )
+
     @cached_property
     def baseline(self) -> MeasuredCell | None:
-        """The baseline cell, if the space has one."""
-        return next((cell for cell in self.cells if cell.cell.baseline), None)
+        """The baseline cell, if the space has one; its best cell, where something was tuned away in it too."""
+        cells = [cell for cell in self.cells if cell.cell.baseline]
+        with_numbers = [cell for cell in cells if cell.values]
+        return max(with_numbers, key=lambda cell: self.sign * cell.mean) if with_numbers else next(iter(cells), None)
 
     @cached_property
     def looks(self) -> Looks:
@@ -138,7 +158,10 @@ class Measured:
             return None
         by_label = {cell.label: cell for cell in self.cells}
         rows = []
-        for found in compare_all_with(self.table, self.baseline.label, alpha=self.looks.level):
+        table = self.table.without(
+            cell.label for cell in self.cells if cell.cell.baseline and cell is not self.baseline
+        )
+        for found in compare_all_with(table, self.baseline.label, alpha=self.looks.level):
             low, high = (found.low, found.high) if self.goal == "maximize" else (-found.high, -found.low)
             verdict: Literal["better", "worse", "undecided"] = (
                 "better" if low > 0 else "worse" if high < 0 else "undecided"
@@ -153,10 +176,12 @@ class Measured:
 
     @cached_property
     def knobs(self) -> tuple[MeasuredKnob, ...]:
-        """The scientific knobs (all of them when none is scientific); they share the error (Bonferroni)."""
+        """The scientific knobs of each arm (all of them when none is scientific); they share the error (Bonferroni)."""
         space = self.results.plan.space
-        searched = space.scientific or space.knobs
-        return tuple(measure_knob(self, knob, self.looks.level / len(searched)) for knob in searched)
+        searched = [
+            (arm, knob) for arm in self.arms if not arm.baseline for knob in space.scientific_of(space.arm(arm.name))
+        ]
+        return tuple(measure_knob(self, arm, knob, self.looks.level / len(searched)) for arm, knob in searched)
 
     @cached_property
     def baseline_point(self) -> CurvePoint | None:
@@ -168,11 +193,11 @@ class Measured:
 
     @cached_property
     def histories(self) -> dict[str, Histories]:
-        """Knob path -> what the trials behind its curve logged while they trained."""
+        """Key of a knob -> what the trials behind its curve logged while they trained."""
         rows = read_rows(self.results)
         baseline = self.baseline.label if self.baseline else None
         return {
-            knob.path: histories_of(rows, {point.label: point.trials for point in knob.points_and_baseline}, baseline)
+            knob.key: histories_of(rows, {point.label: point.trials for point in knob.points_and_baseline}, baseline)
             for knob in self.knobs
         }
 

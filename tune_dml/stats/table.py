@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,6 +45,12 @@ class SeedTable:
         rows = [[values.get(seed, np.nan) for seed in seeds] for values in cells.values()]
         array = np.array(rows, dtype=np.float64).reshape(len(cells), len(seeds))
         return cls(tuple(cells), tuple(seeds), array, tuple(excluded))
+
+    def without(self, labels: Iterable[str]) -> SeedTable:
+        """The table less some cells."""
+        left_out = set(labels)
+        rows = [row for row, label in enumerate(self.labels) if label not in left_out]
+        return SeedTable(tuple(self.labels[row] for row in rows), self.seeds, self.values[rows], self.excluded)
 
     @property
     def counts(self) -> tuple[int, ...]:

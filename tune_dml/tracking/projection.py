@@ -185,6 +185,8 @@ class Projection:
         """Identity tags of a trial's run."""
         trial = self.planned(key)
         own = {"cell": trial.cell.label[:TAG_LIMIT], "seed": str(trial.seed)} if trial else {}
+        if trial and trial.cell.arm:
+            own["arm"] = trial.cell.arm[:TAG_LIMIT]
         if key in self.state.confirming:
             own["tune_dml.confirmation"] = "true"
         return {**self.common_tags(), **own, "tune_dml.trial_key": f"{self.sweep_id}-{key}"}

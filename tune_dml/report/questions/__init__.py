@@ -82,13 +82,13 @@ def answers(measured: Measured, *, traces: bool = True) -> tuple[Section, ...]:
 
     Raises ConfigError when two sections, tables or figures have one name.
     """
-    knobs = {knob.path: index for index, knob in enumerate(measured.knobs)}
+    knobs = {knob.key: index for index, knob in enumerate(measured.knobs)}
     placed: list[tuple[tuple[int, int, int], Section]] = []
     for asked in questions():
         if traces or not asked.reads_traces:
             part, order = asked.order // 100, asked.order
             for section in asked.sections(measured):
-                placed.append(((part, knobs[section.knob.path] if section.knob else 0, order), section))
+                placed.append(((part, knobs[section.knob.key] if section.knob else 0, order), section))
     sections = tuple(section for _, section in sorted(placed, key=lambda item: item[0]))
     _refuse_clashes(sections)
     return sections

@@ -210,6 +210,7 @@ def _cell_data(measured: Measured, cell: MeasuredCell) -> dict[str, object]:
     return {
         "label": cell.label,
         "knobs": dict(cell.cell.knobs),
+        "arm": cell.cell.arm or None,
         "baseline": cell.cell.baseline,
         "planned": len(cell.trials),
         "n": len(cell.values),

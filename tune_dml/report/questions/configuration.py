@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from typing import Literal
 
 import numpy as np
 
+from tune_dml.report.cell import MeasuredArm
 from tune_dml.report.knob import MeasuredKnob, level_key
 from tune_dml.report.measured import Measured
 from tune_dml.report.naming import extend_command, symbol_of, value_label
@@ -68,7 +70,7 @@ class Interaction:
 def configuration(measured: Measured) -> Section | None:
     """None for one listed knob, or when no cell has a number."""
     plan = measured.results.plan
-    if len(plan.space.knobs) < 2 and not plan.search.num_samples:
+    if max(len(arm.knobs) for arm in measured.arms) < 2 and not plan.search.num_samples:
         return None
     best = _best(measured)
     if best is None:
@@ -159,17 +161,22 @@ def _importance(knobs: Sequence[MeasuredKnob]) -> str:
 
 
 def _interactions(measured: Measured) -> tuple[Interaction, ...]:
-    """Of each pair of knobs of a full grid whose every cell has a number; they share the error."""
-    knobs = measured.results.plan.space.knobs
-    cells = [cell for cell in measured.cells if not cell.cell.baseline]
+    """Of each pair of knobs of an arm that is a full grid whose every cell has a number; they share the error."""
+    found = [_interactions_in(measured, arm) for arm in measured.arms if not arm.baseline]
+    pairs = sum(map(len, found))
+    return tuple(judge(pairs) for judges in found for judge in judges)
+
+
+def _interactions_in(measured: Measured, arm: MeasuredArm) -> list[Callable[[int], Interaction]]:
+    """For each pair of an arm's knobs, its interaction by the number of pairs that share the error."""
+    knobs, cells = arm.knobs, arm.cells
     combinations_tried = {tuple(level_key(cell.cell.knobs[knob.path]) for knob in knobs) for cell in cells}
     levels = [sorted({row[index] for row in combinations_tried}) for index in range(len(knobs))]
     full = len(combinations_tried) == math.prod(map(len, levels)) == len(cells) and all(cell.values for cell in cells)
     pairs = [(i, k) for i, k in combinations(range(len(knobs)), 2) if min(len(levels[i]), len(levels[k])) > 1]
     if not full or len(measured.seeds) < 2:
-        return ()
-    values = np.array([[cell.values.get(seed, np.nan) for seed in measured.seeds] for cell in cells])
-    found = []
+        return []
+    found: list[Callable[[int], Interaction]] = []
     for i, k in pairs:
         count = math.comb(len(levels[i]), 2) * math.comb(len(levels[k]), 2)
         if count <= MOST_CONTRASTS:
@@ -177,21 +184,21 @@ def _interactions(measured: Measured) -> tuple[Interaction, ...]:
                 [levels[index].index(level_key(cell.cell.knobs[knobs[index].path])) for cell in cells]
                 for index in (i, k)
             ]
-            found.append(_interaction(measured, values, (knobs[i], knobs[k]), (rows[0], rows[1]), len(pairs)))
-    return tuple(found)
+            found.append(partial(_interaction, measured, arm, (knobs[i], knobs[k]), (rows[0], rows[1])))
+    return found
 
 
 def _interaction(
-    measured: Measured, values: np.ndarray[tuple[int, int], np.dtype[np.float64]], knobs: tuple[Knob, Knob],
-    rows: tuple[list[int], list[int]], pairs: int,
-) -> Interaction:  # fmt: skip
+    measured: Measured, arm: MeasuredArm, knobs: tuple[Knob, Knob], rows: tuple[list[int], list[int]], pairs: int
+) -> Interaction:
+    cells = arm.cells
+    values = np.array([[cell.values.get(seed, np.nan) for seed in measured.seeds] for cell in cells])
     effects = estimate_contrasts(values, interaction(*rows), measured.looks.level / pairs)
     least = np.maximum(effects.low, -effects.high)
     at = int(least.argmax())
     quadruples = [
         (a, b, c, d) for a, b in combinations(sorted(set(rows[0])), 2) for c, d in combinations(sorted(set(rows[1])), 2)
     ]
-    cells = [cell for cell in measured.cells if not cell.cell.baseline]
 
     def label(side: int, row: int) -> str:
         cell = cells[rows[side].index(row)]
@@ -202,8 +209,9 @@ def _interaction(
     verdict: Literal["interact", "do not interact", "undecided"] = "do not interact" if flat else "undecided"
     if least[at] > 0 and not flat:
         verdict = "interact"
+    names = [f"{symbol_of(knob)} of {arm.name}" if arm.name else symbol_of(knob) for knob in knobs]
     return Interaction(
-        symbol_of(knobs[0]), symbol_of(knobs[1]), (label(0, a), label(0, b), label(1, c), label(1, d)),
+        names[0], names[1], (label(0, a), label(0, b), label(1, c), label(1, d)),
         float(effects.estimate[at]), float(effects.low[at]), float(effects.high[at]), verdict,
     )  # fmt: skip
 

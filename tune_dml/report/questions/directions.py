@@ -23,7 +23,7 @@ WIDE = 20
 @knob_question(order=250, reads_traces=True)
 def directions(measured: Measured, knob: MeasuredKnob) -> Section:
     """Mean and variance of direction updates of each value of the knob and the baseline."""
-    histories = measured.histories[knob.path]
+    histories = measured.histories[knob.key]
     panels = histories.panels((VARIANCE, MEAN))
     every = min((line.steps[0] for panel in panels for line in panel.lines), default=0)
     sentence = _sentence(knob, histories, every)

@@ -47,7 +47,7 @@ class Final:
 @knob_question(order=240, reads_traces=True, unanswered={"mechanism": ()})
 def mechanism(measured: Measured, knob: MeasuredKnob) -> Section | None:
     """Means over seeds for each value of the knob and the baseline; None when nothing of the kind was logged."""
-    histories = measured.histories[knob.path]
+    histories = measured.histories[knob.key]
     keys = _keys(histories)
     if not keys:
         return None

@@ -133,7 +133,7 @@ def _diverged_beyond(knob: MeasuredKnob, trained: Sequence[str], side: Side) -> 
 
 
 def _beyond(measured: Measured, knob: MeasuredKnob, trained: Sequence[str], side: Side) -> tuple[float, ...]:
-    domain = domain_of(knob.path, measured.settings)
+    domain = domain_of(knob.path, measured.settings_of(knob.arm))
     scale: Literal["linear", "log"] = "log" if knob.axis == "log" else "linear"
     tried = {float(level) for level in knob.levels if is_number(level)}
     added = extension(sorted(_values(knob, trained)), side, scale=scale, domain=domain)

@@ -43,6 +43,7 @@ def sensitivity(measured: Measured, knob: MeasuredKnob) -> Section:
         commands=(command,) if command else (),
         data={
             "path": knob.path,
+            "arm": knob.arm or None,
             "symbol": knob.knob.symbol,
             "axis": knob.axis,
             "isolated": knob.isolated.how or None,

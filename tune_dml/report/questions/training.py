@@ -17,7 +17,7 @@ LAST = 0.25
 @knob_question(order=230, reads_traces=True)
 def training(measured: Measured, knob: MeasuredKnob) -> Section:
     """The curves of each value of the knob and the baseline, means and ranges over seeds; what was not logged is missing."""
-    histories = measured.histories[knob.path]
+    histories = measured.histories[knob.key]
     panels = histories.panels((measured.metric.key, LOSS))
     sentence = _sentence(measured, list(histories.lines(measured.metric.key).values()))
     body: list[Block] = [Text(sentence)]

@@ -36,8 +36,8 @@ def trust(measured: Measured) -> Section | None:
                 "level": looks.level,
                 "error_spent": looks.spent,
                 "error_allowed": ALPHA,
-                "epsilon": {knob.path: knob.sensitivity.epsilon for knob in measured.knobs},
-                "prior_df": {knob.path: knob.sensitivity.prior_df for knob in measured.knobs},
+                "epsilon": {knob.key: knob.sensitivity.epsilon for knob in measured.knobs},
+                "prior_df": {knob.key: knob.sensitivity.prior_df for knob in measured.knobs},
             }
         },
     )

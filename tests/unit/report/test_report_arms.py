@@ -1,0 +1,136 @@
+"""Between arms: every arm at its best on seeds that did not choose it, all pairs at once; within an arm: its own knobs."""
+
+import json
+
+import numpy as np
+import pytest
+from helpers.toys import RHO, rho_space, space_of, write_sweep
+
+from tune_dml.report import write_report
+from tune_dml.report.measured import measure
+from tune_dml.report.questions import answers
+from tune_dml.space import Arm, Grid, Knob
+from tune_dml.stats.arms import at_best
+
+SEC = Arm("SEC", {"regularizer.name": "sec"}, own_knobs=(Knob("regularizer.rho", Grid((0.1, 1.0), "log"), "rho"),))
+L2 = Arm("L2", {"regularizer.name": "l2"})
+PLAIN = Arm("plain", {"regularizer.name": "none", "regularizer.eta": 0.0}, knobs=())
+SIZES = Knob("batch.batch_size", Grid((6, 9), "log"), symbol="B")
+MEANS = {"SEC: B=6, rho=0.1": 74.0, "SEC: B=6, rho=1": 70.0, "SEC: B=9, rho=0.1": 74.5, "SEC: B=9, rho=1": 70.5,
+         "L2: B=6": 66.0, "L2: B=9": 66.2, "plain": 60.0}  # fmt: skip
+
+
+def written(folder, means=MEANS, seeds=range(6), sd=0.3, **options):
+    space = space_of(SIZES, arms=(SEC, L2, PLAIN), baseline="plain", fixed={"batch.instances_per_class": 3})
+    return write_sweep(
+        folder / "toy", space=space, means=means, seeds=tuple(seeds), sd=sd, dataset="digits", histories=False,
+        evidence=False, **options,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    return written(tmp_path_factory.mktemp("arms"))
+
+
+def section(measured, name="arms"):
+    return next((found for found in answers(measured, traces=False) if found.name == name), None)
+
+
+def test_arms_have_their_cells_and_the_table_names_them(results):
+    measured = measure(results)
+    assert [(arm.name, arm.baseline, len(arm.cells)) for arm in measured.arms] == [
+        ("SEC", False, 4),
+        ("L2", False, 2),
+        ("plain", True, 1),
+    ]
+    table = results.table()
+    assert list(table.columns[:4]) == ["arm", "cell", "seed", "status"]
+    assert set(table["arm"]) == {"SEC", "L2", "plain"}
+
+
+def test_knobs_are_asked_about_within_each_arm_that_has_them(results):
+    measured = measure(results)
+    assert [(knob.arm, knob.path) for knob in measured.knobs] == [
+        ("SEC", "batch.batch_size"),
+        ("SEC", "regularizer.rho"),
+        ("L2", "batch.batch_size"),
+    ]
+    assert {knob.sensitivity.alpha for knob in measured.knobs} == {measured.looks.level / 3}
+    rho = measured.knobs[1]
+    assert rho.sensitivity.verdict == "sensitive"
+    assert [point.label for point in rho.points] == ["rho=0.1", "rho=1"]
+    assert rho.points[0].mean == pytest.approx(74.25, abs=1.5)
+    assert rho.isolated.problem == ""
+
+
+def test_the_best_arm_is_named_with_every_pair_corrected_once(results):
+    found = section(measure(results))
+    data = found.data["arms"]
+    assert [row.arm for row in data["rows"]] == ["SEC", "L2", "plain"]
+    assert data["rows"][0].configuration == "SEC: B=9, rho=0.1"
+    assert data["choosing_seeds"] == (0, 1)
+    assert len(data["pairs"]) == 3
+    assert found.card.word == "SEC"
+    assert "Of 3 methods SEC has the best validation R@1" in found.card.sentence
+    assert "certainly better than" in found.card.sentence
+    against = data["rows"][0].against_baseline
+    assert (against.first, against.second) == ("SEC", "plain")
+    assert against.estimate == pytest.approx(14.5, abs=1)
+    assert not found.commands
+
+
+def test_arms_that_noise_cannot_tell_apart_ask_for_more_seeds(tmp_path):
+    results = written(tmp_path, dict.fromkeys(MEANS, 60.0), seeds=range(3), sd=3.0)
+    found = section(measure(results))
+    assert found.card.word == "undecided"
+    (command,) = found.commands
+    assert command.startswith("tune-dml extend toy --seeds ")
+
+
+def test_an_arm_that_diverged_everywhere_is_said_and_never_called_equal(tmp_path):
+    means = dict.fromkeys(MEANS, 60.0)
+    failures = {(label, 0): ("diverged", "loss is not finite") for label in means if label.startswith("L2")}
+    found = section(measure(written(tmp_path, means, sd=0.01, failures=failures)))
+    assert found.data["arms"]["lost"] == ("L2",)
+    assert any("No configuration of L2 trained" in sentence for sentence in found.data["arms"]["sentences"])
+
+
+def test_a_report_of_arms_is_written_whole(results, tmp_path):
+    files = write_report(results, tmp_path)
+    verdicts = json.loads(files.verdicts.read_text())
+    assert [(knob["arm"], knob["path"]) for knob in verdicts["knobs"]][:2] == [
+        ("SEC", "batch.batch_size"),
+        ("SEC", "regularizer.rho"),
+    ]
+    assert [row["arm"] for row in verdicts["arms"]["rows"]] == ["SEC", "L2", "plain"]
+    assert "Which method is better?" in files.html.read_text()
+    assert {"arms.csv", "arm-pairs.csv"} <= {path.name for path in files.csv}
+    assert "SEC, L2, plain" in files.html.read_text()
+
+
+def test_a_space_without_arms_is_not_asked_about_them(tmp_path):
+    measured = measure(write_sweep(tmp_path / "s", histories=False, evidence=False))
+    assert section(measured) is None
+    assert [(arm.name, arm.baseline) for arm in measured.arms] == [("no SEC", True), ("", False)]
+    assert [knob.key for knob in measured.knobs] == ["regularizer.rho"]
+    assert rho_space().every_arm[1] == Arm("")
+    assert rho_space().knobs_of(Arm("")) == (RHO,)
+
+
+def test_an_arm_gains_nothing_by_having_more_cells():
+    """Six equal arms of 1 to 6 equal cells: the best of many is as good as the only one, on seeds that did not choose it."""
+    random = np.random.default_rng(3)
+    means = np.zeros(6)
+    for _ in range(2000):
+        arms = [random.normal(size=(cells, 6)) for cells in range(1, 7)]
+        found = at_best(arms)
+        assert found.values.shape == (6, 4)
+        means += found.values.mean(1) / 2000
+    assert np.abs(means).max() < 0.05, means
+
+
+def test_one_cell_an_arm_loses_no_seed():
+    arms = [np.arange(3.0)[None], np.ones((1, 3))]
+    assert at_best(arms).values.tolist() == [[0, 1, 2], [1, 1, 1]]
+    assert at_best(arms).choosing == 0

@@ -1,0 +1,258 @@
+"""Which method is better? Every arm at its best configuration, all pairs compared with one correction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tune_dml.report import figure as drawing
+from tune_dml.report.cell import MeasuredArm
+from tune_dml.report.measured import Measured
+from tune_dml.report.naming import extend_command
+from tune_dml.report.questions import question
+from tune_dml.report.section import Block, Card, Command, Figure, Section, Table, Text, number, plain, signed, words
+from tune_dml.stats import Difference, SeedTable
+from tune_dml.stats.arms import at_best
+from tune_dml.stats.matters import Matters, judge_matters
+from tune_dml.stats.paired import Interval, mean_interval
+from tune_dml.stats.racing import next_look
+from tune_dml.stats.simultaneous import comparison_bars
+
+
+@dataclass(frozen=True)
+class ArmAtBest:
+    """An arm, as it is compared."""
+
+    arm: str
+    configuration: str
+    """The cell that stands for it."""
+    score: Interval
+    """Over the seeds that judge it."""
+    bar: float
+    """Half its comparison bar."""
+    against_baseline: Difference | None
+    """None for the baseline itself, and without one."""
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """The arms that trained, best first, and every difference between two of them."""
+
+    arms: tuple[ArmAtBest, ...]
+    lost: tuple[str, ...]
+    """Arms of which no configuration trained."""
+    matters: Matters
+    choosing: tuple[int, ...]
+    """Seeds that chose each arm's configuration; none where there was nothing to choose."""
+
+    def differences(self, best: str) -> list[Difference]:
+        """One arm minus every other."""
+        return [_from(best, d) for d in self.matters.differences if best in {d.first, d.second}]
+
+
+@question(order=300, unanswered={"arms": None})  # before the baseline's table of cells, by the alphabet
+def arms(measured: Measured) -> Section | None:
+    """None for a space without arms whose baseline is one cell: its curve and table already say it."""
+    plan = measured.results.plan
+    chosen = [arm for arm in measured.arms if len(arm.cells) > 1 and arm.baseline]
+    if len(measured.arms) < 2 or not (plan.space.arms or chosen):
+        return None
+    compared = _compare(measured)
+    if compared is None:
+        return None
+    sentences, word = _sentences(measured, compared), _word(measured, compared)
+    command = _command(measured, compared)
+    body: list[Block] = [
+        Text(" ".join(sentences)),
+        *([Command(command)] if command else []),
+        _figure(measured, compared),
+    ]
+    return Section(
+        "arms",
+        "Which method is better?",
+        "Methods",
+        (*body, _table(measured, compared), _pairs(measured, compared)),
+        Card(word, "better" if word != "undecided" else word, "Which method is better?", sentences[0]),
+        (sentences[0],),
+        commands=(command,) if command else (),
+        data={
+            "arms": {
+                "rows": compared.arms,
+                "pairs": compared.matters.differences,
+                "lost": compared.lost,
+                "choosing_seeds": compared.choosing,
+                "alpha": compared.matters.alpha,
+                "algorithm": compared.matters.algorithm,
+                "sentences": sentences,
+            }
+        },
+    )
+
+
+def _compare(measured: Measured) -> _Compared | None:
+    """Every arm at its best on seeds that did not choose it; None with fewer than two arms or, to choose by, two seeds."""
+    trained = [arm for arm in measured.arms if arm.trained]
+    several = any(len(arm.trained) > 1 for arm in trained)
+    if len(trained) < 2 or (several and len(measured.seeds) < 2):
+        return None
+    tables = [
+        np.array([[c.values.get(seed, np.nan) for seed in measured.seeds] for c in arm.trained]) for arm in trained
+    ]
+    best = at_best([measured.sign * table for table in tables])
+    table = SeedTable(
+        tuple(_name(measured, arm) for arm in trained), measured.seeds[best.choosing :], measured.sign * best.values
+    )
+    lost = tuple(_name(measured, arm) for arm in measured.arms if not arm.trained)
+    matters = judge_matters(table, measured.margin, alpha=measured.looks.level, diverged=lost)
+    bars = dict.fromkeys(table.labels, math.nan)
+    if matters.bounds is not None:
+        bars |= dict(zip(matters.labels, comparison_bars(matters.bounds).tolist(), strict=True))
+    baseline = next((label for label, arm in zip(table.labels, trained, strict=True) if arm.baseline), None)
+    rows = []
+    for row, (label, arm, chosen) in enumerate(zip(table.labels, trained, best.chosen, strict=True)):
+        score = mean_interval(table.values[row])
+        against = next((_from(label, d) for d in matters.differences if {label, baseline} == {d.first, d.second}), None)
+        rows.append(ArmAtBest(label, arm.trained[chosen].label, score, bars[label], against))
+    rows.sort(key=lambda arm: -measured.sign * np.nan_to_num(arm.score.mean, nan=-measured.sign * np.inf))
+    return _Compared(tuple(rows), lost, matters, measured.seeds[: best.choosing])
+
+
+def _name(measured: Measured, arm: MeasuredArm) -> str:
+    return arm.name or measured.results.plan.space.name
+
+
+def _from(first: str, difference: Difference) -> Difference:
+    """The difference as seen from one of its two arms."""
+    if difference.first == first:
+        return difference
+    return Difference(first, difference.first, -difference.estimate, -difference.high, -difference.low)
+
+
+def _verdict(measured: Measured, difference: Difference) -> str:
+    """What is certain of an arm minus another."""
+    low, high = sorted((measured.sign * difference.low, measured.sign * difference.high))
+    if difference.at_most < measured.margin:
+        return "equal within the margin"
+    if low > 0 or high < 0:
+        return "better" if low > 0 else "worse"
+    return "undecided"
+
+
+def _word(measured: Measured, compared: _Compared) -> str:
+    best = compared.arms[0].arm
+    verdicts = {_verdict(measured, d) for d in compared.differences(best)}
+    if verdicts == {"better"}:
+        return best
+    return "no difference" if verdicts == {"equal within the margin"} else "undecided"
+
+
+def _sentences(measured: Measured, compared: _Compared) -> list[str]:
+    """The best arm against each other one, how arms were tuned, and what was lost."""
+    metric, best = measured.metric, compared.arms[0]
+    found: dict[str, list[str]] = {}
+    for difference in compared.differences(best.arm):
+        size = metric.signed(difference.estimate)
+        found.setdefault(_verdict(measured, difference), []).append(f"{difference.second} ({size})")
+    said = {
+        "better": "certainly better than {}",
+        "equal within the margin": "equal within the margin to {}",
+        "undecided": "undecided against {}",
+        "worse": "worse than {}",
+    }
+    parts = [said[verdict].format(", ".join(found[verdict])) for verdict in said if verdict in found]
+    level = f"{100 * (1 - compared.matters.alpha):.3g}% simultaneous intervals over all pairs"
+    text = f"Of {len(compared.arms)} methods {best.arm} has the best {metric.label}, {metric.number(best.score.mean)}"
+    sentences = [f"{text}: {'; '.join(parts)} ({level})." if parts else f"{text}; {compared.matters.reason}."]
+    if compared.choosing:
+        seeds = ", ".join(map(str, compared.choosing))
+        sentences.append(f"Each method is at its best configuration, chosen on seeds {seeds} and judged on the others.")
+    if compared.lost:
+        sentences.append(f"No configuration of {', '.join(compared.lost)} trained without diverging.")
+    return sentences
+
+
+def _command(measured: Measured, compared: _Compared) -> str:
+    """More seeds while the best arm is not told from another one."""
+    open_pairs = any(_verdict(measured, d) == "undecided" for d in compared.differences(compared.arms[0].arm))
+    unjudged = not compared.matters.differences
+    if not (open_pairs or unjudged):
+        return ""
+    return extend_command(measured.results, f"--seeds {next_look(len(measured.seeds))}")
+
+
+def _table(measured: Measured, compared: _Compared) -> Table:
+    metric = measured.metric
+    baseline = next((a.arm for a in _baselines(measured, compared.arms)), "")
+    rows = []
+    for arm in compared.arms:
+        against = arm.against_baseline
+        entries = [
+            words(arm.arm), words(arm.configuration), plain(arm.score.n), number(metric, arm.score.mean),
+            number(metric, arm.score.low), number(metric, arm.score.high),
+        ]  # fmt: skip
+        if baseline:
+            nothing = (math.nan, math.nan, math.nan)
+            sides = (against.estimate, against.low, against.high) if against else nothing
+            verdict = _verdict(measured, against) if against else "baseline" if arm.arm == baseline else "-"
+            entries += [*(signed(metric, value) for value in sides), words(verdict, mark=verdict)]
+        rows.append(tuple(entries))
+    columns = ["method", "configuration", "seeds", "mean", "low", "high"]
+    caption = (
+        f"{metric.axis} of each method at its best configuration, with a 95% interval over the seeds that judge it"
+    )
+    if baseline:
+        columns += ["difference", "diff. low", "diff. high", "against baseline"]
+        caption += f"; beside it the paired difference to {baseline}, simultaneous over all pairs"
+    return Table("arms", f"{caption}.", tuple(columns), tuple(rows))
+
+
+def _baselines(measured: Measured, compared: Sequence[ArmAtBest]) -> list[ArmAtBest]:
+    """The baseline among the arms that are compared."""
+    names = {arm.name for arm in measured.arms if arm.baseline}
+    return [arm for arm in compared if arm.arm in names]
+
+
+def _pairs(measured: Measured, compared: _Compared) -> Table:
+    metric = measured.metric
+    rows = tuple(
+        (words(d.first), words(d.second), signed(metric, d.estimate), signed(metric, d.low), signed(metric, d.high),
+         words(_verdict(measured, d)))
+        for d in compared.matters.differences
+    )  # fmt: skip
+    level = f"{100 * (1 - compared.matters.alpha):.3g}%"
+    caption = (
+        f"Every pair of methods, first minus second, with simultaneous {level} intervals: {compared.matters.algorithm}."
+    )
+    columns = ("first", "second", "difference", "low", "high", "the first is")
+    return Table("arm-pairs", caption, columns, rows, folded="Every pair of methods")
+
+
+def _figure(measured: Measured, compared: _Compared) -> Figure:
+    means = "; ".join(f"{arm.arm}: {measured.metric.number(arm.score.mean)}" for arm in compared.arms)
+
+    def draw(narrow: bool, name: str) -> str:
+        return _draw(measured, compared, narrow=narrow, name=name)
+
+    caption = "Each method at its best configuration. Methods whose comparison bars do not overlap differ."
+    return Figure("arms", draw, f"{measured.metric.label} of each method. Means: {means}.", caption)
+
+
+def _draw(measured: Measured, compared: _Compared, *, narrow: bool, name: str) -> str:
+    rows = compared.arms[::-1]
+    names = [_name(measured, arm) for arm in measured.arms]
+    with drawing.canvas(narrow=narrow, height=1.1 + 0.32 * len(rows)) as figure:
+        (ax,) = drawing.panels(figure, 1, narrow=narrow)
+        for height, arm in enumerate(rows):
+            colour, _, marker = drawing.CYCLE[names.index(arm.arm) % len(drawing.CYCLE)]
+            if math.isfinite(arm.bar):
+                ends = [arm.score.mean - arm.bar, arm.score.mean + arm.bar]
+                ax.plot(ends, [height, height], color=colour, lw=1.6, solid_capstyle="butt")
+            ax.plot(arm.score.mean, height, marker, color=colour, ms=6.5, mec="white", mew=0.6)
+        ax.set_yticks(range(len(rows)), [arm.arm for arm in rows])
+        ax.set_ylim(-0.6, len(rows) - 0.4)
+        ax.grid(visible=False, axis="y")
+        ax.set_xlabel(measured.metric.axis)
+        return drawing.svg(figure, name)

@@ -1,0 +1,42 @@
+"""Arms at their best: each one tuned on some seeds and judged on the others, so that an arm gains nothing by having more cells.
+
+The first third of the seeds chooses each arm's cell, the other seeds judge it; where no arm has a choice all seeds judge.
+The judged table has one row an arm, with independent choices, so that whatever compares cells (`matters`, `simultaneous`)
+compares arms: all pairs, with one correction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tune_dml.stats.selection import tuned_on_other_seeds
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class AtBest:
+    """One row an arm."""
+
+    values: Array
+    """Arms x judging seeds."""
+    chosen: tuple[int, ...]
+    """The cell (row of its own table) that stands for each arm."""
+    choosing: int
+    """The first seeds, which chose and do not judge; 0 where there was nothing to choose."""
+
+
+def at_best(arms: Sequence[Array]) -> AtBest:
+    """Each arm at its best cell, from one table (cells, n) an arm, larger numbers better.
+
+    Raises ValueError where an arm has a choice and there are fewer than two seeds.
+    """
+    if all(len(table) == 1 for table in arms):
+        return AtBest(np.concatenate(list(arms)), (0,) * len(arms), 0)
+    judged = [tuned_on_other_seeds(table[None]) for table in arms]
+    values = np.concatenate([rows for rows, _ in judged])
+    return AtBest(values, tuple(int(setting[0]) for _, setting in judged), arms[0].shape[-1] - values.shape[-1])
