@@ -20,7 +20,7 @@ from rich.console import Console
 from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.planning.checks import Check, DataProgress, prepare
 from tune_dml.planning.confirmation import confirmation_plan
-from tune_dml.planning.continuation import continuation_problems, name_problems
+from tune_dml.planning.continuation import continuation_problems, name_problems, with_arms_of_files
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import MAX_SEEDS, Racing, Request, Resources, Session
 from tune_dml.planning.spread import spread
@@ -152,7 +152,8 @@ def extend(
     changed then.
     """
     state = load_state(session.sweeps, name)
-    plan = state.plan.extended(seeds=seeds, values=values, num_samples=num_samples, arms=arms)
+    begun, names = with_arms_of_files(state.plan, arms)
+    plan = begun.extended(seeds=seeds, values=values, num_samples=num_samples, arms=names)
     if plan.identity() == state.plan.identity():
         rule = "an extension must add a seed, a value, a sample or an arm that the sweep does not have"
         raise ConfigError(Problem("extend", rule, None, "Example: --seeds 5 or --add regularizer.rho=0.001."))

@@ -1,13 +1,17 @@
-"""Whether a stored plan can be gone on with, or a name be used."""
+"""Whether a stored plan can be gone on with, or a name be used; the arms that files add to it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from trainables.config import PROTOCOL_VERSION
 from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.planning.data import SweepData
 from tune_dml.planning.plan import Plan
+from tune_dml.planning.sweep_file import read_sweep_file
+from tune_dml.space import Arm, Space
 
 
 def continuation_problems(plan: Plan, cache_dir: Path | None) -> list[Problem]:
@@ -29,6 +33,30 @@ def continuation_problems(plan: Plan, cache_dir: Path | None) -> list[Problem]:
         remedy = "Restore them, or start a new sweep under another --name."
         problems.append(Problem("data", rule, digest[:12], remedy))
     return problems
+
+
+def with_arms_of_files(plan: Plan, arms: Sequence[str]) -> tuple[Plan, list[str]]:
+    """The plan whose space has the arms that these sweep files declare too, and the names of all arms that are meant.
+
+    Of a file only `arms` counts, and of those the ones that the space does not have. Raises ConfigError for a wrong file.
+    """
+    names: list[str] = []
+    for name in arms:
+        if not name.endswith((".yaml", ".yml")):
+            names.append(name)
+            continue
+        declared = read_sweep_file(Path(name)).space
+        assert isinstance(declared, Space)  # noqa: S101 - a sweep file declares one
+        known = {arm.name for arm in plan.space.every_arm}
+        fresh = tuple(arm for arm in declared.arms if arm.name not in known)
+        if not fresh:
+            rule = "the file must declare an arm that the sweep's space does not have"
+            raise ConfigError(Problem("--arm", rule, name, f"It has {', '.join(filter(None, sorted(known)))}."))
+        space = replace(plan.space, arms=(*(plan.space.arms or (Arm(""),)), *fresh))
+        raise_if_any(space.problems())
+        plan = replace(plan, space=space)
+        names += [arm.name for arm in fresh]
+    return plan, names
 
 
 def name_problems(folder: Path, plan: Plan) -> list[Problem]:

@@ -1,15 +1,22 @@
 """A sweep file says the same as a request; what is said beside it wins; everything wrong in it is named."""
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from helpers.toys import space_of
 
 from trainables.errors import ConfigError
 from tune_dml.planning.checks import prepare
+from tune_dml.planning.continuation import with_arms_of_files
+from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import Request
+from tune_dml.planning.study import study_of
 from tune_dml.planning.sweep_file import read_sweep_file
-from tune_dml.space import Baseline, Grid, Range
+from tune_dml.space import Baseline, Grid, Knob, Range, Tie
 
+ROOT = Path(__file__).parents[3]
 WHOLE = """
 name: my_margin
 description: Does it matter?
@@ -126,3 +133,111 @@ def test_what_is_wrong_is_named_with_the_file(file, text, words):
 def test_a_file_that_is_not_there_is_named():
     with pytest.raises(ConfigError, match=r"none\.yaml: the sweep file must be readable"):
         read_sweep_file(Path("none.yaml"))
+
+
+ARMS = """
+arms: {triplet: {loss.name: triplet}, ms: {loss.name: multi_similarity}}
+dataset: digits
+"""
+
+
+def test_arms_can_be_as_short_as_names_with_settings(file, cache_dir):
+    plan = prepare(Request(file(ARMS)), cache_dir=cache_dir).plan
+    assert [(cell.label, cell.settings["loss.name"]) for cell in plan.cells] == [
+        ("triplet", "triplet"),
+        ("ms", "multi_similarity"),
+    ]
+    assert {arm.protocol.name for arm in plan.arms} == {"digits/quick"}
+
+
+def test_an_arm_can_say_everything(file):
+    request = read_sweep_file(
+        file(
+            """
+parameters: {batch.batch_size: {values: [80, 160]}}
+arms:
+  topk:
+    settings: {loss.base: margin}
+    parameters: {loss.name: {value: dro_topk}, batch.instances_per_class: {values: [2, 5]}}
+    ties: {loss.k: {knob: batch.batch_size, factor: 2.0}}
+    protocol: glyphs/dro
+  plain: {settings: {loss.name: margin_all}, knobs: []}
+baseline: plain
+tune: [optim.lr]
+protocol: glyphs/dro
+differs: M is what they differ in
+"""
+        )
+    )
+    topk, plain = request.space.arms
+    assert topk.settings == {"loss.base": "margin", "loss.name": "dro_topk"}
+    assert (topk.knobs, plain.knobs) == (None, ())
+    assert [(knob.path, knob.domain.values) for knob in topk.own_knobs] == [("batch.instances_per_class", (2, 5))]
+    assert topk.ties == (Tie("loss.k", "batch.batch_size", 2),)
+    assert [protocol.name for protocol in topk.protocols] == ["glyphs/dro"]
+    assert (request.tune, request.protocol) == ({"optim.lr": ()}, "glyphs/dro")
+    assert (request.space.baseline, request.space.differs) == ("plain", "M is what they differ in")
+    assert not request.space.problems()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("dataset: digits", "needs `parameters` or `arms`"),
+        ("arms: {a: {settings: {loss.name: triplet}, knob: []}}", "knob"),
+        (
+            "arms: {a: {settings: {}, protocol: glyphs/drop}}",
+            "arms.a.protocol: unknown protocol, but got 'glyphs/drop'",
+        ),
+    ],
+)
+def test_what_is_wrong_with_arms_is_named(file, text, words):
+    with pytest.raises(ConfigError) as error:
+        read_sweep_file(file(text))
+    assert words in str(error.value)
+
+
+def test_a_file_trains_by_the_default_protocol_of_its_data_set_and_loss(file):
+    def protocol(dataset, loss):
+        text = f"parameters: {{loss.name: {{value: {loss}}}, optim.lr: {{values: [0.1, 0.2]}}}}\ndataset: {dataset}"
+        return study_of(Request(file(text))).protocols[""].name
+
+    assert protocol("glyphs", "triplet") == "glyphs/triplet"
+    assert protocol("glyphs", "mpa") == "glyphs/proxy"
+    assert protocol("cub200", "triplet") == "sec/cub200"
+    assert protocol("cub200", "multi_similarity") == "sec/cub200-ms"
+    assert protocol("cub200", "dro_kl") == "dro/cub200"
+
+
+def test_a_file_adds_arms_to_a_sweep_that_has_none(file, cache_dir):
+    begun = prepare(Request(space_of(Knob("optim.lr", Grid((0.1, 0.2)))), "digits"), cache_dir=cache_dir).plan
+    plan, names = with_arms_of_files(begun, [str(file(ARMS))])
+    assert names == ["triplet", "ms"]
+    grown = plan.extended(arms=["ms"])
+    assert [cell.label for cell in grown.cells] == [
+        "optim.lr=0.1",
+        "optim.lr=0.2",
+        "ms: optim.lr=0.1",
+        "ms: optim.lr=0.2",
+    ]
+    with pytest.raises(ConfigError, match="must declare an arm that the sweep's space does not have"):
+        with_arms_of_files(grown, [str(file(ARMS))])
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/sweep-files.md"])
+def test_the_files_that_the_docs_show_can_be_planned(file, page, cache_dir):
+    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    assert blocks
+    for block in blocks:
+        request = read_sweep_file(file(block))
+        on_glyphs = replace(request, dataset="glyphs", data_root=None)
+        assert len(make_plan(study_of(on_glyphs)).cells) + request.num_samples > 1
+
+
+def test_the_docs_name_every_key():
+    keys = set(re.findall(r"`(\w+)`", (ROOT / "docs" / "sweep-files.md").read_text()))
+    from tune_dml.planning import sweep_file
+
+    for part in (sweep_file._File, sweep_file._Arm):
+        assert set(part.model_fields) - {"settings", "knobs", "ties"} <= keys
+        assert all(f"{key}:" in sweep_file.__doc__ for key in part.model_fields)

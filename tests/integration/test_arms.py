@@ -1,0 +1,56 @@
+"""Two methods with different knobs, from one command to the report: cut short, resumed, grown by a third arm."""
+
+import json
+
+import pytest
+
+import tune_dml
+from tune_dml.planning.plan import Plan
+from tune_dml.space import Arm, Grid, Knob, Space, Tie
+
+SHORT = {"training.steps": 4, "training.eval_every": 2, "batch.instances_per_class": 3, "batch.batch_size": 9}
+SPACE = Space(
+    name="two",
+    title="two methods",
+    question="Which is better?",
+    citation=None,
+    scientific=(Knob("optim.lr", Grid((1e-3, 1e-2), "log"), symbol="lr"),),
+    fixed=SHORT,
+    arms=(
+        Arm("triplet", {"loss.name": "triplet"}, knobs=(), own_knobs=(Knob("loss.margin", Grid((0.1, 0.5)), "m"),)),
+        Arm("topk", {"loss.name": "dro_topk"}, ties=(Tie("loss.k", "optim.lr", 1000),)),
+        Arm("plain", {"loss.name": "margin_all"}, knobs=()),
+    ),
+    baseline="plain",
+    metric="val/map_at_r",
+)
+
+
+@pytest.fixture
+def session(tmp_path, cache_dir, ray_session):
+    return {
+        "storage": tmp_path / "sweeps",
+        "tracking_uri": f"sqlite:///{tmp_path}/mlflow.db",
+        "cache_dir": cache_dir,
+    }
+
+
+def test_arms_run_resume_extend_and_report(session, tmp_path):
+    begun = tune_dml.run_sweep(SPACE, dataset="digits", seeds=2, arms=["triplet", "topk"], time_budget=1e-3, **session)
+    assert begun.exit_code == 130
+    whole = tune_dml.resume_sweep("two-digits", **session)
+    assert whole.exit_code == 0
+    table = whole.table()
+    assert list(table.groupby("arm").size().items()) == [("topk", 4), ("triplet", 4)]
+    assert set(table["status"]) == {"finished"}
+    assert table.loc[table["arm"] == "triplet", "optim.lr"].isna().all()
+    grown = tune_dml.extend_sweep("two-digits", arms=["plain"], **session)
+    assert list(grown.table().groupby("arm").size().items()) == [("plain", 2), ("topk", 4), ("triplet", 4)]
+    assert [cell.arm for cell in Plan.load(grown.folder / "plan.json").cells if cell.baseline] == ["plain"]
+    files = tune_dml.write_report(grown, tmp_path / "report")
+    verdicts = json.loads(files.verdicts.read_text())
+    assert [(knob["arm"], knob["path"]) for knob in verdicts["knobs"]] == [
+        ("triplet", "loss.margin"),
+        ("topk", "optim.lr"),
+    ]
+    assert {row["arm"] for row in verdicts["arms"]["rows"]} == {"triplet", "topk", "plain"}
