@@ -2,6 +2,8 @@
 
 import itertools
 import os
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,24 +15,26 @@ os.environ["COLUMNS"] = "120"
 for name in ("RAY_ADDRESS", "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"):
     os.environ.pop(name, None)
 
+SWEEPS = ("tests/faults/test_killed_driver.py", "tests/integration/")
+"""Tests that share Ray, and sweeps made once."""
+
 
 def pytest_addoption(parser):
     parser.addoption("--record-curves", action="store_true", help="record what tests/golden compares with")
 
 
 def pytest_collection_modifyitems(items):
-    """What waits longest starts first: the sweeps of integration/, then the driver that is killed."""
-    first = ("tests/integration/", "tests/faults/")
-    items.sort(key=lambda item: next((n for n, place in enumerate(first) if item.nodeid.startswith(place)), len(first)))
+    """What waits longest starts first: the driver that is killed, the other sweeps."""
+    items.sort(key=lambda item: (item.nodeid.partition("::")[0] != SWEEPS[0], not item.nodeid.startswith(SWEEPS)))
 
 
 def pytest_xdist_make_scheduler(config, log):
-    """With several processes, a file stays in one of them, and all of integration/ in one: its tests share Ray and sweeps."""
+    """With several processes, a file stays in one of them, and all that sweep in one: they share Ray and sweeps."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid):
-            return "integration" if nodeid.startswith("tests/integration/") else nodeid.partition("::")[0]
+            return "sweeps" if nodeid.startswith(SWEEPS) else nodeid.partition("::")[0]
 
     return ByFile(config, log)
 
@@ -58,8 +62,48 @@ def cache_dir(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def ray_session():
-    """One local Ray for all tests that sweep in this process, as engine `train` starts it: engine `local` needs less."""
+    """One local Ray for all tests that sweep in this process."""
     from tune_dml.running import cluster
 
     with cluster.connected(None, engine="train") as capacity:
         yield capacity
+
+
+@pytest.fixture
+def command_line(capsys, monkeypatch):
+    """Run a command line in this process: (exit code, standard output, standard error)."""
+    from tune_dml.cli import main
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["tune-dml", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        captured = capsys.readouterr()
+        return int(end.value.code or 0), captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Reports whose figures are put together but not drawn, which is most of what a report costs."""
+    from matplotlib.figure import Figure
+
+    monkeypatch.setattr(Figure, "savefig", lambda figure, file, **options: file.write('<svg viewBox="0 0 1 1"></svg>'))
+
+
+@pytest.fixture(scope="session")
+def new_database(tmp_path_factory):
+    """Copies an MLflow store without any run into a folder; MLflow takes seconds to make its tables."""
+    from tune_dml.tracking.client import open_client, quiet_mlflow
+
+    source = tmp_path_factory.mktemp("database")
+    with quiet_mlflow():
+        open_client(f"sqlite:///{source}/mlflow.db")
+
+    def copied(folder) -> str:
+        for file in source.glob("mlflow.db*"):
+            shutil.copy(file, folder)
+        return f"sqlite:///{folder}/mlflow.db"
+
+    return copied

@@ -7,81 +7,101 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from helpers.stored_runs import StoredRuns
 
 from tune_dml.record.ledger import read_events, read_history
 from tune_dml.record.results import results_of
+from tune_dml.running.sweep import Recorder
 
 STEPS, EVERY = 120, 20
-COMMAND = [sys.executable, "-m", "tune_dml.cli"]
 SWEEP = f"""
 method: grid
-parameters: {{regularizer.rho: {{values: [0.01, 0.1, 0.5, 0.9]}}}}
+parameters: {{regularizer.rho: {{values: [0.01, 0.1, 0.5]}}}}
 dataset: digits
 seeds: 1
 fixed: {{regularizer.name: sec, regularizer.eta: 0.5, training.steps: {STEPS}, training.eval_every: {EVERY}}}
 """
 
 
-def four_trials():
-    Path("four_trials.yaml").write_text(SWEEP)
-    return "four_trials.yaml"
+@pytest.fixture
+def three_trials():
+    """A sweep file in the working directory."""
+    Path("three_trials.yaml").write_text(SWEEP)
+    return "three_trials.yaml"
 
 
-def start(*arguments, cache_dir):
-    return subprocess.Popen(
-        [*COMMAND, *arguments, "--cache-dir", str(cache_dir)],
+def ended_and_begun(folder):
+    """Keys of the trials on record: those that have ended, and those that are in the middle."""
+    events = read_events(folder)
+    ended = {event.key for event in events if event.kind == "ended"}
+    return ended, {event.key for event in events if event.kind == "started"} - ended
+
+
+def reached(folder, key):
+    """The last step on record."""
+    return max((row["step"] for row in read_history(folder, key)), default=0)
+
+
+def kill_in_the_middle(process, folder):
+    """kill -9 when a trial has ended and another one has a row; the driver stands still while this is looked up."""
+
+    def in_the_middle():
+        ended, begun = ended_and_begun(folder)
+        return ended and any(reached(folder, key) for key in begun)
+
+    deadline = time.monotonic() + 240
+    while True:
+        assert process.poll() is None, process.stdout.read()
+        assert time.monotonic() < deadline
+        if in_the_middle():
+            os.kill(process.pid, signal.SIGSTOP)
+            if in_the_middle():
+                break
+            os.kill(process.pid, signal.SIGCONT)
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_killed_driver_resumes_where_it_was(three_trials, command_line, cache_dir):
+    folder = Path.cwd() / "sweeps" / "killed"
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "tune_dml.cli",
+            "sweep",
+            three_trials,
+            "--name",
+            "killed",
+            "--cache-dir",
+            str(cache_dir),
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
     )
-
-
-def wait_until(condition, process, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert process.poll() is None, process.stdout.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def test_a_killed_driver_resumes_where_it_was(cache_dir):
-    folder = Path.cwd() / "sweeps" / "killed"
-    process = start("sweep", four_trials(), "--name", "killed", cache_dir=cache_dir)
-
-    def in_the_middle():
-        events = read_events(folder)
-        ended = {event.key for event in events if event.kind == "ended"}
-        begun = {event.key for event in events if event.kind == "started"} - ended
-        return len(ended) >= 1 and any((folder / "trials" / key / "checkpoint.pt").exists() for key in begun)
-
-    wait_until(in_the_middle, process)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    kill_in_the_middle(process, folder)
     before = read_events(folder)
-    done = {event.key for event in before if event.kind == "ended"}
-    begun = {event.key for event in before if event.kind == "started"} - done
-    reached = {key: max((row["step"] for row in read_history(folder, key)), default=0) for key in begun}
+    ended, begun = ended_and_begun(folder)
+    assert any(reached(folder, key) for key in begun)
 
-    process = start("resume", "killed", cache_dir=cache_dir)
-    output, _ = process.communicate(timeout=240)
-    assert process.returncode == 0, output
+    code, output, error = command_line("resume", "killed", "--cache-dir", cache_dir)
+    assert code == 0, output + error
 
-    after = read_events(folder)[len(before) :]
-    started = [event.key for event in after if event.kind == "started"]
+    started = [event.key for event in read_events(folder)[len(before) :] if event.kind == "started"]
     results = results_of(folder)
     assert {trial.status for trial in results.trials} == {"finished"}
-    assert not set(started) & done
-    assert len(started) == len(set(started)) == 4 - len(done)
+    assert not set(started) & ended
+    assert len(started) == len(set(started)) == 3 - len(ended)
     for trial in results.trials:
         steps = [row["step"] for row in read_history(folder, trial.key)]
         assert steps == sorted(set(steps))
         assert steps[-1] == STEPS
-    assert any(reached.values())
-    for key in begun:
-        attempts = next(trial.attempts for trial in results.trials if trial.key == key)
-        assert attempts == 2
+        assert trial.attempts == (2 if trial.key in begun else 1)
 
     seen = StoredRuns(f"sqlite:///{Path.cwd()}/mlflow.db", "killed")
     assert set(seen.by_key) == {trial.key for trial in results.trials}
@@ -90,11 +110,17 @@ def test_a_killed_driver_resumes_where_it_was(cache_dir):
         assert [step for step, _, _ in seen.history(run)] == list(range(EVERY, STEPS + 1, EVERY))
 
 
-def test_an_interrupted_sweep_says_how_to_continue(cache_dir):
-    process = start("sweep", four_trials(), "--name", "cut", cache_dir=cache_dir)
-    folder = Path.cwd() / "sweeps" / "cut"
-    wait_until(lambda: any(event.kind == "started" for event in read_events(folder)), process)
-    os.kill(process.pid, signal.SIGINT)
-    output, _ = process.communicate(timeout=120)
-    assert process.returncode == 130, output
-    assert "tune-dml resume cut" in output
+@pytest.mark.usefixtures("ray_session")
+def test_an_interrupted_sweep_says_how_to_continue(three_trials, command_line, cache_dir, monkeypatch):
+    start = Recorder.on_trial_start
+
+    def interrupted(*arguments, **options):
+        start(*arguments, **options)
+        monkeypatch.setattr(Recorder, "on_trial_start", start)
+        os.kill(os.getpid(), signal.SIGINT)  # Ctrl+C, once
+
+    monkeypatch.setattr(Recorder, "on_trial_start", interrupted)
+    code, output, error = command_line("sweep", three_trials, "--name", "cut", "--cache-dir", cache_dir)
+    assert code == 130, output + error
+    assert "tune-dml resume cut" in output + error
+    assert any(event.kind == "started" for event in read_events(Path("sweeps/cut")))

@@ -50,18 +50,3 @@ def two_sweeps(tmp_path_factory, ray_session, cache_dir):
 def a_copy(two_sweeps, tmp_path_factory):
     """The same working directory for one module's own use."""
     return Path(shutil.copytree(two_sweeps, tmp_path_factory.mktemp("copy") / "work"))
-
-
-@pytest.fixture
-def command_line(capsys, monkeypatch):
-    """Run a command line in this process: (exit code, standard output, standard error)."""
-    from tune_dml.cli import main
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["tune-dml", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        captured = capsys.readouterr()
-        return int(end.value.code or 0), captured.out, captured.err
-
-    return run

@@ -176,7 +176,8 @@ def test_a_users_own_sweep_file_on_a_users_own_pictures(tune_dml, tmp_path, monk
         },
     }
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(sweep))
-    code, out, err = tune_dml("sweep", "mine.yaml", "--set", "data.validation_fraction=0.5", "--json")
+    fraction = ("--set", "data.validation_fraction=0.5")
+    code, out, err = tune_dml("sweep", "mine.yaml", *fraction, "--max-concurrent", "1", "--json")
     assert code == 0, err
     seen = json.loads(out)
     assert len(seen["cells"]) == 3

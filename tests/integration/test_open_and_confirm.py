@@ -10,13 +10,15 @@ from mlflow.tracking import MlflowClient
 import tune_dml
 from trainables.context import SEALED, read_sealed
 from tune_dml.record.ledger import Ledger, read_events, trial_folder
+from tune_dml.report.cell import best_cells
 
 TEST = "test/recall_at_1"
 
 
 @pytest.fixture(scope="module")
 def here(a_copy, cache_dir):
-    return {"storage": a_copy / "sweeps", "tracking_uri": f"sqlite:///{a_copy}/mlflow.db", "cache_dir": cache_dir}
+    store = f"sqlite:///{a_copy}/mlflow.db"
+    return {"storage": a_copy / "sweeps", "tracking_uri": store, "cache_dir": cache_dir, "max_concurrent": 1}
 
 
 def runs_of(here):
@@ -36,9 +38,11 @@ def test_a_sweep_leaves_its_test_metrics_in_sealed_files_alone(a_copy, here):
         values |= {repr(value) for value in read_sealed(file.parent).values() if len(repr(value)) > 12}
     seen = {repr(value) for trial in results.trials for value in trial.metrics.values()}
     assert len(values - seen) > len(results.trials)
+    project = read_events(results.folder)[0].body["provenance"]["git"]
+    changes = json.dumps(project["diff"]) if project.get("diff") else "\0"  # what is being written at this project
     for path in a_copy.rglob("*"):
         if path.is_file() and path.name != SEALED and "rho1" in path.parts:
-            text = path.read_bytes().decode("utf-8", "replace")
+            text = path.read_bytes().decode("utf-8", "replace").replace(changes, "")
             assert TEST not in text, path
             assert not [value for value in values - seen if value in text], path
     _, runs = runs_of(here)
@@ -49,20 +53,20 @@ def test_a_sweep_leaves_its_test_metrics_in_sealed_files_alone(a_copy, here):
 def test_the_winner_is_confirmed_resumed_and_extended(here):
     before = tune_dml.load_sweep("rho1", storage=here["storage"])
     plan = (before.folder / "plan.json").read_bytes()
-    first = tune_dml.confirm_sweep("rho1", top=1, seeds=1, **here)
-    assert [(trial.cell.baseline, trial.seed, trial.status) for trial in first.results.confirmed] == [
-        (True, 1000, "finished"),
-        (False, 1000, "finished"),
-    ]
+    baseline, best = before.results.cells[0], next(cell for cell in best_cells(before.results) if not cell.baseline)
     with Ledger(before.folder) as ledger:  # a driver that died as it began
-        ledger.append("confirm", cells=[trial.cell.digest for trial in first.results.confirmed], seeds=[1000, 1001])
-        keys = [before.results.plan.trial(trial.cell, 1001).key for trial in first.results.confirmed]
-        ledger.append("started", keys[1], host="gone")
+        ledger.append("confirm", cells=[baseline.digest, best.digest], seeds=[1000, 1001])
+        ledger.append("started", before.results.plan.trial(best, 1001).key, host="gone")
     assert tune_dml.load_sweep("rho1", storage=here["storage"]).results.confirmed[3].status == "running"
     resumed = tune_dml.confirm_sweep("rho1", top=1, seeds=2, **here)
     assert not resumed.interrupted
     assert resumed.exit_code == 0
-    assert [trial.attempts for trial in resumed.results.confirmed] == [1, 1, 1, 2]
+    assert [(trial.cell.baseline, trial.seed, trial.status, trial.attempts) for trial in resumed.results.confirmed] == [
+        (True, 1000, "finished", 1),
+        (False, 1000, "finished", 1),
+        (True, 1001, "finished", 1),
+        (False, 1001, "finished", 2),
+    ]
     length = len(read_events(before.folder))
     again = tune_dml.confirm_sweep("rho1", top=1, seeds=2, **here)
     assert [event.kind for event in read_events(before.folder)[length:]] == ["session"]

@@ -35,7 +35,7 @@ class TestAGrid:
         """Where it lies, as keywords of whoever goes on with it."""
         _, folder = sweep
         store = f"sqlite:///{folder}/mlflow.db"
-        return {"storage": folder / "sweeps", "tracking_uri": store, "cache_dir": cache_dir}
+        return {"storage": folder / "sweeps", "tracking_uri": store, "cache_dir": cache_dir, "max_concurrent": 1}
 
     def test_every_cell_ran_once_per_seed(self, sweep):
         done, _ = sweep
@@ -176,7 +176,7 @@ def test_a_diverged_trial_is_shown_and_the_sweep_finishes(cache_dir):
         baseline=Baseline("off", {"regularizer.name": "none", "regularizer.eta": 0.0, "optim.lr": 1e-3}),
         default_dataset="digits",
     )
-    done = tune_dml.run_sweep(space, seeds=2, cache_dir=cache_dir)
+    done = tune_dml.run_sweep(space, seeds=2, cache_dir=cache_dir, max_concurrent=1)
     table = done.table().set_index(["cell", "seed"])["status"]
     assert done.exit_code == 3
     assert not done.interrupted

@@ -27,6 +27,13 @@ from tune_dml.running.trial import run_trial
 
 TEST = "test/recall_at_1"
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+
+@pytest.fixture(autouse=True)
+def _database(tmp_path, new_database):
+    new_database(tmp_path)
+
 
 @pytest.fixture(params=["sealed files", "an older version's ledger"])
 def sweep(request, tmp_path):

@@ -12,6 +12,8 @@ from trainables.errors import ConfigError
 from tune_dml.report import questions, summary, write_report
 from tune_dml.report.measured import measure
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 TOY = '''
 from tune_dml.report.questions import knob_question, question
 from tune_dml.report.section import Card, Command, Entry, Figure, Heading, Notes, Section, Table, Text, words

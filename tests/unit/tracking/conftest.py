@@ -1,7 +1,5 @@
 """A sweep on disk and an MLflow store to project it into."""
 
-import shutil
-
 import pytest
 from helpers.stored_runs import StoredRuns
 from helpers.toys import Driver, plan_of, space_of
@@ -27,22 +25,9 @@ def driver(tmp_path, plan):
     return driver
 
 
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory):
-    """Made once: MLflow takes seconds to make its tables."""
-    from tune_dml.tracking.client import open_client, quiet_mlflow
-
-    path = tmp_path_factory.mktemp("database") / "mlflow.db"
-    with quiet_mlflow():
-        open_client(f"sqlite:///{path}")
-    return path
-
-
 @pytest.fixture
-def uri(tmp_path, empty_database):
-    for file in empty_database.parent.glob("mlflow.db*"):
-        shutil.copy(file, tmp_path / file.name)
-    return f"sqlite:///{tmp_path / 'mlflow.db'}"
+def uri(tmp_path, new_database):
+    return new_database(tmp_path)
 
 
 @pytest.fixture
