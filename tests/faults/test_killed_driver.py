@@ -89,7 +89,7 @@ def test_a_killed_driver_resumes_where_it_was(three_trials, command_line, cache_
     ended, begun = ended_and_begun(folder)
     assert any(reached(folder, key) for key in begun)
 
-    code, output, error = command_line("resume", "killed", "--cache-dir", cache_dir)
+    code, output, error = command_line("resume", "killed", "--max-concurrent", 1, "--cache-dir", cache_dir)
     assert code == 0, output + error
 
     started = [event.key for event in read_events(folder)[len(before) :] if event.kind == "started"]
@@ -120,7 +120,9 @@ def test_an_interrupted_sweep_says_how_to_continue(three_trials, command_line, c
         os.kill(os.getpid(), signal.SIGINT)  # Ctrl+C, once
 
     monkeypatch.setattr(Recorder, "on_trial_start", interrupted)
-    code, output, error = command_line("sweep", three_trials, "--name", "cut", "--cache-dir", cache_dir)
+    code, output, error = command_line(
+        "sweep", three_trials, "--name", "cut", "--max-concurrent", 1, "--cache-dir", cache_dir
+    )
     assert code == 130, output + error
     assert "tune-dml resume cut" in output + error
     assert any(event.kind == "started" for event in read_events(Path("sweeps/cut")))

@@ -28,6 +28,14 @@ def jpeg(seed: int, size: tuple[int, int] = (112, 112)) -> bytes:
     return buffer.getvalue()
 
 
+def image_folder(folder: Path, classes: int = 8, each: int = 5) -> Path:
+    """class0/0.jpg, class0/1.png, ..."""
+    for c in range(classes):
+        for i in range(each):
+            picture(folder / f"class{c}" / f"{i}.{'png' if i % 2 else 'jpg'}", seed=c * each + i, size=(36, 40))
+    return folder
+
+
 def cub(folder: Path, classes: int = 4, each: int = 3) -> Path:
     """CUB_200_2011/: space-separated lists, numbered from 1; one picture is grey."""
     folder.mkdir(parents=True)

@@ -6,40 +6,58 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
+from helpers.published_formats import image_folder
 
 QUICK = {"training.steps": 10, "training.eval_every": 5}
 
 
+OWN = {
+    "method": "tpe",
+    "metric": {"name": "val/map_at_r", "goal": "maximize"},
+    "parameters": {
+        "loss.margin": {"values": [0.1, 0.5]},
+        "optim.lr": {"min": 1e-5, "max": 1e-3, "distribution": "log_uniform"},
+        "loss.name": {"value": "semihard_triplet"},
+    },
+    "run_cap": 4,
+    "dataset": "image_folder",
+    "data_root": "mine",
+    "seeds": 2,
+    "fixed": {
+        "batch.batch_size": 4,
+        "batch.instances_per_class": 2,
+        "data.validation_fraction": 0.5,
+        "regularizer.name": "sec",
+        "regularizer.eta": 0.1,
+    },
+}
+"""A user's own sweep file: a search on the user's own pictures."""
+
+
 @pytest.fixture(scope="session")
 def two_sweeps(tmp_path_factory, ray_session, cache_dir):
-    """A working directory with two finished sweeps: the grid `rho1`, by the command line, and the search `lr1`, by Python.
+    """A working directory with two finished sweeps: the grid `rho1` on digits, and the search `lr1` of a sweep file.
 
     Nobody may change it: who goes on with a sweep takes `a_copy`.
     """
-    import tune_dml
     from tune_dml.cli import main
-    from tune_dml.space import Knob, LogRange, Space
 
     place = tmp_path_factory.mktemp("two_sweeps")
-    space = Space(
-        name="lr",
-        title="own",
-        question="",
-        citation=None,
-        scientific=(Knob("optim.lr", LogRange(1e-5, 1e-3), "lr"),),
-        fixed={**QUICK, "loss.name": "semihard_triplet", "regularizer.name": "sec", "regularizer.eta": 0.1},
-        default_dataset="digits",
-    )
+    image_folder(place / "mine")
+    (place / "lr1.yaml").write_text(yaml.safe_dump(OWN))
     here, before = Path.cwd(), sys.argv
     os.chdir(place)
+    settings = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
     try:
-        grid = ["sweep", "sec_rho", "--dataset", "digits", "--seeds", "2", "--name", "rho1"]
-        settings = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
-        sys.argv = ["tune-dml", *grid, *settings, "--cache-dir", str(cache_dir)]
-        with pytest.raises(SystemExit) as end:
-            main()
-        assert not end.value.code
-        tune_dml.run_sweep(space, seeds=2, search="tpe", num_samples=4, name="lr1", cache_dir=cache_dir)
+        for sweep in (
+            ["sec_rho", "--dataset", "digits", "--seeds", "2", "--name", "rho1"],
+            ["lr1.yaml", "--max-concurrent", "1"],
+        ):
+            sys.argv = ["tune-dml", "sweep", *sweep, *settings, "--cache-dir", str(cache_dir)]
+            with pytest.raises(SystemExit) as end:
+                main()
+            assert not end.value.code
     finally:
         os.chdir(here)
         sys.argv = before

@@ -3,10 +3,8 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
-import yaml
-from PIL import Image
+from helpers.published_formats import image_folder
 
 from tune_dml.record.ledger import read_events
 
@@ -141,49 +139,12 @@ def events(folder):
     return read_events(folder / "sweeps" / "rho1")
 
 
-def pictures(root, classes=8, each=5):
-    generator = np.random.default_rng(0)
-    for name in range(classes):
-        place = root / f"class{name}"
-        place.mkdir(parents=True)
-        for number in range(each):
-            pixels = generator.integers(0, 80, (40, 36, 3)) + 20 * name
-            Image.fromarray(pixels.astype(np.uint8)).save(place / f"{number}.{'png' if number % 2 else 'jpg'}")
-    return root
-
-
-@pytest.mark.usefixtures("ray_session")
-def test_a_users_own_sweep_file_on_a_users_own_pictures(tune_dml, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    pictures(tmp_path / "mine")
-    sweep = {
-        "method": "random",
-        "metric": {"name": "val/map_at_r", "goal": "maximize"},
-        "parameters": {
-            "loss.margin": {"values": [0.1, 0.5]},
-            "optim.lr": {"min": 1e-4, "max": 1e-3, "distribution": "log_uniform"},
-            "loss.name": {"value": "semihard_triplet"},
-        },
-        "run_cap": 3,
-        "dataset": "image_folder",
-        "data_root": "mine",
-        "seeds": 2,
-        "fixed": {
-            "batch.batch_size": 4,
-            "batch.instances_per_class": 2,
-            "training.steps": 4,
-            "training.eval_every": 2,
-        },
-    }
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(sweep))
-    fraction = ("--set", "data.validation_fraction=0.5")
-    code, out, err = tune_dml("sweep", "mine.yaml", *fraction, "--max-concurrent", "1", "--json")
-    assert code == 0, err
-    seen = json.loads(out)
-    assert len(seen["cells"]) == 3
-    status = json.loads(tune_dml("status", "mine", "--json")[1])
-    assert status["counts"]["finished"] == 6
-    assert all(trial["metric"] is not None for trial in status["trials"])
+def test_a_users_own_sweep_file_on_a_users_own_pictures(tune_dml, swept):
+    seen = json.loads(tune_dml("status", "lr1", "--json")[1])
+    assert seen["counts"]["finished"] == 8
+    assert all(trial["metric"] is not None for trial in seen["trials"])
+    plan = json.loads(tune_dml("plan", "lr1.yaml", "--json")[1])
+    assert plan["settings"]["data.name"] == {"value": "image_folder", "origin": "--dataset"}
 
 
 WRONG = {
@@ -253,8 +214,8 @@ def test_wrong_input_is_one_message_and_touches_nothing(tune_dml, tmp_path, monk
     ("make", "words"),
     [
         (lambda root: root.mkdir(), ["no picture at all"]),
-        (lambda root: pictures(root, classes=1), ["class"]),
-        (lambda root: (pictures(root) / "class3" / "2.jpg").write_bytes(b"no picture"), ["class3", "2.jpg"]),
+        (lambda root: image_folder(root, classes=1), ["class"]),
+        (lambda root: (image_folder(root) / "class3" / "2.jpg").write_bytes(b"no picture"), ["class3", "2.jpg"]),
     ],
     ids=["empty", "one class", "unreadable picture"],
 )

@@ -35,33 +35,14 @@ def tree(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def run(tree, tmp_path_factory):
-    """Runs Python in the tree, in an empty folder of its own; what the code prints, from JSON."""
-    here = tmp_path_factory.mktemp("here")
-
-    def execute(*arguments):
-        environment = {
-            **os.environ,
-            "PYTHONPATH": f"{tree}{os.pathsep}{TESTS}",
-            "TUNE_DML_CACHE": str(here / "cache"),
-        }
-        done = subprocess.run(
-            [sys.executable, *arguments], cwd=here, env=environment, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return execute
-
-
 USE = """
-import json, pathlib, torch
+import contextlib, io, json, pathlib, sys, torch
 import trainables
 from trainables.data import build_dataset
 from trainables.losses import build_loss
 from trainables.metrics import retrieval_metrics
 from trainables.tasks import task_of
+from tune_dml.cli import main
 from tune_dml.catalogue import spaces
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import Request
@@ -83,6 +64,13 @@ pictures = build_dataset("stripes").prepare()
 plan = make_plan(study_of(Request("cosine_target", dataset="stripes", seeds=2, name="x")), pictures.digest)
 measured = measure(write_sweep(pathlib.Path("toy"), histories=False, evidence=False))
 (section,) = [section for section in answers(measured, traces=False) if section.name == "spread"]
+
+def typed(*words):
+    sys.argv, out = ["tune-dml", *words, "--json"], io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
+        main()
+    return json.loads(out.getvalue())
+
 print(json.dumps({
     "package": trainables.__file__,
     "value": value.item(),
@@ -95,13 +83,21 @@ print(json.dumps({
     "question": [section.title, *(table.name for table in section.tables)],
     "spread": section.data["spread"],
     "steps": plan.cells[0].settings["training.steps"],
+    "methods": typed("methods"),
+    "protocols": typed("protocols", "stripes"),
 }))
 """
 
 
 @pytest.fixture(scope="module")
-def used(run):
-    return json.loads(run("-c", USE))
+def used(tree, tmp_path_factory):
+    """What a process sees that runs in the tree, in an empty folder of its own."""
+    here = tmp_path_factory.mktemp("here")
+    paths = {"PYTHONPATH": f"{tree}{os.pathsep}{TESTS}", "TUNE_DML_CACHE": str(here / "cache")}
+    command = [sys.executable, "-c", USE]
+    done = subprocess.run(command, cwd=here, env={**os.environ, **paths}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 def test_the_tree_is_what_is_imported(used, tree):
@@ -129,8 +125,8 @@ def test_a_search_space_with_its_protocol(used):
     assert used["steps"] == 40
 
 
-def test_the_command_line_lists_a_loss_with_its_knob(run):
-    methods = {row["name"]: row for row in json.loads(run("-m", "tune_dml.cli", "methods", "--json"))}
+def test_the_command_line_lists_a_loss_with_its_knob(used):
+    methods = {row["name"]: row for row in used["methods"]}
     assert "target" in str(methods["cosine_regression"]["knobs"])
 
 
@@ -140,8 +136,8 @@ def test_a_question_of_the_report(used):
     assert all(width > 0 for width in used["spread"].values())
 
 
-def test_a_verb(run):
-    (protocol,) = json.loads(run("-m", "tune_dml.cli", "protocols", "stripes", "--json"))
+def test_a_verb(used):
+    (protocol,) = used["protocols"]
     assert protocol["name"] == "stripes/quick"
 
 

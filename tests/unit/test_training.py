@@ -2,6 +2,7 @@
 
 import hashlib
 import pickle
+from functools import cache
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ SMALL = {
 
 
 VARIANTS = {
+    "plain": SMALL,
     "triplet + sec-ema": {**SMALL, "regularizer.name": "sec", "regularizer.eta": 0.5, "regularizer.rho": 0.1},
     "proxy anchor": {**SMALL, "loss.name": "proxy_anchor"},
     "sampled dro": {**SMALL, "loss.name": "dro_kl", "loss.gamma": 0.5, "loss.samples": 20},
@@ -29,49 +31,69 @@ VARIANTS = {
     "sgd, decay": {**SMALL, "optim.name": "sgd", "optim.lr_schedule": "milestones", "optim.lr_milestones": [25]},
     **{name: TASKS[name] for name in ("face_recognition", "contrastive")},
 }
-CUTS = [(name, 20) for name in VARIANTS] + [("triplet + sec-ema", 25), ("sampled dro", 40), ("contrastive", 25)]
+CUTS = [(name, 20) for name in VARIANTS if name != "plain"] + [
+    ("triplet + sec-ema", 25),
+    ("sampled dro", 40),
+    ("contrastive", 25),
+]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A variant trained without a cut, each once: what came of it, its rows, its folder."""
+
+    @cache
+    def trained(variant):
+        folder = tmp_path_factory.mktemp("whole")
+        return *run(config_of(VARIANTS[variant]), folder), folder
+
+    return trained
 
 
 @pytest.mark.parametrize(("variant", "killed_at"), CUTS)
-def test_a_killed_trial_resumes_bit_identically(tmp_path, variant, killed_at):
+def test_a_killed_trial_resumes_bit_identically(whole, tmp_path, variant, killed_at):
     """Killed when a checkpoint is written, or five steps later; rows come every 20 steps, directions are looked at every 25."""
     config = config_of(VARIANTS[variant])
-    whole, rows = run(config, tmp_path / "whole")
+    uncut, rows, folder = whole(variant)
     with pytest.raises(Killed):
-        run(config, tmp_path / "cut", stop_after=killed_at)
-    resumed, again = run(config, tmp_path / "cut")
-    assert resumed.metrics == whole.metrics
+        run(config, tmp_path, stop_after=killed_at)
+    resumed, again = run(config, tmp_path)
+    assert resumed.metrics == uncut.metrics
     by_step = {row["step"]: without_time(row) for row in rows}
     for row in again:
         assert without_time(row) == by_step[row["step"]]
     assert {row["step"] for row in again} >= {step for step in by_step if step > killed_at // 20 * 20}
-    state, other = (torch.load(tmp_path / name / "checkpoint.pt", weights_only=True) for name in ("whole", "cut"))
+    state, other = last_checkpoint(folder), last_checkpoint(tmp_path)
     for name, tensor in state["task"].items():
         if isinstance(tensor, torch.Tensor):
             assert torch.equal(tensor, other["task"][name]), name
 
 
-def test_the_same_seed_gives_the_same_numbers_and_another_seed_does_not(tmp_path):
-    one, _ = run(config_of(SMALL), tmp_path / "a")
+def last_checkpoint(folder):
+    return torch.load(folder / "checkpoint.pt", weights_only=True)
+
+
+def test_the_same_seed_gives_the_same_numbers_and_another_seed_does_not(whole, tmp_path):
+    one, _, _ = whole("plain")
     two, _ = run(config_of(SMALL), tmp_path / "b")
     other, _ = run(config_of(SMALL, seed=1), tmp_path / "c")
     assert one.metrics == two.metrics
     assert one.metrics != other.metrics
 
 
-def test_identity_02_eta_zero_is_the_baseline_bit_for_bit(tmp_path):
-    plain, rows = run(config_of(SMALL), tmp_path / "a")
-    zero, with_sec = run(config_of(SMALL, regularizer__name="sec", regularizer__eta=0.0), tmp_path / "b")
+def test_identity_02_eta_zero_is_the_baseline_bit_for_bit(whole, tmp_path):
+    plain, rows, folder = whole("plain")
+    zero, with_sec = run(config_of(SMALL, regularizer__name="sec", regularizer__eta=0.0), tmp_path)
     assert [row["train/loss"] for row in rows] == [row["train/loss"] for row in with_sec]
     assert zero.metrics["val/recall_at_1"] == plain.metrics["val/recall_at_1"]
-    weights = [torch.load(tmp_path / name / "checkpoint.pt", weights_only=True)["task"] for name in ("a", "b")]
+    weights = [last_checkpoint(where)["task"] for where in (folder, tmp_path)]
     for name in weights[0]:
         if name.startswith("network."):
             assert torch.equal(weights[0][name], weights[1][name])
 
 
-def test_rows_carry_mechanism_figures_and_steps_grow(tmp_path):
-    _, rows = run(config_of(SMALL, regularizer__name="sec", regularizer__eta=0.5), tmp_path)
+def test_rows_carry_mechanism_figures_and_steps_grow(whole):
+    _, rows, _ = whole("triplet + sec-ema")
     assert [row["step"] for row in rows] == [20, 25, 40, 50, 60]
     for row in rows:
         assert {"train/loss", "train/norm_mean", "train/norm_variance", "train/mu", "train/eta"} <= set(row)
@@ -80,21 +102,17 @@ def test_rows_carry_mechanism_figures_and_steps_grow(tmp_path):
     assert not [name for row in rows for name in row if name.startswith("test/")]
 
 
-def test_test_metrics_belong_to_the_evaluation_that_counts(tmp_path):
-    last, rows = run(config_of(SMALL), tmp_path / "last")
+def test_test_metrics_belong_to_the_evaluation_that_counts(whole, tmp_path):
+    last, rows, folder = whole("plain")
     assert last.metrics["val/recall_at_1"] == rows[-1]["val/recall_at_1"]
-    best, rows = run(config_of(SMALL, evaluation__epoch="best_validation"), tmp_path / "best")
+    best, rows = run(config_of(SMALL, evaluation__epoch="best_validation"), tmp_path)
     seen = [row["val/recall_at_1"] for row in rows if "val/recall_at_1" in row]
     assert best.metrics["val/recall_at_1"] == max(seen)
-    for name, outcome in (("last", last), ("best", best)):
-        assert "test/recall_at_1" in read_sealed(tmp_path / name)
+    for where, outcome in ((folder, last), (tmp_path, best)):
+        assert "test/recall_at_1" in read_sealed(where)
         assert not [metric for metric in outcome.metrics if metric.startswith("test/")]
-    assert (tmp_path / "last" / SEALED).stat().st_mode & 0o777 == 0o600
-    assert not [name for name in last_checkpoint(tmp_path / "best")["best"] if name.startswith("test/")]
-
-
-def last_checkpoint(folder):
-    return torch.load(folder / "checkpoint.pt", weights_only=True)
+    assert (folder / SEALED).stat().st_mode & 0o777 == 0o600
+    assert not [name for name in last_checkpoint(tmp_path)["best"] if name.startswith("test/")]
 
 
 def test_test_figures_in_an_older_checkpoint_are_sealed(tmp_path):
@@ -197,7 +215,7 @@ def test_neither_status_nor_figures_depend_on_how_often_one_looks(tmp_path, monk
     ends = set()
     for every in (steps // 16, steps // 8, steps // 4, steps // 2, steps):
         outcome, _ = run(config_of(SMALL, training__steps=steps, training__eval_every=every), tmp_path / str(every))
-        weights = torch.load(tmp_path / str(every) / "checkpoint.pt", weights_only=True)["task"]
+        weights = last_checkpoint(tmp_path / str(every))["task"]
         whole = b"".join(part.numpy().tobytes() for part in weights.values() if isinstance(part, torch.Tensor))
         ends.add((tuple(sorted(outcome.metrics.items())), hashlib.sha256(whole).hexdigest()))
     assert len(ends) == 1, ends
