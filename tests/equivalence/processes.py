@@ -8,6 +8,7 @@ PRELOADED = [
     "torch",
     "torch.distributed",
     "torch.nn.parallel",
+    "torch._dynamo",
     "trainables.losses",
     "trainables.regularizers",
     "trainables.training",

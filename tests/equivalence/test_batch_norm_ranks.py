@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-import torch.multiprocessing as mp
+from processes import run_ranks
 
 from trainables.distributed import process_group
 from trainables.models.batch_norm import GlobalBatchNorm1d, GlobalBatchNorm2d
@@ -38,7 +38,7 @@ def _worker(rank, folder):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("ranks")
-    mp.start_processes(_worker, args=(str(place),), nprocs=2, start_method="forkserver")
+    run_ranks(_worker, 2, str(place))
     return place
 
 
