@@ -8,6 +8,9 @@ PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 # Trials bring their own parallelism; one thread each keeps the machine's cores for as many trials.
 export OMP_NUM_THREADS ?= 1
 
+# Compiled sources are kept: tests start many processes, and pytest rewrites every assertion of a file that is not.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-slow test-learning test-browser test-gpu test-vision check format bench-losses bench-metrics bench-training docs clean help
 
 help:

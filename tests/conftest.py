@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.undrawn import draw_nothing
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # noqa: SIM112 - another program's memory must not kill a test's trial
@@ -15,28 +16,39 @@ os.environ["COLUMNS"] = "120"
 for name in ("RAY_ADDRESS", "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"):
     os.environ.pop(name, None)
 
-SWEEPS = ("tests/faults/test_killed_driver.py", "tests/integration/")
-"""Tests that share Ray, and sweeps made once."""
+TOGETHER = {
+    "tests/faults/test_killed_driver.py": "sweeps",
+    "tests/integration/": "sweeps",
+    "tests/equivalence/": "ranks",
+    "tests/unit/report/": "reports",
+}
+"""What shares Ray and sweeps made once, a process that ranks are forked from, reports written once; longest waits first."""
 
 
 def pytest_addoption(parser):
     parser.addoption("--record-curves", action="store_true", help="record what tests/golden compares with")
 
 
+def shared(nodeid: str) -> str:
+    """The group that a test belongs to: its file, or what it shares with other files."""
+    return next((group for start, group in TOGETHER.items() if nodeid.startswith(start)), nodeid.partition("::")[0])
+
+
 def pytest_collection_modifyitems(items):
     """What waits longest starts first: the driver that is killed, the other sweeps."""
-    items.sort(key=lambda item: (item.nodeid.partition("::")[0] != SWEEPS[0], not item.nodeid.startswith(SWEEPS)))
+    killed = next(iter(TOGETHER))
+    items.sort(key=lambda item: (not item.nodeid.startswith(killed), shared(item.nodeid) != "sweeps"))
 
 
 def pytest_xdist_make_scheduler(config, log):
-    """With several processes, a file stays in one of them, and all that sweep in one: they share Ray and sweeps."""
+    """With several processes, what shares something stays in one of them."""
     from xdist.scheduler import LoadScopeScheduling
 
-    class ByFile(LoadScopeScheduling):
+    class ByGroup(LoadScopeScheduling):
         def _split_scope(self, nodeid):
-            return "sweeps" if nodeid.startswith(SWEEPS) else nodeid.partition("::")[0]
+            return shared(nodeid)
 
-    return ByFile(config, log)
+    return ByGroup(config, log)
 
 
 @pytest.fixture(scope="session")
@@ -86,10 +98,8 @@ def command_line(capsys, monkeypatch):
 
 @pytest.fixture
 def undrawn(monkeypatch):
-    """Reports whose figures are put together but not drawn, which is most of what a report costs."""
-    from matplotlib.figure import Figure
-
-    monkeypatch.setattr(Figure, "savefig", lambda figure, file, **options: file.write('<svg viewBox="0 0 1 1"></svg>'))
+    """For tests that write reports and look at no figure."""
+    draw_nothing(monkeypatch)
 
 
 @pytest.fixture(scope="session")

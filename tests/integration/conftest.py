@@ -1,6 +1,5 @@
 """Sweeps that run once and are looked at by many tests."""
 
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from helpers.published_formats import image_folder
+from helpers.undrawn import draw_nothing
 
 QUICK = {"training.steps": 10, "training.eval_every": 5}
 
@@ -46,21 +46,19 @@ def two_sweeps(tmp_path_factory, ray_session, cache_dir):
     place = tmp_path_factory.mktemp("two_sweeps")
     image_folder(place / "mine")
     (place / "lr1.yaml").write_text(yaml.safe_dump(OWN))
-    here, before = Path.cwd(), sys.argv
-    os.chdir(place)
     settings = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
-    try:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.chdir(place)
+        draw_nothing(monkeypatch)
         for sweep in (
             ["sec_rho", "--dataset", "digits", "--seeds", "2", "--name", "rho1"],
             ["lr1.yaml", "--max-concurrent", "1"],
         ):
-            sys.argv = ["tune-dml", "sweep", *sweep, *settings, "--cache-dir", str(cache_dir)]
+            words = ["tune-dml", "sweep", *sweep, *settings, "--cache-dir", str(cache_dir)]
+            monkeypatch.setattr(sys, "argv", words)
             with pytest.raises(SystemExit) as end:
                 main()
             assert not end.value.code
-    finally:
-        os.chdir(here)
-        sys.argv = before
     return place
 
 
