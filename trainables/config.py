@@ -22,7 +22,10 @@ from pydantic import BaseModel, ConfigDict, Field
 PROTOCOL_VERSION = 3
 
 # Where things lie, which replicate this is, and what is shown of it: not part of a cell's identity.
-NOT_IDENTITY = frozenset({"seed", "data.root", "task.evaluation_root", "evaluation.sheet_queries"})
+NOT_IDENTITY = frozenset({"seed", "data.root", "task.evaluation_root", "evaluation.sheet_queries", "evaluation.keep"})
+
+# Sources of chance, each of which can be held at a seed of its own; null follows the trial's seed, which changes no identity.
+Source = Literal["init", "order", "split"]
 
 Value = float | int | str | bool | None
 Knobs = dict[str, Any]
@@ -226,6 +229,27 @@ class EvaluationConfig(Section):
     sheet_queries: Annotated[
         int, Field(ge=0, le=12, description="pictures on a trial's sheet of what it retrieves; 0 makes none")
     ] = 6
+    keep: Annotated[
+        Literal["scores", "embeddings"],
+        Field(
+            description="what a trial keeps of its evaluation: hits by class, or also embeddings (float16), of which "
+            "`tune-dml rescore` computes further metrics without training (retrieval)"
+        ),
+    ] = "scores"
+
+
+class SeedsConfig(Section):
+    """Sources of chance that do not follow the trial's seed: each is held at a seed of its own, and varies no more."""
+
+    init: Annotated[
+        int | None, Field(ge=0, description="of initial weights, and of what the network draws while it trains")
+    ] = None
+    order: Annotated[int | None, Field(ge=0, description="of batches, augmentation and the loss's random choices")] = (
+        None
+    )
+    split: Annotated[
+        int | None, Field(ge=0, description="of what is held out for validation, and of pairs drawn from it")
+    ] = None
 
 
 class TrialConfig(Section):
@@ -241,7 +265,13 @@ class TrialConfig(Section):
     optim: OptimConfig = OptimConfig()
     training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    seeds: SeedsConfig = SeedsConfig()
     seed: Annotated[int, Field(ge=0)] = 0
+
+    def seed_of(self, source: Source) -> int:
+        """The seed of one source of chance: its own, else the trial's."""
+        own: int | None = getattr(self.seeds, source)
+        return self.seed if own is None else own
 
     def sections(self) -> Iterator[tuple[str, Section]]:
         """Each section with its name."""
@@ -254,8 +284,7 @@ class TrialConfig(Section):
 
     def digest(self) -> str:
         """Identity of the cell: 16 hexadecimal digits of the resolved settings, without seed and folders."""
-        identity = {key: value for key, value in self.settings().items() if key not in NOT_IDENTITY}
-        return hashlib.sha256(canonical(identity).encode()).hexdigest()[:16]
+        return hashlib.sha256(canonical(identifying(self.settings())).encode()).hexdigest()[:16]
 
 
 SECTIONS: dict[str, type[Section]] = {
@@ -263,6 +292,15 @@ SECTIONS: dict[str, type[Section]] = {
     for name, info in TrialConfig.model_fields.items()
     if isinstance(info.annotation, type) and issubclass(info.annotation, Section)
 }
+
+
+def identifying(settings: Mapping[str, Value]) -> dict[str, Value]:
+    """The settings that make a cell what it is. A source of chance that follows the trial's seed is as if it were not named."""
+    return {
+        path: value
+        for path, value in settings.items()
+        if path not in NOT_IDENTITY and not (value is None and path.startswith("seeds."))
+    }
 
 
 def canonical(value: object) -> str:

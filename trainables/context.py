@@ -44,6 +44,9 @@ class TrialContext(Protocol):
     def seal(self, figures: Row) -> None:
         """Keep test figures where nobody sees them before they are opened, in place of those sealed before; rank 0's count."""
 
+    def keep(self, name: str, data: bytes) -> None:
+        """Keep a file of the evaluation that counts, its owner's to read, in place of an earlier one; rank 0's counts."""
+
     def leave(self, files: Mapping[str, bytes]) -> None:
         """Leave small files for people to look at, in place of those left before; rank 0's count."""
 
@@ -83,6 +86,11 @@ class FolderContext:
         """Write the sealed file, whole or not at all."""
         if self.rank == 0:
             write_whole(self.folder / SEALED, json.dumps(figures) + "\n", private=True)
+
+    def keep(self, name: str, data: bytes) -> None:
+        """Write it beside the sealed file, whole or not at all."""
+        if self.rank == 0:
+            write_whole(self.folder / name, data, private=True)
 
     def leave(self, files: Mapping[str, bytes]) -> None:
         """Write each file whole or not at all, then take away what is no longer among them."""

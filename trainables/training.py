@@ -16,6 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from trainables.config import TrialConfig
 from trainables.context import EVIDENCE_FILES, Row, TrialContext
 from trainables.errors import ConfigError, Diverged, Problem
 from trainables.evidence import directions
+from trainables.evidence.kept import embeddings_file, hits_file
 from trainables.evidence.record import Evidence
 from trainables.evidence.sheet import draw_sheet
 from trainables.optimizers import build_optimizer
@@ -134,7 +136,7 @@ def prepare_process(config: TrialConfig, context: TrialContext) -> None:
     torch.set_num_threads(context.threads)
     torch.use_deterministic_algorithms(context.device.type == "cpu", warn_only=True)
     torch.backends.cudnn.benchmark = False
-    torch.manual_seed(config.seed)
+    torch.manual_seed(config.seed_of("init"))
 
 
 def begin(config: TrialConfig, context: TrialContext, learner: Learner[Any]) -> Run:
@@ -269,7 +271,9 @@ def judge(run: Run, since: float) -> None:
         raise Diverged(message, state.step, dict(row))
     if _counts(row, run):
         leave_evidence(run, validated.evidence)
-        run.context.seal(run.learner.test(validated))
+        examined: Evaluation = run.learner.test(validated)
+        run.context.seal(examined.figures)
+        keep(run, {"val": validated, "test": examined})
         state.best = dict(row)
     state.seconds += time.perf_counter() - since
     _keep(run, row)
@@ -283,6 +287,18 @@ def leave_evidence(run: Run, evidence: Evidence | None) -> None:
     words, picture = EVIDENCE_FILES
     files = {} if evidence.sheet is None else {picture: draw_sheet(evidence.sheet)}
     run.context.leave({**files, words: replace(evidence, step=run.state.step).text().encode()})
+
+
+def keep(run: Run, parts: Mapping[str, Evaluation]) -> None:
+    """Keep the hits of the evaluation that counts, half by half, and its embeddings where asked for."""
+    if run.context.rank != 0:
+        return
+    embeddings = run.config.evaluation.keep == "embeddings"
+    for part, evaluation in parts.items():
+        if evaluation.hits is not None:
+            run.context.keep(hits_file(part), evaluation.hits.data())
+        if embeddings and evaluation.embedded is not None:
+            run.context.keep(embeddings_file(part), evaluation.embedded.data())
 
 
 def collapsed(cosines: list[float]) -> bool:

@@ -54,7 +54,7 @@ def test_queries_are_searched_in_the_gallery_only(shop):
     expected = retrieval_metrics(
         features[query], labels[query], gallery=(features[gallery], labels[gallery]), ks=(1, 2, 4, 8)
     )
-    found = learner.test(learner.validate())
+    found = learner.test(learner.validate()).figures
     assert found["test/queries"] == len(query) == 8
     for name, value in expected.items():
         assert found[f"test/{name}"] == pytest.approx(value), name
@@ -72,7 +72,9 @@ def test_selecting_on_test_validates_by_query_and_gallery(shop):
     settings, cache = shop
     learner = learner_of(settings, cache, **{"data.split": "paper_test_selection"})
     validated = learner.validate()
-    assert {k[4:]: v for k, v in validated.figures.items()} == {k[5:]: v for k, v in learner.test(validated).items()}
+    assert {k[4:]: v for k, v in validated.figures.items()} == {
+        k[5:]: v for k, v in learner.test(validated).figures.items()
+    }
 
 
 def test_folds_cover_the_training_classes_once(shop):
@@ -90,11 +92,11 @@ def test_folds_cover_the_training_classes_once(shop):
 def test_the_test_half_is_judged_also_among_as_many_classes_as_validation_has(shop):
     settings, cache = shop
     learner = learner_of(settings, cache, **{"evaluation.matched_classes": True})
-    figures = learner.test(learner.validate())
+    figures = learner.test(learner.validate()).figures
     plain = {name: value for name, value in figures.items() if not name.startswith("test/matched_")}
     assert {name.replace("matched_", "") for name in figures if name not in plain} == set(plain)
     unasked = learner_of(settings, cache)
-    assert not any("matched" in name for name in unasked.test(unasked.validate()))
+    assert not any("matched" in name for name in unasked.test(unasked.validate()).figures)
     assert plain["test/queries"] == 8
     assert figures["test/matched_queries"] == 3  # one query an item, three validation classes
     some = class_matched(learner.pictures.labels, learner.split.test, learner.split.validation, seed=0)

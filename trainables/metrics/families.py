@@ -31,6 +31,8 @@ class Ranking:
     """(B,), int64: R_q, the number of positives in the whole gallery, at least 1."""
     tied: Tensor
     """(B,), bool: whether a negative ties with the query's best positive."""
+    queries: Tensor
+    """(B,), int64: which of the given queries they are."""
 
     def __len__(self) -> int:
         return len(self.relevant)

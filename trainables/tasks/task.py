@@ -37,6 +37,8 @@ class Task(ABC):
     citation: ClassVar[str]
     headline: ClassVar[str]
     """The validation metric that `evaluation.epoch=best_validation` maximises."""
+    keeps_embeddings: ClassVar[bool] = False
+    """Whether `evaluation.keep=embeddings` means anything: whether metrics are functions of one half's embeddings."""
     splits: ClassVar[tuple[Protocol, ...]] = ("class_disjoint", "paper_test_selection")
     """The values of `data.split` that make sense for it, the usual one first."""
 
@@ -54,11 +56,19 @@ class Task(ABC):
 
     def problems(self) -> list[Problem]:
         """Rules that tie the task to other settings and need no data."""
-        split = self.config.data.split
-        if split in self.splits:
-            return []
-        rule = f"task {self.name} splits data by {' or '.join(self.splits)}"
-        return [Problem("data.split", rule, split, f"Set data.split={self.splits[0]}.")]
+        split, keep = self.config.data.split, self.config.evaluation.keep
+        problems = []
+        if split not in self.splits:
+            rule = f"task {self.name} splits data by {' or '.join(self.splits)}"
+            problems.append(Problem("data.split", rule, split, f"Set data.split={self.splits[0]}."))
+        if keep == "embeddings" and not self.keeps_embeddings:
+            rule = f"the metrics of task {self.name} are no functions of kept embeddings"
+            problems.append(Problem("evaluation.keep", rule, keep, "Set evaluation.keep=scores."))
+        return problems
+
+    def kept_bytes(self, pictures: Pictures) -> int:
+        """What a trial keeps on disk of these pictures because it was asked to."""
+        return 0
 
     def data_problems(self, pictures: Pictures) -> list[Problem]:
         """Whether the trial's split and batches can be drawn from these pictures; needs no network."""
