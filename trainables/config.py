@@ -14,7 +14,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, cached_property
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -24,8 +24,10 @@ PROTOCOL_VERSION = 3
 # Where things lie, which replicate this is, and what is shown of it: not part of a cell's identity.
 NOT_IDENTITY = frozenset({"seed", "data.root", "task.evaluation_root", "evaluation.sheet_queries", "evaluation.keep"})
 
-# Sources of chance, each of which can be held at a seed of its own; null follows the trial's seed, which changes no identity.
+# Sources of chance, each of which can be held at a seed of its own; null follows the trial's, which changes no identity.
 Source = Literal["init", "order", "split"]
+SOURCES: tuple[Source, ...] = get_args(Source)
+FREE_SEEDS = frozenset(f"seeds.{source}" for source in SOURCES)
 
 Value = float | int | str | bool | None
 Knobs = dict[str, Any]
@@ -299,7 +301,7 @@ def identifying(settings: Mapping[str, Value]) -> dict[str, Value]:
     return {
         path: value
         for path, value in settings.items()
-        if path not in NOT_IDENTITY and not (value is None and path.startswith("seeds."))
+        if path not in NOT_IDENTITY and not (value is None and path in FREE_SEEDS)
     }
 
 

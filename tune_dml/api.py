@@ -27,6 +27,7 @@ from tune_dml.planning.spread import spread
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.looks import Look, record_look
 from tune_dml.record.race import RaceRule
+from tune_dml.record.rescore import Rescoring, compute_metrics
 from tune_dml.record.results import Results, load_results
 from tune_dml.record.state import SweepState, load_state, read_state
 from tune_dml.space import Value
@@ -223,11 +224,28 @@ def open_test(
     return Sweep(results, tracking=tracking.SyncReport(error=_tracker(state, session).show_opened()))
 
 
+def rescore(
+    name: str,
+    session: Session,
+    *,
+    metrics: Annotated[Sequence[str], "Retrieval metrics as they are logged, such as recall_at_10."],
+) -> tuple[Rescoring, str | None]:
+    """Compute metrics of a sweep's kept embeddings (`evaluation.keep=embeddings`) without training again.
+
+    Validation metrics go into the ledger, tables and MLflow; test metrics into the sealed file of each trial. Returns them,
+    and why MLflow does not have them yet, or None. Raises ConfigError for an unknown metric, and where nothing was kept.
+    """
+    state = load_state(session.sweeps, name)
+    found = compute_metrics(state, metrics)
+    return found, _tracker(state, session).stop(interrupted=Results.of(state).incomplete).error
+
+
 run_sweep: Callable[..., Sweep] = spread(run, name="run_sweep")
 resume_sweep: Callable[..., Sweep] = spread(resume, name="resume_sweep")
 extend_sweep: Callable[..., Sweep] = spread(extend, name="extend_sweep")
 confirm_sweep: Callable[..., Sweep] = spread(confirm, name="confirm_sweep")
 open_sweep: Callable[..., Sweep] = spread(open_test, name="open_sweep")
+rescore_sweep: Callable[..., tuple[Rescoring, str | None]] = spread(rescore, name="rescore_sweep")
 
 
 def load_sweep(name: str, *, storage: str | Path = Session.storage) -> Sweep:

@@ -100,7 +100,7 @@ class Embedded:
     pictures: Indices
     """(N,): their numbers in the data set."""
     apart: tuple[Indices, Indices] | None = None
-    """Rows that ask and rows that are searched, where a protocol keeps them apart; else every picture is searched among the others."""
+    """Rows that ask and rows that are searched, where a protocol keeps these apart; else all do both."""
 
     @property
     def search(self) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor] | None]:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from tune_dml.stats.assurance import VerdictChances
 
 ORDER = 30
-TRIAL_BYTES = 65_000
-"""What a trial leaves at most (docs/log.md, evidence of a trial)."""
+TRIAL_BYTES = 100_000
+"""What a trial leaves at most (docs/log.md, evidence of a trial), hits of 60,000 queries among it; embeddings come on top."""
 DIFFERENCES = (0.0, 1.0, 2.0, 4.0)
 """True differences that are looked at, in margins."""
 
@@ -75,6 +75,8 @@ class Preview:
     done: int
     cost: Cost
     power: Power
+    kept_bytes: int | None = 0
+    """Embeddings that each trial keeps; None where it would keep some of pictures that are not decoded yet."""
 
     @property
     def trials(self) -> int:
@@ -91,7 +93,7 @@ class Preview:
     @property
     def disk_bytes(self) -> int:
         """What all trials leave in the storage."""
-        return self.trials * TRIAL_BYTES
+        return self.trials * (TRIAL_BYTES + (self.kept_bytes or 0))
 
     def data(self) -> dict[str, Any]:
         """Everything as JSON."""
@@ -119,6 +121,7 @@ class Preview:
             "verdict_chances": [{**vars(chance), "undecided": chance.undecided} for chance in self.power.chances],
             "seeds_to_decide": self.power.seeds,
             "disk_bytes": self.disk_bytes,
+            "embedding_bytes": self.kept_bytes,
             "settings": {k: {"value": v, "origin": plan.origins.get(k, "")} for k, v in plan.base_settings.items()},
             "notes": list(self.notes),
         }
@@ -137,7 +140,7 @@ class Preview:
         yield from self.notes
         yield f"{self.trials} trials ({len(plan.seeds)} paired seeds), {self.done} done already."
         yield self._cost_sentence()
-        yield f"Disk: at most {self.disk_bytes / 1e6:.1f} MB in the storage, and as much in MLflow."
+        yield self._disk_sentence()
         yield self._power_sentence()
         if self.power.chances:
             title = f"Verdicts to expect with {len(plan.seeds)} seeds and a margin of {plan.margin:g}"
@@ -158,6 +161,14 @@ class Preview:
             f"Cost: {left} trials x {self.cost.seconds:.0f} s ({self.cost.source}) = {hours:.2f} worker hours, "
             f"about {minutes:.1f} minutes with {self.cost.concurrent} at once."
         )
+
+    def _disk_sentence(self) -> str:
+        sentence = f"Disk: at most {self.disk_bytes / 1e6:.1f} MB in the storage"
+        if self.kept_bytes is None:
+            return f"{sentence}, and embeddings of a size that is known once the pictures are decoded."
+        if self.kept_bytes:
+            return f"{sentence}, embeddings of {self.kept_bytes / 1e6:.2f} MB a trial among it."
+        return f"{sentence}, and as much in MLflow."
 
     def _power_sentence(self) -> str:
         unit = "points" if self.power.noise is not None else "times the noise of one trial"
@@ -189,7 +200,8 @@ def preview(request: Request, resources: Resources, session: Session) -> Preview
     stored = [results_of(path.parent) for path in sorted(session.sweeps.glob("*/plan.json"))]
     same = next((item for item in stored if item.name == plan.name and item.plan.identity() == plan.identity()), None)
     done = same.count("finished") if same else 0
-    return Preview(plan, checked.notes, done, _cost(plan, resources, stored), _power(plan, stored))
+    cost, power = _cost(plan, resources, stored), _power(plan, stored)
+    return Preview(plan, checked.notes, done, cost, power, checked.kept_bytes)
 
 
 def _alike(plan: Plan, results: Results) -> bool:

@@ -41,6 +41,8 @@ class CheckedPlan:
     plan: Plan
     notes: tuple[str, ...] = ()
     """What must be said aloud: about protocols, about the data, about settings that were dropped."""
+    kept_bytes: int | None = 0
+    """What a trial keeps because it was asked to; None while the pictures are not decoded."""
 
 
 def prepare(
@@ -80,7 +82,7 @@ def prepare(
     raise_if_any(problems)
     assert plan is not None  # noqa: S101 - a missing plan has left a problem
     notes = (*study.notes, *_dropped(study, plan), *_comparison_notes(plan), *_data_notes(plan, pictures))
-    return CheckedPlan(replace(plan, data_digest=digest), notes)
+    return CheckedPlan(replace(plan, data_digest=digest), notes, _kept_bytes(plan, pictures))
 
 
 def _collect(problems: list[Problem], make: Callable[[], T]) -> T | None:

@@ -10,7 +10,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from trainables.config import PROTOCOL_VERSION, TrialConfig, canonical
+from trainables.config import FREE_SEEDS, PROTOCOL_VERSION, TrialConfig, canonical
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from trainables.files import write_whole
 from trainables.resolve import Layer, Layered
@@ -118,13 +118,14 @@ class Plan:
         knobs = [asdict(knob) for knob in self.space.knobs]
         margin = [] if self.stated_margin is None else [self.stated_margin]
         named = [] if not self.space.arms else [self._identity_of(arm) for arm in self.arms]
+        shared = _decisive(self.base_settings)
         body = canonical(
-            [*parts, knobs, self.base_settings, self.data_digest, self.metric, self.protocol_version, *margin, *named]
+            [*parts, knobs, shared, self.data_digest, self.metric, self.protocol_version, *margin, *named]
         )
         return hashlib.sha256(body.encode()).hexdigest()[:16]
 
     def _identity_of(self, arm: PlannedArm) -> list[Any]:
-        return [arm.name, [asdict(knob) for knob in self.knobs_of(arm.name)], dict(arm.base_settings)]
+        return [arm.name, [asdict(knob) for knob in self.knobs_of(arm.name)], _decisive(arm.base_settings)]
 
     def extended(
         self,
@@ -170,6 +171,12 @@ class Plan:
     def load(cls, path: Path) -> Plan:
         """Read a plan that `save` wrote, also one from before there were arms."""
         return _adapter().validate_python(upgraded(json.loads(path.read_bytes())))
+
+
+def _decisive(settings: Mapping[str, Value]) -> dict[str, Value]:
+    """Plans stored before some settings existed keep their identity, which MLflow's tags have."""
+    younger = {"evaluation.keep", *(path for path in FREE_SEEDS if settings.get(path) is None)}
+    return {path: value for path, value in settings.items() if path not in younger}
 
 
 @cache

@@ -1,10 +1,11 @@
 """The sweep's own record on disk: append-only, written by the driver alone, the single source of truth.
 
     <sweep>/plan.json            what the sweep is
-    <sweep>/ledger.jsonl         one line an event: cells proposed, trials begun, ended, retried; notes; a race's blocks;
-                                 test metrics opened, seeds to confirm with
+    <sweep>/ledger.jsonl         one line an event: cells proposed, trials begun, ended, retried, rescored; notes; a race's
+                                 blocks; test metrics opened, seeds to confirm with
     <sweep>/looks.jsonl          who looked at it, which any process may write (`tune_dml.record.looks`)
-    <sweep>/trials/<key>/        history.jsonl (one row an evaluation), checkpoint.pt while unfinished, sealed.json
+    <sweep>/trials/<key>/        history.jsonl (one row an evaluation), checkpoint.pt while unfinished, sealed.json,
+                                 hits_*.npz and embeddings_*.npz (`trainables.evidence.kept`)
 
 `tune_dml.record.state` folds the events into where the sweep stands. A line is either whole or absent: a torn last line
 (kill -9, full disk) is cut off when the ledger is opened for writing, and ignored when it is read.
@@ -27,7 +28,7 @@ from trainables.errors import ConfigError, Problem
 
 LEDGER = "ledger.jsonl"
 
-TrialKind = Literal["started", "retry", "ended", "reset"]
+TrialKind = Literal["started", "retry", "ended", "reset", "rescored"]
 RaceKind = Literal["race", "block", "judged", "settled", "reopened", "race_over"]
 Kind = TrialKind | RaceKind | Literal["cell", "note", "session", "opened", "confirm"]
 

@@ -161,7 +161,7 @@ def _trial_result(sweep: SweepState, trial: Trial, runs: Mapping[str, str]) -> T
         trial.seed,
         status=state.status,
         reason=body.get("reason", ""),
-        metrics=without_sealed(body.get("metrics", {})) | opened,
+        metrics=without_sealed(state.metrics) | opened,
         seconds=state.seconds,
         attempts=state.attempts,
         host=state.host,
