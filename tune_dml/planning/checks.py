@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from trainables.config import TrialConfig
+from trainables.config import FREE_SEEDS, TrialConfig
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from tune_dml.planning import initial_weights
 from tune_dml.planning.cells import PlannedArm
@@ -31,7 +31,7 @@ DataProgress = Callable[[int, int], None]
 Check = Callable[[], list[Problem]]
 T = TypeVar("T")
 # What decides whether batches and splits can be drawn.
-_SHAPING = ("augment.", "batch.", "data.", "model.", "training.", "task.", "regularizer.schedule")
+_SHAPING = ("augment.", "batch.", "data.", "model.", "training.", "task.", "seeds.", "regularizer.schedule")
 
 
 @dataclass(frozen=True)
@@ -161,6 +161,10 @@ def _comparison_notes(plan: Plan) -> list[str]:
         if isinstance(knob.domain, Grid) and len(knob.domain.values) == 1
     )
     notes = [f"{path} has one value: nothing can be compared along it" for path in single]
+    held = [path for path in sorted(FREE_SEEDS) if plan.base_settings.get(path) is not None]
+    if held:
+        named = ", ".join(f"{path}={plan.base_settings[path]}" for path in held)
+        notes.append(f"held whatever the seed: {named}; verdicts hold for these")
     if len(plan.seeds) == 1:
         notes.append("one seed gives no estimate of noise: no verdict is possible; use --seeds 3 or more")
     return notes
@@ -172,6 +176,14 @@ def _data_notes(plan: Plan, pictures: Pictures | None) -> list[str]:
     protocols: list[Protocol | None] = [arm.protocol for arm in plan.main_arms]
     started = initial_weights.notes(configs, next(filter(None, protocols), None))
     return started if pictures is None else [*started, *pictures.notes, *task_of(configs[0]).notes(pictures)]
+
+
+def _kept_bytes(plan: Plan, pictures: Pictures | None) -> int | None:
+    """Of the cell that keeps most, under its first seed."""
+    configs = [config for config in _first_seed(plan) if config.evaluation.keep == "embeddings"]
+    if configs and pictures is None:
+        return None
+    return max((task_of(config).kept_bytes(pictures) for config in configs if pictures is not None), default=0)
 
 
 def _dropped(study: Study, plan: Plan) -> list[str]:

@@ -119,9 +119,7 @@ class Plan:
         margin = [] if self.stated_margin is None else [self.stated_margin]
         named = [] if not self.space.arms else [self._identity_of(arm) for arm in self.arms]
         shared = _decisive(self.base_settings)
-        body = canonical(
-            [*parts, knobs, shared, self.data_digest, self.metric, self.protocol_version, *margin, *named]
-        )
+        body = canonical([*parts, knobs, shared, self.data_digest, self.metric, self.protocol_version, *margin, *named])
         return hashlib.sha256(body.encode()).hexdigest()[:16]
 
     def _identity_of(self, arm: PlannedArm) -> list[Any]:

@@ -14,10 +14,12 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
+from trainables.config import Source
 from trainables.errors import Problem
 from tune_dml.space import SearchMethod, Space, Value
 
 Engine = Literal["local", "train"]
+Vary = Literal[Source, "all"]
 MAX_SEEDS, MIN_SEEDS = 200, 3  # of a race
 
 
@@ -39,6 +41,10 @@ class Request:
     tune: Annotated[
         Mapping[str, Sequence[Value]] | None,
         "Tune a setting away, in every arm: a third, once and three times its own value, or the values given; repeatable.",
+    ] = None
+
+    vary: Annotated[
+        Vary | None, "What seeds change: one source of chance, the others as under the first seed, or all."
     ] = None
 
     def over(self, file: Request) -> Request:

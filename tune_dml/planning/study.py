@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from trainables.config import SOURCES
 from trainables.errors import Problem, nearest
 from trainables.resolve import Layer
 from tune_dml.catalogue import find_space
 from tune_dml.planning import initial_weights
 from tune_dml.planning.protocol_choice import Choice, choose_protocol, protocol_layer
-from tune_dml.planning.request import Request
+from tune_dml.planning.request import Request, Vary
 from tune_dml.planning.sweep_file import read_sweep_file
 from tune_dml.planning.tuning import with_tuned_knobs
 from tune_dml.space import Arm, Number, Protocol, SearchMethod, Space, Value
@@ -74,18 +75,32 @@ def study_of(request: Request) -> Study:
     space, request = _space_of(request)
     dataset = request.dataset or space.default_dataset
     samples = request.num_samples or 0
-    seeds = 3 if request.seeds is None else request.seeds
-    settings = _absolute_paths({**(request.settings or {})}, request.data_root)
+    asked = 3 if request.seeds is None else request.seeds
+    seeds = tuple(range(asked)) if isinstance(asked, int) else tuple(asked)
+    held = _held_sources(request.vary, seeds)
+    settings = _absolute_paths({**held, **(request.settings or {})}, request.data_root)
     study = Study(
-        name=request.name or (space.name if dataset == space.default_dataset else f"{space.name}-{dataset}"),
+        name=request.name or _name(space, dataset, [str(request.vary)] if held else []),
         space=space,
         dataset=dataset,
-        seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
+        seeds=seeds,
         settings=settings,
         search=Search(request.search or "grid", samples, window=max(4, samples // 5)),
         margin=request.margin,
     )
     return _with_tuned_knobs(with_arms(study, request.arms, request.protocol), request.tune or {})
+
+
+def _name(space: Space, dataset: str, further: Sequence[str]) -> str:
+    """A sweep's name where none is given."""
+    return "-".join([space.name, *([] if dataset == space.default_dataset else [dataset]), *further])
+
+
+def _held_sources(vary: Vary | None, seeds: Sequence[int]) -> dict[str, Value]:
+    """Settings that hold every source of chance but one at the first seed; none where seeds change all of them."""
+    if vary in {None, "all"} or not seeds:
+        return {}
+    return {f"seeds.{source}": seeds[0] for source in SOURCES if source != vary}
 
 
 def with_arms(study: Study, names: Sequence[str] | None, protocol: str | None = None) -> Study:

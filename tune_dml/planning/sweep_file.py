@@ -17,6 +17,7 @@ fixed: {training.steps: 300}
 tune: [optim.lr]                     # tuned away in every arm; or {optim.lr: [1.0e-3, 1.0e-2]}
 baseline: {label: no margin, settings: {loss.margin: 0.0}}      # or the name of an arm
 margin: 1.0                          # differences below this do not matter
+vary: all                            # what a seed changes: init | order | split | all
 differs: each as its paper trains it # why arms may differ in protocol, pair term or reduction
 
 Methods are compared as arms, in short or in full:
@@ -42,7 +43,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.methods import problems_of
 from tune_dml.catalogue import named_protocol
-from tune_dml.planning.request import Request
+from tune_dml.planning.request import Request, Vary
 from tune_dml.space import Arm, Baseline, Domain, Grid, Knob, Range, SearchMethod, Space, Tie, Value
 from tune_dml.text import is_number
 
@@ -122,6 +123,7 @@ class _File(_Part):
     tune: dict[str, list[Value]] | list[str] = Field(default_factory=list)
     baseline: _Baseline | str | None = None
     margin: Annotated[float, Field(gt=0)] = 1.0
+    vary: Vary | None = None
     differs: str = ""
 
     @model_validator(mode="after")
@@ -157,7 +159,15 @@ def _request(path: Path, file: _File) -> Request:
     samples = 0 if method == "grid" else file.run_cap or 0
     tune = file.tune if isinstance(file.tune, dict) else dict.fromkeys(file.tune, ())
     return Request(
-        space, file.dataset, root, seeds, search=method, num_samples=samples, protocol=file.protocol, tune=tune or None
+        space,
+        file.dataset,
+        root,
+        seeds,
+        search=method,
+        num_samples=samples,
+        protocol=file.protocol,
+        tune=tune or None,
+        vary=file.vary,
     )
 
 
