@@ -81,8 +81,9 @@ def test_a_plan_stored_before_sources_could_be_held_keeps_its_identity(cache_dir
     plan = planned(cache_dir).plan
     plan.save(tmp_path / "plan.json")
     body = json.loads((tmp_path / "plan.json").read_text())
-    for name in (*FREE_SEEDS, "evaluation.keep"):
-        del body["base_settings"][name]
+    for arm in body["arms"]:
+        for name in (*FREE_SEEDS, "evaluation.keep"):
+            del arm["base_settings"][name]
     (tmp_path / "plan.json").write_text(json.dumps(body))
     assert Plan.load(tmp_path / "plan.json").identity() == plan.identity()
 

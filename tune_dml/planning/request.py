@@ -14,12 +14,11 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from trainables.config import Source
 from trainables.errors import Problem
 from tune_dml.space import SearchMethod, Space, Value
 
 Engine = Literal["local", "train"]
-Vary = Literal[Source, "all"]
+Vary = Literal["init", "order", "split", "all"]
 MAX_SEEDS, MIN_SEEDS = 200, 3  # of a race
 
 
