@@ -140,7 +140,8 @@ class Embedded:
 
 def _npz(*, compress: bool = True, **arrays: NDArray[Any]) -> bytes:
     file = io.BytesIO()
-    (np.savez_compressed if compress else np.savez)(file, **arrays)
+    save = np.savez_compressed if compress else np.savez
+    save(file, allow_pickle=False, **arrays)
     return file.getvalue()
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from tune_dml.cli.options import Json, engine_of, verb
 from tune_dml.cli.screen import show, table
@@ -35,21 +37,29 @@ def plan(
     cpus_per_worker: int,
     gpus_per_worker: float,
     cache_dir: Path | None,
+    probe: Annotated[
+        bool,
+        typer.Option("--probe", help="Time a few steps of each kind of cell here: cost and memory without a sweep."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Cells, what is done already, cost and power of a sweep; runs and changes nothing."""
     resources = Resources(workers, cpus_per_worker, gpus_per_worker, engine_of(workers))
-    show(preview(request, resources, Session(storage, cache_dir=cache_dir)), as_json)
+    show(preview(request, resources, Session(storage, cache_dir=cache_dir), probe=probe), as_json)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What stored trials of the same data set and length cost."""
+    """What a trial costs, by a probe, or by stored trials of the same data set and length."""
 
     seconds: float | None
     """Of one trial; None when there is nothing to go by."""
     source: str
     concurrent: int
+    memory_bytes: int | None = None
+    """The most that a trial's process holds; None where nothing was probed."""
+    gpu_bytes: int = 0
+    """The most that it holds on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +87,8 @@ class Preview:
     power: Power
     kept_bytes: int | None = 0
     """Embeddings that each trial keeps; None where it would keep some of pictures that are not decoded yet."""
+    gpus: float = 0.0
+    """GPUs of a trial."""
 
     @property
     def trials(self) -> int:
@@ -89,6 +101,11 @@ class Preview:
         if self.cost.seconds is None or not self.cost.concurrent:
             return None
         return self.cost.seconds * (self.trials - self.done) / self.cost.concurrent
+
+    @property
+    def worker_hours(self) -> float | None:
+        """Of the trials that are left, as if each had one worker."""
+        return None if self.cost.seconds is None else (self.trials - self.done) * self.cost.seconds / 3600
 
     @property
     def disk_bytes(self) -> int:
@@ -113,6 +130,9 @@ class Preview:
             "seconds_per_trial": self.cost.seconds,
             "eta_seconds": self.eta_seconds,
             "cost_source": self.cost.source,
+            "gpu_hours": None if self.worker_hours is None else self.worker_hours * self.gpus,
+            "memory_bytes": self.cost.memory_bytes,
+            "gpu_memory_bytes": self.cost.gpu_bytes,
             "noise": self.power.noise,
             "detectable_difference": self.power.detectable,
             "interval_half_width": self.power.half_width,
@@ -153,14 +173,17 @@ class Preview:
 
     def _cost_sentence(self) -> str:
         if self.eta_seconds is None:
-            return f"Cost: unknown; {self.cost.source}."
+            return f"Cost: unknown; {self.cost.source}. `--probe` times a few steps here."
         left = self.trials - self.done
-        hours = left * (self.cost.seconds or 0) / 3600
-        minutes = self.eta_seconds / 60
-        return (
-            f"Cost: {left} trials x {self.cost.seconds:.0f} s ({self.cost.source}) = {hours:.2f} worker hours, "
-            f"about {minutes:.1f} minutes with {self.cost.concurrent} at once."
+        gpus = f" ({self.worker_hours * self.gpus:.2f} GPU-hours)" if self.worker_hours and self.gpus else ""
+        sentence = (
+            f"Cost: {left} trials x {self.cost.seconds:.0f} s ({self.cost.source}) = {self.worker_hours:.2f} worker hours{gpus}, "
+            f"about {self.eta_seconds / 60:.1f} minutes with {self.cost.concurrent} at once."
         )
+        if self.cost.memory_bytes is None:
+            return sentence
+        beside = f" and {self.cost.gpu_bytes / 1e9:.2f} GB on the GPU" if self.cost.gpu_bytes else ""
+        return f"{sentence} Memory: {self.cost.memory_bytes / 1e9:.2f} GB a trial{beside}."
 
     def _disk_sentence(self) -> str:
         sentence = f"Disk: at most {self.disk_bytes / 1e6:.1f} MB in the storage"
@@ -188,20 +211,39 @@ def _percent(share: float) -> str:
     return f"{share:.0%}"
 
 
-def preview(request: Request, resources: Resources, session: Session) -> Preview:
-    """Check a request and look up its cost; decodes nothing and runs nothing. Raises ConfigError with every problem."""
+def preview(request: Request, resources: Resources, session: Session, *, probe: bool = False) -> Preview:
+    """Check a request and look up its cost; decodes nothing and runs nothing, but a few steps of each kind of cell to `probe`.
+
+    Raises ConfigError with every problem.
+    """
     from tune_dml.planning.checks import prepare
     from tune_dml.record.results import results_of
     from tune_dml.running.cluster import resource_problems
 
     here = [lambda: resource_problems(resources)]
-    checked = prepare(request, cache_dir=session.cache, other_checks=here, decode=False)
+    checked = prepare(request, cache_dir=session.cache, other_checks=here, decode=probe)
     plan = checked.plan
     stored = [results_of(path.parent) for path in sorted(session.sweeps.glob("*/plan.json"))]
     same = next((item for item in stored if item.name == plan.name and item.plan.identity() == plan.identity()), None)
     done = same.count("finished") if same else 0
-    cost, power = _cost(plan, resources, stored), _power(plan, stored)
-    return Preview(plan, checked.notes, done, cost, power, checked.kept_bytes)
+    cost = _probed(plan, resources, session) if probe else None
+    cost, power = cost or _cost(plan, resources, stored), _power(plan, stored)
+    return Preview(plan, checked.notes, done, cost, power, checked.kept_bytes, resources.gpus)
+
+
+def _probed(plan: Plan, resources: Resources, session: Session) -> Cost | None:
+    """Measured here and now with one worker; None where a search has yet to propose every cell."""
+    from tune_dml.running.cluster import local_capacity
+    from tune_dml.running.probe import probe_plan
+
+    found = probe_plan(plan, threads=resources.cpus_per_worker, cache_dir=session.cache)
+    if found is None:
+        return None
+    source = (
+        f"probed: a few steps of {found.shapes} {'kind' if found.shapes == 1 else 'kinds'} of cells with one worker"
+    )
+    concurrent = local_capacity().trials_that_fit(resources)
+    return Cost(found.seconds, source, concurrent, found.memory_bytes, found.gpu_bytes)
 
 
 def _alike(plan: Plan, results: Results) -> bool:
