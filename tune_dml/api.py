@@ -22,7 +22,7 @@ from tune_dml.planning.checks import Check, DataProgress, prepare
 from tune_dml.planning.confirmation import confirmation_plan
 from tune_dml.planning.continuation import continuation_problems, name_problems, with_arms_of_files
 from tune_dml.planning.plan import Plan
-from tune_dml.planning.request import MAX_SEEDS, Racing, Request, Resources, Session
+from tune_dml.planning.request import MAX_SEEDS, Racing, Request, Resources, Session, folder_problems
 from tune_dml.planning.spread import spread
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.looks import Look, record_look
@@ -236,6 +236,7 @@ def rescore(
     and why MLflow does not have them yet, or None. Raises ConfigError for an unknown metric, and where nothing was kept.
     """
     state = load_state(session.sweeps, name)
+    raise_if_any(folder_problems("SWEEP", state.folder))
     found = compute_metrics(state, metrics)
     return found, _tracker(state, session).stop(interrupted=Results.of(state).incomplete).error
 
@@ -296,6 +297,7 @@ def _opened(state: SweepState, selection: str = "") -> Results:
     from tune_dml.record.sealed import record_opening
     from tune_dml.report.cell import best_cells
 
+    raise_if_any(folder_problems("SWEEP", state.folder))
     state.update()
     best = best_cells(Results.of(state))
     if not best:

@@ -190,6 +190,24 @@ def test_a_sweep_that_kept_nothing_and_no_metric_are_refused(tmp_path):
         metric_keys([])
 
 
+def test_a_running_sweep_and_a_folder_that_cannot_be_written_are_refused(sweep, monkeypatch):
+    before = (sweep / "ledger.jsonl").read_bytes()
+    with Ledger(sweep), pytest.raises(ConfigError, match="one process at a time"):
+        api.rescore("toy", session_of(sweep), metrics=["recall_at_3"])
+
+    def refuse(**options):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tune_dml.planning.request.tempfile.TemporaryDirectory", refuse)
+    for act in (
+        lambda: api.rescore("toy", session_of(sweep), metrics=["recall_at_3"]),
+        lambda: api.open_test("toy", session_of(sweep)),
+    ):
+        with pytest.raises(ConfigError, match="must be a folder that can be written: Permission denied"):
+            act()
+    assert (sweep / "ledger.jsonl").read_bytes() == before
+
+
 def test_keeping_changes_no_digest_and_is_refused_where_it_means_nothing():
     plain = config_of(TASKS["retrieval"])
     assert config_of(TASKS["retrieval"], evaluation__keep="embeddings").digest() == plain.digest()
