@@ -21,7 +21,7 @@ from trainables.metrics.linear_evaluation import LinearProbes, fit_linear_probes
 from trainables.samplers import SAMPLERS
 from trainables.tasks.evaluation import Evaluation, Figures, embedding_statistics, evidence_of, named, neighbour_sheet
 from trainables.tasks.learner import Learner
-from trainables.tasks.splits import Split, shared_class_split
+from trainables.tasks.splits import Split, shared_class_split, with_fewer_pictures
 from trainables.tasks.task import Task
 
 VIEWS = 2
@@ -61,7 +61,7 @@ class ContrastiveTask(Task):
 
     def split(self, pictures: Pictures) -> Split:
         """Pictures of every class in every part; the data set's official test pictures where it names them."""
-        return shared_class_split(
+        split = shared_class_split(
             pictures.labels,
             pictures.extras.get("official_test"),
             seed=self.config.seed,
@@ -69,6 +69,7 @@ class ContrastiveTask(Task):
             test_fraction=self.test_fraction,
             protocol=self.config.data.split,
         )
+        return with_fewer_pictures(split, pictures.labels, self.config)
 
     def problems(self) -> list[Problem]:
         """Batches must not follow labels, views must differ, and the loss must not count classes."""

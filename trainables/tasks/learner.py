@@ -55,7 +55,8 @@ class Learner(ABC, Generic[E]):
         self.task, self.config, self.context = task, config, context
         self.pictures = task.dataset(cache_dir).prepare()
         self.split = task.split(self.pictures)
-        self.classes, self.train_labels = np.unique(self.pictures.labels[self.split.train], return_inverse=True)
+        self.classes = np.unique(self.pictures.labels[self.split.train])
+        self.train_labels = np.searchsorted(self.classes, task.training_labels(self.pictures, self.split))
         self.sampler = build_sampler(
             batch.sampler, self.train_labels, batch.batch_size, instances_per_class=per_class, seed=config.seed
         )

@@ -18,7 +18,7 @@ from trainables.metrics.clustering import CLUSTERING_METRICS, ClusteringMetrics,
 from trainables.metrics.families import FAMILIES
 from trainables.tasks.evaluation import Evaluation, Figures, embedding_statistics, evidence_of, named, neighbour_sheet
 from trainables.tasks.learner import Learner
-from trainables.tasks.splits import Split, class_disjoint_split, class_matched
+from trainables.tasks.splits import Split, class_disjoint_split, class_matched, with_fewer_pictures
 from trainables.tasks.task import Task
 
 
@@ -51,14 +51,16 @@ class RetrievalTask(Task):
         """How many classes are told apart in each half: a search among fewer classes is an easier one."""
         split = self.split(pictures)
         if split.protocol == "paper_test_selection":
-            return ["Validation IS the test half, as in the papers: the figures are optimistic and so labelled."]
+            selected = "Validation IS the test half, as in the papers: the figures are optimistic and so labelled."
+            return [selected, *super().notes(pictures)]
         parts = [
             f"{len(np.unique(pictures.labels[part]))} ({len(part)} pictures) for {use}"
             for use, part in (("training", split.train), ("validation", split.validation), ("test", split.test))
         ]
         return [
             f"Classes: {', '.join(parts)}. A search among fewer classes is easier, so validation figures compare with "
-            "validation figures only."
+            "validation figures only.",
+            *super().notes(pictures),
         ]
 
     def learner(self, context: TrialContext, cache_dir: Path | None = None) -> RetrievalLearner:
@@ -139,7 +141,7 @@ def query_and_gallery(pictures: Pictures, indices: Indices) -> tuple[Indices, In
 
 def disjoint_split(config: TrialConfig, pictures: Pictures) -> Split:
     """The class-disjoint train, validation and test pictures of a trial; the seed chooses the validation classes."""
-    return class_disjoint_split(
+    split = class_disjoint_split(
         pictures.labels,
         pictures.test_classes,
         validation_fraction=config.data.validation_fraction,
@@ -148,3 +150,4 @@ def disjoint_split(config: TrialConfig, pictures: Pictures) -> Split:
         seed=config.seed,
         protocol=config.data.split,
     )
+    return with_fewer_pictures(split, pictures.labels, config)
