@@ -2,7 +2,7 @@
 
 Everything is drawn by the trial's seed alone, and less is part of more: the pictures kept at 5 a class are among those kept at
 10, the labels wrong at 10 % are wrong at 20 % too. Cells of a sweep therefore differ by the knob and nothing else.
-docs/specification.md, section 8.2.
+docs/specification.md, section 8.1.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Naive oracles of the losses that are in none of the three papers: loops from docs/specification.md, section 6b and 5.9."""
+"""Naive oracles of the losses that came later, and of the chi-squared set: loops from docs/specification.md, sections 2.7 to
+2.9 and 5.9."""
 
 import torch
 
