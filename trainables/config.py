@@ -29,6 +29,7 @@ NOT_IDENTITY = frozenset(
         "task.evaluation_root",
         "evaluation.sheet_queries",
         "evaluation.clustering",
+        "evaluation.feature_maps",
     }
 )
 
@@ -259,6 +260,12 @@ class EvaluationConfig(Section):
         Field(
             description="judge the test half also among as many of its classes as validation has, test/matched_...: "
             "figures that compare with validation's (retrieval)"
+        ),
+    ] = False
+    feature_maps: Annotated[
+        bool,
+        Field(
+            description="also draw the most active feature maps of the sheet's queries, the first picture of each row"
         ),
     ] = False
     clustering: Annotated[

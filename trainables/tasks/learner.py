@@ -18,7 +18,6 @@ from trainables.data.base import Indices
 from trainables.errors import ConfigError, Problem
 from trainables.evidence import directions
 from trainables.losses import Loss, build_loss
-from trainables.losses.base import normalise
 from trainables.losses.parts.memory import CrossBatchMemory
 from trainables.losses.parts.pairs import PairLoss
 from trainables.losses.parts.random_stream import RandomStream
@@ -152,9 +151,21 @@ class Learner(ABC, Generic[E]):
         figures = {**self.regularizer.diagnostics(), **self.loss.diagnostics()}
         return {"eta": torch.tensor(self.eta), **figures}
 
-    def directions(self) -> Tensor:
-        """Unit embeddings (n, D) of the training pictures whose turning is watched; see `trainables.evidence.directions`."""
-        return normalise(self.embed(directions.sampled(self.split.train, seed=self.config.seed))[0])
+    def watched_pictures(self) -> Indices:
+        """The training pictures whose norms and turning are watched; see `trainables.evidence.directions`."""
+        return directions.sampled(self.split.train, seed=self.config.seed)
+
+    def watched(self) -> Tensor:
+        """Their raw embeddings (n, D) as the network is now."""
+        return self.embed(self.watched_pictures())[0]
+
+    @torch.no_grad()
+    def feature_maps(self, pictures: Indices) -> Tensor:
+        """What the backbone hands to the pooling of a few pictures, (n, C, h, w), in evaluation mode."""
+        self.modules.eval()
+        backbone = self.network.backbone
+        maps: Tensor = backbone(backbone.to_input(self.views.evaluation(pictures)))
+        return maps
 
     def embed(self, indices: Indices) -> tuple[Tensor, Tensor]:
         """Raw embeddings and labels of pictures, in order."""
