@@ -22,7 +22,29 @@ from pydantic import BaseModel, ConfigDict, Field
 PROTOCOL_VERSION = 3
 
 # Where things lie, which replicate this is, and what is shown of it: not part of a cell's identity.
-NOT_IDENTITY = frozenset({"seed", "data.root", "task.evaluation_root", "evaluation.sheet_queries", "evaluation.keep"})
+NOT_IDENTITY = frozenset(
+    {
+        "seed",
+        "data.root",
+        "task.evaluation_root",
+        "evaluation.sheet_queries",
+        "evaluation.clustering",
+        "evaluation.feature_maps",
+        "evaluation.keep",
+    }
+)
+
+# Settings that came later, with the values at which a trial is what it was without them: left out of a cell's identity
+# there, so that cells planned before keep theirs.
+CAME_LATER: Mapping[str, object] = {
+    "data.label_noise": 0.0,
+    "data.pictures_per_class": None,
+    "data.long_tail": None,
+    "loss.denominator": "all",
+    "memory.size": 0,
+    "memory.start": 0,
+    "memory.weight": 1.0,
+}
 
 # Sources of chance, each of which can be held at a seed of its own; null follows the trial's, which changes no identity.
 Source = Literal["init", "order", "split"]
@@ -108,6 +130,14 @@ class RegularizerConfig(MethodSection):
     schedule: Annotated[str, Field(description="how eta grows over training")] = "constant"
 
 
+class MemoryConfig(Section):
+    """Embeddings of earlier batches that a loss of pairs compares each batch with (cross-batch memory)."""
+
+    size: Annotated[int, Field(ge=0, description="pictures remembered; 0 is the loss alone")] = 0
+    start: Annotated[int, Field(ge=0, description="batches seen before the memory begins to fill")] = 0
+    weight: Annotated[float, Field(gt=0, description="weight of the loss against the memory")] = 1.0
+
+
 class BatchConfig(Section):
     """The global batch and how its pictures are drawn."""
 
@@ -135,6 +165,16 @@ class DataConfig(MethodSection):
             "paper_test_selection validates on the test half, as the papers did"
         ),
     ] = "class_disjoint"
+    label_noise: Annotated[
+        float, Field(ge=0, lt=1, description="share of training pictures labelled as another training class at random")
+    ] = 0.0
+    pictures_per_class: Annotated[
+        int | None, Field(ge=2, description="pictures kept of each training class, drawn by the seed")
+    ] = None
+    long_tail: Annotated[
+        float | None,
+        Field(ge=1, description="most over fewest pictures of a training class, falling exponentially in between"),
+    ] = None
 
 
 class AugmentConfig(MethodSection):
@@ -228,6 +268,15 @@ class EvaluationConfig(Section):
             "figures that compare with validation's (retrieval)"
         ),
     ] = False
+    feature_maps: Annotated[
+        bool,
+        Field(
+            description="also draw the most active feature maps of the sheet's queries, the first picture of each row"
+        ),
+    ] = False
+    clustering: Annotated[
+        bool, Field(description="measure NMI and F1 of k-means at the evaluation that counts (retrieval)")
+    ] = True
     sheet_queries: Annotated[
         int, Field(ge=0, le=12, description="pictures on a trial's sheet of what it retrieves; 0 makes none")
     ] = 6
@@ -259,6 +308,7 @@ class TrialConfig(Section):
 
     task: TaskConfig = TaskConfig()
     loss: LossConfig = LossConfig()
+    memory: MemoryConfig = MemoryConfig()
     regularizer: RegularizerConfig = RegularizerConfig()
     batch: BatchConfig = BatchConfig()
     data: DataConfig = DataConfig()
@@ -297,11 +347,16 @@ SECTIONS: dict[str, type[Section]] = {
 
 
 def identifying(settings: Mapping[str, Value]) -> dict[str, Value]:
-    """The settings that make a cell what it is. A source of chance that follows the trial's seed is as if it were not named."""
+    """The settings that make a cell what it is.
+
+    A source of chance that follows the trial's seed, and a later setting at its default, are as if they were not named.
+    """
     return {
         path: value
         for path, value in settings.items()
-        if path not in NOT_IDENTITY and not (value is None and path in FREE_SEEDS)
+        if path not in NOT_IDENTITY
+        and not (value is None and path in FREE_SEEDS)
+        and not (path in CAME_LATER and value == CAME_LATER[path])
     }
 
 

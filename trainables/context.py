@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 CHECKPOINT = "checkpoint.pt"
 EVIDENCE = "evidence"
-EVIDENCE_FILES = ("evidence.json", "sheet.jpg")
+EVIDENCE_FILES = ("evidence.json", "sheet.jpg", "maps.jpg")
 """Folder, within the trial's, and names of the files left to look at; `trainables.evidence.record` says what is in them."""
 
 SEALED = "sealed.json"

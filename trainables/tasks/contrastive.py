@@ -21,7 +21,7 @@ from trainables.metrics.linear_evaluation import LinearProbes, fit_linear_probes
 from trainables.samplers import SAMPLERS
 from trainables.tasks.evaluation import Evaluation, embedding_statistics, evidence_of, named, neighbour_sheet
 from trainables.tasks.learner import Learner
-from trainables.tasks.splits import Split, shared_class_split
+from trainables.tasks.splits import Split, shared_class_split, with_fewer_pictures
 from trainables.tasks.task import Task
 
 VIEWS = 2
@@ -61,7 +61,7 @@ class ContrastiveTask(Task):
 
     def split(self, pictures: Pictures) -> Split:
         """Pictures of every class in every part; the data set's official test pictures where it names them."""
-        return shared_class_split(
+        split = shared_class_split(
             pictures.labels,
             pictures.extras.get("official_test"),
             seed=self.config.seed_of("split"),
@@ -69,6 +69,7 @@ class ContrastiveTask(Task):
             test_fraction=self.test_fraction,
             protocol=self.config.data.split,
         )
+        return with_fewer_pictures(split, pictures.labels, self.config)
 
     def problems(self) -> list[Problem]:
         """Batches must not follow labels, views must differ, and the loss must not count classes."""
@@ -82,6 +83,12 @@ class ContrastiveTask(Task):
             rule = "contrastive learning has no classes, and this loss holds a vector for each"
             classless = [name for name, kind in LOSSES.items() if not kind.counts_classes]
             problems.append(Problem("loss.name", rule, loss, f"Set loss.name to one of {', '.join(classless)}."))
+        if self.config.memory.size:
+            rule = "contrastive learning numbers the pictures of each batch, so a memory could not tell them apart"
+            problems.append(Problem("memory.size", rule, self.config.memory.size, "Set memory.size=0."))
+        if self.config.data.label_noise:
+            rule = "contrastive learning sees no labels in training"
+            problems.append(Problem("data.label_noise", rule, self.config.data.label_noise, "Set data.label_noise=0."))
         if self.config.augment.name not in AUGMENTATIONS:
             rule = "the views of a picture must differ"
             remedy = f"Set augment.name to {' or '.join(AUGMENTATIONS)}."

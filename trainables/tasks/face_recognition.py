@@ -32,7 +32,7 @@ from trainables.tasks.evaluation import Evaluation, Figures, embedding_statistic
 from trainables.tasks.exams import NOBODY, STRANGERS, Exam, Half, benchmark, benchmark_half, held_out_half
 from trainables.tasks.learner import Learner
 from trainables.tasks.retrieval import disjoint_split
-from trainables.tasks.splits import Split
+from trainables.tasks.splits import Split, with_fewer_pictures
 from trainables.tasks.task import Task
 
 FAR = 1e-3
@@ -92,7 +92,8 @@ class FaceRecognitionTask(Task):
         if not self.validating_sets:
             return disjoint_split(self.config, pictures)
         test = np.isin(pictures.labels, pictures.test_classes)
-        return Split(np.flatnonzero(~test), NOBODY, np.flatnonzero(test), self.config.data.split)
+        split = Split(np.flatnonzero(~test), NOBODY, np.flatnonzero(test), self.config.data.split)
+        return with_fewer_pictures(split, pictures.labels, self.config)
 
     def problems(self) -> list[Problem]:
         """Benchmarks must be known, and not both validate and test unless that is said aloud."""

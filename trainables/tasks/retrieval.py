@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +14,11 @@ from trainables.context import TrialContext
 from trainables.data.base import Indices, Pictures
 from trainables.evidence.kept import Embedded, Hits, embeddings_bytes
 from trainables.metrics import retrieval_metrics
+from trainables.metrics.clustering import CLUSTERING_METRICS, ClusteringMetrics, clustering_metrics
 from trainables.metrics.families import FAMILIES, Ranking
 from trainables.tasks.evaluation import Evaluation, Figures, embedding_statistics, evidence_of, named, neighbour_sheet
 from trainables.tasks.learner import Learner
-from trainables.tasks.splits import Split, class_disjoint_split, class_matched
+from trainables.tasks.splits import Split, class_disjoint_split, class_matched, with_fewer_pictures
 from trainables.tasks.task import Task
 
 
@@ -36,8 +37,13 @@ class RetrievalTask(Task):
     keeps_embeddings = True
 
     def metrics(self) -> list[str]:
-        """Every family of retrieval metrics, at every k where it has one."""
-        return [f"val/{key}" for family in FAMILIES.values() for key in family.keys(self.config.evaluation.ks)]
+        """Every family of retrieval metrics, at every k where it has one, and those of clusters."""
+        ranked = [f"val/{key}" for family in FAMILIES.values() for key in family.keys(self.config.evaluation.ks)]
+        return ranked + self.final_metrics()
+
+    def final_metrics(self) -> list[str]:
+        """NMI and F1 of k-means with as many clusters as classes."""
+        return [f"val/{key}" for key in CLUSTERING_METRICS] if self.config.evaluation.clustering else []
 
     def split(self, pictures: Pictures) -> Split:
         return disjoint_split(self.config, pictures)
@@ -46,14 +52,16 @@ class RetrievalTask(Task):
         """How many classes are told apart in each half: a search among fewer classes is an easier one."""
         split = self.split(pictures)
         if split.protocol == "paper_test_selection":
-            return ["Validation IS the test half, as in the papers: the figures are optimistic and so labelled."]
+            selected = "Validation IS the test half, as in the papers: the figures are optimistic and so labelled."
+            return [selected, *super().notes(pictures)]
         parts = [
             f"{len(np.unique(pictures.labels[part]))} ({len(part)} pictures) for {use}"
             for use, part in (("training", split.train), ("validation", split.validation), ("test", split.test))
         ]
         return [
             f"Classes: {', '.join(parts)}. A search among fewer classes is easier, so validation figures compare with "
-            "validation figures only."
+            "validation figures only.",
+            *super().notes(pictures),
         ]
 
     def kept_bytes(self, pictures: Pictures) -> int:
@@ -79,20 +87,34 @@ class RetrievalLearner(Learner[Evaluation]):
         figures, hits = self._judge(embedded)
         return Evaluation(named("val", figures), evidence_of(self.split, vectors, sheet), hits, embedded)
 
+    def conclude(self, validated: Evaluation) -> Evaluation:
+        """With NMI and F1, and in the evidence the program that clustered."""
+        found = self._clusters(validated.embedded)
+        if found is None:
+            return validated
+        evidence = validated.evidence and replace(validated.evidence, clustering=found.backend)
+        return replace(validated, figures=validated.figures | named("val", found.figures()), evidence=evidence)
+
+    def _clusters(self, embedded: Embedded | None) -> ClusteringMetrics | None:
+        """None where they are not asked for, or an embedding is not finite."""
+        if not self.config.evaluation.clustering or embedded is None or not bool(embedded.vectors.isfinite().all()):
+            return None
+        return clustering_metrics(embedded.vectors, embedded.labels, backend="auto", seed=self.config.seed_of("split"))
+
     def test(self, validated: Evaluation) -> Evaluation:
         """The same on the test classes; also `test/matched_...` where asked for."""
         test = self.split.test
         if not len(test):
             return Evaluation({})  # a set that only trains, to be judged on another one
         embedded = self._embedded(test)
-        own, hits = self._judge(embedded)
+        own, hits = self._final(embedded)
         figures = named("test", own)
         if self.config.evaluation.matched_classes:
             seed = self.config.seed_of("split")
             some = class_matched(self.pictures.labels, test, self.split.validation, seed=seed)
             rows = np.searchsorted(test, some)
             part = self._of(some, embedded.vectors[rows], embedded.labels[rows])
-            figures |= {f"test/matched_{name}": value for name, value in self._judge(part)[0].items()}
+            figures |= {f"test/matched_{name}": value for name, value in self._final(part)[0].items()}
         return Evaluation(figures, hits=hits, embedded=embedded)
 
     def _embedded(self, indices: Indices) -> Embedded:
@@ -101,6 +123,11 @@ class RetrievalLearner(Learner[Evaluation]):
     def _of(self, indices: Indices, vectors: Tensor, labels: Tensor) -> Embedded:
         """The embeddings of pictures, and which of them search which."""
         return Embedded(vectors, labels, indices, query_and_gallery(self.pictures, indices))
+
+    def _final(self, embedded: Embedded) -> tuple[Figures, Hits | None]:
+        figures, hits = self._judge(embedded)
+        clusters = self._clusters(embedded)
+        return (figures if clusters is None else figures | clusters.figures()), hits
 
     def _judge(self, embedded: Embedded) -> tuple[Figures, Hits | None]:
         """Figures, and the queries that found their class first; None where an embedding is not finite."""
@@ -134,7 +161,7 @@ def query_and_gallery(pictures: Pictures, indices: Indices) -> tuple[Indices, In
 
 def disjoint_split(config: TrialConfig, pictures: Pictures) -> Split:
     """The class-disjoint train, validation and test pictures of a trial; the seed chooses the validation classes."""
-    return class_disjoint_split(
+    split = class_disjoint_split(
         pictures.labels,
         pictures.test_classes,
         validation_fraction=config.data.validation_fraction,
@@ -143,3 +170,4 @@ def disjoint_split(config: TrialConfig, pictures: Pictures) -> Split:
         seed=config.seed_of("split"),
         protocol=config.data.split,
     )
+    return with_fewer_pictures(split, pictures.labels, config)

@@ -13,8 +13,9 @@ import numpy as np
 from trainables.config import TrialConfig
 from trainables.context import TrialContext
 from trainables.data import build_dataset
+from trainables.data.alterations import relabelled
 from trainables.data.augment import AUGMENTATIONS, Augmentation, build_augmentation
-from trainables.data.base import DataSet, Pictures
+from trainables.data.base import DataSet, Labels, Pictures
 from trainables.errors import ConfigError, Problem
 from trainables.models import BACKBONES, build_model
 from trainables.models.embedder import Embedder
@@ -44,7 +45,11 @@ class Task(ABC):
 
     @abstractmethod
     def metrics(self) -> list[str]:
-        """The names under which validation reports what a sweep can be judged by."""
+        """The names under which validation reports what a sweep can be judged by, the final ones among them."""
+
+    def final_metrics(self) -> list[str]:
+        """Those of `metrics` that cost too much to be measured but at the evaluation that counts."""
+        return []
 
     @abstractmethod
     def split(self, pictures: Pictures) -> Split:
@@ -76,7 +81,7 @@ class Task(ABC):
             split = self.split(pictures)
         except ConfigError as error:
             return list(error.problems)
-        labels = pictures.labels[split.train]
+        labels = self.training_labels(pictures, split)
         config, batch, regularizer = self.config, self.config.batch, self.config.regularizer
         problems = self._size_problems(pictures)
         problems += BACKBONES[config.model.backbone].file_problems(**config.model.knobs("backbone"))
@@ -105,8 +110,25 @@ class Task(ABC):
         return [Problem(location, problem.rule, problem.value, problem.remedy) for problem in problems]
 
     def notes(self, pictures: Pictures) -> list[str]:
-        """What a reader of the results must know about how these pictures are split."""
-        return []
+        """What a reader of the results must know about how these pictures are split and labelled."""
+        data, split = self.config.data, self.split(pictures)
+        notes = []
+        if data.pictures_per_class is not None or data.long_tail is not None:
+            _, counts = np.unique(pictures.labels[split.train], return_counts=True)
+            kept = f"{counts.min()} to {counts.max()} pictures of each of {len(counts)} classes"
+            notes.append(f"Training sees {kept}, drawn by the seed; validation and test are whole.")
+        if data.label_noise:
+            wrong = int((self.training_labels(pictures, split) != pictures.labels[split.train]).sum())
+            notes.append(
+                f"{wrong} of {len(split.train)} training labels are wrong on purpose; validation's and test's are right."
+            )
+        return notes
+
+    def training_labels(self, pictures: Pictures, split: Split) -> Labels:
+        """The class of each training picture, as training is told."""
+        return relabelled(
+            pictures.labels[split.train], noise=self.config.data.label_noise, seed=self.config.seed_of("split")
+        )
 
     def dataset(self, cache_dir: Path | None) -> DataSet:
         """The data set it trains on; reads nothing yet."""

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from trainables.config import FREE_SEEDS, TrialConfig
+from trainables.config import FREE_SEEDS, TrialConfig, canonical
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from tune_dml.planning import initial_weights
 from tune_dml.planning.cells import PlannedArm
@@ -175,7 +175,11 @@ def _data_notes(plan: Plan, pictures: Pictures | None) -> list[str]:
     configs = _first_seed(plan)
     protocols: list[Protocol | None] = [arm.protocol for arm in plan.main_arms]
     started = initial_weights.notes(configs, next(filter(None, protocols), None))
-    return started if pictures is None else [*started, *pictures.notes, *task_of(configs[0]).notes(pictures)]
+    if pictures is None:
+        return started
+    differing = {canonical(config.data.flat): config for config in reversed(configs)}  # cells may alter the data
+    said = [note for config in reversed(differing.values()) for note in task_of(config).notes(pictures)]
+    return [*started, *pictures.notes, *dict.fromkeys(said)]
 
 
 def _kept_bytes(plan: Plan, pictures: Pictures | None) -> int | None:
