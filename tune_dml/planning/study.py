@@ -46,6 +46,8 @@ class Study:
     search: Search = Search()
     margin: Number | None = None
     """The margin that was asked for; None where the space's holds."""
+    protocol: str | None = None
+    """The protocol that was asked for, for all arms."""
     arms: tuple[Arm, ...] = ()
     """Those that are compared, of the space's."""
     protocols: Mapping[str, Protocol] = field(default_factory=dict)
@@ -84,16 +86,17 @@ def study_of(request: Request) -> Study:
         settings=settings,
         search=Search(request.search or "grid", samples, window=max(4, samples // 5)),
         margin=request.margin,
+        protocol=request.protocol,
     )
-    return _with_tuned_knobs(with_arms(study, request.arms, request.protocol), request.tune or {})
+    return _with_tuned_knobs(with_arms(study, request.arms), request.tune or {})
 
 
-def with_arms(study: Study, names: Sequence[str] | None, protocol: str | None = None) -> Study:
+def with_arms(study: Study, names: Sequence[str] | None) -> Study:
     """The study with these arms of its space, or all, each with the protocol that its method is printed with."""
     space = study.space
     known = {arm.name: arm for arm in space.every_arm}
     choices = {
-        name: choose_protocol(space, arm, study.dataset, study.settings, protocol) for name, arm in known.items()
+        name: choose_protocol(space, arm, study.dataset, study.settings, study.protocol) for name, arm in known.items()
     }
     chosen = {name: choices[name] for name in known if not names or name in names}
     problems = [problem for choice in chosen.values() for problem in choice.problems]

@@ -114,6 +114,22 @@ def test_a_request_chooses_arms_and_an_extension_adds_those_that_were_left_out(c
     assert "Did you mean 'triplet'?" in said(plan.extended, arms=["tripet"])[0]
 
 
+def test_an_arm_that_is_added_trains_by_the_protocol_that_was_asked_for(cache_dir):
+    asked = Request(space(), "digits", arms=["topk"], protocol="digits/quick")
+    plan = prepare(asked, cache_dir=cache_dir).plan.extended(arms=["plain"])
+    assert [arm.protocol.name for arm in plan.arms] == ["digits/quick"] * 2
+    wrong = replace(TRIPLET, name="wrong", settings={"loss.name": "triplet", "loss.k": 3})
+    begun = prepare(Request(space(TOPK, wrong), "digits", arms=["topk"]), cache_dir=cache_dir).plan
+    assert "loss.k (arm wrong) of wrong: unknown setting" in said(begun.extended, arms=["wrong"])[0]
+
+
+def test_cells_that_two_arms_share_run_once_and_are_said(cache_dir):
+    again = replace(TRIPLET, name="again", own_knobs=(replace(MARGIN, domain=Grid((0.1, 0.3))),))
+    checked = prepare(Request(space(TRIPLET, again), "digits"), cache_dir=cache_dir)
+    assert [cell.label for cell in checked.plan.cells[4:]] == ["again: B=6, m=0.3", "again: B=9, m=0.3"]
+    assert "again: 2 of its cells train as cells of arms before it do, and are those" in checked.notes
+
+
 def test_values_are_added_to_a_knob_in_every_arm_that_lists_it():
     grown = plan_of(space=space()).extended(values={"batch.batch_size": [3]})
     assert [cell.label for cell in grown.cells[7:]] == ["triplet: B=3, m=0.1", "triplet: B=3, m=0.2", "topk: B=3"]
