@@ -174,6 +174,8 @@ def test_arms_share_protocol_pair_term_and_reduction_unless_the_space_says_why_n
     assert "arms that are compared share their reduction, but got 'sums: sum; means: mean'" in problem
     (problem,) = said(plan_of, space=space(TOPK, replace(binomial, name="b")))
     assert "share their pair term, but got 'topk: margin; b: binomial'" in problem
+    (problem,) = said(plan_of, space=space(PLAIN, Arm("all", {"loss.name": "binomial"}, knobs=())))
+    assert "share their pair term, but got 'plain: margin; all: binomial'" in problem
     assert plan_of(space=space(sums, means, differs="each as its paper has it")).cells
     protocols = tuple(Protocol(name, "digits", {"optim.lr": 0.1}) for name in ("x", "y"))
     apart = (replace(TRIPLET, protocols=protocols[:1]), replace(TOPK, protocols=protocols[1:]))
