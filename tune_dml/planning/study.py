@@ -106,7 +106,7 @@ def with_arms(study: Study, names: Sequence[str] | None) -> Study:
         arms=tuple(known[name] for name in chosen),
         protocols={name: choice.protocol for name, choice in choices.items() if choice.protocol},
         problems=(*study.problems, *dict.fromkeys(problems)),
-        notes=(*study.notes, *_notes_of(chosen)),
+        notes=(*study.notes, *_notes_of(chosen), *_differing(chosen)),
     )
 
 
@@ -143,6 +143,15 @@ def _notes_of(choices: Mapping[str, Choice]) -> list[str]:
         else f"{note} ({', '.join(name or 'all but the baseline' for name in names)})"
         for note, names in arms.items()
     ]
+
+
+def _differing(choices: Mapping[str, Choice]) -> list[str]:
+    """The line that says which arm trains by what, where they do not all train alike."""
+    names = {arm: choice.protocol.name if choice.protocol else "defaults" for arm, choice in choices.items()}
+    if len(set(names.values())) < 2:
+        return []
+    listed = ", ".join(f"{arm or 'the others'} by {name}" for arm, name in names.items())
+    return [f"each arm trains by its own protocol: {listed}; --protocol NAME trains all by one"]
 
 
 def _with_tuned_knobs(study: Study, asked: Mapping[str, Sequence[Value]]) -> Study:

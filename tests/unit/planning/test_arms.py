@@ -9,9 +9,10 @@ from helpers.toys import plan_of, space_of
 
 from trainables.errors import ConfigError
 from tune_dml.planning.checks import prepare
-from tune_dml.planning.plan import Plan
+from tune_dml.planning.plan import Plan, resolved_arms
 from tune_dml.planning.request import Request
-from tune_dml.planning.study import Search
+from tune_dml.planning.rules import arm_problems
+from tune_dml.planning.study import Search, study_of
 from tune_dml.space import Arm, Grid, Knob, LogRange, Protocol, Space, Tie
 
 BEFORE_ARMS = Path(__file__).with_name("plan_before_arms.json")
@@ -181,6 +182,15 @@ def test_arms_share_protocol_pair_term_and_reduction_unless_the_space_says_why_n
     apart = (replace(TRIPLET, protocols=protocols[:1]), replace(TOPK, protocols=protocols[1:]))
     (problem,) = said(prepare, Request(space(*apart), "digits"))
     assert "share their protocol, but got 'triplet: x; topk: y'" in problem
+
+
+def test_arms_without_declared_protocols_follow_their_losses_and_say_so():
+    arms = (Arm("triplet", {"loss.name": "triplet"}), Arm("ms", {"loss.name": "multi_similarity"}))
+    study = study_of(Request(space_of(SIZES, arms=arms, fixed={}), "cars196", settings={"data.root": "/x"}))
+    assert study.notes == (
+        "each arm trains by its own protocol: triplet by sec/cars196, ms by sec/cars196-ms; --protocol NAME trains all by one",
+    )
+    assert not arm_problems(study.space, resolved_arms(replace(study, settings={"batch.instances_per_class": 3})))
 
 
 def test_arms_never_differ_in_data():
