@@ -99,7 +99,7 @@ def with_arms(study: Study, names: Sequence[str] | None) -> Study:
         name: choose_protocol(space, arm, study.dataset, study.settings, study.protocol) for name, arm in known.items()
     }
     chosen = {name: choices[name] for name in known if not names or name in names}
-    problems = [problem for choice in chosen.values() for problem in choice.problems]
+    problems = [problem for choice in (chosen or choices).values() for problem in choice.problems]
     problems += _unknown_arms(space, [name for name in names or () if name not in known])
     return replace(
         study,
