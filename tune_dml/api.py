@@ -162,7 +162,9 @@ def extend(
         rule = "a race plans its seeds itself and compares the values it began with"
         remedy = "Raise --max-seeds of `tune-dml sweep ... --until-decided`, or start a new sweep under another --name."
         raise ConfigError(Problem("extend", rule, None, remedy))
-    note = f"extended to {len(plan.cells)} planned cells and seeds {', '.join(map(str, plan.seeds))}"
+    notes = [f"extended to {len(plan.cells)} planned cells and seeds {', '.join(map(str, plan.seeds))}"]
+    for arm in plan.arms[len(begun.arms) :]:
+        notes.append(f"arm {arm.name} was added; it trains by {arm.protocol.name if arm.protocol else 'defaults'}")
     kept_apart = {trial.seed for trial in state.confirming.values()} & set(plan.seeds)
     if kept_apart:
         rule = "seeds that confirmed the best cells stay apart from those that choose them"
@@ -170,7 +172,7 @@ def extend(
     look = state.look("extend")
     state.replan(plan)
     raise_if_any(_continuation_problems(state, session, other_checks))
-    return _execute(state, state.resources, session, console, verb="extend", notes=(note,), look=look)
+    return _execute(state, state.resources, session, console, verb="extend", notes=tuple(notes), look=look)
 
 
 def confirm(

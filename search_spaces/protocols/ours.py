@@ -36,6 +36,7 @@ GLYPHS_TRIPLET = Protocol(
         "training.steps": 400,
         "training.eval_every": 200,
     },
+    methods=("triplet", "semihard_triplet", "npair", "multi_similarity", "tuplet_margin"),
     note="Ours: a few seconds a trial on one CPU core. 3 instances per class as in the SEC paper.",
 )
 

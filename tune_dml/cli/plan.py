@@ -122,6 +122,7 @@ class Preview:
             "metric": plan.metric,
             "search": vars(plan.search),
             "seeds": list(plan.seeds),
+            "arms": [{"name": arm.name, "protocol": arm.protocol.name if arm.protocol else None} for arm in plan.arms],
             "cells": [
                 {"label": c.label, "arm": c.arm or None, "knobs": dict(c.knobs), "digest": c.digest} for c in plan.cells
             ],
@@ -152,6 +153,9 @@ class Preview:
         yield f"{plan.name}: {plan.space.title}, on {plan.dataset}"
         if plan.space.citation:
             yield str(plan.space.citation)
+        if plan.space.arms:
+            rows = ((arm.name, arm.protocol.name if arm.protocol else "", _knobs(plan, arm.name)) for arm in plan.arms)
+            yield table("Arms", ("arm", "protocol", "knobs"), rows)
         yield table("Cells", ("cell", "digest"), ((cell.label, cell.digest) for cell in plan.cells))
         if plan.search.num_samples:
             yield f"and {plan.search.num_samples} cells that {plan.search.method} proposes"
@@ -201,6 +205,10 @@ class Preview:
             f"Power: a difference of {self.power.detectable:.2f} {unit} between two cells is detected with 80% "
             f"probability; intervals reach {self.power.half_width:.2f} {unit} to each side ({self.power.source})."
         )
+
+
+def _knobs(plan: Plan, arm: str) -> str:
+    return ", ".join(knob.path for knob in plan.knobs_of(arm))
 
 
 def _shares(chance: VerdictChances) -> tuple[float, float, float]:

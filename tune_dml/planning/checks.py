@@ -8,6 +8,7 @@ starts; nothing that is already stored is touched.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -165,8 +166,21 @@ def _comparison_notes(plan: Plan) -> list[str]:
     if held:
         named = ", ".join(f"{path}={plan.base_settings[path]}" for path in held)
         notes.append(f"held whatever the seed: {named}; verdicts hold for these")
+    notes += _shared_cells(plan) if plan.space.arms else []
     if len(plan.seeds) == 1:
         notes.append("one seed gives no estimate of noise: no verdict is possible; use --seeds 3 or more")
+    return notes
+
+
+def _shared_cells(plan: Plan) -> list[str]:
+    """Arms whose grid holds cells that another arm has too: those run once, and belong to the arm that comes first."""
+    notes = []
+    for arm in plan.arms:
+        grids = [len(knob.domain.values) for knob in plan.knobs_of(arm.name) if isinstance(knob.domain, Grid)]
+        planned = sum(cell.arm == arm.name for cell in plan.cells)
+        missing = math.prod(grids) - planned
+        if missing > 0 and (planned or plan.search.method == "grid"):
+            notes.append(f"{arm.name}: {missing} of its cells train as cells of arms before it do, and are those")
     return notes
 
 

@@ -62,6 +62,8 @@ class Plan:
     """The margin that was given when the sweep was planned; None where the space's holds."""
     settings: Mapping[str, Value] = field(default_factory=dict)
     """What the user set over space and protocol; an arm that is added later follows it too."""
+    protocol: str | None = None
+    """The protocol that was asked for, for all arms, also those that are added later."""
 
     @property
     def main_arms(self) -> tuple[PlannedArm, ...]:
@@ -209,7 +211,7 @@ def make_plan(study: Study, data_digest: str = "") -> Plan:
     raise_if_any([*problems, *arm_problems(study.space, arms), *naming_problems(study)])
     return Plan(
         study.name, study.space, study.dataset, study.seeds, cells, study.search, arms, data_digest,
-        stated_margin=study.margin, settings=study.settings,
+        stated_margin=study.margin, settings=study.settings, protocol=study.protocol,
     )  # fmt: skip
 
 
@@ -238,8 +240,9 @@ def collected(arms: Sequence[A], make: Callable[[A], Sequence[T]]) -> tuple[T, .
         except ConfigError as error:
             for problem in error.problems:
                 wrong.setdefault(problem, []).append(arm.name)
+    every = len(arms) > 1  # a problem of all arms needs no names
     raise_if_any(
-        problem if len(names) == len(arms) else replace(problem, place=f"{problem.place}{_of_arms(names)}")
+        problem if every and len(names) == len(arms) else replace(problem, place=f"{problem.place}{_of_arms(names)}")
         for problem, names in wrong.items()
     )
     return tuple(made)
@@ -258,7 +261,7 @@ def _added_arms(plan: Plan, names: Sequence[str]) -> tuple[tuple[PlannedArm, ...
     problems = [
         Problem("--arm", "the sweep has this arm already", name, "Leave it out.") for name in names if name in present
     ]
-    study = Study(plan.name, plan.space, plan.dataset, plan.seeds, plan.settings, plan.search)
+    study = Study(plan.name, plan.space, plan.dataset, plan.seeds, plan.settings, plan.search, protocol=plan.protocol)
     study = with_arms(study, [name for name in names if name not in present] or names)
     problems += study.problems
     if problems:

@@ -47,6 +47,8 @@ class Study:
     search: Search = Search()
     margin: Number | None = None
     """The margin that was asked for; None where the space's holds."""
+    protocol: str | None = None
+    """The protocol that was asked for, for all arms."""
     arms: tuple[Arm, ...] = ()
     """Those that are compared, of the space's."""
     protocols: Mapping[str, Protocol] = field(default_factory=dict)
@@ -87,8 +89,9 @@ def study_of(request: Request) -> Study:
         settings=settings,
         search=Search(request.search or "grid", samples, window=max(4, samples // 5)),
         margin=request.margin,
+        protocol=request.protocol,
     )
-    return _with_tuned_knobs(with_arms(study, request.arms, request.protocol), request.tune or {})
+    return _with_tuned_knobs(with_arms(study, request.arms), request.tune or {})
 
 
 def _name(space: Space, dataset: str, further: Sequence[str]) -> str:
@@ -103,22 +106,22 @@ def _held_sources(vary: Vary | None, seeds: Sequence[int]) -> dict[str, Value]:
     return {f"seeds.{source}": seeds[0] for source in SOURCES if source != vary}
 
 
-def with_arms(study: Study, names: Sequence[str] | None, protocol: str | None = None) -> Study:
+def with_arms(study: Study, names: Sequence[str] | None) -> Study:
     """The study with these arms of its space, or all, each with the protocol that its method is printed with."""
     space = study.space
     known = {arm.name: arm for arm in space.every_arm}
     choices = {
-        name: choose_protocol(space, arm, study.dataset, study.settings, protocol) for name, arm in known.items()
+        name: choose_protocol(space, arm, study.dataset, study.settings, study.protocol) for name, arm in known.items()
     }
     chosen = {name: choices[name] for name in known if not names or name in names}
-    problems = [problem for choice in chosen.values() for problem in choice.problems]
+    problems = [problem for choice in (chosen or choices).values() for problem in choice.problems]
     problems += _unknown_arms(space, [name for name in names or () if name not in known])
     return replace(
         study,
         arms=tuple(known[name] for name in chosen),
         protocols={name: choice.protocol for name, choice in choices.items() if choice.protocol},
         problems=(*study.problems, *dict.fromkeys(problems)),
-        notes=(*study.notes, *_notes_of(chosen)),
+        notes=(*study.notes, *_notes_of(chosen), *_differing(chosen)),
     )
 
 
@@ -155,6 +158,15 @@ def _notes_of(choices: Mapping[str, Choice]) -> list[str]:
         else f"{note} ({', '.join(name or 'all but the baseline' for name in names)})"
         for note, names in arms.items()
     ]
+
+
+def _differing(choices: Mapping[str, Choice]) -> list[str]:
+    """The line that says which arm trains by what, where they do not all train alike."""
+    names = {arm: choice.protocol.name if choice.protocol else "defaults" for arm, choice in choices.items()}
+    if len(set(names.values())) < 2:
+        return []
+    listed = ", ".join(f"{arm or 'the others'} by {name}" for arm, name in names.items())
+    return [f"each arm trains by its own protocol: {listed}; --protocol NAME trains all by one"]
 
 
 def _with_tuned_knobs(study: Study, asked: Mapping[str, Sequence[Value]]) -> Study:

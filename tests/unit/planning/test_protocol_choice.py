@@ -82,6 +82,9 @@ def test_arms_each_take_the_protocol_of_their_own_loss():
         "triplet": "sec/cub200",
         "ms": "sec/cub200-ms",
     }
+    own = space_of(LR, arms=(*arms, Arm("own", {"loss.name": "homemade"})))  # no protocol prints it anywhere
+    assert [note for note in study_of(Request(own, "glyphs")).notes if "for homemade" in note]
+    assert not study_of(Request(own, "glyphs")).problems
     lone = (*arms, Arm("lone", {"loss.name": "soft_triple"}))
     (problem,) = study_of(Request(space_of(LR, arms=lone), "inshop")).problems
     assert str(problem) == (
