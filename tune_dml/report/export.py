@@ -62,7 +62,9 @@ def write_report(results: Results, path: Path, *, margin: float | None = None) -
     printed = [table.without((*table.csv_only, *table.linked)) for table in tables if table.for_paper]
     latex = _write(path / "tables.tex", latex_text(printed, f"Sweep {results.name}, {measured.metric.label}"))
     csv_files = tuple(_write(path / "csv" / f"{table.name}.csv", csv_text(table)) for table in tables)
-    drawings = tuple(_write(path / "figures" / f"{figure.name}.svg", figure.wide + "\n") for figure in figures)
+    drawings = tuple(
+        _write(path / "figures" / f"{figure.name}.svg", figure.draw(False).document()) for figure in figures
+    )
     summary = summarise(measured, sections)
     return ReportFiles(path, html, verdicts, latex, csv_files, drawings, summary, summary.findings)
 

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
 
 from tune_dml.published import PublishedCurve
-from tune_dml.report import figure as drawing
-from tune_dml.report.knob import CurvePoint, MeasuredKnob, same_value
+from tune_dml.report.drawing.curve import (
+    Arm,
+    CurvePicture,
+    Level,
+    Printed,
+    SeedDot,
+    draw_absolute,
+    draw_differences,
+)
+from tune_dml.report.knob import MeasuredKnob, same_value
 from tune_dml.report.measured import Measured
-from tune_dml.report.naming import MetricName, extend_command
+from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import knob_question
-from tune_dml.report.section import Block, Card, Command, Figure, Section, Table, Text, signed, words
+from tune_dml.report.questions.agreement import level_reasons
+from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, Toggle, View, signed, words
+from tune_dml.report.steps import Step, extend
 from tune_dml.space import Value
-from tune_dml.stats import Difference
+from tune_dml.stats import Difference, SeedTable, compare_all_with
+from tune_dml.stats.contrasts import fill_holes
 from tune_dml.stats.power import seeds_to_decide
 from tune_dml.text import duration, is_number, value_text
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 @knob_question(order=200)
@@ -27,20 +37,18 @@ def sensitivity(measured: Measured, knob: MeasuredKnob) -> Section:
     """The verdict in words, how many seeds would decide it, the curve, and every pairwise difference."""
     verdict, needed = knob.sensitivity, _seeds_needed(measured, knob)
     sentences = _sentences(measured, knob, needed)
-    command = extend_command(measured.results, f"--seeds {needed}") if needed else ""
-    body: list[Block] = [Text(" ".join(sentences), badge=verdict.verdict)]
-    if command:
-        body.append(Command(command))
+    body: list[Block] = []
     if knob.points:
-        body.append(_figure(measured.metric, knob))
+        body.append(_figure(measured, knob))
     return Section(
         "curve",
         f"How sensitive is the outcome to {knob.symbol}?",
         f"Sensitivity to {knob.symbol}",
-        (*body, _table_of_differences(measured.metric, knob)),
+        (*body, Text(" ".join(sentences), badge=verdict.verdict), _table_of_differences(measured.metric, knob)),
         Card(verdict.verdict, verdict.verdict, f"Does {knob.symbol} matter?", sentences[0]),
         (sentences[0],),
-        commands=(command,) if command else (),
+        plain=_plain(measured, knob),
+        steps=_steps(measured, knob, needed),
         data={
             "path": knob.path,
             "arm": knob.arm or None,
@@ -58,6 +66,59 @@ def sensitivity(measured: Measured, knob: MeasuredKnob) -> Section:
             "sentences": sentences,
         },
     )
+
+
+def _plain(measured: Measured, knob: MeasuredKnob) -> str:
+    """The verdict as one would say it."""
+    verdict, metric, symbol = knob.sensitivity, measured.metric, knob.symbol
+    where = measured.results.plan.dataset
+    if verdict.largest is None:
+        return _plain_without_noise(measured, knob)
+    moved = _moved(measured, knob, verdict.largest.first, verdict.largest.second, verdict.largest.estimate)
+    if verdict.verdict == "sensitive":
+        return f"{symbol} matters on {where}: {moved}."
+    margin = metric.rough(verdict.margin)
+    if verdict.verdict == "insensitive":
+        return f"{symbol} does not matter on {where}: no two values differ by {margin} or more."
+    if _flat_but_diverged(knob):
+        return f"{symbol} does not matter on {where} among the values that trained, but some diverged."
+    most = verdict.largest.at_most
+    reach = (
+        f"up to {metric.rough(most)}" if most < 10 * max(verdict.margin, abs(verdict.largest.estimate)) else "much more"
+    )
+    ends = f", and {knob.seeds} seeds cannot exclude {reach}"
+    return f"Whether {symbol} matters on {where} is open: {moved}{ends} (margin {margin})."
+
+
+def _plain_without_noise(measured: Measured, knob: MeasuredKnob) -> str:
+    """What was seen where nothing says how noisy it is."""
+    symbol, where = knob.symbol, measured.results.plan.dataset
+    if knob.isolated.problem and len(measured.knobs) > 1:  # of which the best configuration says more
+        return ""
+    ranked = sorted((p for p in knob.points if math.isfinite(p.mean)), key=lambda point: point.mean)
+    if len(ranked) < 2:
+        verb = "Nothing can be said of" if not ranked else "Nothing can be compared over"
+        return f"{verb} {symbol} on {where}: {knob.sensitivity.reason}."
+    moved = _moved(measured, knob, ranked[-1].label, ranked[0].label, ranked[-1].mean - ranked[0].mean)
+    return f"Whether {symbol} matters on {where} is open: {moved}, but {knob.sensitivity.reason}."
+
+
+def _moved(measured: Measured, knob: MeasuredKnob, first: str, second: str, size: float) -> str:
+    """`R@1 falls 19 points from rho 1 to 0.1`: from the better value to the worse."""
+    if measured.sign * size < 0:
+        first, second = second, first
+    better, worse = (value_text(knob.level(label)) for label in (first, second))
+    verb = "falls" if measured.sign > 0 else "rises"
+    return f"{measured.metric.name} {verb} {measured.metric.rough(abs(size))} from {knob.symbol} {better} to {worse}"
+
+
+def _steps(measured: Measured, knob: MeasuredKnob, needed: int | None) -> tuple[Step, ...]:
+    """More seeds where they would decide; a second and third seed where there is one."""
+    if len(measured.seeds) == 1 and sum(bool(point.seeds) for point in knob.points) > 1:
+        settles = "how much of each difference is noise, which one seed cannot tell"
+        return extend(measured.results, settles, 45, seeds=3)
+    settles = f"whether {knob.symbol} matters, if the estimates stay as they are"
+    return extend(measured.results, settles, 40, seeds=needed) if needed else ()
 
 
 def _seeds_needed(measured: Measured, knob: MeasuredKnob) -> int | None:
@@ -194,11 +255,140 @@ def _against_margin(difference: Difference, margin: float) -> str:
     return "smaller" if difference.at_most < margin else "open"
 
 
-def _figure(metric: MetricName, knob: MeasuredKnob) -> Figure:
-    def draw(narrow: bool, name: str) -> str:
-        return _draw(metric, knob, narrow=narrow, name=name)
+def _figure(measured: Measured, knob: MeasuredKnob) -> Figure:
+    shown = _picture(measured, knob)
+    toggles = tuple(
+        Toggle(f"printed-{index}", _legend(knob.published[place], curve, index), f"printed{index % 4}")
+        for index, (place, curve) in enumerate(zip(_drawable(knob), shown.printed, strict=True))
+    )
+    absolute = View(
+        "values", lambda narrow: draw_absolute(shown, narrow=narrow), _described(measured.metric, knob),
+        "Values as measured. Each printed curve has a vertical axis of its own.",
+    )  # fmt: skip
+    return Figure(
+        f"curve-{knob.slug}",
+        lambda narrow: draw_differences(shown, narrow=narrow),
+        f"{_plain(measured, knob)} {_described(measured.metric, knob)}",
+        _caption(measured, knob, shown),
+        "difference",
+        (absolute,),
+        toggles,
+    )
 
-    return Figure(f"curve-{knob.slug}", draw, _described(metric, knob), _caption(knob))
+
+def _drawable(knob: MeasuredKnob) -> list[int]:
+    """The published curves that can be drawn over our axis: both are numbers, or both are names."""
+    return [
+        index for index, curve in enumerate(knob.published)
+        if curve.points and knob.numeric == all(is_number(point.x) for point in curve.points)
+    ]  # fmt: skip
+
+
+def _legend(published: PublishedCurve, curve: Printed, index: int) -> str:
+    source = published.published
+    warning = "" if curve.comparable else ", not comparable in level"
+    return (
+        f"{'abcdefgh'[index % 8]}: {source.paper}, Table {source.table} ({source.dataset}, {source.backbone}, "
+        f"d={source.embedding_dim}){warning}"
+    )
+
+
+def _picture(measured: Measured, knob: MeasuredKnob) -> CurvePicture:
+    """What Figure 1 shows of a knob."""
+    printed = [_printed(measured, knob, knob.published[index]) for index in _drawable(knob)]
+    baseline = measured.baseline if measured.baseline and measured.baseline.values else None
+    return CurvePicture(
+        measured.metric,
+        knob.knob.label,
+        knob.axis,
+        tuple(_all_values(knob, printed)),
+        knob.numeric and not knob.isolated.problem,
+        (Arm("", "mean", _levels(measured, knob)),),
+        tuple(printed),
+        baseline.label if baseline else "",
+        baseline.mean if baseline else math.nan,
+        measured.margin,
+    )
+
+
+def _printed(measured: Measured, knob: MeasuredKnob, curve: PublishedCurve) -> Printed:
+    source = curve.published
+    selected = {"test": "test", "validation": "validation"}.get(source.selection, "")
+    title = f"{selected} {source.metric} [%]".strip() if source.metric.startswith("R@") else source.metric
+    points = tuple((point.x, point.y) for point in curve.points)
+    comparable = not level_reasons(measured, curve, knob.path)
+    return Printed(f"{source.dataset}, Table {source.table}", points, curve.baseline, title, comparable)
+
+
+def _levels(measured: Measured, knob: MeasuredKnob) -> tuple[Level, ...]:
+    zero = _zero(measured, knob)
+    against = _against(measured, knob)
+    seeds = {trial.key: trial.seed for trial in measured.results.trials}
+    levels = []
+    for point in knob.points:
+        keys = (
+            {seeds[key]: key for key in point.trials}
+            if len({seeds[key] for key in point.trials}) == len(point.trials)
+            else {}
+        )
+        dots = tuple(
+            SeedDot(seed, number - zero.get(seed, math.nan), number, keys.get(seed, "")) for seed, number in point.seeds
+        )
+        difference, low, high = against.get(point.label, (math.nan,) * 3)
+        lost = Counter(status for _, status, _ in point.failures)
+        levels.append(
+            Level(
+                point.value, dots, difference, low, high, point.mean, point.half_bar,
+                tuple(sorted(lost.items())),
+            )
+        )  # fmt: skip
+    return tuple(levels)
+
+
+def _zero(measured: Measured, knob: MeasuredKnob) -> dict[int, float]:
+    """Seed -> what differences are taken to: the baseline's value, or the mean over the values that every such seed has."""
+    if measured.baseline is not None and measured.baseline.values:
+        return dict(measured.baseline.values)
+    table = knob.isolated.table
+    if not table.labels:
+        everything = [number for point in knob.points for _, number in point.seeds]
+        return dict.fromkeys(measured.seeds, float(np.mean(everything)) if everything else math.nan)
+    return dict(zip(table.seeds, fill_holes(table.values)[0].mean(0).tolist(), strict=True))
+
+
+def _against(measured: Measured, knob: MeasuredKnob) -> dict[str, tuple[float, float, float]]:
+    """Label -> difference to the baseline with its simultaneous interval, or to the mean with its comparison bar."""
+    table, baseline, nothing = knob.isolated.table, measured.baseline, math.nan
+    if baseline is not None and baseline.values:
+        rows = {
+            label: dict(_finite(zip(table.seeds, row.tolist(), strict=True)))
+            for label, row in zip(table.labels, table.values, strict=True)
+        }
+        joined = SeedTable.of({**rows, baseline.label: baseline.values}, measured.seeds)
+        found = compare_all_with(joined, baseline.label, alpha=knob.sensitivity.alpha)
+        return {
+            d.first: (d.estimate, *((d.low, d.high) if math.isfinite(d.high - d.low) else (nothing, nothing)))
+            for d in found
+        }
+    means = [point.mean for point in knob.points if math.isfinite(point.mean)]
+    middle = float(np.mean(means)) if means else nothing
+    return {p.label: (p.mean - middle, p.mean - middle - p.half_bar, p.mean - middle + p.half_bar) for p in knob.points}
+
+
+def _finite(pairs: Iterable[tuple[int, float]]) -> Iterator[tuple[int, float]]:
+    return ((seed, number) for seed, number in pairs if math.isfinite(number))
+
+
+def _all_values(knob: MeasuredKnob, printed: Sequence[Printed]) -> list[Value]:
+    """Our values and the published ones, each once."""
+    values: list[Value] = list(knob.levels)
+    for x in (x for curve in printed for x, _ in curve.points):
+        drawable = not is_number(x) or x > 0 or knob.axis != "log"
+        if drawable and not any(same_value(value, x) for value in values):
+            values.append(x)
+    if not all(is_number(value) for value in values):
+        return values
+    return sorted(values, key=lambda value: float(value) if is_number(value) else 0.0)
 
 
 def _described(metric: MetricName, knob: MeasuredKnob) -> str:
@@ -217,134 +407,19 @@ def _described(metric: MetricName, knob: MeasuredKnob) -> str:
     return text
 
 
-def _caption(knob: MeasuredKnob) -> str:
+def _caption(measured: Measured, knob: MeasuredKnob, shown: CurvePicture) -> str:
+    level = f"{100 * (1 - knob.sensitivity.alpha):.3g}%"
     parts = []
-    if any(math.isfinite(point.half_bar) for point in knob.points):
-        parts.append("Values whose comparison bars do not overlap differ (within seeds, all at once).")
-    if knob.isolated.problem:
+    if any(math.isfinite(item.low) for arm in shown.arms for item in arm.levels):
+        what = "simultaneous interval" if shown.baseline else "comparison bar: values whose bars do not overlap differ"
+        parts.append(f"Thin lines: one seed each. Thick: mean with {level} {what}.")
+    elif knob.isolated.problem:
         parts.append("Each point is one seed of one cell; the other knobs differ from point to point.")
-    elif knob.isolated.how:
-        parts.append(f"Means and seed points are {knob.isolated.how}.")
-    if any(point.failures for point in knob.points):
-        parts.append("Trials without a result are marked along the bottom, with their number.")
-    if knob.published:
-        parts.append("The published curve has a vertical axis of its own.")
+    elif knob.points:
+        parts.append("One seed: no interval can be given.")
+    parts.append(f"Shaded: the margin of {measured.metric.amount(measured.margin)}.")
+    if knob.isolated.how:
+        parts.append(f"Means and seeds are {knob.isolated.how}.")
+    if shown.printed:
+        parts.append("Dashed: printed curves, each as difference to its own baseline.")
     return " ".join(parts)
-
-
-def _draw(metric: MetricName, knob: MeasuredKnob, *, narrow: bool, name: str) -> str:
-    """The curve; the published one in a panel of its own, on its own vertical axis, over the same values."""
-    published = [curve for curve in knob.published if _shares_axis(knob, curve)]
-    axis = drawing.KnobAxis(knob.axis, _all_values(knob, published))
-    count = 1 + len(published)
-    rows = count if narrow else -(-count // 2)
-    with drawing.canvas(narrow=narrow, height=3.5 * rows + 0.1) as figure:
-        panels = drawing.panels(figure, count, narrow=narrow)
-        width = 2.75 if narrow else (6.6 if count == 1 else 2.9)
-        _draw_ours(panels[0], metric, knob, axis)
-        for ax, curve in zip(panels[1:], published, strict=True):
-            _draw_published(ax, curve, axis)
-        for ax in panels:
-            axis.label(ax, knob.knob.label, width)
-        return drawing.svg(figure, name)
-
-
-def _shares_axis(knob: MeasuredKnob, published: PublishedCurve) -> bool:
-    """A published curve can be drawn over our axis when both are numbers, or both are names."""
-    return knob.numeric == all(is_number(point.x) for point in published.points)
-
-
-def _all_values(knob: MeasuredKnob, published: Sequence[PublishedCurve]) -> list[Value]:
-    """Our values and the published ones, each once."""
-    values: list[Value] = list(knob.levels)
-    for point in (point for curve in published for point in curve.points):
-        drawable = not is_number(point.x) or point.x > 0 or knob.axis != "log"
-        if drawable and not any(same_value(value, point.x) for value in values):
-            values.append(point.x)
-    return sorted(values, key=lambda value: value if is_number(value) else 0.0)
-
-
-def _draw_ours(ax: Axes, metric: MetricName, knob: MeasuredKnob, axis: drawing.KnobAxis) -> None:
-    _draw_baseline(ax, knob.baseline)
-    placed = [(axis.position(point.value), point) for point in knob.points]
-    seeds = [(x, number) for x, point in placed for _, number in point.seeds]
-    line = [(x, point) for x, point in placed if math.isfinite(point.mean)]
-    if seeds:
-        label = "one seed (at left)" if line else "one seed"
-        ax.plot(
-            [x for x, _ in seeds], [number for _, number in seeds], "o", ms=3.5, mfc="none", mec=drawing.BLUE,
-            mew=0.8, label=label, transform=drawing.beside(ax, -8 if line else 0),
-        )  # fmt: skip
-        ax.update_datalim(seeds)
-        ax.autoscale_view()
-    if line:
-        style = "-" if axis.numeric else "none"
-        xs, ys = [x for x, _ in line], [point.mean for _, point in line]
-        ax.plot(xs, ys, ls=style, color=drawing.BLUE, lw=1.4, marker="D", ms=5.5, label="mean", zorder=4)
-    barred = [(x, point) for x, point in line if math.isfinite(point.half_bar)]
-    if barred:
-        ax.errorbar(
-            [x for x, _ in barred], [p.mean for _, p in barred], yerr=[p.half_bar for _, p in barred],
-            fmt="none", ecolor=drawing.BLUE, elinewidth=1.4, capsize=4, label="comparison bar", zorder=3,
-        )  # fmt: skip
-    if not ax.has_data():
-        ax.set_yticks([])
-        ax.text(0.5, 0.5, "no trial has a result", transform=ax.transAxes, ha="center", color=drawing.GREY)
-    _draw_failures(ax, placed)
-    ax.set_ylabel(metric.axis)
-    ax.set_title("This sweep")
-    _draw_legend(ax)
-
-
-def _draw_baseline(ax: Axes, baseline: CurvePoint | None) -> None:
-    if baseline is None or not math.isfinite(baseline.mean):
-        return
-    mean, bar = baseline.mean, baseline.half_bar
-    if math.isfinite(bar):
-        ax.axhspan(mean - bar, mean + bar, color=drawing.GREY, alpha=0.18, lw=0)
-    ax.axhline(mean, color=drawing.GREY, ls="--", lw=1.2, label=f"baseline: {baseline.label}")
-
-
-def _draw_failures(ax: Axes, placed: Sequence[tuple[float, CurvePoint]]) -> None:
-    """Failed and diverged trials as marks along the bottom edge, with their count."""
-    if not any(point.failures for _, point in placed):
-        return
-    low, high = ax.get_ylim()
-    ax.set_ylim(low - 0.2 * (high - low), high)
-    across = ax.get_xaxis_transform()
-    for kind, height, marker in (("diverged", 0.12, "X"), ("failed", 0.04, "s")):
-        legend: str | None = kind
-        for x, point in placed:
-            count = sum((status == "diverged") == (kind == "diverged") for _, status, _ in point.failures)
-            if not count:
-                continue
-            ax.plot(
-                x, height, marker, transform=across, color=drawing.VERMILLION, ms=8, mec="white", mew=0.7,
-                label=legend, clip_on=False, zorder=6, ls="none",
-            )  # fmt: skip
-            legend = None
-            if count > 1:
-                ax.annotate(
-                    f"{count}", (x, height), xycoords=across, xytext=(-7, 0), textcoords="offset points",
-                    va="center", ha="right", color=drawing.VERMILLION, fontsize=8.5,
-                )  # fmt: skip
-
-
-def _draw_published(ax: Axes, curve: PublishedCurve, axis: drawing.KnobAxis) -> None:
-    points = [(axis.position(value), p.y) for p in curve.points for value in axis.values if same_value(value, p.x)]
-    source = curve.published
-    label = f"published, {source.runs} run{'' if source.runs == 1 else 's'}"
-    style = "-" if axis.numeric else "none"
-    xs, ys = [x for x, _ in points], [y for _, y in points]
-    ax.plot(xs, ys, ls=style, color=drawing.VERMILLION, lw=1.4, marker="s", ms=5.5, label=label)
-    if curve.baseline is not None:
-        ax.axhline(curve.baseline, color=drawing.GREY, ls="--", lw=1.2, label=f"baseline: {source.baseline_method}")
-    ax.set_title(f"{source.paper}, Table {source.table}\n{source.dataset}, {source.backbone}, d={source.embedding_dim}")
-    selected = {"test": "test", "validation": "validation"}.get(source.selection, "")
-    ax.set_ylabel(f"{selected} {source.metric} [%]".strip() if source.metric.startswith("R@") else source.metric)
-    _draw_legend(ax)
-
-
-def _draw_legend(ax: Axes) -> None:
-    if ax.get_legend_handles_labels()[0]:
-        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, columnspacing=1.2, handlelength=1.8)
