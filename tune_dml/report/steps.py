@@ -24,7 +24,7 @@ class Step:
     trials: int
     """How many it runs."""
     urgency: int
-    """Of several the page advises the most urgent: 90 goes on with what stopped, 50 widens a range, 40 adds seeds, 10 confirms."""
+    """Of several the page advises the most urgent: 90 goes on with what stopped, 50 widens a range, 40 adds seeds."""
 
 
 def cost_of(step: Step, results: Results) -> str:
@@ -34,7 +34,7 @@ def cost_of(step: Step, results: Results) -> str:
     return f"{text}, about {duration(step.trials * sum(seconds) / len(seconds))} of training" if seconds else text
 
 
-def go_on(results: Results, verb: str, change: str, settles: str, trials: int, urgency: int) -> tuple[Step, ...]:
+def go_on(results: Results, verb: str, change: str, *, settles: str, trials: int, urgency: int) -> tuple[Step, ...]:
     """A step of a verb that takes the sweep as it is planned; none for a sweep of another protocol version."""
     if results.plan.protocol_version != PROTOCOL_VERSION or not trials:
         return ()
@@ -64,7 +64,7 @@ def extend(
     parts += [f"--num-samples {num_samples}"] if num_samples else []
     cells = len(longer.cells) - len(plan.cells) + num_samples + len(results.cells)
     trials = cells * len(longer.seeds) - len(results.cells) * len(plan.seeds)
-    return go_on(results, "extend", " ".join(parts), settles, trials, urgency)
+    return go_on(results, "extend", " ".join(parts), settles=settles, trials=trials, urgency=urgency)
 
 
 def _as_written(value: Value) -> Value:

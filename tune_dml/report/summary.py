@@ -13,7 +13,7 @@ from tune_dml.report.questions import answers
 from tune_dml.report.section import Section
 from tune_dml.report.steps import Step, cost_of
 from tune_dml.stats import SeedTable
-from tune_dml.text import duration
+from tune_dml.text import duration, one_line
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,11 @@ class Answer:
 
 def answer_of(measured: Measured, sections: Sequence[Section]) -> Answer:
     """Each question's plain sentence, what holds of the whole sweep first, and the most urgent of the steps."""
-    plain = [section.plain for section in sorted(sections, key=lambda section: not section.appendix) if section.plain]
+    plain = [
+        one_line(section.plain)
+        for section in sorted(sections, key=lambda section: not section.appendix)
+        if section.plain
+    ]
     step = max(_steps(sections), key=lambda step: step.urgency, default=None)
     return Answer(tuple(plain), step, cost_of(step, measured.results) if step else "", _facts(measured))
 

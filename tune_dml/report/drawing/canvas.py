@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tune_dml.report.drawing.colours import PALETTE
+from tune_dml.text import one_line, shortened
 
 Points = Sequence[tuple[float, float]]
 Anchor = Literal["start", "middle", "end"]
@@ -47,8 +48,8 @@ class Mark:
     text: str = ""
     """A text; else what is said when it is pointed at."""
     anchor: Anchor = "start"
-    turned: bool = False
     bold: bool = False
+    halo: bool = False
     link: str = ""
     """The anchor of a row of the page that says more."""
     group: str = ""
@@ -79,12 +80,12 @@ class Canvas:
         """The area within points, filled."""
         self.marks.append(Mark("area", tuple(points), pen, text=text, group=self._group))
 
-    def box(self, left: float, top: float, right: float, bottom: float, pen: Pen, text: str = "") -> None:
+    def box(self, left: float, top: float, right: float, bottom: float, pen: Pen, *, text: str = "") -> None:
         """A filled rectangle."""
         self.area([(left, top), (right, top), (right, bottom), (left, bottom)], pen, text)
 
     def dot(
-        self, x: float, y: float, pen: Pen, shape: str = "circle", size: float = 3.0, text: str = "", link: str = ""
+        self, x: float, y: float, pen: Pen, shape: str = "circle", *, size: float = 3.0, text: str = "", link: str = ""
     ) -> None:
         """A marker."""
         mark = Mark("dot", ((x, y),), pen, shape=shape, size=size, text=text, link=link, group=self._group)
@@ -92,12 +93,13 @@ class Canvas:
 
     def text(
         self, x: float, y: float, text: str, colour: str = "soft", *, size: float = FONT, anchor: Anchor = "start",
-        turned: bool = False, bold: bool = False,
+        bold: bool = False, halo: bool = False,
     ) -> None:  # fmt: skip
-        """A line of text whose baseline is at y; `turned` reads upwards."""
-        pen = Pen(colour)
-        mark = Mark("text", ((x, y),), pen, size=size, text=text, anchor=anchor, turned=turned, bold=bold)
-        self.marks.append(mark if not self._group else Mark(**{**vars(mark), "group": self._group}))
+        """A line of text whose baseline is at y; a `halo` keeps it readable on lines."""
+        line, pen = one_line(text), Pen(colour)
+        self.marks.append(
+            Mark("text", ((x, y),), pen, size=size, text=line, anchor=anchor, bold=bold, halo=halo, group=self._group)
+        )
 
     def svg(self) -> str:
         """An `<svg>` element for the page, whose style sheet has the colours."""
@@ -127,7 +129,8 @@ class Canvas:
 
 SVG_STYLE = (
     ".l { fill: none; stroke: currentColor; stroke-linejoin: round; } .a { fill: currentColor; stroke: none; } "
-    ".h { fill: none; stroke: currentColor; stroke-width: 1.2; } .t { fill: currentColor; stroke: none; }"
+    ".h { fill: none; stroke: currentColor; stroke-width: 1.2; } .t { fill: currentColor; stroke: none; } "
+    ".halo { stroke: var(--paper, white); stroke-width: 4px; paint-order: stroke; stroke-linejoin: round; }"
 )
 """Of lines, areas, hollow dots and texts: for the page and for single files."""
 
@@ -135,6 +138,11 @@ SVG_STYLE = (
 def text_width(text: str, size: float = FONT) -> float:
     """About how many pixels a text takes, rather too many than too few."""
     return LETTER * size * len(text)
+
+
+def fitted(text: str, width: float, size: float = FONT) -> str:
+    """The text, cut where it would take more than `width` pixels."""
+    return shortened(text, max(4, int(width / (LETTER * size))))
 
 
 def _n(number: float) -> str:
@@ -148,7 +156,7 @@ def _path(points: Points, closed: bool) -> str:
 
 
 def _element(mark: Mark, links: bool) -> str:
-    pen, tip = mark.pen, html.escape(mark.text, quote=False)
+    pen, tip = mark.pen, html.escape(one_line(mark.text), quote=False)
     faint = f' opacity="{pen.opacity:g}"' if pen.opacity < 1 else ""
     if mark.kind == "text":
         return _text(mark)
@@ -166,11 +174,11 @@ def _element(mark: Mark, links: bool) -> str:
 def _text(mark: Mark) -> str:
     (x, y), size = mark.points[0], f' font-size="{mark.size:g}"'
     place = f'x="{_n(x)}" y="{_n(y)}"'
-    turn = f' transform="rotate(-90 {_n(x)} {_n(y)})"' if mark.turned else ""
+    kind = "t halo" if mark.halo else "t"
     anchor = f' text-anchor="{mark.anchor}"' if mark.anchor != "start" else ""
     bold = ' font-weight="600"' if mark.bold else ""
     text = html.escape(mark.text, quote=False)
-    return f'<text class="t k-{mark.pen.colour}" {place}{size}{anchor}{bold}{turn}>{text}</text>'
+    return f'<text class="{kind} k-{mark.pen.colour}" {place}{size}{anchor}{bold}>{text}</text>'
 
 
 def _dot(mark: Mark, title: str, faint: str) -> str:

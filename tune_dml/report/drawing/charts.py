@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tune_dml.report.drawing.canvas import FONT, Canvas, Pen, text_width
+from tune_dml.report.drawing.canvas import FONT, Canvas, Pen, fitted, text_width
 from tune_dml.report.drawing.colours import DASHES, SHAPES
 from tune_dml.report.drawing.frame import Frame, Range, number_text
 
@@ -70,12 +70,12 @@ def _draw_series(frame: Frame, horizontal: Range, item: Series, index: int, log:
     stride = max(1, len(kept) // 8)
     for (x, y), i in list(zip(middle, kept, strict=True))[::stride]:
         tip = f"{item.label}, {number_text(item.xs[i])}: {item.mean[i]:.4g} ({item.low[i]:.4g} to {item.high[i]:.4g})"
-        frame.canvas.dot(x, y, Pen(item.colour), SHAPES[index % len(SHAPES)], 3.0, tip)
+        frame.canvas.dot(x, y, Pen(item.colour), SHAPES[index % len(SHAPES)], size=3.0, text=tip)
 
 
 def _name_line(canvas: Canvas, x: float, y: float, item: Series, index: int) -> None:
     canvas.line([(x, y), (x + 16, y)], Pen(item.colour, 2.0, DASHES[index % len(DASHES)]))
-    canvas.text(x + 21, y + 4, item.label, item.colour)
+    canvas.text(x + 21, y + 4, fitted(item.label, canvas.width - x - 22), item.colour)
 
 
 def _legend_rows(series: Sequence[Series], width: float) -> list[list[int]]:
@@ -136,10 +136,10 @@ def bars(items: Sequence[Bar], title: str, *, narrow: bool) -> Canvas:
     for index, item in enumerate(items):
         middle = 30 + row * index + row / 2
         reach = left + max(item.share, 0.0) * (right - left)
-        canvas.text(left - 8, middle + 4, item.label, "ink", anchor="end")
+        canvas.text(left - 8, middle + 4, fitted(item.label, left - 10), "ink", anchor="end")
         canvas.line([(left, middle - 9), (left, middle + 9)], Pen("rule", 1.0))
         if item.share > 0.002:
-            canvas.box(left, middle - 8, reach, middle + 8, Pen(item.colour, opacity=0.85), item.tip)
+            canvas.box(left, middle - 8, reach, middle + 8, Pen(item.colour, opacity=0.85), text=item.tip)
         percent = f"{100 * item.share:.0f}%" if item.share >= 0.01 or item.share == 0 else "<1%"
         note = f"{percent}  {item.note}" if item.note else percent
         canvas.text(reach + 6, middle + 4, note)
@@ -174,18 +174,18 @@ def whiskers(
     frame = Frame(canvas, left, 10, width - 14, 14 + row * len(items), Range(0, 1))
     if band:
         shaded = (frame.at(span.share(-band)), frame.at(span.share(band)))
-        canvas.box(shaded[0], frame.top, shaded[1], frame.bottom, Pen("margin", opacity=0.18), "the margin")
+        canvas.box(shaded[0], frame.top, shaded[1], frame.bottom, Pen("margin", opacity=0.18), text="the margin")
     if zero:
         at = frame.at(span.share(0.0))
         canvas.line([(at, frame.top), (at, frame.bottom)], Pen("base", 1.2, "5 3"))
     for index, item in enumerate(items):
         height = frame.top + row * (index + 0.5)
-        canvas.text(left - 10, height + 4, item.label, "ink", anchor="end")
+        canvas.text(left - 10, height + 4, fitted(item.label, left - 12), "ink", anchor="end")
         if math.isfinite(item.low) and math.isfinite(item.high):
             reach = [(frame.at(min(max(span.share(end), 0.0), 1.0)), height) for end in (item.low, item.high)]
             canvas.line(reach, Pen(item.colour, 1.8), item.tip)
         if math.isfinite(item.middle):
-            canvas.dot(frame.at(span.share(item.middle)), height, Pen(item.colour), item.shape, 4.5, item.tip)
+            canvas.dot(frame.at(span.share(item.middle)), height, Pen(item.colour), item.shape, size=4.5, text=item.tip)
     frame.draw_x([(span.share(tick), number_text(tick)) for tick in span.ticks()], x_title)
     return canvas
 
@@ -222,13 +222,13 @@ def heat(
     for index, (name, row) in enumerate(zip(rows, cells, strict=True)):
         top = 46 + tall * index
         if tall >= FONT + 2 or index % math.ceil((FONT + 2) / tall) == 0:
-            canvas.text(left - 8, top + tall / 2 + 4, name, "ink", anchor="end")
+            canvas.text(left - 8, top + tall / 2 + 4, fitted(name, left - 10), "ink", anchor="end")
         for place, cell in enumerate(row):
             x = left + step * place
             if math.isfinite(cell.value):
                 colour = "bad" if centred and cell.value < 0 else "good"
                 shade = Pen(colour, opacity=0.06 + 0.44 * depth(cell.value))
-                canvas.box(x + 0.5, top + 0.5, x + step - 0.5, top + tall - 0.5, shade, cell.tip)
+                canvas.box(x + 0.5, top + 0.5, x + step - 0.5, top + tall - 0.5, shade, text=cell.tip)
             if named and tall >= FONT + 2:
                 lost = not math.isfinite(cell.value)
                 canvas.text(x + step / 2, top + tall / 2 + 4, cell.text, "lost" if lost else "ink", anchor="middle")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tune_dml.report.drawing.canvas import Canvas, Pen
+from tune_dml.report.drawing.canvas import Anchor, Canvas, Pen
 from tune_dml.report.drawing.charts import width_of
 from tune_dml.report.drawing.colours import RAMP
 from tune_dml.report.drawing.frame import RULE, Frame, KnobAxis, Range, number_text
@@ -52,14 +52,14 @@ def parallel(knobs: Sequence[Searched], cells: Sequence[Configured], score: str,
         x = left + step * place
         canvas.line([(x, top), (x, bottom)], RULE)
         last = place == len(knobs)
-        anchor = "end" if last else "start" if place == 0 else "middle"
+        anchor: Anchor = "end" if last else "start" if place == 0 else "middle"
         canvas.text(x if place else 4, 18, name, "ink", bold=True, anchor=anchor)
         ticks = axis.ticks() if axis else [(span.share(tick), number_text(tick)) for tick in span.ticks(5)]
         end = -math.inf
         for share, text in sorted(ticks):
             if math.isfinite(share) and (bottom - top) * (share - end) >= 15:
                 y = bottom - share * (bottom - top)
-                canvas.text(x + (6 if last else -6), y + 4, text, anchor="start" if last else "end")
+                canvas.text(x + (6 if last else -6), y + 4, text, "ink", anchor="start" if last else "end", halo=True)
                 end = share
     return canvas
 
@@ -80,7 +80,7 @@ def best_so_far(cells: Sequence[Configured], sign: float, score: str, *, narrow:
         steps.append((x, frame.up(sign * best)))
     canvas.line(steps, Pen("mean", 2.2), "best so far")
     for place, cell in enumerate(cells, 1):
-        canvas.dot(frame.at(across.share(place)), frame.up(cell.score), Pen("seed"), "circle", 3.2, cell.tip)
+        canvas.dot(frame.at(across.share(place)), frame.up(cell.score), Pen("seed"), "circle", size=3.2, text=cell.tip)
     ticks = [tick for tick in across.ticks(8) if tick >= 1 and tick == round(tick)]
     frame.draw_x([(across.share(tick), number_text(tick)) for tick in ticks], "configurations, in order")
     return canvas
@@ -102,7 +102,9 @@ def alone(knobs: Sequence[Searched], cells: Sequence[Configured], sign: float, s
         best: dict[float, float] = {}
         for share, cell in at:
             if math.isfinite(share):
-                canvas.dot(frame.at(share), frame.up(cell.score), Pen("seed", opacity=0.8), "circle", 3.2, cell.tip)
+                canvas.dot(
+                    frame.at(share), frame.up(cell.score), Pen("seed", opacity=0.8), "circle", size=3.2, text=cell.tip
+                )
                 best[share] = max(best.get(share, -math.inf), sign * cell.score)
         if len(best) < len(cells):
             canvas.line([(frame.at(share), frame.up(sign * best[share])) for share in sorted(best)], Pen("mean", 2.2))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tune_dml.report.drawing.canvas import Canvas, Pen, text_width
+from tune_dml.report.drawing.canvas import Canvas, Pen, fitted, text_width
 from tune_dml.report.drawing.charts import apart, width_of
 from tune_dml.report.drawing.frame import Frame, KnobAxis, Range
 from tune_dml.report.knob import Axis
@@ -62,14 +62,14 @@ class Printed:
 
     name: str
     """Short, for the curve's end."""
-    points: tuple[tuple[Value, float], ...]
+    points: tuple[tuple[float | str, float], ...]
     baseline: float | None
     """What differences are taken to; to the curve's mean where the table has none."""
     y_title: str
     comparable: bool
 
     @property
-    def differences(self) -> list[tuple[Value, float]]:
+    def differences(self) -> list[tuple[float | str, float]]:
         """To its own baseline."""
         numbers = [y for _, y in self.points]
         zero = self.baseline if self.baseline is not None else sum(numbers) / len(numbers)
@@ -148,7 +148,9 @@ def _span(shown: CurvePicture) -> Range:
 
 def _ground(shown: CurvePicture, frame: Frame) -> None:
     low, high = frame.up(-shown.margin), frame.up(shown.margin)
-    frame.canvas.box(frame.left, high, frame.right, low, Pen("margin", opacity=0.2), "differences within the margin")
+    frame.canvas.box(
+        frame.left, high, frame.right, low, Pen("margin", opacity=0.2), text="differences within the margin"
+    )
     zero = frame.up(0.0)
     frame.canvas.line([(frame.left, zero), (frame.right, zero)], Pen("base", 1.5, "6 3"), shown.baseline)
 
@@ -165,7 +167,7 @@ def _draw_printed(frame: Frame, axis: KnobAxis, curve: Printed, index: int, narr
             frame.canvas.line([(px, py) for px, py, _, _ in at], Pen(colour, 1.6, "5 3"))
         for px, py, x, y in at:
             tip = f"{curve.name}, {value_text(x)}: {y:+.2f} to its own baseline"
-            frame.canvas.dot(px, py, Pen(colour), _SHAPES[index % 4], 3.6, tip)
+            frame.canvas.dot(px, py, Pen(colour), _SHAPES[index % 4], size=3.6, text=tip)
         if narrow:
             frame.canvas.text(at[-1][0] + 6, at[-1][1] - 7, "abcdefgh"[index % 8], colour, bold=True, anchor="end")
     return at[-1][1]
@@ -185,7 +187,7 @@ def _draw_arm(shown: CurvePicture, frame: Frame, axis: KnobAxis, arm: Arm) -> No
                 canvas.line(line, Pen(thin, 1.0, opacity=0.5), f"seed {seed}")
         for x, level in placed:
             for dot in level.dots:
-                _seed_dot(shown, frame, x, level, dot, thin)
+                _seed_dot(shown, frame, (x, level, dot), thin)
     means = [(x, frame.up(level.difference), level) for x, level in placed if math.isfinite(level.difference)]
     for x, _, level in means:
         if math.isfinite(level.low) and math.isfinite(level.high):
@@ -194,10 +196,11 @@ def _draw_arm(shown: CurvePicture, frame: Frame, axis: KnobAxis, arm: Arm) -> No
     if len(means) > 1 and shown.connected:
         canvas.line([(x, y) for x, y, _ in means], Pen(arm.colour, 2.4))
     for x, y, level in means:
-        canvas.dot(x, y, Pen(arm.colour), "diamond", 5.0, _interval(shown, level))
+        canvas.dot(x, y, Pen(arm.colour), "diamond", size=5.0, text=_interval(shown, level))
 
 
-def _seed_dot(shown: CurvePicture, frame: Frame, x: float, level: Level, dot: SeedDot, colour: str) -> None:
+def _seed_dot(shown: CurvePicture, frame: Frame, placed: tuple[float, Level, SeedDot], colour: str) -> None:
+    x, level, dot = placed
     if not math.isfinite(dot.difference):
         return
     metric = shown.metric
@@ -207,7 +210,7 @@ def _seed_dot(shown: CurvePicture, frame: Frame, x: float, level: Level, dot: Se
         f"{metric.signed(dot.difference)} to {zero}"
     )
     link = f"trial-{dot.trial}" if dot.trial else ""
-    frame.canvas.dot(x, frame.up(dot.difference), Pen(colour, opacity=0.8), "circle", 2.6, tip, link)
+    frame.canvas.dot(x, frame.up(dot.difference), Pen(colour, opacity=0.8), "circle", size=2.6, text=tip, link=link)
 
 
 def _interval(shown: CurvePicture, level: Level) -> str:
@@ -227,7 +230,9 @@ def _rug(shown: CurvePicture, frame: Frame, axis: KnobAxis, kinds: Sequence[str]
             count, x = _lost(level, kind), frame.at(axis.share(level.value))
             if count:
                 tip = f"{value_text(level.value)}: {count} {kind}"
-                frame.canvas.dot(x, height, Pen("lost"), "cross" if kind == "diverged" else "square", 4.5, tip)
+                frame.canvas.dot(
+                    x, height, Pen("lost"), "cross" if kind == "diverged" else "square", size=4.5, text=tip
+                )
                 frame.canvas.text(x + 9, height + 4, str(count), "lost", size=11)
 
 
@@ -254,7 +259,8 @@ def _names(shown: CurvePicture, frame: Frame, ends: Sequence[tuple[float, int]])
     for height, index in apart(wanted, frame.top + 6, frame.bottom - 14, 31.0 if tall else 17.0):
         text, colour, group, second = names[index]
         with frame.canvas.group(group):
-            frame.canvas.text(frame.right + 8, height + 4, text, colour, bold=colour == "mean")
+            name = fitted(text, 166)
+            frame.canvas.text(frame.right + 8, height + 4, name, colour, bold=colour == "mean")
             if second:
                 frame.canvas.text(frame.right + 8, height + 18, second, colour, size=11)
 
@@ -293,7 +299,7 @@ def _own_panel(canvas: Canvas, box: tuple[float, float, float, float], shown: Cu
         for x, level in placed:
             for dot in level.dots:
                 tip = f"seed {dot.seed}, {value_text(level.value)}: {shown.metric.number(dot.absolute)}"
-                canvas.dot(x - 6, frame.up(dot.absolute), Pen("seed", opacity=0.8), "hollow", 2.6, tip)
+                canvas.dot(x - 6, frame.up(dot.absolute), Pen("seed", opacity=0.8), "hollow", size=2.6, text=tip)
             if math.isfinite(level.half_bar):
                 reach = [min(max(frame.up(level.absolute + side * level.half_bar), frame.top), frame.bottom)
                          for side in (-1, 1)]  # fmt: skip
@@ -302,7 +308,7 @@ def _own_panel(canvas: Canvas, box: tuple[float, float, float, float], shown: Cu
         if len(means) > 1 and shown.connected:
             canvas.line(means, Pen(arm.colour, 2.2))
         for x, y in means:
-            canvas.dot(x, y, Pen(arm.colour), "diamond", 4.5)
+            canvas.dot(x, y, Pen(arm.colour), "diamond", size=4.5)
     frame.draw_x(axis.ticks(), shown.knob)
 
 
@@ -321,5 +327,5 @@ def _printed_panel(canvas: Canvas, box: tuple[float, float, float, float], shown
     if len(at) > 1:
         canvas.line([(px, py) for px, py, _, _ in at], Pen(colour, 1.6, "5 3"))
     for px, py, x, y in at:
-        canvas.dot(px, py, Pen(colour), _SHAPES[index % 4], 3.6, f"{value_text(x)}: {y:g}")
+        canvas.dot(px, py, Pen(colour), _SHAPES[index % 4], size=3.6, text=f"{value_text(x)}: {y:g}")
     frame.draw_x(axis.ticks(), shown.knob)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from tune_dml.report.drawing.canvas import FONT, Canvas, Pen, text_width
@@ -91,7 +92,7 @@ class KnobAxis:
         if not self.equal and numbers:
             self._range = Range.of(numbers, scale="log" if kind == "log" else "linear", pad=0.08)
             at = sorted(self._range.share(number) * width for number in numbers)
-            crowded = any(after - before < CLOSEST for before, after in zip(at, at[1:], strict=False))
+            crowded = any(after - before < CLOSEST for before, after in pairwise(at))
             self.crowded = crowded and len(numbers) <= MOST_NAMED
             self.equal = self.crowded
         else:

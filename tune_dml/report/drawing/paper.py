@@ -71,5 +71,5 @@ def _draw(ax: Any, mark: Mark, order: int) -> None:
         ax.text(
             xs[0], ys[0], mark.text, color=colour, fontsize=mark.size * point * _SMALLER, zorder=order,
             ha={"start": "left", "middle": "center", "end": "right"}[mark.anchor], va="baseline",
-            rotation=90 if mark.turned else 0, rotation_mode="anchor", fontweight="bold" if mark.bold else "normal",
+            fontweight="bold" if mark.bold else "normal",
         )  # fmt: skip

@@ -45,6 +45,7 @@ def page_text(measured: Measured, sections: Sequence[Section]) -> str:
         answer=answer_of(measured, sections),
         shown=[section for section in titled if not section.appendix],
         appendix=[section for section in titled if section.appendix],
+        many_knobs=len(measured.knobs) > 1,
         css=_css(here.joinpath("page.css").read_text(encoding="utf-8")),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),

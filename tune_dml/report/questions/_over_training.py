@@ -16,8 +16,8 @@ WIDE = 20.0
 
 
 def figure_of(
-    knob: MeasuredKnob, name: str, panels: Sequence[Panel], sentences: Mapping[str, str], omitted: Sequence[str],
-    caption: str,
+    knob: MeasuredKnob, name: str, panels: Sequence[Panel], sentences: Mapping[str, str], *,
+    omitted: Sequence[str], caption: str,
 ) -> Figure:  # fmt: skip
     """A view for each panel; `sentences` says by the figure's key what is seen."""
     if omitted:

@@ -280,9 +280,10 @@ def _order_sentence(comparison: Comparison) -> str:
     if order is None:
         return "The orders cannot be compared: there is no noise estimate."
     pairs = order.same + order.opposite + order.open
+    means = f"is {order.tau:.2f} for the means, and " if math.isfinite(order.tau) else "is "
     return (
         f"Of {pairs} pairs of values {order.same} are certainly ordered as published, {order.opposite} certainly the "
-        f"other way, {order.open} are open: Kendall's tau is {order.tau:.2f} for the means, and certainly between "
+        f"other way, {order.open} are open: Kendall's tau {means}certainly between "
         f"{order.low:.2f} and {order.high:.2f} (1 is the same order, -1 the reverse)."
     )
 

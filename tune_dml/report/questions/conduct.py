@@ -165,12 +165,13 @@ def _steps(measured: Measured) -> tuple[Step, ...]:
     results, counts = measured.results, measured.counts
     waiting = counts.get("running", 0) + counts.get("missing", 0)
     if waiting:
-        return go_on(results, "resume", "", "what the missing trials leave open", waiting, 90)
+        return go_on(results, "resume", "", settles="what the missing trials leave open", trials=waiting, urgency=90)
     failed, diverged = counts.get("failed", 0), counts.get("diverged", 0)
     settles = "whether they fail again, once their cause is mended (the appendix has the reasons)"
     if failed and not counts.get("finished"):
-        return go_on(results, "resume", "--retry-failed", settles, failed + diverged, 95)
-    return go_on(results, "resume", "--retry-failed", settles, failed + diverged, 15) if failed else ()
+        return go_on(results, "resume", "--retry-failed", settles=settles, trials=failed + diverged, urgency=95)
+    again = failed + diverged if failed else 0
+    return go_on(results, "resume", "--retry-failed", settles=settles, trials=again, urgency=15)
 
 
 def _progress(measured: Measured) -> str:

@@ -85,7 +85,8 @@ def _steps(measured: Measured) -> tuple[Step, ...]:
         return ()
     cells = 1 + (measured.baseline is not None)
     settles = f"whether {best[0].label} holds on seeds that did not choose it"
-    return go_on(measured.results, "confirm", f"--top 1 --seeds {FRESH}", settles, FRESH * cells, 10)
+    change = f"--top 1 --seeds {FRESH}"
+    return go_on(measured.results, "confirm", change, settles=settles, trials=FRESH * cells, urgency=10)
 
 
 def _cells(measured: Measured) -> tuple[ConfirmedCell, ...]:

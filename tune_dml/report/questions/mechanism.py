@@ -127,7 +127,9 @@ def _figure(knob: MeasuredKnob, histories: Histories, keys: Sequence[str]) -> Fi
     )
     if not set(DIRECTIONS) & set(keys):
         caption = caption.partition(" Directions:")[0]
-    return figure_of(knob, f"mechanism-{knob.slug}", histories.panels(keys), sentences, histories.omitted, caption)
+    return figure_of(
+        knob, f"mechanism-{knob.slug}", histories.panels(keys), sentences, omitted=histories.omitted, caption=caption
+    )
 
 
 def _at_the_end(histories: Histories, key: str) -> str:

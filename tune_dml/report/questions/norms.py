@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 
@@ -63,7 +64,7 @@ def _draw(pair: Pair, narrow: bool) -> Canvas:
         frame.name_y(f"{side.title}, % per unit")
         at = [frame.at(span.share(edge)) for edge in edges.tolist()]
         steps = [(at[0], frame.bottom)]
-        for left, right, height in zip(at, at[1:], share, strict=False):
+        for (left, right), height in zip(pairwise(at), share, strict=True):
             steps += [(left, frame.up(height)), (right, frame.up(height))]
         steps.append((at[-1], frame.bottom))
         canvas.area(steps, Pen(arm_colour(index), opacity=0.3))

@@ -56,7 +56,10 @@ class Optimum:
 
 @knob_question(order=210, unanswered={"optimum": None})
 def optimum(measured: Measured, knob: MeasuredKnob) -> Section | None:
-    """None when the knob's values have no order; an edge that can be extended is a finding."""
+    """None when the knob's values have no order; an edge that can be extended is a finding.
+
+    Without a title, so not on the page, where the values cannot be compared.
+    """
     if not knob.numeric or knob.knob.domain.scale == "category":
         return None
     verdict = _judge(measured, knob)
@@ -73,7 +76,7 @@ def optimum(measured: Measured, knob: MeasuredKnob) -> Section | None:
     open_edge = verdict.verdict == "edge" and not (verdict.natural_bound or verdict.ends_in_divergence)
     return Section(
         "optimum",
-        f"Where is the best {knob.symbol}?",
+        "" if knob.isolated.problem else f"Where is the best {knob.symbol}?",
         "Optimum",
         (*body, _table(measured, knob, verdict)),
         Card(_word(verdict), verdict.verdict, f"Where is the best {knob.symbol}?", sentence),

@@ -43,7 +43,9 @@ def training(measured: Measured, knob: MeasuredKnob) -> Section:
         caption = (
             "Mean over seeds (lines) and range over seeds (bands); a trial that stopped early counts as far as it got."
         )
-        body.append(figure_of(knob, f"training-{knob.slug}", panels, sentences, histories.omitted, caption))
+        body.append(
+            figure_of(knob, f"training-{knob.slug}", panels, sentences, omitted=histories.omitted, caption=caption)
+        )
     else:
         body.append(Text(sentence))
     if rules:
