@@ -169,7 +169,8 @@ def _draw_printed(frame: Frame, axis: KnobAxis, curve: Printed, index: int, narr
             tip = f"{curve.name}, {value_text(x)}: {y:+.2f} to its own baseline"
             frame.canvas.dot(px, py, Pen(colour), _SHAPES[index % 4], size=3.6, text=tip)
         if narrow:
-            frame.canvas.text(at[-1][0] + 6, at[-1][1] - 7, "abcdefgh"[index % 8], colour, bold=True, anchor="end")
+            letter = "abcdefgh"[index % 8]
+            frame.canvas.text(at[-1][0] + 9, at[-1][1] + 19, letter, colour, bold=True, anchor="end", halo=True)
     return at[-1][1]
 
 
