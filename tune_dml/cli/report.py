@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -25,13 +24,9 @@ if TYPE_CHECKING:
     from tune_dml.report import ReportFiles, SweepSummary
 
 ORDER = 90
-
-
-class Form(Enum):
-    """What a figure is also written as."""
-
-    pdf = "pdf"
-    png = "png"
+_FORMS: dict[str, tuple[Literal["pdf", "png"], ...]] = {
+    "svg": (), "pdf": ("pdf",), "png": ("png",), "all": ("pdf", "png")
+}  # fmt: skip
 
 
 @verb
@@ -50,8 +45,8 @@ def report(
         ),
     ] = None,
     figures: Annotated[
-        list[Form] | None, typer.Option(help="Write figures as this too, for papers; repeatable.")
-    ] = None,
+        Literal["svg", "pdf", "png", "all"], typer.Option(help="What figures are written as, for papers; SVG always.")
+    ] = "svg",
     tracking_uri: str | None,
     experiment: str | None,
     as_json: Json = False,
@@ -69,8 +64,7 @@ def report(
     if unseal_test:
         open_test(sweep_name, session)
     loaded = load_sweep(sweep_name, storage=storage)
-    forms: list[Literal["pdf", "png"]] = [form.value for form in figures or []]
-    written = _publish(loaded, session, output, margin=margin, forms=forms)
+    written = _publish(loaded, session, output, margin=margin, forms=_FORMS[figures])
     verdicts = json.loads(written.files.verdicts.read_text(encoding="utf-8"))
     raise_if_any(checks.argument_problems(conditions, verdicts))
     unmet = tuple(checks.unmet(conditions, verdicts))

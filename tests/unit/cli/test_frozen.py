@@ -62,7 +62,7 @@ JSON = {
     "plan": ["plan", "sec_rho", "--dataset", "digits", "--seeds", "2"],
     "status": ["status", "toy"],
     "compare": ["compare", "toy"],
-    "report, sweep, resume, extend": ["report", "toy", "--check"],
+    "report, sweep, resume, extend": ["report", "toy", "--check", "complete"],
     "train --show": ["train", *SET, "--show"],
     "train": ["train", *SET],
     "doctor": ["doctor"],

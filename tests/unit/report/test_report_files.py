@@ -10,7 +10,8 @@ from helpers.toys import write_sweep
 from pages import by_id, read
 
 from tune_dml.report import seed_table, summary
-from tune_dml.report.export import SCHEMA, csv_text, escape, latex_text
+from tune_dml.report.export.tables import csv_text, escape, latex_text
+from tune_dml.report.export.verdicts import SCHEMA
 from tune_dml.report.naming import metric_name
 from tune_dml.report.section import Entry, Table
 from tune_dml.text import value_text

@@ -36,10 +36,10 @@ def lines(series: Sequence[Series], y_title: str, x_title: str, *, narrow: bool,
     width = width_of(narrow)
     rows = _legend_rows(series, width) if narrow else []
     room = 0.0 if narrow else min(230.0, max(text_width(item.label) for item in series) + 26)
-    canvas = Canvas(width, (210.0 if narrow else 230.0) + 84 + 18 * len(rows))
+    canvas = Canvas(width, (200.0 if narrow else 205.0) + 84 + 18 * len(rows))
     every = [number for item in series for number in (*item.low, *item.high, *item.mean)]
     span = Range.of([n for n in every if not log or n > 0], scale="log" if log else "linear")
-    frame = Frame(canvas, 56, 34, width - room - 12, 34 + (210 if narrow else 230), span)
+    frame = Frame(canvas, 56, 34, width - room - 12, 34 + (200 if narrow else 205), span)
     xs = [x for item in series for x in item.xs]
     horizontal = Range.of(xs, pad=0.02)
     frame.draw_y()

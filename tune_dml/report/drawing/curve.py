@@ -115,6 +115,9 @@ def draw_differences(shown: CurvePicture, *, narrow: bool) -> Canvas:
         ends.append((_draw_printed(frame, axis, curve, index, narrow), index))
     for arm in shown.arms:
         _draw_arm(shown, frame, axis, arm)
+    if not any(level.dots for level in _levels(shown)):
+        middle = ((frame.left + frame.right) / 2, (frame.top + frame.bottom) / 2 - 30)
+        canvas.text(*middle, "no trial has a result", "ink", anchor="middle", halo=True)
     _rug(shown, frame, axis, kinds)
     equal = ", equal steps" if axis.crowded else ""
     frame.draw_x([(share, text) for share, text in axis.ticks()], shown.knob + equal, 20.0 * len(kinds))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ from tune_dml.report.knob import MeasuredKnob, same_value
 from tune_dml.report.measured import Measured
 from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import knob_question
-from tune_dml.report.section import Block, Card, Heading, Notes, Section, Table, Text, number, signed, words
+from tune_dml.report.section import Block, Card, Fold, Heading, Notes, Section, Table, Text, number, signed, words
 from tune_dml.space import Value
 from tune_dml.stats.equivalence import TOST, Equivalence, OrderAgreement, judge_equivalence, judge_order
 from tune_dml.stats.printed import judge_printed
@@ -102,9 +102,9 @@ def agreement(measured: Measured, knob: MeasuredKnob) -> Section | None:
     body: list[Block] = []
     for index, comparison in enumerate(comparisons):
         body += [Heading(comparison.published.source), Text(" ".join(_sentences(comparison, measured)))]
-        body += [Notes(comparison.published.notes)] if comparison.published.notes else []
         table = _table(measured.metric, comparison, f"agreement-{knob.slug}-{index + 1}")
-        body.append(replace(table, folded="Value by value"))
+        notes = (Notes(comparison.published.notes),) if comparison.published.notes else ()
+        body.append(Fold("Value by value, and notes on the printed numbers", (table, *notes)))
     first = comparisons[0]
     level = first.verdict
     word = "level not comparable" if level == "not comparable" else level

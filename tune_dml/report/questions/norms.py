@@ -50,7 +50,7 @@ def _in_words(side: Side) -> str:
 
 def _draw(pair: Pair, narrow: bool) -> Canvas:
     """One histogram above the other on one axis of norms."""
-    width, tall = width_of(narrow), 92.0
+    width, tall = width_of(narrow), 76.0
     histograms = [side.evidence.norms for side in pair.sides]
     canvas = Canvas(width, 10 + (tall + 38) * len(histograms) + 24)
     low, high = min(norms.low for norms in histograms), max(norms.high for norms in histograms)

@@ -74,7 +74,7 @@ def _figures(measured: Measured) -> tuple[Figure, ...]:
     more = "" if len(rows) == len(table.labels) else f" The first {len(rows)} of {len(table.labels)} cells."
     return (
         Figure(
-            "seeds",
+            "cells-by-seed",
             lambda narrow: heat(names, seeds, cells, ("cell", "seed"), narrow=narrow),
             f"{metric.label} of every trial, cell by seed. {text}",
             f"{metric.axis} of every trial; shaded by what remains when the seed's own effect is taken out. {text}{more}",
