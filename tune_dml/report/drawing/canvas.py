@@ -17,7 +17,7 @@ from tune_dml.text import one_line, shortened
 Points = Sequence[tuple[float, float]]
 Anchor = Literal["start", "middle", "end"]
 
-LETTER = 0.56
+LETTER = 0.61
 """The mean width of a letter, in font sizes: rather too wide than too narrow."""
 FONT = 12.0
 """Pixels of the axes' text."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tune_dml.report.drawing.canvas import Canvas, Pen, fitted, text_width
 from tune_dml.report.drawing.charts import apart, width_of
@@ -14,6 +14,8 @@ from tune_dml.report.naming import MetricName
 from tune_dml.space import Value
 from tune_dml.text import value_text
 
+MOST_DOTS = 1500
+"""Of more trials some seeds are drawn, evenly chosen."""
 _SHAPES = ("square", "triangle", "down", "cross")
 
 
@@ -94,6 +96,15 @@ class CurvePicture:
     """Empty where differences are to the mean over values."""
     baseline_mean: float
     margin: float
+
+
+def thinned(levels: Sequence[Level], seeds: Sequence[int]) -> tuple[Level, ...]:
+    """The levels with so few seeds drawn that a page can hold them; means and intervals are of all."""
+    most = max(2, MOST_DOTS // max(1, len(levels)))
+    if len(seeds) <= most:
+        return tuple(levels)
+    kept = {seeds[i * len(seeds) // most] for i in range(most)}
+    return tuple(replace(level, dots=tuple(dot for dot in level.dots if dot.seed in kept)) for level in levels)
 
 
 def draw_differences(shown: CurvePicture, *, narrow: bool) -> Canvas:
@@ -229,7 +240,7 @@ def _rug(shown: CurvePicture, frame: Frame, axis: KnobAxis, kinds: Sequence[str]
     """A row for each way to be lost: a mark and a count at each value, below the axis and no number on it."""
     for row, kind in enumerate(kinds):
         height = frame.bottom + 20 * row + 12
-        frame.canvas.text(frame.left - 7, height + 4, kind, "lost", anchor="end", size=11)
+        frame.canvas.text(frame.left - 7, height + 4, kind, "lost", anchor="end")
         for level in _levels(shown):
             count, x = _lost(level, kind), frame.at(axis.share(level.value))
             if count:
@@ -237,7 +248,7 @@ def _rug(shown: CurvePicture, frame: Frame, axis: KnobAxis, kinds: Sequence[str]
                 frame.canvas.dot(
                     x, height, Pen("lost"), "cross" if kind == "diverged" else "square", size=4.5, text=tip
                 )
-                frame.canvas.text(x + 9, height + 4, str(count), "lost", size=11)
+                frame.canvas.text(x + 9, height + 4, str(count), "lost")
 
 
 def _names(shown: CurvePicture, frame: Frame, ends: Sequence[tuple[float, int]]) -> None:
@@ -266,7 +277,7 @@ def _names(shown: CurvePicture, frame: Frame, ends: Sequence[tuple[float, int]])
             name = fitted(text, 166)
             frame.canvas.text(frame.right + 8, height + 4, name, colour, bold=colour == "mean")
             if second:
-                frame.canvas.text(frame.right + 8, height + 18, second, colour, size=11)
+                frame.canvas.text(frame.right + 8, height + 18, second, colour)
 
 
 def draw_absolute(shown: CurvePicture, *, narrow: bool) -> Canvas:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from tune_dml.report.drawing.canvas import FONT, Canvas, Pen, text_width
+from tune_dml.report.drawing.canvas import Canvas, Pen, fitted, text_width
 from tune_dml.space import Value
 from tune_dml.text import is_number, value_text
 
@@ -167,6 +167,7 @@ class Frame:
         if title:
             self.canvas.text(self.left + self.width / 2, ground + 36, title, "ink", anchor="middle")
 
-    def name_y(self, text: str, lines: int = 1) -> None:
+    def name_y(self, text: str) -> None:
         """What the vertical axis shows, above it at the left."""
-        self.canvas.text(max(2.0, self.left - 46), self.top - 12 - FONT * 1.25 * (lines - 1), text, "ink", bold=True)
+        x = max(2.0, self.left - 46)
+        self.canvas.text(x, self.top - 12, fitted(text, self.right + 12 - x), "ink", bold=True)

@@ -17,6 +17,7 @@ from tune_dml.report.drawing.curve import (
     SeedDot,
     draw_absolute,
     draw_differences,
+    thinned,
 )
 from tune_dml.report.knob import MeasuredKnob, same_value
 from tune_dml.report.measured import Measured
@@ -303,7 +304,7 @@ def _picture(measured: Measured, knob: MeasuredKnob) -> CurvePicture:
         knob.axis,
         tuple(_all_values(knob, printed)),
         knob.numeric and not knob.isolated.problem,
-        (Arm("", "mean", _levels(measured, knob)),),
+        (Arm("", "mean", thinned(_levels(measured, knob), measured.seeds)),),
         tuple(printed),
         baseline.label if baseline else "",
         baseline.mean if baseline else math.nan,
@@ -417,6 +418,9 @@ def _caption(measured: Measured, knob: MeasuredKnob, shown: CurvePicture) -> str
         parts.append("Each point is one seed of one cell; the other knobs differ from point to point.")
     elif knob.points:
         parts.append("One seed: no interval can be given.")
+    drawn = {dot.seed for arm in shown.arms for level in arm.levels for dot in level.dots}
+    if len(drawn) < knob.seeds:
+        parts.append(f"{len(drawn)} of {knob.seeds} seeds are drawn; means and intervals are of all.")
     parts.append(f"Shaded: the margin of {measured.metric.amount(measured.margin)}.")
     if knob.isolated.how:
         parts.append(f"Means and seeds are {knob.isolated.how}.")
