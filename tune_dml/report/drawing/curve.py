@@ -114,7 +114,7 @@ def draw_differences(shown: CurvePicture, *, narrow: bool) -> Canvas:
     room = 14.0 if narrow else 176.0
     height = 250.0 if narrow else 268.0
     canvas = Canvas(width, 40 + height + 20 * len(kinds) + 46)
-    frame = Frame(canvas, 56, 40, width - room, 40 + height, _span(shown))
+    frame = Frame(canvas, 66, 40, width - room, 40 + height, _span(shown))
     axis = KnobAxis(shown.axis, shown.values, frame.width)
     _ground(shown, frame)
     frame.draw_y(lambda tick: f"+{tick:g}" if tick > 0 else f"{tick:g}".replace("-", "−"))

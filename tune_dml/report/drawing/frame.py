@@ -170,4 +170,4 @@ class Frame:
     def name_y(self, text: str) -> None:
         """What the vertical axis shows, above it at the left."""
         x = max(2.0, self.left - 46)
-        self.canvas.text(x, self.top - 12, fitted(text, self.right + 12 - x), "ink", bold=True)
+        self.canvas.text(x, self.top - 12, fitted(text, 0.92 * (self.right + 12 - x)), "ink", bold=True)
