@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tune_dml.report.drawing.canvas import FONT, Canvas, Pen, fitted, text_width
 from tune_dml.report.drawing.colours import DASHES, SHAPES
-from tune_dml.report.drawing.frame import Frame, Range, number_text
+from tune_dml.report.drawing.frame import RULE, Frame, Range, number_text
 
 WIDE, NARROW = 860.0, 358.0
 """Pixels of a figure at a desk and on a telephone; a page may stretch them a little."""
@@ -251,3 +251,39 @@ def _depth(values: Sequence[float], centred: bool) -> Callable[[float], float]:
         return lambda value: abs(value) / most
     low, span = min(finite), max(finite) - min(finite) or 1.0
     return lambda value: (value - low) / span
+
+
+def critical_differences(
+    items: Sequence[Whisker], joined: Sequence[Sequence[int]], x_title: str, *, narrow: bool
+) -> Canvas:
+    """Names at their means on one axis, and a bar over each group of which no two are told apart.
+
+    `joined` has the members of each group, as places in `items`; names are placed below one another, from both sides.
+    """
+    width, row = width_of(narrow), 18.0
+    half = -(-len(items) // 2)
+    top = 16.0 + 11.0 * len(joined)
+    canvas = Canvas(width, top + 44 + row * half + 14)
+    span = Range.of([item.middle for item in items], pad=0.12)
+    room = min(150.0, 0.3 * width)
+    frame = Frame(canvas, room, top, width - room, top + 1, Range(0, 1))
+    ranked = sorted(range(len(items)), key=lambda place: items[place].middle)
+    for height, group in enumerate(joined):
+        ends = sorted(frame.at(span.share(items[place].middle)) for place in group)
+        y = 10 + 11.0 * height
+        canvas.line([(ends[0] - 4, y), (ends[-1] + 4, y)], Pen("ink", 4.0, opacity=0.7))
+    for place, index in enumerate(ranked):
+        item, x = items[index], frame.at(span.share(items[index].middle))
+        left = place < half
+        y = top + 44 + row * (place if left else len(items) - 1 - place)
+        side = room - 8 if left else width - room + 8
+        canvas.line([(x, frame.bottom), (x, y - 4), (side, y - 4)], Pen(item.colour, 1.2))
+        name = fitted(item.label, room - 10)
+        canvas.text(side + (-4 if left else 4), y, name, item.colour, anchor="end" if left else "start")
+        canvas.dot(x, frame.bottom, Pen(item.colour), item.shape, size=4.5, text=item.tip)
+    canvas.line([(frame.left, frame.bottom), (frame.right, frame.bottom)], RULE)
+    for tick in span.ticks(5):
+        x = frame.at(span.share(tick))
+        canvas.text(x, frame.bottom + 17, number_text(tick), anchor="middle", halo=True)
+    canvas.text(width / 2, canvas.height - 2, x_title, "ink", anchor="middle", halo=True)
+    return canvas

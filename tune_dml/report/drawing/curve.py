@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -241,10 +242,13 @@ def _rug(shown: CurvePicture, frame: Frame, axis: KnobAxis, kinds: Sequence[str]
     for row, kind in enumerate(kinds):
         height = frame.bottom + 20 * row + 12
         frame.canvas.text(frame.left - 7, height + 4, kind, "lost", anchor="end")
+        counts: Counter[Value] = Counter()
         for level in _levels(shown):
-            count, x = _lost(level, kind), frame.at(axis.share(level.value))
+            counts[level.value] += _lost(level, kind)
+        for value, count in counts.items():
+            x = frame.at(axis.share(value))
             if count:
-                tip = f"{value_text(level.value)}: {count} {kind}"
+                tip = f"{value_text(value)}: {count} {kind}"
                 frame.canvas.dot(
                     x, height, Pen("lost"), "cross" if kind == "diverged" else "square", size=4.5, text=tip
                 )

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from tune_dml.published import PublishedCurve
+from tune_dml.report.drawing.colours import arm_colour
 from tune_dml.report.drawing.curve import (
     Arm,
     CurvePicture,
@@ -19,7 +20,7 @@ from tune_dml.report.drawing.curve import (
     draw_differences,
     thinned,
 )
-from tune_dml.report.knob import MeasuredKnob, same_value
+from tune_dml.report.knob import MeasuredKnob, level_key
 from tune_dml.report.measured import Measured
 from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import knob_question
@@ -302,14 +303,27 @@ def _picture(measured: Measured, knob: MeasuredKnob) -> CurvePicture:
         measured.metric,
         knob.knob.label,
         knob.axis,
-        tuple(_all_values(knob, printed)),
+        tuple(_all_values(measured, knob, printed)),
         knob.numeric and not knob.isolated.problem,
-        (Arm("", "mean", thinned(_levels(measured, knob), measured.seeds)),),
+        _arms(measured, knob),
         tuple(printed),
         baseline.label if baseline else "",
         baseline.mean if baseline else math.nan,
         measured.margin,
     )
+
+
+def _arms(measured: Measured, knob: MeasuredKnob) -> tuple[Arm, ...]:
+    """The knob's own curve, and those of the other methods that have the same knob."""
+    names = [arm.name for arm in measured.arms]
+    others = [other for other in measured.knobs if knob.arm and other is not knob and other.path == knob.path]
+    return tuple(
+        Arm(
+            shown.arm, arm_colour(names.index(shown.arm)) if shown.arm else "mean",
+            thinned(_levels(measured, shown), measured.seeds),
+        )
+        for shown in (knob, *others)
+    )  # fmt: skip
 
 
 def _printed(measured: Measured, knob: MeasuredKnob, curve: PublishedCurve) -> Printed:
@@ -380,12 +394,13 @@ def _finite(pairs: Iterable[tuple[int, float]]) -> Iterator[tuple[int, float]]:
     return ((seed, number) for seed, number in pairs if math.isfinite(number))
 
 
-def _all_values(knob: MeasuredKnob, printed: Sequence[Printed]) -> list[Value]:
-    """Our values and the published ones, each once."""
+def _all_values(measured: Measured, knob: MeasuredKnob, printed: Sequence[Printed]) -> list[Value]:
+    """Our values, those of other methods with the same knob and the published ones, each once."""
     values: list[Value] = list(knob.levels)
-    for x in (x for curve in printed for x, _ in curve.points):
+    elsewhere = [level for other in measured.knobs if other.path == knob.path for level in other.levels]
+    for x in (*elsewhere, *(x for curve in printed for x, _ in curve.points)):
         drawable = not is_number(x) or x > 0 or knob.axis != "log"
-        if drawable and not any(same_value(value, x) for value in values):
+        if drawable and not any(level_key(value) == level_key(x) for value in values):
             values.append(x)
     if not all(is_number(value) for value in values):
         return values
