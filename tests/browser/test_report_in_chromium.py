@@ -10,11 +10,11 @@ import shutil
 import subprocess
 
 import pytest
-from helpers.toys import ETA, RHO, STEEP, crossed, opened, rho_space, write_sweep
+from helpers.toys import ETA, RHO, STEEP, crossed, opened, rho_space, space_of, write_sweep
 
 from tune_dml.planning.plan import Search
 from tune_dml.report import write_report
-from tune_dml.space import Grid, Knob, LogRange, Range, Space
+from tune_dml.space import Arm, Grid, Knob, LogRange, Range, Space
 
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
@@ -104,6 +104,10 @@ frame.srcdoc = {source};
 LR = Knob("optim.lr", LogRange(1e-5, 1e-1), symbol="lr", origin="user")
 DIM = Knob("model.embedding_dim", Range(8, 512, integer=True, scale="log"), origin="user")
 KIND = Knob("loss.name", Grid(("triplet", "contrastive", "npair"), scale="category"), symbol="<i>loss</i>\nkind")
+SEC = Arm("SEC", {"regularizer.name": "sec"}, own_knobs=(Knob("regularizer.rho", Grid((0.1, 1.0), "log"), "rho"),))
+L2 = Arm("L2", {"regularizer.name": "l2"})
+PLAIN = Arm("plain", {"regularizer.name": "none", "regularizer.eta": 0.0}, knobs=())
+SIZES = Knob("batch.batch_size", Grid((6, 9), "log"), symbol="B")
 SEARCHED = {(10.0 ** (-1.2 - 0.19 * i), 8 + 25 * i): 60 + 9 * ((7 * i) % 19) / 19 for i in range(19)}
 EVERY = [(label, seed) for label in ("no SEC", *(f"rho={rho:g}" for rho in STEEP)) for seed in range(3)]
 PAGES = {
@@ -120,6 +124,19 @@ PAGES = {
         "means": SEARCHED,
         "baseline": None,
         "search": Search("tpe", len(SEARCHED)),
+    },
+    "methods": {
+        "space": space_of(SIZES, arms=(SEC, L2, PLAIN), baseline="plain", fixed={"batch.instances_per_class": 3}),
+        "means": {
+            "SEC: B=6, rho=0.1": 74.0,
+            "SEC: B=6, rho=1": 70.0,
+            "SEC: B=9, rho=0.1": 74.5,
+            "SEC: B=9, rho=1": 70.5,
+            "L2: B=6": 66.0,
+            "L2: B=9": 66.2,
+            "plain": 60.0,
+        },
+        "dataset": "digits",
     },
     "odd names": {
         "space": Space("mine", "<b>My</b>\nown", "", None, (KIND,), {}),

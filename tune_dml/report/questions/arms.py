@@ -54,7 +54,7 @@ class _Compared:
         return [_from(best, d) for d in self.matters.differences if best in {d.first, d.second}]
 
 
-@question(order=300, unanswered={"arms": None})  # before the baseline's table of cells, by the alphabet
+@question(order=150, unanswered={"arms": None})
 def arms(measured: Measured) -> Section | None:
     """None for a space without arms whose baseline is one cell: its curve and table already say it."""
     plan = measured.results.plan

@@ -19,8 +19,10 @@ MOST_LINES = 300
 
 @question(order=302)
 def together(measured: Measured) -> Section | None:
-    """None for one listed knob, or with fewer than two configurations that have a number."""
+    """None for one listed knob, with fewer than two configurations that have a number, and across several methods."""
     plan = measured.results.plan
+    if sum(not arm.baseline for arm in measured.arms) > 1:  # methods have knobs of their own: no axis is common to all
+        return None
     cells = _configured(measured)
     if (len(plan.space.knobs) < 2 and not plan.search.num_samples) or len(cells) < 2:
         return None
