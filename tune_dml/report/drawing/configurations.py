@@ -53,7 +53,7 @@ def parallel(knobs: Sequence[Searched], cells: Sequence[Configured], score: str,
         canvas.line([(x, top), (x, bottom)], RULE)
         last = place == len(knobs)
         anchor: Anchor = "end" if last else "start" if place == 0 else "middle"
-        canvas.text(x if place else 4, 18, name, "ink", bold=True, anchor=anchor)
+        canvas.text(x if place else 4, 15 + 16 * (place % 2), name, "ink", bold=True, anchor=anchor)
         ticks = axis.ticks() if axis else [(span.share(tick), number_text(tick)) for tick in span.ticks(5)]
         end = -math.inf
         for share, text in sorted(ticks):
