@@ -172,7 +172,7 @@ def test_flags_types_defaults_and_words():
     assert flags() == json.loads(FROZEN.read_text())["flags"]
 
 
-@pytest.mark.usefixtures("toy", "undrawn")
+@pytest.mark.usefixtures("toy")
 def test_shapes_of_json():
     assert shapes() == json.loads(FROZEN.read_text())["json"]
 

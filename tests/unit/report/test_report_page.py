@@ -181,7 +181,6 @@ def captions(written):
     }
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_trials_that_end_after_the_opening_are_counted(tmp_path):
     results = opened(write_sweep(tmp_path / "sec_rho", histories=False, evidence=False, missing=[("rho=0.5", 2)]))
     trial = next(trial for trial in results.trials if trial.status == "missing")
@@ -191,7 +190,6 @@ def test_trials_that_end_after_the_opening_are_counted(tmp_path):
     assert "1 trial has ended since" in files.html.read_text()
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_what_selecting_on_test_would_have_claimed(tmp_path):
     results = write_sweep(tmp_path / "flat", means=FLAT, sd=0.3, baseline=None, histories=False)
     files = write_report(opened(results), tmp_path / "report")
@@ -328,7 +326,6 @@ def test_flat_curve_has_no_optimum(tmp_path):
     assert found.findings == ()
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_undecided_says_how_many_seeds_and_what_they_cost(tmp_path):
     results = write_sweep(tmp_path / "s", means=FLAT, sd=0.8, histories=False)
     files = write_report(results, tmp_path / "report")
@@ -349,7 +346,6 @@ def test_an_edge_at_the_legal_bound_is_not_extended(tmp_path):
     assert found.findings == ()
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_comparable_sweep_is_judged_in_level(tmp_path):
     same = {
         "model.weights": "bn_inception-52deb4733.pth",
@@ -376,7 +372,6 @@ def test_a_comparable_sweep_is_judged_in_level(tmp_path):
 @pytest.mark.parametrize(
     ("sd", "margin", "verdict"), [(2.0, 1.0, "compatible"), (0.05, 0.01, "compatible"), (0.05, 1.0, "matches")]
 )
-@pytest.mark.usefixtures("undrawn")
 def test_a_level_matches_only_by_equivalence(tmp_path, sd, margin, verdict):
     """Numbers that cannot be told from the paper's are compatible; agreement takes a bound on the gap."""
     same = {

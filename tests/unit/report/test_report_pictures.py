@@ -177,7 +177,6 @@ def test_a_sheet_of_pairs_is_described_as_one(tmp_path):
     assert "Ann and Bea; Ann and Bea; Ann and Bea." in photographs.items[0].description
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_an_older_sweep_says_what_it_lacks(tmp_path):
     results = write_sweep(tmp_path / "s", histories=False, evidence=False)
     page = read(write_report(results, tmp_path / "report").html.read_text())
@@ -200,7 +199,6 @@ def test_damaged_evidence_is_none(tmp_path, damage):
     assert Evidence.read(folder) is None
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_the_page_says_where_evidence_is_damaged(tmp_path):
     results = write_sweep(tmp_path / "s", seeds=(0, 1), histories=False)
     for seed in (0, 1):
@@ -211,7 +209,6 @@ def test_the_page_says_where_evidence_is_damaged(tmp_path):
     assert "no SEC, seed 0, left nothing to show" in by_id(page, "norms").text
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_sheet_that_was_switched_off_is_said(tmp_path):
     results = write_sweep(tmp_path / "s", histories=False)
     (key,) = keys_of(results, "rho=0.01", 0)

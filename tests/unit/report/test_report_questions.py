@@ -12,8 +12,6 @@ from trainables.errors import ConfigError
 from tune_dml.report import questions, summary, write_report
 from tune_dml.report.measured import measure
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 TOY = '''
 from tune_dml.report.drawing.canvas import Canvas
 from tune_dml.report.questions import knob_question, question

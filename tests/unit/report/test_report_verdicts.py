@@ -20,8 +20,6 @@ from tune_dml.report import ReportFiles, summary, write_report
 from tune_dml.report.measured import measure
 from tune_dml.space import Grid, Knob, LogRange, Range
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 LR = Knob("optim.lr", LogRange(1e-4, 1e-1), symbol="lr")
 MARGIN = Knob("loss.margin", Range(0.1, 1.0), symbol="m")
 GOOD = {0.01: 68.0, 0.1: 70.0, 0.5: 73.0, 0.9: 76.0, 1.0: 70.0}
