@@ -19,7 +19,7 @@ help:
 	@echo "make check         format, lint, types, unused code"
 	@echo "make test-slow     the tests that take more than ten seconds"
 	@echo "make test-learning  what training learns, with each of torch's CPU kernels and with one and two threads"
-	@echo "make test-browser  the report in headless Chromium (needs chromium on the PATH)"
+	@echo "make test-browser  the report in headless Chromium (installs chromium where it is missing and apt can)"
 	@echo "make test-gpu      the tests that need a CUDA device"
 	@echo "make test-vision   backbones against timm, torchvision and pretrainedmodels, in an environment of their own"
 	@echo "make bench-losses bench-metrics bench-training   speed, as ratios against named peers"
@@ -42,6 +42,10 @@ test-learning: $(VENV)/.dev
 	done; done
 
 test-browser: $(VENV)/.dev
+	@for name in chromium chromium-browser google-chrome; do command -v $$name > /dev/null && exit 0; done; \
+	echo "No chromium, chromium-browser or google-chrome on the PATH: trying apt-get install chromium."; \
+	{ apt-get install -y -qq chromium > /dev/null 2>&1 && command -v chromium > /dev/null; } || \
+	{ echo "It could not be installed (no apt, no rights or no network): the tests of the page are skipped, nothing is tested."; exit 1; }
 	$(BIN)/python -m pytest -m browser
 
 test-gpu: $(VENV)/.dev

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers.undrawn import draw_nothing
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # noqa: SIM112 - another program's memory must not kill a test's trial
@@ -94,12 +93,6 @@ def command_line(capsys, monkeypatch):
         return int(end.value.code or 0), captured.out, captured.err
 
     return run
-
-
-@pytest.fixture
-def undrawn(monkeypatch):
-    """For tests that write reports and look at no figure."""
-    draw_nothing(monkeypatch)
 
 
 @pytest.fixture(scope="session")

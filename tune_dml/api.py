@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from rich.console import Console
 
@@ -258,7 +258,12 @@ def load_sweep(name: str, *, storage: str | Path = Session.storage) -> Sweep:
 
 
 def write_report(
-    sweep: Sweep, path: str | Path, *, margin: float | None = None, unseal_test: bool = False
+    sweep: Sweep,
+    path: str | Path,
+    *,
+    margin: float | None = None,
+    unseal_test: bool = False,
+    forms: Sequence[Literal["pdf", "png"]] = (),
 ) -> ReportFiles:
     """Write the sensitivity report (HTML, CSV, LaTeX, JSON) of a sweep into a folder. The look is recorded with the sweep.
 
@@ -267,6 +272,7 @@ def write_report(
         path: the folder, made if missing.
         margin: differences below this do not matter; the planned one by default.
         unseal_test: open the test metrics first, as `open_sweep` does; MLflow gets them when it is next brought up to date.
+        forms: what figures are written as beside SVG, for papers.
     """
     from tune_dml import report
 
@@ -275,7 +281,7 @@ def write_report(
         _opened(state)
     record_look(sweep.folder, state.look("report"))
     state.update()
-    return report.write_report(Results.of(state), Path(path), margin=margin)
+    return report.write_report(Results.of(state), Path(path), margin=margin, forms=forms)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""The report in a real browser: it fits a telephone, asks the network for nothing and complains about nothing."""
+"""The report in a real browser: it fits, asks the network for nothing, complains about nothing, and can be read by all.
+
+Pages are laid out in a frame of a given width, whatever the smallest window may be, and measured by a script there.
+"""
 
 import html
 import json
@@ -7,16 +10,21 @@ import shutil
 import subprocess
 
 import pytest
-from helpers.toys import opened, write_sweep
+from helpers.toys import ETA, RHO, STEEP, crossed, opened, rho_space, space_of, write_sweep
 
+from tune_dml.planning.plan import Search
 from tune_dml.report import write_report
+from tune_dml.space import Arm, Grid, Knob, LogRange, Range, Space
 
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
 )
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
+    pytest.mark.skipif(
+        CHROMIUM is None,
+        reason="no chromium, chromium-browser or google-chrome on the PATH: `apt-get install chromium`, then again",
+    ),
 ]
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -25,17 +33,20 @@ FLAGS = (
 )  # fmt: skip
 FAILURES = {
     ("rho=0.9", 1): ("diverged", "loss is not finite at step 180"),
-    ("rho=1", 0): ("failed", "out of memory"),
+    ("rho=1", 0): ("failed", "out of memory: <b>CUDA</b>"),
 }
-# Run in a frame of a given width, so that the page lays itself out for it whatever the smallest window may be.
 PROBE = """<!doctype html><meta charset="utf-8"><body>
 <iframe id="frame" width="{width}" height="900"></iframe><pre id="found"></pre>
 <script>
 const frame = document.getElementById("frame");
+const parse = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
+const bright = ([r, g, b]) => [r, g, b].map(v => v / 255).map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+  .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+const ratio = (one, other) => (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
 frame.onload = () => {{
   const page = frame.contentDocument, view = frame.contentWindow, root = page.documentElement;
-  const displayed = (item) => view.getComputedStyle(item).display !== "none";
-  const shown = (name) => [...page.querySelectorAll("figure ." + name)].filter(displayed).length;
+  for (const part of page.querySelectorAll("details")) part.open = {opened};
+  const seen = (item) => item.getClientRects().length > 0 && item.checkVisibility();
   const texts = [...page.querySelectorAll("figure svg text")].filter(e => e.getBoundingClientRect().width > 0);
   const pixels = (text) => {{
     const svg = text.closest("svg"), scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
@@ -43,25 +54,111 @@ frame.onload = () => {{
   }};
   const outside = (text) => {{
     const box = text.getBoundingClientRect(), around = text.closest("svg").getBoundingClientRect();
-    return box.left < around.left - 1 || box.right > around.right + 1;
+    const across = box.left < around.left - 1 || box.right > around.right + 1;
+    return across || box.top < around.top - 2 || box.bottom > around.bottom + 2;
   }};
+  const overlaps = [];
+  for (const svg of new Set(texts.map(t => t.closest("svg")))) {{
+    const own = texts.filter(t => t.closest("svg") === svg).map(t => [t, t.getBoundingClientRect()]);
+    own.forEach(([one, a], i) => own.slice(i + 1).forEach(([other, b]) => {{
+      const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+      const tall = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+      if (wide > 1 && tall > 3) overlaps.push(one.textContent + " | " + other.textContent);
+    }}));
+  }}
+  const ground = (item) => {{
+    for (let up = item; up; up = up.parentElement) {{
+      const colour = view.getComputedStyle(up).backgroundColor, parts = parse(colour);
+      if (parts.length === 3 || parts[3] > 0.5) return parts;
+    }}
+    return parse(view.getComputedStyle(page.body).backgroundColor);
+  }};
+  const pale = [];
+  const words = "p, h1, h2, h3, a, li, dt, dd, th, td, summary, figcaption, code, label span, .verdict, svg text";
+  for (const item of page.querySelectorAll(words)) {{
+    const own = [...item.childNodes].some(node => node.nodeType === 3 && node.textContent.trim());
+    if (!own || !seen(item)) continue;
+    const found = ratio(bright(parse(view.getComputedStyle(item).color)), bright(ground(item)));
+    const name = `${{item.localName}}.${{item.getAttribute("class")}}`;
+    if (found < 4.5) pale.push(`${{name}} ${{found.toFixed(2)}} ${{item.textContent.slice(0, 40)}}`);
+  }}
+  const first = page.querySelector("figure");
+  const stops = [...page.querySelectorAll("a, button, input, summary, [tabindex]")].filter(e => e.tabIndex >= 0 && seen(e));
+  const below = stops.filter(e => !e.closest("nav") && !e.classList.contains("skip"));
+  const tops = below.map(e => e.getBoundingClientRect().top + view.scrollY);
   document.getElementById("found").textContent = JSON.stringify({{
-    width: root.clientWidth, content: root.scrollWidth, wide: shown("wide"), narrow: shown("narrow"),
-    smallest: Math.min(...texts.map(pixels)), outside: texts.filter(outside).map(e => e.textContent),
-    requests: view.performance.getEntriesByType("resource").map(e => e.name),
-    loaded: [...page.images].filter(e => e.complete && e.naturalWidth > 0).length,
-    focusable: [...page.querySelectorAll("a, summary, [tabindex='0']")].length,
+    width: root.clientWidth, content: root.scrollWidth, height: root.scrollHeight, texts: texts.length,
+    smallest: Math.min(99, ...texts.map(pixels)), outside: texts.filter(outside).map(e => e.textContent), overlaps,
+    pale: [...new Set(pale)].slice(0, 12), requests: view.performance.getEntriesByType("resource").map(e => e.name),
+    loaded: [...page.images].filter(e => e.complete && e.naturalWidth > 0).length, stops: stops.length,
+    forwards: tops.filter((top, i) => i && top < tops[i - 1] - 200).length, positive: stops.filter(e => e.tabIndex > 0).length,
+    first: first ? first.querySelector("svg").getBoundingClientRect().bottom : 0,
+    answer: page.querySelector("#answer").getBoundingClientRect().bottom,
+    copies: page.querySelectorAll("button.copy").length, sorters: page.querySelectorAll("table.searchable thead button").length,
+    ...(({probe})(page, view)),
   }});
 }};
 frame.srcdoc = {source};
 </script></body>"""
 
+LR = Knob("optim.lr", LogRange(1e-5, 1e-1), symbol="lr", origin="user")
+DIM = Knob("model.embedding_dim", Range(8, 512, integer=True, scale="log"), origin="user")
+KIND = Knob("loss.name", Grid(("triplet", "contrastive", "npair"), scale="category"), symbol="<i>loss</i>\nkind")
+SEC = Arm("SEC", {"regularizer.name": "sec"}, own_knobs=(Knob("regularizer.rho", Grid((0.1, 1.0), "log"), "rho"),))
+L2 = Arm("L2", {"regularizer.name": "l2"})
+PLAIN = Arm("plain", {"regularizer.name": "none", "regularizer.eta": 0.0}, knobs=())
+SIZES = Knob("batch.batch_size", Grid((6, 9), "log"), symbol="B")
+SEARCHED = {(10.0 ** (-1.2 - 0.19 * i), 8 + 25 * i): 60 + 9 * ((7 * i) % 19) / 19 for i in range(19)}
+EVERY = [(label, seed) for label in ("no SEC", *(f"rho={rho:g}" for rho in STEEP)) for seed in range(3)]
+PAGES = {
+    "one knob": {"seeds": range(5), "sd": 1.0},
+    "one seed": {"seeds": (0,)},
+    "partial": {"missing": [("rho=0.1", 2), ("rho=0.5", 1)], "failures": FAILURES},
+    "failed": {"failures": dict.fromkeys(EVERY, ("failed", "no disk")), "histories": False, "evidence": False},
+    "several knobs": {
+        "space": rho_space(scientific=(RHO, ETA), published=()),
+        "means": {(a, b): STEEP[a] + 3 * b for a, b in crossed(list(STEEP), [0.0, 0.5, 1.0])},
+    },
+    "search": {
+        "space": Space("mine", "My own", "", None, (LR, DIM), {}),
+        "means": SEARCHED,
+        "baseline": None,
+        "search": Search("tpe", len(SEARCHED)),
+    },
+    "methods": {
+        "space": space_of(SIZES, arms=(SEC, L2, PLAIN), baseline="plain", fixed={"batch.instances_per_class": 3}),
+        "means": {
+            "SEC: B=6, rho=0.1": 74.0,
+            "SEC: B=6, rho=1": 70.0,
+            "SEC: B=9, rho=0.1": 74.5,
+            "SEC: B=9, rho=1": 70.5,
+            "L2: B=6": 66.0,
+            "L2: B=9": 66.2,
+            "plain": 60.0,
+        },
+        "dataset": "digits",
+    },
+    "odd names": {
+        "space": Space("mine", "<b>My</b>\nown", "", None, (KIND,), {}),
+        "means": {"triplet": 70.0, "contrastive": 66.0, "npair": 68.0},
+        "baseline": None,
+    },
+}
+
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("browser")
-    results = write_sweep(folder / "sec_rho", failures=FAILURES)
-    return write_report(opened(results), folder / "report").html
+def pages(tmp_path_factory):
+    """Name -> its page, written when it is first asked for."""
+    written = {}
+
+    def page(name):
+        if name not in written:
+            folder = tmp_path_factory.mktemp("browser")
+            results = write_sweep(folder / "sec_rho", **PAGES.get(name, {"failures": FAILURES}))
+            written[name] = write_report(opened(results) if name == "opened" else results, folder / "report").html
+        return written[name]
+
+    return page
 
 
 def chromium(target, profile, *flags):
@@ -70,33 +167,101 @@ def chromium(target, profile, *flags):
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
 
 
-def probe(report, folder, width):
+def probe(report, folder, width, *, dark=False, unfolded=False, script="() => ({})"):
+    """What the page's own script measures of it; `script` is a function of (document, window)."""
     page = folder / "probe.html"
-    source = json.dumps(report.read_text()).replace("</", "<\\/")
-    page.write_text(PROBE.format(width=width, source=source))
+    text = report.read_text()
+    if dark:
+        text = text.replace("(prefers-color-scheme: dark)", "all")
+    source = json.dumps(text).replace("</", "<\\/")
+    page.write_text(PROBE.format(width=width, source=source, opened=json.dumps(unfolded), probe=script))
     dump = chromium(page, folder / "profile", "--dump-dom", "--virtual-time-budget=5000").stdout
     found = re.search(r'<pre id="found">(.+?)</pre>', dump)
     assert found is not None
     return json.loads(html.unescape(found[1]))
 
 
-@pytest.mark.parametrize(("width", "shown", "hidden"), [(390, "narrow", "wide"), (1280, "wide", "narrow")])
-def test_page_fits_its_window_and_its_text_can_be_read(report, tmp_path, width, shown, hidden):
-    found = probe(report, tmp_path, width)
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("width", [390, 768, 1280])
+def test_page_fits_its_window_and_its_text_can_be_read(pages, tmp_path, name, width):
+    found = probe(pages(name), tmp_path, width, unfolded=True)
     assert found["width"] <= width
     assert found["content"] <= found["width"], "the page scrolls sideways"
-    assert found[shown] == 6
-    assert found["loaded"] == 2
-    assert found[hidden] == 0
-    assert found["smallest"] >= 10.5, "figure text is smaller than 10.5 px"
+    assert found["texts"] > 0
+    assert found["smallest"] >= 10, "figure text is smaller than 10 px"
     assert found["outside"] == [], "figure text runs out of its picture"
+    assert found["overlaps"] == [], "figure texts lie on each other"
     assert found["requests"] == []
-    assert found["focusable"] > 20
 
 
-def test_no_complaint_and_no_request(report, tmp_path):
+@pytest.mark.parametrize("name", ["one knob", "partial", "several knobs", "opened"])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_contrast_is_enough_in_both_schemes(pages, tmp_path, name, dark):
+    assert probe(pages(name), tmp_path, 1280, dark=dark, unfolded=True)["pale"] == []
+
+
+def test_answer_and_first_figure_are_seen_at_once_and_the_page_is_short(pages, tmp_path):
+    found = probe(pages("one knob"), tmp_path, 1280)
+    assert found["first"] <= 900
+    assert found["height"] <= 5000
+    assert found["loaded"] == 2
+
+
+def test_keys_go_down_the_page_and_reach_everything(pages, tmp_path):
+    found = probe(pages("one knob"), tmp_path, 1280)
+    assert found["stops"] > 20
+    assert found["positive"] == 0
+    assert found["forwards"] == 0, "the tab order jumps back"
+
+
+TOGGLE = """(page, view) => {
+  const figure = page.querySelector("figure"), curve = figure.querySelector(".wide .printed-0");
+  const shown = () => view.getComputedStyle(curve).display !== "none";
+  const before = shown();
+  figure.querySelector("input.show-printed-0").click();
+  const after = shown();
+  figure.querySelector("input.pick1").click();
+  const views = [...figure.querySelectorAll(".view")].map(item => view.getComputedStyle(item).display !== "none");
+  return { before, after, views };
+}"""
+
+
+def test_printed_curves_and_views_are_chosen_without_any_script(pages, tmp_path):
+    page = tmp_path / "bare.html"
+    page.write_text(re.sub(r"<script>.*?</script>", "", pages("one knob").read_text(), flags=re.DOTALL))
+    found = probe(page, tmp_path, 1280, script=TOGGLE)
+    assert (found["before"], found["after"]) == (True, False)
+    assert found["views"] == [False, True]
+    assert found["sorters"] == 0
+
+
+SORT = """(page, view) => {
+  const table = page.querySelector("table.searchable"), rows = () => [...table.tBodies[0].rows].filter(row => !row.hidden);
+  const column = [...table.tHead.rows[0].cells].findIndex(cell => cell.textContent.includes("R@1"));
+  table.tHead.rows[0].cells[column].querySelector("button").click();
+  const values = rows().map(row => row.cells[column].dataset.value).filter(value => value !== undefined).map(Number);
+  const search = page.querySelector("input[type=search]");
+  search.value = "rho=0.01 finished";
+  search.dispatchEvent(new Event("input"));
+  const found = rows().length;
+  view.location.hash = "#" + table.tBodies[0].rows[0].id;
+  return { values, found };
+}"""
+
+
+def test_trials_are_sorted_and_searched(pages, tmp_path):
+    found = probe(pages("partial"), tmp_path, 1280, script=SORT)
+    assert found["values"] == sorted(found["values"])
+    assert len(found["values"]) == 14
+    assert found["found"] == 3
+    assert found["sorters"] > 5
+
+
+def test_no_complaint_and_no_request(pages, tmp_path):
     log = tmp_path / "net.json"
-    done = chromium(report, tmp_path / "profile", "--enable-logging=stderr", f"--log-net-log={log}", "--dump-dom")
+    done = chromium(
+        pages("one knob"), tmp_path / "profile", "--enable-logging=stderr", f"--log-net-log={log}", "--dump-dom"
+    )
     assert "CONSOLE" not in done.stderr
     assert "Where every number comes from" in done.stdout
     events = log.read_text()

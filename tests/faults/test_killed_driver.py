@@ -64,7 +64,7 @@ def kill_in_the_middle(process, folder):
     process.wait()
 
 
-@pytest.mark.usefixtures("ray_session", "undrawn")
+@pytest.mark.usefixtures("ray_session")
 def test_a_killed_driver_resumes_where_it_was(three_trials, command_line, cache_dir):
     folder = Path.cwd() / "sweeps" / "killed"
     process = subprocess.Popen(
@@ -110,7 +110,7 @@ def test_a_killed_driver_resumes_where_it_was(three_trials, command_line, cache_
         assert [step for step, _, _ in seen.history(run)] == list(range(EVERY, STEPS + 1, EVERY))
 
 
-@pytest.mark.usefixtures("ray_session", "undrawn")
+@pytest.mark.usefixtures("ray_session")
 def test_an_interrupted_sweep_says_how_to_continue(three_trials, command_line, cache_dir, monkeypatch):
     start = Recorder.on_trial_start
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import yaml
 from helpers.published_formats import image_folder
-from helpers.undrawn import draw_nothing
 
 QUICK = {"training.steps": 10, "training.eval_every": 5}
 
@@ -49,7 +48,6 @@ def two_sweeps(tmp_path_factory, ray_session, cache_dir):
     settings = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.chdir(place)
-        draw_nothing(monkeypatch)
         for sweep in (
             ["sec_rho", "--dataset", "digits", "--seeds", "2", "--name", "rho1"],
             ["lr1.yaml", "--max-concurrent", "1"],

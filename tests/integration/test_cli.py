@@ -127,7 +127,6 @@ def test_train_alone_shows_where_its_settings_come_from(tune_dml):
     assert seen["optim.weight_decay"]["origin"] == "default"
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_running_a_finished_sweep_again_runs_nothing(tune_dml, swept):
     before = events(swept)
     code, out, _ = tune_dml("sweep", *RHO1, "--json")

@@ -85,7 +85,6 @@ def test_the_winner_is_confirmed_resumed_and_extended(here):
     assert not [name for run in runs for name in run.data.metrics if name.startswith("test/")]
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_the_command_line_opens_and_reports(a_copy, here, command_line, monkeypatch):
     monkeypatch.chdir(a_copy)
     code, out, _ = command_line("open", "rho1", "--selection", "the table", "--json")

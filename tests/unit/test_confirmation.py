@@ -51,7 +51,6 @@ def test_fresh_seeds_follow_those_of_earlier_confirmations_and_miss_the_sweeps(a
     assert late.seeds == (FIRST_SEED + 1,)
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_its_trials_enter_no_table_selection_curve_or_other_verdict(confirmed, alone, tmp_path):
     assert [trial.key for trial in confirmed.trials] == [trial.key for trial in alone.trials]
     assert confirmed.table()[[*confirmed.table()][:3]].equals(alone.table()[[*alone.table()][:3]])

@@ -28,6 +28,10 @@ def test_the_page_of_methods_is_up_to_date():
     assert methods_in((ROOT / "docs" / "methods.md").read_text()) == methods_in(generator().page()), "run `make docs`"
 
 
+def test_the_schema_of_the_verdicts_is_up_to_date():
+    assert (ROOT / "docs" / "verdicts.schema.json").read_text() == generator().schema(), "run `make docs`"
+
+
 def specification():
     return (ROOT / "docs" / "specification.md").read_text()
 

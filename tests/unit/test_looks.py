@@ -93,7 +93,6 @@ def test_a_torn_line_is_no_look_and_is_cut_off(driver):
     assert [one.by for one in look(driver.folder)] == ["report"]
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_report_on_a_sweep_that_another_process_runs_is_recorded(tmp_path):
     results = write_sweep(tmp_path / "toy", missing=[("rho=1", 2)])
     sweep = tune_dml.load_sweep("toy", storage=tmp_path)
@@ -105,7 +104,6 @@ def test_a_report_on_a_sweep_that_another_process_runs_is_recorded(tmp_path):
         ledger.append("note", text="the driver is not disturbed")
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_reading_a_finished_sweep_twice_is_free_also_where_it_cannot_be_written(tmp_path, monkeypatch):
     results = write_sweep(tmp_path / "toy")
     tune_dml.write_report(tune_dml.load_sweep("toy", storage=tmp_path), tmp_path / "one")

@@ -27,8 +27,6 @@ from tune_dml.running.trial import run_trial
 
 TEST = "test/recall_at_1"
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 
 @pytest.fixture(autouse=True)
 def _database(tmp_path, new_database):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from tune_dml.report import ReportFiles, SweepSummary
 
 ORDER = 90
+_FORMS: dict[str, tuple[Literal["pdf", "png"], ...]] = {
+    "svg": (), "pdf": ("pdf",), "png": ("png",), "all": ("pdf", "png")
+}  # fmt: skip
 
 
 @verb
@@ -33,7 +37,16 @@ def report(
     storage: Path,
     margin: Margin = None,
     unseal_test: Annotated[bool, typer.Option(help="Open the test metrics first, as `tune-dml open` does.")] = False,
-    check: Annotated[bool, typer.Option(help="Exit 3 when a trial failed or the optimum lies at an edge.")] = False,
+    check: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CONDITION",
+            help="Exit 3 unless it holds: 'sensitive(regularizer.rho)', 'not at_edge and not failed'; repeatable.",
+        ),
+    ] = None,
+    figures: Annotated[
+        Literal["svg", "pdf", "png", "all"], typer.Option(help="What figures are written as, for papers; SVG always.")
+    ] = "svg",
     tracking_uri: str | None,
     experiment: str | None,
     as_json: Json = False,
@@ -42,13 +55,21 @@ def report(
     from tune_dml.api import load_sweep, open_test
 
     session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
-    raise_if_any([*margin_problems(margin), *folder_problems("-o", absolute(output))])
+    from tune_dml.report.export import checks
+
+    conditions = check or []
+    raise_if_any(
+        [*margin_problems(margin), *folder_problems("-o", absolute(output)), *checks.condition_problems(conditions)]
+    )
     if unseal_test:
         open_test(sweep_name, session)
     loaded = load_sweep(sweep_name, storage=storage)
-    written = _publish(loaded, session, output, margin=margin)
-    show(written, as_json)
-    raise typer.Exit(3 if check and written.summary.findings else 0)
+    written = _publish(loaded, session, output, margin=margin, forms=_FORMS[figures])
+    verdicts = json.loads(written.files.verdicts.read_text(encoding="utf-8"))
+    raise_if_any(checks.argument_problems(conditions, verdicts))
+    unmet = tuple(checks.unmet(conditions, verdicts))
+    show(replace(written, unmet=unmet), as_json)
+    raise typer.Exit(3 if unmet else 0)
 
 
 def close(sweep: Sweep, session: Session, ending: Ending, margin: float | None = None, again: str = "resume") -> None:
@@ -61,13 +82,19 @@ def close(sweep: Sweep, session: Session, ending: Ending, margin: float | None =
 
 
 def _publish(
-    sweep: Sweep, session: Session, output: Path | None, *, margin: float | None, again: str = "resume"
+    sweep: Sweep,
+    session: Session,
+    output: Path | None,
+    *,
+    margin: float | None,
+    again: str = "resume",
+    forms: Sequence[Literal["pdf", "png"]] = (),
 ) -> Written:
     """Write the report and attach it to the sweep's MLflow run."""
     from tune_dml.api import attach_report, write_report
 
     folder = absolute(output) or sweep.folder / "report"
-    files = write_report(sweep, folder, margin=margin)
+    files = write_report(sweep, folder, margin=margin, forms=forms)
     return Written(sweep, files, attach_report(sweep, files, session), again)
 
 
@@ -80,6 +107,8 @@ class Written:
     attachment: Attachment
     again: str
     """The verb that goes on with a session that was cut short."""
+    unmet: tuple[str, ...] = ()
+    """Conditions of --check that do not hold."""
 
     @property
     def summary(self) -> SweepSummary:
@@ -103,7 +132,9 @@ class Written:
                 "waiting": tracking.waiting if tracking else 0,
                 "error": (tracking.error if tracking else None) or self.attachment.refusal,
             },
+            "answer": list(self.summary.answer.sentences),
             "findings": list(self.summary.findings),
+            "unmet": list(self.unmet),
             "next": list(self.summary.commands),
         }
 
@@ -127,9 +158,13 @@ class Written:
             yield COMPARISON_BARS
         for verdict in summary.verdicts:
             yield f"- {verdict}"
-        for command in summary.commands:
-            yield f"  next: {command}"
         yield ""
+        yield from summary.answer.sentences
+        if summary.answer.step is not None:
+            step = summary.answer.step
+            yield f"Next:    {step.command}"
+            yield f"         {summary.answer.cost}. It should settle {step.settles}."
+        yield from (f"Unmet:   {condition}" for condition in self.unmet)
         yield from (f"Note:    {note}" for note in self.sweep.results.notes)
         yield from race_lines(self.sweep.results)
         if self.sweep.interrupted:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-import shlex
 from dataclasses import dataclass
 
-from trainables.config import PROTOCOL_VERSION
 from trainables.metrics.families import described
-from tune_dml.record.results import Results
 from tune_dml.space import Knob, Value
 from tune_dml.text import value_text
 
@@ -68,6 +65,14 @@ class MetricName:
         text = self.number(value)
         return f"+{text}" if value > 0 and math.isfinite(value) else text
 
+    def rough(self, value: float) -> str:
+        """As one would say it: `19 points`, `2.4 points`, `0.31`."""
+        text = self.number(value)
+        if self.percent and math.isfinite(value):
+            text = f"{value:.0f}" if abs(value) >= 10 or value == round(value) else f"{value:.2g}"
+        unit = "point" if self.unit and text == "1" else self.unit
+        return f"{text} {unit}".strip()
+
     def amount(self, value: float) -> str:
         """With the unit: `3.10 points`."""
         return f"{self.number(value)} {self.unit}".strip()
@@ -105,10 +110,3 @@ def symbol_of(knob: Knob) -> str:
 def value_label(knob: Knob, value: Value) -> str:
     """`rho=0.01`."""
     return f"{symbol_of(knob)}={value_text(value)}"
-
-
-def extend_command(results: Results, change: str) -> str:
-    """`tune-dml extend SWEEP --seeds 5`; empty where it would be refused: a race, another protocol version."""
-    if results.race is not None or results.plan.protocol_version != PROTOCOL_VERSION:
-        return ""
-    return f"tune-dml extend {shlex.quote(results.name)} {change}"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
 
+from tune_dml.report.drawing.canvas import Canvas
 from tune_dml.report.knob import MeasuredKnob
 from tune_dml.report.naming import MetricName
+from tune_dml.report.steps import Step
 from tune_dml.space import Value
 from tune_dml.text import is_number, value_text
 
@@ -22,7 +24,7 @@ class Entry:
     value: Value = None
     """None for words."""
     links: tuple[tuple[str, str], ...] = ()
-    """(text, anchor) pairs shown instead of the text."""
+    """(text, address) pairs shown instead of the text; an address on the page begins with #."""
     anchor: str = ""
     """The id of the row, on its first field."""
     mark: str = ""
@@ -71,6 +73,8 @@ class Table:
     csv_only: tuple[str, ...] = ()
     """Columns that only the CSV has."""
     for_paper: bool = True
+    searchable: bool = False
+    """The page lets it be sorted and searched."""
 
     @cached_property
     def numeric(self) -> tuple[bool, ...]:
@@ -91,27 +95,58 @@ class Table:
 
 
 @dataclass(frozen=True)
+class View:
+    """One of several ways to see a figure; the reader chooses."""
+
+    title: str
+    """On its tab."""
+    draw: Callable[[bool], Canvas]
+    """narrow -> the marks."""
+    description: str
+    """What is seen, for readers who do not see it."""
+    sentence: str = ""
+    """Below the drawing."""
+
+
+@dataclass(frozen=True)
+class Toggle:
+    """A part of a figure that can be shown and hidden."""
+
+    group: str
+    """What its marks were drawn as (`Canvas.group`)."""
+    label: str
+    colour: str
+    """A role of the palette."""
+
+
+@dataclass(frozen=True)
 class Figure:
     """A drawing at two widths, with its text alternative; drawn when it is first asked for."""
 
     kind: ClassVar = "figure"
     name: str
-    """File name and anchor; begins the ids within the drawing."""
-    draw: Callable[[bool, str], str]
-    """(narrow, name) -> SVG."""
+    """File name and anchor."""
+    draw: Callable[[bool], Canvas]
+    """narrow -> the marks: the first view."""
     description: str
-    """For readers who do not see it."""
+    """For readers who do not see it: the finding first."""
     caption: str
+    title: str = ""
+    """On the first view's tab, where there are others."""
+    others: tuple[View, ...] = ()
+    toggles: tuple[Toggle, ...] = ()
+    sentence: str = ""
+    """Below the first view."""
 
     @cached_property
-    def wide(self) -> str:
-        """For a desk."""
-        return self.draw(False, f"{self.name}-w")
+    def views(self) -> tuple[View, ...]:
+        """The first view and the others."""
+        return (View(self.title, self.draw, self.description, self.sentence), *self.others)
 
     @cached_property
-    def narrow(self) -> str:
-        """For a telephone."""
-        return self.draw(True, f"{self.name}-n")
+    def drawn(self) -> tuple[tuple[str, str], ...]:
+        """For each view, the SVG for a desk and that for a telephone."""
+        return tuple((view.draw(False).svg(), view.draw(True).svg()) for view in self.views)
 
 
 @dataclass(frozen=True)
@@ -167,6 +202,15 @@ class Listing:
 
 
 @dataclass(frozen=True)
+class Fold:
+    """Blocks under a title, closed until they are asked for."""
+
+    kind: ClassVar = "fold"
+    title: str
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True)
 class Photograph:
     """A picture that is no drawing, with its text alternative."""
 
@@ -185,12 +229,12 @@ class Photographs:
     caption: str
 
 
-Block = Text | Heading | Command | Notes | Facts | Listing | Table | Figure | Photographs
+Block = Text | Heading | Command | Notes | Facts | Listing | Table | Figure | Photographs | Fold
 
 
 @dataclass(frozen=True)
 class Card:
-    """A verdict at the top of the page, with a link to its section."""
+    """A verdict in a word at the top of the page, with a link to its section."""
 
     word: str
     style: str
@@ -217,12 +261,14 @@ class Section:
     """The leading sentences, for the terminal."""
     findings: tuple[str, ...] = ()
     """What a check in a pipeline should stop at."""
-    commands: tuple[str, ...] = ()
-    """What to run next, ready to paste."""
+    plain: str = ""
+    """Its part of the answer at the head of the page and of the terminal, in plain words; empty when it adds nothing."""
+    steps: tuple[Step, ...] = ()
+    """What might be run next."""
     data: Mapping[str, object] = field(default_factory=dict)
     """Its share of verdicts.json: of the knob's object, or of the whole. Dataclasses, mappings, sequences, numbers, text."""
-    opening: str = ""
-    """A sentence for the head of the page."""
+    appendix: bool = False
+    """Whether the page keeps it closed at its end."""
     style: str = ""
     """A class for the page."""
     knob: MeasuredKnob | None = None
@@ -245,12 +291,20 @@ class Section:
     @property
     def tables(self) -> tuple[Table, ...]:
         """Those that have rows."""
-        return tuple(block for block in self.body if isinstance(block, Table) and block.rows)
+        return tuple(block for block in _unfolded(self.body) if isinstance(block, Table) and block.rows)
 
     @property
     def figures(self) -> tuple[Figure, ...]:
         """In order."""
-        return tuple(block for block in self.body if isinstance(block, Figure))
+        return tuple(block for block in _unfolded(self.body) if isinstance(block, Figure))
+
+
+def _unfolded(blocks: Iterable[Block]) -> Iterator[Block]:
+    for block in blocks:
+        if isinstance(block, Fold):
+            yield from _unfolded(block.blocks)
+        else:
+            yield block
 
 
 def tables_of(sections: Sequence[Section]) -> list[Table]:

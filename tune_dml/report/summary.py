@@ -7,11 +7,60 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tune_dml.record.results import Results
-from tune_dml.report.cell import MeasuredCell
+from tune_dml.report.cell import MeasuredCell, best_cells
 from tune_dml.report.measured import Measured, measure
 from tune_dml.report.questions import answers
 from tune_dml.report.section import Section
+from tune_dml.report.steps import Step, cost_of
 from tune_dml.stats import SeedTable
+from tune_dml.text import duration, one_line
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a sweep says, in plain words: what page and terminal begin with."""
+
+    sentences: tuple[str, ...]
+    step: Step | None
+    """What to run next; None when nothing would settle more."""
+    cost: str
+    """Of the step; empty without one."""
+    facts: tuple[tuple[str, str], ...]
+    """Best configuration, baseline, seeds, failures, cost."""
+
+
+def answer_of(measured: Measured, sections: Sequence[Section]) -> Answer:
+    """Each question's plain sentence, what holds of the whole sweep first, and the most urgent of the steps."""
+    plain = [
+        one_line(section.plain)
+        for section in sorted(sections, key=lambda section: not section.appendix)
+        if section.plain
+    ]
+    step = max(_steps(sections), key=lambda step: step.urgency, default=None)
+    return Answer(tuple(plain), step, cost_of(step, measured.results) if step else "", _facts(measured))
+
+
+def _steps(sections: Sequence[Section]) -> list[Step]:
+    return [step for section in sections for step in section.steps]
+
+
+def _facts(measured: Measured) -> tuple[tuple[str, str], ...]:
+    results, metric = measured.results, measured.metric
+    labels = {cell.cell.digest: cell for cell in measured.cells}
+    ranked = [labels[cell.digest] for cell in best_cells(results) if not cell.baseline]
+    lost = sum(len(cell.failures) for cell in measured.cells)
+    seconds = sum(trial.seconds for trial in results.trials)
+
+    def scored(cell: MeasuredCell) -> str:
+        return f"{cell.label}: {metric.number(cell.mean)}"
+
+    return (
+        ("Best configuration", scored(ranked[0]) if ranked else "none has a result"),
+        ("Baseline", scored(measured.baseline) if measured.baseline else "none"),
+        ("Seeds", f"{len(measured.seeds)}, paired" if len(measured.seeds) > 1 else "1: no intervals"),
+        ("Failures", f"{lost} of {len(results.trials)} trials" if lost else f"none of {len(results.trials)} trials"),
+        ("Cost", f"{duration(seconds)} of training"),
+    )
 
 
 @dataclass(frozen=True)
@@ -43,11 +92,12 @@ class SweepSummary:
     metric: str
     """As people read it: `validation R@1 [%]`."""
     margin: float
+    answer: Answer
     rows: tuple[SummaryRow, ...]
     verdicts: tuple[str, ...]
     """Sentences: sensitivity, optimum, agreement with the papers, baseline."""
     commands: tuple[str, ...]
-    """What to run next, ready to paste."""
+    """What might be run next, the most urgent first."""
     counts: Mapping[str, int]
     """Status -> trials."""
     findings: tuple[str, ...]
@@ -66,9 +116,10 @@ def summarise(measured: Measured, sections: Sequence[Section]) -> SweepSummary:
         measured.results.name,
         measured.metric.axis,
         measured.margin,
+        answer_of(measured, sections),
         tuple(_row(measured, cell) for cell in measured.cells),
         tuple(sentence for section in sections for sentence in section.verdicts),
-        tuple(command for section in sections for command in section.commands),
+        tuple(step.command for step in sorted(_steps(sections), key=lambda step: -step.urgency)),
         measured.counts,
         tuple(finding for section in sections for finding in section.findings),
     )

@@ -85,7 +85,11 @@ def read_rows(results: Results) -> dict[str, Rows]:
 
 
 def _finite(row: Mapping[str, Any]) -> dict[str, float]:
-    return {key: float(value) for key, value in row.items() if is_number(value) and math.isfinite(value)}
+    numbers = {}
+    for key, value in row.items():
+        if (type(value) is float or is_number(value)) and math.isfinite(value):
+            numbers[key] = float(value)
+    return numbers
 
 
 def histories_of(rows: Mapping[str, Rows], levels: Mapping[str, Sequence[str]], baseline: str | None) -> Histories:

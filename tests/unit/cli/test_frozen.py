@@ -62,7 +62,7 @@ JSON = {
     "plan": ["plan", "sec_rho", "--dataset", "digits", "--seeds", "2"],
     "status": ["status", "toy"],
     "compare": ["compare", "toy"],
-    "report, sweep, resume, extend": ["report", "toy", "--check"],
+    "report, sweep, resume, extend": ["report", "toy", "--check", "complete"],
     "train --show": ["train", *SET, "--show"],
     "train": ["train", *SET],
     "doctor": ["doctor"],
@@ -172,7 +172,7 @@ def test_flags_types_defaults_and_words():
     assert flags() == json.loads(FROZEN.read_text())["flags"]
 
 
-@pytest.mark.usefixtures("toy", "undrawn")
+@pytest.mark.usefixtures("toy")
 def test_shapes_of_json():
     assert shapes() == json.loads(FROZEN.read_text())["json"]
 

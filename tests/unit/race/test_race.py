@@ -115,7 +115,6 @@ def test_a_race_decides_with_fewer_trials_and_says_when_and_why_each_cell_stoppe
     assert any(text.startswith("stops: rho=0.9 after") for text in decided.said)
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_the_report_says_when_and_why_cells_stopped(decided, tmp_path):
     page = write_report(results_of(decided.folder), tmp_path / "report").html.read_text()
     for settled in read_state(decided.folder).race.settled.values():

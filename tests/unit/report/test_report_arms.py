@@ -79,14 +79,14 @@ def test_the_best_arm_is_named_with_every_pair_corrected_once(results):
     against = data["rows"][0].against_baseline
     assert (against.first, against.second) == ("SEC", "plain")
     assert against.estimate == pytest.approx(14.5, abs=1)
-    assert not found.commands
+    assert not tuple(step.command for step in found.steps)
 
 
 def test_arms_that_noise_cannot_tell_apart_ask_for_more_seeds(tmp_path):
     results = written(tmp_path, dict.fromkeys(MEANS, 60.0), seeds=range(3), sd=3.0)
     found = section(measure(results))
     assert found.card.word == "undecided"
-    (command,) = found.commands
+    (command,) = tuple(step.command for step in found.steps)
     assert command.startswith("tune-dml extend toy --seeds ")
 
 

@@ -9,8 +9,10 @@ import pytest
 from helpers.toys import write_sweep
 from pages import by_id, read
 
-from tune_dml.report import seed_table, summary
-from tune_dml.report.export import SCHEMA, csv_text, escape, latex_text
+from tune_dml.report import seed_table, summary, write_report
+from tune_dml.report.export.schema import Verdicts, json_schema
+from tune_dml.report.export.tables import csv_text, escape, latex_text, markdown_text
+from tune_dml.report.export.verdicts import SCHEMA
 from tune_dml.report.naming import metric_name
 from tune_dml.report.section import Entry, Table
 from tune_dml.text import value_text
@@ -101,6 +103,41 @@ def test_json_schema(steep, broken):
         assert {trial["trial"] for trial in data["trials"]} == {t.key for t in written.results.trials}
         tested = [name for trial in data["trials"] for name in trial["metrics"] if name.startswith("test/")]
         assert bool(tested) == written.results.opened
+
+
+def test_json_is_what_its_published_schema_says(steep, broken):
+    for written in (steep, broken):
+        found = Verdicts.model_validate_json(written.files.verdicts.read_text(), strict=True)
+        assert found.version == SCHEMA == json_schema()["$id"]
+        assert found.answer.sentences == list(written.files.summary.answer.sentences)
+        assert found.answer.next is not None
+        assert found.answer.next.command == written.files.summary.commands[0]
+        (knob,) = found.knobs
+        if knob.optimum is not None and knob.optimum.p_best:
+            assert sum(knob.optimum.p_best.values()) == pytest.approx(1.0)
+
+
+def test_figures_are_written_as_pdf_and_png_when_asked(steep, tmp_path):
+    def of(form, folder):
+        files = write_report(steep.results, tmp_path / folder, forms=("pdf", "png"))
+        return {path.name: path.read_bytes() for path in files.figures if path.suffix == form}
+
+    assert {path.suffix for path in steep.files.figures} == {".svg"}
+    drawn = {path.stem for path in steep.files.figures}
+    for form, magic in ((".pdf", b"%PDF"), (".png", b"\x89PNG")):
+        first = of(form, "first")
+        assert {name.removesuffix(form) for name in first} == drawn
+        assert all(data.startswith(magic) for data in first.values())
+        assert of(form, "again") == first
+
+
+def test_markdown_has_the_rows_of_latex(steep):
+    text = steep.files.markdown.read_text()
+    tables = text.count("\n| ---")
+    assert tables == steep.files.latex.read_text().count(r"\begin{tabular}")
+    odd = Table("t", "a|b\nc", ("x|y",), ((Entry("<b>1</b>\n2"),),))
+    assert "**a\\|b c**" in markdown_text([odd], "h")
+    assert "| &lt;b>1&lt;/b> 2 |" in markdown_text([odd], "h")
 
 
 def test_json_cells_are_the_means_of_their_trials(broken):

@@ -1,3 +1,5 @@
+import base64
+import hashlib
 import itertools
 import json
 import re
@@ -36,7 +38,12 @@ def test_page_is_well_formed_and_ids_are_unique(steep, broken):
 
 def test_page_is_self_contained(steep):
     page = read(steep.html)
-    assert not page.all("script")
+    (script,) = page.all("script")
+    assert script.attributes == {}
+    digest = base64.b64encode(hashlib.sha256(script.pieces[0].encode()).digest()).decode()
+    (policy,) = [item.attributes["content"] for item in page.all("meta") if "http-equiv" in item.attributes]
+    assert f"script-src 'sha256-{digest}'" in policy
+    assert "default-src 'none'" in policy
     for item in page.every():
         for name in ("src", "href", "xlink:href", "srcset", "data"):
             assert item.attributes.get(name, "#")[:1] in {"#", "d"}, (item.tag, name)
@@ -48,20 +55,19 @@ def test_page_is_self_contained(steep):
 def test_sections_stand_in_the_order_of_the_questions(steep):
     titles = [item.text for item in read(steep.html).all("h2")]
     assert titles == [
-        "Verdicts",
-        "What was run, and what failed",
         "How sensitive is the outcome to rho?",
-        "Is the best rho inside the tested range?",
+        "Where is the best rho?",
         "Does it agree with the published curve?",
+        "Is it better than the baseline?",
+        "Can I trust it?",
         "How did training go, for each rho?",
         "Why? The mechanism behind rho",
-        "How evenly do directions turn, for each rho?",
-        "Is it better than the baseline?",
         "How long are the embeddings?",
         "What do the networks find?",
-        "Can I trust it?",
-        "What did it cost?",
         "Opened test metrics",
+        "Appendix",
+        "What was run, and what failed",
+        "What did it cost?",
         "Where every number comes from",
     ]
 
@@ -78,7 +84,10 @@ def test_the_verdict_sentence_is_plain_and_complete(steep):
 
 
 def test_edge_verdict_comes_with_a_command(steep):
-    assert steep.files.summary.commands == ("tune-dml extend sec_rho --add regularizer.rho=0.001,0.0001",)
+    command = "tune-dml extend sec_rho --add regularizer.rho=0.001,0.0001"
+    assert steep.files.summary.commands[0] == command
+    assert steep.files.summary.answer.step.command == command
+    assert steep.files.summary.answer.step.trials == 2 * 3
     assert "tune-dml extend sec_rho --add regularizer.rho=0.001,0.0001" in read(steep.html).text
     assert any("at the edge" in finding for finding in steep.files.findings)
 
@@ -172,7 +181,6 @@ def captions(written):
     }
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_trials_that_end_after_the_opening_are_counted(tmp_path):
     results = opened(write_sweep(tmp_path / "sec_rho", histories=False, evidence=False, missing=[("rho=0.5", 2)]))
     trial = next(trial for trial in results.trials if trial.status == "missing")
@@ -182,7 +190,6 @@ def test_trials_that_end_after_the_opening_are_counted(tmp_path):
     assert "1 trial has ended since" in files.html.read_text()
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_what_selecting_on_test_would_have_claimed(tmp_path):
     results = write_sweep(tmp_path / "flat", means=FLAT, sd=0.3, baseline=None, histories=False)
     files = write_report(opened(results), tmp_path / "report")
@@ -202,7 +209,8 @@ def test_readable_without_seeing_and_without_a_mouse(steep):
     links = page.all("a")
     assert links[0].attributes == {"class": "skip", "href": "#main"}
     pictures = [item for item in page.every() if item.attributes.get("role") == "img"]
-    assert len(pictures) == 12  # six figures at two widths
+    views = 2 + 1 + 1 + 2 + 5 + 1  # curve, best, seeds, training, mechanism, norms
+    assert len(pictures) == 2 * views
     assert all(len(item.attributes["aria-label"]) > 40 for item in pictures)
     photographs = page.all("img")
     assert len(photographs) == 2
@@ -318,7 +326,6 @@ def test_flat_curve_has_no_optimum(tmp_path):
     assert found.findings == ()
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_undecided_says_how_many_seeds_and_what_they_cost(tmp_path):
     results = write_sweep(tmp_path / "s", means=FLAT, sd=0.8, histories=False)
     files = write_report(results, tmp_path / "report")
@@ -335,11 +342,10 @@ def test_an_edge_at_the_legal_bound_is_not_extended(tmp_path):
     rising = dict(zip(STEEP, [60.0, 62.0, 64.0, 66.0, 70.0], strict=True))
     found = summary(write_sweep(tmp_path / "s", means=rising, histories=False))
     assert "as far as it may go" in found.verdicts[1]
-    assert found.commands == ()
+    assert not [command for command in found.commands if "--add" in command]
     assert found.findings == ()
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_comparable_sweep_is_judged_in_level(tmp_path):
     same = {
         "model.weights": "bn_inception-52deb4733.pth",
@@ -366,7 +372,6 @@ def test_a_comparable_sweep_is_judged_in_level(tmp_path):
 @pytest.mark.parametrize(
     ("sd", "margin", "verdict"), [(2.0, 1.0, "compatible"), (0.05, 0.01, "compatible"), (0.05, 1.0, "matches")]
 )
-@pytest.mark.usefixtures("undrawn")
 def test_a_level_matches_only_by_equivalence(tmp_path, sd, margin, verdict):
     """Numbers that cannot be told from the paper's are compatible; agreement takes a bound on the gap."""
     same = {

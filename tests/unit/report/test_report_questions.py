@@ -12,23 +12,28 @@ from trainables.errors import ConfigError
 from tune_dml.report import questions, summary, write_report
 from tune_dml.report.measured import measure
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 TOY = '''
+from tune_dml.report.drawing.canvas import Canvas
 from tune_dml.report.questions import knob_question, question
 from tune_dml.report.section import Card, Command, Entry, Figure, Heading, Notes, Section, Table, Text, words
+from tune_dml.report.steps import Step
 
 @question(order=305)
 def seeds(measured):
     """How many seeds are there?"""
     n = len(measured.seeds)
     table = Table("seeds", "The seeds.", ("seed", "square"), ((words("first"), Entry("0.3", 1 / 3)),))
-    figure = Figure("seeds", lambda narrow, name: f'<svg id="{name}">{n}</svg>', "A number.", "Drawn by a toy.")
+    def draw(narrow):
+        canvas = Canvas(100.0, 50.0)
+        canvas.text(1, 1, f"{n} seeds drawn")
+        return canvas
+    figure = Figure("seeds", draw, "A number.", "Drawn by a toy.")
     return Section(
         "seeds", "How many seeds are there?", "Seeds",
         (Text("There are some.", badge="some"), Heading("Again"), Notes(("one <note>",)), Command("tune-dml x"), table, figure),
         card=Card("some", "better", "Are there seeds?", f"{n} seeds."),
-        verdicts=(f"{n} seeds.",), findings=("too few",), commands=("tune-dml extend",), data={"toy": {"seeds": n}},
+        verdicts=(f"{n} seeds.",), findings=("too few",), plain="Seeds are some.",
+        steps=(Step("tune-dml extend", "nothing", 1, 99),), data={"toy": {"seeds": n}},
     )
 
 @knob_question(order=205, unanswered={"doubled": None})
@@ -71,11 +76,13 @@ def test_a_new_question_is_in_everything_that_is_written(how, tmp_path, monkeypa
     for text in ("How many seeds are there?", "There are some. some", "Again", "one <note>", "tune-dml x", "Drawn by"):
         assert text in section
     assert by_id(page, "table-seeds").all("td")[0].attributes["data-value"] == repr(1 / 3)
-    (card,) = [item for item in page.all("article") if "Are there seeds?" in item.text]
-    assert card.attributes["class"] == "card better"
-    assert card.all("a")[0].attributes["href"] == "#seeds"
+    (link,) = [item for item in page.all("nav")[0].all("a") if item.attributes["href"] == "#seeds"]
+    assert [item.attributes["class"] for item in link.all("span")] == ["verdict better"]
+    assert link.text == "Seeds some"
+    assert "Seeds are some." in by_id(page, "answer").text
+    assert "tune-dml extend" in by_id(page, "answer").all("pre")[0].text
     contents = [link.attributes["href"] for link in page.all("nav")[0].all("a")]
-    assert contents.index("#against-baseline") + 1 == contents.index("#seeds") == contents.index("#norms") - 1
+    assert contents.index("#against-baseline") + 1 == contents.index("#seeds") == contents.index("#trust") - 1
     assert contents.index("#doubled-regularizer-rho") == contents.index("#curve-regularizer-rho") + 1
 
     verdicts = json.loads(files.verdicts.read_text())
@@ -86,7 +93,7 @@ def test_a_new_question_is_in_everything_that_is_written(how, tmp_path, monkeypa
     (lines,) = [list(csv.reader(path.open(newline=""))) for path in files.csv if path.stem == "seeds"]
     assert lines == [["seed", "square"], ["first", repr(1 / 3)]]
     assert r"\label{tab:seeds}" in files.latex.read_text()
-    assert (files.folder / "figures/seeds.svg").read_text() == '<svg id="seeds-w">3</svg>\n'
+    assert "3 seeds drawn</text>" in (files.folder / "figures/seeds.svg").read_text()
     short = summary(results)
     assert short.verdicts == files.summary.verdicts
     assert short.verdicts[-1] == "3 seeds."
@@ -105,7 +112,7 @@ def test_a_question_about_a_knob_is_asked_of_each(tmp_path, monkeypatch):
     contents = [link.attributes["href"] for link in read(files.html.read_text()).all("nav")[0].all("a")]
     assert "#doubled-regularizer-rho" in contents
     assert "#doubled-regularizer-eta" not in contents
-    assert contents.index("#directions-regularizer-rho") + 1 == contents.index("#curve-regularizer-eta")
+    assert contents.index("#optimum-regularizer-rho") + 1 == contents.index("#curve-regularizer-eta")
 
 
 def test_what_is_no_question_is_refused(steep, tmp_path, monkeypatch):

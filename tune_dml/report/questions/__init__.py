@@ -29,7 +29,8 @@ class Question:
 
     answer: Callable[[Measured, MeasuredKnob | None], Section | None]
     order: int
-    """Where it stands. Hundreds are the page's parts: 100 what was run, 200 each knob in turn, 300 all cells, 400 appendices."""
+    """Where it stands. Hundreds are the page's parts, each part's knobs in turn: 100 methods, 200 the
+    knob, 300 all cells and trust, 400 training, 500 opened tests, 600 the appendix."""
     about_knob: bool
     reads_traces: bool
     """Reads what trials logged or left: a summary for the terminal leaves it out."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +14,7 @@ from tune_dml.report.knob import MeasuredKnob, same_value
 from tune_dml.report.measured import Measured
 from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import knob_question
-from tune_dml.report.section import Block, Card, Heading, Notes, Section, Table, Text, number, signed, words
+from tune_dml.report.section import Block, Card, Fold, Heading, Notes, Section, Table, Text, number, signed, words
 from tune_dml.space import Value
 from tune_dml.stats.equivalence import TOST, Equivalence, OrderAgreement, judge_equivalence, judge_order
 from tune_dml.stats.printed import judge_printed
@@ -102,8 +102,9 @@ def agreement(measured: Measured, knob: MeasuredKnob) -> Section | None:
     body: list[Block] = []
     for index, comparison in enumerate(comparisons):
         body += [Heading(comparison.published.source), Text(" ".join(_sentences(comparison, measured)))]
-        body += [Notes(comparison.published.notes)] if comparison.published.notes else []
-        body.append(_table(measured.metric, comparison, f"agreement-{knob.slug}-{index + 1}"))
+        table = _table(measured.metric, comparison, f"agreement-{knob.slug}-{index + 1}")
+        notes = (Notes(comparison.published.notes),) if comparison.published.notes else ()
+        body.append(Fold("Value by value, and notes on the printed numbers", (table, *notes)))
     first = comparisons[0]
     level = first.verdict
     word = "level not comparable" if level == "not comparable" else level
@@ -115,8 +116,40 @@ def agreement(measured: Measured, knob: MeasuredKnob) -> Section | None:
         tuple(body),
         Card(word, level.replace(" ", "-"), about, first.brief),
         tuple(comparison.brief for comparison in comparisons),
+        plain=_plain(comparisons),
         data={"agreement": [_data(comparison, measured) for comparison in comparisons]},
     )
+
+
+def _plain(comparisons: Sequence[Comparison]) -> str:
+    """What became of the papers' order, each in a clause."""
+    return " ".join(clause for comparison in comparisons if (clause := _clause(comparison)))
+
+
+def _clause(comparison: Comparison) -> str:
+    order, source = comparison.order, comparison.published.published
+    if order is None:
+        return ""
+    where = source.dataset if not comparison.reasons else f"{source.dataset}, {_differs(comparison.reasons)}"
+    pairs = order.same + order.opposite + order.open
+    if order.opposite == order.same == 0:
+        return f"Whether the paper's order holds is open ({where})."
+    if order.opposite == 0:
+        how = "is ours too" if order.same == pairs else f"holds in {order.same} of {pairs} pairs, the others are open"
+        return f"The paper's order {how} ({where})."
+    if order.same == 0:
+        how = "the opposite" if order.opposite == pairs else f"the opposite in {order.opposite} of {pairs} pairs"
+        return f"The paper's order is {how} ({where})."
+    return (
+        f"The paper's order holds in {order.same} of {pairs} pairs and is the opposite in {order.opposite} ({where})."
+    )
+
+
+def _differs(reasons: Sequence[str]) -> str:
+    """`another backbone`: the nearest of the reasons, the data set aside."""
+    others = [reason.partition(":")[0].removeprefix("other ") for reason in reasons]
+    named = [name for name in others if name != "data set"]
+    return f"another {named[0]}" if named else "another data set"
 
 
 def _compare(measured: Measured, knob: MeasuredKnob, published: PublishedCurve) -> Comparison:
@@ -125,7 +158,7 @@ def _compare(measured: Measured, knob: MeasuredKnob, published: PublishedCurve) 
         label: number for label, mean in means.items() if math.isfinite(mean)
         and (number := _at(theirs, knob.level(label))) is not None
     }  # fmt: skip
-    reasons, alpha = _reasons(measured, published, knob.path), knob.sensitivity.alpha
+    reasons, alpha = level_reasons(measured, published, knob.path), knob.sensitivity.alpha
     level = None if reasons or not printed else _level(measured, knob, published, printed, alpha)
     gaps = dict(zip(printed, zip(level.low, level.high, strict=True), strict=True)) if level else {}
     unknown = (math.nan, math.nan)
@@ -164,7 +197,7 @@ def _at(published: Mapping[float | str, float], value: Value) -> float | None:
     return next((number for x, number in published.items() if same_value(value, x)), None)
 
 
-def _reasons(measured: Measured, published: PublishedCurve, path: str) -> tuple[str, ...]:
+def level_reasons(measured: Measured, published: PublishedCurve, path: str) -> tuple[str, ...]:
     """What differs between the two studies and sets the level of the metric."""
     theirs, settings = published.published, measured.settings
     selection = str(settings.get("data.split", "class_disjoint"))
@@ -247,9 +280,10 @@ def _order_sentence(comparison: Comparison) -> str:
     if order is None:
         return "The orders cannot be compared: there is no noise estimate."
     pairs = order.same + order.opposite + order.open
+    means = f"is {order.tau:.2f} for the means, and " if math.isfinite(order.tau) else "is "
     return (
         f"Of {pairs} pairs of values {order.same} are certainly ordered as published, {order.opposite} certainly the "
-        f"other way, {order.open} are open: Kendall's tau is {order.tau:.2f} for the means, and certainly between "
+        f"other way, {order.open} are open: Kendall's tau {means}certainly between "
         f"{order.low:.2f} and {order.high:.2f} (1 is the same order, -1 the reverse)."
     )
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tune_dml.report import figure as drawing
 from tune_dml.report.cell import MeasuredArm
+from tune_dml.report.drawing.charts import Whisker, critical_differences, whiskers
+from tune_dml.report.drawing.colours import SHAPES, arm_colour
 from tune_dml.report.measured import Measured
-from tune_dml.report.naming import extend_command
 from tune_dml.report.questions import question
-from tune_dml.report.section import Block, Card, Command, Figure, Section, Table, Text, number, plain, signed, words
+from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, View, number, plain, signed, words
+from tune_dml.report.steps import Step, extend
 from tune_dml.stats import Difference, SeedTable
 from tune_dml.stats.arms import at_best
 from tune_dml.stats.matters import Matters, judge_matters
@@ -53,7 +54,7 @@ class _Compared:
         return [_from(best, d) for d in self.matters.differences if best in {d.first, d.second}]
 
 
-@question(order=300, unanswered={"arms": None})  # before the baseline's table of cells, by the alphabet
+@question(order=150, unanswered={"arms": None})
 def arms(measured: Measured) -> Section | None:
     """None for a space without arms whose baseline is one cell: its curve and table already say it."""
     plan = measured.results.plan
@@ -64,12 +65,7 @@ def arms(measured: Measured) -> Section | None:
     if compared is None:
         return None
     sentences, word = _sentences(measured, compared), _word(measured, compared)
-    command = _command(measured, compared)
-    body: list[Block] = [
-        Text(" ".join(sentences)),
-        *([Command(command)] if command else []),
-        _figure(measured, compared),
-    ]
+    body: list[Block] = [_figure(measured, compared), Text(" ".join(sentences))]
     return Section(
         "arms",
         "Which method is better?",
@@ -77,7 +73,8 @@ def arms(measured: Measured) -> Section | None:
         (*body, _table(measured, compared), _pairs(measured, compared)),
         Card(word, "better" if word != "undecided" else word, "Which method is better?", sentences[0]),
         (sentences[0],),
-        commands=(command,) if command else (),
+        plain=_plain(measured, compared),
+        steps=_steps(measured, compared),
         data={
             "arms": {
                 "rows": compared.arms,
@@ -174,13 +171,27 @@ def _sentences(measured: Measured, compared: _Compared) -> list[str]:
     return sentences
 
 
-def _command(measured: Measured, compared: _Compared) -> str:
+def _plain(measured: Measured, compared: _Compared) -> str:
+    """Which method is the best, as one would say it."""
+    word, best = _word(measured, compared), compared.arms[0]
+    dataset, margin = measured.results.plan.dataset, measured.metric.rough(measured.margin)
+    if word == best.arm:
+        return f"{best.arm} is the best of {len(compared.arms)} methods on {dataset}, each at its best configuration."
+    if word == "no difference":
+        return f"No two of {len(compared.arms)} methods differ by {margin} or more on {dataset}, each at its best."
+    rivals = [d.second for d in compared.differences(best.arm) if _verdict(measured, d) != "better"]
+    named = ", ".join(rivals) if 0 < len(rivals) < 4 else f"{len(rivals)} others"
+    return f"{best.arm} leads on {dataset}, but is not told from {named}."
+
+
+def _steps(measured: Measured, compared: _Compared) -> tuple[Step, ...]:
     """More seeds while the best arm is not told from another one."""
     open_pairs = any(_verdict(measured, d) == "undecided" for d in compared.differences(compared.arms[0].arm))
     unjudged = not compared.matters.differences
     if not (open_pairs or unjudged):
-        return ""
-    return extend_command(measured.results, f"--seeds {next_look(len(measured.seeds))}")
+        return ()
+    settles = f"whether {compared.arms[0].arm} is the best method"
+    return extend(measured.results, settles, 42, seeds=next_look(len(measured.seeds)))
 
 
 def _table(measured: Measured, compared: _Compared) -> Table:
@@ -231,28 +242,49 @@ def _pairs(measured: Measured, compared: _Compared) -> Table:
 
 
 def _figure(measured: Measured, compared: _Compared) -> Figure:
-    means = "; ".join(f"{arm.arm}: {measured.metric.number(arm.score.mean)}" for arm in compared.arms)
-
-    def draw(narrow: bool, name: str) -> str:
-        return _draw(measured, compared, narrow=narrow, name=name)
-
-    caption = "Each method at its best configuration. Methods whose comparison bars do not overlap differ."
-    return Figure("arms", draw, f"{measured.metric.label} of each method. Means: {means}.", caption)
-
-
-def _draw(measured: Measured, compared: _Compared, *, narrow: bool, name: str) -> str:
-    rows = compared.arms[::-1]
+    """The methods by rank with their bars; or on one line, with those joined that are not told apart."""
+    metric = measured.metric
+    means = "; ".join(f"{arm.arm}: {metric.number(arm.score.mean)}" for arm in compared.arms)
     names = [_name(measured, arm) for arm in measured.arms]
-    with drawing.canvas(narrow=narrow, height=1.1 + 0.32 * len(rows)) as figure:
-        (ax,) = drawing.panels(figure, 1, narrow=narrow)
-        for height, arm in enumerate(rows):
-            colour, _, marker = drawing.CYCLE[names.index(arm.arm) % len(drawing.CYCLE)]
-            if math.isfinite(arm.bar):
-                ends = [arm.score.mean - arm.bar, arm.score.mean + arm.bar]
-                ax.plot(ends, [height, height], color=colour, lw=1.6, solid_capstyle="butt")
-            ax.plot(arm.score.mean, height, marker, color=colour, ms=6.5, mec="white", mew=0.6)
-        ax.set_yticks(range(len(rows)), [arm.arm for arm in rows])
-        ax.set_ylim(-0.6, len(rows) - 0.4)
-        ax.grid(visible=False, axis="y")
-        ax.set_xlabel(measured.metric.axis)
-        return drawing.svg(figure, name)
+    items = []
+    for arm in compared.arms:
+        place, mean = names.index(arm.arm), arm.score.mean
+        tip = f"{arm.arm} at {arm.configuration}: {metric.number(mean)}"
+        items.append(
+            Whisker(
+                arm.arm, mean, mean - arm.bar, mean + arm.bar, arm_colour(place), SHAPES[place % len(SHAPES)], tip
+            )
+        )  # fmt: skip
+    groups = _not_told_apart(measured, compared)
+    joined = "; ".join(" and ".join(compared.arms[i].arm for i in group) for group in groups) or "none"
+    line = View(
+        "told apart", lambda narrow: critical_differences(items, groups, metric.axis, narrow=narrow),
+        f"{_plain(measured, compared)} Methods that are not told apart: {joined}.",
+        f"Bars join methods of which no two are certainly different: {joined}.",
+    )  # fmt: skip
+    return Figure(
+        "arms",
+        lambda narrow: whiskers(items, metric.axis, narrow=narrow, zero=False),
+        f"{_plain(measured, compared)} {metric.label} of each method. Means: {means}.",
+        "Each method at its best configuration. Methods whose comparison bars do not overlap differ.",
+        "ranking",
+        (line,),
+    )
+
+
+def _not_told_apart(measured: Measured, compared: _Compared) -> list[list[int]]:
+    """The largest runs, by rank, of which no two methods certainly differ."""
+    names = [arm.arm for arm in compared.arms]
+    differ = {
+        frozenset((names.index(d.first), names.index(d.second)))
+        for d in compared.matters.differences
+        if d.low > 0 or d.high < 0
+    }
+    runs: list[list[int]] = []
+    for first in range(len(names)):
+        last = first
+        while last + 1 < len(names) and all(frozenset((one, last + 1)) not in differ for one in range(first, last + 1)):
+            last += 1
+        if last > first and not (runs and runs[-1][-1] >= last):
+            runs.append(list(range(first, last + 1)))
+    return runs

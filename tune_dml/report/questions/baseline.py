@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tune_dml.report import figure as drawing
+from tune_dml.report.drawing.charts import Whisker, whiskers
 from tune_dml.report.measured import AgainstBaseline, Measured
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, plain, signed, words
 from tune_dml.stats.simultaneous import ALGORITHM
+from tune_dml.text import value_text
 
 _WORDS = ("better", "worse", "undecided")
+MOST_WHISKERS = 30
+"""Of more cells the figure shows the best; the table has all."""
 
 
 @question(order=300, unanswered={"baseline": None})
@@ -22,16 +25,9 @@ def baseline(measured: Measured) -> Section | None:
         return None
     name = measured.baseline.label
     sentence, word = _sentence(measured, name, rows), _word(rows)
-    body: list[Block] = [Text(sentence)]
-    if rows:
-        body.append(
-            Figure(
-                "baseline",
-                lambda narrow, figure: _draw(measured, name, rows, narrow=narrow, figure_name=figure),
-                sentence,
-                "Paired differences to the baseline with simultaneous intervals; the margin is shaded.",
-            )
-        )
+    body: list[Block] = [Text(sentence, badge=word)]
+    if rows and len(measured.knobs) != 1:  # of one knob Figure 1 shows the same
+        body.append(_figure(measured, name, rows, sentence))
     level = measured.looks.level
     return Section(
         "against-baseline",
@@ -40,6 +36,7 @@ def baseline(measured: Measured) -> Section | None:
         (*body, _table(measured, name, rows)),
         card=Card(word, word.partition(" ")[0], f"Is it better than {name}?", sentence),
         verdicts=(sentence,),
+        plain=_plain(measured, name, rows),
         data={"baseline": {"baseline": name, "rows": rows, "alpha": level, "algorithm": ALGORITHM}},
     )
 
@@ -82,27 +79,59 @@ def _table(measured: Measured, name: str, rows: Sequence[AgainstBaseline]) -> Ta
     return Table("baseline", caption, columns, entries, folded="The differences in numbers")
 
 
-def _draw(measured: Measured, name: str, judged: Sequence[AgainstBaseline], *, narrow: bool, figure_name: str) -> str:
-    """A whisker for each cell around the line of no difference, the margin shaded."""
-    rows, metric = judged[::-1], measured.metric
-    with drawing.canvas(narrow=narrow, height=1.1 + 0.28 * len(rows)) as figure:
-        (ax,) = drawing.panels(figure, 1, narrow=narrow)
-        ax.axvspan(-measured.margin, measured.margin, color=drawing.GREY, alpha=0.14, lw=0)
-        ax.axvline(0, color=drawing.GREY, lw=1, ls="--")
-        marks = {
-            "better": ("o", drawing.BLUE),
-            "worse": ("X", drawing.VERMILLION),
-            "undecided": ("D", drawing.GREY),
-        }
-        for height, row in enumerate(rows):
-            marker, colour = marks[row.verdict]
-            if math.isfinite(row.low):
-                ax.plot([row.low, row.high], [height, height], color=colour, lw=1.6, solid_capstyle="butt")
-            if math.isfinite(row.difference):
-                ax.plot(row.difference, height, marker, color=colour, ms=6.5, mec="white", mew=0.6)
-        ax.set_yticks(range(len(rows)), [row.label for row in rows])
-        ax.set_ylim(-0.6, len(rows) - 0.4)
-        ax.grid(visible=False, axis="y")
-        unit = f" [{metric.unit}]" if metric.unit else ""
-        ax.set_xlabel(f"{metric.label} minus {name}{unit}")
-        return drawing.svg(figure, figure_name)
+def _plain(measured: Measured, name: str, rows: Sequence[AgainstBaseline]) -> str:
+    """Whether anything beats the baseline, as one would say it."""
+    knobs = measured.knobs
+    what = knobs[0].symbol if len(knobs) == 1 else "configuration"
+    if max((row.n for row in rows), default=0) < 2:
+        return ""
+    labels = {word: [row.label for row in rows if row.verdict == word] for word in _WORDS}
+    better, worse, open_ = labels["better"], labels["worse"], labels["undecided"]
+    if better:
+        if len(better) == len(rows):
+            return f"Every {what} beats {name}."
+        named = _joined(_short(measured, better)) if len(better) < 5 else f"{len(better)} of {len(rows)} values"
+        rest = "; the others are open" if open_ and not worse else ""
+        return f"{named} {'beats' if len(better) == 1 else 'beat'} {name}{rest}."
+    if not open_:
+        return f"No {what} beats {name}: all are worse."
+    return f"No {what} certainly beats {name}" + (
+        f"; {_joined(_short(measured, worse))} certainly not." if 0 < len(worse) < 4 else "."
+    )
+
+
+def _short(measured: Measured, labels: Sequence[str]) -> list[str]:
+    """`rho 0.01`, `0.1`: of one knob its name stands once."""
+    if len(measured.knobs) != 1 or not set(labels) <= set(measured.knobs[0].labels):
+        return list(labels)
+    values = [value_text(measured.knobs[0].level(label)) for label in labels]
+    return [f"{measured.knobs[0].symbol} {values[0]}", *values[1:]]
+
+
+def _joined(labels: Sequence[str]) -> str:
+    return labels[0] if len(labels) == 1 else f"{', '.join(labels[:-1])} and {labels[-1]}"
+
+
+def _figure(measured: Measured, name: str, rows: Sequence[AgainstBaseline], sentence: str) -> Figure:
+    """The cells by how far they are from the baseline, the best first."""
+    metric = measured.metric
+    marks = {"better": ("circle", "good"), "worse": ("cross", "bad"), "undecided": ("diamond", "base")}
+    ranked = sorted(
+        rows, key=lambda row: -measured.sign * row.difference if math.isfinite(row.difference) else math.inf
+    )
+    shown = [
+        Whisker(
+            row.label, row.difference, row.low, row.high, marks[row.verdict][1], marks[row.verdict][0],
+            f"{row.label}: {metric.signed(row.difference)} ({metric.signed(row.low)} to {metric.signed(row.high)}), "
+            f"{row.verdict}",
+        )
+        for row in ranked[:MOST_WHISKERS]
+    ]  # fmt: skip
+    unit = f", {metric.unit}" if metric.unit else ""
+    left_out = "" if len(ranked) <= MOST_WHISKERS else f" The best {MOST_WHISKERS} of {len(ranked)}."
+    return Figure(
+        "baseline",
+        lambda narrow: whiskers(shown, f"{metric.label} minus {name}{unit}", narrow=narrow, band=measured.margin),
+        sentence,
+        f"Paired differences to the baseline with simultaneous intervals; the margin is shaded.{left_out}",
+    )

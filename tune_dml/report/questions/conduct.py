@@ -21,11 +21,13 @@ from tune_dml.report.section import (
     Notes,
     Section,
     Table,
+    Text,
     number,
     plain,
     signed,
     words,
 )
+from tune_dml.report.steps import Step, go_on
 from tune_dml.space import Grid, Knob, Value
 from tune_dml.text import duration, value_text
 
@@ -46,7 +48,7 @@ class Failure:
     run_id: str
 
 
-@question(order=100)
+@question(order=600)
 def conduct(measured: Measured) -> Section:
     """The facts of the sweep; its failures are findings."""
     results, plan = measured.results, measured.results.plan
@@ -56,19 +58,19 @@ def conduct(measured: Measured) -> Section:
         for t, why in cell.failures
     ]
     notes = results.notes + plan.space.notes
-    settings = tuple((key, _text(value), plan.origins.get(key, "")) for key, value in plan.base_settings.items())
     provenance = tuple(_flat(results.provenance))
-    body: list[Block] = [Facts(_facts(measured)), _table_of_failures(failures)]
+    body: list[Block] = [Facts(_facts(measured)), Text(_progress(measured)), _table_of_failures(failures)]
     body += [Heading("Notes"), Notes(notes)] if notes else []
-    title = f"Settings shared by all cells ({len(settings)})"
-    body += [_table_of_cells(measured), Listing(title, "Settings", ("setting", "value", "from"), settings)]
+    body += [_table_of_cells(measured), *_settings(measured)]
     body += [Listing("Provenance: code, versions, machine", "Provenance", (), provenance)] if provenance else []
     return Section(
         "run",
         "What was run, and what failed",
         "What was run",
         tuple(body),
-        opening=_progress(measured),
+        plain=_provisional(measured),
+        steps=_steps(measured),
+        appendix=True,
         findings=tuple(f"{f.label}, seed {f.seed}: {f.status}: {f.reason}" for f in failures),
         data={
             "counts": measured.counts,
@@ -134,6 +136,44 @@ def _selection(settings: Mapping[str, Value]) -> str:
     return which.get(str(settings.get("evaluation.epoch")), "the evaluation that counts")
 
 
+def _settings(measured: Measured) -> list[Block]:
+    """Those that somebody chose for this sweep, then those of the protocol, then what nobody set."""
+    plan = measured.results.plan
+    rows = [(key, _text(value), plan.origins.get(key, "")) for key, value in plan.base_settings.items()]
+    by_hand = tuple(row for row in rows if row[2] != "default" and not row[2].startswith("protocol "))
+    protocol = tuple(row for row in rows if row[2].startswith("protocol "))
+    rest = tuple(row for row in rows if row[2] == "default")
+    columns = ("setting", "value", "from")
+    named = (
+        (f"Settings of this sweep beyond the protocol ({len(by_hand)})", by_hand),
+        (f"Settings of the protocol ({len(protocol)})", protocol),
+        (f"Settings left as they are ({len(rest)})", rest),
+    )
+    return [Listing(title, "Settings", columns, listed) for title, listed in named if listed]
+
+
+def _provisional(measured: Measured) -> str:
+    """That trials are missing, before anything else is said; empty when none is."""
+    waiting = sum(measured.counts.get(status, 0) for status in ("running", "missing"))
+    if not waiting:
+        return ""
+    return f"Provisional: {waiting} of {len(measured.results.trials)} trials are still to come."
+
+
+def _steps(measured: Measured) -> tuple[Step, ...]:
+    """Going on where trials are missing; trying again where none gave a number, or some failed that did not diverge."""
+    results, counts = measured.results, measured.counts
+    waiting = counts.get("running", 0) + counts.get("missing", 0)
+    if waiting:
+        return go_on(results, "resume", "", settles="what the missing trials leave open", trials=waiting, urgency=90)
+    failed, diverged = counts.get("failed", 0), counts.get("diverged", 0)
+    settles = "whether they fail again, once their cause is mended (the appendix has the reasons)"
+    if failed and not counts.get("finished"):
+        return go_on(results, "resume", "--retry-failed", settles=settles, trials=failed + diverged, urgency=95)
+    again = failed + diverged if failed else 0
+    return go_on(results, "resume", "--retry-failed", settles=settles, trials=again, urgency=15)
+
+
 def _progress(measured: Measured) -> str:
     counts, trials = measured.counts, measured.results.trials
     text = (
@@ -155,7 +195,7 @@ def _progress(measured: Measured) -> str:
 def _table_of_failures(failures: list[Failure]) -> Table:
     rows = tuple(
         (words(f.label), plain(f.seed), words(f.status, mark=f.status), words(f.reason), plain(f.attempts),
-         Entry(f.key, None, ((f.key, f"trial-{f.key}"),)), words(f.run_id or "-"))
+         Entry(f.key, None, ((f.key, f"#trial-{f.key}"),)), words(f.run_id or "-"))
         for f in failures
     )  # fmt: skip
     columns = ("cell", "seed", "status", "reason", "attempts", "trial", "MLflow run")
@@ -192,7 +232,7 @@ def _row(measured: Measured, cell: MeasuredCell) -> tuple[Entry, ...]:
     elif against is not None:
         verdict = words(against.verdict, mark=against.verdict)
     difference = (against.difference, against.low, against.high) if against else (math.nan, math.nan, math.nan)
-    links = tuple((f"{trial.seed}", f"trial-{trial.key}") for trial in cell.trials)
+    links = tuple((f"{trial.seed}", f"#trial-{trial.key}") for trial in cell.trials)
     return (
         words(cell.label, anchor=f"cell-{slug(cell.label)}"),
         plain(len(cell.values)),

@@ -14,9 +14,10 @@ import numpy as np
 from tune_dml.report.cell import MeasuredArm
 from tune_dml.report.knob import MeasuredKnob, level_key
 from tune_dml.report.measured import Measured
-from tune_dml.report.naming import extend_command, symbol_of, value_label
+from tune_dml.report.naming import symbol_of, value_label
 from tune_dml.report.questions import question
-from tune_dml.report.section import Block, Card, Command, Section, Table, Text, signed, words
+from tune_dml.report.section import Block, Card, Section, Table, Text, signed, words
+from tune_dml.report.steps import Step, extend
 from tune_dml.space import Knob
 from tune_dml.stats.best import compare_with_best
 from tune_dml.stats.contrasts import estimate_contrasts, interaction
@@ -77,10 +78,8 @@ def configuration(measured: Measured) -> Section | None:
         return None
     sentence, pairs = _sentence(measured, best), _interactions(measured)
     importance = [_importance(measured.knobs), *([_together(pairs)] if pairs else [])]
-    command = _command(measured, best)
+    steps = _steps(measured, best)
     body: list[Block] = [Text(sentence), Text(" ".join(importance))]
-    if command:
-        body += [Text("To try next:"), Command(command)]
     return Section(
         "configuration",
         "Which configuration is best, and which knob mattered?",
@@ -88,9 +87,31 @@ def configuration(measured: Measured) -> Section | None:
         (*body, _table(measured, pairs)),
         Card(best.label, "sensitive", "Which configuration is best?", sentence),
         (sentence, *importance),
-        commands=(command,) if command else (),
-        data={"configuration": {**vars(best), "sentence": sentence, "command": command}, "interactions": pairs},
+        plain=_plain(measured, best),
+        steps=steps,
+        data={
+            "configuration": {**vars(best), "sentence": sentence, "command": steps[0].command if steps else ""},
+            "interactions": pairs,
+        },
     )
+
+
+def _plain(measured: Measured, best: Configuration) -> str:
+    if len(best.candidates) == 1:
+        return f"The best configuration is {best.label}."
+    return f"The best configuration found is {best.label}; {len(best.candidates)} of {best.cells} may be the best."
+
+
+def _steps(measured: Measured, best: Configuration) -> tuple[Step, ...]:
+    """More seeds while several configurations may be the best, else more cells; none for a grid, whose knobs say it."""
+    search = measured.results.plan.search
+    if not search.num_samples:
+        return ()
+    if len(best.candidates) > 1 or not math.isfinite(best.score.low):
+        settles = "which of these configurations is the best"
+        return extend(measured.results, settles, 30, seeds=next_look(len(measured.seeds)))
+    settles = "whether a better configuration is to be found"
+    return extend(measured.results, settles, 20, num_samples=search.num_samples)
 
 
 def _best(measured: Measured) -> Configuration | None:
@@ -224,16 +245,6 @@ def _together(pairs: Sequence[Interaction]) -> str:
     }
     text = "; ".join(said[pair.verdict].format(pair.first, pair.second) for pair in pairs)
     return f"{text[0].upper()}{text[1:]}."
-
-
-def _command(measured: Measured, best: Configuration) -> str:
-    """More seeds while several configurations may be the best, else more cells; empty for a grid, whose knobs say it."""
-    search = measured.results.plan.search
-    if not search.num_samples:
-        return ""
-    if len(best.candidates) > 1 or not math.isfinite(best.score.low):
-        return extend_command(measured.results, f"--seeds {next_look(len(measured.seeds))}")
-    return extend_command(measured.results, f"--num-samples {search.num_samples}")
 
 
 def _table(measured: Measured, pairs: Sequence[Interaction]) -> Table:

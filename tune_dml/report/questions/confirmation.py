@@ -12,8 +12,12 @@ from tune_dml.report.measured import Measured
 from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Entry, Section, Table, Text, number, plain, signed, words
+from tune_dml.report.steps import Step, go_on
 from tune_dml.stats import SeedTable
 from tune_dml.stats.paired import Interval, mean_interval, paired_difference
+
+FRESH = 5
+"""Seeds that are advised for a confirmation."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,8 @@ class Confirmation:
 def confirmation(measured: Measured) -> Section | None:
     """Selection score, fresh score and the difference, cell by cell; None where nothing has been confirmed."""
     if not measured.results.confirmed:
-        return None
+        nothing: dict[str, object] = {"confirmation": None}
+        return Section("", "", "", steps=_steps(measured), data=nothing)
     cells = _cells(measured)
     found = _judged(measured, cells)
     body: list[Block] = [Text(" ".join(found.sentences)), _scores(measured.metric, cells)]
@@ -71,6 +76,17 @@ def confirmation(measured: Measured) -> Section | None:
         verdicts=(first,),
         data={"confirmation": found},
     )
+
+
+def _steps(measured: Measured) -> tuple[Step, ...]:
+    """Measuring the winner again, where seeds have chosen one."""
+    best = [cell for cell in best_cells(measured.results) if not cell.baseline]
+    if not best or measured.results.incomplete or len(measured.cells) < 2:
+        return ()
+    cells = 1 + (measured.baseline is not None)
+    settles = f"whether {best[0].label} holds on seeds that did not choose it"
+    change = f"--top 1 --seeds {FRESH}"
+    return go_on(measured.results, "confirm", change, settles=settles, trials=FRESH * cells, urgency=10)
 
 
 def _cells(measured: Measured) -> tuple[ConfirmedCell, ...]:

@@ -9,13 +9,13 @@ from tune_dml.report.section import Entry, Section, Table, plain, words
 from tune_dml.text import duration
 
 
-@question(order=400)
+@question(order=610)
 def cost(measured: Measured) -> Section:
     """Training time of each cell."""
     rows = tuple(_row(cell) for cell in measured.cells)
     columns = ("cell", "trials", "mean of a trial", "in all")
     table = Table("cost", "Training time, all attempts together.", columns, rows, for_paper=False)
-    return Section("cost", "What did it cost?", "Cost", (table,))
+    return Section("cost", "What did it cost?", "Cost", (table,), appendix=True)
 
 
 def _row(cell: MeasuredCell) -> tuple[Entry, ...]:

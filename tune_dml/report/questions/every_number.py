@@ -12,39 +12,45 @@ from tune_dml.report.section import Entry, Section, Table, number, plain, words
 from tune_dml.text import duration
 
 
-@question(order=420)
+@question(order=620)
 def every_number(measured: Measured) -> Section:
     """The table that every other table links to."""
     results, first = measured.results, measured.metric.key
     keys = {key for trial in results.trials for key in trial.metrics}
     ordered = sorted(keys, key=lambda key: (key != first, not key.startswith("val/"), key))
     metrics = [metric_name(key) for key in ordered]
-    columns = ("cell", "seed", "status", "trial", "MLflow run", "step", "attempts", "seconds", "reason")
+    columns = ("cell", "seed", metrics[0].axis if metrics else "result", "status", "reason")
+    behind = ("trial", "MLflow run", "step", "attempts", "seconds")
     run = f" The sweep's own MLflow run is {results.parent_run_id}." if results.parent_run_id else ""
     opened = f" Its test metrics were {results.opening}." if results.opening else ""
     table = Table(
         "trials",
         f"Every trial: the source of every number above.{run}{opened}",
-        (*columns, *(metric.axis for metric in metrics)),
+        (*columns, *(metric.axis for metric in metrics[1:]), *behind),
         tuple(_row(trial, metrics) for trial in results.trials),
         for_paper=False,
+        searchable=True,
     )
     title = "Where every number comes from"
-    return Section("numbers", title, "Every number", (table,), data={"trials": [_data(t) for t in results.trials]})
+    return Section(
+        "numbers", title, "Every number", (table,), appendix=True, data={"trials": [_data(t) for t in results.trials]}
+    )
 
 
 def _row(trial: TrialResult, metrics: list[MetricName]) -> tuple[Entry, ...]:
+    numbers = [number(metric, trial.metrics.get(metric.key, math.nan)) for metric in metrics]
     return (
         words(trial.cell.label, anchor=f"trial-{trial.key}"),
         plain(trial.seed),
+        *(numbers[:1] or [words("-")]),
         words(trial.status, mark=trial.status),
+        words(trial.reason),
+        *numbers[1:],
         words(trial.key),
         words(trial.run_id or "-"),
         plain(trial.step),
         plain(trial.attempts),
         Entry(duration(trial.seconds), trial.seconds),
-        words(trial.reason),
-        *(number(metric, trial.metrics.get(metric.key, math.nan)) for metric in metrics),
     )
 
 

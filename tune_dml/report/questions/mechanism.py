@@ -9,26 +9,27 @@ from dataclasses import dataclass
 import numpy as np
 
 from tune_dml.published import PublishedCurve
-from tune_dml.report import figure as drawing
 from tune_dml.report.knob import CurvePoint, MeasuredKnob, same_value
 from tune_dml.report.measured import Measured
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.report.questions import knob_question
-from tune_dml.report.section import Block, Figure, Section, Table, number, plain, words
+from tune_dml.report.questions._over_training import figure_of
+from tune_dml.report.section import Block, Figure, Section, Table, Text, number, plain, words
 from tune_dml.report.traces import Histories, Rows
 
 _FIRST = ("train/norm_mean", "train/norm_variance", "train/mu")
-_NOT_A_MECHANISM = {
-    "train/loss", "train/lr", "train/eta", "train/step", "train/seconds", "train/direction_variance",
-    "train/direction_mean",
-}  # fmt: skip
+_NOT_A_MECHANISM = {"train/loss", "train/lr", "train/eta", "train/step", "train/seconds"}
+DIRECTIONS = ("train/direction_variance", "train/direction_mean")
+"""How evenly the embeddings' directions turn: their spread between looks (Zhang et al., Deep Metric Learning with Spherical
+Embedding, supplement C.2 and Figure 2; `trainables.evidence.directions` has the definition)."""
+NO_DIRECTIONS = (
+    "No trial logged how its directions turned: each was shorter than 25 steps, or ran before this was measured."
+)
 _PUBLISHED = {
     "train/norm_mean": ("final_norm_mean", "norm_mean"),
     "train/norm_variance": ("final_norm_var", "norm_var", "train_norm_var"),
 }
-MOST_PANELS = 6
-MOST_ROWS = 14
-"""A longer table is folded."""
+MOST_PANELS = 8
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Final:
     """NaN where the paper printed none."""
 
 
-@knob_question(order=240, reads_traces=True, unanswered={"mechanism": ()})
+@knob_question(order=410, reads_traces=True, unanswered={"mechanism": ()})
 def mechanism(measured: Measured, knob: MeasuredKnob) -> Section | None:
     """Means over seeds for each value of the knob and the baseline; None when nothing of the kind was logged."""
     histories = measured.histories[knob.key]
@@ -60,6 +61,8 @@ def mechanism(measured: Measured, knob: MeasuredKnob) -> Section | None:
     body: list[Block] = []
     if histories.panels(keys):
         body.append(_figure(knob, histories, keys))
+    if not set(DIRECTIONS) & set(keys):
+        body.append(Text(NO_DIRECTIONS))
     body.append(_table(knob, finals))
     title = f"Why? The mechanism behind {knob.symbol}"
     return Section("mechanism", title, "Mechanism", tuple(body), data={"mechanism": finals})
@@ -68,7 +71,9 @@ def mechanism(measured: Measured, knob: MeasuredKnob) -> Section | None:
 def _keys(histories: Histories) -> list[str]:
     """The logged figures of a mechanism, the known ones first."""
     keys = {key for key in histories.keys if key.startswith("train/")} - _NOT_A_MECHANISM
-    return [*(key for key in _FIRST if key in keys), *sorted(keys - set(_FIRST))][:MOST_PANELS]
+    directions = [key for key in DIRECTIONS if key in keys]
+    others = [*(key for key in _FIRST if key in keys), *sorted(keys - {*_FIRST, *directions})]
+    return [*others[: MOST_PANELS - len(directions)], *directions]
 
 
 def _final(point: CurvePoint, trials: Sequence[Rows], key: str, published: Sequence[PublishedCurve]) -> Final:
@@ -108,17 +113,54 @@ def _table(knob: MeasuredKnob, finals: Sequence[Final]) -> Table:
     caption += f", beside those of {source}." if source else "."
     folded = "The figures at the end of training" + (", beside the published ones" if source else "")
     columns = ("value", "figure", "seeds", "mean", "sd", "published")
-    table = Table(f"mechanism-{knob.slug}", caption, columns, rows, folded=folded if len(rows) > MOST_ROWS else "")
+    table = Table(f"mechanism-{knob.slug}", caption, columns, rows, folded=folded)
     return table if source else table.without(["published"])
 
 
 def _figure(knob: MeasuredKnob, histories: Histories, keys: Sequence[str]) -> Figure:
-    panels, omitted = histories.panels(keys), len(histories.omitted)
-    names = ", ".join(panel.metric.name for panel in panels)
-    return Figure(
-        f"mechanism-{knob.slug}",
-        lambda narrow, name: drawing.over_training(panels, narrow=narrow, name=name),
-        f"Over training, for each value: {names}. The figures at the end are in the table below.",
-        "Mean over seeds (lines) and range over seeds (bands), on training batches."
-        + (f" For clarity, {omitted} more values are in the table only." if omitted else ""),
+    sentences = {
+        key: _directions(knob, histories) if key in DIRECTIONS else _at_the_end(histories, key) for key in keys
+    }
+    caption = (
+        "Mean over seeds (lines) and range over seeds (bands), on training batches. Directions: how far the unit embeddings of "
+        "a fixed sample of training pictures moved between two looks (chord, 0 to 2); after Zhang et al., supplement C.2."
+    )
+    if not set(DIRECTIONS) & set(keys):
+        caption = caption.partition(" Directions:")[0]
+    return figure_of(
+        knob, f"mechanism-{knob.slug}", histories.panels(keys), sentences, omitted=histories.omitted, caption=caption
+    )
+
+
+def _at_the_end(histories: Histories, key: str) -> str:
+    """Where a figure was least and most in the end."""
+    last = {label: line.mean[-1] for label, line in histories.lines(key).items()}
+    least, most = min(last, key=lambda name: last[name]), max(last, key=lambda name: last[name])
+    name = metric_name(key).label
+    if least == most:
+        return f"In the end {name} is {last[least]:.3g} for {least}."
+    return f"In the end {name} is lowest for {least} ({last[least]:.3g}) and highest for {most} ({last[most]:.3g})."
+
+
+def _directions(knob: MeasuredKnob, histories: Histories) -> str:
+    variances, means = histories.lines(DIRECTIONS[0]), histories.lines(DIRECTIONS[1])
+    if not variances:
+        return ""
+    every = min(line.steps[0] for line in variances.values())
+    last = {label: line.mean[-1] for label, line in variances.items()}
+    least, most = min(last, key=lambda name: last[name]), max(last, key=lambda name: last[name])
+
+    def numbers(label: str) -> str:
+        return f"{last[label]:.2g}{f', mean turn {means[label].mean[-1]:.2g}' if label in means else ''}"
+
+    text = (
+        f"At the last look, at step {variances[most].steps[-1]}, the turns of the {every} steps before had the smallest "
+        f"variance for {least} ({numbers(least)}) and the largest for {most} ({numbers(most)})."
+    )
+    baseline = knob.baseline.label if knob.baseline else None
+    if baseline in last and baseline not in {least, most}:
+        text += f" The baseline {baseline} had {numbers(baseline)}."
+    return (
+        f"{text} A smaller variance means that embeddings turned more equally; beside a small mean it says that "
+        "little turned at all."
     )

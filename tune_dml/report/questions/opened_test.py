@@ -54,7 +54,7 @@ class Opened:
     sentences: tuple[str, ...]
 
 
-@question(order=410, unanswered={"opened_test": None})
+@question(order=500, unanswered={"opened_test": None})
 def opened_test(measured: Measured) -> Section | None:
     """The test metric that corresponds to the sweep's own; None while it is sealed, or where there is none."""
     opening = measured.results.opening

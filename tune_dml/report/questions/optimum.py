@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from trainables.registries import domain_of
+from tune_dml.report.drawing.charts import Bar, bars
 from tune_dml.report.knob import MeasuredKnob
 from tune_dml.report.measured import Measured
-from tune_dml.report.naming import extend_command
 from tune_dml.report.questions import knob_question
-from tune_dml.report.section import Block, Card, Command, Section, Table, Text, signed, words
-from tune_dml.space import Grid
+from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, signed, words
+from tune_dml.report.steps import Step, extend
+from tune_dml.space import Value
 from tune_dml.stats.best import HSU, compare_with_best, judge_best
+from tune_dml.stats.chance import p_best
 from tune_dml.stats.curve import Parabola, fit_parabola
 from tune_dml.stats.extension import extension
 from tune_dml.text import is_number, value_text
 
 Side = Literal["low", "high", ""]
+MOST_BARS = 20
+"""Of more values those that are hardly the best have no bar."""
 
 
 @dataclass(frozen=True)
@@ -52,33 +56,98 @@ class Optimum:
 
 @knob_question(order=210, unanswered={"optimum": None})
 def optimum(measured: Measured, knob: MeasuredKnob) -> Section | None:
-    """None when the knob's values have no order; an edge that can be extended is a finding."""
+    """None when the knob's values have no order; an edge that can be extended is a finding.
+
+    Without a title, so not on the page, where the values cannot be compared.
+    """
     if not knob.numeric or knob.knob.domain.scale == "category":
         return None
     verdict = _judge(measured, knob)
-    sentence, command = _sentence(verdict, knob), _command(measured, knob, verdict)
-    body: list[Block] = [Text(sentence)]
+    sentence, steps = _sentence(verdict, knob), _steps(measured, knob, verdict)
+    chances = _chances(measured, knob)
+    body: list[Block] = [_figure(knob, verdict, chances)] if chances else []
+    body.append(Text(sentence, badge=_word(verdict)))
     curve = _parabola(measured, knob)
     if verdict.verdict != "none" and curve is not None and curve.verdict == "interior":
         body.append(Text(_suggestion(knob, curve)))
-    if command:
-        body += [Text("To extend the range by two steps:"), Command(command)]
-    elif verdict.extend:
-        values = " and ".join(_next_steps(knob, verdict))
+    if verdict.extend and not steps:
+        values = " and ".join(map(value_text, _steps_beyond(knob, verdict)))
         body.append(Text(f"To extend the range, widen it in a new sweep file: the next steps are {values}."))
-    word = {"edge": "at the edge", "none": "flat"}.get(verdict.verdict, verdict.verdict)
     open_edge = verdict.verdict == "edge" and not (verdict.natural_bound or verdict.ends_in_divergence)
     return Section(
         "optimum",
-        f"Is the best {knob.symbol} inside the tested range?",
+        "" if knob.isolated.problem else f"Where is the best {knob.symbol}?",
         "Optimum",
         (*body, _table(measured, knob, verdict)),
-        Card(word, verdict.verdict, f"Where is the best {knob.symbol}?", sentence),
+        Card(_word(verdict), verdict.verdict, f"Where is the best {knob.symbol}?", sentence),
         (sentence,),
         findings=(sentence,) if open_edge else (),
-        commands=(command,) if command else (),
-        data={"optimum": {**vars(verdict), "parabola": curve, "sentence": sentence, "command": command}},
-    )
+        plain=_plain(knob, verdict),
+        steps=steps,
+        data={
+            "optimum": {
+                **vars(verdict), "parabola": curve, "p_best": chances, "sentence": sentence,
+                "command": steps[0].command if steps else "",
+            }
+        },
+    )  # fmt: skip
+
+
+def _word(verdict: Optimum) -> str:
+    return {"edge": "at the edge", "none": "flat"}.get(verdict.verdict, verdict.verdict)
+
+
+def _plain(knob: MeasuredKnob, verdict: Optimum) -> str:
+    """Where the best lies, as one would say it; empty while that is open."""
+    if verdict.verdict == "edge":
+        best = value_text(knob.level(verdict.best))
+        bound = {"low": "the lowest", "high": "the highest"}[verdict.side]
+        return f"The best {knob.symbol} is {best}, {bound} that was tried and trained."
+    if verdict.verdict == "interior" and len(verdict.candidates) == 1:
+        return f"The best {knob.symbol} is {value_text(knob.level(verdict.best))}, inside the range."
+    if verdict.verdict == "interior" or verdict.candidates:
+        values = [value_text(knob.level(label)) for label in verdict.candidates]
+        if 1 < len(values) <= 4:
+            return f"The best {knob.symbol} is {', '.join(values[:-1])} or {values[-1]}."
+    return ""
+
+
+def _steps(measured: Measured, knob: MeasuredKnob, verdict: Optimum) -> tuple[Step, ...]:
+    """Adds the next values beyond the edge; none when there is nothing to add, or the knob's values are not listed."""
+    if not verdict.extend:
+        return ()
+    settles = f"whether the best {knob.symbol} lies beyond the tested range"
+    urgency = 50 if verdict.verdict == "edge" else 35
+    return extend(measured.results, settles, urgency, values={knob.path: _steps_beyond(knob, verdict)})
+
+
+def _chances(measured: Measured, knob: MeasuredKnob) -> dict[str, float]:
+    """Label -> probability of being the best, of every value with a number; empty without a noise estimate."""
+    table = knob.isolated.table
+    if len(table.labels) < 2:
+        return {}
+    found = p_best(measured.sign * table.values)
+    return {} if np.isnan(found).all() else dict(zip(table.labels, found.tolist(), strict=True))
+
+
+def _figure(knob: MeasuredKnob, verdict: Optimum, chances: Mapping[str, float]) -> Figure:
+    first, last = next(iter(chances)), list(chances)[-1]
+    shown = [label for label in chances if chances[label] >= 0.005] if len(chances) > MOST_BARS else list(chances)
+    items = []
+    for label in shown:
+        notes = ["edge of the range"] if label in {first, last} else []
+        notes += ["within the margin"] if label in verdict.within and len(verdict.within) > 1 else []
+        colour = "lost" if label in {first, last} else "mean"
+        items.append(Bar(label, chances[label], colour, ", ".join(notes), f"{label}: {100 * chances[label]:.1f}%"))
+    likely = max(chances, key=lambda label: chances[label])
+    return Figure(
+        f"best-{knob.slug}",
+        lambda narrow: bars(items, "Probability of being the best", narrow=narrow),
+        f"{likely} is the best with probability {100 * chances[likely]:.0f}%. "
+        + "; ".join(f"{label}: {100 * chance:.0f}%" for label, chance in chances.items()) + ".",
+        "Degree of belief under the noise of the paired differences and a flat prior; the verdict below bounds an error instead."
+        + ("" if len(shown) == len(chances) else f" {len(chances) - len(shown)} values below 0.5% are left out."),
+    )  # fmt: skip
 
 
 def _judge(measured: Measured, knob: MeasuredKnob) -> Optimum:
@@ -140,19 +209,11 @@ def _beyond(measured: Measured, knob: MeasuredKnob, trained: Sequence[str], side
     return tuple(value for value in added if value not in tried)
 
 
-def _next_steps(knob: MeasuredKnob, verdict: Optimum) -> list[str]:
-    """The values to add, as people write them."""
+def _steps_beyond(knob: MeasuredKnob, verdict: Optimum) -> list[Value]:
+    """The values to add; whole where all that were tried are."""
     tried = _values(knob, knob.isolated.table.labels)
     whole = all(float(value).is_integer() for value in [*tried, *verdict.extend])
-    return [value_text(int(value) if whole else value) for value in verdict.extend]
-
-
-def _command(measured: Measured, knob: MeasuredKnob, verdict: Optimum) -> str:
-    """Adds the next values beyond the edge; empty when there is nothing to add, or the knob's values are not listed."""
-    if not verdict.extend or not isinstance(knob.knob.domain, Grid):
-        return ""
-    values = ",".join(_next_steps(knob, verdict))
-    return extend_command(measured.results, f"--add {knob.path}={values}")
+    return [int(value) if whole else value for value in verdict.extend]
 
 
 def _sentence(verdict: Optimum, knob: MeasuredKnob) -> str:

@@ -13,7 +13,7 @@ from tune_dml.report.traces import Pair, Side
 LEGEND = "Green, solid and ticked: right. Red, dashed and crossed: wrong."
 
 
-@question(order=320, reads_traces=True)
+@question(order=440, reads_traces=True)
 def retrieval_sheets(measured: Measured) -> Section:
     """Both sheets, with words for those who do not see them, and what cannot be shown."""
     pair = measured.pair

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from tune_dml.published import PublishedCurve
-from tune_dml.report import figure as drawing
-from tune_dml.report.knob import CurvePoint, MeasuredKnob, same_value
+from tune_dml.report.knob import MeasuredKnob
 from tune_dml.report.measured import Measured
-from tune_dml.report.naming import MetricName, extend_command
+from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import knob_question
-from tune_dml.report.section import Block, Card, Command, Figure, Section, Table, Text, signed, words
-from tune_dml.space import Value
+from tune_dml.report.questions._curve import curve_figure
+from tune_dml.report.section import Block, Card, Section, Table, Text, signed, words
+from tune_dml.report.steps import Step, extend
 from tune_dml.stats import Difference
 from tune_dml.stats.power import seeds_to_decide
-from tune_dml.text import duration, is_number, value_text
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from tune_dml.text import duration, value_text
 
 
 @knob_question(order=200)
@@ -27,20 +22,18 @@ def sensitivity(measured: Measured, knob: MeasuredKnob) -> Section:
     """The verdict in words, how many seeds would decide it, the curve, and every pairwise difference."""
     verdict, needed = knob.sensitivity, _seeds_needed(measured, knob)
     sentences = _sentences(measured, knob, needed)
-    command = extend_command(measured.results, f"--seeds {needed}") if needed else ""
-    body: list[Block] = [Text(" ".join(sentences), badge=verdict.verdict)]
-    if command:
-        body.append(Command(command))
+    body: list[Block] = []
     if knob.points:
-        body.append(_figure(measured.metric, knob))
+        body.append(curve_figure(measured, knob, _plain(measured, knob)))
     return Section(
         "curve",
         f"How sensitive is the outcome to {knob.symbol}?",
         f"Sensitivity to {knob.symbol}",
-        (*body, _table_of_differences(measured.metric, knob)),
+        (*body, Text(" ".join(sentences), badge=verdict.verdict), _table_of_differences(measured.metric, knob)),
         Card(verdict.verdict, verdict.verdict, f"Does {knob.symbol} matter?", sentences[0]),
         (sentences[0],),
-        commands=(command,) if command else (),
+        plain=_plain(measured, knob),
+        steps=_steps(measured, knob, needed),
         data={
             "path": knob.path,
             "arm": knob.arm or None,
@@ -58,6 +51,59 @@ def sensitivity(measured: Measured, knob: MeasuredKnob) -> Section:
             "sentences": sentences,
         },
     )
+
+
+def _plain(measured: Measured, knob: MeasuredKnob) -> str:
+    """The verdict as one would say it."""
+    verdict, metric, symbol = knob.sensitivity, measured.metric, knob.symbol
+    where = measured.results.plan.dataset
+    if verdict.largest is None:
+        return _plain_without_noise(measured, knob)
+    moved = _moved(measured, knob, verdict.largest.first, verdict.largest.second, verdict.largest.estimate)
+    if verdict.verdict == "sensitive":
+        return f"{symbol} matters on {where}: {moved}."
+    margin = metric.rough(verdict.margin)
+    if verdict.verdict == "insensitive":
+        return f"{symbol} does not matter on {where}: no two values differ by {margin} or more."
+    if _flat_but_diverged(knob):
+        return f"{symbol} does not matter on {where} among the values that trained, but some diverged."
+    most = verdict.largest.at_most
+    reach = (
+        f"up to {metric.rough(most)}" if most < 10 * max(verdict.margin, abs(verdict.largest.estimate)) else "much more"
+    )
+    ends = f", and {knob.seeds} seeds cannot exclude {reach}"
+    return f"Whether {symbol} matters on {where} is open: {moved}{ends} (margin {margin})."
+
+
+def _plain_without_noise(measured: Measured, knob: MeasuredKnob) -> str:
+    """What was seen where nothing says how noisy it is."""
+    symbol, where = knob.symbol, measured.results.plan.dataset
+    if knob.isolated.problem and len(measured.knobs) > 1:  # of which the best configuration says more
+        return ""
+    ranked = sorted((p for p in knob.points if math.isfinite(p.mean)), key=lambda point: point.mean)
+    if len(ranked) < 2:
+        verb = "Nothing can be said of" if not ranked else "Nothing can be compared over"
+        return f"{verb} {symbol} on {where}: {knob.sensitivity.reason}."
+    moved = _moved(measured, knob, ranked[-1].label, ranked[0].label, ranked[-1].mean - ranked[0].mean)
+    return f"Whether {symbol} matters on {where} is open: {moved}, but {knob.sensitivity.reason}."
+
+
+def _moved(measured: Measured, knob: MeasuredKnob, first: str, second: str, size: float) -> str:
+    """`R@1 falls 19 points from rho 1 to 0.1`: from the better value to the worse."""
+    if measured.sign * size < 0:
+        first, second = second, first
+    better, worse = (value_text(knob.level(label)) for label in (first, second))
+    verb = "falls" if measured.sign > 0 else "rises"
+    return f"{measured.metric.name} {verb} {measured.metric.rough(abs(size))} from {knob.symbol} {better} to {worse}"
+
+
+def _steps(measured: Measured, knob: MeasuredKnob, needed: int | None) -> tuple[Step, ...]:
+    """More seeds where they would decide; a second and third seed where there is one."""
+    if len(measured.seeds) == 1 and sum(bool(point.seeds) for point in knob.points) > 1:
+        settles = "how much of each difference is noise, which one seed cannot tell"
+        return extend(measured.results, settles, 45, seeds=3)
+    settles = f"whether {knob.symbol} matters, if the estimates stay as they are"
+    return extend(measured.results, settles, 40, seeds=needed) if needed else ()
 
 
 def _seeds_needed(measured: Measured, knob: MeasuredKnob) -> int | None:
@@ -192,159 +238,3 @@ def _against_margin(difference: Difference, margin: float) -> str:
     if difference.at_least > margin:
         return "larger"
     return "smaller" if difference.at_most < margin else "open"
-
-
-def _figure(metric: MetricName, knob: MeasuredKnob) -> Figure:
-    def draw(narrow: bool, name: str) -> str:
-        return _draw(metric, knob, narrow=narrow, name=name)
-
-    return Figure(f"curve-{knob.slug}", draw, _described(metric, knob), _caption(knob))
-
-
-def _described(metric: MetricName, knob: MeasuredKnob) -> str:
-    """The curve in words, for readers who do not see it."""
-    means = [
-        f"{value_text(p.value)}: {metric.number(p.mean) if math.isfinite(p.mean) else 'no result'}" for p in knob.points
-    ]
-    text = f"Curve of {metric.label} over {knob.knob.label}. Means: {'; '.join(means)}."
-    if knob.baseline is not None and math.isfinite(knob.baseline.mean):
-        text += f" Baseline {knob.baseline.label}: {metric.number(knob.baseline.mean)}."
-    for published in knob.published:
-        values = "; ".join(
-            f"{p.x:g}: {p.y:g}" if isinstance(p.x, float) else f"{p.x}: {p.y:g}" for p in published.points
-        )
-        text += f" Beside it the published curve of {published.source}: {values}."
-    return text
-
-
-def _caption(knob: MeasuredKnob) -> str:
-    parts = []
-    if any(math.isfinite(point.half_bar) for point in knob.points):
-        parts.append("Values whose comparison bars do not overlap differ (within seeds, all at once).")
-    if knob.isolated.problem:
-        parts.append("Each point is one seed of one cell; the other knobs differ from point to point.")
-    elif knob.isolated.how:
-        parts.append(f"Means and seed points are {knob.isolated.how}.")
-    if any(point.failures for point in knob.points):
-        parts.append("Trials without a result are marked along the bottom, with their number.")
-    if knob.published:
-        parts.append("The published curve has a vertical axis of its own.")
-    return " ".join(parts)
-
-
-def _draw(metric: MetricName, knob: MeasuredKnob, *, narrow: bool, name: str) -> str:
-    """The curve; the published one in a panel of its own, on its own vertical axis, over the same values."""
-    published = [curve for curve in knob.published if _shares_axis(knob, curve)]
-    axis = drawing.KnobAxis(knob.axis, _all_values(knob, published))
-    count = 1 + len(published)
-    rows = count if narrow else -(-count // 2)
-    with drawing.canvas(narrow=narrow, height=3.5 * rows + 0.1) as figure:
-        panels = drawing.panels(figure, count, narrow=narrow)
-        width = 2.75 if narrow else (6.6 if count == 1 else 2.9)
-        _draw_ours(panels[0], metric, knob, axis)
-        for ax, curve in zip(panels[1:], published, strict=True):
-            _draw_published(ax, curve, axis)
-        for ax in panels:
-            axis.label(ax, knob.knob.label, width)
-        return drawing.svg(figure, name)
-
-
-def _shares_axis(knob: MeasuredKnob, published: PublishedCurve) -> bool:
-    """A published curve can be drawn over our axis when both are numbers, or both are names."""
-    return knob.numeric == all(is_number(point.x) for point in published.points)
-
-
-def _all_values(knob: MeasuredKnob, published: Sequence[PublishedCurve]) -> list[Value]:
-    """Our values and the published ones, each once."""
-    values: list[Value] = list(knob.levels)
-    for point in (point for curve in published for point in curve.points):
-        drawable = not is_number(point.x) or point.x > 0 or knob.axis != "log"
-        if drawable and not any(same_value(value, point.x) for value in values):
-            values.append(point.x)
-    return sorted(values, key=lambda value: value if is_number(value) else 0.0)
-
-
-def _draw_ours(ax: Axes, metric: MetricName, knob: MeasuredKnob, axis: drawing.KnobAxis) -> None:
-    _draw_baseline(ax, knob.baseline)
-    placed = [(axis.position(point.value), point) for point in knob.points]
-    seeds = [(x, number) for x, point in placed for _, number in point.seeds]
-    line = [(x, point) for x, point in placed if math.isfinite(point.mean)]
-    if seeds:
-        label = "one seed (at left)" if line else "one seed"
-        ax.plot(
-            [x for x, _ in seeds], [number for _, number in seeds], "o", ms=3.5, mfc="none", mec=drawing.BLUE,
-            mew=0.8, label=label, transform=drawing.beside(ax, -8 if line else 0),
-        )  # fmt: skip
-        ax.update_datalim(seeds)
-        ax.autoscale_view()
-    if line:
-        style = "-" if axis.numeric else "none"
-        xs, ys = [x for x, _ in line], [point.mean for _, point in line]
-        ax.plot(xs, ys, ls=style, color=drawing.BLUE, lw=1.4, marker="D", ms=5.5, label="mean", zorder=4)
-    barred = [(x, point) for x, point in line if math.isfinite(point.half_bar)]
-    if barred:
-        ax.errorbar(
-            [x for x, _ in barred], [p.mean for _, p in barred], yerr=[p.half_bar for _, p in barred],
-            fmt="none", ecolor=drawing.BLUE, elinewidth=1.4, capsize=4, label="comparison bar", zorder=3,
-        )  # fmt: skip
-    if not ax.has_data():
-        ax.set_yticks([])
-        ax.text(0.5, 0.5, "no trial has a result", transform=ax.transAxes, ha="center", color=drawing.GREY)
-    _draw_failures(ax, placed)
-    ax.set_ylabel(metric.axis)
-    ax.set_title("This sweep")
-    _draw_legend(ax)
-
-
-def _draw_baseline(ax: Axes, baseline: CurvePoint | None) -> None:
-    if baseline is None or not math.isfinite(baseline.mean):
-        return
-    mean, bar = baseline.mean, baseline.half_bar
-    if math.isfinite(bar):
-        ax.axhspan(mean - bar, mean + bar, color=drawing.GREY, alpha=0.18, lw=0)
-    ax.axhline(mean, color=drawing.GREY, ls="--", lw=1.2, label=f"baseline: {baseline.label}")
-
-
-def _draw_failures(ax: Axes, placed: Sequence[tuple[float, CurvePoint]]) -> None:
-    """Failed and diverged trials as marks along the bottom edge, with their count."""
-    if not any(point.failures for _, point in placed):
-        return
-    low, high = ax.get_ylim()
-    ax.set_ylim(low - 0.2 * (high - low), high)
-    across = ax.get_xaxis_transform()
-    for kind, height, marker in (("diverged", 0.12, "X"), ("failed", 0.04, "s")):
-        legend: str | None = kind
-        for x, point in placed:
-            count = sum((status == "diverged") == (kind == "diverged") for _, status, _ in point.failures)
-            if not count:
-                continue
-            ax.plot(
-                x, height, marker, transform=across, color=drawing.VERMILLION, ms=8, mec="white", mew=0.7,
-                label=legend, clip_on=False, zorder=6, ls="none",
-            )  # fmt: skip
-            legend = None
-            if count > 1:
-                ax.annotate(
-                    f"{count}", (x, height), xycoords=across, xytext=(-7, 0), textcoords="offset points",
-                    va="center", ha="right", color=drawing.VERMILLION, fontsize=8.5,
-                )  # fmt: skip
-
-
-def _draw_published(ax: Axes, curve: PublishedCurve, axis: drawing.KnobAxis) -> None:
-    points = [(axis.position(value), p.y) for p in curve.points for value in axis.values if same_value(value, p.x)]
-    source = curve.published
-    label = f"published, {source.runs} run{'' if source.runs == 1 else 's'}"
-    style = "-" if axis.numeric else "none"
-    xs, ys = [x for x, _ in points], [y for _, y in points]
-    ax.plot(xs, ys, ls=style, color=drawing.VERMILLION, lw=1.4, marker="s", ms=5.5, label=label)
-    if curve.baseline is not None:
-        ax.axhline(curve.baseline, color=drawing.GREY, ls="--", lw=1.2, label=f"baseline: {source.baseline_method}")
-    ax.set_title(f"{source.paper}, Table {source.table}\n{source.dataset}, {source.backbone}, d={source.embedding_dim}")
-    selected = {"test": "test", "validation": "validation"}.get(source.selection, "")
-    ax.set_ylabel(f"{selected} {source.metric} [%]".strip() if source.metric.startswith("R@") else source.metric)
-    _draw_legend(ax)
-
-
-def _draw_legend(ax: Axes) -> None:
-    if ax.get_legend_handles_labels()[0]:
-        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, columnspacing=1.2, handlelength=1.8)

@@ -1,48 +1,87 @@
-"""How did training go? The metric and the loss over training, and whether the metric was still moving at the end."""
+"""How did training go, and by which rule was it judged? The metric over training, and what other rules would have selected."""
 
 from __future__ import annotations
 
-from tune_dml.report import figure as drawing
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
 from tune_dml.report.knob import MeasuredKnob
 from tune_dml.report.measured import Measured
 from tune_dml.report.questions import knob_question
-from tune_dml.report.section import Block, Figure, Section, Text
-from tune_dml.report.traces import Line
+from tune_dml.report.questions._over_training import figure_of
+from tune_dml.report.section import Block, Entry, Section, Table, Text, number, words
+from tune_dml.report.traces import Histories, Line
+from tune_dml.text import value_text
 
 LOSS = "train/loss"
 LAST = 0.25
 """The share of training over which a metric that still moves is called unfinished."""
 
 
-@knob_question(order=230, reads_traces=True)
+@dataclass(frozen=True)
+class Rule:
+    """What a way of choosing the evaluation that counts gives each value, and which value then leads."""
+
+    name: str
+    scores: tuple[tuple[str, float], ...]
+    best: str
+
+
+@knob_question(order=400, reads_traces=True, unanswered={"selection_rules": (), "still_gaining": ()})
 def training(measured: Measured, knob: MeasuredKnob) -> Section:
     """The curves of each value of the knob and the baseline, means and ranges over seeds; what was not logged is missing."""
     histories = measured.histories[knob.key]
+    lines = list(histories.lines(measured.metric.key).values())
+    gaining, sentence = _gaining(measured, lines), _sentence(measured, lines)
+    rules = _rules(measured, knob, histories)
     panels = histories.panels((measured.metric.key, LOSS))
-    sentence = _sentence(measured, list(histories.lines(measured.metric.key).values()))
-    body: list[Block] = [Text(sentence)]
+    body: list[Block] = []
     if panels:
-        omitted = len(histories.omitted)
-        body.append(
-            Figure(
-                f"training-{knob.slug}",
-                lambda narrow, name: drawing.over_training(panels, narrow=narrow, name=name, with_set=True),
-                f"Over training, for each value: {', '.join(panel.metric.name for panel in panels)}. {sentence}",
-                "Mean over seeds (lines) and range over seeds (bands); a trial that stopped early counts as far as it "
-                "got." + (f" For clarity, {omitted} more values are left out." if omitted else ""),
-            )
+        sentences = {measured.metric.key: sentence, LOSS: _of_loss(histories)}
+        caption = (
+            "Mean over seeds (lines) and range over seeds (bands); a trial that stopped early counts as far as it got."
         )
-    return Section("training", f"How did training go, for each {knob.symbol}?", "Training", tuple(body))
+        body.append(
+            figure_of(knob, f"training-{knob.slug}", panels, sentences, omitted=histories.omitted, caption=caption)
+        )
+    else:
+        body.append(Text(sentence))
+    if rules:
+        body += [Text(_of_rules(rules)), _table(measured, knob, rules)]
+    return Section(
+        "training",
+        f"How did training go, for each {knob.symbol}?",
+        "Training",
+        tuple(body),
+        plain=_plain(measured, knob, gaining),
+        data={"selection_rules": rules, "still_gaining": list(gaining.items())},
+    )
+
+
+def _gaining(measured: Measured, lines: Sequence[Line]) -> dict[str, float]:
+    """Label -> what it still gained in the last quarter, of those that gained more than the margin."""
+    changes = {line.label: change for line in lines if (change := _last_change(line)) is not None}
+    return {label: change for label, change in changes.items() if measured.sign * change > measured.margin}
+
+
+def _plain(measured: Measured, knob: MeasuredKnob, gaining: dict[str, float]) -> str:
+    if not gaining or knob is not measured.knobs[0]:  # the same trials are behind every knob
+        return ""
+    most = max(gaining, key=lambda label: measured.sign * gaining[label])
+    name = f"{knob.symbol} {value_text(knob.level(most))}" if most in knob.labels else most
+    gained = measured.metric.rough(abs(gaining[most]))
+    return f"Training had not finished: {name} still gained {gained} in the last quarter."
 
 
 def _sentence(measured: Measured, lines: list[Line]) -> str:
     metric = measured.metric
     if not lines:
         return f"No trial logged {metric.label} while it trained, so there is no curve to show."
-    changes = {line.label: change for line in lines if (change := _last_change(line)) is not None}
-    if not changes:
+    if all(_last_change(line) is None for line in lines):
         return "Every trial was evaluated too rarely to tell whether training had settled."
-    gaining = {label: change for label, change in changes.items() if measured.sign * change > measured.margin}
+    gaining = _gaining(measured, lines)
     if not gaining:
         return (
             f"Over the last quarter of training no value gained more than the margin of "
@@ -63,3 +102,58 @@ def _last_change(line: Line) -> float | None:
     end = line.steps[-1]
     earlier = [mean for step, mean in zip(line.steps, line.mean, strict=True) if step <= (1 - LAST) * end]
     return line.mean[-1] - earlier[-1] if earlier else None
+
+
+def _of_loss(histories: Histories) -> str:
+    last = {label: line.mean[-1] for label, line in histories.lines(LOSS).items()}
+    if not last:
+        return ""
+    least, most = min(last, key=lambda name: last[name]), max(last, key=lambda name: last[name])
+    return f"The training loss ends lowest for {least} ({last[least]:.3g}) and highest for {most} ({last[most]:.3g})."
+
+
+def _rules(measured: Measured, knob: MeasuredKnob, histories: Histories) -> tuple[Rule, ...]:
+    """Last evaluation, each seed's best one, and the one best for the mean of seeds; empty with one evaluation."""
+    key, sign = measured.metric.key, measured.sign
+    found: dict[str, list[tuple[str, float]]] = {"last": [], "mean of max": [], "max of mean": []}
+    for point in knob.points:
+        trials = [[sign * row[key] for row in rows if key in row] for rows in histories.by_label[point.label]]
+        trials = [numbers for numbers in trials if len(numbers) > 1]
+        if not trials:
+            continue
+        shared = np.array([numbers[: min(map(len, trials))] for numbers in trials])
+        for name, score in (
+            ("last", np.mean([numbers[-1] for numbers in trials])),
+            ("mean of max", np.mean([max(numbers) for numbers in trials])),
+            ("max of mean", shared.mean(0).max()),
+        ):
+            found[name].append((point.label, sign * float(score)))
+    return tuple(
+        Rule(name, tuple(scores), max(scores, key=lambda item: sign * item[1])[0])
+        for name, scores in found.items()
+        if len(scores) > 1
+    )
+
+
+def _of_rules(rules: Sequence[Rule]) -> str:
+    best = {rule.best for rule in rules}
+    if len(best) == 1:
+        return (
+            f"Whichever evaluation is made to count (last, best of each seed, best of the mean), {rules[0].best} leads."
+        )
+    named = "; ".join(f"{rule.name}: {rule.best}" for rule in rules)
+    return f"Which value leads depends on the evaluation that is made to count: {named}."
+
+
+def _table(measured: Measured, knob: MeasuredKnob, rules: Sequence[Rule]) -> Table:
+    labels = [label for label, _ in rules[0].scores]
+    rows: tuple[tuple[Entry, ...], ...] = tuple(
+        (words(label), *(number(measured.metric, dict(rule.scores)[label]) for rule in rules)) for label in labels
+    )
+    caption = (
+        f"{measured.metric.axis} by the evaluation that counts: the last one; the best of each seed, then the mean "
+        "(mean of max); the best of the mean over seeds (max of mean). The latter two choose with what they report."
+    )
+    columns = ("value", *(rule.name for rule in rules))
+    name = f"selection-rules-{knob.slug}"
+    return Table(name, caption, columns, rows, folded="By other selection rules", for_paper=False)

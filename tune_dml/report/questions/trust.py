@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
+from tune_dml.report.drawing.charts import HeatCell, heat
 from tune_dml.report.knob import MeasuredKnob
 from tune_dml.report.measured import ALPHA, Measured
 from tune_dml.report.questions import question
-from tune_dml.report.section import Facts, Section, Text
+from tune_dml.report.section import Facts, Figure, Section, Text
+from tune_dml.stats.contrasts import fill_holes
+
+MOST_FIELDS = 1500
+"""Trials that the map of seeds shows."""
 
 
 @question(order=340, unanswered={"trust": None})
@@ -28,7 +35,7 @@ def trust(measured: Measured) -> Section | None:
         "trust",
         "Can I trust it?",
         "Trust",
-        (Text(text), Facts(tuple(facts))),
+        (*_figures(measured), Text(text), Facts(tuple(facts))),
         data={
             "trust": {
                 "looks": looks.seeds,
@@ -40,6 +47,38 @@ def trust(measured: Measured) -> Section | None:
                 "prior_df": {knob.key: knob.sensitivity.prior_df for knob in measured.knobs},
             }
         },
+    )
+
+
+def _figures(measured: Measured) -> tuple[Figure, ...]:
+    """Every trial's number, less what its seed adds to all cells: a seed or a cell that stands out shows."""
+    table, metric = measured.table, measured.metric
+    if len(table.labels) < 2 or len(table.seeds) < 2 or not np.isfinite(table.values).any():
+        return ()
+    filled = fill_holes(table.values)[0]
+    less_seed = table.values - filled.mean(0, keepdims=True) + filled.mean()
+    reasons = {(cell.label, trial.seed): why for cell in measured.cells for trial, why in cell.failures}
+    rows = list(range(min(len(table.labels), max(4, MOST_FIELDS // len(table.seeds)))))
+
+    def cell(row: int, column: int) -> HeatCell:
+        label, seed, value = table.labels[row], table.seeds[column], float(table.values[row, column])
+        lost = reasons.get((label, seed), "")
+        said = metric.number(value) if math.isfinite(value) else lost or "no number yet"
+        text = metric.number(value) if math.isfinite(value) else "\u2013"
+        return HeatCell(float(less_seed[row, column]), text, f"{label}, seed {seed}: {said}")
+
+    cells = [[cell(row, column) for column in range(len(table.seeds))] for row in rows]
+    names, seeds = [table.labels[row] for row in rows], [str(seed) for seed in table.seeds]
+    spread = float(np.nanstd(filled.mean(0), ddof=1))
+    text = f"Seeds move all cells together by {metric.rough(spread)} (standard deviation), which pairing takes out."
+    more = "" if len(rows) == len(table.labels) else f" The first {len(rows)} of {len(table.labels)} cells."
+    return (
+        Figure(
+            "cells-by-seed",
+            lambda narrow: heat(names, seeds, cells, ("cell", "seed"), narrow=narrow),
+            f"{metric.label} of every trial, cell by seed. {text}",
+            f"{metric.axis} of every trial; shaded by what remains when the seed's own effect is taken out. {text}{more}",
+        ),
     )
 
 

@@ -1,0 +1,88 @@
+"""A report of 10,000 trials: 100 cells x 100 seeds, each with a curve of 50 evaluations, from the ledger to files on disk.
+
+    python benchmarks/report.py [--cells 100] [--seeds 100] [--rows 50]
+
+Prints seconds for each step and the peak of memory. A sweep is written first, straight into the ledger's files, untimed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+sys.path[:0] = [str(Path(__file__).parents[1] / "tests")]
+
+from helpers.toys import METRIC, RHO, SETTINGS, Driver, rho_space  # noqa: E402
+
+from tune_dml.planning.plan import Search, make_plan  # noqa: E402
+from tune_dml.record.ledger import Ledger, trial_folder  # noqa: E402
+from tune_dml.record.results import results_of  # noqa: E402
+from tune_dml.report import write_report  # noqa: E402
+from tune_dml.space import Grid, Knob  # noqa: E402
+
+
+def write(folder: Path, cells: int, seeds: int, rows: int) -> None:
+    """A sweep whose curve has its top inside, noise 1, seeds 1."""
+    values = tuple(round(float(value), 6) for value in np.geomspace(0.001, 1.0, cells - 1))
+    space = rho_space(scientific=(Knob(RHO.path, Grid(values, scale="log"), symbol="rho"),), fixed=SETTINGS)
+    plan = make_plan(
+        space, name=folder.name, dataset="digits", seeds=range(seeds), data_digest="d" * 64, search=Search()
+    )
+    os.fsync = lambda _: None  # a scratch folder needs no protection from power cuts
+    driver = Driver(folder, plan)
+    driver.session()
+    random = np.random.default_rng(0)
+    shifts = random.normal(size=seeds)
+    with Ledger(folder) as ledger:
+        for trial in plan.trials():
+            rho = trial.cell.knobs.get(RHO.path)
+            top = 60.0 if rho is None else 70 - 3 * (np.log10(float(rho)) + 1.5) ** 2  # type: ignore[arg-type]
+            number = float(top + shifts[trial.seed] + random.normal())
+            ledger.append("started", trial.key, host="node-1")
+            path = trial_folder(folder, trial.key) / "history.jsonl"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            curve = number - 20 * np.exp(-np.arange(1, rows + 1) / (rows / 5))
+            lines = [
+                {"step": 10 * (i + 1), METRIC: round(float(value), 4), "train/loss": round(1 / (i + 1), 4),
+                 "train/norm_mean": 8 - 0.05 * i, "train/norm_variance": round(5 / (i + 1), 4)}
+                for i, value in enumerate(curve)
+            ]  # fmt: skip
+            path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+            metrics = {METRIC: number, "val/map_at_r": number / 2, "train/loss": 0.1}
+            ledger.append(
+                "ended", trial.key, status="finished", reason="", metrics=metrics, seconds=12.0, step=10 * rows
+            )
+
+
+def main() -> None:
+    """Write the sweep, then time its report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name, default in (("cells", 100), ("seeds", 100), ("rows", 50)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "big"
+        write(folder, asked.cells, asked.seeds, asked.rows)
+        began = time.perf_counter()
+        results = results_of(folder)
+        read = time.perf_counter()
+        files = write_report(results, Path(scratch) / "report")
+        done = time.perf_counter()
+        page = files.html.stat().st_size / 1e6
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    print(
+        f"{len(results.trials)} trials: {read - began:.1f} s to read, {done - read:.1f} s to report, peak {peak:.2f} GB, "
+        f"page {page:.1f} MB"
+    )
+
+
+if __name__ == "__main__":
+    main()

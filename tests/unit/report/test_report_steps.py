@@ -1,0 +1,111 @@
+"""What the page advises can be run: its command is one of ours, and the plan takes it."""
+
+import shlex
+
+import pytest
+from helpers.toys import ETA, FLAT, RHO, STEEP, Driver, crossed, rho_space, space_of, write_sweep
+from typer.main import get_command
+
+from tune_dml.cli import application
+from tune_dml.cli.options import seeds_of, values_of
+from tune_dml.planning.plan import Search
+from tune_dml.record.results import results_of
+from tune_dml.report import summary
+from tune_dml.report.steps import extend
+from tune_dml.space import Grid, Knob, LogRange, Range
+
+LR = Knob("optim.lr", LogRange(1e-5, 1e-1), symbol="lr")
+LISTED = Knob("optim.lr", Grid((1e-3, 3e-3, 1e-2), scale="log"), symbol="lr")
+EVERY = [(label, seed) for label in ("no SEC", *(f"rho={rho:g}" for rho in STEEP)) for seed in range(3)]
+SWEEPS = {
+    "an edge": {},
+    "flat": {"means": FLAT, "sd": 0.8},
+    "flat and decided": {"means": FLAT, "sd": 0.05},
+    "one seed": {"seeds": (0,)},
+    "partial": {"missing": [("rho=0.1", 2)]},
+    "all failed": {"failures": dict.fromkeys(EVERY, ("failed", "no disk"))},
+    "diverged": {"failures": {("rho=1", seed): ("diverged", "nan") for seed in range(3)}},
+    "two knobs": {
+        "space": rho_space(scientific=(RHO, ETA), published=()),
+        "means": {(a, b): STEEP[a] + 3 * b for a, b in crossed(list(STEEP), [0.0, 0.5, 1.0])},
+    },
+    "a search": {
+        "space": space_of(LR),
+        "means": {10.0**-k: 70 - (k - 3) ** 2 for k in range(1, 6)},
+        "baseline": None,
+        "search": Search("tpe", 5),
+    },
+    "a search over listed values": {
+        "space": space_of(LISTED),
+        "means": {1e-3: 60.0, 3e-3: 65.0, 1e-2: 70.0},
+        "baseline": None,
+        "search": Search("tpe", 3),
+    },
+    "a range at its edge": {
+        "space": space_of(Knob("model.embedding_dim", Range(8, 512, integer=True, scale="log"))),
+        "means": {8: 60.0, 64: 66.0, 512: 70.0},
+        "baseline": None,
+    },
+}
+
+
+def written(folder, name, **more):
+    return write_sweep(folder / "my_sweep", histories=False, evidence=False, **SWEEPS[name], **more)
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_every_command_is_accepted(tmp_path, name):
+    results = written(tmp_path, name)
+    found = summary(results)
+    assert (found.answer.step is None) == (not found.commands)
+    for command in found.commands:
+        program, verb, sweep, *rest = shlex.split(command)
+        assert (program, sweep) == ("tune-dml", "my_sweep")
+        parsed = get_command(application()).commands[verb].make_context(verb, [sweep, *rest]).params
+        if verb == "extend":
+            seeds = seeds_of(parsed["seeds"]) or ()
+            seeds = range(seeds) if isinstance(seeds, int) else seeds
+            longer = results.plan.extended(
+                seeds=seeds, values=values_of(parsed["add"]), num_samples=parsed["num_samples"]
+            )
+            assert longer.identity() != results.plan.identity()
+
+
+@pytest.mark.parametrize(
+    ("name", "begins"),
+    [
+        ("an edge", "tune-dml extend my_sweep --add regularizer.rho=0.001,0.0001"),
+        ("flat", "tune-dml extend my_sweep --seeds "),
+        ("one seed", "tune-dml extend my_sweep --seeds 3"),
+        ("partial", "tune-dml resume my_sweep"),
+        ("all failed", "tune-dml resume my_sweep --retry-failed"),
+        ("flat and decided", "tune-dml confirm my_sweep --top 1 --seeds 5"),
+    ],
+)
+def test_the_most_urgent_step_is_advised(tmp_path, name, begins):
+    assert summary(written(tmp_path, name)).answer.step.command.startswith(begins)
+
+
+@pytest.mark.parametrize("name", ["an edge", "one seed", "two knobs"])
+def test_the_cost_of_an_extension_is_what_it_would_run(tmp_path, name):
+    results = written(tmp_path, name)
+    step = summary(results).answer.step
+    _, _, _, *rest = shlex.split(step.command)
+    options = dict(zip(rest[::2], rest[1::2], strict=True))
+    seeds = range(int(options.get("--seeds", 0)))
+    longer = results.plan.extended(seeds=seeds, values=values_of([options["--add"]] if "--add" in options else None))
+    assert step.trials == len(longer.trials()) - len(results.plan.trials())
+
+
+def test_what_the_plan_refuses_is_not_advised(tmp_path):
+    results = written(tmp_path, "a search over listed values")
+    assert extend(results, "whatever", 1, values={"optim.lr": (0.1,)}) == ()
+    assert extend(results, "whatever", 1, seeds=2) == ()  # it has three
+
+
+def test_a_race_is_not_extended(tmp_path):
+    results = written(tmp_path, "flat")
+    Driver(results.folder, results.plan).event("race", margin=1.0, max_seeds=10, budget=None)
+    raced = results_of(results.folder)
+    assert raced.race is not None
+    assert not [command for command in summary(raced).commands if "extend" in command]

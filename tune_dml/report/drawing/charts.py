@@ -1,0 +1,289 @@
+"""Figures that several questions share: lines over training, bars, whiskers, heat maps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tune_dml.report.drawing.canvas import FONT, Canvas, Pen, fitted, text_width
+from tune_dml.report.drawing.colours import DASHES, SHAPES
+from tune_dml.report.drawing.frame import RULE, Frame, Range, number_text
+
+WIDE, NARROW = 860.0, 358.0
+"""Pixels of a figure at a desk and on a telephone; a page may stretch them a little."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line with a band."""
+
+    label: str
+    colour: str
+    xs: Sequence[float]
+    mean: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+
+
+def width_of(narrow: bool) -> float:
+    """The width of a figure."""
+    return NARROW if narrow else WIDE
+
+
+def lines(series: Sequence[Series], y_title: str, x_title: str, *, narrow: bool, log: bool = False) -> Canvas:
+    """Means as lines and ranges as bands; names at the lines' ends, or below where there is no room."""
+    width = width_of(narrow)
+    rows = _legend_rows(series, width) if narrow else []
+    room = 0.0 if narrow else min(230.0, max(text_width(item.label) for item in series) + 26)
+    canvas = Canvas(width, (200.0 if narrow else 205.0) + 84 + 18 * len(rows))
+    every = [number for item in series for number in (*item.low, *item.high, *item.mean)]
+    span = Range.of([n for n in every if not log or n > 0], scale="log" if log else "linear")
+    frame = Frame(canvas, 56, 34, width - room - 12, 34 + (200 if narrow else 205), span)
+    xs = [x for item in series for x in item.xs]
+    horizontal = Range.of(xs, pad=0.02)
+    frame.draw_y()
+    frame.name_y(y_title)
+    ticks = [(horizontal.share(tick), number_text(tick)) for tick in horizontal.ticks(5)]
+    frame.draw_x(ticks, x_title)
+    ends: list[tuple[float, int]] = []
+    for index, item in enumerate(series):
+        _draw_series(frame, horizontal, item, index, log)
+        ends.append((frame.up(max(item.mean[-1], span.low) if log else item.mean[-1]), index))
+    if narrow:
+        _legend(canvas, series, rows, frame.bottom + 56)
+    else:
+        for height, index in apart(ends, frame.top, frame.bottom, 16.0):
+            _name_line(canvas, frame.right + 4, height, series[index], index)
+    return canvas
+
+
+def _draw_series(frame: Frame, horizontal: Range, item: Series, index: int, log: bool) -> None:
+    kept = [i for i, low in enumerate(item.low) if not log or low > 0]
+    at = [frame.at(horizontal.share(item.xs[i])) for i in kept]
+    upper = [(x, frame.up(item.high[i])) for x, i in zip(at, kept, strict=True)]
+    lower = [(x, frame.up(item.low[i])) for x, i in zip(at, kept, strict=True)]
+    if len(kept) > 1 and any(item.high[i] > item.low[i] for i in kept):
+        frame.canvas.area([*upper, *reversed(lower)], Pen(item.colour, opacity=0.13))
+    middle = [(x, frame.up(item.mean[i])) for x, i in zip(at, kept, strict=True)]
+    frame.canvas.line(middle, Pen(item.colour, 1.8, DASHES[index % len(DASHES)]), item.label)
+    stride = max(1, len(kept) // 8)
+    for (x, y), i in list(zip(middle, kept, strict=True))[::stride]:
+        tip = f"{item.label}, {number_text(item.xs[i])}: {item.mean[i]:.4g} ({item.low[i]:.4g} to {item.high[i]:.4g})"
+        frame.canvas.dot(x, y, Pen(item.colour), SHAPES[index % len(SHAPES)], size=3.0, text=tip)
+
+
+def _name_line(canvas: Canvas, x: float, y: float, item: Series, index: int) -> None:
+    canvas.line([(x, y), (x + 16, y)], Pen(item.colour, 2.0, DASHES[index % len(DASHES)]))
+    canvas.text(x + 21, y + 4, fitted(item.label, canvas.width - x - 22), item.colour)
+
+
+def _legend_rows(series: Sequence[Series], width: float) -> list[list[int]]:
+    rows: list[list[int]] = []
+    used = width
+    for index, item in enumerate(series):
+        needed = text_width(item.label) + 36
+        if used + needed > width:
+            rows.append([])
+            used = 8.0
+        rows[-1].append(index)
+        used += needed
+    return rows
+
+
+def _legend(canvas: Canvas, series: Sequence[Series], rows: Sequence[Sequence[int]], top: float) -> None:
+    for row, indices in enumerate(rows):
+        x = 8.0
+        for index in indices:
+            _name_line(canvas, x, top + 18 * row, series[index], index)
+            x += text_width(series[index].label) + 36
+
+
+def apart(wanted: Sequence[tuple[float, int]], top: float, bottom: float, gap: float) -> list[tuple[float, int]]:
+    """Heights moved apart until none is nearer than `gap` to another, within the frame as far as there is room."""
+    placed: list[tuple[float, int]] = []
+    for height, index in sorted(wanted):
+        least = placed[-1][0] + gap if placed else top
+        placed.append((max(height, least), index))
+    limit = bottom
+    for place in range(len(placed) - 1, -1, -1):
+        height, index = placed[place]
+        placed[place] = (min(height, limit), index)
+        limit = placed[place][0] - gap
+    return placed
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A share of one."""
+
+    label: str
+    share: float
+    colour: str = "mean"
+    note: str = ""
+    """Said beside it."""
+    tip: str = ""
+
+
+def bars(items: Sequence[Bar], title: str, *, narrow: bool) -> Canvas:
+    """Horizontal bars of shares between 0 and 1, each with its percentage."""
+    width, row = width_of(narrow), 22.0
+    left = min(max((text_width(item.label) for item in items), default=0.0) + 14, width * 0.4)
+    notes = max((text_width(item.note) for item in items), default=0.0)
+    canvas = Canvas(width, 30 + row * len(items) + 8)
+    canvas.text(2, 16, title, "ink", bold=True)
+    right = width - 48 - notes
+    for index, item in enumerate(items):
+        middle = 30 + row * index + row / 2
+        reach = left + max(item.share, 0.0) * (right - left)
+        canvas.text(left - 8, middle + 4, fitted(item.label, left - 10), "ink", anchor="end")
+        canvas.line([(left, middle - 9), (left, middle + 9)], Pen("rule", 1.0))
+        if item.share > 0.002:
+            canvas.box(left, middle - 8, reach, middle + 8, Pen(item.colour, opacity=0.85), text=item.tip)
+        percent = f"{100 * item.share:.0f}%" if item.share >= 0.01 or item.share == 0 else "<1%"
+        note = f"{percent}  {item.note}" if item.note else percent
+        canvas.text(reach + 6, middle + 4, note)
+    return canvas
+
+
+@dataclass(frozen=True)
+class Whisker:
+    """An estimate with its interval."""
+
+    label: str
+    middle: float
+    low: float
+    high: float
+    colour: str = "mean"
+    shape: str = "circle"
+    tip: str = ""
+
+
+def whiskers(
+    items: Sequence[Whisker], x_title: str, *, narrow: bool, band: float | None = None, zero: bool = True
+) -> Canvas:
+    """Estimates with intervals below one another on one axis; `band` shades so much on both sides of 0."""
+    width, row = width_of(narrow), 24.0
+    left = min(max((text_width(item.label) for item in items), default=0.0) + 16, width * 0.42)
+    canvas = Canvas(width, 14 + row * len(items) + 50)
+    middles = [item.middle for item in items if math.isfinite(item.middle)]
+    core = Range.of([*middles, *([0.0] if zero else []), *([-band, band] if band else [])])
+    room = 1.2 * (core.high - core.low)
+    ends = [min(max(end, core.low - room), core.high + room) for item in items for end in (item.low, item.high)]
+    span = Range.of([*middles, *(end for end in ends if math.isfinite(end)), core.low, core.high], pad=0.03)
+    frame = Frame(canvas, left, 10, width - 14, 14 + row * len(items), Range(0, 1))
+    if band:
+        shaded = (frame.at(span.share(-band)), frame.at(span.share(band)))
+        canvas.box(shaded[0], frame.top, shaded[1], frame.bottom, Pen("margin", opacity=0.18), text="the margin")
+    if zero:
+        at = frame.at(span.share(0.0))
+        canvas.line([(at, frame.top), (at, frame.bottom)], Pen("base", 1.2, "5 3"))
+    for index, item in enumerate(items):
+        height = frame.top + row * (index + 0.5)
+        canvas.text(left - 10, height + 4, fitted(item.label, left - 12), "ink", anchor="end")
+        if math.isfinite(item.low) and math.isfinite(item.high):
+            reach = [(frame.at(min(max(span.share(end), 0.0), 1.0)), height) for end in (item.low, item.high)]
+            canvas.line(reach, Pen(item.colour, 1.8), item.tip)
+        if math.isfinite(item.middle):
+            canvas.dot(frame.at(span.share(item.middle)), height, Pen(item.colour), item.shape, size=4.5, text=item.tip)
+    frame.draw_x([(span.share(tick), number_text(tick)) for tick in span.ticks()], x_title)
+    return canvas
+
+
+@dataclass(frozen=True)
+class HeatCell:
+    """One field of a heat map."""
+
+    value: float
+    """NaN where there is none."""
+    text: str
+    tip: str = ""
+
+
+def heat(
+    rows: Sequence[str], columns: Sequence[str], cells: Sequence[Sequence[HeatCell]], titles: tuple[str, str],
+    *, narrow: bool, centred: bool = False,
+) -> Canvas:  # fmt: skip
+    """Fields whose depth follows their value; the number stands in each that has room. A dash marks one without a number.
+
+    `titles` are of rows and columns; with `centred`, values above and below 0 have a colour each.
+    """
+    width = width_of(narrow)
+    left = min(max((text_width(row) for row in rows), default=0.0) + 16, width * 0.38)
+    left = max(left, text_width(titles[0]) + 10)
+    step = min(72.0, (width - left - 8) / max(1, len(columns)))
+    named = step >= max((text_width(cell.text, FONT) for row in cells for cell in row), default=0.0) + 4
+    tall = 24.0 if len(rows) <= 24 else max(5.0, 580.0 / len(rows))
+    canvas = Canvas(width, 46 + tall * len(rows) + 6)
+    canvas.text(2, 40, titles[0], "ink", bold=True)
+    canvas.text(left, 14, titles[1], "ink", bold=True)
+    _name_columns(canvas, columns, left, step)
+    depth = _depth([cell.value for row in cells for cell in row], centred)
+    for index, (name, row) in enumerate(zip(rows, cells, strict=True)):
+        top = 46 + tall * index
+        if tall >= FONT + 2 or index % math.ceil((FONT + 2) / tall) == 0:
+            canvas.text(left - 8, top + tall / 2 + 4, fitted(name, left - 10), "ink", anchor="end")
+        for place, cell in enumerate(row):
+            x = left + step * place
+            if math.isfinite(cell.value):
+                colour = "bad" if centred and cell.value < 0 else "good"
+                shade = Pen(colour, opacity=0.06 + 0.44 * depth(cell.value))
+                canvas.box(x + 0.5, top + 0.5, x + step - 0.5, top + tall - 0.5, shade, text=cell.tip)
+            if named and tall >= FONT + 2:
+                lost = not math.isfinite(cell.value)
+                canvas.text(x + step / 2, top + tall / 2 + 4, cell.text, "lost" if lost else "ink", anchor="middle")
+    return canvas
+
+
+def _name_columns(canvas: Canvas, columns: Sequence[str], left: float, step: float) -> None:
+    end = -math.inf
+    for place, name in enumerate(columns):
+        middle, reach = left + step * (place + 0.5), text_width(name) / 2
+        if middle - reach > end + 4:
+            canvas.text(middle, 40, name, anchor="middle")
+            end = middle + reach
+
+
+def _depth(values: Sequence[float], centred: bool) -> Callable[[float], float]:
+    finite = [value for value in values if math.isfinite(value)] or [0.0]
+    if centred:
+        most = max(abs(value) for value in finite) or 1.0
+        return lambda value: abs(value) / most
+    low, span = min(finite), max(finite) - min(finite) or 1.0
+    return lambda value: (value - low) / span
+
+
+def critical_differences(
+    items: Sequence[Whisker], joined: Sequence[Sequence[int]], x_title: str, *, narrow: bool
+) -> Canvas:
+    """Names at their means on one axis, and a bar over each group of which no two are told apart.
+
+    `joined` has the members of each group, as places in `items`; names are placed below one another, from both sides.
+    """
+    width, row = width_of(narrow), 18.0
+    half = -(-len(items) // 2)
+    top = 16.0 + 11.0 * len(joined)
+    canvas = Canvas(width, top + 44 + row * half + 14)
+    span = Range.of([item.middle for item in items], pad=0.12)
+    room = min(150.0, 0.3 * width)
+    frame = Frame(canvas, room, top, width - room, top + 1, Range(0, 1))
+    ranked = sorted(range(len(items)), key=lambda place: items[place].middle)
+    for height, group in enumerate(joined):
+        ends = sorted(frame.at(span.share(items[place].middle)) for place in group)
+        y = 10 + 11.0 * height
+        canvas.line([(ends[0] - 4, y), (ends[-1] + 4, y)], Pen("ink", 4.0, opacity=0.7))
+    for place, index in enumerate(ranked):
+        item, x = items[index], frame.at(span.share(items[index].middle))
+        left = place < half
+        y = top + 44 + row * (place if left else len(items) - 1 - place)
+        side = room - 8 if left else width - room + 8
+        canvas.line([(x, frame.bottom), (x, y - 4), (side, y - 4)], Pen(item.colour, 1.2))
+        name = fitted(item.label, room - 10)
+        canvas.text(side + (-4 if left else 4), y, name, item.colour, anchor="end" if left else "start")
+        canvas.dot(x, frame.bottom, Pen(item.colour), item.shape, size=4.5, text=item.tip)
+    canvas.line([(frame.left, frame.bottom), (frame.right, frame.bottom)], RULE)
+    for tick in span.ticks(5):
+        x = frame.at(span.share(tick))
+        canvas.text(x, frame.bottom + 17, number_text(tick), anchor="middle", halo=True)
+    canvas.text(width / 2, canvas.height - 2, x_title, "ink", anchor="middle", halo=True)
+    return canvas

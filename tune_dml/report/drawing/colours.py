@@ -1,0 +1,73 @@
+"""Every colour of every figure, for a light and for a dark page: the only place that names any.
+
+The arms' are Okabe and Ito's, told apart by every common kind of colour vision, darkened or lightened until they stand out at 3:1
+from the page; nothing is said by colour alone: series differ in marker and dashes too. Values of a knob that have an order take
+a ramp from blue to amber.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+PALETTE: dict[str, tuple[str, str]] = {
+    "ink": ("#17202a", "#e8ecf1"),
+    "soft": ("#4d5a68", "#a9b4c0"),
+    "grid": ("#e3e7ec", "#2f3742"),
+    "rule": ("#8a96a3", "#7d8996"),
+    "paper": ("#ffffff", "#14181d"),
+    "mean": ("#00588c", "#6cbcf0"),
+    "seed": ("#5e93b8", "#4f7f9f"),
+    "margin": ("#8a96a3", "#8a96a3"),
+    "base": ("#5f6b7a", "#a9b4c0"),
+    "lost": ("#b14d00", "#ff9d5c"),
+    "good": ("#00588c", "#6cbcf0"),
+    "bad": ("#b14d00", "#ff9d5c"),
+    "printed0": ("#b14d00", "#f0a15e"),
+    "printed1": ("#8a3f77", "#dd9fcb"),
+    "printed2": ("#00735a", "#48c6a3"),
+    "printed3": ("#7a6200", "#dcbf4b"),
+    "arm0": ("#0072b2", "#56b4e9"),
+    "arm1": ("#c24e00", "#f28a3c"),
+    "arm2": ("#007d5d", "#33c49b"),
+    "arm3": ("#a3537f", "#e29cc3"),
+    "arm4": ("#8f6a00", "#e6b93a"),
+    "arm5": ("#5c4db1", "#a99bf0"),
+    "arm6": ("#5f6b7a", "#a9b4c0"),
+    "ramp0": ("#1f3f8f", "#7f9df2"),
+    "ramp1": ("#1769a3", "#5cb2ec"),
+    "ramp2": ("#007f86", "#3fc4c2"),
+    "ramp3": ("#3f7d2b", "#8bc96f"),
+    "ramp4": ("#8c7000", "#d8bd45"),
+    "ramp5": ("#b35400", "#f5994d"),
+    "ramp6": ("#a8323e", "#f58089"),
+}
+"""Role -> colour on a light page, on a dark one."""
+
+ARMS = 7
+RAMP = 7
+DASHES = ("", "7 3", "2 3", "9 3 2 3", "5 2", "1 3", "12 4")
+SHAPES = ("circle", "square", "diamond", "triangle", "cross", "down", "circle")
+
+
+def arm_colour(arm: int) -> str:
+    """The role of an arm, by its place among the arms of the sweep: the same in every figure."""
+    return f"arm{arm % ARMS}"
+
+
+def series_colours(count: int, ordered: bool) -> list[str]:
+    """Roles for values of a knob: a ramp where they have an order, else as arms."""
+    if not ordered:
+        return [arm_colour(index) for index in range(count)]
+    if count < 2:
+        return ["ramp1"] * count
+    return [f"ramp{round(index * (RAMP - 1) / (count - 1))}" for index in range(count)]
+
+
+def css_variables(dark: bool) -> str:
+    """The palette as CSS declarations."""
+    return " ".join(f"--{name}: {pair[dark]};" for name, pair in PALETTE.items())
+
+
+def css_classes(names: Sequence[str] = tuple(PALETTE)) -> str:
+    """A class for each role, that sets the colour which strokes and fills take."""
+    return " ".join(f".k-{name} {{ color: var(--{name}); }}" for name in names)

@@ -1,0 +1,350 @@
+"""The curve of a knob: difference to the baseline seed by seed, with the printed curves beside it on the same axis."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tune_dml.report.drawing.canvas import Canvas, Pen, fitted, text_width
+from tune_dml.report.drawing.charts import apart, width_of
+from tune_dml.report.drawing.frame import Frame, KnobAxis, Range
+from tune_dml.report.knob import Axis
+from tune_dml.report.naming import MetricName
+from tune_dml.space import Value
+from tune_dml.text import value_text
+
+MOST_DOTS = 1500
+"""Of more trials some seeds are drawn, evenly chosen."""
+_SHAPES = ("square", "triangle", "down", "cross")
+
+
+@dataclass(frozen=True)
+class SeedDot:
+    """One trial on a curve."""
+
+    seed: int
+    difference: float
+    """To the baseline under the same seed, or to the seed's mean; NaN where there is nothing to compare with."""
+    absolute: float
+    trial: str
+    """Its key; empty where several trials are averaged."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """One value of the knob."""
+
+    value: Value
+    dots: tuple[SeedDot, ...]
+    difference: float
+    low: float
+    """Simultaneous interval of the difference; NaN without one."""
+    high: float
+    absolute: float
+    half_bar: float
+    """Half the comparison bar of the absolute mean; NaN without one."""
+    lost: tuple[tuple[str, int], ...]
+    """(status, how many trials gave no number)."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A line of levels: the sweep's own, or one for each of its arms."""
+
+    name: str
+    """Empty for the only one."""
+    colour: str
+    levels: tuple[Level, ...]
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A published curve."""
+
+    name: str
+    """Short, for the curve's end."""
+    points: tuple[tuple[float | str, float], ...]
+    baseline: float | None
+    """What differences are taken to; to the curve's mean where the table has none."""
+    y_title: str
+    comparable: bool
+
+    @property
+    def differences(self) -> list[tuple[float | str, float]]:
+        """To its own baseline."""
+        numbers = [y for _, y in self.points]
+        zero = self.baseline if self.baseline is not None else sum(numbers) / len(numbers)
+        return [(x, y - zero) for x, y in self.points]
+
+
+@dataclass(frozen=True)
+class CurvePicture:
+    """Everything that Figure 1 shows."""
+
+    metric: MetricName
+    knob: str
+    """The name of the horizontal axis."""
+    axis: Axis
+    values: tuple[Value, ...]
+    """Ours and the printed ones, in order."""
+    connected: bool
+    """Whether a line between values means something."""
+    arms: tuple[Arm, ...]
+    printed: tuple[Printed, ...]
+    baseline: str
+    """Empty where differences are to the mean over values."""
+    baseline_mean: float
+    margin: float
+
+
+def thinned(levels: Sequence[Level], seeds: Sequence[int]) -> tuple[Level, ...]:
+    """The levels with so few seeds drawn that a page can hold them; means and intervals are of all."""
+    most = max(2, MOST_DOTS // max(1, len(levels)))
+    if len(seeds) <= most:
+        return tuple(levels)
+    kept = {seeds[i * len(seeds) // most] for i in range(most)}
+    return tuple(replace(level, dots=tuple(dot for dot in level.dots if dot.seed in kept)) for level in levels)
+
+
+def draw_differences(shown: CurvePicture, *, narrow: bool) -> Canvas:
+    """One vertical axis: difference to the baseline, for us and for the papers to their own."""
+    width = width_of(narrow)
+    kinds = [kind for kind in ("diverged", "failed") if any(_lost(level, kind) for level in _levels(shown))]
+    room = 14.0 if narrow else 176.0
+    height = 250.0 if narrow else 268.0
+    canvas = Canvas(width, 40 + height + 20 * len(kinds) + 46)
+    frame = Frame(canvas, 66, 40, width - room, 40 + height, _span(shown))
+    axis = KnobAxis(shown.axis, shown.values, frame.width)
+    _ground(shown, frame)
+    frame.draw_y(lambda tick: f"+{tick:g}" if tick > 0 else f"{tick:g}".replace("-", "−"))
+    unit = f", {shown.metric.unit}" if shown.metric.unit else ""
+    zero = shown.baseline or "the mean of all values"
+    frame.name_y(_fitting((f"{shown.metric.label} minus {zero}{unit}", f"minus {zero}{unit}"), width))
+    ends: list[tuple[float, int]] = []
+    for index, curve in enumerate(shown.printed):
+        ends.append((_draw_printed(frame, axis, curve, index, narrow), index))
+    for arm in shown.arms:
+        _draw_arm(shown, frame, axis, arm)
+    if not any(level.dots for level in _levels(shown)):
+        middle = ((frame.left + frame.right) / 2, (frame.top + frame.bottom) / 2 - 30)
+        canvas.text(*middle, "no trial has a result", "ink", anchor="middle", halo=True)
+    _rug(shown, frame, axis, kinds)
+    equal = ", equal steps" if axis.crowded else ""
+    frame.draw_x([(share, text) for share, text in axis.ticks()], shown.knob + equal, 20.0 * len(kinds))
+    if not narrow:
+        _names(shown, frame, ends)
+    return canvas
+
+
+def _fitting(texts: Sequence[str], width: float) -> str:
+    return next((text for text in texts if text_width(text) < width - 12), texts[-1])
+
+
+def _levels(shown: CurvePicture) -> list[Level]:
+    return [level for arm in shown.arms for level in arm.levels]
+
+
+def _lost(level: Level, kind: str) -> int:
+    return sum(count for status, count in level.lost if (status == "diverged") == (kind == "diverged"))
+
+
+def _span(shown: CurvePicture) -> Range:
+    """Seeds, means and printed curves whole; intervals as far as they do not squeeze the rest."""
+    core = [dot.difference for level in _levels(shown) for dot in level.dots]
+    core += [y for curve in shown.printed for _, y in curve.differences]
+    core = [0.0, -shown.margin, shown.margin, *(number for number in core if math.isfinite(number))]
+    low, high = min(core), max(core)
+    reach = 0.35 * (high - low)
+    ends = [end for level in _levels(shown) for end in (level.low, level.high) if math.isfinite(end)]
+    return Range.of([*core, *(min(max(end, low - reach), high + reach) for end in ends)], pad=0.05)
+
+
+def _ground(shown: CurvePicture, frame: Frame) -> None:
+    low, high = frame.up(-shown.margin), frame.up(shown.margin)
+    frame.canvas.box(
+        frame.left, high, frame.right, low, Pen("margin", opacity=0.2), text="differences within the margin"
+    )
+    zero = frame.up(0.0)
+    frame.canvas.line([(frame.left, zero), (frame.right, zero)], Pen("base", 1.5, "6 3"), shown.baseline)
+
+
+def _draw_printed(frame: Frame, axis: KnobAxis, curve: Printed, index: int, narrow: bool) -> float:
+    """Where the curve ends."""
+    colour = f"printed{index % 4}"
+    placed = [(axis.share(x), x, y) for x, y in curve.differences]
+    at = [(frame.at(share), frame.up(y), x, y) for share, x, y in placed if math.isfinite(share)]
+    if not at:
+        return frame.top
+    with frame.canvas.group(f"printed-{index}"):
+        if len(at) > 1:
+            frame.canvas.line([(px, py) for px, py, _, _ in at], Pen(colour, 1.6, "5 3"))
+        for px, py, x, y in at:
+            tip = f"{curve.name}, {value_text(x)}: {y:+.2f} to its own baseline"
+            frame.canvas.dot(px, py, Pen(colour), _SHAPES[index % 4], size=3.6, text=tip)
+        if narrow:
+            letter = "abcdefgh"[index % 8]
+            frame.canvas.text(at[-1][0] + 9, at[-1][1] + 19, letter, colour, bold=True, anchor="end", halo=True)
+    return at[-1][1]
+
+
+def _draw_arm(shown: CurvePicture, frame: Frame, axis: KnobAxis, arm: Arm) -> None:
+    placed = [(frame.at(axis.share(level.value)), level) for level in arm.levels]
+    canvas, thin = frame.canvas, "seed" if arm.colour == "mean" else arm.colour
+    seeds = sorted({dot.seed for level in arm.levels for dot in level.dots})
+    with canvas.group("seeds"):
+        for seed in seeds if shown.connected else ():
+            line = [
+                (x, frame.up(dot.difference)) for x, level in placed for dot in level.dots
+                if dot.seed == seed and math.isfinite(dot.difference)
+            ]  # fmt: skip
+            if len(line) > 1:
+                canvas.line(line, Pen(thin, 1.0, opacity=0.5), f"seed {seed}")
+        for x, level in placed:
+            for dot in level.dots:
+                _seed_dot(shown, frame, (x, level, dot), thin)
+    means = [(x, frame.up(level.difference), level) for x, level in placed if math.isfinite(level.difference)]
+    for x, _, level in means:
+        if math.isfinite(level.low) and math.isfinite(level.high):
+            ends = [min(max(frame.up(end), frame.top), frame.bottom) for end in (level.low, level.high)]
+            canvas.line([(x, ends[0]), (x, ends[1])], Pen(arm.colour, 2.4), _interval(shown, level))
+    if len(means) > 1 and shown.connected:
+        canvas.line([(x, y) for x, y, _ in means], Pen(arm.colour, 2.4))
+    for x, y, level in means:
+        canvas.dot(x, y, Pen(arm.colour), "diamond", size=5.0, text=_interval(shown, level))
+
+
+def _seed_dot(shown: CurvePicture, frame: Frame, placed: tuple[float, Level, SeedDot], colour: str) -> None:
+    x, level, dot = placed
+    if not math.isfinite(dot.difference):
+        return
+    metric = shown.metric
+    zero = shown.baseline or "the seed's mean"
+    tip = (
+        f"seed {dot.seed}, {value_text(level.value)}: {metric.number(dot.absolute)}, "
+        f"{metric.signed(dot.difference)} to {zero}"
+    )
+    link = f"trial-{dot.trial}" if dot.trial else ""
+    frame.canvas.dot(x, frame.up(dot.difference), Pen(colour, opacity=0.8), "circle", size=2.6, text=tip, link=link)
+
+
+def _interval(shown: CurvePicture, level: Level) -> str:
+    metric = shown.metric
+    text = f"mean at {value_text(level.value)}: {metric.signed(level.difference)}"
+    if math.isfinite(level.low):
+        text += f" (interval {metric.signed(level.low)} to {metric.signed(level.high)})"
+    return text
+
+
+def _rug(shown: CurvePicture, frame: Frame, axis: KnobAxis, kinds: Sequence[str]) -> None:
+    """A row for each way to be lost: a mark and a count at each value, below the axis and no number on it."""
+    for row, kind in enumerate(kinds):
+        height = frame.bottom + 20 * row + 12
+        frame.canvas.text(frame.left - 7, height + 4, kind, "lost", anchor="end")
+        counts: Counter[Value] = Counter()
+        for level in _levels(shown):
+            counts[level.value] += _lost(level, kind)
+        for value, count in counts.items():
+            x = frame.at(axis.share(value))
+            if count:
+                tip = f"{value_text(value)}: {count} {kind}"
+                frame.canvas.dot(
+                    x, height, Pen("lost"), "cross" if kind == "diverged" else "square", size=4.5, text=tip
+                )
+                frame.canvas.text(x + 9, height + 4, str(count), "lost")
+
+
+def _names(shown: CurvePicture, frame: Frame, ends: Sequence[tuple[float, int]]) -> None:
+    """What each line is, at its right end."""
+    names: list[tuple[str, str, str, str]] = []
+    wanted: list[tuple[float, int]] = []
+
+    def add(height: float, text: str, colour: str, group: str = "", second: str = "") -> None:
+        wanted.append((height, len(names)))
+        names.append((text, colour, group, second))
+
+    base = f"{shown.baseline}: {shown.metric.number(shown.baseline_mean)}" if shown.baseline else "mean of all values"
+    add(frame.up(0.0), base, "base")
+    for arm in shown.arms:
+        last = next((level for level in reversed(arm.levels) if math.isfinite(level.difference)), None)
+        if last is not None:
+            add(frame.up(last.difference), arm.name or "this sweep", arm.colour)
+    for height, index in ends:
+        curve = shown.printed[index]
+        warning = "" if curve.comparable else "not comparable in level"
+        add(height, curve.name, f"printed{index % 4}", f"printed-{index}", warning)
+    tall = any(second for *_, second in names)
+    for height, index in apart(wanted, frame.top + 6, frame.bottom - 14, 31.0 if tall else 17.0):
+        text, colour, group, second = names[index]
+        with frame.canvas.group(group):
+            name = fitted(text, 166)
+            frame.canvas.text(frame.right + 8, height + 4, name, colour, bold=colour == "mean")
+            if second:
+                frame.canvas.text(frame.right + 8, height + 18, second, colour)
+
+
+def draw_absolute(shown: CurvePicture, *, narrow: bool) -> Canvas:
+    """Values as they are: this sweep, and each printed curve in a panel of its own, whose levels cannot be compared."""
+    width, count = width_of(narrow), 1 + len(shown.printed)
+    columns = 1 if narrow else min(count, 3)
+    rows = -(-count // columns)
+    canvas = Canvas(width, 318.0 * rows)
+    for place in range(count):
+        left = (place % columns) * width / columns
+        top = 318.0 * (place // columns)
+        box = (left + 52, top + 40, left + width / columns - 12, top + 40 + 220)
+        if place:
+            _printed_panel(canvas, box, shown, place - 1)
+        else:
+            _own_panel(canvas, box, shown)
+    return canvas
+
+
+def _own_panel(canvas: Canvas, box: tuple[float, float, float, float], shown: CurvePicture) -> None:
+    levels = _levels(shown)
+    core = [dot.absolute for level in levels for dot in level.dots] + [level.absolute for level in levels]
+    core += [shown.baseline_mean] if shown.baseline else []
+    frame = Frame(canvas, *box, Range.of(core))
+    axis = KnobAxis(shown.axis, shown.values, frame.width)
+    frame.draw_y(most=5)
+    frame.name_y(shown.metric.axis)
+    if shown.baseline and math.isfinite(shown.baseline_mean):
+        height = frame.up(shown.baseline_mean)
+        canvas.line([(frame.left, height), (frame.right, height)], Pen("base", 1.5, "6 3"), shown.baseline)
+        canvas.text(frame.right, height - 5, shown.baseline, "base", anchor="end")
+    for arm in shown.arms:
+        placed = [(frame.at(axis.share(level.value)), level) for level in arm.levels]
+        for x, level in placed:
+            for dot in level.dots:
+                tip = f"seed {dot.seed}, {value_text(level.value)}: {shown.metric.number(dot.absolute)}"
+                canvas.dot(x - 6, frame.up(dot.absolute), Pen("seed", opacity=0.8), "hollow", size=2.6, text=tip)
+            if math.isfinite(level.half_bar):
+                reach = [min(max(frame.up(level.absolute + side * level.half_bar), frame.top), frame.bottom)
+                         for side in (-1, 1)]  # fmt: skip
+                canvas.line([(x, reach[0]), (x, reach[1])], Pen(arm.colour, 2.2))
+        means = [(x, frame.up(level.absolute)) for x, level in placed if math.isfinite(level.absolute)]
+        if len(means) > 1 and shown.connected:
+            canvas.line(means, Pen(arm.colour, 2.2))
+        for x, y in means:
+            canvas.dot(x, y, Pen(arm.colour), "diamond", size=4.5)
+    frame.draw_x(axis.ticks(), shown.knob)
+
+
+def _printed_panel(canvas: Canvas, box: tuple[float, float, float, float], shown: CurvePicture, index: int) -> None:
+    curve, colour = shown.printed[index], f"printed{index % 4}"
+    numbers = [y for _, y in curve.points] + ([curve.baseline] if curve.baseline is not None else [])
+    frame = Frame(canvas, *box, Range.of(numbers))
+    axis = KnobAxis(shown.axis, shown.values, frame.width)
+    frame.draw_y(most=5)
+    frame.name_y(_fitting((f"{curve.name}: {curve.y_title}", curve.name), frame.width + 40))
+    if curve.baseline is not None:
+        height = frame.up(curve.baseline)
+        canvas.line([(frame.left, height), (frame.right, height)], Pen("base", 1.5, "6 3"), "its own baseline")
+        canvas.text(frame.right, height - 5, "its baseline", "base", anchor="end")
+    at = [(frame.at(axis.share(x)), frame.up(y), x, y) for x, y in curve.points if math.isfinite(axis.share(x))]
+    if len(at) > 1:
+        canvas.line([(px, py) for px, py, _, _ in at], Pen(colour, 1.6, "5 3"))
+    for px, py, x, y in at:
+        canvas.dot(px, py, Pen(colour), _SHAPES[index % 4], size=3.6, text=f"{value_text(x)}: {y:g}")
+    frame.draw_x(axis.ticks(), shown.knob)

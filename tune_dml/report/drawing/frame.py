@@ -1,0 +1,173 @@
+"""Two axes in a rectangle of a canvas: where a value lies, and the ticks that name it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from tune_dml.report.drawing.canvas import Canvas, Pen, fitted, text_width
+from tune_dml.space import Value
+from tune_dml.text import is_number, value_text
+
+Scale = Literal["linear", "log"]
+GRID, RULE = Pen("grid", 1.0), Pen("rule", 1.0)
+CLOSEST = 34.0
+"""Values of a knob that lie closer than so many pixels are drawn at equal steps."""
+MOST_NAMED = 12
+"""Up to this many values of a knob are named on its axis; of more, round numbers are."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """What an axis spans."""
+
+    low: float
+    high: float
+    scale: Scale = "linear"
+
+    @classmethod
+    def of(cls, numbers: Sequence[float], *, scale: Scale = "linear", pad: float = 0.06, least: float = 0.0) -> Range:
+        """Around finite numbers with some room; `least` is the smallest span."""
+        finite = [number for number in numbers if math.isfinite(number)] or [0.0, 1.0]
+        low, high = min(finite), max(finite)
+        if scale == "log":
+            span = math.log10(high / low) or 1.0
+            return cls(low / 10 ** (pad * span), high * 10 ** (pad * span), scale)
+        room = max(0.0, least - (high - low)) / 2
+        span = max(high - low, least) or (abs(high) * 0.1 or 1.0)
+        return cls(low - room - pad * span, high + room + pad * span, scale)
+
+    def share(self, value: float) -> float:
+        """0 at the low end, 1 at the high end."""
+        if self.scale == "log":
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
+    def ticks(self, most: int = 6) -> list[float]:
+        """Round numbers within."""
+        if self.scale == "log":
+            return _decades(self.low, self.high, most)
+        step = _round_step((self.high - self.low) / max(most - 1, 1))
+        first = math.ceil(self.low / step - 1e-9)
+        last = math.floor(self.high / step + 1e-9)
+        return [index * step for index in range(first, last + 1)]
+
+
+def _round_step(least: float) -> float:
+    """1, 2 or 5 times a power of ten, not below `least`."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(times * power for times in (1.0, 2.0, 5.0, 10.0) if times * power >= least * (1 - 1e-9))
+
+
+def _decades(low: float, high: float, most: int) -> list[float]:
+    powers = range(math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9) + 1)
+    if len(powers) < 2:
+        span = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        fine = [times * 10.0**power for power in span for times in (1, 2, 5)]
+        return [tick for tick in fine if low <= tick <= high]
+    stride = -(-len(powers) // most)
+    return [10.0**power for power in powers][::stride]
+
+
+def number_text(value: float) -> str:
+    """A tick: short, with a true minus sign."""
+    text = f"{value:.6g}"
+    if "e" in text:
+        text = text.replace("e-0", "e-").replace("e+0", "e")
+    return "0" if text in {"-0", "0"} else text.replace("-", "−", 1) if text.startswith("-") else text
+
+
+class KnobAxis:
+    """Where a knob's values lie between 0 and 1, and the ticks that name them."""
+
+    def __init__(self, kind: Literal["log", "linear", "ordered"], values: Sequence[Value], width: float):
+        self.values = tuple(values)
+        self._keys = [repr(_plain(value)) for value in self.values]
+        numbers = [float(value) for value in self.values if is_number(value)]
+        self.equal = kind == "ordered" or len(numbers) < len(self.values)
+        self._range = Range(0.0, 1.0)
+        if not self.equal and numbers:
+            self._range = Range.of(numbers, scale="log" if kind == "log" else "linear", pad=0.08)
+            at = sorted(self._range.share(number) * width for number in numbers)
+            crowded = any(after - before < CLOSEST for before, after in pairwise(at))
+            self.crowded = crowded and len(numbers) <= MOST_NAMED
+            self.equal = self.crowded
+        else:
+            self.crowded = False
+
+    def share(self, value: Value) -> float:
+        """Where a value lies; NaN for one that has no place."""
+        if self.equal:
+            key = repr(_plain(value))
+            return (self._keys.index(key) + 0.5) / len(self._keys) if key in self._keys else math.nan
+        if not is_number(value) or (self._range.scale == "log" and value <= 0):
+            return math.nan
+        return self._range.share(float(value))
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """(share, text)."""
+        if self.equal or len(self.values) <= MOST_NAMED:
+            return [(self.share(value), value_text(value)) for value in self.values]
+        return [(self._range.share(tick), number_text(tick)) for tick in self._range.ticks()]
+
+
+def _plain(value: Value) -> Value:
+    return float(value) if is_number(value) else value
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A rectangle of a canvas with a horizontal and a vertical axis."""
+
+    canvas: Canvas
+    left: float
+    top: float
+    right: float
+    bottom: float
+    y: Range
+
+    @property
+    def width(self) -> float:
+        """In pixels."""
+        return self.right - self.left
+
+    def at(self, share: float) -> float:
+        """The horizontal place of a share of the width."""
+        return self.left + share * self.width
+
+    def up(self, value: float) -> float:
+        """The vertical place of a value."""
+        return self.bottom - self.y.share(value) * (self.bottom - self.top)
+
+    def draw_y(self, name: Callable[[float], str] = number_text, most: int = 6) -> None:
+        """Grid lines and their numbers."""
+        for tick in self.y.ticks(most):
+            height = self.up(tick)
+            self.canvas.line([(self.left, height), (self.right, height)], GRID)
+            self.canvas.text(self.left - 7, height + 4, name(tick), anchor="end")
+
+    def draw_x(self, ticks: Sequence[tuple[float, str]], title: str = "", drop: float = 0.0) -> None:
+        """The ground line, a tick for each value whose name has room, and the axis' name; all `drop` pixels lower."""
+        ground = self.bottom + drop
+        self.canvas.line([(self.left, self.bottom), (self.right, self.bottom)], RULE)
+        named: list[tuple[float, float]] = []
+        last = len(ticks) - 1
+        for index in dict.fromkeys([last, 0, *range(1, last)] if ticks else []):
+            share, text = ticks[index]
+            if not math.isfinite(share):
+                continue
+            x, reach = self.at(share), text_width(text) / 2 + 4
+            self.canvas.line([(x, ground), (x, ground + 4)], RULE)
+            if all(abs(x - other) > reach + there for other, there in named):
+                self.canvas.text(x, ground + 17, text, anchor="middle")
+                named.append((x, reach))
+        if title:
+            self.canvas.text(self.left + self.width / 2, ground + 36, title, "ink", anchor="middle")
+
+    def name_y(self, text: str) -> None:
+        """What the vertical axis shows, above it at the left."""
+        x = max(2.0, self.left - 46)
+        self.canvas.text(x, self.top - 12, fitted(text, 0.92 * (self.right + 12 - x)), "ink", bold=True)

@@ -1,0 +1,75 @@
+"""The marks of a canvas as PDF and PNG, by matplotlib: the same figure as on the page. The same marks give the same bytes."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any, Literal
+
+from tune_dml.report.drawing.canvas import Canvas, Mark, outline
+from tune_dml.report.drawing.colours import PALETTE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+DOTS = 96
+"""Pixels of the canvas to an inch."""
+_SMALLER = 0.86
+"""matplotlib's own font is wider than a page's."""
+
+
+def printed(canvas: Canvas, form: Literal["pdf", "png"]) -> bytes:
+    """The canvas as a file, in the colours of a light page."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure as NewFigure
+
+    style = {"pdf.fonttype": 42, "font.family": "DejaVu Sans", "text.parse_math": False}
+    with mpl.rc_context({**mpl.rcParamsDefault, **style, "backend": mpl.rcParams["backend"]}):
+        figure = NewFigure(figsize=(canvas.width / DOTS, canvas.height / DOTS), facecolor="white")
+        _attach(figure, form)
+        ax: Any = figure.add_axes((0, 0, 1, 1))
+        ax.set_axis_off()
+        ax.set_xlim(0, canvas.width)
+        ax.set_ylim(canvas.height, 0)
+        for order, mark in enumerate(canvas.marks):
+            _draw(ax, mark, order)
+        buffer = io.BytesIO()
+        metadata = {"CreationDate": None, "Creator": None, "Producer": None} if form == "pdf" else {"Software": None}
+        figure.savefig(buffer, format=form, dpi=2 * DOTS, metadata=metadata)
+        return buffer.getvalue()
+
+
+def _attach(figure: Figure, form: str) -> None:
+    """A canvas of the right kind, whatever screen there may be."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_pdf import FigureCanvasPdf
+
+    (FigureCanvasPdf if form == "pdf" else FigureCanvasAgg)(figure)
+
+
+def _draw(ax: Any, mark: Mark, order: int) -> None:
+    pen, colour = mark.pen, PALETTE[mark.pen.colour][0]
+    xs, ys = [x for x, _ in mark.points], [y for _, y in mark.points]
+    point = 72 / DOTS
+    if mark.kind == "line":
+        dashes = tuple(float(part) * point for part in pen.dash.split())
+        ax.plot(
+            xs, ys, color=colour, lw=pen.width * point, alpha=pen.opacity, zorder=order, solid_capstyle="butt",
+            linestyle=(0, dashes) if dashes else "-",
+        )  # fmt: skip
+    elif mark.kind == "area":
+        ax.fill(xs, ys, color=colour, alpha=pen.opacity, lw=0, zorder=order)
+    elif mark.kind == "dot" and mark.shape in {"circle", "hollow"}:
+        hollow = mark.shape == "hollow"
+        ax.plot(
+            xs, ys, "o", ms=2 * mark.size * point, mfc="none" if hollow else colour, mec=colour if hollow else "none",
+            mew=1.2 * point, alpha=pen.opacity, zorder=order,
+        )  # fmt: skip
+    elif mark.kind == "dot":
+        corners = outline(mark.shape, *mark.points[0], mark.size)
+        ax.fill([x for x, _ in corners], [y for _, y in corners], color=colour, alpha=pen.opacity, lw=0, zorder=order)
+    else:
+        ax.text(
+            xs[0], ys[0], mark.text, color=colour, fontsize=mark.size * point * _SMALLER, zorder=order,
+            ha={"start": "left", "middle": "center", "end": "right"}[mark.anchor], va="baseline",
+            fontweight="bold" if mark.bold else "normal",
+        )  # fmt: skip

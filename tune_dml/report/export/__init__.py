@@ -1,0 +1,94 @@
+"""The report's files: the page, figures, tables and verdicts. The same sweep gives the same bytes.
+
+tables      CSV, Markdown and LaTeX
+verdicts    verdicts.json and its schema
+checks      conditions on the verdicts, for a pipeline
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tune_dml.record.results import Results
+from tune_dml.report.drawing.paper import printed
+from tune_dml.report.export.tables import csv_text, latex_text, markdown_text
+from tune_dml.report.export.verdicts import verdicts_text
+from tune_dml.report.measured import measure
+from tune_dml.report.naming import slug
+from tune_dml.report.page import page_text
+from tune_dml.report.questions import answers
+from tune_dml.report.section import Figure, figures_of, tables_of
+from tune_dml.report.summary import SweepSummary, summarise
+
+Form = Literal["pdf", "png"]
+"""What a figure is also written as."""
+
+
+@dataclass(frozen=True)
+class ReportFiles:
+    """What was written."""
+
+    folder: Path
+    html: Path
+    verdicts: Path
+    latex: Path
+    markdown: Path
+    csv: tuple[Path, ...]
+    figures: tuple[Path, ...]
+    summary: SweepSummary
+    findings: tuple[str, ...]
+    """Trials without a result and optima at an extendable edge: a check should fail on any."""
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Every file."""
+        return (self.html, self.verdicts, self.latex, self.markdown, *self.csv, *self.figures)
+
+
+def write_report(
+    results: Results, path: Path, *, margin: float | None = None, forms: Sequence[Form] = ()
+) -> ReportFiles:
+    """Judge a sweep as it stands and write its report into a folder, made if missing.
+
+    Args:
+        results: the sweep; one that is unfinished, or failed throughout, is reported as such.
+        path: the folder.
+        margin: differences below this do not matter; the planned one by default. Must be positive.
+        forms: what figures are written as beside SVG, for papers.
+    """
+    measured = measure(results, margin)
+    sections = answers(measured)
+    tables, figures = tables_of(sections), figures_of(sections)
+    path = Path(path)
+    for folder in (path, path / "csv", path / "figures"):
+        folder.mkdir(parents=True, exist_ok=True)
+    html = _write(path / "report.html", page_text(measured, sections))
+    verdicts = _write(path / "verdicts.json", verdicts_text(measured, sections))
+    for_paper = [table.without((*table.csv_only, *table.linked)) for table in tables if table.for_paper]
+    heading = f"Sweep {results.name}, {measured.metric.label}"
+    latex = _write(path / "tables.tex", latex_text(for_paper, heading))
+    markdown = _write(path / "tables.md", markdown_text(for_paper, heading))
+    csv_files = tuple(_write(path / "csv" / f"{table.name}.csv", csv_text(table)) for table in tables)
+    drawings = tuple(file for figure in figures for file in _draw(figure, path / "figures", forms))
+    summary = summarise(measured, sections)
+    return ReportFiles(path, html, verdicts, latex, markdown, csv_files, drawings, summary, summary.findings)
+
+
+def _draw(figure: Figure, folder: Path, forms: Sequence[Form]) -> Iterator[Path]:
+    """Each view of a figure in every form, as wide as at a desk."""
+    for place, view in enumerate(figure.views):
+        name = figure.name if place == 0 else f"{figure.name}-{slug(view.title)}"
+        canvas = view.draw(False)
+        yield _write(folder / f"{name}.svg", canvas.document())
+        for form in forms:
+            path = folder / f"{name}.{form}"
+            path.write_bytes(printed(canvas, form))
+            yield path
+
+
+def _write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8", newline="\n")
+    return path

@@ -1,0 +1,132 @@
+"""Conditions on the verdicts, for a pipeline: `sensitive(regularizer.rho) and not at_edge`.
+
+    condition   term { "and" term }
+    term        [ "not" ] word [ "(" argument ")" ]
+
+`WORDS` has the words. An argument is a knob (its path or last name) or, of `better` and `worse`, a cell; without one a word
+holds when it holds of any. Judged on verdicts.json alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainables.errors import Problem, nearest
+
+Verdicts = Mapping[str, Any]
+
+_TERM = re.compile(r"\s*(?P<negated>not\s+)?(?P<word>[a-z_]+)\s*(?:\(\s*(?P<argument>[^()]*?)\s*\))?\s*")
+
+
+@dataclass(frozen=True)
+class Term:
+    """One word of a condition."""
+
+    text: str
+    word: str
+    argument: str
+    negated: bool
+
+
+def _verdict_of_knob(part: str, verdict: str) -> Callable[[Verdicts, str], bool]:
+    def holds(verdicts: Verdicts, argument: str) -> bool:
+        knobs = [knob for knob in verdicts["knobs"] if not argument or _names(knob, argument)]
+        return any(knob[part] is not None and knob[part]["verdict"] == verdict for knob in knobs)
+
+    return holds
+
+
+def _against_baseline(verdict: str) -> Callable[[Verdicts, str], bool]:
+    def holds(verdicts: Verdicts, argument: str) -> bool:
+        rows = (verdicts["baseline"] or {"rows": ()})["rows"]
+        return any(row["verdict"] == verdict for row in rows if not argument or row["label"] == argument)
+
+    return holds
+
+
+def _names(knob: Mapping[str, Any], argument: str) -> bool:
+    return argument in {knob["path"], knob["path"].rpartition(".")[2], knob.get("symbol")}
+
+
+WORDS: dict[str, tuple[Callable[[Verdicts, str], bool], str]] = {
+    "sensitive": (_verdict_of_knob("sensitivity", "sensitive"), "knob"),
+    "insensitive": (_verdict_of_knob("sensitivity", "insensitive"), "knob"),
+    "undecided": (_verdict_of_knob("sensitivity", "undecided"), "knob"),
+    "at_edge": (_verdict_of_knob("optimum", "edge"), "knob"),
+    "interior": (_verdict_of_knob("optimum", "interior"), "knob"),
+    "better": (_against_baseline("better"), "cell"),
+    "worse": (_against_baseline("worse"), "cell"),
+    "still_gaining": (
+        lambda verdicts, name: any(
+            knob["still_gaining"] for knob in verdicts["knobs"] if not name or _names(knob, name)
+        ),
+        "knob",
+    ),
+    "failed": (lambda verdicts, _: bool(verdicts["failures"]), ""),
+    "complete": (lambda verdicts, _: not {"running", "missing"} & set(verdicts["counts"]), ""),
+    "confirmed": (lambda verdicts, _: (verdicts["confirmation"] or {}).get("verdict") == "holds", ""),
+}
+"""Word -> whether it holds of the verdicts, and what its argument is: a knob, a cell, nothing."""
+
+
+def condition_problems(conditions: Sequence[str]) -> list[Problem]:
+    """What cannot be read, before anything is judged."""
+    return [problem for text in conditions for term in _split(text) for problem in _term_problems(term)]
+
+
+def argument_problems(conditions: Sequence[str], verdicts: Verdicts) -> list[Problem]:
+    """Knobs and cells that the sweep does not have."""
+    names = {
+        "knob": [knob["path"] for knob in verdicts["knobs"]],
+        "cell": [cell["label"] for cell in verdicts["cells"]],
+    }
+    found = []
+    for term in (term for text in conditions for term in _terms(text)):
+        kind = WORDS[term.word][1]
+        known = names.get(kind, [])
+        named = (
+            any(_names(knob, term.argument) for knob in verdicts["knobs"]) if kind == "knob" else term.argument in known
+        )
+        if term.argument and not named:
+            rule = f"{term.word}(...) takes a {kind} of the sweep"
+            found.append(Problem("--check", rule, term.argument, nearest(term.argument, known, what=kind)))
+    return found
+
+
+def unmet(conditions: Sequence[str], verdicts: Verdicts) -> list[str]:
+    """The terms that do not hold, as they were written."""
+    return [
+        term.text
+        for text in conditions
+        for term in _terms(text)
+        if WORDS[term.word][0](verdicts, term.argument) == term.negated
+    ]
+
+
+def _split(text: str) -> list[str]:
+    return re.split(r"\band\b(?![^(]*\))", text)
+
+
+def _terms(text: str) -> list[Term]:
+    found = [(part.strip(), _TERM.fullmatch(part)) for part in _split(text)]
+    return [
+        Term(part, match["word"], match["argument"] or "", bool(match["negated"])) for part, match in found if match
+    ]
+
+
+def _term_problems(text: str) -> list[Problem]:
+    match = _TERM.fullmatch(text)
+    example = "Example: --check 'sensitive(regularizer.rho) and not at_edge'."
+    if match is None:
+        return [
+            Problem("--check", "a condition is [not] word or word(argument), joined by `and`", text.strip(), example)
+        ]
+    word = match["word"]
+    if word not in WORDS:
+        return [Problem("--check", "the word must be known", word, nearest(word, list(WORDS), what="word"))]
+    if match["argument"] and not WORDS[word][1]:
+        return [Problem("--check", f"{word} takes no argument", match["argument"], f"Write {word}.")]
+    return []

@@ -1,0 +1,209 @@
+"""The published schema of verdicts.json: what a reader in another program may rely on. `make docs` writes it to docs/.
+
+Keys may be added without a new version; a key that goes, or means something else, raises the version in `SCHEMA`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tune_dml.report.export.verdicts import SCHEMA
+
+Number = float | None
+"""None where it does not exist: infinite, or not a number."""
+
+
+class _Open(BaseModel):
+    """Further keys may stand beside these."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class Next(_Open):
+    """What to run next."""
+
+    command: str
+    settles: str
+    trials: int
+    cost: str
+
+
+class PlainAnswer(_Open):
+    """What the page begins with."""
+
+    sentences: list[str]
+    next: Next | None
+    facts: dict[str, str]
+
+
+class Metric(_Open):
+    """What the sweep is judged by."""
+
+    key: str
+    label: str
+    goal: Literal["maximize", "minimize"]
+
+
+class Gap(_Open):
+    """A difference, first minus second, with its simultaneous interval."""
+
+    first: str
+    second: str
+    estimate: Number
+    low: Number
+    high: Number
+
+
+class Sensitivity(_Open):
+    """Does the knob matter?"""
+
+    verdict: Literal["sensitive", "insensitive", "undecided"]
+    reason: str
+    margin: float
+    alpha: float
+    largest: Gap | None
+    differences: list[Gap]
+    seeds: int
+    seeds_needed: int | None
+    diverged: list[str]
+    algorithm: str
+
+
+class Optimum(_Open):
+    """Where is the best value?"""
+
+    verdict: Literal["interior", "edge", "undecided", "none"]
+    reason: str
+    best: str
+    side: Literal["low", "high", ""]
+    candidates: list[str]
+    within: list[str]
+    p_best: dict[str, float] = Field(
+        description="Value -> probability of being the best; empty without a noise estimate."
+    )
+    algorithm: str
+
+
+class Agreement(_Open):
+    """Does the curve agree with a published one?"""
+
+    verdict: str
+    reasons: list[str]
+    source: str
+    shared: int
+
+
+class Point(_Open):
+    """One value of a knob."""
+
+    label: str
+    value: float | str | bool | None
+    mean: Number
+    half_bar: Number
+    seeds: list[tuple[int, float]]
+    failures: list[tuple[int, str, str]]
+
+
+class KnobVerdicts(_Open):
+    """All that is said of one knob."""
+
+    path: str
+    symbol: str
+    axis: Literal["log", "linear", "ordered"]
+    points: list[Point]
+    sensitivity: Sensitivity
+    optimum: Optimum | None
+    agreement: list[Agreement]
+    still_gaining: list[tuple[str, float]] = Field(
+        description="Values that gained more than the margin in the last quarter."
+    )
+    sentences: list[str]
+
+
+class BaselineRow(_Open):
+    """A cell minus the baseline."""
+
+    label: str
+    n: int
+    difference: Number
+    low: Number
+    high: Number
+    verdict: Literal["better", "worse", "undecided"]
+
+
+class AgainstBaseline(_Open):
+    """Is it better than the baseline?"""
+
+    baseline: str
+    rows: list[BaselineRow]
+    alpha: float
+    algorithm: str
+
+
+class CellVerdicts(_Open):
+    """One cell in numbers."""
+
+    label: str
+    knobs: dict[str, float | str | bool | None]
+    baseline: bool
+    planned: int
+    n: int
+    mean: Number
+    low: Number
+    high: Number
+    lost: str | None
+    diverged: bool
+
+
+class FailedTrial(_Open):
+    """A trial without a result."""
+
+    label: str
+    seed: int
+    status: str
+    reason: str
+
+
+class Trial(_Open):
+    """Where a number comes from."""
+
+    trial: str
+    run_id: str | None
+    cell: str
+    seed: int
+    status: Literal["finished", "diverged", "failed", "running", "missing"]
+    metrics: dict[str, Number]
+
+
+class Verdicts(_Open):
+    """verdicts.json."""
+
+    version: Literal["tune_dml.verdicts/3"] = Field(alias="schema")
+    sweep: str
+    space: str
+    dataset: str
+    data_digest: str
+    protocol_version: int
+    plan: str
+    mlflow_parent_run: str | None
+    metric: Metric
+    margin: float
+    seeds: list[int]
+    answer: PlainAnswer
+    sentences: list[str]
+    findings: list[str]
+    knobs: list[KnobVerdicts]
+    baseline: AgainstBaseline | None
+    cells: list[CellVerdicts]
+    failures: list[FailedTrial]
+    trials: list[Trial]
+    counts: dict[str, int]
+    training_seconds: float
+
+
+def json_schema() -> dict[str, Any]:
+    """The schema as JSON Schema, draft 2020-12."""
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA}
+    return {**head, **Verdicts.model_json_schema(by_alias=True), "title": "verdicts.json of a tune-dml report"}

@@ -1,0 +1,104 @@
+"""Tables as CSV, Markdown and LaTeX: the same rows and numbers as on the page."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+
+from tune_dml.report.section import Entry, Table
+from tune_dml.text import one_line
+
+
+def csv_text(table: Table) -> str:
+    """A table with a header line; numbers in full precision, empty where there is none."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(table.columns)
+    writer.writerows([_csv_field(item) for item in row] for row in table.rows)
+    return buffer.getvalue()
+
+
+def _csv_field(item: Entry) -> str:
+    if item.value is not None:
+        return repr(item.value)
+    text = "" if item.text == "-" else item.text
+    # a spreadsheet would run a text that begins like a formula
+    return f"'{text}" if text[:1] in {"=", "+", "@"} or (text[:1] == "-" and len(text) > 1) else text
+
+
+_ESCAPES = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\ensuremath{<}",
+    ">": r"\ensuremath{>}",
+}
+_GREEK = {
+    "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "epsilon", "ζ": "zeta", "η": "eta", "θ": "theta",
+    "κ": "kappa", "λ": "lambda", "μ": "mu", "ν": "nu", "ξ": "xi", "π": "pi", "ρ": "rho", "σ": "sigma", "τ": "tau",
+    "φ": "phi", "χ": "chi", "ψ": "psi", "ω": "omega",
+}  # fmt: skip
+
+
+def latex_text(tables: Sequence[Table], heading: str) -> str:
+    """Tables to be input into a paper that uses the package booktabs, one `table` environment each."""
+    parts = [f"% {heading}", "% Needs \\usepackage{booktabs}.", *map(_environment, tables)]
+    return "\n".join(parts) + "\n"
+
+
+def escape(text: str) -> str:
+    """Text as LaTeX prints it."""
+    return "".join(
+        _ESCAPES.get(letter) or (rf"\ensuremath{{\{_GREEK[letter]}}}" if letter in _GREEK else letter)
+        for letter in text
+    )
+
+
+def _environment(table: Table) -> str:
+    columns = "".join("r" if numeric else "l" for numeric in table.numeric)
+    lines = [
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{escape(table.caption)}}}",
+        rf"\label{{tab:{table.name}}}",
+        rf"\begin{{tabular}}{{{columns}}}",
+        r"\toprule",
+        " & ".join(map(escape, table.columns)) + r" \\",
+        r"\midrule",
+        *(" & ".join(map(_latex_field, row)) + r" \\" for row in table.rows),
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{table}",
+    ]
+    return "\n".join(lines)
+
+
+def _latex_field(item: Entry) -> str:
+    text = escape(item.text)
+    return f"${text}$" if item.numeric and text[:1] in {"-", "+"} else text
+
+
+def markdown_text(tables: Sequence[Table], heading: str) -> str:
+    """Tables for an issue or a wiki."""
+    parts = [f"# {_one_field(heading)}", *map(_markdown_table, tables)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown_table(table: Table) -> str:
+    rule = ["---:" if numeric else "---" for numeric in table.numeric]
+    rows = [list(table.columns), rule, *([item.text for item in row] for row in table.rows)]
+    lines = [f"| {' | '.join(map(_one_field, row))} |" for row in rows]
+    return "\n".join([f"**{_one_field(table.caption)}**", "", *lines])
+
+
+def _one_field(text: str) -> str:
+    """Text that ends neither its row nor its field, and is no markup."""
+    return one_line(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

@@ -1,0 +1,74 @@
+"""verdicts.json: the numbers of the page in full precision, under stable names; docs/verdicts.schema.json describes it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainables.errors import ConfigError, Problem
+from tune_dml.report.measured import Measured
+from tune_dml.report.questions import RENAME
+from tune_dml.report.section import Section
+from tune_dml.report.summary import answer_of
+
+SCHEMA = "tune_dml.verdicts/3"
+
+
+def verdicts_text(measured: Measured, sections: Sequence[Section]) -> str:
+    """The verdicts as JSON text; null where a number does not exist."""
+    plan = measured.results.plan
+    knobs: dict[str, dict[str, object]] = {knob.key: {} for knob in measured.knobs}
+    body: dict[str, object] = {
+        "schema": SCHEMA,
+        "sweep": measured.results.name,
+        "space": plan.space.name,
+        "dataset": plan.dataset,
+        "data_digest": plan.data_digest,
+        "protocol_version": plan.protocol_version,
+        "plan": plan.identity(),
+        "mlflow_parent_run": measured.results.parent_run_id or None,
+        "metric": {"key": measured.metric.key, "label": measured.metric.axis, "goal": measured.goal},
+        "margin": measured.margin,
+        "seeds": measured.seeds,
+        "answer": _answer(measured, sections),
+        "sentences": [sentence for section in sections for sentence in section.verdicts],
+        "findings": [finding for section in sections for finding in section.findings],
+        "knobs": list(knobs.values()),
+    }
+    for section in sections:
+        target = knobs[section.knob.key] if section.knob else body
+        for name, value in section.data.items():
+            if name in target:
+                rule = "two questions of the report write one name into verdicts.json"
+                raise ConfigError(Problem("report", rule, name, RENAME))
+            target[name] = value
+    return json.dumps(_plain(body), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _answer(measured: Measured, sections: Sequence[Section]) -> dict[str, object]:
+    """What the page begins with."""
+    answer = answer_of(measured, sections)
+    step = None
+    if answer.step is not None:
+        step = {
+            "command": answer.step.command,
+            "settles": answer.step.settles,
+            "trials": answer.step.trials,
+            "cost": answer.cost,
+        }
+    return {"sentences": answer.sentences, "next": step, "facts": dict(answer.facts)}
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    return value

@@ -1,0 +1,104 @@
+"""The page: one file that needs no server and no network, readable by keyboard, on paper, in the dark and on a telephone.
+
+Without scripts everything is there and can be read; the script (`page.js`) adds labels at the pointer, sorting and searching.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.resources import files
+
+from tune_dml.report.drawing.canvas import SVG_STYLE
+from tune_dml.report.drawing.colours import css_classes, css_variables
+from tune_dml.report.measured import Measured
+from tune_dml.report.section import Entry, Section, Table
+from tune_dml.report.summary import answer_of
+
+MOST_ROWS = 1500
+"""Of a table on the page; the CSV has them all."""
+MOST_CHOICES = 8
+"""Views and toggles of one figure that the style sheet knows."""
+
+
+def page_text(measured: Measured, sections: Sequence[Section]) -> str:
+    """The HTML text: the answer, every section that has a title, and the closed appendix."""
+    from jinja2 import Environment, StrictUndefined
+
+    here = files("tune_dml.report.page")
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(shortened=_shortened, rows=_rows, first_word=lambda text: text.partition(" ")[0])
+    template = environment.from_string(here.joinpath("page.html").read_text(encoding="utf-8"))
+    script = here.joinpath("page.js").read_text(encoding="utf-8")
+    titled = [section for section in sections if section.title]
+    return template.render(
+        plan=measured.results.plan,
+        answer=answer_of(measured, sections),
+        shown=[section for section in titled if not section.appendix],
+        appendix=[section for section in titled if section.appendix],
+        many_knobs=len(measured.knobs) > 1,
+        css=_css(here.joinpath("page.css").read_text(encoding="utf-8")),
+        script=script,
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    )
+
+
+def _css(text: str) -> str:
+    """The style sheet with the palette, and a rule for each view and toggle of a figure."""
+    light, dark = css_variables(dark=False), css_variables(dark=True)
+    rules = [
+        f":root {{ {light} }}",
+        f"@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}",
+        f"@media print {{ :root {{ {light} }} }}",
+        text.strip(),
+        SVG_STYLE,
+        css_classes(),
+    ]
+    for index in range(MOST_CHOICES):
+        rules.append(f"figure:has(.pick{index}:checked) .view{index} {{ display: block; }}")
+        rules.append(f"figure:has(.show-printed-{index}:not(:checked)) .printed-{index} {{ display: none; }}")
+    return "\n".join(rules)
+
+
+def _shortened(table: Table) -> Table:
+    """What the page shows of a table."""
+    table = table.without(table.csv_only)
+    if len(table.rows) <= MOST_ROWS:
+        return table
+    caption = f"{table.caption} The first {MOST_ROWS} of {len(table.rows)}; csv/{table.name}.csv has all."
+    return replace(table, caption=caption, rows=table.rows[:MOST_ROWS])
+
+
+def _rows(table: Table) -> str:
+    """The table's rows, written here because a template takes a second for each ten thousand fields."""
+    return "".join(f"<tr{_row_id(row)}>{''.join(_fields(table, row))}</tr>\n" for row in table.rows)
+
+
+def _row_id(row: Sequence[Entry]) -> str:
+    return f' id="{html.escape(row[0].anchor)}"' if row[0].anchor else ""
+
+
+def _fields(table: Table, row: Sequence[Entry]) -> list[str]:
+    fields = []
+    for index, item in enumerate(row):
+        tag, scope = ("th", ' scope="row"') if index == 0 else ("td", "")
+        kind = ' class="n"' if item.numeric or table.numeric[index] else ""
+        value = f' data-value="{item.value}"' if item.numeric else ""
+        fields.append(f"<{tag}{scope}{kind}{value}>{_content(item)}</{tag}>")
+    return fields
+
+
+def _content(item: Entry) -> str:
+    if item.links:
+        return " ".join(f'<a href="{html.escape(address)}">{html.escape(text)}</a>' for text, address in item.links)
+    text = html.escape(item.text)
+    return f'<span class="mark {html.escape(item.mark)}">{text}</span>' if item.mark else text

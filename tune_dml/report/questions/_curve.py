@@ -1,0 +1,219 @@
+"""Figure 1 of a knob: what it shows, from what was measured and printed."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from tune_dml.published import PublishedCurve
+from tune_dml.report.drawing.colours import arm_colour
+from tune_dml.report.drawing.curve import (
+    Arm,
+    CurvePicture,
+    Level,
+    Printed,
+    SeedDot,
+    draw_absolute,
+    draw_differences,
+    thinned,
+)
+from tune_dml.report.knob import MeasuredKnob, level_key
+from tune_dml.report.measured import Measured
+from tune_dml.report.naming import MetricName
+from tune_dml.report.questions.agreement import level_reasons
+from tune_dml.report.section import Figure, Toggle, View
+from tune_dml.space import Value
+from tune_dml.stats import SeedTable, compare_all_with
+from tune_dml.stats.contrasts import fill_holes
+from tune_dml.text import is_number, value_text
+
+
+def curve_figure(measured: Measured, knob: MeasuredKnob, finding: str) -> Figure:
+    """Differences to the baseline, values as measured on another view, and a box for each printed curve."""
+    shown = _picture(measured, knob)
+    toggles = tuple(
+        Toggle(f"printed-{index}", _legend(knob.published[place], curve, index), f"printed{index % 4}")
+        for index, (place, curve) in enumerate(zip(_drawable(knob), shown.printed, strict=True))
+    )
+    absolute = View(
+        "values", lambda narrow: draw_absolute(shown, narrow=narrow), _described(measured.metric, knob),
+        "Values as measured. Each printed curve has a vertical axis of its own.",
+    )  # fmt: skip
+    return Figure(
+        f"curve-{knob.slug}",
+        lambda narrow: draw_differences(shown, narrow=narrow),
+        f"{finding} {_described(measured.metric, knob)}",
+        _caption(measured, knob, shown),
+        "difference",
+        (absolute,),
+        toggles,
+    )
+
+
+def _drawable(knob: MeasuredKnob) -> list[int]:
+    """The published curves that can be drawn over our axis: both are numbers, or both are names."""
+    return [
+        index for index, curve in enumerate(knob.published)
+        if curve.points and knob.numeric == all(is_number(point.x) for point in curve.points)
+    ]  # fmt: skip
+
+
+def _legend(published: PublishedCurve, curve: Printed, index: int) -> str:
+    source = published.published
+    warning = "" if curve.comparable else ", not comparable in level"
+    return (
+        f"{'abcdefgh'[index % 8]}: {source.paper}, Table {source.table} ({source.dataset}, {source.backbone}, "
+        f"d={source.embedding_dim}){warning}"
+    )
+
+
+def _picture(measured: Measured, knob: MeasuredKnob) -> CurvePicture:
+    """What Figure 1 shows of a knob."""
+    printed = [_printed(measured, knob, knob.published[index]) for index in _drawable(knob)]
+    baseline = measured.baseline if measured.baseline and measured.baseline.values else None
+    return CurvePicture(
+        measured.metric,
+        knob.knob.label,
+        knob.axis,
+        tuple(_all_values(measured, knob, printed)),
+        knob.numeric and not knob.isolated.problem,
+        _arms(measured, knob),
+        tuple(printed),
+        baseline.label if baseline else "",
+        baseline.mean if baseline else math.nan,
+        measured.margin,
+    )
+
+
+def _arms(measured: Measured, knob: MeasuredKnob) -> tuple[Arm, ...]:
+    """The knob's own curve, and those of the other methods that have the same knob."""
+    names = [arm.name for arm in measured.arms]
+    others = [other for other in measured.knobs if knob.arm and other is not knob and other.path == knob.path]
+    return tuple(
+        Arm(
+            shown.arm, arm_colour(names.index(shown.arm)) if shown.arm else "mean",
+            thinned(_levels(measured, shown), measured.seeds),
+        )
+        for shown in (knob, *others)
+    )  # fmt: skip
+
+
+def _printed(measured: Measured, knob: MeasuredKnob, curve: PublishedCurve) -> Printed:
+    source = curve.published
+    selected = {"test": "test", "validation": "validation"}.get(source.selection, "")
+    title = f"{selected} {source.metric} [%]".strip() if source.metric.startswith("R@") else source.metric
+    points = tuple((point.x, point.y) for point in curve.points)
+    comparable = not level_reasons(measured, curve, knob.path)
+    return Printed(f"{source.dataset}, Table {source.table}", points, curve.baseline, title, comparable)
+
+
+def _levels(measured: Measured, knob: MeasuredKnob) -> tuple[Level, ...]:
+    zero = _zero(measured, knob)
+    against = _against(measured, knob)
+    seeds = {trial.key: trial.seed for trial in measured.results.trials}
+    levels = []
+    for point in knob.points:
+        keys = (
+            {seeds[key]: key for key in point.trials}
+            if len({seeds[key] for key in point.trials}) == len(point.trials)
+            else {}
+        )
+        dots = tuple(
+            SeedDot(seed, number - zero.get(seed, math.nan), number, keys.get(seed, "")) for seed, number in point.seeds
+        )
+        difference, low, high = against.get(point.label, (math.nan,) * 3)
+        lost = Counter(status for _, status, _ in point.failures)
+        levels.append(
+            Level(
+                point.value, dots, difference, low, high, point.mean, point.half_bar,
+                tuple(sorted(lost.items())),
+            )
+        )  # fmt: skip
+    return tuple(levels)
+
+
+def _zero(measured: Measured, knob: MeasuredKnob) -> dict[int, float]:
+    """Seed -> what differences are taken to: the baseline's value, or the mean over the values that every such seed has."""
+    if measured.baseline is not None and measured.baseline.values:
+        return dict(measured.baseline.values)
+    table = knob.isolated.table
+    if not table.labels:
+        everything = [number for point in knob.points for _, number in point.seeds]
+        return dict.fromkeys(measured.seeds, float(np.mean(everything)) if everything else math.nan)
+    return dict(zip(table.seeds, fill_holes(table.values)[0].mean(0).tolist(), strict=True))
+
+
+def _against(measured: Measured, knob: MeasuredKnob) -> dict[str, tuple[float, float, float]]:
+    """Label -> difference to the baseline with its simultaneous interval, or to the mean with its comparison bar."""
+    table, baseline, nothing = knob.isolated.table, measured.baseline, math.nan
+    if baseline is not None and baseline.values:
+        rows = {
+            label: dict(_finite(zip(table.seeds, row.tolist(), strict=True)))
+            for label, row in zip(table.labels, table.values, strict=True)
+        }
+        joined = SeedTable.of({**rows, baseline.label: baseline.values}, measured.seeds)
+        found = compare_all_with(joined, baseline.label, alpha=knob.sensitivity.alpha)
+        return {
+            d.first: (d.estimate, *((d.low, d.high) if math.isfinite(d.high - d.low) else (nothing, nothing)))
+            for d in found
+        }
+    means = [point.mean for point in knob.points if math.isfinite(point.mean)]
+    middle = float(np.mean(means)) if means else nothing
+    return {p.label: (p.mean - middle, p.mean - middle - p.half_bar, p.mean - middle + p.half_bar) for p in knob.points}
+
+
+def _finite(pairs: Iterable[tuple[int, float]]) -> Iterator[tuple[int, float]]:
+    return ((seed, number) for seed, number in pairs if math.isfinite(number))
+
+
+def _all_values(measured: Measured, knob: MeasuredKnob, printed: Sequence[Printed]) -> list[Value]:
+    """Our values, those of other methods with the same knob and the published ones, each once."""
+    values: list[Value] = list(knob.levels)
+    elsewhere = [level for other in measured.knobs if other.path == knob.path for level in other.levels]
+    for x in (*elsewhere, *(x for curve in printed for x, _ in curve.points)):
+        drawable = not is_number(x) or x > 0 or knob.axis != "log"
+        if drawable and not any(level_key(value) == level_key(x) for value in values):
+            values.append(x)
+    if not all(is_number(value) for value in values):
+        return values
+    return sorted(values, key=lambda value: float(value) if is_number(value) else 0.0)
+
+
+def _described(metric: MetricName, knob: MeasuredKnob) -> str:
+    """The curve in words, for readers who do not see it."""
+    means = [
+        f"{value_text(p.value)}: {metric.number(p.mean) if math.isfinite(p.mean) else 'no result'}" for p in knob.points
+    ]
+    text = f"Curve of {metric.label} over {knob.knob.label}. Means: {'; '.join(means)}."
+    if knob.baseline is not None and math.isfinite(knob.baseline.mean):
+        text += f" Baseline {knob.baseline.label}: {metric.number(knob.baseline.mean)}."
+    for published in knob.published:
+        values = "; ".join(
+            f"{p.x:g}: {p.y:g}" if isinstance(p.x, float) else f"{p.x}: {p.y:g}" for p in published.points
+        )
+        text += f" Beside it the published curve of {published.source}: {values}."
+    return text
+
+
+def _caption(measured: Measured, knob: MeasuredKnob, shown: CurvePicture) -> str:
+    level = f"{100 * (1 - knob.sensitivity.alpha):.3g}%"
+    parts = []
+    if any(math.isfinite(item.low) for arm in shown.arms for item in arm.levels):
+        what = "simultaneous interval" if shown.baseline else "comparison bar: values whose bars do not overlap differ"
+        parts.append(f"Thin lines: one seed each. Thick: mean with {level} {what}.")
+    elif knob.isolated.problem:
+        parts.append("Each point is one seed of one cell; the other knobs differ from point to point.")
+    elif knob.points:
+        parts.append("One seed: no interval can be given.")
+    drawn = {dot.seed for arm in shown.arms for level in arm.levels for dot in level.dots}
+    if len(drawn) < knob.seeds:
+        parts.append(f"{len(drawn)} of {knob.seeds} seeds are drawn; means and intervals are of all.")
+    parts.append(f"Shaded: the margin of {measured.metric.amount(measured.margin)}.")
+    if knob.isolated.how:
+        parts.append(f"Means and seeds are {knob.isolated.how}.")
+    if shown.printed:
+        parts.append("Dashed: printed curves, each as difference to its own baseline.")
+    return " ".join(parts)

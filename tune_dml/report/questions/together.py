@@ -1,0 +1,133 @@
+"""Several knobs, or a search: how do they work together? Every configuration at once, and how much each knob moves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tune_dml.report.drawing.charts import HeatCell, Whisker, heat, whiskers
+from tune_dml.report.drawing.configurations import Configured, Searched, alone, best_so_far, parallel
+from tune_dml.report.knob import MeasuredKnob, level_key
+from tune_dml.report.measured import Measured
+from tune_dml.report.questions import question
+from tune_dml.report.section import Block, Figure, Section, View
+from tune_dml.text import value_text
+
+MOST_LINES = 300
+"""Configurations that one figure shows: the best."""
+
+
+@question(order=302)
+def together(measured: Measured) -> Section | None:
+    """None for one listed knob, with fewer than two configurations that have a number, and across several methods."""
+    plan = measured.results.plan
+    if sum(not arm.baseline for arm in measured.arms) > 1:  # methods have knobs of their own: no axis is common to all
+        return None
+    cells = _configured(measured)
+    if (len(plan.space.knobs) < 2 and not plan.search.num_samples) or len(cells) < 2:
+        return None
+    views = _views(measured, cells)
+    first, *others = views
+    body: list[Block] = [
+        Figure("together", first.draw, first.description, _caption(cells), first.title, tuple(others),
+               sentence=first.sentence)
+    ]  # fmt: skip
+    moved = [knob for knob in measured.knobs if knob.sensitivity.largest is not None]
+    if len(moved) > 1:
+        body.append(_importance(measured, moved))
+    return Section("together", "How do the knobs work together?", "All configurations", tuple(body))
+
+
+def _configured(measured: Measured) -> list[Configured]:
+    paths = [knob.path for knob in measured.results.plan.space.knobs]
+    return [
+        Configured(
+            cell.label, tuple(cell.cell.knobs[path] for path in paths), cell.mean,
+            f"{cell.label}: {measured.metric.number(cell.mean)}",
+        )
+        for cell in measured.cells
+        if cell.values and not cell.cell.baseline
+    ]  # fmt: skip
+
+
+def _searched(measured: Measured, cells: Sequence[Configured]) -> list[Searched]:
+    """Every knob of the space, nuisance ones too, with the values that were tried."""
+    known = {knob.path: knob for knob in measured.knobs}
+    found = []
+    for place, knob in enumerate(measured.results.plan.space.knobs):
+        tried = {level_key(cell.values[place]): cell.values[place] for cell in cells}
+        measured_knob = known.get(knob.path)
+        if measured_knob is not None:
+            found.append(Searched(measured_knob.symbol, measured_knob.axis, measured_knob.levels))
+        else:
+            name = knob.symbol or knob.path.rpartition(".")[2]
+            found.append(Searched(name, "ordered", tuple(sorted(tried.values(), key=str))))
+    return found
+
+
+def _views(measured: Measured, cells: list[Configured]) -> list[View]:
+    knobs, sign, score = _searched(measured, cells), measured.sign, measured.metric.axis
+    kept = sorted(cells, key=lambda cell: -sign * cell.score)[:MOST_LINES]
+    best = kept[0]
+    seen = f"The best mean is at {best.label} ({measured.metric.number(best.score)})."
+    views = []
+    if len(measured.knobs) == len(knobs) == 2 and len(cells) > max(map(len, (k.levels for k in knobs))):
+        views.append(_map(measured, cells, measured.knobs[0], measured.knobs[1], seen))
+    views.append(
+        View(
+            "parallel coordinates", lambda narrow: parallel(knobs, kept, score, narrow=narrow),
+            f"{seen} A line for each configuration across {', '.join(knob.name for knob in knobs)}.", seen,
+        )
+    )  # fmt: skip
+    views.append(
+        View(
+            "each knob alone", lambda narrow: alone(knobs, kept, sign, score, narrow=narrow),
+            f"{seen} Every configuration at its value of each knob, and the best of each value.",
+            "Every configuration at its value of each knob; the line joins the best of each value.",
+        )
+    )  # fmt: skip
+    if measured.results.plan.search.num_samples:
+        place = next(index for index, cell in enumerate(cells, 1) if cell is best)
+        when = f"The best of {len(cells)} configurations was number {place}."
+        views.append(View("best so far", lambda narrow: best_so_far(cells, sign, score, narrow=narrow), when, when))
+    return views
+
+
+def _map(measured: Measured, cells: list[Configured], down: MeasuredKnob, across: MeasuredKnob, seen: str) -> View:
+    by_values = {(level_key(cell.values[0]), level_key(cell.values[1])): cell for cell in cells}
+
+    def field(row: object, column: object) -> HeatCell:
+        cell = by_values.get((level_key(row), level_key(column)))  # type: ignore[arg-type]
+        if cell is None:
+            return HeatCell(math.nan, "\N{EN DASH}")
+        return HeatCell(cell.score, measured.metric.number(cell.score), cell.tip)
+
+    fields = [[field(row, column) for column in across.levels] for row in down.levels]
+    rows, columns = [value_text(level) for level in down.levels], [value_text(level) for level in across.levels]
+    return View(
+        "map", lambda narrow: heat(rows, columns, fields, (down.symbol, across.symbol), narrow=narrow),
+        f"{seen} Means of {measured.metric.label} by {down.symbol} and {across.symbol}.", seen,
+    )  # fmt: skip
+
+
+def _importance(measured: Measured, knobs: Sequence[MeasuredKnob]) -> Figure:
+    metric = measured.metric
+    items = []
+    for knob in knobs:
+        largest = knob.sensitivity.largest
+        if largest is not None:
+            size, low, high = abs(largest.estimate), largest.at_least, largest.at_most
+            tip = f"{knob.symbol}: {metric.amount(size)} between {largest.first} and {largest.second}"
+            items.append(Whisker(knob.symbol, size, low, high, tip=tip))
+    items.sort(key=lambda item: -item.middle)
+    unit = f", {metric.unit}" if metric.unit else ""
+    return Figure(
+        "importance",
+        lambda narrow: whiskers(items, f"largest difference between two values{unit}", narrow=narrow, zero=True),
+        f"{items[0].label} moves {metric.label} most: " + "; ".join(item.tip for item in items) + ".",
+        "How far each knob moves the metric at most, the others averaged over, with simultaneous intervals.",
+    )
+
+
+def _caption(cells: Sequence[Configured]) -> str:
+    return "Means over seeds." + (f" The best {MOST_LINES} of {len(cells)}." if len(cells) > MOST_LINES else "")

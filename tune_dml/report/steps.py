@@ -1,0 +1,72 @@
+"""What to run next: commands that the program accepts, because each was tried on the plan before it is advised."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from trainables.config import PROTOCOL_VERSION
+from trainables.errors import ConfigError
+from tune_dml.record.results import Results
+from tune_dml.space import Value
+from tune_dml.text import duration, value_text
+
+
+@dataclass(frozen=True)
+class Step:
+    """What to run next, ready to paste, and what it is worth."""
+
+    command: str
+    settles: str
+    """What it is expected to settle, as a clause: `whether rho matters`."""
+    trials: int
+    """How many it runs."""
+    urgency: int
+    """Of several the page advises the most urgent: 90 goes on with what stopped, 50 widens a range, 40 adds seeds."""
+
+
+def cost_of(step: Step, results: Results) -> str:
+    """`12 trials, about 3 min 05 s of training`."""
+    seconds = [trial.seconds for trial in results.trials if trial.status == "finished" and trial.seconds > 0]
+    text = f"{step.trials} trial{'' if step.trials == 1 else 's'}"
+    return f"{text}, about {duration(step.trials * sum(seconds) / len(seconds))} of training" if seconds else text
+
+
+def go_on(results: Results, verb: str, change: str, *, settles: str, trials: int, urgency: int) -> tuple[Step, ...]:
+    """A step of a verb that takes the sweep as it is planned; none for a sweep of another protocol version."""
+    if results.plan.protocol_version != PROTOCOL_VERSION or not trials:
+        return ()
+    return (Step(f"tune-dml {verb} {shlex.quote(results.name)} {change}".rstrip(), settles, trials, urgency),)
+
+
+def extend(
+    results: Results,
+    settles: str,
+    urgency: int,
+    *,
+    seeds: int = 0,
+    values: Mapping[str, Sequence[Value]] | None = None,
+    num_samples: int = 0,
+) -> tuple[Step, ...]:
+    """An extension of the sweep; none where it would be refused: a race, another protocol version, values that cannot be."""
+    plan = results.plan
+    written = {path: [_as_written(value) for value in listed] for path, listed in (values or {}).items()}
+    try:
+        longer = plan.extended(seeds=range(seeds), values=written, num_samples=num_samples)
+    except ConfigError:
+        return ()
+    if results.race is not None or longer.identity() == plan.identity():
+        return ()
+    parts = [f"--seeds {seeds}"] if seeds else []
+    parts += [f"--add {path}={','.join(map(value_text, listed))}" for path, listed in written.items()]
+    parts += [f"--num-samples {num_samples}"] if num_samples else []
+    cells = len(longer.cells) - len(plan.cells) + num_samples + len(results.cells)
+    trials = cells * len(longer.seeds) - len(results.cells) * len(plan.seeds)
+    return go_on(results, "extend", " ".join(parts), settles=settles, trials=trials, urgency=urgency)
+
+
+def _as_written(value: Value) -> Value:
+    """A number as the command line reads what people are shown of it."""
+    return json.loads(value_text(value)) if isinstance(value, float) else value
