@@ -401,7 +401,9 @@ def run_race(means: Array, sd: float, *, racing: bool, sweeps: int, most: int = 
         done = state.decided
         decided[going[done]] = True
         runs[going] = state.runs if racing else True
-        state = Race(*(getattr(state, name)[~done] for name in ("low", "high", "leader", "worse", "tied", "matters")))
+        state = Race(
+            *(getattr(state, name)[~done] for name in ("low", "high", "ahead", "leader", "worse", "tied", "matters"))
+        )
         going = going[~done]
     return Cost(float(used.mean()), float(decided.mean()), float(wrong.mean()))
 
