@@ -237,14 +237,16 @@ def load_sweep(name: str, *, storage: str | Path = Session.storage) -> Sweep:
 
 
 def write_report(
-    sweep: Sweep, path: str | Path, *, margin: float | None = None, unseal_test: bool = False
-) -> ReportFiles:
+    sweep: Sweep, path: str | Path, *, margin: float | None = None, paper_sd: float | None = None,
+    unseal_test: bool = False,
+) -> ReportFiles:  # fmt: skip
     """Write the sensitivity report (HTML, CSV, LaTeX, JSON) of a sweep into a folder. The look is recorded with the sweep.
 
     Args:
         sweep: from `run_sweep` or `load_sweep`.
         path: the folder, made if missing.
         margin: differences below this do not matter; the planned one by default.
+        paper_sd: run-to-run standard deviation of the papers' numbers, where they print none; ours by default.
         unseal_test: open the test metrics first, as `open_sweep` does; MLflow gets them when it is next brought up to date.
     """
     from tune_dml import report
@@ -254,7 +256,7 @@ def write_report(
         _opened(state)
     record_look(sweep.folder, state.look("report"))
     state.update()
-    return report.write_report(Results.of(state), Path(path), margin=margin)
+    return report.write_report(Results.of(state), Path(path), margin=margin, paper_sd=paper_sd)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from trainables.errors import raise_if_any
 from tune_dml.cli._race import race_data, race_lines
 from tune_dml.cli.options import Ending, Json, Margin, Output, SweepArgument, absolute, verb
 from tune_dml.cli.screen import COMPARISON_BARS, interval, number, show, table
-from tune_dml.planning.request import Session, folder_problems, margin_problems
+from tune_dml.planning.request import Session, folder_problems, margin_problems, paper_sd_problems
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -32,6 +32,9 @@ def report(
     *,
     storage: Path,
     margin: Margin = None,
+    paper_sd: Annotated[
+        float | None, typer.Option(help="Run-to-run s.d. of the papers' numbers; ours if left out.")
+    ] = None,
     unseal_test: Annotated[bool, typer.Option(help="Open the test metrics first, as `tune-dml open` does.")] = False,
     check: Annotated[bool, typer.Option(help="Exit 3 when a trial failed or the optimum lies at an edge.")] = False,
     tracking_uri: str | None,
@@ -42,11 +45,11 @@ def report(
     from tune_dml.api import load_sweep, open_test
 
     session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
-    raise_if_any([*margin_problems(margin), *folder_problems("-o", absolute(output))])
+    raise_if_any([*margin_problems(margin), *paper_sd_problems(paper_sd), *folder_problems("-o", absolute(output))])
     if unseal_test:
         open_test(sweep_name, session)
     loaded = load_sweep(sweep_name, storage=storage)
-    written = _publish(loaded, session, output, margin=margin)
+    written = _publish(loaded, session, output, margin=margin, paper_sd=paper_sd)
     show(written, as_json)
     raise typer.Exit(3 if check and written.summary.findings else 0)
 
@@ -61,13 +64,14 @@ def close(sweep: Sweep, session: Session, ending: Ending, margin: float | None =
 
 
 def _publish(
-    sweep: Sweep, session: Session, output: Path | None, *, margin: float | None, again: str = "resume"
-) -> Written:
+    sweep: Sweep, session: Session, output: Path | None, *, margin: float | None, paper_sd: float | None = None,
+    again: str = "resume",
+) -> Written:  # fmt: skip
     """Write the report and attach it to the sweep's MLflow run."""
     from tune_dml.api import attach_report, write_report
 
     folder = absolute(output) or sweep.folder / "report"
-    files = write_report(sweep, folder, margin=margin)
+    files = write_report(sweep, folder, margin=margin, paper_sd=paper_sd)
     return Written(sweep, files, attach_report(sweep, files, session), again)
 
 

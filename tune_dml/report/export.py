@@ -43,15 +43,18 @@ class ReportFiles:
         return (self.html, self.verdicts, self.latex, *self.csv, *self.figures)
 
 
-def write_report(results: Results, path: Path, *, margin: float | None = None) -> ReportFiles:
+def write_report(
+    results: Results, path: Path, *, margin: float | None = None, paper_sd: float | None = None
+) -> ReportFiles:
     """Judge a sweep as it stands and write its report into a folder, made if missing.
 
     Args:
         results: the sweep; one that is unfinished, or failed throughout, is reported as such.
         path: the folder.
         margin: differences below this do not matter; the planned one by default. Must be positive.
+        paper_sd: run-to-run standard deviation of the papers' numbers, where they print none. Must be positive.
     """
-    measured = measure(results, margin)
+    measured = measure(results, margin, paper_sd)
     sections = answers(measured)
     tables, figures = tables_of(sections), figures_of(sections)
     path = Path(path)

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Literal
 
 from trainables.errors import raise_if_any
-from tune_dml.planning.request import margin_problems
+from tune_dml.planning.request import margin_problems, paper_sd_problems
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.record.state import TrialStatus
 from tune_dml.report.cell import MeasuredArm, MeasuredCell
@@ -73,6 +73,8 @@ class Measured:
     metric: MetricName
     margin: float
     cells: tuple[MeasuredCell, ...]
+    paper_sd: float | None = None
+    """Run-to-run standard deviation of the papers' numbers, as the user gives it; None: not known."""
 
     @property
     def goal(self) -> Literal["maximize", "minimize"]:
@@ -232,17 +234,17 @@ class Measured:
         return pair_of(self.results, [Candidate(cell.label, role, cell.trials) for cell, role in shown], missing)
 
 
-def measure(results: Results, margin: float | None = None) -> Measured:
+def measure(results: Results, margin: float | None = None, paper_sd: float | None = None) -> Measured:
     """Fold a sweep's results; `margin` defaults to the planned one. Raises ConfigError unless margin > 0."""
     plan, metric = results.plan, results.plan.metric
     location = f"{plan.space.name}.margin" if margin is None else "--margin"
     margin = plan.margin if margin is None else margin
-    raise_if_any(margin_problems(margin, location))
+    raise_if_any([*margin_problems(margin, location), *paper_sd_problems(paper_sd)])
     by_cell: dict[str, list[TrialResult]] = {}
     for trial in results.trials:
         by_cell.setdefault(trial.cell.digest, []).append(trial)
     cells = tuple(_measured_cell(trials, metric) for trials in by_cell.values())
-    return Measured(results, metric_name(metric), margin, cells)
+    return Measured(results, metric_name(metric), margin, cells, paper_sd)
 
 
 def _measured_cell(trials: list[TrialResult], metric: str) -> MeasuredCell:
