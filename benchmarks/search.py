@@ -13,6 +13,7 @@ best number. Times are processor times.
 from __future__ import annotations
 
 import argparse
+import logging
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -96,6 +97,7 @@ def plain(number: int, most: int) -> Iterator[tuple[int, float]]:
     from ray import tune
     from ray.tune.search.optuna import OptunaSearch
 
+    logging.getLogger("ray.tune.search.optuna").setLevel(logging.ERROR)
     rng = np.random.default_rng(number)
     space = {LR: tune.loguniform(1e-5, 1e-1), MARGIN: tune.uniform(0.05, 0.45), RHO: tune.loguniform(0.01, 1.0)}
     searcher = OptunaSearch(space=space, metric="value", mode="max", seed=number)

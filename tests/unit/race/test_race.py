@@ -133,7 +133,7 @@ def judged(drive):
 def test_the_report_agrees_with_the_race(tmp_path, means, goal, verdict):
     labels = ("rho=0.01", "rho=0.1", "rho=0.5", "rho=0.9")
     sign = 1.0 if goal == "maximize" else -1.0
-    means = {"off": 75.0, **dict(zip(labels, means, strict=True))}
+    means = {"off": 50.0, **dict(zip(labels, means, strict=True))}
     drive = Drive(tmp_path / "toy", plan(goal=goal), RaceRule(1.0, 100), lambda t: value_of(t, means, sign))
     drive.session(most=5000)
     state, knob = read_state(drive.folder), judged(drive)

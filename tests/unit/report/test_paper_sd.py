@@ -30,5 +30,7 @@ def test_a_printed_curve_is_judged_by_the_given_spread(results, tmp_path, given,
 
 @pytest.mark.parametrize("given", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_spread_that_means_nothing_is_refused(results, given):
-    with pytest.raises(ConfigError, match="--paper-sd: the papers' run-to-run standard deviation must be greater than 0"):
+    with pytest.raises(
+        ConfigError, match="--paper-sd: the papers' run-to-run standard deviation must be greater than 0"
+    ):
         measure(results, paper_sd=given)

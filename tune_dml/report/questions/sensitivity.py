@@ -14,7 +14,7 @@ from tune_dml.report.naming import MetricName, extend_command
 from tune_dml.report.questions import knob_question
 from tune_dml.report.section import Block, Card, Command, Figure, Section, Table, Text, number, signed, words
 from tune_dml.space import Value
-from tune_dml.stats import Difference
+from tune_dml.stats import Difference, Matters
 from tune_dml.stats.power import seeds_to_decide
 from tune_dml.text import duration, is_number, value_text
 
@@ -175,7 +175,7 @@ def _table_of_differences(metric: MetricName, knob: MeasuredKnob) -> Table:
     verdict = knob.sensitivity
     rows = tuple(
         (words(d.first), words(d.second), signed(metric, d.estimate), signed(metric, d.low), signed(metric, d.high),
-         number(metric, d.at_most), words(_against_margin(d, verdict.margin)))
+         number(metric, d.at_most), words(_against_margin(d, verdict)))
         for d in verdict.differences
     )  # fmt: skip
     caption = (
@@ -187,10 +187,12 @@ def _table_of_differences(metric: MetricName, knob: MeasuredKnob) -> Table:
     return Table(f"differences-{knob.slug}", caption, columns, rows, folded="Every pairwise difference")
 
 
-def _against_margin(difference: Difference, margin: float) -> str:
-    if difference.at_least > margin:
+def _against_margin(difference: Difference, verdict: Matters) -> str:
+    """By the simultaneous intervals; where every difference is below the margin, each is."""
+    if difference.at_least > verdict.margin:
         return "larger"
-    return "smaller" if difference.at_most < margin else "open"
+    inside = max(-difference.low, difference.high) < verdict.margin
+    return "smaller" if verdict.flat or inside else "open"
 
 
 def _figure(metric: MetricName, knob: MeasuredKnob) -> Figure:
