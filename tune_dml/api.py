@@ -262,6 +262,7 @@ def write_report(
     path: str | Path,
     *,
     margin: float | None = None,
+    paper_sd: float | None = None,
     unseal_test: bool = False,
     forms: Sequence[Literal["pdf", "png"]] = (),
 ) -> ReportFiles:
@@ -271,6 +272,7 @@ def write_report(
         sweep: from `run_sweep` or `load_sweep`.
         path: the folder, made if missing.
         margin: differences below this do not matter; the planned one by default.
+        paper_sd: run-to-run standard deviation of the papers' numbers, where they print none; ours by default.
         unseal_test: open the test metrics first, as `open_sweep` does; MLflow gets them when it is next brought up to date.
         forms: what figures are written as beside SVG, for papers.
     """
@@ -281,7 +283,7 @@ def write_report(
         _opened(state)
     record_look(sweep.folder, state.look("report"))
     state.update()
-    return report.write_report(Results.of(state), Path(path), margin=margin, forms=forms)
+    return report.write_report(Results.of(state), Path(path), margin=margin, paper_sd=paper_sd, forms=forms)
 
 
 @dataclass(frozen=True)

@@ -157,6 +157,14 @@ def margin_problems(margin: float | None, location: str = "--margin") -> list[Pr
     return [Problem(location, rule, margin, "Example: --margin 1.0 for one percentage point.")]
 
 
+def paper_sd_problems(paper_sd: float | None) -> list[Problem]:
+    """Why a run-to-run standard deviation of the papers cannot be judged by; nothing for None."""
+    if paper_sd is None or 0 < paper_sd < math.inf:
+        return []
+    rule = "the papers' run-to-run standard deviation must be greater than 0"
+    return [Problem("--paper-sd", rule, paper_sd, "Example: --paper-sd 0.5 for half a percentage point.")]
+
+
 def folder_problems(flag: str, folder: Path | None) -> list[Problem]:
     """Why nothing could be written into a folder that may have to be made; leaves nothing behind."""
     if folder is None:

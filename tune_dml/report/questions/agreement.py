@@ -17,7 +17,7 @@ from tune_dml.report.questions import knob_question
 from tune_dml.report.section import Block, Card, Fold, Heading, Notes, Section, Table, Text, number, signed, words
 from tune_dml.space import Value
 from tune_dml.stats.equivalence import TOST, Equivalence, OrderAgreement, judge_equivalence, judge_order
-from tune_dml.stats.printed import judge_printed
+from tune_dml.stats.printed import ASSUMED_SD, judge_printed
 from tune_dml.text import is_number
 
 _ALIASES = {
@@ -177,7 +177,9 @@ def _level(
     table = knob.isolated.table
     rows = table.values[[table.labels.index(label) for label in printed]]
     runs = published.published.runs
-    return judge_equivalence(rows, list(printed.values()), measured.margin, runs=runs, alpha=alpha)
+    return judge_equivalence(
+        rows, list(printed.values()), measured.margin, run_sd=measured.paper_sd, runs=runs, alpha=alpha
+    )
 
 
 def _order(knob: MeasuredKnob, printed: Mapping[str, float]) -> OrderAgreement | None:
@@ -226,7 +228,8 @@ def _caveats(published: PublishedCurve, level: Equivalence | None) -> tuple[str,
     held = (
         f", and the verdict holds up to {level.holds_up_to:.2g}" if level and math.isfinite(level.holds_up_to) else ""
     )
-    caveats = [f"the paper prints {runs} and no standard deviation: it is taken to be ours{held}"]
+    sd = "ours" if level is None or level.assumed_sd is None else f"{level.assumed_sd:g}, as given"
+    caveats = [f"the paper prints {runs} and no standard deviation: it is taken to be {sd}{held}"]
     if theirs.selection == "unknown":
         caveats.append("how the paper selected is not known")
     return tuple(caveats)
@@ -247,7 +250,7 @@ def _sentences(comparison: Comparison, measured: Measured) -> list[str]:
         level = [f"Undecided whether the level agrees with {source}: some value has fewer than two seeds."]
     else:
         level = _level_sentences(comparison, measured)
-    return [*level, _order_sentence(comparison), *_printed_sentence(comparison.published)]
+    return [*level, _order_sentence(comparison), *_printed_sentence(comparison.published, measured.paper_sd)]
 
 
 def _level_sentences(comparison: Comparison, measured: Measured) -> list[str]:
@@ -288,12 +291,14 @@ def _order_sentence(comparison: Comparison) -> str:
     )
 
 
-def _printed_sentence(published: PublishedCurve) -> list[str]:
+def _printed_sentence(published: PublishedCurve, run_sd: float | None) -> list[str]:
     """What the printed curve says by itself, with the run-to-run standard deviation that it takes."""
     points = [(point.x, point.y) for point in published.points if is_number(point.x)]
     if len(points) < 3:
         return []
-    found = judge_printed([x for x, _ in points], [y for _, y in points], runs=published.published.runs)
+    found = judge_printed(
+        [x for x, _ in points], [y for _, y in points], run_sd=run_sd or ASSUMED_SD, runs=published.published.runs
+    )
     return [f"The published curve by itself: {found.sentence}."]
 
 
