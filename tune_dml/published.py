@@ -41,7 +41,7 @@ class PublishedPoint:
 
     x: float | str
     y: float
-    method: str
+    row: PublishedRow
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def published_curve(published: Published) -> PublishedCurve:
 
 
 def _points(rows: Iterable[PublishedRow], key: str) -> tuple[PublishedPoint, ...]:
-    points = [PublishedPoint(_knob_value(row.hyperparameters[key]), row.value, row.method) for row in rows]
+    points = [PublishedPoint(_knob_value(row.hyperparameters[key]), row.value, row) for row in rows]
     return tuple(sorted(points, key=lambda point: (isinstance(point.x, str), point.x)))
 
 

@@ -42,6 +42,15 @@ Selection = Literal["test", "validation", "unknown"]
 
 
 @dataclass(frozen=True)
+class Part:
+    """What can be cited of a paper, or of its supplement or rebuttal: the numbers of its sections, tables and figures."""
+
+    sections: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+    figures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Paper:
     """A paper whose grids and numbers the spaces cite."""
 
@@ -56,6 +65,15 @@ class Paper:
     datasets: tuple[str, ...] = ()
     """What the paper measures on, by the names of its tables."""
     tables: tuple[Table, ...] = ()
+    parts: Mapping[str, Part] = field(default_factory=dict)
+    """What can be cited, by the part's name: `supplement`, `rebuttal`, or nothing for the paper itself.
+
+    Empty where we do not have the text: such a paper is cited as a whole, or by its code.
+    """
+
+    def says(self, place: str) -> str:
+        """The source of settings that the paper states at a place: `paper: DRO, section 4.1`."""
+        return f"paper: {self.key}, {place}"
 
     def at(self, place: str) -> Citation:
         """The paper cited at a table, figure or section."""
@@ -65,6 +83,20 @@ class Paper:
         """One of its tables, of the supplement or the rebuttal where `part` says so. Raises KeyError for an unknown one."""
         source = f"{self.key}-{part}" if part else self.key
         return {(table.source, table.number): table for table in self.tables}[source, number]
+
+
+@dataclass(frozen=True)
+class PrintedMethod:
+    """A method as a table calls it, in our settings: under what conditions its numbers were obtained."""
+
+    name: str
+    settings: Mapping[str, Value]
+    protocol: str
+    """The protocol that its authors trained it by, `{}` for the name of the data set: `sec/{}-npair`."""
+    knobs: Mapping[str, str] = field(default_factory=dict)
+    """Printed hyperparameter -> the setting it is: `m` -> `loss.margin`."""
+    unprinted: tuple[str, ...] = ()
+    """Settings that neither the table nor the text beside it prints."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +112,18 @@ class Table:
     embedding_dim: int = 512
     runs: int = 1
     selection: Selection = "test"
+    settings: Mapping[str, Value] = field(default_factory=dict)
+    """What all its methods have otherwise than their protocols."""
+    unprinted: tuple[str, ...] = ()
+    """Settings of its methods that neither it nor the text beside it prints."""
+    methods: tuple[PrintedMethod, ...] = ()
+    """Those that the authors ran; what they cite from others has no conditions here."""
+    remarks: tuple[str, ...] = ("source_note",)
+    """Printed hyperparameters that are no setting of a trial: grids, remarks."""
+
+    def method(self, name: str) -> PrintedMethod | None:
+        """One of its methods; None for numbers that it cites from others."""
+        return next((method for method in self.methods if method.name == name), None)
 
     def curve(
         self,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from search_spaces.protocols.shared import BN_INCEPTION, CROP_224, KS, LAST, SOP_KS
+from search_spaces.papers import MPA
+from search_spaces.protocols.shared import BN_INCEPTION, CROP_224, KS, LAST, SOP_KS_TO_100
 from tune_dml.space import Protocol, Stated
 
 COMMON = (
     *BN_INCEPTION,
     Stated(
-        "paper: section 5.1",
+        MPA.says("section 4.2"),
         {
             "model.pooling": "gem",
             "model.p": 3.0,
@@ -56,7 +57,7 @@ def _protocol(
         f"mpa/{name}",
         name,
         *COMMON,
-        Stated("paper: section 5.1", paper),
+        Stated(MPA.says("section 4.2"), paper),
         Stated("open: not stated; frozen as Proxy-Anchor does, except on SOP", {"model.freeze_bn": freeze}),
         Stated("open: about every fifth epoch", {"training.eval_every": eval_every}),
         ks,
@@ -67,4 +68,4 @@ def _protocol(
 
 MPA_CUB200 = _protocol("cub200", KS, batch_size=180, proxies=10, epochs=60, eval_every=120, freeze=True)
 MPA_CARS196 = _protocol("cars196", KS, batch_size=64, proxies=10, epochs=60, eval_every=480, freeze=True)
-MPA_SOP = _protocol("sop", SOP_KS, batch_size=32, proxies=2, epochs=100, eval_every=7000, freeze=False)
+MPA_SOP = _protocol("sop", SOP_KS_TO_100, batch_size=32, proxies=2, epochs=100, eval_every=7000, freeze=False)

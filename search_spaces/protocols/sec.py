@@ -10,14 +10,16 @@ from search_spaces.papers import SEC
 from search_spaces.protocols.shared import BN_INCEPTION, CROP_227, KS, LAST, SHOP_KS, SOP_KS
 from tune_dml.space import Protocol, Stated
 
-PAPER = "paper: SEC supplement"
-REBUTTAL = "paper: SEC rebuttal, Table 4"
+PAPER = SEC.says("supplement, section B.1")
+REBUTTAL = SEC.says("rebuttal, Table 4")
 CODE = f"code: {SEC.code}"
+RATES = SEC.says("supplement, Table 1")
+README = f"{CODE}, README (multi-similarity without SEC and L2-reg)"
 
 COMMON = (
     *BN_INCEPTION,
     Stated(
-        f"{PAPER}, section B",
+        PAPER,
         {
             "model.pooling": "avg",
             "model.head": "bn_fc",
@@ -52,15 +54,15 @@ PRODUCTS = (
 )
 
 TRIPLET = Stated(
-    f"{PAPER}, section B (m = 1, three images a class)",
+    f"{PAPER} (m = 1, three images a class)",
     {"loss.name": "triplet", "loss.margin": 1.0, "batch.instances_per_class": 3},
 )
 NPAIR = Stated(
-    f"{PAPER}, section B (s = 25, two images a class)",
+    f"{PAPER} (s = 25, two images a class)",
     {"loss.name": "npair", "loss.scale": 25.0, "batch.instances_per_class": 2},
 )
 MS = Stated(
-    f"{PAPER}, section B (epsilon .1, lambda .5, alpha 2, beta 40, five images a class)",
+    f"{PAPER} (epsilon .1, lambda .5, alpha 2, beta 40, five images a class)",
     {
         "loss.name": "multi_similarity",
         "loss.alpha": 2.0,
@@ -85,10 +87,12 @@ TML = (
     Stated("open: not printed; the value of the tuplet margin loss's own paper", {"loss.scale": 64.0}),
 )
 
+PLAIN_MS = Stated(f"{PAPER} (without SEC the head is the last layer alone)", {"model.head": "fc"})
+
 NOTE = "Trains on the training classes that validation leaves; the paper trains on all of them and selects on test."
 
 
-def _rates(head: float, backbone: float, decay: float, *milestones: int, source: str = PAPER) -> Stated:
+def _rates(head: float, backbone: float, decay: float, *milestones: int, source: str = RATES) -> Stated:
     """Learning rates and when they decay."""
     settings = {
         "optim.lr": head,
@@ -110,11 +114,17 @@ SEC_CUB200 = _protocol("cub200", "cub200", *BIRDS_CARS, TRIPLET, _rates(5e-6, 2.
 SEC_CUB200_NPAIR = _protocol("cub200-npair", "cub200", *BIRDS_CARS, NPAIR, _rates(1e-5, 5e-6, 0.1, 5000))
 # E9: the rebuttal prints a single decay at 5000.
 SEC_CUB200_MS = _protocol("cub200-ms", "cub200", *BIRDS_CARS, MS, _rates(5e-5, 2.5e-5, 0.1, 3000, 6000))
+SEC_CUB200_MS_PLAIN = _protocol(
+    "cub200-ms-plain", "cub200", *BIRDS_CARS, MS, PLAIN_MS, _rates(1e-5, 5e-6, 0.1, 3000, 6000, source=README)
+)
 SEC_CUB200_TML = _protocol("cub200-tml", "cub200", *BIRDS_CARS, *TML, _rates(4e-5, 2e-5, 0.1, 5000, source=REBUTTAL))
 
 SEC_CARS196 = _protocol("cars196", "cars196", *BIRDS_CARS, TRIPLET, _rates(1e-5, 1e-5, 0.5, 4000, 6000))
 SEC_CARS196_NPAIR = _protocol("cars196-npair", "cars196", *BIRDS_CARS, NPAIR, _rates(1e-5, 1e-5, 0.5, 4000, 6000))
 SEC_CARS196_MS = _protocol("cars196-ms", "cars196", *BIRDS_CARS, MS, _rates(4e-5, 4e-5, 0.1, 2000))
+SEC_CARS196_MS_PLAIN = _protocol(
+    "cars196-ms-plain", "cars196", *BIRDS_CARS, MS, PLAIN_MS, _rates(2e-5, 2e-5, 0.1, 2000, source=README)
+)
 SEC_CARS196_TML = _protocol(
     "cars196-tml", "cars196", *BIRDS_CARS, *TML, _rates(6e-5, 6e-5, 0.5, 4000, 6000, source=REBUTTAL)
 )
@@ -122,13 +132,22 @@ SEC_CARS196_TML = _protocol(
 SEC_SOP = _protocol("sop", "sop", *PRODUCTS, SOP_KS, TRIPLET, _rates(5e-4, 1e-4, 0.1, 6000))
 SEC_SOP_NPAIR = _protocol("sop-npair", "sop", *PRODUCTS, SOP_KS, NPAIR, _rates(5e-4, 1e-4, 0.1, 6000))
 SEC_SOP_MS = _protocol("sop-ms", "sop", *PRODUCTS, SOP_KS, MS, _rates(5e-4, 1e-4, 0.1, 6000))
+SEC_SOP_MS_PLAIN = _protocol("sop-ms-plain", "sop", *PRODUCTS, SOP_KS, MS, PLAIN_MS, _rates(5e-4, 1e-4, 0.1, 6000))
 SEC_SOP_TML = _protocol("sop-tml", "sop", *PRODUCTS, SOP_KS, *TML, _rates(5e-4, 1e-4, 0.1, 6000, source=REBUTTAL))
 
 SEC_INSHOP = _protocol("inshop", "inshop", *PRODUCTS, SHOP_KS, TRIPLET, _rates(5e-4, 1e-4, 0.1, 6000))
 SEC_INSHOP_NPAIR = _protocol("inshop-npair", "inshop", *PRODUCTS, SHOP_KS, NPAIR, _rates(5e-4, 1e-4, 0.1, 6000))
 
-SEC_TRIPLET = (SEC_CUB200, SEC_CARS196, SEC_SOP, SEC_INSHOP)
 SEC_INSHOP_MS = _protocol("inshop-ms", "inshop", *PRODUCTS, SHOP_KS, MS, _rates(5e-4, 1e-4, 0.1, 6000))
+SEC_INSHOP_MS_PLAIN = _protocol(
+    "inshop-ms-plain", "inshop", *PRODUCTS, SHOP_KS, MS, PLAIN_MS, _rates(5e-4, 1e-4, 0.1, 6000)
+)
 SEC_INSHOP_TML = _protocol(
     "inshop-tml", "inshop", *PRODUCTS, SHOP_KS, *TML, _rates(1e-3, 2e-4, 0.1, 6000, source=REBUTTAL)
 )
+
+SEC_TRIPLET = (SEC_CUB200, SEC_CARS196, SEC_SOP, SEC_INSHOP)
+SEC_NPAIR = (SEC_CUB200_NPAIR, SEC_CARS196_NPAIR, SEC_SOP_NPAIR, SEC_INSHOP_NPAIR)
+SEC_MS = (SEC_CUB200_MS, SEC_CARS196_MS, SEC_SOP_MS, SEC_INSHOP_MS)
+SEC_MS_PLAIN = (SEC_CUB200_MS_PLAIN, SEC_CARS196_MS_PLAIN, SEC_SOP_MS_PLAIN, SEC_INSHOP_MS_PLAIN)
+SEC_TML = (SEC_CUB200_TML, SEC_CARS196_TML, SEC_SOP_TML, SEC_INSHOP_TML)

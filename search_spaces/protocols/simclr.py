@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from search_spaces.papers import SEC
 from tune_dml.space import Protocol, Stated
 
 COMMON = (
     Stated(
-        "paper: SEC supplement, contrastive learning (ResNet-50, two-layer head, SGD, cosine from .5, 100 epochs)",
+        f"{SEC.says('supplement, section B.3')} (ResNet-50, two-layer head, cosine from .5)",
         {
             "task.name": "contrastive",
             "loss.name": "nt_xent",
             "model.backbone": "resnet50",
             "model.pooling": "avg",
             "model.head": "mlp",
-            "optim.name": "sgd",
             "optim.lr": 0.5,
             "optim.lr_schedule": "cosine",
-            "training.epochs": 100,
             "task.linear_lrs": [1.0, 2.0, 5.0, 10.0],
             "task.linear_epochs": 100,
             "task.linear_batch_size": 256,
@@ -24,9 +23,15 @@ COMMON = (
         },
     ),
     Stated(
-        "paper: SEC rebuttal, Table 1 (the supplement does not say; assumed equal)",
-        {"loss.temperature": 0.5, "batch.batch_size": 256, "model.embedding_dim": 128},
+        f"{SEC.says('rebuttal, Table 1')} (the supplement does not say; assumed equal)",
+        {
+            "optim.name": "sgd",
+            "loss.temperature": 0.5,
+            "batch.batch_size": 256,
+            "model.embedding_dim": 128,
+        },
     ),
+    Stated(SEC.says("supplement, Table 7"), {"training.epochs": 100}),
     Stated(
         "open: not stated; SimCLR's code for CIFAR",
         {
