@@ -5,6 +5,7 @@ from __future__ import annotations
 from search_spaces.printed_methods import (
     CONTRASTIVE,
     FACE,
+    LINEAR_HEAD,
     PAIRWISE,
     PROXY,
     SPHERICAL,
@@ -79,9 +80,8 @@ SEC = Paper(
             ("CIFAR-10",),
             backbone="ResNet-50",
             embedding_dim=128,
-            methods=CONTRASTIVE,
-            settings={"model.head": "fc"},
-            unprinted=("optim.lr",),
+            methods=LINEAR_HEAD,
+            unprinted=("optim.lr", "regularizer.schedule"),
         ),
         Table(
             "SEC-rebuttal",

@@ -50,7 +50,7 @@ MARGIN = {**SIZES, "m": "loss.margin"}
 
 SPHERICAL = (
     *_with_norms("Triplet", {"loss.name": "triplet"}, "sec/{}", MARGIN),
-    *_with_norms("SemihardTriplet", SEMIHARD, "sec/{}", MARGIN),
+    *_with_norms("SemihardTriplet", SEMIHARD, "sec/{}-semihard", MARGIN),
     *_with_norms("NormalizedNPair", {"loss.name": "npair"}, "sec/{}-npair", {**SIZES, "s": "loss.scale"}),
     *_with_norms(
         "MultiSimilarity",
@@ -70,12 +70,12 @@ TUPLET = (
 )
 
 WITH_HEADS = (
-    PrintedMethod("SemihardTriplet+SEC", {**SEMIHARD, **SEC}, "sec/{}", {**MARGIN, **NORMS}),
+    PrintedMethod("SemihardTriplet+SEC", {**SEMIHARD, **SEC}, "sec/{}-semihard", {**MARGIN, **NORMS}),
     *(
         PrintedMethod(
             f"SemihardTriplet+{letters}{suffix}",
             {**SEMIHARD, **norms, "model.head": head},
-            "sec/{}",
+            "sec/{}-semihard",
             {**MARGIN, **NORMS},
         )
         for letters, head in (("BN", "fc_bn"), ("WN", "wn_fc"))
@@ -84,13 +84,13 @@ WITH_HEADS = (
 )
 
 FACE = (
-    PrintedMethod("Softmax", {"loss.name": "softmax", **NONE}, "sec/webface"),
+    PrintedMethod("Softmax", {"loss.name": "softmax", **NONE}, "sec/webface-softmax"),
     *(
         method
         for name, protocol in (
             ("Sphereface", "sec/webface-sphereface"),
             ("Cosface", "sec/webface-cosface"),
-            ("Arcface", "sec/webface"),
+            ("Arcface", "sec/webface-softmax"),
         )
         for method in _with_norms(
             name, {"loss.name": name.lower()}, protocol, {}, schedules=("epoch_ramp", "capped_linear")
@@ -98,17 +98,15 @@ FACE = (
     ),
 )
 
-CONTRASTIVE = _with_norms(
-    "NT-Xent",
-    {"loss.name": "nt_xent"},
-    "sec/{}",
-    {
-        "epochs": "training.epochs",
-        "batch_size": "batch.batch_size",
-        "dim": "model.embedding_dim",
-        "temperature": "loss.temperature",
-    },
-    schedules=("linear", "linear"),
+_CONTRASTIVE = {
+    "epochs": "training.epochs",
+    "batch_size": "batch.batch_size",
+    "dim": "model.embedding_dim",
+    "temperature": "loss.temperature",
+}
+CONTRASTIVE = _with_norms("NT-Xent", {"loss.name": "nt_xent"}, "sec/{}", _CONTRASTIVE, schedules=("linear", "linear"))
+LINEAR_HEAD = _with_norms(
+    "NT-Xent", {"loss.name": "nt_xent"}, "sec/{}-linear", _CONTRASTIVE, schedules=("linear", "linear")
 )
 
 _DRO = {**SIZES, "m": "loss.margin", "lambda": "loss.threshold"}
@@ -140,15 +138,9 @@ _PROXIES = {
     "proxies_per_class": "loss.proxies_per_class",
 }
 PROXY = (
-    PrintedMethod(
-        "SoftTriple (our)",
-        {"loss.name": "soft_triple", **NONE},
-        "mpa/{}",
-        _PROXIES,
-        unprinted=("loss.la", "loss.delta"),
-    ),
-    PrintedMethod("ProxyAnchor (our)", {"loss.name": "proxy_anchor", **NONE}, "mpa/{}", _PROXIES),
+    PrintedMethod("SoftTriple (our)", {"loss.name": "soft_triple", **NONE}, "mpa/{}-soft-triple", _PROXIES),
+    PrintedMethod("ProxyAnchor (our)", {"loss.name": "proxy_anchor", **NONE}, "mpa/{}-proxy-anchor", _PROXIES),
     PrintedMethod("MPA", {"loss.name": "mpa", **NONE}, "mpa/{}", _PROXIES),
-    PrintedMethod("MPA-DW", {"loss.name": "mpa_dw", **NONE}, "mpa/{}", _PROXIES),
-    PrintedMethod("MPA-AP", {"loss.name": "mpa_ap", **NONE}, "mpa/{}", _PROXIES),
+    PrintedMethod("MPA-DW", {"loss.name": "mpa_dw", **NONE}, "mpa/{}-dw", _PROXIES),
+    PrintedMethod("MPA-AP", {"loss.name": "mpa_ap", **NONE}, "mpa/{}-ap", _PROXIES),
 )

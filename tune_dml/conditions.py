@@ -13,11 +13,10 @@ from pathlib import PurePath
 
 from trainables.config import Value
 from tune_dml.catalogue import papers, protocols
-from tune_dml.published import PublishedRow
+from tune_dml.published import PublishedRow, is_cited
 from tune_dml.space import PrintedMethod, Table
 from tune_dml.text import is_number
 
-_CITED = ("cited", "copied")
 # How something is computed, shown or stored; and which classes choose, of which a table speaks as its selection.
 _NO_CONDITION = ("evaluation.", "task.test_sets", "training.eval_every", "training.micro_batch", "training.precision")
 _ELSEWHERE = ("data.split", "data.validation_fraction", "task.name")
@@ -43,11 +42,11 @@ def conditions_of(row: PublishedRow) -> Conditions | None:
     """The conditions of a printed number; None where they are not on record, or the number is cited from others."""
     table = table_of(row.paper, row.table)
     method = table.method(row.method) if table else None
-    if table is None or method is None or str(row.hyperparameters.get("source_note", "")).startswith(_CITED):
+    if table is None or method is None or is_cited(row):
         return None
     stated, unknown = _protocol(method, row.dataset)
     printed = {path: row.hyperparameters[key] for key, path in method.knobs.items() if key in row.hyperparameters}
-    own = {**table.settings, **method.settings, **printed}
+    own = {**method.settings, **printed}
     left_out = [*method.unprinted, *(path for path in table.unprinted if _takes(method, path))]
     settings = {path: value for path, value in {**stated, **own}.items() if path not in left_out or path in printed}
     return Conditions(settings, tuple(dict.fromkeys([*left_out, *(path for path in unknown if path not in own)])))

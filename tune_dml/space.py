@@ -37,6 +37,9 @@ class Citation:
         return f"{self.authors}, {self.title}, {self.venue} {self.year}, {self.place}"
 
 
+METHOD = "method"
+"""In place of a hyperparameter: a printed curve that goes from method to method, to be met by arms of their names."""
+
 Selection = Literal["test", "validation", "unknown"]
 """The classes on which a printed number's evaluation was chosen."""
 
@@ -112,8 +115,6 @@ class Table:
     embedding_dim: int = 512
     runs: int = 1
     selection: Selection = "test"
-    settings: Mapping[str, Value] = field(default_factory=dict)
-    """What all its methods have otherwise than their protocols."""
     unprinted: tuple[str, ...] = ()
     """Settings of its methods that neither it nor the text beside it prints."""
     methods: tuple[PrintedMethod, ...] = ()
@@ -152,6 +153,12 @@ class Table:
             note=note,
             where=where or {},
         )
+
+    def methods_on(
+        self, dataset: str, *, metric: str = "R@1", where: Mapping[str, Value] | None = None, note: str = ""
+    ) -> Published:
+        """The numbers of all methods that its authors ran on a data set: one for each arm of that name."""
+        return self.curve(dataset, (), METHOD, metric=metric, where=where, note=note)
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,7 @@ FACES_ARCFACE = _protocol(
     ),
     default=True,
 )
+FACES_SOFTMAX = _protocol("-softmax", Stated("open: the plain softmax of unit vectors", {"loss.name": "softmax"}))
 FACES_COSFACE = _protocol(
     "-cosface",
     Stated(
@@ -88,6 +89,8 @@ FACES_SPHEREFACE = _protocol(
         {"loss.name": "sphereface", "loss.margin": 3},
     ),
 )
+
+FACES = (FACES_ARCFACE, FACES_COSFACE, FACES_SPHEREFACE, FACES_SOFTMAX)
 
 GLYPHS_FACE = Protocol(
     name="glyphs/face",

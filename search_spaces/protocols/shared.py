@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tune_dml.space import Stated
+from tune_dml.space import Protocol, Stated
 
 BN_INCEPTION = (
     Stated("paper: every one of them has BN-Inception with ImageNet weights", {"model.backbone": "bn_inception"}),
@@ -47,3 +47,16 @@ LAST = Stated(
     "open: the papers report their best evaluation on the test classes; ours is the last one, on validation classes",
     {"evaluation.epoch": "last", "data.split": "class_disjoint"},
 )
+
+
+def with_also(protocol: Protocol, suffix: str, stated: Stated) -> Protocol:
+    """A protocol with what its source states for one more method: the chosen eta of a regularizer."""
+    return Protocol(
+        name=f"{protocol.name}{suffix}",
+        dataset=protocol.dataset,
+        settings={**protocol.settings, **stated.settings},
+        origin=protocol.origin,
+        note=protocol.note,
+        sources={**protocol.sources, **dict.fromkeys(stated.settings, stated.source)} if protocol.sources else {},
+        methods=protocol.methods,
+    )
