@@ -22,7 +22,27 @@ from pydantic import BaseModel, ConfigDict, Field
 PROTOCOL_VERSION = 3
 
 # Where things lie, which replicate this is, and what is shown of it: not part of a cell's identity.
-NOT_IDENTITY = frozenset({"seed", "data.root", "task.evaluation_root", "evaluation.sheet_queries"})
+NOT_IDENTITY = frozenset(
+    {
+        "seed",
+        "data.root",
+        "task.evaluation_root",
+        "evaluation.sheet_queries",
+        "evaluation.clustering",
+    }
+)
+
+# Settings that came later, with the values at which a trial is what it was without them: left out of a cell's identity
+# there, so that cells planned before keep theirs.
+CAME_LATER: Mapping[str, object] = {
+    "data.label_noise": 0.0,
+    "data.pictures_per_class": None,
+    "data.long_tail": None,
+    "loss.denominator": "all",
+    "memory.size": 0,
+    "memory.start": 0,
+    "memory.weight": 1.0,
+}
 
 Value = float | int | str | bool | None
 Knobs = dict[str, Any]
@@ -103,6 +123,14 @@ class RegularizerConfig(MethodSection):
     schedule: Annotated[str, Field(description="how eta grows over training")] = "constant"
 
 
+class MemoryConfig(Section):
+    """Embeddings of earlier batches that a loss of pairs compares each batch with (cross-batch memory)."""
+
+    size: Annotated[int, Field(ge=0, description="pictures remembered; 0 is the loss alone")] = 0
+    start: Annotated[int, Field(ge=0, description="batches seen before the memory begins to fill")] = 0
+    weight: Annotated[float, Field(gt=0, description="weight of the loss against the memory")] = 1.0
+
+
 class BatchConfig(Section):
     """The global batch and how its pictures are drawn."""
 
@@ -130,6 +158,16 @@ class DataConfig(MethodSection):
             "paper_test_selection validates on the test half, as the papers did"
         ),
     ] = "class_disjoint"
+    label_noise: Annotated[
+        float, Field(ge=0, lt=1, description="share of training pictures labelled as another training class at random")
+    ] = 0.0
+    pictures_per_class: Annotated[
+        int | None, Field(ge=2, description="pictures kept of each training class, drawn by the seed")
+    ] = None
+    long_tail: Annotated[
+        float | None,
+        Field(ge=1, description="most over fewest pictures of a training class, falling exponentially in between"),
+    ] = None
 
 
 class AugmentConfig(MethodSection):
@@ -223,6 +261,9 @@ class EvaluationConfig(Section):
             "figures that compare with validation's (retrieval)"
         ),
     ] = False
+    clustering: Annotated[
+        bool, Field(description="measure NMI and F1 of k-means at the evaluation that counts (retrieval)")
+    ] = True
     sheet_queries: Annotated[
         int, Field(ge=0, le=12, description="pictures on a trial's sheet of what it retrieves; 0 makes none")
     ] = 6
@@ -233,6 +274,7 @@ class TrialConfig(Section):
 
     task: TaskConfig = TaskConfig()
     loss: LossConfig = LossConfig()
+    memory: MemoryConfig = MemoryConfig()
     regularizer: RegularizerConfig = RegularizerConfig()
     batch: BatchConfig = BatchConfig()
     data: DataConfig = DataConfig()
@@ -254,7 +296,8 @@ class TrialConfig(Section):
 
     def digest(self) -> str:
         """Identity of the cell: 16 hexadecimal digits of the resolved settings, without seed and folders."""
-        identity = {key: value for key, value in self.settings().items() if key not in NOT_IDENTITY}
+        settings = {key: value for key, value in self.settings().items() if key not in NOT_IDENTITY}
+        identity = {k: v for k, v in settings.items() if k not in CAME_LATER or v != CAME_LATER[k]}
         return hashlib.sha256(canonical(identity).encode()).hexdigest()[:16]
 
 

@@ -82,6 +82,12 @@ class ContrastiveTask(Task):
             rule = "contrastive learning has no classes, and this loss holds a vector for each"
             classless = [name for name, kind in LOSSES.items() if not kind.counts_classes]
             problems.append(Problem("loss.name", rule, loss, f"Set loss.name to one of {', '.join(classless)}."))
+        if self.config.memory.size:
+            rule = "contrastive learning numbers the pictures of each batch, so a memory could not tell them apart"
+            problems.append(Problem("memory.size", rule, self.config.memory.size, "Set memory.size=0."))
+        if self.config.data.label_noise:
+            rule = "contrastive learning sees no labels in training"
+            problems.append(Problem("data.label_noise", rule, self.config.data.label_noise, "Set data.label_noise=0."))
         if self.config.augment.name not in AUGMENTATIONS:
             rule = "the views of a picture must differ"
             remedy = f"Set augment.name to {' or '.join(AUGMENTATIONS)}."

@@ -19,6 +19,8 @@ from trainables.errors import ConfigError, Problem
 from trainables.evidence import directions
 from trainables.losses import Loss, build_loss
 from trainables.losses.base import normalise
+from trainables.losses.parts.memory import CrossBatchMemory
+from trainables.losses.parts.pairs import PairLoss
 from trainables.losses.parts.random_stream import RandomStream
 from trainables.models.batch_norm import batch_norms
 from trainables.models.embedder import Embedder
@@ -169,10 +171,13 @@ class Learner(ABC, Generic[E]):
 
 
 def _build_loss(config: TrialConfig, num_classes: int) -> Loss:
-    """The loss, its random choices a function of the seed."""
+    """The loss, its random choices a function of the seed, with its memory where it has one."""
     dimension = config.model.embedding_dim
     loss = build_loss(config.loss.name, num_classes=num_classes, embedding_dim=dimension, **config.loss.knobs())
     for module in loss.modules():
         if isinstance(module, RandomStream):
             module.start_trial(config.seed)
-    return loss
+    memory = config.memory
+    if not memory.size or not isinstance(loss, PairLoss):
+        return loss
+    return CrossBatchMemory(loss, dimension, size=memory.size, start=memory.start, weight=memory.weight)

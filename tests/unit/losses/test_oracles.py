@@ -23,7 +23,7 @@ KNOBS = {
     "multi_similarity": [{}, {"beta": 50, "epsilon": 0.0, "base": 0.2}],
     "tuplet_margin": [{}, {"ipv_weight": 0}, {"margin": 0.5, "scale": 8, "ipv_epsilon": 0.2}],
     "contrastive": [{}, {"margin": 0.6, "threshold": 0.1}],
-    "margin_all": [{}, {"margin": 0.6, "threshold": 0.1}],
+    "margin_all": [{}, {"margin": 0.6, "threshold": 0.1}, {"denominator": "nonzero"}],
     "binomial": [{}, {"threshold": 0.0, "beta_pos": 5, "beta_neg": 3}],
     "margin_semihard": [{"threshold": 0.3, "margin": 0.6}, {"threshold": 0.2, "sampling_seed": 7}],
     "margin_dws": [{}, {"sampling_seed": 7, "dws_normalise": "global"}],
