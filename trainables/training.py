@@ -268,6 +268,8 @@ def judge(run: Run, since: float) -> None:
         message = f"the embeddings collapsed by the end: mean pairwise cosine {cosines} in its last fifth"
         raise Diverged(message, state.step, dict(row))
     if _counts(row, run):
+        validated = run.learner.conclude(validated)
+        row.update(validated.figures)
         leave_evidence(run, validated.evidence)
         run.context.seal(run.learner.test(validated))
         state.best = dict(row)

@@ -8,7 +8,7 @@ from helpers import published_formats as fixtures
 from trainables.context import FolderContext
 from trainables.data import build_dataset
 from trainables.errors import ConfigError
-from trainables.metrics import retrieval_metrics
+from trainables.metrics import clustering_metrics, retrieval_metrics
 from trainables.resolve import Layer, resolve
 from trainables.tasks import build_learner, task_of
 from trainables.tasks.retrieval import RetrievalLearner, query_and_gallery
@@ -71,8 +71,25 @@ def test_validation_leaves_one_out_on_training_classes(shop):
 def test_selecting_on_test_validates_by_query_and_gallery(shop):
     settings, cache = shop
     learner = learner_of(settings, cache, **{"data.split": "paper_test_selection"})
-    validated = learner.validate()
+    validated = learner.conclude(learner.validate())
     assert {k[4:]: v for k, v in validated.figures.items()} == {k[5:]: v for k, v in learner.test(validated).items()}
+
+
+def test_clusters_are_measured_where_it_counts_and_say_who_made_them(shop):
+    learner = learner_of(*shop)
+    validated = learner.validate()
+    assert not {"val/nmi", "val/f1"} & set(validated.figures)
+    concluded = learner.conclude(validated)
+    expected = clustering_metrics(*learner.embed(learner.split.validation), backend="auto", seed=learner.config.seed)
+    assert (concluded.figures["val/nmi"], concluded.figures["val/f1"]) == (expected.nmi, expected.f1)
+    assert concluded.evidence.clustering == expected.backend
+    assert {"test/nmi", "test/f1"} <= set(learner.test(validated))
+    settings, cache = shop
+    without = learner_of(settings, cache, **{"evaluation.clustering": False})
+    assert without.conclude(without.validate()).figures.keys() == validated.figures.keys()
+    assert not any(name.endswith(("nmi", "f1")) for name in without.test(without.validate()))
+    assert not without.task.final_metrics()
+    assert without.config.digest() == learner.config.digest()
 
 
 def test_folds_cover_the_training_classes_once(shop):

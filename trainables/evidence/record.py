@@ -71,6 +71,8 @@ class Evidence:
     """Of the norms of the raw embeddings."""
     sheet: Sheet | None = None
     step: int = 0
+    clustering: str = ""
+    """The program that made the clusters behind NMI and F1, its version and settings; empty where none did."""
     files: tuple[Path, ...] = field(default=(), compare=False)
     """Where it is kept: evidence.json, and sheet.jpg where there is a sheet; empty before it is."""
 
@@ -91,6 +93,8 @@ class Evidence:
             rows = [[tile and asdict(tile) for tile in row] for row in self.sheet.rows]
             sheet = {"titles": self.sheet.titles, "rows": rows}
         body = {"version": 1, "step": self.step, "part": self.part, "norms": asdict(self.norms), "sheet": sheet}
+        if self.clustering:
+            body["clustering"] = self.clustering
         return json.dumps(body, separators=(",", ":")) + "\n"
 
     @classmethod
@@ -101,7 +105,8 @@ class Evidence:
             body = json.loads(words.read_text())
             sheet = _sheet(body["sheet"]) if body["sheet"] is not None and picture.exists() else None
             files = (words, picture) if sheet else (words,)
-            return cls(str(body["part"]), _histogram(body["norms"]), sheet, int(body["step"]), files)
+            clustering = str(body.get("clustering", ""))
+            return cls(str(body["part"]), _histogram(body["norms"]), sheet, int(body["step"]), clustering, files)
         except (OSError, ValueError, KeyError, TypeError):
             return None
 

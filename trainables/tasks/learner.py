@@ -135,6 +135,10 @@ class Learner(ABC, Generic[E]):
     def validate(self) -> E:
         """Judge the validation pictures as the network is now."""
 
+    def conclude(self, validated: E) -> E:
+        """The evaluation that counts, with what is only measured there (`Task.final_metrics`)."""
+        return validated
+
     @abstractmethod
     def test(self, validated: E) -> Figures:
         """The same on the test pictures, `test/...`: sealed, and looked at once, for the evaluation that counts.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from trainables.config import TrialConfig
 from trainables.context import TrialContext
 from trainables.data.base import Indices, Pictures
 from trainables.metrics import retrieval_metrics
+from trainables.metrics.clustering import CLUSTERING_METRICS, ClusteringMetrics, clustering_metrics
 from trainables.metrics.families import FAMILIES
 from trainables.tasks.evaluation import Evaluation, Figures, embedding_statistics, evidence_of, named, neighbour_sheet
 from trainables.tasks.learner import Learner
@@ -35,8 +36,13 @@ class RetrievalTask(Task):
     headline = "val/recall_at_1"
 
     def metrics(self) -> list[str]:
-        """Every family of retrieval metrics, at every k where it has one."""
-        return [f"val/{key}" for family in FAMILIES.values() for key in family.keys(self.config.evaluation.ks)]
+        """Every family of retrieval metrics, at every k where it has one, and those of clusters."""
+        ranked = [f"val/{key}" for family in FAMILIES.values() for key in family.keys(self.config.evaluation.ks)]
+        return ranked + self.final_metrics()
+
+    def final_metrics(self) -> list[str]:
+        """NMI and F1 of k-means with as many clusters as classes."""
+        return [f"val/{key}" for key in CLUSTERING_METRICS] if self.config.evaluation.clustering else []
 
     def split(self, pictures: Pictures) -> Split:
         return disjoint_split(self.config, pictures)
@@ -59,31 +65,56 @@ class RetrievalTask(Task):
         return RetrievalLearner(self, context, cache_dir)
 
 
-class RetrievalLearner(Learner[Evaluation]):
+@dataclass(frozen=True)
+class RetrievalEvaluation(Evaluation):
+    """The validation figures, and what was judged."""
+
+    embeddings: Tensor
+    labels: Tensor
+
+
+class RetrievalLearner(Learner[RetrievalEvaluation]):
     """Judges raw embeddings by what lies nearest to each."""
 
-    def validate(self) -> Evaluation:
+    def validate(self) -> RetrievalEvaluation:
         """Retrieval metrics on the validation classes, with the mean pairwise cosine and norm statistics."""
         indices, count, seed = self.split.validation, self.config.evaluation.sheet_queries, self.config.seed
         embeddings, labels = self.embed(indices)
         apart = query_and_gallery(self.pictures, indices)
         sheet = neighbour_sheet(embeddings, indices, self.pictures, count=count, seed=seed, query_and_gallery=apart)
         evidence = evidence_of(self.split, embeddings, sheet)
-        return Evaluation(named("val", self._judge(indices, embeddings, labels)), evidence)
+        return RetrievalEvaluation(named("val", self._judge(indices, embeddings, labels)), evidence, embeddings, labels)
 
-    def test(self, validated: Evaluation) -> Figures:
+    def conclude(self, validated: RetrievalEvaluation) -> RetrievalEvaluation:
+        """With NMI and F1, and in the evidence the program that clustered."""
+        if not self.config.evaluation.clustering:
+            return validated
+        found = self._clusters(validated.embeddings, validated.labels)
+        evidence = validated.evidence and replace(validated.evidence, clustering=found.backend)
+        return replace(validated, figures=validated.figures | named("val", found.figures()), evidence=evidence)
+
+    def _clusters(self, embeddings: Tensor, labels: Tensor) -> ClusteringMetrics:
+        return clustering_metrics(embeddings, labels, backend="auto", seed=self.config.seed)
+
+    def test(self, validated: RetrievalEvaluation) -> Figures:
         """The same on the test classes; also `test/matched_...` where asked for."""
         test = self.split.test
         if not len(test):
             return {}  # a set that only trains, to be judged on another one
         embeddings, labels = self.embed(test)
-        figures = named("test", self._judge(test, embeddings, labels))
+        figures = named("test", self._final(test, embeddings, labels))
         if not self.config.evaluation.matched_classes:
             return figures
         some = class_matched(self.pictures.labels, test, self.split.validation, seed=self.config.seed)
         rows = torch.from_numpy(np.searchsorted(test, some)).to(labels.device)
-        matched = self._judge(some, embeddings[rows], labels[rows])
+        matched = self._final(some, embeddings[rows], labels[rows])
         return figures | {f"test/matched_{name}": value for name, value in matched.items()}
+
+    def _final(self, indices: Indices, embeddings: Tensor, labels: Tensor) -> Figures:
+        figures = self._judge(indices, embeddings, labels)
+        if self.config.evaluation.clustering and not math.isnan(figures["mean_cosine"]):
+            figures |= self._clusters(embeddings, labels).figures()
+        return figures
 
     def _judge(self, indices: Indices, embeddings: Tensor, labels: Tensor) -> Figures:
         statistics = embedding_statistics(embeddings)

@@ -42,7 +42,11 @@ class Task(ABC):
 
     @abstractmethod
     def metrics(self) -> list[str]:
-        """The names under which validation reports what a sweep can be judged by."""
+        """The names under which validation reports what a sweep can be judged by, the final ones among them."""
+
+    def final_metrics(self) -> list[str]:
+        """Those of `metrics` that cost too much to be measured but at the evaluation that counts."""
+        return []
 
     @abstractmethod
     def split(self, pictures: Pictures) -> Split:
