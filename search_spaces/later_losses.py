@@ -33,15 +33,15 @@ MEMORY = Space(
     question="Does a memory of earlier batches do what a batch of 640 does?",
     citation=None,
     scientific=(
-        Knob("memory.size", Grid((0, 160, 640, 1600)), symbol="memory", unit="pictures", origin="ours"),
+        Knob("memory.size", Grid((160, 640, 1600)), symbol="memory", unit="pictures", origin="ours"),
     ),
-    fixed={
-        "loss.base": "margin",
-        "loss.name": "dro_topk",
-        "loss.k": 160,
-        "memory.start": 50,
-    },
+    fixed={"loss.name": "dro_topk", "loss.base": "margin", "loss.k": 160},
+    arms=(
+        Arm("no memory", {"memory.size": 0}, knobs=()),
+        Arm("memory", {"memory.start": 50}),
+    ),
+    baseline="no memory",
     protocols=(GLYPHS_DRO,),
     margin=1.0,
-    notes=("Size 0 is the loss alone. dro_imbalance has the batches of 640 that a memory is to replace.",),
+    notes=("An empty memory is the loss alone. dro_imbalance has the batches of 640 that a memory is to replace.",),
 )

@@ -75,5 +75,9 @@ def _declared() -> list[object]:
         for info in pkgutil.walk_packages(package.__path__, prefix=f"{package.__name__}.")
     ]
     return [
-        value for module in modules for value in vars(module).values() if isinstance(value, Space | Protocol | Paper)
+        item
+        for module in modules
+        for value in vars(module).values()
+        for item in (value if isinstance(value, tuple) else (value,))
+        if isinstance(item, Space | Protocol | Paper)
     ]

@@ -57,6 +57,7 @@ PAIRS = (
     "binomial",
     "margin_semihard",
     "margin_dws",
+    "dro_chi2",
 )
 GROUPS = ("dro_kl_grouped", "lifted_structure", "multi_similarity")
 

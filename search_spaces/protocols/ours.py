@@ -5,6 +5,12 @@ from __future__ import annotations
 from tune_dml.space import Protocol
 
 PAIRS = (
+    "triplet",
+    "multi_similarity",
+    "supcon",
+    "circle",
+    "recall_at_k_surrogate",
+    "dro_chi2",
     "contrastive",
     "margin_all",
     "binomial",
@@ -72,7 +78,7 @@ GLYPHS_PROXY = Protocol(
         "optim.loss_lr_multiplier": 5.0,
         "training.steps": 800,
     },
-    methods=("mpa", "mpa_dw", "mpa_ap", "proxy_anchor", "proxy_nca", "soft_triple"),
+    methods=("mpa", "mpa_dw", "mpa_ap", "proxy_anchor", "proxy_nca", "proxy_nca_pp", "soft_triple"),
     note="Ours: proxies learn at 1e-2 as in the papers, and need twice the steps before their number matters.",
 )
 
