@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.protocols.ours import GLYPHS_DRO
-from tune_dml.space import Arm, Grid, Knob, Space, Value
+from tune_dml.space import Arm, Grid, Knob, Space
 
 ARMS = (
     Arm("triplet", {"loss.name": "triplet"}),
@@ -13,14 +13,14 @@ ARMS = (
 DIFFERS = "three losses are compared as they are, on one protocol"
 
 
-def _space(name: str, title: str, question: str, knob: Knob, note: str, fixed: dict[str, Value]) -> Space:
+def _space(name: str, title: str, question: str, knob: Knob, note: str) -> Space:
     return Space(
         name=name,
         title=title,
         question=question,
         citation=None,
         scientific=(knob,),
-        fixed=fixed,
+        fixed={},
         arms=ARMS,
         baseline="triplet",
         protocols=(GLYPHS_DRO,),
@@ -36,7 +36,6 @@ NOISE = _space(
     "Which losses stand wrong labels? Those that prefer hard pairs prefer wrong ones.",
     Knob("data.label_noise", Grid((0.0, 0.1, 0.3)), symbol="noise", origin="ours"),
     "Drawn by the seed; validation and test keep their labels.",
-    {},
 )
 PICTURES = _space(
     "pictures_per_class",
@@ -44,7 +43,6 @@ PICTURES = _space(
     "Which losses need many pictures a class?",
     Knob("data.pictures_per_class", Grid((5, 10, 20)), symbol="pictures", unit="a class", origin="ours"),
     "Drawn by the seed; validation and test keep their pictures.",
-    {},
 )
 TAIL = _space(
     "long_tail",
@@ -52,5 +50,4 @@ TAIL = _space(
     "Which losses stand classes of very different size?",
     Knob("data.long_tail", Grid((1.0, 2.0, 4.0), scale="log"), symbol="imbalance", origin="ours"),
     "Sizes fall exponentially from the largest class to the smallest; drawn by the seed.",
-    {},
 )

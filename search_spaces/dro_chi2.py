@@ -12,9 +12,7 @@ SPACE = Space(
     title="DRO over a chi-squared ball: its radius",
     question="Is a ball around equal weights, which regularises the variance of pair losses, as good as top K and KL?",
     citation=DRO.at("section 3.1"),
-    scientific=(
-        Knob("loss.radius", Grid((0.1, 0.5, 1.0, 3.0, 10.0), scale="log"), symbol="radius", origin="ours"),
-    ),
+    scientific=(Knob("loss.radius", Grid((0.1, 0.5, 1.0, 3.0, 10.0), scale="log"), symbol="radius", origin="ours"),),
     fixed={
         "loss.name": "dro_chi2",
         "loss.base": "margin",

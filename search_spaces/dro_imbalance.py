@@ -1,6 +1,4 @@
-"""Imbalance of positive and negative pairs: as the DRO paper varies it, by the batch size, and two designs that take apart
-what comes along with it.
-"""
+"""Imbalance of positive and negative pairs: by batch size, as the DRO paper varies it, and taken apart in two designs."""
 
 from __future__ import annotations
 
@@ -23,7 +21,10 @@ def _arms(top_k: tuple[Tie, ...], **fixed_k: Value) -> tuple[Arm, ...]:
         Arm("DWS", {"loss.name": "margin_dws", **MARGIN}),
         Arm("DRO-TopK_M", {"loss.name": "dro_topk", "loss.base": "margin", **MARGIN, **own}, ties=top_k),
         Arm("DRO-TopK-PN_M", {"loss.name": "dro_topk_pn", "loss.base": "margin", **MARGIN, **own}, ties=top_k),
-        Arm("DRO-KL_M", {"loss.name": "dro_kl", "loss.base": "margin", "loss.gamma": 0.1, "loss.drop_zeros": True, **MARGIN}),
+        Arm(
+            "DRO-KL_M",
+            {"loss.name": "dro_kl", "loss.base": "margin", "loss.gamma": 0.1, "loss.drop_zeros": True, **MARGIN},
+        ),
     )
 
 

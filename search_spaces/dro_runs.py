@@ -29,11 +29,11 @@ SPACE = Space(
     ),
     baseline="MS",
     protocols=(GLYPHS_DRO, DRO_CUB200),
-    published=(
-        DRO.table("Fig4 text").methods_on("CUB200-2011", note="The mean of five runs; K is not printed."),
-    ),
+    published=(DRO.table("Fig4 text").methods_on("CUB200-2011", note="The mean of five runs; K is not printed."),),
     margin=1.0,
     identities=("19: K >= the number of pairs is the mean of all pairs, K = 1 the largest loss",),
     differs="the variants are of margin and of binomial losses, and multi-similarity is trained as its authors did",
-    notes=("The paper has five runs: --seeds 5. Which K and gamma they had is not printed; ours are 160 = 2B and 0.1.",),
+    notes=(
+        "The paper has five runs: --seeds 5. Which K and gamma they had is not printed; ours are 160 = 2B and 0.1.",
+    ),
 )

@@ -15,9 +15,7 @@ SPACE = Space(
     title="Seconds an iteration by batch size: seven methods",
     question="Does choosing pairs from the whole batch cost less than choosing them anchor by anchor?",
     citation=DRO.at("section 4.2.4, Figure 3"),
-    scientific=(
-        Knob("batch.batch_size", Grid((80, 160, 320, 480, 640), scale="log"), symbol="B", unit="pictures"),
-    ),
+    scientific=(Knob("batch.batch_size", Grid((80, 160, 320, 480, 640), scale="log"), symbol="B", unit="pictures"),),
     fixed={"batch.instances_per_class": 5},
     arms=(
         Arm("SH", {"loss.name": "margin_semihard", **MARGIN}),

@@ -32,9 +32,7 @@ MEMORY = Space(
     title="Cross-batch memory beside DRO-TopK: pictures remembered",
     question="Does a memory of earlier batches do what a batch of 640 does?",
     citation=None,
-    scientific=(
-        Knob("memory.size", Grid((160, 640, 1600)), symbol="memory", unit="pictures", origin="ours"),
-    ),
+    scientific=(Knob("memory.size", Grid((160, 640, 1600)), symbol="memory", unit="pictures", origin="ours"),),
     fixed={"loss.name": "dro_topk", "loss.base": "margin", "loss.k": 160},
     arms=(
         Arm("no memory", {"memory.size": 0}, knobs=()),

@@ -100,7 +100,10 @@ SPACE = Space(
         "3: L2-reg is SEC with a fixed mean of 0",
     ),
     differs=DIFFERS,
-    notes=(*NOTES, "The table's softmax has no margin to choose: --arm Arcface with --set loss.name=softmax trains it."),
+    notes=(
+        *NOTES,
+        "The table's softmax has no margin to choose: --arm Arcface with --set loss.name=softmax trains it.",
+    ),
 )
 
 WITH_HEADS = Space(

@@ -38,7 +38,9 @@ SPACE = Space(
     ),
     margin=1.0,
     identities=IDENTITIES,
-    notes=("eta = 0.1 is where the table compares mu = 0 with the same weight; 0.5 is SEC's own. The others are ours.",),
+    notes=(
+        "eta = 0.1 is where the table compares mu = 0 with the same weight; 0.5 is SEC's own. The others are ours.",
+    ),
 )
 
 WITH_TRIPLET = Space(

@@ -89,7 +89,9 @@ MPA_SOFT_TRIPLE = _protocols(
 MPA_PROXY_ANCHOR = _protocols(
     "-proxy-anchor",
     Stated(PAPER, {"loss.name": "proxy_anchor"}),
-    Stated("open: not stated; the values of the released code of Proxy-Anchor", {"loss.alpha": 32.0, "loss.delta": 0.1}),
+    Stated(
+        "open: not stated; the values of the released code of Proxy-Anchor", {"loss.alpha": 32.0, "loss.delta": 0.1}
+    ),
     several=False,
 )
 MPA_PROXY_NCA = _protocols(

@@ -53,7 +53,6 @@ COMMON = (
 )
 
 
-
 def _protocols(suffix: str, *stated: Stated) -> tuple[Protocol, ...]:
     return tuple(
         Protocol.cited(f"sec/{name}{suffix}", name, *COMMON, *stated, default=not suffix)

@@ -146,3 +146,11 @@ def _letters(name: object) -> str:
     """A name without capitals and punctuation, under its usual spelling."""
     text = "".join(letter for letter in str(name).lower() if letter.isalnum())
     return _ALIASES.get(text, text)
+
+
+def said_differences(differing: Mapping[str, tuple[Value, Value]]) -> list[str]:
+    """Reasons against comparing one cell with a printed number, the settings that people know first."""
+    return [
+        f"other {_LABELS.get(path, path)}: {_said(ours)}, not {_said(theirs)}"
+        for path, (ours, theirs) in sorted(differing.items(), key=lambda item: _importance(item[0]))
+    ]
