@@ -69,11 +69,13 @@ def _declared() -> list[object]:
     if not packages:
         rule = "a package of search spaces must be installed"
         raise ConfigError(Problem("tune_dml.space_packages", rule, None, "Install the project: pip install -e ."))
-    modules = [
-        importlib.import_module(info.name)
+    names = [
+        info.name
         for package in packages
         for info in pkgutil.walk_packages(package.__path__, prefix=f"{package.__name__}.")
     ]
+    # folders first, so that protocols come in the order of their own files and not of the spaces that import them
+    modules = [importlib.import_module(name) for name in sorted(names, key=lambda name: (-name.count("."), name))]
     return [
         item
         for module in modules

@@ -272,16 +272,16 @@ class Protocol:
         *stated: Stated,
         note: str = "",
         default: bool = False,
-        methods: tuple[str, ...] = (),
+        methods: tuple[str, ...] | None = None,
     ) -> Protocol:
         """A paper's protocol from what its sources state; a later one wins.
 
-        It is for `methods`, by default for the loss that it sets.
+        It is for `methods`, by default for the loss that it sets; with none it is nobody's own, and must be chosen.
         """
         settings = {path: value for part in stated for path, value in part.settings.items()}
         sources = {path: part.source for part in stated for path in part.settings}
         own = (str(settings["loss.name"]),) if "loss.name" in settings else ()
-        return cls(name, dataset, settings, "paper", note, sources, default, methods or own)
+        return cls(name, dataset, settings, "paper", note, sources, default, own if methods is None else methods)
 
     @property
     def family(self) -> str:

@@ -93,7 +93,10 @@ TML = (
 
 PLAIN_MS = Stated(f"{PAPER} (without SEC the head is the last layer alone)", {"model.head": "fc"})
 
-NOTE = "Trains on the training classes that validation leaves; the paper trains on all of them and selects on test."
+NOTE = (
+    "Trains on the training classes that validation leaves; the paper trains on all of them and selects on test. The released "
+    "code subtracts 123 from the red channel, ours the 128 of the other codes that load the same file."
+)
 
 
 Rates = tuple[float, float, float, tuple[int, ...]]
