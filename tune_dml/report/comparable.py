@@ -33,6 +33,8 @@ _LABELS = {
     "optim.loss_lr_multiplier": "learning rate of the proxies",
     "optim.lr_schedule": "learning-rate schedule",
     "optim.weight_decay": "weight decay",
+    "model.backbone": "backbone",
+    "model.embedding_dim": "embedding size",
     "model.head": "head",
     "model.pooling": "pooling",
     "model.weights": "initial weights",

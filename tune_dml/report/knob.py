@@ -13,7 +13,7 @@ from tune_dml.published import PublishedCurve, published_curve
 from tune_dml.record.results import Results
 from tune_dml.report.cell import MeasuredArm, MeasuredCell
 from tune_dml.report.naming import slug, symbol_of, value_label
-from tune_dml.space import Grid, Knob, Value
+from tune_dml.space import METHOD, Grid, Knob, Value
 from tune_dml.stats import Isolated, Matters, Point, isolate, judge_matters
 from tune_dml.stats.simultaneous import comparison_bars
 from tune_dml.text import is_number
@@ -210,9 +210,10 @@ def _published(measured: MeasuredSweep, knob: Knob) -> tuple[PublishedCurve, ...
     """The space's published curves for this knob: those whose hyperparameter is its last name or its symbol."""
     names = {knob.path.rpartition(".")[2], symbol_of(knob)}
     plan = measured.results.plan
-    named = [item for item in plan.space.published if item.hyperparameter in names]
+    along = [item for item in plan.space.published if item.hyperparameter != METHOD]
+    named = [item for item in along if item.hyperparameter in names]
     if not named and len(plan.space.scientific or plan.space.knobs) == 1:
-        named = list(plan.space.published)
+        named = along
     dataset = _letters(plan.dataset)
     same_first = sorted(named, key=lambda item: not _letters(item.dataset).startswith(dataset))
     return tuple(published_curve(item) for item in same_first)

@@ -136,7 +136,8 @@ def _cell_of(results: Results, row: PublishedRow) -> tuple[Cell | None, str]:
     exact = [cell for cell in exact if rho is None or _alike(cell.settings.get("regularizer.rho"), rho)] or exact
     if not exact:
         return None, "no cell of ours is this method at these values" if named else "no arm of ours is this method"
-    return max(exact, key=lambda cell: _mean(_values(results, cell, results.plan.metric))), ""
+    means = {cell.digest: _mean(_values(results, cell, results.plan.metric)) for cell in exact}
+    return max(exact, key=lambda cell: means[cell.digest] if math.isfinite(means[cell.digest]) else -math.inf), ""
 
 
 def _reproduced(
