@@ -5,11 +5,6 @@ from __future__ import annotations
 from tune_dml.space import Protocol
 
 PAIRS = (
-    "triplet",
-    "multi_similarity",
-    "supcon",
-    "circle",
-    "recall_at_k_surrogate",
     "dro_chi2",
     "contrastive",
     "margin_all",
@@ -50,7 +45,6 @@ GLYPHS_NPAIR = Protocol(
     dataset="glyphs",
     settings={**GLYPHS_TRIPLET.settings, "batch.instances_per_class": 2},
     note="Ours: as glyphs/triplet, with the 2 instances per class that the SEC paper gives N-pair.",
-    methods=("npair",),
 )
 
 GLYPHS_MS = Protocol(
@@ -58,7 +52,6 @@ GLYPHS_MS = Protocol(
     dataset="glyphs",
     settings={**GLYPHS_TRIPLET.settings, "batch.instances_per_class": 5},
     note="Ours: as glyphs/triplet, with the 5 instances per class that the SEC paper gives multi-similarity.",
-    methods=("multi_similarity",),
 )
 
 GLYPHS_TML = Protocol(
@@ -66,7 +59,6 @@ GLYPHS_TML = Protocol(
     dataset="glyphs",
     settings={**GLYPHS_TRIPLET.settings, "batch.batch_size": 88, "batch.instances_per_class": 4},
     note="Ours: as glyphs/triplet, with the 4 instances per class that the SEC rebuttal gives the tuplet margin loss.",
-    methods=("tuplet_margin",),
 )
 
 GLYPHS_PROXY = Protocol(

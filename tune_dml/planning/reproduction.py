@@ -70,7 +70,7 @@ def _table(paper: str, number: str) -> Table:
         names = [
             f"{source.lower()} {table!r}" if " " in table else f"{source.lower()} {table}" for source, table in known
         ]
-        remedy = f"{nearest(f'{paper} {number}', names, what='table')} It has {', '.join(names)}."
+        remedy = nearest(f"{paper} {number}", names, what="table")
         raise ConfigError(
             Problem("PAPER TABLE", "the table is not in the file of numbers", f"{paper} {number}", remedy)
         )

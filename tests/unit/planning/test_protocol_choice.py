@@ -31,7 +31,7 @@ def chosen(space, dataset, **settings):
         ("sec_rho", "cub200", "dro_topk", "dro/cub200"),
         ("sec_rho", "cub200", "dro_kl_grouped", "dro/cub200-64"),
         ("sec_rho", "cub200", "proxy_anchor", "proxy_anchor/cub200"),
-        ("sec_rho", "glyphs", "multi_similarity", "glyphs/ms"),
+        ("sec_l2", "glyphs", "multi_similarity", "glyphs/triplet"),
         ("sec_rho", "glyphs", "mpa", "glyphs/proxy"),
         ("sec_rho", "glyphs", "dro_kl", "glyphs/dro"),
     ],

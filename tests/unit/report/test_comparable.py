@@ -1,6 +1,8 @@
 """No level is compared between things that differ: each printed number has its conditions, each cell its settings."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,18 +11,22 @@ from helpers.toys import Driver
 from tune_dml.catalogue import spaces
 from tune_dml.conditions import conditions_of, table_of
 from tune_dml.planning.plan import make_plan
+from tune_dml.planning.request import Request
+from tune_dml.planning.study import study_of
 from tune_dml.published import published_rows
 from tune_dml.record.results import results_of
 from tune_dml.report import write_report
-from tune_dml.space import Value
+from tune_dml.space import Space, Value
 
 SELECTED = {"data.split": "paper_test_selection"}
 
 
-def compared(folder: Path, name: str, dataset: str, **settings: Value) -> list[dict[str, Any]]:
+def compared(
+    folder: Path, space: str | Space, dataset: str, arms: Sequence[str] | None = None, **settings: Value
+) -> list[dict[str, Any]]:
     """What verdicts.json says of a study as planned on a paper's own data, with some settings changed."""
-    overrides = {**SELECTED, **settings}
-    plan = make_plan(spaces()[name], name="s", dataset=dataset, seeds=2, data_digest="d" * 64, overrides=overrides)
+    request = Request(space, dataset, seeds=2, name="s", settings={**SELECTED, **settings}, arms=arms)
+    plan = make_plan(study_of(request), data_digest="d" * 64)
     driver = Driver(folder / "s", plan)
     driver.session()
     for trial in plan.trials():
@@ -60,30 +66,37 @@ def test_semihard_is_not_the_triplet_loss(tmp_path):
 
 
 def test_half_the_epochs_are_a_reason(tmp_path):
-    found = compared(tmp_path, "sec_simclr", "cifar10", **{"data.split": "shared_classes"})
-    longer = [item for item in found if item["published"]["where"].get("epochs") == 200 and item["shared"]]
+    found = compared(
+        tmp_path,
+        "sec_simclr_200",
+        "cifar10",
+        ["NT-Xent", "NT-Xent+SEC"],
+        **{"data.split": "shared_classes", "training.epochs": 100},
+    )
+    longer = [item for item in found if item["published"]["methods"] == ["NT-Xent+SEC"] and item["shared"]]
     assert longer
     assert all("other number of epochs: 100, not 200" in item["reasons"] for item in longer)
 
 
 def test_another_proxy_loss_without_its_regularizer_is_a_reason(tmp_path):
-    said = reasons(
-        compared(tmp_path, "mpa_proxies", "cub200", **{"loss.name": "mpa_ap", "loss.tau": 0.0}), "7", "CUB200-2011"
-    )
+    space = spaces()["mpa_proxies"]
+    plain, family = space.arms
+    other = replace(family, settings={**family.settings, "loss.name": "mpa_ap", "loss.tau": 0.0})
+    said = reasons(compared(tmp_path, replace(space, arms=(plain, other)), "cub200"), "7", "CUB200-2011")
     assert "other loss: mpa_ap, not mpa" in said
     assert "other loss.tau: 0, not 0.2" in said
 
 
 def test_another_learning_rate_is_a_reason(tmp_path):
-    found = compared(tmp_path, "dro_kl_grouped", "cub200", **{"optim.lr": 1e-4})
+    found = compared(tmp_path, "dro_grouped_gamma", "cub200", **{"optim.lr": 1e-4})
     assert "other learning rate: 0.0001, not 1e-05" in reasons(found, "2", "CUB200-2011")
 
 
 def test_equal_conditions_are_compared_and_what_nobody_prints_is_said(tmp_path):
-    one = of_table(compared(tmp_path / "birds", "dro_kl_grouped", "cub200"), "2", "CUB200-2011")
+    one = of_table(compared(tmp_path / "birds", "dro_grouped_gamma", "cub200"), "2", "CUB200-2011")
     assert one["reasons"] == []
     assert one["verdict"] != "not comparable"
-    shop = of_table(compared(tmp_path / "shop", "dro_kl_grouped", "inshop"), "4", "In-Shop")
+    shop = of_table(compared(tmp_path / "shop", "dro_grouped_gamma", "inshop"), "4", "In-Shop")
     assert "number of steps (ours 12000)" in shop["not_printed"]
     assert any(caveat.startswith("not printed: number of steps") for caveat in shop["caveats"])
     assert any("not printed: number of steps" in sentence for sentence in shop["sentences"])

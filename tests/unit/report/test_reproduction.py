@@ -92,7 +92,8 @@ def test_the_best_of_a_grid_stands_for_a_number_whose_value_is_not_printed(tmp_p
     ("words", "message"),
     [
         (("sec-supplement", "9"), "the table is not in the file of numbers"),
-        (("sec", "5"), "Did you mean"),
+        (("sec-supplement", "8"), "Did you mean"),
+        (("sec", "5"), "Known tables: .*sec-supplement 5"),
         (("mpa", "3"), "no space stands for the table"),
         (("dro", "1", "sop"), "has no protocol on the data set"),
     ],
