@@ -120,7 +120,7 @@ def _matched(knob: MeasuredKnob, published: PublishedCurve, printed: Mapping[str
 
 def _cells_at(measured: Measured, knob: MeasuredKnob, label: str) -> list[Cell]:
     """The cells behind a value of the knob: several where other knobs are searched too."""
-    cells = [cell.cell for cell in measured.cells if not cell.cell.baseline]
+    cells = [cell.cell for cell in measured.cells if cell.cell.arm == knob.arm]
     key = level_key(knob.level(label))
     return [cell for cell in cells if knob.path in cell.knobs and level_key(cell.knobs[knob.path]) == key]
 
