@@ -11,7 +11,7 @@ export OMP_NUM_THREADS ?= 1
 # Compiled sources are kept: tests start many processes, and pytest rewrites every assertion of a file that is not.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow test-learning test-browser test-gpu test-vision check format bench-losses bench-metrics bench-training docs clean help
+.PHONY: demo test test-slow test-learning test-browser test-spaces test-gpu test-vision check format bench-losses bench-metrics bench-training docs clean help
 
 help:
 	@echo "make demo          install, run the sweep sec_rho on the embedded data, say where the report is"
@@ -20,6 +20,7 @@ help:
 	@echo "make test-slow     the tests that take more than ten seconds"
 	@echo "make test-learning  what training learns, with each of torch's CPU kernels and with one and two threads"
 	@echo "make test-browser  the report in headless Chromium (installs chromium where it is missing and apt can)"
+	@echo "make test-spaces   every study on the embedded pictures, a few steps each, to its report"
 	@echo "make test-gpu      the tests that need a CUDA device"
 	@echo "make test-vision   backbones against timm, torchvision and pretrainedmodels, in an environment of their own"
 	@echo "make bench-losses bench-metrics bench-training   speed, as ratios against named peers"
@@ -47,6 +48,9 @@ test-browser: $(VENV)/.dev
 	{ apt-get install -y -qq chromium > /dev/null 2>&1 && command -v chromium > /dev/null; } || \
 	{ echo "It could not be installed (no apt, no rights or no network): the tests of the page are skipped, nothing is tested."; exit 1; }
 	$(BIN)/python -m pytest -m browser
+
+test-spaces: $(VENV)/.dev
+	$(BIN)/python -m pytest -m spaces
 
 test-gpu: $(VENV)/.dev
 	$(BIN)/python -m pytest -m gpu
@@ -76,6 +80,7 @@ bench-training: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/generate_studies.py
 
 clean:
 	rm -rf $(VENV) $(VISION) build *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -14,7 +14,7 @@ from tune_dml.record.results import Results
 from tune_dml.report.cell import MeasuredArm, MeasuredCell
 from tune_dml.report.naming import slug, symbol_of, value_label
 from tune_dml.report.raced import RaceFindings
-from tune_dml.space import Grid, Knob, Value
+from tune_dml.space import METHOD, Grid, Knob, Value
 from tune_dml.stats import Isolated, Matters, Point, isolate, judge_matters
 from tune_dml.stats.racing import Raced
 from tune_dml.stats.simultaneous import comparison_bars
@@ -167,7 +167,7 @@ def measure_knob(measured: MeasuredSweep, arm: MeasuredArm, knob: Knob, alpha: f
         points.append(replace(point, seeds=_isolated_seeds(isolated, label) or point.seeds))
     return MeasuredKnob(
         knob, _axis(knob, levels), levels, tuple(labels.values()), isolated, raced, sensitivity, tuple(points),
-        measured.baseline_point, _published(measured, knob), arm.name,
+        measured.baseline_point, _published(measured, knob, arm.name), arm.name,
     )  # fmt: skip
 
 
@@ -222,13 +222,19 @@ def _isolated_seeds(isolated: Isolated, label: str) -> tuple[tuple[int, float], 
     return tuple((seed, number) for seed, number in zip(table.seeds, row, strict=True) if math.isfinite(number))
 
 
-def _published(measured: MeasuredSweep, knob: Knob) -> tuple[PublishedCurve, ...]:
-    """The space's published curves for this knob: those whose hyperparameter is its last name or its symbol."""
+def _published(measured: MeasuredSweep, knob: Knob, arm: str) -> tuple[PublishedCurve, ...]:
+    """The space's published curves for this knob: those whose hyperparameter is its last name or its symbol.
+
+    A curve of a method that is an arm's name belongs to that arm.
+    """
     names = {knob.path.rpartition(".")[2], symbol_of(knob)}
     plan = measured.results.plan
-    named = [item for item in plan.space.published if item.hyperparameter in names]
+    along = [item for item in plan.space.published if item.hyperparameter != METHOD]
+    named = [item for item in along if item.hyperparameter in names]
     if not named and len(plan.space.scientific or plan.space.knobs) == 1:
-        named = list(plan.space.published)
+        named = along
+    arms = {other.name for other in plan.space.every_arm}
+    named = [item for item in named if arm in item.methods or not arms & set(item.methods)]
     dataset = _letters(plan.dataset)
     same_first = sorted(named, key=lambda item: not _letters(item.dataset).startswith(dataset))
     return tuple(published_curve(item) for item in same_first)
