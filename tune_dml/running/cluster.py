@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from trainables.errors import ConfigError, Problem
 from tune_dml.planning.request import Resources
+from tune_dml.running.handshake import address_problems
 
 DRIVERS_PER_NODE = 64  # trial drivers of engine `train`; they only wait, so their number is no real limit
-REACH_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
@@ -55,26 +53,6 @@ def address_of(flag: str | None) -> tuple[str | None, str]:
     if from_environment := os.environ.get("RAY_ADDRESS"):
         return (None if from_environment == "local" else from_environment), "RAY_ADDRESS"
     return None, "default"
-
-
-def address_problems(address: str | None, origin: str) -> list[Problem]:
-    """Whether somebody listens there, in a few seconds: Ray itself waits for minutes."""
-    if address is None or address == "auto":
-        return []
-    rest = address.split("://", 1)[1] if "://" in address else address
-    parts = urlsplit(f"//{rest}")
-    try:
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host, port = None, None
-    if not host or (port is None and "://" not in address):
-        rule = "an address reads auto, local, HOST:PORT or ray://HOST:PORT"
-        return [Problem(origin, rule, address, "Example: --address ray://head:10001.")]
-    try:
-        with socket.create_connection((host, port or 10001), timeout=REACH_SECONDS):
-            return []
-    except OSError as error:
-        return [_unreachable(address, origin, error)]
 
 
 def _unreachable(address: str | None, origin: str, error: Exception) -> Problem:
@@ -131,11 +109,22 @@ def capacity_at(address: str | None, origin: str = "default") -> Capacity:
     ray = sys.modules.get("ray")
     if address is None and not (ray and ray.is_initialized()):
         return local_capacity()
+    with joined(address, origin) as capacity:
+        return capacity
+
+
+@contextmanager
+def joined(address: str | None, origin: str) -> Iterator[Capacity]:
+    """A short connection; raises ConfigError when what listens there is no cluster that this Ray can join."""
+    connection = connected(address, engine="local")
     try:
-        with connected(address, engine="local") as capacity:
-            return capacity
+        capacity = connection.__enter__()
     except (ConnectionError, RuntimeError) as error:
         raise ConfigError(_unreachable(address, origin, error)) from error
+    try:
+        yield capacity
+    finally:
+        connection.__exit__(None, None, None)
 
 
 @contextmanager
