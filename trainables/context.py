@@ -6,6 +6,7 @@ The same training code runs bare, inside a Tune actor, or as one of several Ray 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,9 @@ EVIDENCE = "evidence"
 EVIDENCE_FILES = ("evidence.json", "sheet.jpg")
 """Folder, within the trial's, and names of the files left to look at; `trainables.evidence.record` says what is in them."""
 
+ALIVE = "alive"
+"""An empty file in the trial's folder; its time says when the trial last made a step, to a second."""
+
 SEALED = "sealed.json"
 """In the trial's folder, its owner's to read: `test/...` at the evaluation that counts, and no other file has them."""
 
@@ -37,6 +41,9 @@ class TrialContext(Protocol):
     device: torch.device
     threads: int
     """CPU threads for torch; part of what makes two runs equal to the last digit."""
+
+    def alive(self) -> None:
+        """A step was made; cheap enough for every step."""
 
     def report(self, row: Row, state: Mapping[str, Any] | None = None) -> None:
         """Hand over one row; with a state, first make it the checkpoint to resume from."""
@@ -70,6 +77,15 @@ class FolderContext:
     world_size: int = 1
     threads: int = 1
     sink: Callable[[Row], None] = lambda row: None
+    _marked: float = 0.0
+
+    def alive(self) -> None:
+        """Leave a mark that whoever waits for this trial can see, once a second."""
+        now = time.monotonic()
+        if self.rank == 0 and now - self._marked >= 1.0:
+            self._marked = now
+            self.folder.mkdir(parents=True, exist_ok=True)
+            (self.folder / ALIVE).touch()
 
     def report(self, row: Row, state: Mapping[str, Any] | None = None) -> None:
         """Save the state (whole or not at all), then report: a row is never known without its checkpoint."""

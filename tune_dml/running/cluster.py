@@ -14,6 +14,7 @@ from trainables.errors import ConfigError, Problem
 from tune_dml.planning.request import Resources
 from tune_dml.running.handshake import address_problems
 
+MOST_NODES = 1000  # of one kind, where an autoscaler sets no limit
 DRIVERS_PER_NODE = 64  # trial drivers of engine `train`; they only wait, so their number is no real limit
 
 
@@ -22,14 +23,16 @@ class Capacity:
     """What the connected cluster has, per node and in all."""
 
     nodes: tuple[Mapping[str, float], ...]
+    to_come: tuple[Mapping[str, float], ...] = ()
+    """All nodes, were a cluster that grows grown to its largest."""
 
     def total(self, resource: str) -> float:
         """Sum over nodes."""
         return sum(node.get(resource, 0.0) for node in self.nodes)
 
     def workers_that_fit(self, resources: Resources) -> int:
-        """How many workers fit on the empty cluster; a worker lives on one node."""
-        return sum(_workers_on(node, resources) for node in self.nodes)
+        """How many workers fit on the empty cluster, grown as far as it can; a worker lives on one node."""
+        return max(sum(_workers_on(node, resources) for node in nodes) for nodes in (self.nodes, self.to_come))
 
     def trials_that_fit(self, resources: Resources) -> int:
         """How many trials fit at once; 0 when not even one does."""
@@ -138,10 +141,20 @@ def connected(address: str | None, *, engine: str) -> Iterator[Capacity]:
         _protect_token()
     try:
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        yield Capacity(tuple(nodes))
+        yield Capacity(tuple(nodes), _nodes_to_come())
     finally:
         if ours:
             ray.shutdown()
+
+
+def _nodes_to_come() -> tuple[Mapping[str, float], ...]:
+    """The nodes that an autoscaler may start, as it has told the cluster; none where there is no autoscaler."""
+    from ray._private.state import state
+    from ray.util.client import ray as client
+
+    config = None if client.is_connected() else state.get_cluster_config()
+    groups = config.node_group_configs if config is not None else ()
+    return tuple(dict(group.resources) for group in groups for _ in range(min(max(group.max_count, 0), MOST_NODES)))
 
 
 def _init_arguments(address: str | None, engine: str) -> dict[str, Any]:

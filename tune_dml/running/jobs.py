@@ -2,7 +2,7 @@
 
     with cluster_client("cluster.yaml") as client:          # or http://HEAD:8265, HOST:6379, ray://HOST:10001
         upload = collect_upload(files=[Path("mine.yaml")])
-        job = submit(client, "eta1", ["sweep", "mine.yaml", "--name", "eta1"], upload)
+        job, new = submit(client, "eta1", ["sweep", "mine.yaml", "--name", "eta1"], upload)
         for text in follow(client, job.id): ...
 
 What travels is this project's own packages as they are installed here, and files that the user names: never a whole
@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import importlib.metadata
 import importlib.util
+import logging
 import os
 import re
 import shlex
@@ -24,6 +25,7 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -171,6 +173,8 @@ def cluster_client(target: str) -> Iterator[Any]:
     """
     from ray.job_submission import JobSubmissionClient
 
+    level = logging.root.manager.disable
+    logging.disable(logging.INFO)  # Ray's own words on its uploads; ours are said before
     hidden = {name: os.environ.pop(name) for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS") if name in os.environ}
     try:
         with _tunnel(target) as address:
@@ -183,6 +187,7 @@ def cluster_client(target: str) -> Iterator[Any]:
             yield client
     finally:
         os.environ.update(hidden)
+        logging.disable(level)
 
 
 @contextmanager
@@ -240,16 +245,37 @@ def latest_job(client: Any, sweep: str, target: str) -> Job:
     return jobs[-1]
 
 
-def submit(client: Any, sweep: str, words: Sequence[str], upload: Upload, *, only: bool) -> tuple[Job, bool]:
-    """Run `tune-dml WORDS` on the cluster's head; the job, and whether it is a new one.
+def submit(client: Any, sweep: str, words: Sequence[str], upload: Upload) -> tuple[Job, bool]:
+    """Run `tune-dml WORDS` on the cluster's head, for hours if need be; the job, and whether it is a new one.
 
-    A job is named after its sweep. With `only`, one that still runs is handed back instead of a second, and of two who
-    ask at once one gets the other's: names are given once.
+    A job is named after its sweep. One that still runs is handed back instead of a second, and of two who ask at once
+    one gets the other's: a name is given once.
     """
     before = jobs_of(client, sweep)
-    if only and (running := [job for job in before if not job.over and "." not in job.id.rpartition("@")[2]]):
-        return running[-1], False
+    if before and not before[-1].over:
+        return before[-1], False
     name = f"{sweep}@{len(before) + 1}"
+    if _start(client, name, words, upload, {"tune_dml.sweep": sweep}):
+        return Job(name, sweep, "PENDING"), True
+    return next(job for job in jobs_of(client, sweep) if job.id == name), False
+
+
+@contextmanager
+def asked(client: Any, words: Sequence[str], upload: Upload) -> Iterator[Job]:
+    """Run `tune-dml WORDS` on the cluster's head for an answer; nothing of it stays."""
+    name = f"{words[0]}-{uuid.uuid4().hex[:12]}"
+    _start(client, name, words, upload, {})
+    try:
+        yield Job(name, "", "PENDING")
+    finally:
+        if str(client.get_job_status(name).value) not in OVER:
+            client.stop_job(name)
+        else:
+            client.delete_job(name)
+
+
+def _start(client: Any, name: str, words: Sequence[str], upload: Upload, metadata: dict[str, str]) -> bool:
+    """Whether the cluster took it; not where the name is taken already."""
     environment = {"RAY_JOB_STOP_WAIT_TIME_S": str(GRACE), "PYTHONUNBUFFERED": "1", "COLUMNS": "120"}
     with _staged(upload) as folder:
         try:
@@ -257,13 +283,13 @@ def submit(client: Any, sweep: str, words: Sequence[str], upload: Upload, *, onl
                 entrypoint=shlex.join(["python", "-m", "tune_dml.cli", *words]),
                 submission_id=name,
                 runtime_env={"working_dir": str(folder), "env_vars": environment},
-                metadata={"tune_dml.sweep": sweep},
+                metadata=metadata,
             )
         except RuntimeError as error:
-            if "already exists" not in str(error):
-                raise ConfigError(Problem("submit", f"the cluster must take the job ({_last_line(error)})")) from error
-            return next(job for job in jobs_of(client, sweep) if job.id == name), False
-    return Job(name, sweep, "PENDING"), True
+            if "already exists" in str(error):
+                return False
+            raise ConfigError(Problem("submit", f"the cluster must take the job ({_last_line(error)})")) from error
+    return True
 
 
 def _last_line(error: Exception) -> str:
@@ -284,6 +310,15 @@ def _staged(upload: Upload) -> Iterator[Path]:
         for name in ("METADATA", "entry_points.txt"):
             (info / name).write_text(described.read_text(name) or "")
         yield root
+
+
+def capacity_of(client: Any) -> dict[str, float]:
+    """What the cluster's nodes offer now, in all; a cluster that grows may offer more later."""
+    from ray.util.state import list_nodes
+
+    nodes = list_nodes(address=client.get_address(), filters=[("state", "=", "ALIVE")], detail=True)
+    totals = [node.resources_total or {} for node in nodes]
+    return {name: sum(float(total.get(name, 0.0)) for total in totals) for name in ("CPU", "GPU")}
 
 
 def follow(client: Any, job: Job) -> Iterator[str]:
