@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -27,11 +28,13 @@ TRAINING = ("sweep", "resume", "extend", "confirm")
 ATTEMPTS = 3
 """Drivers in all; trials keep their own count of retries."""
 SUPERVISED = "TUNE_DML_SUPERVISED"
+NODE_CHECK = 2.0
+"""Seconds between looks at the node that the driver is attached to."""
 _INTERRUPTED = 130
 
 
 def attend() -> Callable[[], None]:
-    """In the driver: end when the supervisor ends. What is handed back tells it that the end was our own."""
+    """In the driver: end when the supervisor or our Ray node does. What is handed back says that an end was our own."""
     lines = os.environ.pop(SUPERVISED, None)
     if lines is None:
         return lambda: None
@@ -39,11 +42,15 @@ def attend() -> Callable[[], None]:
     for line in (life, word):
         os.set_inheritable(line, False)  # Ray's processes outlive us otherwise
 
-    def wait() -> None:
-        os.read(life, 1)  # returns when the other end is closed, by whatever death
-        os.kill(os.getpid(), signal.SIGKILL)
+    def watch() -> None:
+        from tune_dml.running.cluster import node_is_gone
 
-    threading.Thread(target=wait, daemon=True, name="supervisor").start()
+        while not select.select([life], [], [], NODE_CHECK)[0]:
+            if node_is_gone():
+                os._exit(1)  # Ray waits for ever, and what it holds cannot be ended otherwise
+        os.kill(os.getpid(), signal.SIGKILL)  # the other end is closed, by whatever death
+
+    threading.Thread(target=watch, daemon=True, name="supervisor").start()
     return lambda: _speak(word)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -172,6 +173,23 @@ def _init_arguments(address: str | None, engine: str) -> dict[str, Any]:
         "include_dashboard": engine == "train",
         "resources": {"trial_driver": DRIVERS_PER_NODE} if engine == "train" else None,
     }
+
+
+def node_is_gone() -> bool:
+    """Whether this process is attached to a Ray node whose raylet no longer listens; False where it is attached to none."""
+    ray = sys.modules.get("ray")
+    node = ray._private.worker._global_node if ray and ray.is_initialized() else None
+    if node is None:  # not begun, over, or by way of a client server
+        return False
+    try:
+        with socket.socket(socket.AF_UNIX) as knock:
+            knock.settimeout(5.0)
+            knock.connect(node.raylet_socket_name)
+    except TimeoutError:  # busy
+        return False
+    except OSError:
+        return bool(ray.is_initialized())  # else it has just been shut down
+    return False
 
 
 def _protect_token() -> None:
