@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import typer
 
-from tune_dml.cli.options import SweepArgument
+from tune_dml.cli.options import SweepArgument, verb
 from tune_dml.cli.submit import Target
 
 ORDER = 47
 
 
+@verb
 def cancel(target: Target, sweep_name: SweepArgument) -> None:
     """Stop a sweep's job on a cluster; it keeps what it has, writes its report and can be resumed."""
     from tune_dml.running import jobs

@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
-from tune_dml.cli.options import SweepArgument
+from tune_dml.cli.options import SweepArgument, verb
 from tune_dml.cli.submit import Target
 
 ORDER = 46
 
 
+@verb
 def logs(
     target: Target,
     sweep_name: SweepArgument,

@@ -11,7 +11,7 @@ import click
 import typer
 
 from trainables.errors import ConfigError, Problem, raise_if_any
-from tune_dml.cli.options import Json
+from tune_dml.cli.options import Json, verb
 from tune_dml.cli.screen import show
 from tune_dml.text import duration
 
@@ -29,6 +29,7 @@ Target = Annotated[
 ]
 
 
+@verb
 def submit(
     target: Target,
     words: Annotated[list[str], typer.Argument(metavar="-- VERB ...", help="What to run there: sweep, status, ...")],

@@ -141,7 +141,7 @@ def _walk(folder: Path, kept_back: list[str]) -> Iterator[tuple[str, Path]]:
     """Every file that may travel; what looks like a secret is named instead, and links that lead outside are left."""
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)
-        if any(part in _LEFT_OUT or part.endswith(".egg-info") for part in inside.parts):
+        if path.is_dir() or any(part in _LEFT_OUT or part.endswith(".egg-info") for part in inside.parts):
             continue
         if any(_SECRET.match(part) for part in inside.parts):
             kept_back.append(inside.as_posix())
