@@ -61,8 +61,8 @@ FAULTS = {
 def test_killed_in_the_middle_it_goes_on_by_itself(run, undisturbed, found, fault):
     sweep = run()
     sweep.wait_until(sweep.in_the_middle)
-    since = time.time()
     FAULTS[fault](sweep)
+    since = time.time()
     assert sweep.end() == 0, sweep.said()
     assert table(sweep.folder) == undisturbed
     found(f"kill -9 of {fault}", outcome(sweep.folder, since))
@@ -81,8 +81,8 @@ POINTS = {
 def test_the_driver_may_die_at_any_point(run, undisturbed, found, point):
     sweep = run()
     sweep.wait_until(lambda: POINTS[point](sweep))
-    since = time.time()
     kill(sweep.driver)
+    since = time.time()
     assert sweep.end() == 0, sweep.said()
     assert table(sweep.folder) == undisturbed
     assert (sweep.folder / "report" / "report.html").exists()
@@ -120,8 +120,8 @@ def test_ctrl_c_twice_leaves_a_sweep_that_resumes(run, undisturbed, found, cache
 def test_a_trial_that_hangs_is_ended_and_goes_on(run, undisturbed, found):
     sweep = run("--stall-limit", "10")
     sweep.wait_until(sweep.in_the_middle)
-    since = time.time()
     kill(*sweep.find("ray::ImplicitFunc")[:1], number=signal.SIGSTOP)
+    since = time.time()
     assert sweep.end() == 0, sweep.said()
     assert table(sweep.folder) == undisturbed
     assert "stalled: no step for 10 s; retrying from the checkpoint" in sweep.said()

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 RAY = {
     f"tune_dml/running/{name}.py"
-    for name in ("sweep", "trial", "search", "cluster", "cluster_file", "handshake", "jobs", "limits", "nodes")
+    for name in ("sweep", "trial", "search", "cluster", "cluster_file", "group", "handshake", "jobs", "limits", "nodes")
 }
 
 

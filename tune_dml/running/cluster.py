@@ -178,8 +178,11 @@ def _init_arguments(address: str | None, engine: str) -> dict[str, Any]:
 def node_is_gone() -> bool:
     """Whether this process is attached to a Ray node whose raylet no longer listens; False where it is attached to none."""
     ray = sys.modules.get("ray")
-    node = ray._private.worker._global_node if ray and ray.is_initialized() else None
-    if node is None:  # not begun, over, or by way of a client server
+    is_initialized = getattr(ray, "is_initialized", None)  # not there while Ray is being imported
+    if is_initialized is None or not is_initialized():
+        return False
+    node = ray._private.worker._global_node
+    if node is None:  # by way of a client server
         return False
     try:
         with socket.socket(socket.AF_UNIX) as knock:
@@ -188,7 +191,7 @@ def node_is_gone() -> bool:
     except TimeoutError:  # busy
         return False
     except OSError:
-        return bool(ray.is_initialized())  # else it has just been shut down
+        return bool(is_initialized())  # else it has just been shut down
     return False
 
 

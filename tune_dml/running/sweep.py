@@ -280,7 +280,7 @@ def _fit(folder: Path, recorder: Recorder, execution: Execution) -> None:
                 num_samples=-1,
                 max_concurrent_trials=concurrent,
                 time_budget_s=execution.time_budget,
-                reuse_actors=resources.engine == "local",
+                reuse_actors=True,
                 trial_name_creator=lambda trial: str(trial.config["key"]),
                 trial_dirname_creator=lambda trial: str(trial.config["key"]),
             ),
