@@ -61,22 +61,28 @@ def _speak(word: int) -> None:
 
 def supervise(words: Sequence[str]) -> int:
     """Run a verb that trains to an end that was said; its exit code."""
-    for attempt in range(ATTEMPTS):
+    folder: Path | None = None
+    for attempt in range(1, ATTEMPTS + 1):
         driver = _Driver(words)
         code = driver.wait()
-        if driver.has_spoken:
-            if code not in {0, 3, _INTERRUPTED} and attempt:
-                break  # what it was begun again on is gone: a cluster that does not answer
+        if driver.has_spoken and (folder is None or code in {0, 3, _INTERRUPTED}):
             return code
-        folder = _folder_of(words, driver.pid)
+        if driver.has_spoken:
+            break  # what it was begun again on is gone: a cluster that does not answer
+        folder = _folder_of(words, driver.pid) or folder
         if folder is None:
             return code or 1  # nothing had begun
-        last = attempt == ATTEMPTS - 1
-        then = "closing the session" if last else "going on from where it stopped"
+        then = "going on from where it stopped" if attempt < ATTEMPTS else "closing the session"
         _say(f"The driver of {folder.name} ended without a word ({_cause(code)}): {then}.")
         words = _again(words, folder)
-    _Driver(["report", folder.name, *_flags("report", _given(words))]).wait()
-    _say(f"Not complete. Continue with: tune-dml resume {folder.name}")
+    return _close(words, folder)
+
+
+def _close(words: Sequence[str], folder: Path | None) -> int:
+    """Table, report, and the command to go on with."""
+    name = folder.name if folder else ""
+    _Driver(["report", name, *_flags("report", _given(words))]).wait()
+    _say(f"Not complete. Continue with: tune-dml resume {name}")
     return _INTERRUPTED
 
 
@@ -133,7 +139,9 @@ def _again(words: Sequence[str], folder: Path) -> list[str]:
 
 
 def _given(words: Sequence[str]) -> Mapping[str, Any]:
-    return _command(words[0]).make_context(words[0], list(words[1:]), resilient_parsing=True).params
+    context = _command(words[0]).make_context(words[0], list(words[1:]), resilient_parsing=True)
+    given: Mapping[str, Any] = context.params
+    return given
 
 
 def _flags(verb: str, given: Mapping[str, Any]) -> list[str]:
@@ -141,7 +149,7 @@ def _flags(verb: str, given: Mapping[str, Any]) -> list[str]:
     flags: list[str] = []
     for option in _command(verb).params:
         value = given.get(option.name)
-        if option.param_type_name != "option" or option.name == "retry_failed" or value in {None, False}:
+        if option.param_type_name != "option" or option.name == "retry_failed" or value in (None, False):
             continue
         flags += [option.opts[-1]] if value is True else [option.opts[-1], str(value)]
     return flags

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
 import typer
 
 from trainables.errors import ConfigError, Problem, raise_if_any
@@ -107,9 +106,8 @@ def read_command(words: Sequence[str]) -> Command:
         raise ConfigError(
             Problem("submit", "a verb that can run as a job", verb, f"One of {', '.join((*GO_ON, *ANSWER))}.")
         )
-    group = typer.main.get_command(application())
-    assert isinstance(group, click.Group) or hasattr(group, "commands")  # noqa: S101 - Typer's own class
-    context = group.commands[verb].make_context(verb, list(words[1:]))  # type: ignore[attr-defined]
+    group: Any = typer.main.get_command(application())
+    context = group.commands[verb].make_context(verb, list(words[1:]))
     given, full = dict(context.params), list(words)
     if verb == "sweep" and not given["name"]:
         parts = [Path(str(given["space"])).stem, *([given["dataset"]] if given["dataset"] else [])]

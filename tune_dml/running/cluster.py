@@ -177,7 +177,7 @@ def _init_arguments(address: str | None, engine: str) -> dict[str, Any]:
 
 def node_is_gone() -> bool:
     """Whether this process is attached to a Ray node whose raylet no longer listens; False where it is attached to none."""
-    ray = sys.modules.get("ray")
+    ray: Any = sys.modules.get("ray")
     is_initialized = getattr(ray, "is_initialized", None)  # not there while Ray is being imported
     if is_initialized is None or not is_initialized():
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+from typing import Any
 from urllib.parse import urlsplit
 
 from trainables.errors import Problem
@@ -66,9 +67,9 @@ def _greet(target: str, *, client: bool) -> list[tuple[str, str]]:
 
 def _token() -> list[tuple[str, str]]:
     """The header that proves who we are, where this user has a token."""
-    from ray._raylet import AuthenticationTokenLoader
+    from ray import _raylet
 
-    loader = AuthenticationTokenLoader.instance()
+    loader: Any = _raylet.AuthenticationTokenLoader.instance()  # type: ignore[attr-defined]
     if not loader.has_token(ignore_auth_mode=True):
         return []
     return [("authorization", f"Bearer {loader.get_raw_token(ignore_auth_mode=True)}")]
