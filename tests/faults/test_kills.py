@@ -7,6 +7,9 @@ import time
 import pytest
 from helpers.sweeps import Running, outcome, sweep_file, table
 
+from tune_dml.record.ledger import read_history
+from tune_dml.record.results import results_of
+
 pytestmark = pytest.mark.slow
 
 
@@ -148,3 +151,17 @@ def test_garbage_in_the_ledger_is_named_and_a_second_launcher_refused(run, undis
     assert (sweep.folder / "ledger.unreadable").exists()
     assert table(sweep.folder) == undisturbed
     found("zeros in the ledger's middle, a torn end, a stale lock; then resume", outcome(sweep.folder, since))
+
+
+def test_a_lost_worker_of_two_is_replaced_and_the_trial_goes_on(tmp_path, monkeypatch, cache_dir, found):
+    monkeypatch.chdir(tmp_path)
+    words = ["sweep", sweep_file((0.1, 0.5), steps=200), "--name", "toy", "--cache-dir", cache_dir, "--workers", "2"]
+    sweep = Running(words, tmp_path / "sweeps" / "toy")
+    sweep.wait_until(sweep.in_the_middle)
+    kill(*sweep.find("ray::RayTrainWorker")[:1])
+    since = time.time()
+    assert sweep.end() == 0, sweep.said()
+    for trial in results_of(sweep.folder).trials:
+        steps = [row["step"] for row in read_history(sweep.folder, trial.key)]
+        assert steps == list(range(20, 201, 20))
+    found("kill -9 of one of two DDP workers (two trials, engine train)", outcome(sweep.folder, since))
