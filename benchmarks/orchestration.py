@@ -102,9 +102,8 @@ def ours(trials: int, steps: int, workers: int) -> tuple[float, list[float]]:
     from tune_dml.record.ledger import read_events
     from tune_dml.space import Grid, Knob, Space
 
-    fixed = {
-        key: value for key, value in settings(steps, 0.5).items() if key not in {"data.name", "seed", "regularizer.rho"}
-    }
+    given = settings(steps, 0.5)
+    fixed = {key: given[key] for key in given.keys() - {"data.name", "seed", "regularizer.rho"}}
     grid = Knob("regularizer.rho", Grid(tuple(rhos(trials))), "rho")
     space = Space("bench", "own", "", None, (grid,), fixed=fixed, default_dataset="digits")
     before = Path.cwd()
@@ -154,9 +153,8 @@ def main() -> None:
         print(f"{name:24} {seconds:7.1f} s  {seconds / base:5.2f} x bare  {over:6.3f} s a trial over it")
     few = min(6, trials)
     wall, over = ours(few, steps, workers=2)
-    print(
-        f"tune_dml, train, 2 workers: {few} trials in {wall:.1f} s; over training, from the second on: {sum(over) / len(over):.2f} s"
-    )
+    each = sum(over) / len(over)
+    print(f"tune_dml, train, 2 workers: {few} trials in {wall:.1f} s; over training, from the second on: {each:.2f} s")
     held = memory()
     ours(10 * few, 2, workers=1)
     print(f"driver: {(memory() - held) * 1000 / (10 * few):.0f} kB a trial, over {10 * few} trials of 2 steps")

@@ -17,8 +17,10 @@ def program() -> None:
     speak = attend()
     try:
         main()
-    finally:
-        speak()
+    except SystemExit as end:
+        speak(end.code if isinstance(end.code, int) else int(end.code is not None))
+        raise
+    speak(0)
 
 
 if __name__ == "__main__":

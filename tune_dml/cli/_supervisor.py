@@ -30,14 +30,16 @@ ATTEMPTS = 3
 SUPERVISED = "TUNE_DML_SUPERVISED"
 NODE_CHECK = 2.0
 """Seconds between looks at the node that the driver is attached to."""
+PARTING = 30.0
+"""Seconds that a driver may take to leave after its last word."""
 _INTERRUPTED = 130
 
 
-def attend() -> Callable[[], None]:
-    """In the driver: end when the supervisor or our Ray node does. What is handed back says that an end was our own."""
+def attend() -> Callable[[int], None]:
+    """In the driver: end when the supervisor or our Ray node does. What is handed back says how our own end is."""
     lines = os.environ.pop(SUPERVISED, None)
     if lines is None:
-        return lambda: None
+        return lambda code: None
     life, word = map(int, lines.split(","))
     for line in (life, word):
         os.set_inheritable(line, False)  # Ray's processes outlive us otherwise
@@ -51,12 +53,13 @@ def attend() -> Callable[[], None]:
         os.kill(os.getpid(), signal.SIGKILL)  # the other end is closed, by whatever death
 
     threading.Thread(target=watch, daemon=True, name="supervisor").start()
-    return lambda: _speak(word)
+    return lambda code: _speak(word, code)
 
 
-def _speak(word: int) -> None:
+def _speak(word: int, code: int) -> None:
+    sys.stdout.flush()
     with contextlib.suppress(BrokenPipeError):
-        os.write(word, b".")
+        os.write(word, bytes([code]))
 
 
 def supervise(words: Sequence[str]) -> int:
@@ -112,14 +115,24 @@ class _Driver:
 
         known = {number: signal.signal(number, hand_on) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            code = self._process.wait()
+            said = os.read(self._word, 1)  # nothing where it dies
+            code = self._leave(said)
         finally:
             for number, handler in known.items():
                 signal.signal(number, handler)
-        self.has_spoken = bool(os.read(self._word, 1))
+        self.has_spoken = bool(said)
         os.close(self._word)
         os.close(self._hold)
         return code if code >= 0 else 128 - code
+
+    def _leave(self, said: bytes) -> int:
+        """Its exit code: the one it said, where Ray, cut off from its own, changes that or does not let it go."""
+        try:
+            code = self._process.wait(PARTING if said else None)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        return said[0] if said else code
 
 
 def _folder_of(words: Sequence[str], pid: int) -> Path | None:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import ray.cloudpickle
@@ -38,7 +39,7 @@ from tune_dml.running.failures import TRIAL_RETRIES, Failure, classify, stalled
 from tune_dml.running.limits import Spending, Watch
 from tune_dml.running.race import RacingProposals
 from tune_dml.running.search import CellSearcher, Proposals
-from tune_dml.running.trial import local_engine, train_engine
+from tune_dml.running.trial import local_engine, read_message, train_engine
 
 if TYPE_CHECKING:
     from tune_dml.running.progress import Progress
@@ -132,11 +133,14 @@ class Recorder(Callback):  # type: ignore[misc]
         """A row, or the trial's closing report."""
         key = trial.config["key"]
         self.watch.step(key)
-        if row := result.get("row"):
+        message = read_message(result)
+        if row := message.get("row"):
             self.ledger.report(key, row)
             self.progress.report(key, row)
-        if ended := result.get("ended"):
+        if ended := message.get("ended"):
             self._end(key, ended)
+            trial.run_metadata.metric_analysis.clear()  # Tune's own statistics of its own columns; nobody asks for them
+            trial.run_metadata.metric_n_steps.clear()
         self.tracker.notify()
 
     def on_trial_recover(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
@@ -313,7 +317,14 @@ def _ends_by_sigterm() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+    told: list[int] = []
+
+    def end(number: int, frame: FrameType | None) -> None:
+        told.append(number)
+        if len(told) == 1:  # whoever ends a tree of processes may tell us twice, which would be "at once"
+            signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGTERM, end)
     try:
         yield
     finally:

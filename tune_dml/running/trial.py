@@ -9,6 +9,7 @@ how: finished, diverged or failed. Only what a retry can mend (a lost process, a
 
 from __future__ import annotations
 
+import json
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -47,6 +48,17 @@ def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Pat
     return {**how, "step": outcome.step, "seconds": outcome.seconds}
 
 
+def as_text(message: Mapping[str, Any]) -> dict[str, str]:
+    """A report as one text: of every number that Tune sees it keeps extremes and means, 2 kB each, as long as it runs."""
+    return {"message": json.dumps(message, default=float)}
+
+
+def read_message(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What was reported: a `row`, or how the trial `ended`."""
+    message: dict[str, Any] = json.loads(result.get("message", "{}"))
+    return message
+
+
 def local_engine(sweep: Path, resources: Resources, cache_dir: Path | None) -> Callable[[dict[str, Any]], None]:
     """A Tune function that trains in its own actor."""
 
@@ -56,12 +68,12 @@ def local_engine(sweep: Path, resources: Resources, cache_dir: Path | None) -> C
         from trainables.context import FolderContext
 
         def sink(row: Row) -> None:
-            tune.report({"key": config["key"], "row": row})
+            tune.report(as_text({"row": row}))
 
         folder = trial_folder(sweep, config["key"])
         context = FolderContext(folder, _device(), threads=resources.cpus_per_worker, sink=sink)
         ended = run_trial(config["settings"], context, cache_dir)
-        tune.report({"key": config["key"], "ended": ended})
+        tune.report(as_text({"ended": ended}))
 
     return trial
 
@@ -91,7 +103,7 @@ def train_engine(sweep: Path, resources: Resources, cache_dir: Path | None) -> C
         from tune_dml.running.group import group_for
 
         for message in group_for(train_one, sweep, resources).run(config):
-            tune.report({"key": config["key"], **message})
+            tune.report(as_text(message))
 
     return trial
 
