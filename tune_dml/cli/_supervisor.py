@@ -75,6 +75,8 @@ def supervise(words: Sequence[str]) -> int:
         folder = _folder_of(words, driver.pid) or folder
         if folder is None:
             return code or 1  # nothing had begun
+        if driver.was_told:
+            break  # to end, and it did, if not in order
         then = "going on from where it stopped" if attempt < ATTEMPTS else "closing the session"
         _say(f"The driver of {folder.name} ended without a word ({_cause(code)}): {then}.")
         words = _again(words, folder)
@@ -106,11 +108,14 @@ class _Driver:
         self.pid = self._process.pid
         self.has_spoken = False
         """Whether it came to its own end, good or bad."""
+        self.was_told = False
+        """Whether we have handed a signal on to it."""
 
     def wait(self) -> int:
         """Its exit code."""
 
         def hand_on(number: int, frame: FrameType | None) -> None:
+            self.was_told = True
             self._process.send_signal(number)
 
         known = {number: signal.signal(number, hand_on) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -221,7 +221,7 @@ def execute(
         proposals = recorder.proposals
         tracker.start()
         try:
-            with progress, _ends_by_sigterm():
+            with progress:
                 if not proposals.finished:
                     _fit(state.folder, recorder, execution)
                 if recorder.spending.over:
@@ -270,7 +270,7 @@ def _value(body: Mapping[str, Any], metric: str, diverged: float) -> float:
 
 def _fit(folder: Path, recorder: Recorder, execution: Execution) -> None:
     resources = execution.resources
-    with cluster.connected(execution.address, engine=resources.engine) as capacity:
+    with cluster.connected(execution.address, engine=resources.engine) as capacity, _ends_by_sigterm():
         concurrent = cluster.refuse_unless_it_fits(capacity, resources)
         if execution.max_concurrent is not None:
             concurrent = min(concurrent, execution.max_concurrent)
@@ -313,7 +313,10 @@ def _bundle(capacity: cluster.Capacity, resources: Resources) -> PlacementGroupF
 
 @contextlib.contextmanager
 def _ends_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends a session as Ctrl-C does: a scheduler's or a spot machine's word before it kills."""
+    """SIGTERM ends a session as Ctrl-C does: a scheduler's or a spot machine's word before it kills.
+
+    Within a Ray connection, which brings a handler of its own that ends the process.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

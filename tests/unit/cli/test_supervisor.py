@@ -27,7 +27,8 @@ def drivers(tmp_path, monkeypatch):
 
         def __init__(self, words):
             seen.append(list(words))
-            self.code, self.has_spoken, holds = Driver.ends.pop(0)
+            self.code, self.has_spoken, holds, *told = Driver.ends.pop(0)
+            self.was_told = bool(told)
             self.pid = 40_000 + len(seen)
             if holds:
                 (folder / "lock").write_text(str(self.pid))
@@ -63,6 +64,12 @@ def test_after_three_the_session_is_closed(drivers, capfd):
     assert code == 130
     assert seen[-1][:2] == ["report", "toy"]
     assert "tune-dml resume toy" in capfd.readouterr().err
+
+
+def test_a_driver_that_was_told_to_end_is_not_begun_again(drivers):
+    code, seen = drivers((143, False, True, "SIGTERM"))
+    assert code == 130
+    assert seen[-1][:2] == ["report", "toy"]
 
 
 def test_where_the_cluster_is_gone_too_the_session_is_closed(drivers):
