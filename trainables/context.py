@@ -6,6 +6,7 @@ The same training code runs bare, inside a Tune actor, or as one of several Ray 
 from __future__ import annotations
 
 import json
+import pickle
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     import torch
 
 
-CHECKPOINT = "checkpoint.pt"
+CHECKPOINT, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"
+"""The last state, and the one before, which counts when the last cannot be read."""
 EVIDENCE = "evidence"
 EVIDENCE_FILES = ("evidence.json", "sheet.jpg")
 """Folder, within the trial's, and names of the files left to look at; `trainables.evidence.record` says what is in them."""
@@ -77,6 +79,8 @@ class FolderContext:
     world_size: int = 1
     threads: int = 1
     sink: Callable[[Row], None] = lambda row: None
+    say: Callable[[str], None] = lambda text: None
+    """Told what a person should know."""
     _marked: float = 0.0
 
     def alive(self) -> None:
@@ -92,6 +96,8 @@ class FolderContext:
         if state is not None and self.rank == 0:
             import torch
 
+            if (last := self.folder / CHECKPOINT).exists():
+                last.replace(self.folder / PREVIOUS)
             write_whole(self.folder / CHECKPOINT, lambda file: torch.save(dict(state), file))
         self.sink(row)
 
@@ -111,11 +117,20 @@ class FolderContext:
                 old.unlink()
 
     def latest_checkpoint(self) -> dict[str, Any] | None:
-        """The saved state, on this context's device; loaded without executing anything it contains."""
+        """The saved state, on this context's device; loaded without executing anything it contains.
+
+        One that cannot be read (a full disk, a lost node's file system) is skipped for the one before, and that is said.
+        """
         import torch
 
-        path = self.folder / CHECKPOINT
-        if not path.exists():
-            return None
-        state: dict[str, Any] = torch.load(path, map_location=self.device, weights_only=True)
-        return state
+        for path in (self.folder / CHECKPOINT, self.folder / PREVIOUS):
+            try:
+                state: dict[str, Any] = torch.load(path, map_location=self.device, weights_only=True)
+            except FileNotFoundError:
+                continue
+            except (OSError, EOFError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
+                if self.rank == 0:
+                    self.say(f"{path.name} cannot be read ({type(error).__name__}) and is skipped")
+                continue
+            return state
+        return None

@@ -22,7 +22,7 @@ from tune_dml.planning.request import Resources
 from tune_dml.running.failures import WORKER_RETRIES
 
 TrainOne = Callable[[dict[str, Any], Callable[[dict[str, Any]], None]], dict[str, Any]]
-"""(configuration, where rows go) -> how the trial ended, in one worker of several."""
+"""(configuration, where messages go) -> how the trial ended, in one worker of several."""
 
 _LOOK = 1.0
 """Seconds after which somebody who waits looks whether the others still live."""
@@ -141,12 +141,12 @@ def _worker(train_one: TrainOne) -> Callable[[dict[str, Any]], None]:
                 continue
             last, trial = taken
 
-            def post(row: dict[str, Any], number: int = last) -> None:
-                ray.get(mailbox.post.remote(number, {"row": row}))
+            def post(message: dict[str, Any], number: int = last) -> None:
+                ray.get(mailbox.post.remote(number, message))
 
             ended = train_one(trial, post)
             if rank == 0:
-                ray.get(mailbox.post.remote(last, {"ended": ended}))
+                post({"ended": ended})
 
     return work
 

@@ -26,6 +26,7 @@ from ray import tune
 from ray.tune import Callback, FailureConfig, PlacementGroupFactory, RunConfig, TuneConfig, Tuner
 from ray.tune.experiment import Trial as TuneTrial
 
+from trainables.context import CHECKPOINT, PREVIOUS
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Resources
@@ -137,6 +138,8 @@ class Recorder(Callback):  # type: ignore[misc]
         if row := message.get("row"):
             self.ledger.report(key, row)
             self.progress.report(key, row)
+        if note := message.get("note"):
+            self.note(f"{trial.config['label']} seed {trial.config['seed']}: {note}")
         if ended := message.get("ended"):
             self._end(key, ended)
             trial.run_metadata.metric_analysis.clear()  # Tune's own statistics of its own columns; nobody asks for them
@@ -184,7 +187,8 @@ class Recorder(Callback):  # type: ignore[misc]
         self.spending.end(key)
         self.watch.end(key)
         self.ledger.append("ended", key, **body)
-        (trial_folder(self.ledger.sweep, key) / "checkpoint.pt").unlink(missing_ok=True)
+        for name in (CHECKPOINT, PREVIOUS):
+            (trial_folder(self.ledger.sweep, key) / name).unlink(missing_ok=True)
         self.proposals.ended(key, _value(body, self.proposals.plan.metric, self.diverged))
         self.progress.ended(key, body["status"], body.get("metrics", {}), body.get("reason", ""))
 

@@ -54,7 +54,7 @@ def as_text(message: Mapping[str, Any]) -> dict[str, str]:
 
 
 def read_message(result: Mapping[str, Any]) -> dict[str, Any]:
-    """What was reported: a `row`, or how the trial `ended`."""
+    """What was reported: a `row`, a `note`, or how the trial `ended`."""
     message: dict[str, Any] = json.loads(result.get("message", "{}"))
     return message
 
@@ -71,7 +71,11 @@ def local_engine(sweep: Path, resources: Resources, cache_dir: Path | None) -> C
             tune.report(as_text({"row": row}))
 
         folder = trial_folder(sweep, config["key"])
-        context = FolderContext(folder, _device(), threads=resources.cpus_per_worker, sink=sink)
+
+        def say(text: str) -> None:
+            tune.report(as_text({"note": text}))
+
+        context = FolderContext(folder, _device(), threads=resources.cpus_per_worker, sink=sink, say=say)
         ended = run_trial(config["settings"], context, cache_dir)
         tune.report(as_text({"ended": ended}))
 
@@ -81,7 +85,7 @@ def local_engine(sweep: Path, resources: Resources, cache_dir: Path | None) -> C
 def train_engine(sweep: Path, resources: Resources, cache_dir: Path | None) -> Callable[[dict[str, Any]], None]:
     """A Tune function that trains on several Ray Train workers, which stay for its next trial, and forwards rank 0's rows."""
 
-    def train_one(config: dict[str, Any], sink: Callable[[Row], None]) -> dict[str, Any]:
+    def train_one(config: dict[str, Any], post: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         import ray.train
 
         from trainables.context import FolderContext
@@ -93,7 +97,8 @@ def train_engine(sweep: Path, resources: Resources, cache_dir: Path | None) -> C
             rank=ranks.get_world_rank(),
             world_size=ranks.get_world_size(),
             threads=resources.cpus_per_worker,
-            sink=sink if ranks.get_world_rank() == 0 else lambda row: None,
+            sink=lambda row: post({"row": row}) if ranks.get_world_rank() == 0 else None,
+            say=lambda text: post({"note": text}),
         )
         return run_trial(config["settings"], context, cache_dir)
 
