@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import pickle
 import time
+import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,6 +130,8 @@ class FolderContext:
             except FileNotFoundError:
                 continue
             except (OSError, EOFError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
+                if isinstance(error, pickle.UnpicklingError) and zipfile.is_zipfile(path):
+                    raise  # whole, and not of our making: it would run code
                 if self.rank == 0:
                     self.say(f"{path.name} cannot be read ({type(error).__name__}) and is skipped")
                 continue
