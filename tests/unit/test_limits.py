@@ -34,9 +34,11 @@ def test_spending_counts_trials_that_ran_and_those_that_run():
 def test_a_trial_without_a_step_for_too_long_is_stalled_once(tmp_path):
     clock = Clock()
     watch = Watch(tmp_path, limit=100.0, clock=clock)
-    for key in ("marks", "reports", "hangs"):
+    for key in ("marks", "reports", "hangs", "starts"):
         trial_folder(tmp_path, key).mkdir(parents=True)
-        watch.step(key)
+        watch.begin(key)
+        if key != "starts":
+            watch.step(key)
     clock.now = 90.0
     watch.step("reports")
     clock.now = 150.0
@@ -49,7 +51,9 @@ def test_a_trial_without_a_step_for_too_long_is_stalled_once(tmp_path):
     watch.step("reports")
     assert watch.stalled() == []
     clock.now = 360.0
-    assert watch.stalled() == ["reports"]
+    assert watch.stalled() == ["marks", "reports"]
+    clock.now = 601.0
+    assert watch.stalled() == ["marks", "reports", "starts"]
     assert Watch(tmp_path, clock=clock).stalled() == []
 
 

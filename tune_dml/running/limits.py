@@ -17,6 +17,9 @@ from ray.tune import Stopper
 from trainables.context import ALIVE
 from tune_dml.record.ledger import trial_folder
 
+START_SECONDS = 600.0
+"""Before its first step a trial may take so long, or the limit if that is longer: processes, data, weights."""
+
 
 @dataclass
 class Spending(Stopper):  # type: ignore[misc]
@@ -64,6 +67,8 @@ class _Seen:
     """The last that was seen of a trial."""
 
     at: float
+    stepping: bool
+    """Whether it has made a step since it began: to start takes as long as it takes."""
     mark: float = 0.0
     """Time of its file, as its file system has it: only that it changes matters, not whose clock it is."""
 
@@ -79,9 +84,13 @@ class Watch:
     seen: dict[str, _Seen] = field(default_factory=dict)
     _looked: float = 0.0
 
+    def begin(self, key: str) -> None:
+        """A trial begins, or begins again."""
+        self.seen[key] = _Seen(self.clock(), False, self._mark(key))
+
     def step(self, key: str) -> None:
         """Something came from a trial."""
-        self.seen[key] = _Seen(self.clock(), self._mark(key))
+        self.seen[key] = _Seen(self.clock(), True, self._mark(key))
 
     def end(self, key: str) -> None:
         """A trial is over, or is begun again elsewhere."""
@@ -94,11 +103,10 @@ class Watch:
             return []
         self._looked, found = now, []
         for key, seen in self.seen.items():
-            if now - seen.at <= self.limit:
-                continue
+            allowed = self.limit if seen.stepping else max(self.limit, START_SECONDS)
             if (mark := self._mark(key)) != seen.mark:
-                seen.at, seen.mark = now, mark
-            else:
+                seen.at, seen.stepping, seen.mark = now, True, mark
+            elif now - seen.at > allowed:
                 found.append(key)
         return found
 

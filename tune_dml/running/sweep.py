@@ -122,7 +122,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.started[key] = time.monotonic()
         self.running[key] = trial
         self.spending.begin(key)
-        self.watch.step(key)
+        self.watch.begin(key)
         self.ledger.append("started", key, host=trial.node_ip or socket.gethostname())
         steps = int(trial.config["settings"].get("training.steps") or 0)
         self.progress.started(key, trial.config["label"], trial.config["seed"], steps)
