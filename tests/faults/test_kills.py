@@ -139,7 +139,6 @@ def test_garbage_in_the_ledger_is_named_and_a_second_launcher_refused(run, undis
     assert second.end() == 1
     assert "one process at a time may run a sweep" in second.said()
     since = time.time()
-    kill(sweep.pid)
     sweep.stop()
     lines = (sweep.folder / "ledger.jsonl").read_bytes().splitlines(keepends=True)
     spoilt = next(line for line in lines if b'"ended"' in line)
