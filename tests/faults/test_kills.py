@@ -163,5 +163,5 @@ def test_a_lost_worker_of_two_is_replaced_and_the_trial_goes_on(tmp_path, monkey
     assert sweep.end() == 0, sweep.said()
     for trial in results_of(sweep.folder).trials:
         steps = [row["step"] for row in read_history(sweep.folder, trial.key)]
-        assert steps == list(range(20, 201, 20))
+        assert sorted(set(steps)) == steps == sorted({*range(20, 201, 20), *range(25, 201, 25)})
     found("kill -9 of one of two DDP workers (two trials, engine train)", outcome(sweep.folder, since))
