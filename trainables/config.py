@@ -34,6 +34,11 @@ NOT_IDENTITY = frozenset(
     }
 )
 
+# Sources of chance, each of which can be held at a seed of its own; null follows the trial's.
+Source = Literal["init", "order", "split"]
+SOURCES: tuple[Source, ...] = get_args(Source)
+FREE_SEEDS = frozenset(f"seeds.{source}" for source in SOURCES)
+
 # Settings that came later, with the values at which a trial is what it was without them: left out of a cell's identity
 # there, so that cells planned before keep theirs.
 CAME_LATER: Mapping[str, object] = {
@@ -44,12 +49,8 @@ CAME_LATER: Mapping[str, object] = {
     "memory.size": 0,
     "memory.start": 0,
     "memory.weight": 1.0,
+    **dict.fromkeys(FREE_SEEDS),
 }
-
-# Sources of chance, each of which can be held at a seed of its own; null follows the trial's, which changes no identity.
-Source = Literal["init", "order", "split"]
-SOURCES: tuple[Source, ...] = get_args(Source)
-FREE_SEEDS = frozenset(f"seeds.{source}" for source in SOURCES)
 
 Value = float | int | str | bool | None
 Knobs = dict[str, Any]
@@ -349,14 +350,12 @@ SECTIONS: dict[str, type[Section]] = {
 def identifying(settings: Mapping[str, Value]) -> dict[str, Value]:
     """The settings that make a cell what it is.
 
-    A source of chance that follows the trial's seed, and a later setting at its default, are as if they were not named.
+    A later setting at its default is as if it were not named.
     """
     return {
         path: value
         for path, value in settings.items()
-        if path not in NOT_IDENTITY
-        and not (value is None and path in FREE_SEEDS)
-        and not (path in CAME_LATER and value == CAME_LATER[path])
+        if path not in NOT_IDENTITY and not (path in CAME_LATER and value == CAME_LATER[path])
     }
 
 

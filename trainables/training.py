@@ -121,6 +121,7 @@ def train(config: TrialConfig, context: TrialContext, *, cache_dir: Path | None 
     while state.step < total:
         run.recent.append(update(run))
         state.step += 1
+        context.alive()
         if state.step in looks:
             state.cosines.append(_watched_cosine(run))
         if state.step % config.training.eval_every == 0 or state.step == total:

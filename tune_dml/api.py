@@ -340,7 +340,15 @@ def _execute(
     address, _ = cluster.address_of(session.address)
     finish = sweep.execute(
         state,
-        sweep.Execution(resources, address, session.max_concurrent, session.time_budget, session.cache),
+        sweep.Execution(
+            resources,
+            address,
+            session.max_concurrent,
+            session.time_budget,
+            session.gpu_hours,
+            session.stall_limit,
+            session.cache,
+        ),
         progress=progress,
         tracker=_tracker(state, session, say=progress.note),
         provenance=provenance.collect(),

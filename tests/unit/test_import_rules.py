@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-RAY = {f"tune_dml/running/{name}.py" for name in ("sweep", "trial", "search", "cluster")}
+RAY = {
+    f"tune_dml/running/{name}.py"
+    for name in ("sweep", "trial", "search", "cluster", "cluster_file", "group", "handshake", "jobs", "limits", "nodes")
+}
 
 
 def sources(package):

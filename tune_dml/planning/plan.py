@@ -10,7 +10,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from trainables.config import FREE_SEEDS, PROTOCOL_VERSION, TrialConfig, canonical
+from trainables.config import CAME_LATER, PROTOCOL_VERSION, TrialConfig, canonical
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from trainables.files import write_whole
 from trainables.resolve import Layer, Layered
@@ -173,10 +173,16 @@ class Plan:
         return _adapter().validate_python(upgraded(json.loads(path.read_bytes())))
 
 
+_SHOWN_LATER = frozenset({"evaluation.keep", "evaluation.clustering", "evaluation.feature_maps"})
+
+
 def _decisive(settings: Mapping[str, Value]) -> dict[str, Value]:
     """Plans stored before some settings existed keep their identity, which MLflow's tags have."""
-    younger = {"evaluation.keep", *(path for path in FREE_SEEDS if settings.get(path) is None)}
-    return {path: value for path, value in settings.items() if path not in younger}
+    return {
+        path: value
+        for path, value in settings.items()
+        if path not in _SHOWN_LATER and not (path in CAME_LATER and value == CAME_LATER[path])
+    }
 
 
 @cache

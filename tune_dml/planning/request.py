@@ -20,6 +20,7 @@ from tune_dml.space import SearchMethod, Space, Value
 Engine = Literal["local", "train"]
 Vary = Literal["init", "order", "split", "all"]
 MAX_SEEDS, MIN_SEEDS = 200, 3  # of a race
+MIN_STALL = 10.0
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,12 @@ class Session:
     address: Annotated[str | None, "Ray cluster: auto, local, HOST:PORT or ray://HOST:PORT."] = None
     max_concurrent: Annotated[int | None, "Trials at once; as many as fit by default."] = None
     time_budget: Annotated[float | None, "Seconds after which the sweep stops, resumable."] = None
+    gpu_hours: Annotated[
+        float | None, "GPU-hours, or worker-hours without GPUs, after which the sweep stops, resumable."
+    ] = None
+    stall_limit: Annotated[
+        float | None, "Seconds without a step after which a trial is ended and tried again from its checkpoint."
+    ] = None
     tracking_uri: Annotated[str | None, "MLflow; MLFLOW_TRACKING_URI or ./mlflow.db by default."] = None
     experiment: Annotated[str | None, "MLflow experiment; the space's name by default."] = None
     cache_dir: Annotated[str | Path | None, "Where decoded pictures are kept."] = None
@@ -146,6 +153,11 @@ class Session:
             problems.append(Problem("--max-concurrent", "must be at least 1", self.max_concurrent))
         if self.time_budget is not None and self.time_budget <= 0:
             problems.append(Problem("--time-budget", "must be more than 0 seconds", self.time_budget))
+        if self.gpu_hours is not None and not self.gpu_hours > 0:
+            problems.append(Problem("--gpu-hours", "must be more than 0 hours", self.gpu_hours))
+        if self.stall_limit is not None and not self.stall_limit >= MIN_STALL:
+            rule = f"must be at least {MIN_STALL:g} seconds: starting, an evaluation and a checkpoint take time without a step"
+            problems.append(Problem("--stall-limit", rule, self.stall_limit, "Example: --stall-limit 600."))
         return problems
 
 

@@ -117,7 +117,7 @@ class SweepState:
     def update(self) -> None:
         """Take in what the ledger has gained since the last time."""
         with self._lock:
-            for event in read_events(self.folder, self._read):
+            for event in read_events(self.folder, self._read, self.notes.setdefault):
                 self._fold(event)
                 self._read = event.behind
             for behind, look in read_looks(self.folder, self._looks_read):
