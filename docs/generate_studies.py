@@ -13,7 +13,7 @@ from pathlib import Path
 
 import search_spaces
 from tune_dml.catalogue import papers, spaces
-from tune_dml.published import is_cited, published_curve
+from tune_dml.papers.published import is_cited, published_curve
 from tune_dml.space import METHOD, Grid, Knob, Space
 
 ROOT = Path(__file__).parents[1]

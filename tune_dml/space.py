@@ -5,6 +5,7 @@ A space is a declaration: which knob the study is about, the values as printed i
 `tune_dml.planning.plan` turns it into cells.
 """
 
+# ruff: noqa: PLC0414 - the words of `papers.paper` are words of a space too, and taken from here
 from __future__ import annotations
 
 import math
@@ -13,152 +14,21 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from trainables.errors import Problem, nearest
+from tune_dml.papers.paper import METHOD as METHOD
+from tune_dml.papers.paper import Citation as Citation
+from tune_dml.papers.paper import Paper as Paper
+from tune_dml.papers.paper import Part as Part
+from tune_dml.papers.paper import PrintedMethod as PrintedMethod
+from tune_dml.papers.paper import Published as Published
+from tune_dml.papers.paper import Selection as Selection
+from tune_dml.papers.paper import Table as Table
+from tune_dml.papers.paper import Value as Value
 
-Value = float | int | str | bool | None
 Number = float | int  # a plan that is read back has the very numbers that were declared
 Origin = Literal["paper", "ours", "user"]
 Scale = Literal["linear", "log", "category"]
 SearchMethod = Literal["grid", "tpe", "gp", "random", "qmc"]
 """How cells are chosen: the grid itself, a search that learns (tpe, gp), or points that ignore what is known (random, qmc)."""
-
-
-@dataclass(frozen=True)
-class Citation:
-    """Where a study comes from."""
-
-    authors: str
-    title: str
-    venue: str
-    year: int
-    place: str
-    """The table, figure or section that holds the grid or the numbers."""
-
-    def __str__(self) -> str:
-        return f"{self.authors}, {self.title}, {self.venue} {self.year}, {self.place}"
-
-
-METHOD = "method"
-"""In place of a hyperparameter: a printed curve that goes from method to method, to be met by arms of their names."""
-
-Selection = Literal["test", "validation", "unknown"]
-"""The classes on which a printed number's evaluation was chosen."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """What can be cited of a paper, or of its supplement or rebuttal: the numbers of its sections, tables and figures."""
-
-    sections: tuple[str, ...] = ()
-    tables: tuple[str, ...] = ()
-    figures: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Paper:
-    """A paper whose grids and numbers the spaces cite."""
-
-    key: str
-    authors: str
-    title: str
-    venue: str
-    year: int
-    url: str = ""
-    code: str = ""
-    """The released code that was read, with its commit."""
-    datasets: tuple[str, ...] = ()
-    """What the paper measures on, by the names of its tables."""
-    tables: tuple[Table, ...] = ()
-    parts: Mapping[str, Part] = field(default_factory=dict)
-    """What can be cited, by the part's name: `supplement`, `rebuttal`, or nothing for the paper itself.
-
-    Empty where we do not have the text: such a paper is cited as a whole, or by its code.
-    """
-
-    def says(self, place: str) -> str:
-        """The source of settings that the paper states at a place: `paper: DRO, section 4.1`."""
-        return f"paper: {self.key}, {place}"
-
-    def at(self, place: str) -> Citation:
-        """The paper cited at a table, figure or section."""
-        return Citation(self.authors, self.title, self.venue, self.year, place)
-
-    def table(self, number: str, part: str = "") -> Table:
-        """One of its tables, of the supplement or the rebuttal where `part` says so. Raises KeyError for an unknown one."""
-        source = f"{self.key}-{part}" if part else self.key
-        return {(table.source, table.number): table for table in self.tables}[source, number]
-
-
-@dataclass(frozen=True)
-class PrintedMethod:
-    """A method as a table calls it, in our settings: under what conditions its numbers were obtained."""
-
-    name: str
-    settings: Mapping[str, Value]
-    protocol: str
-    """The protocol that its authors trained it by, `{}` for the name of the data set: `sec/{}-npair`."""
-    knobs: Mapping[str, str] = field(default_factory=dict)
-    """Printed hyperparameter -> the setting it is: `m` -> `loss.margin`."""
-    unprinted: tuple[str, ...] = ()
-    """Settings that neither the table nor the text beside it prints."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """A printed table whose numbers are rows of `search_spaces/published.csv`, and what all of them have in common."""
-
-    source: str
-    """`paper` in the file: the paper's key, with `-supplement` or `-rebuttal` where the table is printed there."""
-    number: str
-    holds: str
-    datasets: tuple[str, ...]
-    backbone: str = "BN-Inception"
-    embedding_dim: int = 512
-    runs: int = 1
-    selection: Selection = "test"
-    unprinted: tuple[str, ...] = ()
-    """Settings of its methods that neither it nor the text beside it prints."""
-    methods: tuple[PrintedMethod, ...] = ()
-    """Those that the authors ran; what they cite from others has no conditions here."""
-    remarks: tuple[str, ...] = ("source_note",)
-    """Printed hyperparameters that are no setting of a trial: grids, remarks."""
-
-    def method(self, name: str) -> PrintedMethod | None:
-        """One of its methods; None for numbers that it cites from others."""
-        return next((method for method in self.methods if method.name == name), None)
-
-    def curve(
-        self,
-        dataset: str,
-        methods: tuple[str, ...],
-        hyperparameter: str,
-        *,
-        metric: str = "R@1",
-        baseline: str | None = None,
-        where: Mapping[str, Value] | None = None,
-        note: str = "",
-    ) -> Published:
-        """The numbers of `methods` on a data set along a hyperparameter."""
-        return Published(
-            paper=self.source,
-            table=self.number,
-            dataset=dataset,
-            methods=methods,
-            hyperparameter=hyperparameter,
-            metric=metric,
-            baseline_method=baseline,
-            backbone=self.backbone,
-            embedding_dim=self.embedding_dim,
-            runs=self.runs,
-            selection=self.selection,
-            note=note,
-            where=where or {},
-        )
-
-    def methods_on(
-        self, dataset: str, *, metric: str = "R@1", where: Mapping[str, Value] | None = None, note: str = ""
-    ) -> Published:
-        """The numbers of all methods that its authors ran on a data set: one for each arm of that name."""
-        return self.curve(dataset, (), METHOD, metric=metric, where=where, note=note)
 
 
 @dataclass(frozen=True)
@@ -216,27 +86,6 @@ class Tie:
         """The setting at a point of the space; a whole number where it is one."""
         product = float(knobs[self.knob]) * self.factor  # type: ignore[arg-type]
         return int(product) if product == int(product) else product
-
-
-@dataclass(frozen=True)
-class Published:
-    """A curve printed in a paper: a selection of rows of `search_spaces/published.csv`."""
-
-    paper: str
-    table: str
-    dataset: str
-    methods: tuple[str, ...]
-    hyperparameter: str
-    """The key in the table's hyperparameters that varies along the curve."""
-    metric: str = "R@1"
-    baseline_method: str | None = None
-    backbone: str = "BN-Inception"
-    embedding_dim: int = 512
-    runs: int = 1
-    selection: Selection = "test"
-    note: str = ""
-    where: Mapping[str, Value] = field(default_factory=dict)
-    """Only rows with these hyperparameters, where a table prints several curves (`{"epochs": 100}`)."""
 
 
 @dataclass(frozen=True)

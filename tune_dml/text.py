@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
-from tune_dml.space import Value
+if TYPE_CHECKING:
+    from trainables.config import Value
 
 
 def is_number(value: object) -> TypeGuard[int | float]:

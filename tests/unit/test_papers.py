@@ -5,7 +5,7 @@ from collections import defaultdict
 import pytest
 
 from search_spaces import papers
-from tune_dml.published import published_rows
+from tune_dml.papers.published import published_rows
 from tune_dml.space import Paper
 
 PAPERS = [value for value in vars(papers).values() if isinstance(value, Paper)]

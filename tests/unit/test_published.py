@@ -5,7 +5,7 @@ import pytest
 from helpers.toys import rho_space
 
 from trainables.errors import ConfigError
-from tune_dml.published import published_curve, published_rows
+from tune_dml.papers.published import published_curve, published_rows
 from tune_dml.space import Published
 
 RHO = replace(rho_space().published[0], note="One run per value")

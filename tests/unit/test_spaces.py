@@ -10,12 +10,12 @@ import search_spaces
 from trainables.errors import ConfigError
 from trainables.resolve import Layer, resolve
 from tune_dml.catalogue import default_protocol, protocols, spaces
-from tune_dml.conditions import conditions_of
+from tune_dml.papers.published import published_curve
+from tune_dml.planning.conditions import conditions_of
 from tune_dml.planning.plan import Plan, make_plan
 from tune_dml.planning.protocol_choice import protocol_layer
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
-from tune_dml.published import published_curve
 from tune_dml.space import METHOD, Grid, Knob, Protocol, Space, Stated, Tie
 
 PAIRS = [(name, protocol.dataset) for name, space in spaces().items() for protocol in space.protocols]

@@ -7,11 +7,11 @@ import pytest
 from search_spaces.papers import BIRDS_CARS
 from trainables.losses import LOSSES
 from tune_dml.catalogue import papers, protocols, spaces
-from tune_dml.conditions import conditions_of, our_name
+from tune_dml.papers.published import published_rows
+from tune_dml.planning.conditions import conditions_of, our_name
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
-from tune_dml.published import published_rows
 from tune_dml.report.reproduction import our_metric
 
 KINDS = {"section": "sections", "table": "tables", "figure": "figures"}

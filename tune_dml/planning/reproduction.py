@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from trainables.errors import ConfigError, Problem, nearest
 from tune_dml.catalogue import spaces
-from tune_dml.conditions import our_name, table_of
-from tune_dml.published import PublishedRow, is_cited, published_rows
+from tune_dml.papers.published import PublishedRow, is_cited, published_rows
+from tune_dml.planning.conditions import our_name, table_of
 from tune_dml.space import METHOD, Space, Table
 
 

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from tune_dml.published import PublishedCurve, published_curve
+from tune_dml.papers.published import PublishedCurve, published_curve
 from tune_dml.record.results import Results
 from tune_dml.report.cell import MeasuredArm, MeasuredCell
 from tune_dml.report.naming import slug, symbol_of, value_label

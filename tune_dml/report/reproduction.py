@@ -12,10 +12,10 @@ from statistics import mean, stdev
 
 from scipy import stats
 
-from tune_dml.conditions import conditions_of, our_name, table_of
+from tune_dml.papers.published import PublishedRow, is_cited
 from tune_dml.planning.cells import Cell
+from tune_dml.planning.conditions import conditions_of, our_name, table_of
 from tune_dml.planning.reproduction import PrintedTable
-from tune_dml.published import PublishedRow, is_cited
 from tune_dml.record.results import Results
 from tune_dml.report.comparable import said_differences
 from tune_dml.space import Selection, Value

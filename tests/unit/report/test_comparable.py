@@ -9,11 +9,11 @@ from typing import Any
 from helpers.toys import Driver
 
 from tune_dml.catalogue import spaces
-from tune_dml.conditions import conditions_of, table_of
+from tune_dml.papers.published import published_rows
+from tune_dml.planning.conditions import conditions_of, table_of
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
-from tune_dml.published import published_rows
 from tune_dml.record.results import results_of
 from tune_dml.report import write_report
 from tune_dml.space import Space, Value

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers.tables import table_of
 
-from tune_dml.published import published_rows
+from tune_dml.papers.published import published_rows
 from tune_dml.stats.best import compare_with_best, judge_best
 from tune_dml.stats.curve import fit_parabola
 from tune_dml.stats.equivalence import judge_equivalence, judge_order

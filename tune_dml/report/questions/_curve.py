@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from tune_dml.published import PublishedCurve
+from tune_dml.papers.published import PublishedCurve
 from tune_dml.report.comparable import printed_at, reasons_against
 from tune_dml.report.drawing.colours import arm_colour
 from tune_dml.report.drawing.curve import (

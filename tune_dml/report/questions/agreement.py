@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from tune_dml.published import PublishedCurve
+from tune_dml.papers.published import PublishedCurve
 from tune_dml.report.comparable import printed_at, reasons_against, unknown_conditions
 from tune_dml.report.knob import MeasuredKnob
 from tune_dml.report.measured import Measured

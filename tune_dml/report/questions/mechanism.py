@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tune_dml.published import PublishedCurve
+from tune_dml.papers.published import PublishedCurve
 from tune_dml.report.knob import CurvePoint, MeasuredKnob, same_value
 from tune_dml.report.measured import Measured
 from tune_dml.report.naming import MetricName, metric_name

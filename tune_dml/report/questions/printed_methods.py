@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tune_dml.conditions import conditions_of, our_name
-from tune_dml.published import PublishedCurve, published_curve
+from tune_dml.papers.published import PublishedCurve, published_curve
+from tune_dml.planning.conditions import conditions_of, our_name
 from tune_dml.report.cell import MeasuredCell
 from tune_dml.report.comparable import said_differences
 from tune_dml.report.measured import Measured

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.errors import Problem, nearest, raise_if_any
-from tune_dml.space import METHOD, Published
+from tune_dml.papers.paper import METHOD, Published
 from tune_dml.text import is_number
 
 

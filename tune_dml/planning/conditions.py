@@ -13,7 +13,7 @@ from pathlib import PurePath
 
 from trainables.config import Value
 from tune_dml.catalogue import papers, protocols
-from tune_dml.published import PublishedRow, is_cited
+from tune_dml.papers.published import PublishedRow, is_cited
 from tune_dml.space import PrintedMethod, Table
 from tune_dml.text import is_number
 
