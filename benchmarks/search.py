@@ -65,11 +65,9 @@ def plan_of(knobs: tuple[Knob, ...], search: Search | None = None) -> Plan:
     """A plan on the digits, for its cells alone."""
     fixed: dict[str, Value] = {"loss.name": "triplet", "regularizer.name": "sec"}
     space = Space(name="surface", title="Surface", question="?", citation=None, scientific=knobs, fixed=fixed)
-    arms, seeds = space.every_arm, tuple(range(SEEDS))
-    study = Study(
-        name="surface", space=space, dataset="digits", seeds=seeds, search=search or Search(), arms=arms, settings={}
-    )
-    return make_plan(study, "d" * 64)
+    seeds = tuple(range(SEEDS))
+    study = Study(name="surface", space=space, dataset="digits", seeds=seeds, search=search or Search(), settings={})
+    return make_plan(study.trained_by({arm.name: None for arm in space.every_arm}), "d" * 64)
 
 
 def ours(method: str, number: int, cells: int) -> Iterator[tuple[int, float]]:

@@ -89,11 +89,9 @@ def plan_of(*knobs: Knob, seeds: int | Sequence[int] = 2, **options: Any) -> Pla
         dataset=dataset,
         seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
         settings=settings,
-        arms=space.every_arm,
-        protocols={arm.name: protocol for arm in space.every_arm if protocol},
         **options,
     )
-    return make_plan(study, data_digest)
+    return make_plan(study.trained_by({arm.name: protocol for arm in space.every_arm}), data_digest)
 
 
 class Driver:

@@ -46,7 +46,10 @@ def test_a_cell_holds_its_configuration_and_a_trial_is_that_with_its_seed():
 def test_a_plan_reads_back_as_it_was_written(tmp_path):
     plan = plan_of()
     plan.save(tmp_path / "plan.json")
-    assert json.loads((tmp_path / "plan.json").read_text()) == json.loads(json.dumps(asdict(plan)))
+    body = json.loads(json.dumps(asdict(plan)))
+    for arm in body["arms"]:  # as their space declares them
+        del arm["knobs"], arm["ties"]
+    assert json.loads((tmp_path / "plan.json").read_text()) == body
     again = Plan.load(tmp_path / "plan.json")
     assert again == plan
     assert again.identity() == plan.identity()

@@ -11,7 +11,7 @@ from typing import Any
 from trainables.config import TrialConfig
 from trainables.errors import ConfigError, Problem
 from trainables.resolve import Layer, Layered, read_settings, resolve
-from tune_dml.space import Arm, Grid, Knob, Protocol, Space, Value
+from tune_dml.space import Grid, Knob, Protocol, Space, Tie, Value
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,24 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class StudyArm:
+    """An arm of a study on its data set: everything is decided, nothing resolved."""
+
+    name: str
+    knobs: tuple[Knob, ...]
+    """Scientific first."""
+    ties: tuple[Tie, ...]
+    layers: tuple[Layer, ...]
+    """Its settings by source, the later one wins."""
+    protocol: Protocol | None
+    baseline: bool
+
+    def point(self) -> dict[str, Value]:
+        """Each knob at one of its values, and what follows from them."""
+        return _point(self.knobs, self.ties)
+
+
+@dataclass(frozen=True)
 class PlannedArm:
     """An arm on a data set: what its cells share, and where each setting comes from."""
 
@@ -72,29 +90,41 @@ class PlannedArm:
     origins: Mapping[str, str]
     protocol: Protocol | None = None
     baseline: bool = False
+    knobs: tuple[Knob, ...] = ()
+    """Scientific first. A stored plan has them, and ties, in its space."""
+    ties: tuple[Tie, ...] = ()
+
+    def searching(self, space: Space) -> PlannedArm:
+        """This arm with the knobs and ties that a space declares for it."""
+        declared = space.arm(self.name)
+        return replace(self, knobs=space.knobs_of(declared), ties=space.ties_of(declared))
+
+    @cached_property
+    def config(self) -> TrialConfig:
+        """The configuration with each knob at one of its values."""
+        return resolve(Layer("plan", self.base_settings), Layer("knob", _point(self.knobs, self.ties))).config
 
 
-def resolve_arm(space: Space, arm: Arm, layers: Sequence[Layer], protocol: Protocol | None) -> PlannedArm:
+def resolve_arm(arm: StudyArm, space: str) -> PlannedArm:
     """Resolve what an arm's cells share; raises ConfigError with every problem.
 
     Resolved with each knob at one of its values; the knobs are then taken out.
     """
-    searched = some_point(space, arm)
-    resolved = resolve(*layers, Layer("knob", searched))
+    searched = arm.point()
+    resolved = resolve(*arm.layers, Layer("knob", searched))
     settings = resolved.config.settings()
     if unnamed := [path for path in searched if path not in settings]:
         rule = "a searched setting goes by its shortest unambiguous name"
         remedy = "Leave out the field that names its method."
-        raise ConfigError([Problem(f"{space.name}.{path}", rule, path, remedy) for path in unnamed])
+        raise ConfigError([Problem(f"{space}.{path}", rule, path, remedy) for path in unnamed])
     shared = {path: value for path, value in settings.items() if path not in searched and path != "seed"}
     origins = {path: resolved.origins[path] for path in shared}
-    return PlannedArm(arm.name, shared, origins, protocol, arm.name == space.baseline_name)
+    return PlannedArm(arm.name, shared, origins, arm.protocol, arm.baseline, arm.knobs, arm.ties)
 
 
-def some_point(space: Space, arm: Arm) -> dict[str, Value]:
-    """One point of an arm: each knob at one of its values, and what follows from it."""
-    point = {knob.path: _a_value(knob) for knob in space.knobs_of(arm)}
-    return point | {tie.path: tie.value(point) for tie in space.ties_of(arm)}
+def _point(knobs: Sequence[Knob], ties: Sequence[Tie]) -> dict[str, Value]:
+    point = {knob.path: _a_value(knob) for knob in knobs}
+    return point | {tie.path: tie.value(point) for tie in ties}
 
 
 def _a_value(knob: Knob) -> Value:
@@ -103,23 +133,19 @@ def _a_value(knob: Knob) -> Value:
     return int(knob.domain.low) if knob.domain.integer else knob.domain.low
 
 
-def grid_cells(space: Space, planned: PlannedArm, *, start: int) -> list[Cell]:
-    """Every combination of an arm's listed values, one cell where it has no knobs, numbered from `start`.
+def grid_cells(arm: PlannedArm) -> list[Cell]:
+    """Every combination of an arm's listed values, one cell where it has no knobs, numbered from 0.
 
     Raises ConfigError with the problems of all of them.
     """
     cells: list[Cell] = []
     problems: list[Problem] = []
-    base = Layered().over(Layer("plan", planned.base_settings))
-    listed = [
-        (knob.path, knob.domain.values)
-        for knob in space.knobs_of(space.arm(planned.name))
-        if isinstance(knob.domain, Grid)
-    ]
+    base = Layered().over(Layer("plan", arm.base_settings))
+    listed = [(knob.path, knob.domain.values) for knob in arm.knobs if isinstance(knob.domain, Grid)]
     for point in itertools.product(*(values for _, values in listed)):
         knobs = {path: value for (path, _), value in zip(listed, point, strict=True)}
         try:
-            cells.append(cell_at(start + len(cells), knobs, base, space, space.arm(planned.name)))
+            cells.append(cell_at(len(cells), knobs, base, arm))
         except ConfigError as error:
             problems += error.problems
     if problems:
@@ -127,17 +153,16 @@ def grid_cells(space: Space, planned: PlannedArm, *, start: int) -> list[Cell]:
     return cells
 
 
-def cell_at(index: int, knobs: Mapping[str, Value], shared: Layered, space: Space, arm: Arm) -> Cell:
+def cell_at(index: int, knobs: Mapping[str, Value], shared: Layered, arm: PlannedArm) -> Cell:
     """The cell at a point of an arm, over what its cells share. Raises ConfigError where the point is not allowed."""
-    ties = {tie.path: tie.value(knobs) for tie in space.ties_of(arm)}
+    ties = {tie.path: tie.value(knobs) for tie in arm.ties}
     config = shared.over(Layer("knob", knobs), Layer("tie", ties)).resolve().config
-    baseline = arm.name == space.baseline_name
-    return Cell.of(index, _label(space, arm, knobs), knobs, config, arm=arm.name, baseline=baseline)
+    return Cell.of(index, _label(arm, knobs), knobs, config, arm=arm.name, baseline=arm.baseline)
 
 
-def _label(space: Space, arm: Arm, knobs: Mapping[str, Value]) -> str:
+def _label(arm: PlannedArm, knobs: Mapping[str, Value]) -> str:
     """The arm's name, where it has one, and the value of each knob."""
-    values = (f"{knob.symbol or knob.path}={_short(knobs[knob.path])}" for knob in space.knobs_of(arm))
+    values = (f"{knob.symbol or knob.path}={_short(knobs[knob.path])}" for knob in arm.knobs)
     point = ", ".join(values)
     return ": ".join(part for part in (arm.name, point) if part)
 

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, TypeVar
 from trainables.config import FREE_SEEDS, TrialConfig, canonical
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from tune_dml.planning import initial_weights
-from tune_dml.planning.cells import PlannedArm
-from tune_dml.planning.data import SweepData, settings_of_data, shared_config, task_of, training_data
+from tune_dml.planning.data import SweepData, data_problems, task_of
 from tune_dml.planning.plan import Plan, make_plan
 from tune_dml.planning.request import Request
-from tune_dml.planning.study import Study, study_of
+from tune_dml.planning.study import study_of
 from tune_dml.space import Grid, Protocol
 
 if TYPE_CHECKING:
@@ -66,24 +65,26 @@ def prepare(
         decode: whether to decode the pictures.
     """
     study = study_of(request)
-    problems: list[Problem] = []
-    plan = _collect(problems, lambda: make_plan(study))
-    problems += _comparison_problems(plan) + _metric_problems(plan) if plan else []
-    problems += [problem for check in other_checks for problem in check()]
-    data = _open(study, plan, cache_dir, problems)
+    others = [problem for check in other_checks for problem in check()]
+    try:
+        plan = make_plan(study)
+    except ConfigError as error:
+        of_data = data_problems({**study.settings, "data.name": study.dataset}, cache_dir)
+        raise ConfigError([*error.problems, *others, *of_data]) from None
+    problems = [*_comparison_problems(plan), *_metric_problems(plan), *others]
+    data = _collect(problems, partial(SweepData.of, plan, cache_dir))
     wrong_data = data.problems() if data else []
     problems += wrong_data
     pictures, digest = None, ""
-    if plan is not None and data is not None and not wrong_data:
+    if data is not None and not wrong_data:
         digest = data.digest()
         if decode or data.training.is_prepared():
             pictures = _collect(problems, partial(data.training.prepare, progress))
-    if plan is not None:
-        problems += _training_problems(plan, pictures, build=decode and not problems)
+    configs = plan.configs(plan.cells, plan.seeds[:1])
+    problems += _training_problems(plan, configs, pictures, build=decode and not problems)
     raise_if_any(problems)
-    assert plan is not None  # noqa: S101 - a missing plan has left a problem
-    notes = (*study.notes, *_dropped(study, plan), *_comparison_notes(plan), *_data_notes(plan, pictures))
-    return CheckedPlan(replace(plan, data_digest=digest), notes, _kept_bytes(plan, pictures))
+    notes = (*study.notes, *_dropped(plan), *_comparison_notes(plan), *_data_notes(plan, configs, pictures))
+    return CheckedPlan(replace(plan, data_digest=digest), notes, _kept_bytes(configs, pictures))
 
 
 def _collect(problems: list[Problem], make: Callable[[], T]) -> T | None:
@@ -105,7 +106,7 @@ def _comparison_problems(plan: Plan) -> list[Problem]:
 
 def _metric_problems(plan: Plan) -> list[Problem]:
     """Every arm must be judged by the metric."""
-    known = {arm.name: task_of(shared_config(plan, arm)).metrics() for arm in plan.arms}
+    known = {arm.name: task_of(arm.config).metrics() for arm in plan.arms}
     lacking = {name: metrics for name, metrics in known.items() if plan.metric not in metrics}
     if not lacking:
         return []
@@ -116,41 +117,21 @@ def _metric_problems(plan: Plan) -> list[Problem]:
     return [Problem(place, rule, plan.metric, remedy)]
 
 
-def _open(study: Study, plan: Plan | None, cache_dir: Path | None, problems: list[Problem]) -> SweepData | None:
-    """The data of a sweep; of a study that cannot be planned, whose problems have been said, what can be known of them."""
-    if plan is None:
-        own = {**settings_of_data(study.settings), "data.name": study.dataset}
-        training = _collect([], lambda: training_data(own, cache_dir))
-        return SweepData(training) if training else None
-    return _collect(problems, lambda: SweepData.of(plan, cache_dir))
-
-
-def _training_problems(plan: Plan, pictures: Pictures | None, *, build: bool) -> list[Problem]:
+def _training_problems(
+    plan: Plan, first: Sequence[TrialConfig], pictures: Pictures | None, *, build: bool
+) -> list[Problem]:
     """Whether every cell's batches and splits can be drawn from the pictures, for every seed, and its network built."""
     if pictures is None:
-        return initial_weights.file_problems(_first_seed(plan))
+        return initial_weights.file_problems(first)
     cells = {
         tuple((path, str(value)) for path, value in cell.settings.items() if path.startswith(_SHAPING)): cell
         for cell in plan.cells
     }
-    configs = [plan.trial(cell, seed).config for cell in cells.values() for seed in plan.seeds]
-    configs += [shared_config(plan, arm) for arm in _without_cells(plan)]
+    configs = plan.configs(cells.values(), plan.seeds)
     problems = [problem for config in configs for problem in task_of(config).data_problems(pictures)]
     if build and not problems:
-        problems = initial_weights.network_problems(_first_seed(plan), pictures)
+        problems = initial_weights.network_problems(first, pictures)
     return list(dict.fromkeys(problems))
-
-
-def _first_seed(plan: Plan) -> list[TrialConfig]:
-    """Every cell's configuration, and the shared one of arms whose cells are yet to be proposed."""
-    known = [plan.trial(cell, plan.seeds[0]).config for cell in plan.cells]
-    return known + [shared_config(plan, arm) for arm in _without_cells(plan)]
-
-
-def _without_cells(plan: Plan) -> list[PlannedArm]:
-    """Arms of which no cell is known, unless some cell of another one stands for a space of a single arm."""
-    known = {cell.arm for cell in plan.cells}
-    return [arm for arm in plan.arms if arm.name not in known]
 
 
 def _comparison_notes(plan: Plan) -> list[str]:
@@ -158,7 +139,7 @@ def _comparison_notes(plan: Plan) -> list[str]:
     single = dict.fromkeys(
         knob.path
         for arm in plan.main_arms
-        for knob in plan.knobs_of(arm.name)
+        for knob in arm.knobs
         if isinstance(knob.domain, Grid) and len(knob.domain.values) == 1
     )
     notes = [f"{path} has one value: nothing can be compared along it" for path in single]
@@ -176,7 +157,7 @@ def _shared_cells(plan: Plan) -> list[str]:
     """Arms whose grid holds cells that another arm has too: those run once, and belong to the arm that comes first."""
     notes = []
     for arm in plan.arms:
-        grids = [len(knob.domain.values) for knob in plan.knobs_of(arm.name) if isinstance(knob.domain, Grid)]
+        grids = [len(knob.domain.values) for knob in arm.knobs if isinstance(knob.domain, Grid)]
         planned = sum(cell.arm == arm.name for cell in plan.cells)
         missing = math.prod(grids) - planned
         if missing > 0 and (planned or plan.search.method == "grid"):
@@ -184,9 +165,8 @@ def _shared_cells(plan: Plan) -> list[str]:
     return notes
 
 
-def _data_notes(plan: Plan, pictures: Pictures | None) -> list[str]:
+def _data_notes(plan: Plan, configs: Sequence[TrialConfig], pictures: Pictures | None) -> list[str]:
     """What the networks start from, and what a reader must know about the pictures and how they are split."""
-    configs = _first_seed(plan)
     protocols: list[Protocol | None] = [arm.protocol for arm in plan.main_arms]
     started = initial_weights.notes(configs, next(filter(None, protocols), None))
     if pictures is None:
@@ -196,28 +176,25 @@ def _data_notes(plan: Plan, pictures: Pictures | None) -> list[str]:
     return [*started, *pictures.notes, *dict.fromkeys(said)]
 
 
-def _kept_bytes(plan: Plan, pictures: Pictures | None) -> int | None:
+def _kept_bytes(configs: Sequence[TrialConfig], pictures: Pictures | None) -> int | None:
     """Of the cell that keeps most, under its first seed."""
-    configs = [config for config in _first_seed(plan) if config.evaluation.keep == "embeddings"]
-    if configs and pictures is None:
+    keeping = [config for config in configs if config.evaluation.keep == "embeddings"]
+    if keeping and pictures is None:
         return None
-    return max((task_of(config).kept_bytes(pictures) for config in configs if pictures is not None), default=0)
+    return max((task_of(config).kept_bytes(pictures) for config in keeping if pictures is not None), default=0)
 
 
-def _dropped(study: Study, plan: Plan) -> list[str]:
+def _dropped(plan: Plan) -> list[str]:
     """Settings of the space or protocol that the user's choice of another method made meaningless."""
     notes: dict[str, None] = {}
     for arm in plan.main_arms:
-        declared = {**(arm.protocol.settings if arm.protocol else {}), **study.space.fixed}
-        resolved: Mapping[str, object] = {
-            **arm.base_settings,
-            **{knob.path: None for knob in plan.knobs_of(arm.name)},
-        }
+        declared = {**(arm.protocol.settings if arm.protocol else {}), **plan.space.fixed}
+        resolved: Mapping[str, object] = {**arm.base_settings, **{knob.path: None for knob in arm.knobs}}
         for path, value in sorted(declared.items()):
             section = path.partition(".")[0]
-            renamed = f"{section}.name" in study.settings
-            if renamed and path not in study.settings and resolved.get(path, object()) != value:
-                method = study.settings[f"{section}.name"]
+            renamed = f"{section}.name" in plan.settings
+            if renamed and path not in plan.settings and resolved.get(path, object()) != value:
+                method = plan.settings[f"{section}.name"]
                 now = f"its own default {resolved[path]!r} is used" if path in resolved else "it has no such knob"
-                notes[f"{path}={value!r} of {study.space.name} is not kept for {method!r}: {now}"] = None
+                notes[f"{path}={value!r} of {plan.space.name} is not kept for {method!r}: {now}"] = None
     return list(notes)

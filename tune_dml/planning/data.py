@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Self
 from trainables.config import TrialConfig
 from trainables.errors import ConfigError, Problem
 from trainables.resolve import Layer, resolve
-from tune_dml.planning.cells import PlannedArm, some_point
 from tune_dml.planning.plan import Plan
 from tune_dml.space import Value
 
@@ -30,7 +29,7 @@ class SweepData:
     def of(cls, plan: Plan, cache_dir: Path | None) -> Self:
         """The data of a plan. Raises ConfigError for wrong knobs. Reads nothing yet."""
         training = training_data(plan.base_settings, cache_dir)
-        return cls(training, task_of(shared_config(plan, plan.main_arms[0])).further_datasets(cache_dir))
+        return cls(training, task_of(plan.main_arms[0].config).further_datasets(cache_dir))
 
     def problems(self) -> list[Problem]:
         """What is not on disk, or not as it should be."""
@@ -44,12 +43,20 @@ class SweepData:
         return digest_of(own, *(item.digest() for item in self.further)) if self.further else own
 
 
+def data_problems(settings: Mapping[str, Value], cache_dir: Path | None) -> list[Problem]:
+    """What is not on disk, or not as it should be, of the data of settings that cannot be resolved, as far as can be known."""
+    try:
+        return training_data(settings, cache_dir).check()
+    except ConfigError:
+        return []  # said with the settings
+
+
 def training_data(settings: Mapping[str, Value], cache_dir: Path | None) -> DataSet:
     """The data set that a configuration trains on; raises ConfigError for wrong knobs. Reads nothing yet."""
     from trainables.data import DATASETS, build_dataset
 
     # Which split makes sense is a matter of the task, and checked with it.
-    own = {path: value for path, value in settings_of_data(settings).items() if path != "data.split"}
+    own = {path: value for path, value in settings.items() if path.startswith("data.") and path != "data.split"}
     data = resolve(Layer("--set", own)).config.data
     if data.root is None and DATASETS[data.name].needs_root:
         rule = f"the data set {data.name!r} needs the folder of its pictures"
@@ -58,19 +65,8 @@ def training_data(settings: Mapping[str, Value], cache_dir: Path | None) -> Data
     return build_dataset(data.name, root=root, cache_dir=cache_dir, **data.knobs())
 
 
-def settings_of_data(settings: Mapping[str, Value]) -> dict[str, Value]:
-    """Those of the section `data`."""
-    return {path: value for path, value in settings.items() if path.startswith("data.")}
-
-
 def task_of(config: TrialConfig) -> Task:
     """The task of a configuration."""
     from trainables import tasks  # brings torch along
 
     return tasks.task_of(config)
-
-
-def shared_config(plan: Plan, arm: PlannedArm) -> TrialConfig:
-    """An arm's configuration with each knob at one of its values."""
-    point = some_point(plan.space, plan.space.arm(arm.name))
-    return resolve(Layer("plan", arm.base_settings), Layer("knob", point)).config

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from trainables.config import CAME_LATER, PROTOCOL_VERSION, TrialConfig, canonic
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from trainables.files import write_whole
 from trainables.resolve import Layer, Layered
-from tune_dml.planning.cells import Cell, PlannedArm, cell_at, grid_cells, resolve_arm, without_repeats
+from tune_dml.planning.cells import Cell, PlannedArm, StudyArm, cell_at, grid_cells, resolve_arm, without_repeats
 from tune_dml.planning.rules import arm_problems, is_searched, naming_problems, search_problems, study_problems
 from tune_dml.planning.stored import upgraded
 from tune_dml.planning.study import Search, Study, with_arms
@@ -24,7 +24,7 @@ from tune_dml.text import is_number
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-A = TypeVar("A", Arm, PlannedArm)
+A = TypeVar("A", StudyArm, PlannedArm)
 T = TypeVar("T")
 
 
@@ -87,7 +87,11 @@ class Plan:
 
     def knobs_of(self, arm: str) -> tuple[Knob, ...]:
         """The knobs of an arm, scientific first."""
-        return self.space.knobs_of(self.space.arm(arm))
+        return self.arm(arm).knobs
+
+    def arm(self, name: str) -> PlannedArm:
+        """The arm of a name. Raises KeyError where there is none."""
+        return {arm.name: arm for arm in self.arms}[name]
 
     @property
     def margin(self) -> Number:
@@ -107,12 +111,16 @@ class Plan:
         """One cell under one seed, with its identity."""
         return Trial(cell, seed, trial_key(cell.digest, seed, self.data_digest, self.protocol_version))
 
+    def configs(self, cells: Iterable[Cell], seeds: Sequence[int]) -> list[TrialConfig]:
+        """Those of cells under seeds, and one of every arm none of whose cells is known in advance."""
+        begun = {cell.arm for cell in self.cells}
+        known = [cell.config.model_copy(update={"seed": seed}) for cell in cells for seed in seeds]
+        return known + [arm.config for arm in self.arms if arm.name not in begun]
+
     def cell(self, index: int, knobs: Mapping[str, Value], arm: str = "") -> Cell:
         """A cell at a point that a searcher proposed. Raises ConfigError when the point is not allowed."""
-        planned = next(planned for planned in self.arms if planned.name == arm)
-        return cell_at(
-            index, knobs, Layered().over(Layer("plan", planned.base_settings)), self.space, self.space.arm(arm)
-        )
+        planned = self.arm(arm)
+        return cell_at(index, knobs, Layered().over(Layer("plan", planned.base_settings)), planned)
 
     def identity(self) -> str:
         """Digest of everything that decides which trials exist; two plans of one sweep name must share it."""
@@ -125,7 +133,7 @@ class Plan:
         return hashlib.sha256(body.encode()).hexdigest()[:16]
 
     def _identity_of(self, arm: PlannedArm) -> list[Any]:
-        return [arm.name, [asdict(knob) for knob in self.knobs_of(arm.name)], _decisive(arm.base_settings)]
+        return [arm.name, [asdict(knob) for knob in arm.knobs], _decisive(arm.base_settings)]
 
     def extended(
         self,
@@ -141,8 +149,8 @@ class Plan:
         """
         space = _with_values(self.space, values or {})
         added, problems = _added_arms(replace(self, space=space), arms)
-        every = (*self.arms, *added)
-        problems += search_problems(space, every, self.search)
+        every = (*(arm.searching(space) for arm in self.arms), *added)
+        problems += search_problems(every, self.search)
         if values and self.search.method != "grid":
             problems.append(Problem("--add", "only a grid has listed values", None, "Use --num-samples."))
         if num_samples and self.search.method == "grid":
@@ -150,7 +158,7 @@ class Plan:
         if problems:
             raise ConfigError(problems)
         kept = {cell.digest for cell in self.cells}
-        grown = planned_cells(space, every if values else added, self.search)
+        grown = planned_cells(every if values else added, self.search)
         fresh = [cell for cell in grown if cell.digest not in kept]
         numbered = tuple(cell.numbered(len(self.cells) + n) for n, cell in enumerate(fresh))
         return replace(
@@ -164,15 +172,17 @@ class Plan:
 
     def save(self, path: Path) -> None:
         """Write the plan as JSON, atomically."""
-        body = _adapter().dump_python(self, mode="json")
+        body = _adapter().dump_python(self, mode="json", exclude=_IN_THE_SPACE)
         write_whole(path, json.dumps(body, indent=1) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> Plan:
         """Read a plan that `save` wrote, also one from before there were arms."""
-        return _adapter().validate_python(upgraded(json.loads(path.read_bytes())))
+        plan = _adapter().validate_python(upgraded(json.loads(path.read_bytes())))
+        return replace(plan, arms=tuple(arm.searching(plan.space) for arm in plan.arms))
 
 
+_IN_THE_SPACE = {"arms": {"__all__": {"knobs", "ties"}}}
 _SHOWN_LATER = frozenset({"evaluation.keep", "evaluation.clustering", "evaluation.feature_maps"})
 
 
@@ -211,7 +221,7 @@ def make_plan(study: Study, data_digest: str = "") -> Plan:
     if not problems:
         try:
             arms = resolved_arms(study)
-            cells = planned_cells(study.space, arms, study.search)
+            cells = planned_cells(arms, study.search)
         except ConfigError as error:
             problems += error.problems
     raise_if_any([*problems, *arm_problems(study.space, arms), *naming_problems(study)])
@@ -223,16 +233,13 @@ def make_plan(study: Study, data_digest: str = "") -> Plan:
 
 def resolved_arms(study: Study) -> tuple[PlannedArm, ...]:
     """Each arm with what its cells share; raises ConfigError with the problems of all, each with the arms that have it."""
-    protocols = study.protocols
-    return collected(
-        study.arms, lambda arm: [resolve_arm(study.space, arm, study.layers(arm), protocols.get(arm.name))]
-    )
+    return collected(study.arms, lambda arm: [resolve_arm(arm, study.space.name)])
 
 
-def planned_cells(space: Space, arms: Sequence[PlannedArm], search: Search) -> tuple[Cell, ...]:
+def planned_cells(arms: Sequence[PlannedArm], search: Search) -> tuple[Cell, ...]:
     """The cells known in advance: the grid of every arm, or, in a search, of those that have nothing to search."""
-    known = [arm for arm in arms if search.method == "grid" or not is_searched(space, arm)]
-    cells = without_repeats(collected(known, lambda arm: grid_cells(space, arm, start=0)))
+    known = [arm for arm in arms if search.method == "grid" or not is_searched(arm)]
+    cells = without_repeats(collected(known, grid_cells))
     return tuple(cell.numbered(number) for number, cell in enumerate(cells))
 
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from trainables.errors import Problem
 from trainables.registries import methods_of
-from tune_dml.planning.cells import PlannedArm
+from tune_dml.planning.cells import PlannedArm, StudyArm
 from tune_dml.planning.request import margin_problems
 from tune_dml.planning.study import Search, Study
-from tune_dml.space import Arm, Range, Space, Value
+from tune_dml.space import Range, Space, Value
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -19,7 +19,7 @@ def study_problems(study: Study) -> list[Problem]:
     """What is wrong with the space or with what is asked of it: nothing can be resolved then."""
     space, seeds = study.space, study.seeds
     problems = [*study.problems, *space.problems(), *_override_problems(space, study.arms, study.settings)]
-    problems += search_problems(space, study.arms, study.search)
+    problems += search_problems(study.arms, study.search)
     if not seeds:
         problems.append(Problem("seeds", "at least one seed is needed", len(seeds), "Use --seeds 3."))
     if len(set(seeds)) < len(seeds):
@@ -36,18 +36,16 @@ def naming_problems(study: Study) -> list[Problem]:
     return [Problem("--name", rule, study.name, "Example: --name eta1."), *problems]
 
 
-def is_searched(space: Space, arm: Arm | PlannedArm) -> bool:
+def is_searched(arm: StudyArm | PlannedArm) -> bool:
     """Whether a search that is no grid proposes points in an arm: it has knobs, and is not what the others are held to."""
-    return bool(space.knobs_of(space.arm(arm.name))) and arm.name != space.baseline_name
+    return bool(arm.knobs) and not arm.baseline
 
 
-def search_problems(space: Space, arms: Sequence[Arm | PlannedArm], search: Search) -> list[Problem]:
+def search_problems(arms: Sequence[StudyArm | PlannedArm], search: Search) -> list[Problem]:
     """What is wrong with how cells are chosen."""
     problems = []
-    listed = [arm for arm in arms if search.method == "grid" or arm.name == space.baseline_name]
-    ranges = dict.fromkeys(
-        knob.path for arm in listed for knob in space.knobs_of(space.arm(arm.name)) if isinstance(knob.domain, Range)
-    )
+    listed = [arm for arm in arms if search.method == "grid" or arm.baseline]
+    ranges = dict.fromkeys(knob.path for arm in listed for knob in arm.knobs if isinstance(knob.domain, Range))
     if ranges:
         rule = f"a grid needs listed values, but {', '.join(ranges)} is a range"
         problems.append(Problem("--search", rule, search.method, "Use --search tpe --num-samples 20, or list values."))
@@ -57,7 +55,7 @@ def search_problems(space: Space, arms: Sequence[Arm | PlannedArm], search: Sear
     if search.method != "grid" and search.num_samples < 1:
         rule = f"--search {search.method} needs the number of cells to propose"
         problems.append(Problem("--num-samples", rule, search.num_samples, "Use --num-samples 20."))
-    if search.method != "grid" and arms and not any(is_searched(space, arm) for arm in arms):
+    if search.method != "grid" and arms and not any(map(is_searched, arms)):
         rule = "a search needs an arm with knobs; these arms have none"
         problems.append(Problem("--search", rule, search.method, "Leave it out: their cells are all known."))
     return problems
@@ -106,10 +104,10 @@ def _listed(values: Mapping[str, Value]) -> str:
     return "; ".join(f"{name or 'the others'}: {value}" for name, value in values.items())
 
 
-def _override_problems(space: Space, arms: Sequence[Arm], overrides: Mapping[str, Value]) -> list[Problem]:
+def _override_problems(space: Space, arms: Sequence[StudyArm], overrides: Mapping[str, Value]) -> list[Problem]:
     problems = []
-    knobs = dict.fromkeys(knob.path for arm in arms for knob in space.knobs_of(arm))
-    ties = dict.fromkeys(tie for arm in arms for tie in space.ties_of(arm))
+    knobs = dict.fromkeys(knob.path for arm in arms for knob in arm.knobs)
+    ties = dict.fromkeys(tie for arm in arms for tie in arm.ties)
     decided = {path: arm.name for arm in space.arms for path in arm.settings}
     for path, value in overrides.items():
         for knob in knobs:

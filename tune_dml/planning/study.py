@@ -15,6 +15,7 @@ from trainables.errors import Problem, nearest
 from trainables.resolve import Layer
 from tune_dml.catalogue import find_space
 from tune_dml.planning import initial_weights
+from tune_dml.planning.cells import StudyArm
 from tune_dml.planning.protocol_choice import Choice, choose_protocol, protocol_layer
 from tune_dml.planning.request import Request, Vary
 from tune_dml.planning.sweep_file import read_sweep_file
@@ -49,18 +50,25 @@ class Study:
     """The margin that was asked for; None where the space's holds."""
     protocol: str | None = None
     """The protocol that was asked for, for all arms."""
-    arms: tuple[Arm, ...] = ()
+    arms: tuple[StudyArm, ...] = ()
     """Those that are compared, of the space's."""
-    protocols: Mapping[str, Protocol] = field(default_factory=dict)
-    """Arm -> its protocol on the data set, where it has one."""
     problems: tuple[Problem, ...] = ()
     """What could not be decided: an unknown arm or protocol."""
     notes: tuple[str, ...] = ()
     """What was decided and must be said aloud."""
 
-    def layers(self, arm: Arm) -> list[Layer]:
+    def trained_by(self, protocols: Mapping[str, Protocol | None]) -> Study:
+        """This study with the arms of these names, each with its protocol; None stands for defaults."""
+        arms = (arm for arm in self.space.every_arm if arm.name in protocols)
+        return replace(self, arms=tuple(self._decided(arm, protocols[arm.name]) for arm in arms))
+
+    def _decided(self, arm: Arm, protocol: Protocol | None) -> StudyArm:
+        space, layers = self.space, self._layers(arm, protocol)
+        baseline = arm.name == space.baseline_name
+        return StudyArm(arm.name, space.knobs_of(arm), space.ties_of(arm), layers, protocol, baseline)
+
+    def _layers(self, arm: Arm, protocol: Protocol | None) -> tuple[Layer, ...]:
         """An arm's settings by source, the later one wins: data set, protocol, space, user, arm."""
-        protocol = self.protocols.get(arm.name)
         chosen = {**self.settings, **arm.settings}.get("loss.name", self.space.fixed.get("loss.name"))
         fixed = self.space.fixed
         if protocol is not None and chosen != fixed.get("loss.name") and chosen in protocol.methods:
@@ -69,7 +77,7 @@ class Study:
         layers = [Layer("--dataset", {"data.name": self.dataset})]
         layers += [] if protocol is None else [protocol_layer(protocol)]
         layers += [Layer(f"space {self.space.name}", fixed), Layer("--set", self.settings)]
-        return [*layers, Layer(f"arm {arm.name}", arm.settings)] if arm.settings else layers
+        return (*layers, Layer(f"arm {arm.name}", arm.settings)) if arm.settings else tuple(layers)
 
 
 def study_of(request: Request) -> Study:
@@ -91,7 +99,7 @@ def study_of(request: Request) -> Study:
         margin=request.margin,
         protocol=request.protocol,
     )
-    return _with_tuned_knobs(with_arms(study, request.arms), request.tune or {})
+    return with_arms(study, request.arms, request.tune)
 
 
 def _name(space: Space, dataset: str, further: Sequence[str]) -> str:
@@ -106,8 +114,11 @@ def _held_sources(vary: Vary | None, seeds: Sequence[int]) -> dict[str, Value]:
     return {f"seeds.{source}": seeds[0] for source in SOURCES if source != vary}
 
 
-def with_arms(study: Study, names: Sequence[str] | None) -> Study:
-    """The study with these arms of its space, or all, each with the protocol that its method is printed with."""
+def with_arms(study: Study, names: Sequence[str] | None, tune: Mapping[str, Sequence[Value]] | None = None) -> Study:
+    """The study with these arms of its space, or all, each with the protocol that its method is printed with.
+
+    With `tune` every arm, also one that is left out now, has a nuisance knob for each of its paths, around its own value.
+    """
     space = study.space
     known = {arm.name: arm for arm in space.every_arm}
     choices = {
@@ -116,10 +127,14 @@ def with_arms(study: Study, names: Sequence[str] | None) -> Study:
     chosen = {name: choices[name] for name in known if not names or name in names}
     problems = [problem for choice in (chosen or choices).values() for problem in choice.problems]
     problems += _unknown_arms(space, [name for name in names or () if name not in known])
+    if tune and not (problems or study.problems):
+        every = study.trained_by({name: choice.protocol for name, choice in choices.items()})
+        space, problems = with_tuned_knobs(space, every.arms, tune)
+        settings = {path: value for path, value in study.settings.items() if path not in tune}
+        study = replace(study, space=space, settings=settings)
+    study = study.trained_by({name: choice.protocol for name, choice in chosen.items()})
     return replace(
         study,
-        arms=tuple(known[name] for name in chosen),
-        protocols={name: choice.protocol for name, choice in choices.items() if choice.protocol},
         problems=(*study.problems, *dict.fromkeys(problems)),
         notes=(*study.notes, *_notes_of(chosen), *_differing(chosen)),
     )
@@ -167,21 +182,6 @@ def _differing(choices: Mapping[str, Choice]) -> list[str]:
         return []
     listed = ", ".join(f"{arm or 'the others'} by {name}" for arm, name in names.items())
     return [f"each arm trains by its own protocol: {listed}; --protocol NAME trains all by one"]
-
-
-def _with_tuned_knobs(study: Study, asked: Mapping[str, Sequence[Value]]) -> Study:
-    """The study with a nuisance knob for each path asked for, around each arm's own value."""
-    if not asked or study.problems:
-        return study
-    layers = {arm.name: study.layers(arm) for arm in study.space.every_arm}
-    space, problems = with_tuned_knobs(study.space, layers, asked)
-    return replace(
-        study,
-        space=space,
-        arms=tuple(space.arm(arm.name) for arm in study.arms),
-        settings={path: value for path, value in study.settings.items() if path not in asked},
-        problems=(*study.problems, *problems),
-    )
 
 
 def _absolute_paths(settings: dict[str, Value], data_root: str | Path | None) -> dict[str, Value]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from trainables.errors import ConfigError, Problem
 from trainables.resolve import Layer, resolve
-from tune_dml.planning.cells import some_point
+from tune_dml.planning.cells import StudyArm
 from tune_dml.space import Arm, Grid, Knob, Space, Value
 from tune_dml.text import is_number
 
@@ -15,25 +15,25 @@ FACTORS = (1 / 3, 1.0, 3.0)
 
 
 def with_tuned_knobs(
-    space: Space, layers: Mapping[str, Sequence[Layer]], asked: Mapping[str, Sequence[Value]]
+    space: Space, arms: Sequence[StudyArm], asked: Mapping[str, Sequence[Value]]
 ) -> tuple[Space, list[Problem]]:
     """The space with a nuisance knob for each path, and why there can be none; every arm then has each knob.
 
     Args:
         space: what is searched so far.
-        layers: arm -> its settings by source.
+        arms: all of the space's, as they are decided so far.
         asked: path -> values; three around the arm's own value where there are none.
     """
-    searched = {knob.path for knob in space.knobs} | {tie.path for arm in space.every_arm for tie in space.ties_of(arm)}
+    searched = {knob.path for arm in arms for knob in arm.knobs} | {tie.path for arm in arms for tie in arm.ties}
     problems = [
         Problem("--tune", f"{space.name} searches it already", path, "Leave it out, or add values with `extend --add`.")
         for path in asked
         if path in searched
     ]
     grids: dict[str, dict[str, Grid]] = {}
-    for arm in space.every_arm:
+    for arm in arms:
         try:
-            own = resolve(*layers[arm.name], Layer("knob", some_point(space, arm))).config.settings()
+            own = resolve(*arm.layers, Layer("knob", arm.point())).config.settings()
         except ConfigError as error:
             problems += error.problems
             continue

@@ -186,11 +186,12 @@ def test_arms_share_protocol_pair_term_and_reduction_unless_the_space_says_why_n
 
 def test_arms_without_declared_protocols_follow_their_losses_and_say_so():
     arms = (Arm("triplet", {"loss.name": "triplet"}), Arm("ms", {"loss.name": "multi_similarity"}))
-    study = study_of(Request(space_of(SIZES, arms=arms, fixed={}), "cars196", settings={"data.root": "/x"}))
+    settings = {"data.root": "/x", "batch.instances_per_class": 3}
+    study = study_of(Request(space_of(SIZES, arms=arms, fixed={}), "cars196", settings=settings))
     assert study.notes == (
         "each arm trains by its own protocol: triplet by sec/cars196, ms by sec/cars196-ms; --protocol NAME trains all by one",
     )
-    assert not arm_problems(study.space, resolved_arms(replace(study, settings={"batch.instances_per_class": 3})))
+    assert not arm_problems(study.space, resolved_arms(study))
 
 
 def test_arms_never_differ_in_data():

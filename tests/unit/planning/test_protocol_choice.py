@@ -18,7 +18,7 @@ OFF = Baseline("off", {"loss.name": "npair", "batch.instances_per_class": 2, "ba
 
 def chosen(space, dataset, **settings):
     study = study_of(Request(space, dataset, settings={key.replace("_", ".", 1): v for key, v in settings.items()}))
-    return study.protocols[""].name, list(study.notes)
+    return study.arms[0].protocol.name, list(study.notes)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_loss_that_is_not_printed_keeps_the_spaces_protocol_and_says_so():
 
 def test_a_protocol_can_be_chosen_by_name():
     study = study_of(Request("sec_rho", "cub200", protocol="ms/cub200"))
-    assert {protocol.name for protocol in study.protocols.values()} == {"ms/cub200"}
+    assert {arm.protocol.name for arm in study.arms} == {"ms/cub200"}
     assert "no protocol is printed for triplet" in study.notes[0]
     for name, words in (
         ("sec/cub20", "Did you mean 'sec/cub200'?"),
@@ -75,7 +75,7 @@ def test_a_protocol_can_be_chosen_by_name():
 def test_arms_each_take_the_protocol_of_their_own_loss():
     arms = (Arm("triplet", {"loss.name": "triplet"}), Arm("ms", {"loss.name": "multi_similarity"}))
     study = study_of(Request(space_of(LR, arms=arms, differs="each as its paper trains it"), "cub200"))
-    assert {name: protocol.name for name, protocol in study.protocols.items()} == {
+    assert {arm.name: arm.protocol.name for arm in study.arms} == {
         "triplet": "sec/cub200",
         "ms": "sec/cub200-ms",
     }

@@ -200,7 +200,7 @@ def test_what_is_wrong_with_arms_is_named(file, text, words):
 def test_a_file_trains_by_the_default_protocol_of_its_data_set_and_loss(file):
     def protocol(dataset, loss):
         text = f"parameters: {{loss.name: {{value: {loss}}}, optim.lr: {{values: [0.1, 0.2]}}}}\ndataset: {dataset}"
-        return study_of(Request(file(text))).protocols[""].name
+        return study_of(Request(file(text))).arms[0].protocol.name
 
     assert protocol("glyphs", "triplet") == "glyphs/triplet"
     assert protocol("glyphs", "mpa") == "glyphs/proxy"
