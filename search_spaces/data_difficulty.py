@@ -5,12 +5,12 @@ from __future__ import annotations
 from search_spaces.protocols.ours import GLYPHS_DRO
 from tune_dml.space import Arm, Grid, Knob, Space
 
-ARMS = (
+_ARMS = (
     Arm("triplet", {"loss.name": "triplet"}),
     Arm("multi-similarity", {"loss.name": "multi_similarity"}),
     Arm("DRO-TopK", {"loss.name": "dro_topk", "loss.base": "margin", "loss.k": 160}),
 )
-DIFFERS = "three losses are compared as they are, on one protocol"
+_DIFFERS = "three losses are compared as they are, on one protocol"
 
 
 def _space(name: str, title: str, question: str, knob: Knob, note: str) -> Space:
@@ -21,11 +21,11 @@ def _space(name: str, title: str, question: str, knob: Knob, note: str) -> Space
         citation=None,
         scientific=(knob,),
         fixed={},
-        arms=ARMS,
+        arms=_ARMS,
         baseline="triplet",
         protocols=(GLYPHS_DRO,),
         margin=1.0,
-        differs=DIFFERS,
+        differs=_DIFFERS,
         notes=(note,),
     )
 

@@ -7,7 +7,7 @@ from search_spaces.protocols.dro import DRO_CARS196_64, DRO_CUB200_64, DRO_INSHO
 from search_spaces.protocols.ours import GLYPHS_DRO
 from tune_dml.space import METHOD, Arm, Grid, Knob, Space
 
-TABLES = (("2", "CUB200-2011"), ("2", "Cars196"), ("4", "In-Shop"))
+_TABLES = (("2", "CUB200-2011"), ("2", "Cars196"), ("4", "In-Shop"))
 
 SPACE = Space(
     name="dro_grouped_gamma",
@@ -45,9 +45,9 @@ SPACE = Space(
                 baseline="LS",
                 note="One run per value; selected on the test classes.",
             )
-            for table, dataset in TABLES
+            for table, dataset in _TABLES
         ),
-        *(DRO.table(table).curve(dataset, ("LS", "MS"), METHOD) for table, dataset in TABLES if dataset != "Cars196"),
+        *(DRO.table(table).curve(dataset, ("LS", "MS"), METHOD) for table, dataset in _TABLES if dataset != "Cars196"),
     ),
     margin=1.0,
     identities=(

@@ -7,23 +7,23 @@ from search_spaces.protocols.dro import DRO_INSHOP, DRO_INSHOP_64
 from search_spaces.protocols.ours import GLYPHS_DRO
 from tune_dml.space import Arm, Grid, Knob, Published, Space, Tie, Value
 
-MARGIN: dict[str, Value] = {"loss.margin": 0.2, "loss.threshold": 0.5}
-BATCH = Knob("batch.batch_size", Grid((80, 160, 320, 480, 640), scale="log"), symbol="B", unit="pictures")
-DOUBLED = (Tie("loss.k", "batch.batch_size", 2),)
-QUESTION = "Which losses stand the imbalance of positive and negative pairs?"
-RATIOS = "Positive to negative pairs = (M-1)/(B-M): 0.053, 0.026, 0.013, 0.008, 0.006."
+_MARGIN: dict[str, Value] = {"loss.margin": 0.2, "loss.threshold": 0.5}
+_BATCH = Knob("batch.batch_size", Grid((80, 160, 320, 480, 640), scale="log"), symbol="B", unit="pictures")
+_DOUBLED = (Tie("loss.k", "batch.batch_size", 2),)
+_QUESTION = "Which losses stand the imbalance of positive and negative pairs?"
+_RATIOS = "Positive to negative pairs = (M-1)/(B-M): 0.053, 0.026, 0.013, 0.008, 0.006."
 
 
 def _arms(top_k: tuple[Tie, ...], **fixed_k: Value) -> tuple[Arm, ...]:
     own: dict[str, Value] = {f"loss.{name}": value for name, value in fixed_k.items()}
     return (
-        Arm("SH", {"loss.name": "margin_semihard", **MARGIN}),
-        Arm("DWS", {"loss.name": "margin_dws", **MARGIN}),
-        Arm("DRO-TopK_M", {"loss.name": "dro_topk", "loss.base": "margin", **MARGIN, **own}, ties=top_k),
-        Arm("DRO-TopK-PN_M", {"loss.name": "dro_topk_pn", "loss.base": "margin", **MARGIN, **own}, ties=top_k),
+        Arm("SH", {"loss.name": "margin_semihard", **_MARGIN}),
+        Arm("DWS", {"loss.name": "margin_dws", **_MARGIN}),
+        Arm("DRO-TopK_M", {"loss.name": "dro_topk", "loss.base": "margin", **_MARGIN, **own}, ties=top_k),
+        Arm("DRO-TopK-PN_M", {"loss.name": "dro_topk_pn", "loss.base": "margin", **_MARGIN, **own}, ties=top_k),
         Arm(
             "DRO-KL_M",
-            {"loss.name": "dro_kl", "loss.base": "margin", "loss.gamma": 0.1, "loss.drop_zeros": True, **MARGIN},
+            {"loss.name": "dro_kl", "loss.base": "margin", "loss.gamma": 0.1, "loss.drop_zeros": True, **_MARGIN},
         ),
     )
 
@@ -41,18 +41,18 @@ def _printed(embedding_dim: int) -> tuple[Published, ...]:
 SPACE = Space(
     name="dro_imbalance",
     title="Imbalance by batch size: B varies, M = 5, K = 2B",
-    question=QUESTION,
+    question=_QUESTION,
     citation=DRO.at("section 4.2.2, Figure 1"),
-    scientific=(BATCH,),
+    scientific=(_BATCH,),
     fixed={"batch.instances_per_class": 5},
-    arms=_arms(DOUBLED),
+    arms=_arms(_DOUBLED),
     baseline="SH",
     protocols=(GLYPHS_DRO, DRO_INSHOP),
     published=_printed(1024),
     margin=1.0,
     identities=("19: K >= the number of pairs is the mean of all pairs, K = 1 the largest loss",),
     notes=(
-        RATIOS,
+        _RATIOS,
         "The steps are the same for every B, so a larger batch also sees more pictures: dro_imbalance_instances and "
         "dro_imbalance_updates take that apart.",
         "How many semi-hard negatives an anchor keeps is not printed: ours are as many as it has positives.",
@@ -63,17 +63,17 @@ SPACE = Space(
 SMALLER = Space(
     name="dro_imbalance_512",
     title="Imbalance by batch size in 512 dimensions",
-    question=QUESTION,
+    question=_QUESTION,
     citation=DRO.at("section 6.2, Figure 5"),
-    scientific=(BATCH,),
+    scientific=(_BATCH,),
     fixed={"batch.instances_per_class": 5, "model.embedding_dim": 512},
-    arms=_arms(DOUBLED),
+    arms=_arms(_DOUBLED),
     baseline="SH",
     protocols=(GLYPHS_DRO, DRO_INSHOP),
     published=_printed(512),
     margin=1.0,
     identities=SPACE.identities,
-    notes=(RATIOS, "The paper repeats Figure 1 with half the dimensions and finds little change."),
+    notes=(_RATIOS, "The paper repeats Figure 1 with half the dimensions and finds little change."),
 )
 
 INSTANCES = Space(
@@ -106,12 +106,12 @@ UPDATES = Space(
     ),
     fixed={"batch.instances_per_class": 5, "training.epochs": 5, "training.eval_every": 100},
     ties=(Tie("optim.lr", "batch.batch_size", 2.5e-5),),
-    arms=_arms(DOUBLED),
+    arms=_arms(_DOUBLED),
     baseline="SH",
     protocols=(GLYPHS_DRO,),
     margin=1.0,
     notes=(
         "Steps times B and lr over B are the same in every cell (linear scaling); the rate is that of glyphs at B = 80.",
-        RATIOS,
+        _RATIOS,
     ),
 )

@@ -7,13 +7,13 @@ from search_spaces.protocols.dro import DRO_CARS196, DRO_CUB200, DRO_INSHOP
 from search_spaces.protocols.ours import GLYPHS_DRO, GLYPHS_DRO_LARGE
 from tune_dml.space import Arm, Citation, Grid, Knob, Protocol, Space, Value
 
-MARGIN: dict[str, Value] = {"loss.margin": 0.2, "loss.threshold": 0.5}
-ARMS = (
-    Arm("mean of all pairs", {"loss.name": "margin_all", **MARGIN}, knobs=()),
-    Arm("DRO-TopK_M", {"loss.name": "dro_topk", "loss.base": "margin", **MARGIN}),
-    Arm("DRO-TopK-PN_M", {"loss.name": "dro_topk_pn", "loss.base": "margin", **MARGIN}),
+_MARGIN: dict[str, Value] = {"loss.margin": 0.2, "loss.threshold": 0.5}
+_ARMS = (
+    Arm("mean of all pairs", {"loss.name": "margin_all", **_MARGIN}, knobs=()),
+    Arm("DRO-TopK_M", {"loss.name": "dro_topk", "loss.base": "margin", **_MARGIN}),
+    Arm("DRO-TopK-PN_M", {"loss.name": "dro_topk_pn", "loss.base": "margin", **_MARGIN}),
 )
-IDENTITIES = (
+_IDENTITIES = (
     "19: K >= the number of pairs is the mean of all pairs, K = 1 the largest loss",
     "23: K twice the smaller group of two equal groups is the mean of all pairs",
 )
@@ -29,11 +29,11 @@ def _space(
         citation=citation,
         scientific=(Knob("loss.k", Grid(ks), symbol="K", unit="unordered pairs"),),
         fixed={},
-        arms=ARMS,
+        arms=_ARMS,
         baseline="mean of all pairs",
         protocols=protocols,
         margin=1.0,
-        identities=IDENTITIES,
+        identities=_IDENTITIES,
         notes=notes,
     )
 

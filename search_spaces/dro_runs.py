@@ -8,8 +8,8 @@ from search_spaces.protocols.multi_similarity import MS_CUB200
 from search_spaces.protocols.ours import GLYPHS_DRO
 from tune_dml.space import Arm, Space, Value
 
-MARGIN: dict[str, Value] = {"loss.base": "margin", "loss.margin": 0.2, "loss.threshold": 0.5}
-BINOMIAL: dict[str, Value] = {"loss.base": "binomial", "loss.threshold": 0.5}
+_MARGIN: dict[str, Value] = {"loss.base": "margin", "loss.margin": 0.2, "loss.threshold": 0.5}
+_BINOMIAL: dict[str, Value] = {"loss.base": "binomial", "loss.threshold": 0.5}
 
 SPACE = Space(
     name="dro_runs",
@@ -23,9 +23,9 @@ SPACE = Space(
         *(
             Arm(f"{printed}_{letter}", {"loss.name": loss, "loss.k": 160, **term})
             for printed, loss in (("DRO-TopK", "dro_topk"), ("DRO-TopK-PN", "dro_topk_pn"))
-            for letter, term in (("M", MARGIN), ("B", BINOMIAL))
+            for letter, term in (("M", _MARGIN), ("B", _BINOMIAL))
         ),
-        Arm("DRO-KL_M", {"loss.name": "dro_kl", "loss.gamma": 0.1, "loss.drop_zeros": True, **MARGIN}),
+        Arm("DRO-KL_M", {"loss.name": "dro_kl", "loss.gamma": 0.1, "loss.drop_zeros": True, **_MARGIN}),
     ),
     baseline="MS",
     protocols=(GLYPHS_DRO, DRO_CUB200),

@@ -7,14 +7,14 @@ from search_spaces.protocols.dro import DRO_CARS196, DRO_CUB200, DRO_INSHOP
 from search_spaces.protocols.ours import GLYPHS_DRO, GLYPHS_DRO_LARGE
 from tune_dml.space import Arm, Grid, Knob, Protocol, Published, Space, Value
 
-MARGIN: dict[str, Value] = {"loss.base": "margin", "loss.margin": 0.2, "loss.threshold": 0.5}
-BINOMIAL: dict[str, Value] = {"loss.base": "binomial", "loss.threshold": 0.5}
-GAMMA = Knob("loss.gamma", Grid((0.1, 0.3, 0.5, 0.7, 0.9)), symbol="gamma")
-MEANS = (
+_MARGIN: dict[str, Value] = {"loss.base": "margin", "loss.margin": 0.2, "loss.threshold": 0.5}
+_BINOMIAL: dict[str, Value] = {"loss.base": "binomial", "loss.threshold": 0.5}
+_GAMMA = Knob("loss.gamma", Grid((0.1, 0.3, 0.5, 0.7, 0.9)), symbol="gamma")
+_MEANS = (
     Arm("mean of margin losses", {"loss.name": "margin_all", "loss.denominator": "nonzero"}),
     Arm("mean of binomial losses", {"loss.name": "binomial"}),
 )
-DIFFERS = "that is what is compared: K of the hardest pairs or all of them by weight, of margin or of binomial losses"
+_DIFFERS = "that is what is compared: K of the hardest pairs or all of them by weight, of margin or of binomial losses"
 
 
 def _space(
@@ -29,13 +29,13 @@ def _space(
         scientific=(),
         fixed={},
         arms=(
-            *MEANS,
+            *_MEANS,
             *(
                 Arm(f"{printed}_{letter}", {"loss.name": loss, **term}, own_knobs=(knob,))
                 for printed, loss in (("DRO-TopK", "dro_topk"), ("DRO-TopK-PN", "dro_topk_pn"))
-                for letter, term in (("M", MARGIN), ("B", BINOMIAL))
+                for letter, term in (("M", _MARGIN), ("B", _BINOMIAL))
             ),
-            Arm("DRO-KL_M", {"loss.name": "dro_kl", "loss.drop_zeros": True, **MARGIN}, own_knobs=(GAMMA,)),
+            Arm("DRO-KL_M", {"loss.name": "dro_kl", "loss.drop_zeros": True, **_MARGIN}, own_knobs=(_GAMMA,)),
         ),
         baseline="mean of margin losses",
         protocols=protocols,
@@ -46,7 +46,7 @@ def _space(
             "23: K twice the smaller group of two equal groups is the mean of all pairs",
             "26: gamma to infinity is the mean of all pairs, gamma to 0 the largest loss",
         ),
-        differs=DIFFERS,
+        differs=_DIFFERS,
         notes=(
             "The paper prints each variant at its best K or gamma, chosen on test, and not which that was.",
             "The mean of margin losses and DRO-KL are over the pairs that have a loss: over all pairs their gradient, and with "

@@ -15,11 +15,11 @@ from search_spaces.protocols.ours import GLYPHS_PROXY
 from search_spaces.protocols.shared import with_also
 from tune_dml.space import Arm, Protocol, Space, Stated
 
-SEVERAL = Stated("ours: half of the paper's, for characters of twenty pictures", {"loss.proxies_per_class": 5})
+_SEVERAL = Stated("ours: half of the paper's, for characters of twenty pictures", {"loss.proxies_per_class": 5})
 
 
 def _arm(name: str, loss: str, protocols: tuple[Protocol, ...], *, several: bool = True) -> Arm:
-    named = Stated("ours", {"loss.name": loss, **(SEVERAL.settings if several else {})})
+    named = Stated("ours", {"loss.name": loss, **(_SEVERAL.settings if several else {})})
     return Arm(name, {"loss.name": loss}, protocols=(with_also(GLYPHS_PROXY, f"+{loss}", named), *protocols))
 
 

@@ -17,7 +17,7 @@ from tune_dml.space import Paper, Part, Table
 BIRDS_CARS = ("CUB200-2011", "Cars196")
 RETRIEVAL = (*BIRDS_CARS, "SOP", "In-Shop")
 FACES = ("LFW", "AgeDB30", "CFPFP", "MegaFace")
-CIFAR = ("CIFAR-10", "CIFAR-100")
+_CIFAR = ("CIFAR-10", "CIFAR-100")
 
 SEC = Paper(
     key="SEC",
@@ -27,7 +27,7 @@ SEC = Paper(
     year=2020,
     url="https://arxiv.org/abs/2011.02785",
     code="Dyfine/SphericalEmbedding f118c0e",
-    datasets=(*RETRIEVAL, "CASIA-WebFace", *FACES, *CIFAR),
+    datasets=(*RETRIEVAL, "CASIA-WebFace", *FACES, *_CIFAR),
     parts={
         "supplement": Part(
             sections=("A", "A.1", "A.2", "B", "B.1", "B.2", "B.3", "C", "C.1", "C.2", "C.3", "D", "D.1", "D.2"),
@@ -68,7 +68,7 @@ SEC = Paper(
             "SEC-supplement",
             "7",
             "NT-Xent plain, with L2-reg, SEC and SEC-EMA, after 100 and 200 epochs",
-            CIFAR,
+            _CIFAR,
             backbone="ResNet-50",
             embedding_dim=128,
             methods=CONTRASTIVE,

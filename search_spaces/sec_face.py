@@ -12,18 +12,18 @@ HEADS: tuple[tuple[str, dict[str, Value]], ...] = (
     ("Cosface", {"loss.name": "cosface"}),
     ("Arcface", {"loss.name": "arcface"}),
 )
-MEASURED = (
+_MEASURED = (
     *((name, "verification_acc") for name in FACES[:3]),
     *(("MegaFace", f"rank1@1e{power}") for power in (6, 5, 4, 3)),
 )
-ETA = Knob("regularizer.eta", Grid((0.5, 1.0, 5.0, 10.0), scale="log"), symbol="eta")
-L2_ETA = Knob("regularizer.eta", Grid((5e-4, 1e-3, 5e-3, 1e-2, 5e-2), scale="log"), symbol="eta")
+_ETA = Knob("regularizer.eta", Grid((0.5, 1.0, 5.0, 10.0), scale="log"), symbol="eta")
+_L2_ETA = Knob("regularizer.eta", Grid((5e-4, 1e-3, 5e-3, 1e-2, 5e-2), scale="log"), symbol="eta")
 RHO = Knob("regularizer.rho", Grid((0.1, 0.2, 0.4, 0.7, 1.0), scale="log"), symbol="rho", origin="ours")
-FIXED: dict[str, Value] = {"task.name": "face_recognition"}
+_FIXED: dict[str, Value] = {"task.name": "face_recognition"}
 PROTOCOLS = (GLYPHS_FACE, DIGITS_FACE, *faces.FACES)
-CITATION = SEC.at("supplement, section B.2 (grids) and Table 6")
-DIFFERS = "the three heads are different losses, each with the margin and scale that is printed or usual for it"
-NOTES = (
+_CITATION = SEC.at("supplement, section B.2 (grids) and Table 6")
+_DIFFERS = "the three heads are different losses, each with the margin and scale that is printed or usual for it"
+_NOTES = (
     "eta is 0 in the first three epochs and grows during the fourth; with SEC-EMA it is min(1, 500 t/T).",
     "SphereFace has m = 3: the paper says that m = 4 does not converge on CASIA-WebFace, and not which m does.",
     "Our faces' head has a batch norm after the last layer, which is what the rebuttal's Table 5 shows to ruin SEC: "
@@ -41,7 +41,7 @@ def _curves(method: str, baseline: str, knob: str) -> tuple[Published, ...]:
             baseline=baseline,
             note=f"Only the chosen {knob} is printed. Trained on CASIA-WebFace; the embedding size is not stated.",
         )
-        for dataset, metric in MEASURED
+        for dataset, metric in _MEASURED
     )
 
 
@@ -49,9 +49,9 @@ SPACE = Space(
     name="sec_face",
     title="SEC for face recognition: three heads, plain, with L2-reg, SEC and SEC-EMA",
     question="Does pulling the norms together help to recognise people, and how strongly should it?",
-    citation=CITATION,
+    citation=_CITATION,
     scientific=(),
-    fixed=FIXED,
+    fixed=_FIXED,
     arms=tuple(
         arm
         for name, head in HEADS
@@ -60,7 +60,7 @@ SPACE = Space(
             Arm(
                 f"{name}+L2-reg",
                 {**head, "regularizer.name": "l2", "regularizer.schedule": "epoch_ramp"},
-                own_knobs=(L2_ETA,),
+                own_knobs=(_L2_ETA,),
             ),
             Arm(
                 f"{name}+SEC",
@@ -70,7 +70,7 @@ SPACE = Space(
                     "regularizer.rho": 1.0,
                     "regularizer.schedule": "epoch_ramp",
                 },
-                own_knobs=(ETA,),
+                own_knobs=(_ETA,),
             ),
             Arm(
                 f"{name}+SEC-EMA",
@@ -99,9 +99,9 @@ SPACE = Space(
         "1: rho = 1 is plain SEC at every step",
         "3: L2-reg is SEC with a fixed mean of 0",
     ),
-    differs=DIFFERS,
+    differs=_DIFFERS,
     notes=(
-        *NOTES,
+        *_NOTES,
         "The table's softmax has no margin to choose: --arm Arcface with --set loss.name=softmax trains it.",
     ),
 )
@@ -112,7 +112,7 @@ WITH_HEADS = Space(
     question="Does the batch norm after the last layer, usual for faces, ruin SEC as it does in retrieval?",
     citation=SEC.at("rebuttal, Table 5 (in retrieval); supplement, section B.2"),
     scientific=(),
-    fixed={**FIXED, "loss.name": "arcface"},
+    fixed={**_FIXED, "loss.name": "arcface"},
     arms=tuple(
         Arm(f"{head}{suffix}", {"model.head": head, **norms})
         for head in ("fc", "fc_bn")

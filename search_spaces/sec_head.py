@@ -7,8 +7,8 @@ from search_spaces.protocols.ours import GLYPHS_TRIPLET
 from search_spaces.protocols.sec import SEC_SEMIHARD
 from tune_dml.space import Arm, Space, Value
 
-SEC_ON: dict[str, Value] = {"regularizer.name": "sec", "regularizer.rho": 1.0, "regularizer.eta": 0.5}
-OFF: dict[str, Value] = {"regularizer.name": "none"}
+_SEC_ON: dict[str, Value] = {"regularizer.name": "sec", "regularizer.rho": 1.0, "regularizer.eta": 0.5}
+_OFF: dict[str, Value] = {"regularizer.name": "none"}
 
 SPACE = Space(
     name="sec_head",
@@ -20,7 +20,7 @@ SPACE = Space(
     arms=tuple(
         Arm(f"SemihardTriplet{letters}{suffix}", {"model.head": head, **norms})
         for letters, head in (("", "bn_fc"), ("+BN", "fc_bn"), ("+WN", "wn_fc"))
-        for suffix, norms in (("", OFF), ("+SEC", SEC_ON))
+        for suffix, norms in (("", _OFF), ("+SEC", _SEC_ON))
     ),
     baseline="SemihardTriplet",
     protocols=(GLYPHS_TRIPLET, *SEC_SEMIHARD),

@@ -9,7 +9,7 @@ from search_spaces.protocols.shared import with_also
 from tune_dml.space import Arm, Protocol, Space, Stated, Value
 
 DATASETS = ("cub200", "cars196", "sop", "inshop")
-CHOSEN: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
+_CHOSEN: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "Triplet": ((1.0, 0.5, 1.0, 1.0), (1e-4, 1e-4, 1e-4, 5e-5)),
     "SemihardTriplet": ((0.5, 0.5, 1.0, 1.0), (1e-3, 5e-3, 5e-4, 5e-5)),
     "NormalizedNPair": ((1.0, 1.0, 1.0, 1.0), (1e-2, 1e-2, 1e-3, 1e-3)),
@@ -22,7 +22,7 @@ LOSSES = (
     ("NormalizedNPair", "npair", (GLYPHS_NPAIR, *SEC_NPAIR)),
     ("MultiSimilarity", "multi_similarity", (GLYPHS_MS, *SEC_MS)),
 )
-PLAIN = {"MultiSimilarity": (GLYPHS_MS, *SEC_MS_PLAIN)}
+_PLAIN = {"MultiSimilarity": (GLYPHS_MS, *SEC_MS_PLAIN)}
 """Where the loss alone is trained otherwise than with a regularizer."""
 
 
@@ -41,9 +41,9 @@ def _weighted(protocols: tuple[Protocol, ...], suffix: str, etas: tuple[float, .
 
 def _arms(name: str, loss: str, protocols: tuple[Protocol, ...]) -> tuple[Arm, ...]:
     own: dict[str, Value] = {"loss.name": loss}
-    sec, l2 = CHOSEN[name]
+    sec, l2 = _CHOSEN[name]
     return (
-        Arm(name, {**own, "regularizer.name": "none"}, protocols=PLAIN.get(name, protocols)),
+        Arm(name, {**own, "regularizer.name": "none"}, protocols=_PLAIN.get(name, protocols)),
         Arm(f"{name}+L2-reg", {**own, "regularizer.name": "l2"}, protocols=_weighted(protocols, "+l2", l2)),
         *(
             Arm(

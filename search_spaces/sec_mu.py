@@ -7,9 +7,9 @@ from search_spaces.protocols.ours import GLYPHS_TRIPLET
 from search_spaces.protocols.sec import SEC_SEMIHARD, SEC_TRIPLET
 from tune_dml.space import Arm, Grid, Knob, Space
 
-ETA = Knob("regularizer.eta", Grid((0.1, 0.5, 1.0), scale="log"), symbol="eta")
-SMALL = Knob("regularizer.eta", Grid((0.001, 0.005, 0.01, 0.1), scale="log"), symbol="eta")
-SMALLER = Knob("regularizer.eta", Grid((5e-5, 1e-4, 5e-4, 1e-3), scale="log"), symbol="eta")
+_ETA = Knob("regularizer.eta", Grid((0.1, 0.5, 1.0), scale="log"), symbol="eta")
+_SMALL = Knob("regularizer.eta", Grid((0.001, 0.005, 0.01, 0.1), scale="log"), symbol="eta")
+_SMALLER = Knob("regularizer.eta", Grid((5e-5, 1e-4, 5e-4, 1e-3), scale="log"), symbol="eta")
 
 
 def _arms(zero: Knob) -> tuple[Arm, ...]:
@@ -23,16 +23,16 @@ def _arms(zero: Knob) -> tuple[Arm, ...]:
     )
 
 
-IDENTITIES = ("1: rho = 1 is plain SEC at every step", "3: L2-reg is SEC with a fixed mean of 0")
+_IDENTITIES = ("1: rho = 1 is plain SEC at every step", "3: L2-reg is SEC with a fixed mean of 0")
 
 SPACE = Space(
     name="sec_mu",
     title="SEC: the norm that embeddings are pulled to, with the semihard triplet loss",
     question="Does it matter to which norm embeddings are pulled, or only that they are pulled together?",
     citation=SEC.at("rebuttal, Table 2"),
-    scientific=(ETA,),
+    scientific=(_ETA,),
     fixed={"loss.name": "semihard_triplet", "loss.margin": 0.2},
-    arms=_arms(SMALL),
+    arms=_arms(_SMALL),
     baseline="no SEC",
     protocols=(GLYPHS_TRIPLET, *SEC_SEMIHARD),
     published=(
@@ -44,7 +44,7 @@ SPACE = Space(
         ),
     ),
     margin=1.0,
-    identities=IDENTITIES,
+    identities=_IDENTITIES,
     notes=(
         "eta = 0.1 is where the table compares mu = 0 with the same weight; 0.5 is SEC's own. The others are ours.",
     ),
@@ -55,9 +55,9 @@ WITH_TRIPLET = Space(
     title="SEC: the norm that embeddings are pulled to, with the triplet loss",
     question="With the triplet loss, is a mean fixed before training as good as the batch's own?",
     citation=SEC.at("supplement, section C.1 and Figure 1"),
-    scientific=(ETA,),
+    scientific=(_ETA,),
     fixed={"loss.name": "triplet", "loss.margin": 1.0},
-    arms=_arms(SMALLER),
+    arms=_arms(_SMALLER),
     baseline="no SEC",
     protocols=(GLYPHS_TRIPLET, *SEC_TRIPLET),
     published=(
@@ -66,6 +66,6 @@ WITH_TRIPLET = Space(
         ),
     ),
     margin=1.0,
-    identities=IDENTITIES,
+    identities=_IDENTITIES,
     notes=("The paper draws the fixed mean, 8.70 on Cars196, as a curve and prints no numbers of it.",),
 )

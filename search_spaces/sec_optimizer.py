@@ -7,10 +7,10 @@ from search_spaces.protocols.ours import GLYPHS_TRIPLET
 from search_spaces.protocols.sec import SEC_SEMIHARD
 from tune_dml.space import Arm, Grid, Knob, Space, Value
 
-SEC_ON: dict[str, Value] = {"regularizer.name": "sec", "regularizer.rho": 1.0, "regularizer.eta": 0.5}
-OFF: dict[str, Value] = {"regularizer.name": "none"}
-SLOW = Knob("optim.lr", Grid((0.01, 0.03, 0.1), scale="log"), symbol="lr", origin="ours")
-FAST = Knob("optim.lr", Grid((5e-4, 2e-3, 5e-3), scale="log"), symbol="lr", origin="ours")
+_SEC_ON: dict[str, Value] = {"regularizer.name": "sec", "regularizer.rho": 1.0, "regularizer.eta": 0.5}
+_OFF: dict[str, Value] = {"regularizer.name": "none"}
+_SLOW = Knob("optim.lr", Grid((0.01, 0.03, 0.1), scale="log"), symbol="lr", origin="ours")
+_FAST = Knob("optim.lr", Grid((5e-4, 2e-3, 5e-3), scale="log"), symbol="lr", origin="ours")
 
 SPACE = Space(
     name="sec_optimizer",
@@ -18,13 +18,13 @@ SPACE = Space(
     question="Is SEC's gain larger under SGD, which does not adapt its steps to the size of gradients?",
     citation=SEC.at("rebuttal (reviewer 5, R2: suspected, not measured)"),
     scientific=(),
-    nuisance=(FAST,),
+    nuisance=(_FAST,),
     fixed={"loss.name": "semihard_triplet", "loss.margin": 0.2},
     arms=(
-        *(Arm(f"Adam{suffix}", {"optim.name": "adam", **norms}) for suffix, norms in (("", OFF), ("+SEC", SEC_ON))),
+        *(Arm(f"Adam{suffix}", {"optim.name": "adam", **norms}) for suffix, norms in (("", _OFF), ("+SEC", _SEC_ON))),
         *(
-            Arm(f"SGD{suffix}", {"optim.name": "sgd", "optim.momentum": 0.9, **norms}, own_knobs=(SLOW,))
-            for suffix, norms in (("", OFF), ("+SEC", SEC_ON))
+            Arm(f"SGD{suffix}", {"optim.name": "sgd", "optim.momentum": 0.9, **norms}, own_knobs=(_SLOW,))
+            for suffix, norms in (("", _OFF), ("+SEC", _SEC_ON))
         ),
     ),
     baseline="Adam",

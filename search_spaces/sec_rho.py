@@ -8,14 +8,14 @@ from search_spaces.protocols.sec import SEC_TRIPLET
 from search_spaces.protocols.shared import with_also
 from tune_dml.space import Baseline, Grid, Knob, Protocol, Space, Stated
 
-ETA = {"cub200": 1.0, "cars196": 0.5, "sop": 1.0, "inshop": 1.0}
+_ETA = {"cub200": 1.0, "cars196": 0.5, "sop": 1.0, "inshop": 1.0}
 """The weight that the paper chose for the triplet loss on each data set; the others have that of Cars196."""
 
 
 def _weighted(*protocols: Protocol) -> tuple[Protocol, ...]:
     source = SEC.says("supplement, Table 2")
     return tuple(
-        with_also(protocol, "+sec", Stated(source, {"regularizer.eta": ETA.get(protocol.dataset, 0.5)}))
+        with_also(protocol, "+sec", Stated(source, {"regularizer.eta": _ETA.get(protocol.dataset, 0.5)}))
         for protocol in protocols
     )
 

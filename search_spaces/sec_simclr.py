@@ -12,9 +12,9 @@ from search_spaces.protocols.simclr import (
 )
 from tune_dml.space import Arm, Grid, Knob, Protocol, Published, Space, Value
 
-ETA = Knob("regularizer.eta", Grid((0.01, 0.05, 0.1, 0.25, 0.5, 1.0), scale="log"), symbol="eta")
-L2_ETA = Knob("regularizer.eta", Grid((5e-4, 1e-3, 5e-3, 1e-2, 5e-2), scale="log"), symbol="eta")
-GROWING: dict[str, Value] = {"regularizer.schedule": "linear"}
+_ETA = Knob("regularizer.eta", Grid((0.01, 0.05, 0.1, 0.25, 0.5, 1.0), scale="log"), symbol="eta")
+_L2_ETA = Knob("regularizer.eta", Grid((5e-4, 1e-3, 5e-3, 1e-2, 5e-2), scale="log"), symbol="eta")
+_GROWING: dict[str, Value] = {"regularizer.schedule": "linear"}
 
 
 def _printed(epochs: int) -> tuple[Published, ...]:
@@ -40,7 +40,7 @@ def _space(name: str, epochs: int, protocols: tuple[Protocol, ...]) -> Space:
         title=f"SEC for contrastive learning beside NT-Xent, {epochs} epochs",
         question="Does pulling the norms together help representations learned without labels?",
         citation=SEC.at("supplement, section B.3 (grids) and Table 7"),
-        scientific=(ETA,),
+        scientific=(_ETA,),
         fixed={
             "task.name": "contrastive",
             "data.split": "shared_classes",
@@ -49,9 +49,9 @@ def _space(name: str, epochs: int, protocols: tuple[Protocol, ...]) -> Space:
         },
         arms=(
             Arm("NT-Xent", {"regularizer.name": "none"}, knobs=()),
-            Arm("NT-Xent+L2-reg", {"regularizer.name": "l2", **GROWING}, own_knobs=(L2_ETA,)),
-            Arm("NT-Xent+SEC", {"regularizer.name": "sec", "regularizer.rho": 1.0, **GROWING}),
-            Arm("NT-Xent+SEC-EMA", {"regularizer.name": "sec", "regularizer.rho": 0.2, **GROWING}),
+            Arm("NT-Xent+L2-reg", {"regularizer.name": "l2", **_GROWING}, own_knobs=(_L2_ETA,)),
+            Arm("NT-Xent+SEC", {"regularizer.name": "sec", "regularizer.rho": 1.0, **_GROWING}),
+            Arm("NT-Xent+SEC-EMA", {"regularizer.name": "sec", "regularizer.rho": 0.2, **_GROWING}),
         ),
         baseline="NT-Xent",
         protocols=protocols,

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 PROTOCOL_VERSION = 3
 
 # Where things lie, which replicate this is, and what is shown of it: not part of a cell's identity.
-NOT_IDENTITY = frozenset(
+_NOT_IDENTITY = frozenset(
     {
         "seed",
         "data.root",
@@ -355,7 +355,7 @@ def identifying(settings: Mapping[str, Value]) -> dict[str, Value]:
     return {
         path: value
         for path, value in settings.items()
-        if path not in NOT_IDENTITY and not (path in CAME_LATER and value == CAME_LATER[path])
+        if path not in _NOT_IDENTITY and not (path in CAME_LATER and value == CAME_LATER[path])
     }
 
 

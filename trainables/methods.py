@@ -30,7 +30,7 @@ from trainables.errors import ConfigError, Problem, nearest
 T = TypeVar("T")
 
 # Not knobs: the data set, the model and the machine decide these.
-GIVEN_BY_CONTEXT = frozenset({"num_classes", "embedding_dim", "in_channels", "root", "cache_dir"})
+_GIVEN_BY_CONTEXT = frozenset({"num_classes", "embedding_dim", "in_channels", "root", "cache_dir"})
 
 
 def discover(package: str, base: type[T], group: str) -> dict[str, type[T]]:
@@ -119,7 +119,7 @@ def _knobs(cls: type) -> dict[str, tuple[Any, Any]]:
     hints = typing.get_type_hints(declared, include_extras=True)
     knobs = {}
     for parameter in inspect.signature(cls).parameters.values():
-        if parameter.name in GIVEN_BY_CONTEXT or parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
+        if parameter.name in _GIVEN_BY_CONTEXT or parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
             continue
         required = parameter.default is inspect.Parameter.empty
         knobs[parameter.name] = (hints[parameter.name], ... if required else parameter.default)
@@ -218,7 +218,7 @@ def build(  # noqa: PLR0917
 def construct(cls: type, given: Mapping[str, object], context: Mapping[str, object], place: str) -> Any:
     """A method of a class from checked knobs; raises ConfigError with every problem."""
     values, problems = checked_knobs(cls, given, place)
-    wanted = [name for name in GIVEN_BY_CONTEXT if name in inspect.signature(cls).parameters]
+    wanted = [name for name in _GIVEN_BY_CONTEXT if name in inspect.signature(cls).parameters]
     problems += [
         Problem(f"{place}.{name}", f"{cls.__name__} needs {name}", None, f"Pass {name}=...")
         for name in sorted(wanted)

@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-CLASS_NAMES = {"sec": "SECRegularizer", "sec_fixed": "FixedMeanSECRegularizer", "l2": "L2Regularizer"}
+_CLASS_NAMES = {"sec": "SECRegularizer", "sec_fixed": "FixedMeanSECRegularizer", "l2": "L2Regularizer"}
 
 
 def __getattr__(name: str) -> Any:
-    for regularizer, class_name in CLASS_NAMES.items():
+    for regularizer, class_name in _CLASS_NAMES.items():
         if name == class_name:
-            return regularizer_class(regularizer)
+            return _regularizer_class(regularizer)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted(CLASS_NAMES.values())
+    return sorted(_CLASS_NAMES.values())
 
 
 @cache
-def regularizer_class(regularizer: str) -> Any:
+def _regularizer_class(regularizer: str) -> Any:
     """A pytorch-metric-learning `BaseRegularizer` class for the regularizer of that name, a user's own included.
 
     Its constructor takes the regularizer's knobs, e.g. `SECRegularizer(rho=0.1)`; its state is in the `state_dict` of the loss
@@ -65,7 +65,7 @@ def regularizer_class(regularizer: str) -> Any:
             value = self.regularizer(embeddings)
             return {"loss": {"losses": value, "indices": None, "reduction_type": "already_reduced"}}
 
-    Adapter.__name__ = Adapter.__qualname__ = CLASS_NAMES.get(regularizer, regularizer)
+    Adapter.__name__ = Adapter.__qualname__ = _CLASS_NAMES.get(regularizer, regularizer)
     Adapter.__module__ = __name__
     Adapter.__doc__ = REGULARIZERS[regularizer].__doc__
     return Adapter

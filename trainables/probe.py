@@ -18,7 +18,7 @@ from trainables.context import FolderContext
 from trainables.tasks import build_learner
 from trainables.training import begin, prepare_process, update
 
-STEPS = 8
+_STEPS = 8
 """Timed, after as many to warm up."""
 
 
@@ -47,7 +47,7 @@ def probe(config: TrialConfig, *, threads: int = 1, cache_dir: Path | None = Non
         run = begin(config, context, learner)
         start = time.perf_counter() - began
         times = []
-        for _ in range(2 * STEPS):
+        for _ in range(2 * _STEPS):
             before = _now(device)
             update(run)
             times.append(_now(device) - before)
@@ -55,7 +55,7 @@ def probe(config: TrialConfig, *, threads: int = 1, cache_dir: Path | None = Non
         before = _now(device)
         learner.validate()
         evaluation = _now(device) - before
-    step = median(times[STEPS:])
+    step = median(times[_STEPS:])
     evaluations = math.ceil(learner.total_steps / config.training.eval_every)
     halves = evaluations + len(learner.split.test) / max(len(learner.split.validation), 1)
     return Probe(

@@ -22,8 +22,8 @@ from trainables.errors import ConfigError, Problem, nearest
 from trainables.methods import checked_knobs, knob_names, problems_of
 from trainables.registries import knob_keys, method_named, methods_chosen, methods_of, presets_of
 
-LENGTHS = ("training.steps", "training.epochs")
-SECTION_MEMORY = 4096  # checked sections that are remembered: the cells of a sweep differ in a few of theirs
+_LENGTHS = ("training.steps", "training.epochs")
+_SECTION_MEMORY = 4096  # checked sections that are remembered: the cells of a sweep differ in a few of theirs
 
 
 @dataclass(frozen=True)
@@ -199,8 +199,8 @@ def _laid_over(part: _Part, given: Mapping[str, Value]) -> tuple[_Part, dict[str
 
 def _length(settings: Mapping[str, Value]) -> dict[str, Value]:
     """Steps and epochs exclude each other: to set one is to take back the other."""
-    given = [path for path in LENGTHS if settings.get(path) is not None]
-    return {path: None for path in LENGTHS if len(given) == 1 and path not in given}
+    given = [path for path in _LENGTHS if settings.get(path) is not None]
+    return {path: None for path in _LENGTHS if len(given) == 1 and path not in given}
 
 
 def _unknown_section(path: str, value: Value) -> Problem:
@@ -210,7 +210,7 @@ def _unknown_section(path: str, value: Value) -> Problem:
     return Problem(path, "unknown setting", value, nearest(path, known, what="section"))
 
 
-@lru_cache(SECTION_MEMORY)
+@lru_cache(_SECTION_MEMORY)
 def _section(part: _Part) -> tuple[Section | None, tuple[Problem, ...]]:
     """One section from its settings, None where it is not sound, and its problems."""
     model, name = SECTIONS[part.section], part.section

@@ -40,9 +40,9 @@ from trainables.rates import RATES, RateSchedule
 from trainables.tasks import Evaluation, Learner, build_learner
 from trainables.tasks.evaluation import mean_cosine
 
-COLLAPSE = 0.999  # mean pairwise cosine beyond which every picture has the same embedding
-COLLAPSE_LOOKS = (0.8, 0.9, 1)  # shares of a trial's steps, whatever its evaluations and rows
-ROUNDING = 1e-6  # a cosine of float32 embeddings that falls by less has not fallen
+_COLLAPSE = 0.999  # mean pairwise cosine beyond which every picture has the same embedding
+_COLLAPSE_LOOKS = (0.8, 0.9, 1)  # shares of a trial's steps, whatever its evaluations and rows
+_ROUNDING = 1e-6  # a cosine of float32 embeddings that falls by less has not fallen
 LOG_EVERY = 25  # steps between rows of training figures; a stalled run is noticed after one
 
 
@@ -71,7 +71,7 @@ class State:
     looks: list[Look] = field(default_factory=list)
     """At the watched training pictures so far."""
     cosines: list[float] = field(default_factory=list)
-    """Mean pairwise cosine of the watched pictures at each of the `COLLAPSE_LOOKS` so far."""
+    """Mean pairwise cosine of the watched pictures at each of the `_COLLAPSE_LOOKS` so far."""
 
 
 @dataclass
@@ -116,7 +116,7 @@ def train(config: TrialConfig, context: TrialContext, *, cache_dir: Path | None 
     learner = build_learner(config, context, cache_dir=cache_dir)
     run = begin(config, context, learner)
     state, total = run.state, learner.total_steps
-    looks = {math.ceil(share * total) for share in COLLAPSE_LOOKS}
+    looks = {math.ceil(share * total) for share in _COLLAPSE_LOOKS}
     clock = time.perf_counter()
     while state.step < total:
         run.recent.append(update(run))
@@ -125,7 +125,7 @@ def train(config: TrialConfig, context: TrialContext, *, cache_dir: Path | None 
         if state.step in looks:
             state.cosines.append(_watched_cosine(run))
         if state.step % config.training.eval_every == 0 or state.step == total:
-            judge(run, clock)
+            _judge(run, clock)
             clock = time.perf_counter()
         elif state.step % LOG_EVERY == 0:
             log(run, clock)
@@ -168,11 +168,11 @@ def begin(config: TrialConfig, context: TrialContext, learner: Learner[Any]) -> 
         if directions.interval(learner.total_steps, LOG_EVERY) <= learner.total_steps:
             look(run)
     else:
-        restore(run, saved)
+        _restore(run, saved)
     return run
 
 
-def restore(run: Run, saved: dict[str, Any]) -> None:
+def _restore(run: Run, saved: dict[str, Any]) -> None:
     """Continue from a checkpoint; its rows are reported again, so that a row lost in a crash is not missing."""
     run.learner.modules.load_state_dict(saved["task"])
     run.optimizer.load_state_dict(saved["optimizer"])
@@ -209,7 +209,7 @@ class FiniteWatch:
         return None if torch.isfinite(before[1]) else (before[0], float(before[1]))
 
 
-def arrange(run: Run, frozen: bool) -> None:
+def _arrange(run: Run, frozen: bool) -> None:
     """Let the backbone train or not; data parallelism must be told anew which parameters do."""
     run.frozen = frozen
     for parameter in run.backbone:
@@ -222,7 +222,7 @@ def update(run: Run) -> Tensor:
     """One optimiser step; returns the detached loss. A loss that is not finite is never trained on."""
     step = run.state.step
     if run.frozen != (step < run.frozen_until):
-        arrange(run, frozen=step < run.frozen_until)
+        _arrange(run, frozen=step < run.frozen_until)
     value = run.learner.objective(run.network, step)
     if wrong := run.watch.see(value.detach(), step):
         figures = {name: float(figure) for name, figure in run.learner.diagnostics().items()}
@@ -231,7 +231,7 @@ def update(run: Run) -> Tensor:
     run.scaler.scale(value).backward()  # type: ignore[no-untyped-call]
     distributed.average_gradients(run.learner.loss.parameters())
     clip(run)
-    set_learning_rate(run, step)
+    _set_learning_rate(run, step)
     run.scaler.step(run.optimizer)
     run.scaler.update()
     return value.detach()
@@ -250,7 +250,7 @@ def clip(run: Run) -> None:
         nn.utils.clip_grad_norm_(parameters, optim.clip_norm)
 
 
-def set_learning_rate(run: Run, step: int) -> None:
+def _set_learning_rate(run: Run, step: int) -> None:
     """Every group's own rate times the schedule's factor."""
     per_epoch = run.learner.sampler.steps_per_epoch
     factor = run.rate.factor(step, total_steps=run.learner.total_steps, steps_per_epoch=per_epoch)
@@ -266,7 +266,7 @@ def log(run: Run, since: float) -> None:
     run.context.report(row)
 
 
-def judge(run: Run, since: float) -> None:
+def _judge(run: Run, since: float) -> None:
     """Evaluate on validation, keep the evaluation that counts, save, report."""
     state = run.state
     row = training_figures(run)
@@ -274,7 +274,7 @@ def judge(run: Run, since: float) -> None:
     row.update(validated.figures)
     if math.isnan(row["val/mean_cosine"]):
         raise Diverged(f"embeddings are not finite at step {state.step}", state.step, dict(row))
-    if state.step == run.learner.total_steps and collapsed(state.cosines):
+    if state.step == run.learner.total_steps and _collapsed(state.cosines):
         cosines = ", ".join(f"{cosine:.4f}" for cosine in state.cosines)
         message = f"the embeddings collapsed by the end: mean pairwise cosine {cosines} in its last fifth"
         raise Diverged(message, state.step, dict(row))
@@ -316,14 +316,14 @@ def keep(run: Run, parts: Mapping[str, Evaluation]) -> None:
             run.context.keep(embeddings_file(part), evaluation.embedded.data())
 
 
-def collapsed(cosines: list[float]) -> bool:
+def _collapsed(cosines: list[float]) -> bool:
     """Whether all watched pictures had one embedding at every look, and were not on the way out of it.
 
     Args:
-        cosines: at the `COLLAPSE_LOOKS`, the end among them. An untrained network may look so for long, and recover.
+        cosines: at the `_COLLAPSE_LOOKS`, the end among them. An untrained network may look so for long, and recover.
     """
-    recovering = all(later < earlier - ROUNDING for earlier, later in itertools.pairwise(cosines))
-    return len(cosines) > 1 and min(cosines) > COLLAPSE and not recovering
+    recovering = all(later < earlier - _ROUNDING for earlier, later in itertools.pairwise(cosines))
+    return len(cosines) > 1 and min(cosines) > _COLLAPSE and not recovering
 
 
 def _watched_cosine(run: Run) -> float:
@@ -356,10 +356,10 @@ def training_figures(run: Run) -> Row:
     if not math.isfinite(loss):  # of the very last step on CUDA
         step = run.state.step
         raise Diverged(f"the loss is {loss} by step {step}", step, {"loss": loss, **figures})
-    return {"step": run.state.step, "train/loss": loss, **figures, **direction_figures(run)}
+    return {"step": run.state.step, "train/loss": loss, **figures, **_direction_figures(run)}
 
 
-def direction_figures(run: Run) -> Row:
+def _direction_figures(run: Run) -> Row:
     """Every 1000 steps, how far the watched pictures' directions have turned since the last look."""
     state, before = run.state, run.state.directions
     if before is None or state.step % directions.interval(run.learner.total_steps, LOG_EVERY):

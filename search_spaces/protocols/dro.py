@@ -9,14 +9,14 @@ from search_spaces.papers import DRO
 from search_spaces.protocols.shared import BN_INCEPTION, CROP_227, KS_TO_32, LAST, SHOP_KS
 from tune_dml.space import Protocol, Stated
 
-CODE = f"code: {DRO.code}"
+_CODE = f"code: {DRO.code}"
 
-COMMON = (
+_COMMON = (
     *BN_INCEPTION,
     Stated(DRO.says("section 4"), {"optim.name": "adam", "optim.lr": 1e-5}),
     Stated(DRO.says("sections 4.2.2 and 4.2.3"), {"batch.instances_per_class": 5}),
     Stated(
-        CODE,
+        _CODE,
         {
             "model.pooling": "max",
             "model.head": "fc",
@@ -32,24 +32,24 @@ COMMON = (
     LAST,
 )
 
-SHORT_EPOCHS = Stated(
-    f"{CODE}: 1200 epochs of 6 batches, one pass over the classes with 5 images each",
+_SHORT_EPOCHS = Stated(
+    f"{_CODE}: 1200 epochs of 6 batches, one pass over the classes with 5 images each",
     {"training.steps": 7200, "training.eval_every": 600},
 )
-SHOP_EPOCHS = Stated(
+_SHOP_EPOCHS = Stated(
     "open: the code's 1200 short epochs would be 37,200 steps on In-Shop; a third of them, as long as SEC trains",
     {"training.steps": 12_000, "training.eval_every": 2000},
 )
-WIDE = Stated(DRO.says("section 4.1"), {"model.embedding_dim": 1024})
-NARROW = Stated(DRO.says("section 4.2.1"), {"model.embedding_dim": 64, "batch.batch_size": 80})
-SMALL_BATCH = Stated(DRO.says("section 4.1"), {"batch.batch_size": 80})
-LARGE_BATCH = Stated(DRO.says("section 4.1"), {"batch.batch_size": 640})
-MEMORY = Stated("open: so that 640 crops fit into 16 GiB; changes no number", {"training.micro_batch": 80})
+_WIDE = Stated(DRO.says("section 4.1"), {"model.embedding_dim": 1024})
+_NARROW = Stated(DRO.says("section 4.2.1"), {"model.embedding_dim": 64, "batch.batch_size": 80})
+_SMALL_BATCH = Stated(DRO.says("section 4.1"), {"batch.batch_size": 80})
+_LARGE_BATCH = Stated(DRO.says("section 4.1"), {"batch.batch_size": 640})
+_MEMORY = Stated("open: so that 640 crops fit into 16 GiB; changes no number", {"training.micro_batch": 80})
 
-NOTE = "The code draws classes in passes, ours independently at every step. The paper selects on test."
+_NOTE = "The code draws classes in passes, ours independently at every step. The paper selects on test."
 
 
-PAIRS = (
+_PAIRS = (
     "dro_topk",
     "dro_topk_pn",
     "dro_kl",
@@ -59,17 +59,17 @@ PAIRS = (
     "margin_dws",
     "dro_chi2",
 )
-GROUPS = ("dro_kl_grouped", "lifted_structure", "multi_similarity")
+_GROUPS = ("dro_kl_grouped", "lifted_structure", "multi_similarity")
 
 
 def _protocol(name: str, dataset: str, *stated: Stated) -> Protocol:
-    methods = GROUPS if NARROW in stated else PAIRS
-    return Protocol.cited(f"dro/{name}", dataset, *COMMON, *stated, note=NOTE, methods=methods)
+    methods = _GROUPS if _NARROW in stated else _PAIRS
+    return Protocol.cited(f"dro/{name}", dataset, *_COMMON, *stated, note=_NOTE, methods=methods)
 
 
-DRO_CUB200 = _protocol("cub200", "cub200", WIDE, SMALL_BATCH, SHORT_EPOCHS, KS_TO_32)
-DRO_CUB200_64 = _protocol("cub200-64", "cub200", NARROW, SHORT_EPOCHS, KS_TO_32)
-DRO_CARS196 = _protocol("cars196", "cars196", WIDE, SMALL_BATCH, SHORT_EPOCHS, KS_TO_32)
-DRO_CARS196_64 = _protocol("cars196-64", "cars196", NARROW, SHORT_EPOCHS, KS_TO_32)
-DRO_INSHOP = _protocol("inshop", "inshop", WIDE, LARGE_BATCH, MEMORY, SHOP_EPOCHS, SHOP_KS)
-DRO_INSHOP_64 = _protocol("inshop-64", "inshop", NARROW, SHOP_EPOCHS, SHOP_KS)
+DRO_CUB200 = _protocol("cub200", "cub200", _WIDE, _SMALL_BATCH, _SHORT_EPOCHS, KS_TO_32)
+DRO_CUB200_64 = _protocol("cub200-64", "cub200", _NARROW, _SHORT_EPOCHS, KS_TO_32)
+DRO_CARS196 = _protocol("cars196", "cars196", _WIDE, _SMALL_BATCH, _SHORT_EPOCHS, KS_TO_32)
+DRO_CARS196_64 = _protocol("cars196-64", "cars196", _NARROW, _SHORT_EPOCHS, KS_TO_32)
+DRO_INSHOP = _protocol("inshop", "inshop", _WIDE, _LARGE_BATCH, _MEMORY, _SHOP_EPOCHS, SHOP_KS)
+DRO_INSHOP_64 = _protocol("inshop-64", "inshop", _NARROW, _SHOP_EPOCHS, SHOP_KS)

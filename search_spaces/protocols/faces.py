@@ -8,7 +8,7 @@ from __future__ import annotations
 from search_spaces.papers import SEC
 from tune_dml.space import Protocol, Stated
 
-COMMON = (
+_COMMON = (
     Stated(
         f"{SEC.says('supplement, section B.2')} (16 epochs, lr .1, a tenth at epochs 10 and 14)",
         {
@@ -63,7 +63,7 @@ COMMON = (
 
 def _protocol(suffix: str, stated: Stated, *, default: bool = False) -> Protocol:
     note = "Pass --set task.evaluation_root=DIR with the verification files; validation holds 5% of the people out."
-    return Protocol.cited(f"sec/webface{suffix}", "webface", *COMMON, stated, note=note, default=default)
+    return Protocol.cited(f"sec/webface{suffix}", "webface", *_COMMON, stated, note=note, default=default)
 
 
 FACES_ARCFACE = _protocol(

@@ -6,7 +6,7 @@ from search_spaces.papers import MPA
 from search_spaces.protocols.shared import BN_INCEPTION, CROP_224, KS, LAST, SOP_KS_TO_100
 from tune_dml.space import Protocol, Stated
 
-COMMON = (
+_COMMON = (
     *BN_INCEPTION,
     Stated(
         MPA.says("section 4.2"),
@@ -39,19 +39,19 @@ COMMON = (
     LAST,
 )
 
-NOTE = (
+_NOTE = (
     "The paper resizes test pictures to 256 x 256, which changes their shape; ours keeps it, as the released codes do."
 )
 
 
 PAPER = MPA.says("section 4.2")
-ANCHOR_SCALE = Stated("open: not stated; Proxy-Anchor's value", {"loss.alpha": 32.0})
+_ANCHOR_SCALE = Stated("open: not stated; Proxy-Anchor's value", {"loss.alpha": 32.0})
 
 
 def _family(name: str) -> tuple[Stated, ...]:
     return (
         Stated(PAPER, {"loss.name": name, "loss.gamma": 0.1, "loss.tau": 0.2, "loss.delta": 0.1}),
-        ANCHOR_SCALE,
+        _ANCHOR_SCALE,
     )
 
 
@@ -61,14 +61,14 @@ def _protocols(suffix: str, *stated: Stated, several: bool = True, rerun: bool =
         Protocol.cited(
             f"mpa/{name}{suffix}",
             name,
-            *COMMON,
+            *_COMMON,
             *stated,
             Stated(PAPER, {"batch.batch_size": batch_size, "training.epochs": epochs}),
             *([Stated(PAPER, {"loss.proxies_per_class": proxies})] if several else []),
             Stated("open: not stated; frozen as Proxy-Anchor does, except on SOP", {"model.freeze_bn": name != "sop"}),
             Stated("open: about every fifth epoch", {"training.eval_every": eval_every}),
             ks,
-            note=NOTE,
+            note=_NOTE,
             methods=() if rerun else None,
         )
         for name, ks, batch_size, proxies, epochs, eval_every in (

@@ -6,14 +6,14 @@ from search_spaces.papers import MULTI_SIMILARITY
 from search_spaces.protocols.shared import BN_INCEPTION, CROP_227, KS_TO_32, LAST
 from tune_dml.space import Protocol, Stated
 
-CODE = f"code: {MULTI_SIMILARITY.code}"
+_CODE = f"code: {MULTI_SIMILARITY.code}"
 
 MS_CUB200 = Protocol.cited(
     "ms/cub200",
     "cub200",
     *BN_INCEPTION,
     Stated(
-        CODE,
+        _CODE,
         {
             "loss.name": "multi_similarity",
             "loss.alpha": 2.0,

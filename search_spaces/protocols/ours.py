@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tune_dml.space import Protocol
 
-PAIRS = (
+_PAIRS = (
     "dro_chi2",
     "contrastive",
     "margin_all",
@@ -83,7 +83,7 @@ GLYPHS_DRO = Protocol(
         "batch.batch_size": 80,
         "batch.instances_per_class": 5,
     },
-    methods=PAIRS,
+    methods=_PAIRS,
     note="Ours: the batches of the DRO paper's small data sets, 16 classes of 5, so that its K means the same.",
 )
 
@@ -96,7 +96,7 @@ GLYPHS_DRO_LARGE = Protocol(
         "training.steps": 100,
         "training.eval_every": 50,
     },
-    methods=PAIRS,
+    methods=_PAIRS,
     note="Ours: the batches of the DRO paper's In-Shop, 128 classes of 5.",
 )
 

@@ -6,13 +6,13 @@ from search_spaces.papers import PROXY_ANCHOR
 from search_spaces.protocols.shared import BN_INCEPTION, CROP_224, KS_TO_32, LAST, SHOP_KS, SOP_KS
 from tune_dml.space import Protocol, Stated
 
-CODE = f"code: {PROXY_ANCHOR.code}"
+_CODE = f"code: {PROXY_ANCHOR.code}"
 
-COMMON = (
+_COMMON = (
     *BN_INCEPTION,
     Stated(f"paper: {PROXY_ANCHOR.key}", {"loss.name": "proxy_anchor", "loss.alpha": 32.0, "loss.delta": 0.1}),
     Stated(
-        CODE,
+        _CODE,
         {
             "model.pooling": "avg_max",
             "model.head": "fc",
@@ -33,8 +33,10 @@ COMMON = (
     CROP_224,
     LAST,
 )
-SMALL = Stated(CODE, {"optim.lr": 1e-4, "optim.lr_decay": 0.5, "model.freeze_bn": True})
-LARGE = Stated(CODE, {"optim.lr": 6e-4, "optim.lr_decay": 0.25, "optim.lr_decay_epochs": 20, "model.freeze_bn": False})
+_SMALL = Stated(_CODE, {"optim.lr": 1e-4, "optim.lr_decay": 0.5, "model.freeze_bn": True})
+_LARGE = Stated(
+    _CODE, {"optim.lr": 6e-4, "optim.lr_decay": 0.25, "optim.lr_decay_epochs": 20, "model.freeze_bn": False}
+)
 
 
 def _protocol(name: str, eval_every: int, *stated: Stated) -> Protocol:
@@ -43,10 +45,10 @@ def _protocol(name: str, eval_every: int, *stated: Stated) -> Protocol:
         {"training.eval_every": eval_every},
     )
     note = "The code reports the best epoch on test."
-    return Protocol.cited(f"proxy_anchor/{name}", name, *COMMON, *stated, every, note=note)
+    return Protocol.cited(f"proxy_anchor/{name}", name, *_COMMON, *stated, every, note=note)
 
 
-PROXY_ANCHOR_CUB200 = _protocol("cub200", 120, SMALL, Stated(CODE, {"optim.lr_decay_epochs": 10}), KS_TO_32)
-PROXY_ANCHOR_CARS196 = _protocol("cars196", 170, SMALL, Stated(CODE, {"optim.lr_decay_epochs": 20}), KS_TO_32)
-PROXY_ANCHOR_SOP = _protocol("sop", 1240, LARGE, SOP_KS)
-PROXY_ANCHOR_INSHOP = _protocol("inshop", 540, LARGE, SHOP_KS)
+PROXY_ANCHOR_CUB200 = _protocol("cub200", 120, _SMALL, Stated(_CODE, {"optim.lr_decay_epochs": 10}), KS_TO_32)
+PROXY_ANCHOR_CARS196 = _protocol("cars196", 170, _SMALL, Stated(_CODE, {"optim.lr_decay_epochs": 20}), KS_TO_32)
+PROXY_ANCHOR_SOP = _protocol("sop", 1240, _LARGE, SOP_KS)
+PROXY_ANCHOR_INSHOP = _protocol("inshop", 540, _LARGE, SHOP_KS)

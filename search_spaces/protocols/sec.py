@@ -11,12 +11,12 @@ from search_spaces.protocols.shared import BN_INCEPTION, CROP_227, KS, LAST, SHO
 from tune_dml.space import Protocol, Stated
 
 PAPER = SEC.says("supplement, section B.1")
-REBUTTAL = SEC.says("rebuttal, Table 4")
-CODE = f"code: {SEC.code}"
+_REBUTTAL = SEC.says("rebuttal, Table 4")
+_CODE = f"code: {SEC.code}"
 RATES = SEC.says("supplement, Table 1")
-README = f"{CODE}, README (multi-similarity without SEC and L2-reg)"
+_README = f"{_CODE}, README (multi-similarity without SEC and L2-reg)"
 
-COMMON = (
+_COMMON = (
     *BN_INCEPTION,
     Stated(
         PAPER,
@@ -29,7 +29,7 @@ COMMON = (
         },
     ),
     Stated(
-        CODE,
+        _CODE,
         {
             "model.freeze_bn_affine": True,
             "optim.weight_decay_on": "all_but_norms",
@@ -44,28 +44,28 @@ COMMON = (
 
 BIRDS_CARS = (
     Stated(PAPER, {"training.steps": 8000}),
-    Stated(CODE, {"optim.weight_decay": 2.5e-3}),
+    Stated(_CODE, {"optim.weight_decay": 2.5e-3}),
     KS,
 )
-PRODUCTS = (
+_PRODUCTS = (
     Stated(PAPER, {"training.steps": 12_000}),
-    Stated(CODE, {"optim.weight_decay": 1e-5}),
+    Stated(_CODE, {"optim.weight_decay": 1e-5}),
     Stated("open: validation is slow on data this large", {"training.eval_every": 2000}),
 )
 
-TRIPLET = Stated(
+_TRIPLET = Stated(
     f"{PAPER} (m = 1, three images a class)",
     {"loss.name": "triplet", "loss.margin": 1.0, "batch.instances_per_class": 3},
 )
-SEMIHARD = Stated(
+_SEMIHARD = Stated(
     f"{PAPER} (m = .2, three images a class)",
     {"loss.name": "semihard_triplet", "loss.margin": 0.2, "batch.instances_per_class": 3},
 )
-NPAIR = Stated(
+_NPAIR = Stated(
     f"{PAPER} (s = 25, two images a class)",
     {"loss.name": "npair", "loss.scale": 25.0, "batch.instances_per_class": 2},
 )
-MS = Stated(
+_MS = Stated(
     f"{PAPER} (epsilon .1, lambda .5, alpha 2, beta 40, five images a class)",
     {
         "loss.name": "multi_similarity",
@@ -76,9 +76,9 @@ MS = Stated(
         "batch.instances_per_class": 5,
     },
 )
-TML = (
+_TML = (
     Stated(
-        f"{REBUTTAL} (beta .1, lambda .5, epsilon .01, batch 128, four images a class)",
+        f"{_REBUTTAL} (beta .1, lambda .5, epsilon .01, batch 128, four images a class)",
         {
             "loss.name": "tuplet_margin",
             "loss.margin": 0.1,
@@ -91,19 +91,19 @@ TML = (
     Stated("open: not printed; the value of the tuplet margin loss's own paper", {"loss.scale": 64.0}),
 )
 
-PLAIN_MS = Stated(f"{PAPER} (without SEC the head is the last layer alone)", {"model.head": "fc"})
+_PLAIN_MS = Stated(f"{PAPER} (without SEC the head is the last layer alone)", {"model.head": "fc"})
 
-NOTE = (
+_NOTE = (
     "Trains on the training classes that validation leaves; the paper trains on all of them and selects on test. The released "
     "code subtracts 123 from the red channel, ours the 128 of the other codes that load the same file."
 )
 
 
-Rates = tuple[float, float, float, tuple[int, ...]]
+_Rates = tuple[float, float, float, tuple[int, ...]]
 """Learning rates of head and backbone, the factor of their decay, and the steps at which it is applied."""
 
 
-def _rates(rates: Rates, source: str) -> Stated:
+def _rates(rates: _Rates, source: str) -> Stated:
     head, backbone, decay, milestones = rates
     settings = {
         "optim.lr": head,
@@ -116,53 +116,53 @@ def _rates(rates: Rates, source: str) -> Stated:
 
 
 def _protocols(
-    suffix: str, *stated: Stated, birds: Rates, cars: Rates, products: Rates, shop: Rates, source: str = RATES
+    suffix: str, *stated: Stated, birds: _Rates, cars: _Rates, products: _Rates, shop: _Rates, source: str = RATES
 ) -> tuple[Protocol, ...]:
     """One protocol a data set for a loss, by its learning rates; `source` says where those of birds and cars are printed."""
     return tuple(
         Protocol.cited(
-            f"sec/{dataset}{suffix}", dataset, *COMMON, *sizes, *stated, _rates(rates, where), note=NOTE,
+            f"sec/{dataset}{suffix}", dataset, *_COMMON, *sizes, *stated, _rates(rates, where), note=_NOTE,
             default=not suffix,
         )
         for dataset, sizes, rates, where in (
             ("cub200", BIRDS_CARS, birds, source),
             ("cars196", BIRDS_CARS, cars, source),
-            ("sop", (*PRODUCTS, SOP_KS), products, REBUTTAL if source == REBUTTAL else RATES),
-            ("inshop", (*PRODUCTS, SHOP_KS), shop, REBUTTAL if source == REBUTTAL else RATES),
+            ("sop", (*_PRODUCTS, SOP_KS), products, _REBUTTAL if source == _REBUTTAL else RATES),
+            ("inshop", (*_PRODUCTS, SHOP_KS), shop, _REBUTTAL if source == _REBUTTAL else RATES),
         )
     )  # fmt: skip
 
 
-LATE: Rates = (5e-4, 1e-4, 0.1, (6000,))
+_LATE: _Rates = (5e-4, 1e-4, 0.1, (6000,))
 """Of products and clothes, for every loss but the tuplet margin loss."""
-ALIKE: Rates = (1e-5, 1e-5, 0.5, (4000, 6000))
+_ALIKE: _Rates = (1e-5, 1e-5, 0.5, (4000, 6000))
 """Of cars, for triplet losses and N-pair; for N-pair 2e-5 is better, says a footnote."""
 
-SEC_TRIPLET = _protocols("", TRIPLET, birds=(5e-6, 2.5e-6, 0.1, (5000,)), cars=ALIKE, products=LATE, shop=LATE)
+SEC_TRIPLET = _protocols("", _TRIPLET, birds=(5e-6, 2.5e-6, 0.1, (5000,)), cars=_ALIKE, products=_LATE, shop=_LATE)
 SEC_SEMIHARD = _protocols(
-    "-semihard", SEMIHARD, birds=(5e-6, 2.5e-6, 0.1, (5000,)), cars=ALIKE, products=LATE, shop=LATE
+    "-semihard", _SEMIHARD, birds=(5e-6, 2.5e-6, 0.1, (5000,)), cars=_ALIKE, products=_LATE, shop=_LATE
 )
-SEC_NPAIR = _protocols("-npair", NPAIR, birds=(1e-5, 5e-6, 0.1, (5000,)), cars=ALIKE, products=LATE, shop=LATE)
+SEC_NPAIR = _protocols("-npair", _NPAIR, birds=(1e-5, 5e-6, 0.1, (5000,)), cars=_ALIKE, products=_LATE, shop=_LATE)
 # E9: the rebuttal prints a single decay at 5000 for birds.
 SEC_MS = _protocols(
-    "-ms", MS, birds=(5e-5, 2.5e-5, 0.1, (3000, 6000)), cars=(4e-5, 4e-5, 0.1, (2000,)), products=LATE, shop=LATE
+    "-ms", _MS, birds=(5e-5, 2.5e-5, 0.1, (3000, 6000)), cars=(4e-5, 4e-5, 0.1, (2000,)), products=_LATE, shop=_LATE
 )
 SEC_MS_PLAIN = _protocols(
     "-ms-plain",
-    MS,
-    PLAIN_MS,
+    _MS,
+    _PLAIN_MS,
     birds=(1e-5, 5e-6, 0.1, (3000, 6000)),
     cars=(2e-5, 2e-5, 0.1, (2000,)),
-    products=LATE,
-    shop=LATE,
-    source=README,
+    products=_LATE,
+    shop=_LATE,
+    source=_README,
 )
 SEC_TML = _protocols(
     "-tml",
-    *TML,
+    *_TML,
     birds=(4e-5, 2e-5, 0.1, (5000,)),
     cars=(6e-5, 6e-5, 0.5, (4000, 6000)),
-    products=LATE,
+    products=_LATE,
     shop=(1e-3, 2e-4, 0.1, (6000,)),
-    source=REBUTTAL,
+    source=_REBUTTAL,
 )

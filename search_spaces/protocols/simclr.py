@@ -5,7 +5,7 @@ from __future__ import annotations
 from search_spaces.papers import SEC
 from tune_dml.space import Protocol, Stated
 
-COMMON = (
+_COMMON = (
     Stated(
         f"{SEC.says('supplement, section B.3')} (ResNet-50, two-layer head, cosine from .5)",
         {
@@ -55,7 +55,7 @@ COMMON = (
 
 def _protocols(suffix: str, *stated: Stated) -> tuple[Protocol, ...]:
     return tuple(
-        Protocol.cited(f"sec/{name}{suffix}", name, *COMMON, *stated, default=not suffix)
+        Protocol.cited(f"sec/{name}{suffix}", name, *_COMMON, *stated, default=not suffix)
         for name in ("cifar10", "cifar100")
     )
 

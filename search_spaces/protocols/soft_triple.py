@@ -6,12 +6,12 @@ from search_spaces.papers import SOFT_TRIPLE
 from search_spaces.protocols.shared import BN_INCEPTION, CROP_224, KS, LAST, SOP_KS
 from tune_dml.space import Protocol, Stated
 
-CODE = f"code: {SOFT_TRIPLE.code}"
+_CODE = f"code: {SOFT_TRIPLE.code}"
 
-COMMON = (
+_COMMON = (
     *BN_INCEPTION,
     Stated(
-        CODE,
+        _CODE,
         {
             "loss.name": "soft_triple",
             "loss.la": 20.0,
@@ -45,9 +45,9 @@ COMMON = (
 def _protocol(name: str, proxies: int, source: str, eval_every: int, ks: Stated) -> Protocol:
     every = Stated("open: about every fifth epoch", {"training.eval_every": eval_every})
     count = Stated(source, {"loss.proxies_per_class": proxies})
-    return Protocol.cited(f"soft_triple/{name}", name, *COMMON, count, every, ks)
+    return Protocol.cited(f"soft_triple/{name}", name, *_COMMON, count, every, ks)
 
 
-SOFT_TRIPLE_CUB200 = _protocol("cub200", 10, CODE, 680, KS)
-SOFT_TRIPLE_CARS196 = _protocol("cars196", 10, CODE, 940, KS)
+SOFT_TRIPLE_CUB200 = _protocol("cub200", 10, _CODE, 680, KS)
+SOFT_TRIPLE_CARS196 = _protocol("cars196", 10, _CODE, 940, KS)
 SOFT_TRIPLE_SOP = _protocol("sop", 2, "open: few images a class; as the multi-proxy paper reran it", 7000, SOP_KS)

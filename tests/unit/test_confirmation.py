@@ -10,7 +10,7 @@ from helpers.toys import METRIC, STEEP, Driver, opened, rho_space, write_sweep
 
 from trainables.errors import ConfigError
 from tune_dml import api
-from tune_dml.planning.confirmation import FIRST_SEED, confirmation_plan
+from tune_dml.planning.confirmation import _FIRST_SEED, confirmation_plan
 from tune_dml.planning.request import Session
 from tune_dml.record.results import results_of
 from tune_dml.record.state import read_state
@@ -40,15 +40,15 @@ def test_fresh_seeds_follow_those_of_earlier_confirmations_and_miss_the_sweeps(a
     plan, best = alone.plan, best_cells(alone)
     off = next(cell for cell in plan.cells if cell.baseline)
     first = confirmation_plan(plan, off, best[:2], (), 3)
-    assert first.seeds == (FIRST_SEED, FIRST_SEED + 1, FIRST_SEED + 2)
+    assert first.seeds == (_FIRST_SEED, _FIRST_SEED + 1, _FIRST_SEED + 2)
     assert [cell.label for cell in first.cells] == ["no SEC", "rho=0.01", "rho=0.1"]
     more = confirmation_plan(plan, off, best[:1], first.seeds, 5)
     assert more.seeds[:3] == first.seeds
     assert len(set(more.seeds)) == 5
     assert confirmation_plan(plan, off, best[:1], first.seeds, 2).seeds == first.seeds[:2]
     assert not {trial.key for trial in first.trials()} & {trial.key for trial in plan.trials()}
-    late = confirmation_plan(plan.extended(seeds=[FIRST_SEED]), off, best[:1], (), 1)
-    assert late.seeds == (FIRST_SEED + 1,)
+    late = confirmation_plan(plan.extended(seeds=[_FIRST_SEED]), off, best[:1], (), 1)
+    assert late.seeds == (_FIRST_SEED + 1,)
 
 
 def test_its_trials_enter_no_table_selection_curve_or_other_verdict(confirmed, alone, tmp_path):

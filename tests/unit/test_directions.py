@@ -56,7 +56,7 @@ def test_looks_are_a_thousand_steps_apart_or_a_quarter_of_a_shorter_trial(total,
 def test_the_watched_pictures_are_training_pictures_and_follow_the_seed():
     pictures = np.arange(100, 2000, 2)
     found = directions.sampled(pictures, seed=0)
-    assert len(set(found.tolist())) == directions.SAMPLE
+    assert len(set(found.tolist())) == directions._SAMPLE
     assert set(found.tolist()) <= set(pictures.tolist())
     assert (directions.sampled(pictures, seed=0) == found).all()
     assert (directions.sampled(pictures, seed=1) != found).any()

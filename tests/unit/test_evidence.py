@@ -137,14 +137,14 @@ def test_frames_say_right_and_wrong_with_and_without_colour():
     found = Image.open(io.BytesIO(data))
     for row, shown in enumerate((tiles, tiles[::-1])):
         for column, tile in enumerate(shown):
-            left, top = drawing.tile_corner(row, column)
+            left, top = drawing._tile_corner(row, column)
             middle = top + drawing.CELL // 2
             edge = [found.getpixel((left + 1, y)) for y in range(top + 2, top + drawing.CELL - 2)]
             painted = [not near(pixel, drawing.PAPER, 90) for pixel in edge]
             if tile.right is None:
                 assert not any(painted)
                 continue
-            colour = drawing.GREEN if tile.right else drawing.RED
+            colour = drawing._GREEN if tile.right else drawing._RED
             assert near(found.getpixel((left + 1, top + 1)), colour)
             assert all(painted) is tile.right, "wrong answers are dashed"
             assert tile.right or 0.3 < np.mean(painted) < 0.7
@@ -164,7 +164,7 @@ def test_pictures_keep_their_shape():
     wide = np.zeros((1, 20, 60, 3), dtype=np.uint8)
     pictures = Pictures("made", "0", wide, np.zeros(1, dtype=np.int64), ("a",), ())
     found = Image.open(io.BytesIO(drawing.draw_sheet(Sheet((), ((Tile(0, "a", True),),), pictures))))
-    left, top = drawing.tile_corner(0, 0)
+    left, top = drawing._tile_corner(0, 0)
     middle = left + drawing.CELL // 2
     assert near(found.getpixel((middle, top + drawing.CELL // 2)), (0, 0, 0))
     assert near(found.getpixel((middle, top + drawing.CELL // 2 - 20)), drawing.PAPER)

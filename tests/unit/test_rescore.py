@@ -20,7 +20,7 @@ from trainables.tasks import task_of
 from tune_dml import api
 from tune_dml.planning.request import Session
 from tune_dml.record.ledger import Ledger, trial_folder
-from tune_dml.record.rescore import metric_keys
+from tune_dml.record.rescore import _metric_keys
 from tune_dml.record.results import results_of
 from tune_dml.record.sealed import is_sealed
 from tune_dml.space import Baseline, Grid, Knob
@@ -187,7 +187,7 @@ def test_a_sweep_that_kept_nothing_and_no_metric_are_refused(tmp_path):
         api.rescore("toy", session_of(driver.folder), metrics=["recall_at_3"])
     assert (driver.folder / "ledger.jsonl").read_bytes() == before
     with pytest.raises(ConfigError, match="at least one metric"):
-        metric_keys([])
+        _metric_keys([])
 
 
 def test_a_running_sweep_and_a_folder_that_cannot_be_written_are_refused(sweep, monkeypatch):

@@ -11,7 +11,7 @@ from trainables.errors import ConfigError
 from trainables.metrics import clustering_metrics, retrieval_metrics
 from trainables.resolve import Layer, resolve
 from trainables.tasks import build_learner, task_of
-from trainables.tasks.retrieval import RetrievalLearner, query_and_gallery
+from trainables.tasks.retrieval import RetrievalLearner, _query_and_gallery
 from trainables.tasks.splits import class_matched
 from trainables.training import train
 
@@ -120,7 +120,7 @@ def test_the_test_half_is_judged_also_among_as_many_classes_as_validation_has(sh
     assert figures["test/matched_queries"] == 3  # one query an item, three validation classes
     some = class_matched(learner.pictures.labels, learner.split.test, learner.split.validation, seed=0)
     embeddings, labels = learner.embed(some)
-    asked, searched = query_and_gallery(learner.pictures, some)
+    asked, searched = _query_and_gallery(learner.pictures, some)
     expected = retrieval_metrics(embeddings[asked], labels[asked], gallery=(embeddings[searched], labels[searched]))
     assert figures["test/matched_recall_at_1"] == pytest.approx(expected["recall_at_1"])
 

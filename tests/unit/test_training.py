@@ -188,8 +188,8 @@ def test_a_trial_that_recovers_has_finished(tmp_path, monkeypatch, until):
     collapsing(monkeypatch, until=until)
     _, rows = run(config_of(SMALL, training__eval_every=5), tmp_path)
     cosines = [row["val/mean_cosine"] for row in rows if "val/mean_cosine" in row]
-    assert sum(cosine > training.COLLAPSE for cosine in cosines) >= until // 5
-    assert cosines[-1] <= training.COLLAPSE
+    assert sum(cosine > training._COLLAPSE for cosine in cosines) >= until // 5
+    assert cosines[-1] <= training._COLLAPSE
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_a_trial_that_recovers_has_finished(tmp_path, monkeypatch, until):
     ],
 )
 def test_what_counts_as_collapsed(cosines, verdict):
-    assert training.collapsed(list(cosines)) is verdict
+    assert training._collapsed(list(cosines)) is verdict
 
 
 @pytest.mark.parametrize("steps", [80, pytest.param(400, marks=pytest.mark.slow)])

@@ -11,7 +11,7 @@ from PIL import Image
 
 from trainables.context import FolderContext
 from trainables.evidence import directions, watched
-from trainables.evidence.feature_maps import CHANNELS, draw_feature_maps, heat, most_active
+from trainables.evidence.feature_maps import _CHANNELS, _most_active, draw_feature_maps, heat
 from trainables.evidence.record import Evidence, Look
 from trainables.tasks import build_learner
 
@@ -23,8 +23,8 @@ def evidence_in(folder):
 
 
 def test_followed_pictures_are_spread_over_the_watched_and_are_all_of_few():
-    assert watched.followed(256).tolist() == [17 * i for i in range(16)]
-    assert watched.followed(3).tolist() == [0, 1, 2]
+    assert watched._followed(256).tolist() == [17 * i for i in range(16)]
+    assert watched._followed(3).tolist() == [0, 1, 2]
 
 
 def test_a_look_has_the_norms_and_the_histogram_of_the_turns():
@@ -32,8 +32,8 @@ def test_a_look_has_the_norms_and_the_histogram_of_the_turns():
     units = [torch.nn.functional.normalize(part) for part in (before, after)]
     first, second = watched.look_at(0, before, None, units[0]), watched.look_at(25, 3 * after, *units)
     assert first.turns is None
-    assert first.norms == pytest.approx(before.norm(dim=1)[watched.followed(40)].tolist(), abs=1e-5)
-    assert second.norms == pytest.approx((3 * after).norm(dim=1)[watched.followed(40)].tolist(), abs=1e-5)
+    assert first.norms == pytest.approx(before.norm(dim=1)[watched._followed(40)].tolist(), abs=1e-5)
+    assert second.norms == pytest.approx((3 * after).norm(dim=1)[watched._followed(40)].tolist(), abs=1e-5)
     spread = directions.spread(*units)
     assert sum(second.turns.counts) == 40
     assert second.turns.mean == pytest.approx(spread["direction_mean"])
@@ -45,7 +45,7 @@ def test_looks_are_bounded_and_keep_the_first_and_the_last():
     looks = []
     for step in range(1000):
         looks = watched.with_look(looks, Look(step, (1.0,), None))
-    assert len(looks) <= watched.MOST
+    assert len(looks) <= watched._MOST
     assert (looks[0].step, looks[-1].step) == (0, 999)
     assert watched.with_look(looks, None) is looks
     assert watched.from_plain(json.loads(json.dumps(watched.to_plain(looks)))) == looks
@@ -84,7 +84,7 @@ def test_feature_maps_are_drawn_where_asked_for_and_change_nothing_else(tmp_path
 def test_the_most_active_channels_come_first_and_the_picture_shows_where(tmp_path):
     maps = torch.zeros(1, 9, 2, 2)
     maps[0, :, 0, 0] = torch.tensor([1.0, 5, 3, 9, 2, 9, 4, 0, 6])
-    assert most_active(maps[0]) == [3, 5, 8, 1, 6, 2]
+    assert _most_active(maps[0]) == [3, 5, 8, 1, 6, 2]
     corner = np.asarray(heat(maps[0, 3].double().numpy()).convert("L"), dtype=float)
     assert corner[5, 5] > 200 > 60 > corner[-5, -5]
     assert np.ptp(np.asarray(heat(np.ones((2, 2))))) < 50  # a constant channel is dark all over
@@ -94,4 +94,4 @@ def test_the_most_active_channels_come_first_and_the_picture_shows_where(tmp_pat
     assert found.ndim == 4
     assert torch.equal(learner.network.pooling(found), learner.network.features(learner.views.evaluation(numbers)))
     width, _ = Image.open(io.BytesIO(draw_feature_maps(found, numbers, learner.pictures))).size
-    assert width > (1 + CHANNELS) * 64
+    assert width > (1 + _CHANNELS) * 64

@@ -11,9 +11,9 @@ import numpy as np
 
 from trainables.data.base import Indices, Labels
 
-LEAST = 2  # pictures that a class keeps, as far as it has them: one alone has no positive
+_LEAST = 2  # pictures that a class keeps, as far as it has them: one alone has no positive
 # Keep these generators apart from each other and from the samplers' for equal seeds.
-KEEP_STREAM, TAIL_STREAM, NOISE_STREAM = 0xDA7A_0001, 0xDA7A_0002, 0xDA7A_0003
+_KEEP_STREAM, _TAIL_STREAM, _NOISE_STREAM = 0xDA7A_0001, 0xDA7A_0002, 0xDA7A_0003
 
 
 def thinned(
@@ -27,14 +27,14 @@ def thinned(
     """
     if pictures_per_class is None and long_tail is None:
         return train
-    shuffled = np.random.default_rng((KEEP_STREAM, seed)).permutation(train)
+    shuffled = np.random.default_rng((_KEEP_STREAM, seed)).permutation(train)
     shuffled = shuffled[np.argsort(labels[shuffled], kind="stable")]
     _, start, number, sizes = np.unique(labels[shuffled], return_index=True, return_inverse=True, return_counts=True)
     kept = sizes if pictures_per_class is None else np.minimum(sizes, pictures_per_class)
     if long_tail is not None:
-        place = np.random.default_rng((TAIL_STREAM, seed)).permutation(len(sizes))
+        place = np.random.default_rng((_TAIL_STREAM, seed)).permutation(len(sizes))
         share = float(long_tail) ** (-place / max(len(sizes) - 1, 1))
-        kept = np.minimum(kept, np.maximum(np.rint(share * kept), LEAST)).astype(np.int64)
+        kept = np.minimum(kept, np.maximum(np.rint(share * kept), _LEAST)).astype(np.int64)
     return np.sort(shuffled[np.arange(len(shuffled)) - start[number] < kept[number]])
 
 
@@ -45,7 +45,7 @@ def relabelled(labels: Labels, *, noise: float, seed: int) -> Labels:
     """
     if not noise:
         return labels
-    generator = np.random.default_rng((NOISE_STREAM, seed))
+    generator = np.random.default_rng((_NOISE_STREAM, seed))
     wrong = generator.permutation(len(labels))[: round(noise * len(labels))]
     classes, own = np.unique(labels, return_inverse=True)
     further = generator.integers(1, max(len(classes), 2), len(labels))

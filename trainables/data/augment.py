@@ -17,9 +17,9 @@ from trainables.errors import ConfigError, Problem, nearest
 from trainables.methods import construct
 
 Floats = NDArray[np.float64]
-ATTEMPTS = 10  # random windows tried before the largest centred one, as torchvision does
+_ATTEMPTS = 10  # random windows tried before the largest centred one, as torchvision does
 NEUTRAL = np.array([1.0, 1.0, 1.0, 0.0])  # factors that change nothing
-DRAWS = 2 * ATTEMPTS + 2 + 1 + 10  # windows, their place, flip, colour
+_DRAWS = 2 * _ATTEMPTS + 2 + 1 + 10  # windows, their place, flip, colour
 
 
 @dataclass(frozen=True)
@@ -69,14 +69,14 @@ class Augmentation:
 
     def decide(self, sizes: NDArray[np.int64], *, seed: int, step: int, first: int = 0, view: int = 0) -> Decisions:
         """Decisions for the places of a global batch from `first` on; `sizes` (B, 2): height and width of stored pictures."""
-        u = uniforms(seed, step, view, np.arange(first, first + len(sizes)), draws=DRAWS)
-        colour = u[:, 2 * ATTEMPTS + 3 :]
+        u = _uniforms(seed, step, view, np.arange(first, first + len(sizes)), draws=_DRAWS)
+        colour = u[:, 2 * _ATTEMPTS + 3 :]
         jittered = (colour[:, 0] < self.jitter_probability) & (self.jitter > 0)
         strength = np.array([0.8, 0.8, 0.8, 0.2]) * self.jitter
         factors = NEUTRAL + strength * (2 * colour[:, 1:5] - 1)
         return Decisions(
-            windows=self._windows(sizes, u[:, : 2 * ATTEMPTS + 2]),
-            flips=u[:, 2 * ATTEMPTS + 2] < self.flip,
+            windows=self._windows(sizes, u[:, : 2 * _ATTEMPTS + 2]),
+            flips=u[:, 2 * _ATTEMPTS + 2] < self.flip,
             factors=np.where(jittered[:, None], factors, NEUTRAL),
             order=np.argsort(colour[:, 5:9], axis=1),
             grey=colour[:, 9] < self.grey,
@@ -85,15 +85,15 @@ class Augmentation:
     def _windows(self, sizes: NDArray[np.int64], u: Floats) -> NDArray[np.int64]:
         """The first of ten random windows that fits, else the largest centred one within `ratio`; (B, 4)."""
         height, width = sizes[:, 0, None].astype(float), sizes[:, 1, None].astype(float)
-        area = height * width * (self.scale[0] + (self.scale[1] - self.scale[0]) * u[:, :ATTEMPTS])
+        area = height * width * (self.scale[0] + (self.scale[1] - self.scale[0]) * u[:, :_ATTEMPTS])
         low, high = np.log(self.ratio)
-        ratio = np.exp(low + (high - low) * u[:, ATTEMPTS : 2 * ATTEMPTS])
+        ratio = np.exp(low + (high - low) * u[:, _ATTEMPTS : 2 * _ATTEMPTS])
         w, h = np.rint(np.sqrt(area * ratio)), np.rint(np.sqrt(area / ratio))
         fits = (w >= 1) & (w <= width) & (h >= 1) & (h <= height)
         pick = fits.argmax(axis=1)[:, None]
         h, w = np.take_along_axis(h, pick, 1)[:, 0], np.take_along_axis(w, pick, 1)[:, 0]
         room = np.stack([height[:, 0] - h, width[:, 0] - w], axis=1)
-        corner = np.floor(u[:, 2 * ATTEMPTS : 2 * ATTEMPTS + 2] * (room + 1))
+        corner = np.floor(u[:, 2 * _ATTEMPTS : 2 * _ATTEMPTS + 2] * (room + 1))
         drawn = np.concatenate([corner, h[:, None], w[:, None]], axis=1).astype(np.int64)
         return np.where(fits.any(axis=1)[:, None], drawn, self._largest(sizes))
 
@@ -143,7 +143,7 @@ def resized_sizes(sizes: NDArray[np.int64], resize: int, crop: int) -> tuple[NDA
     return resized, np.rint((resized - crop) / 2)
 
 
-def uniforms(*key: int | NDArray[np.int64], draws: int) -> Floats:
+def _uniforms(*key: int | NDArray[np.int64], draws: int) -> Floats:
     """Uniform numbers in [0, 1) that depend on the key alone, (B, draws) for a key that holds an array of length B.
 
     SplitMix64's finaliser chained over the parts of the key and the draw's number (Steele et al., OOPSLA 2014): no

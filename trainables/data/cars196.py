@@ -12,7 +12,7 @@ import numpy as np
 from trainables.data.formats.picture_files import Listing, PictureFiles, require_root, wrong_root
 from trainables.errors import DataError, Problem
 
-LAYOUTS = ("cars_annos.mat", "devkit/cars_train_annos.mat", "anno_train.csv")
+_LAYOUTS = ("cars_annos.mat", "devkit/cars_train_annos.mat", "anno_train.csv")
 
 
 class Cars196(PictureFiles):
@@ -50,15 +50,15 @@ class Cars196(PictureFiles):
             raise DataError(Problem(str(self.root), rule, None, remedy))
         require_root(self.root, self.source)
         for folder in (self.root / name for name in self.folders):
-            if any((folder / layout).exists() for layout in LAYOUTS):
+            if any((folder / layout).exists() for layout in _LAYOUTS):
                 return folder.resolve()
-        rule = f"must hold {', '.join(LAYOUTS[:-1])} or {LAYOUTS[-1]}"
+        rule = f"must hold {', '.join(_LAYOUTS[:-1])} or {_LAYOUTS[-1]}"
         raise wrong_root(self.root, rule, given=self.root, source=self.source)
 
     def read(self, folder: Path) -> Listing:
-        if (folder / LAYOUTS[0]).exists():
+        if (folder / _LAYOUTS[0]).exists():
             return _original(folder)
-        if (folder / LAYOUTS[1]).exists():
+        if (folder / _LAYOUTS[1]).exists():
             return _devkit(folder)
         return _by_class(folder)
 

@@ -19,9 +19,9 @@ from trainables.data.formats.safe_pickle import load_pickle
 from trainables.data.formats.stored import Strict
 from trainables.errors import DataError, Problem
 
-SIZE = 112
-FOLDS = 10
-AGAIN = "Download the file again."
+_SIZE = 112
+_FOLDS = 10
+_AGAIN = "Download the file again."
 
 
 class _FaceBin(DataSet):
@@ -52,7 +52,7 @@ class _FaceBin(DataSet):
         if problems := self.check():
             return problems
         source = self._encoded(self._load()[0])
-        return failure_problems(unreadable(source, progress), source.names, remedy=AGAIN)
+        return failure_problems(unreadable(source, progress), source.names, remedy=_AGAIN)
 
     def counts(self) -> dict[str, int]:
         return {"pairs": len(self._load()[1])}
@@ -71,12 +71,12 @@ class _FaceBin(DataSet):
     def write(self, directory: Path, progress: Progress | None) -> Contents:
         encoded, same = self._load()
         source = self._encoded(encoded)
-        if failures := decode(directory, source, Squares(SIZE), progress):
-            raise DataError(failure_problems(failures, source.names, remedy=AGAIN))
+        if failures := decode(directory, source, Squares(_SIZE), progress):
+            raise DataError(failure_problems(failures, source.names, remedy=_AGAIN))
         extras = {
             "pairs": np.arange(len(encoded)).reshape(-1, 2),
             "same": np.array(same, dtype=bool),
-            "fold": np.arange(len(same)) * FOLDS // len(same),
+            "fold": np.arange(len(same)) * _FOLDS // len(same),
         }
         notes = tuple(differences(self, {"pairs": len(same)}))
         return Contents(np.arange(len(encoded)), tuple(str(i) for i in range(len(encoded))), notes, extras)
@@ -89,8 +89,8 @@ class _FaceBin(DataSet):
         if wrong := [type(item).__name__ for item in encoded if not isinstance(item, bytes)]:
             raise DataError(Problem(str(self.path), "pictures must be encoded bytes", wrong[0]))
         same = [bool(item) for item in data[1]]
-        if len(encoded) != 2 * len(same) or len(same) < FOLDS:
-            rule = f"must hold two pictures for each of at least {FOLDS} answers"
+        if len(encoded) != 2 * len(same) or len(same) < _FOLDS:
+            rule = f"must hold two pictures for each of at least {_FOLDS} answers"
             raise DataError(Problem(str(self.path), rule, (len(encoded), len(same))))
         if self.strict and len(same) != self.expected["pairs"]:
             rule = f"{self.name} has {self.expected['pairs']} pairs"

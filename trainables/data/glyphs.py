@@ -20,11 +20,11 @@ from trainables.data.formats import cache
 from trainables.data.formats.fonts import Face, installed_faces
 from trainables.errors import DataError, Problem, raise_if_any
 
-REFERENCE_SIZE = 24  # pixels at which pictures are compared, so that the classes do not depend on `size`
+_REFERENCE_SIZE = 24  # pixels at which pictures are compared, so that the classes do not depend on `size`
 # Measured on the 25 families: pairs that share one drawing (A, Greek and Cyrillic A) coincide in at least 0.42 of their
 # common faces, all other pairs in at most 0.25.
-COINCIDE_DISTANCE = 0.02  # squared distance of two pictures over the larger one's squared norm
-COINCIDE_SHARE = 0.33
+_COINCIDE_DISTANCE = 0.02  # squared distance of two pictures over the larger one's squared norm
+_COINCIDE_SHARE = 0.33
 
 
 class Glyphs(DataSet):
@@ -115,15 +115,15 @@ class _Pen:
 
 
 def _distinct(points: Sequence[int], faces: Sequence[Face]) -> list[int]:
-    """`points` without those whose pictures coincide with an earlier one's in `COINCIDE_SHARE` of their common faces.
+    """`points` without those whose pictures coincide with an earlier one's in `_COINCIDE_SHARE` of their common faces.
 
     Deterministic: distances of uint8 pictures are whole numbers below 2^53, so float64 matrix products are exact.
     """
     common = np.zeros((len(points), len(points)), dtype=np.int64)
     equal = np.zeros_like(common)
     for face in faces:
-        pen = _Pen(face, REFERENCE_SIZE)
-        blank = np.zeros((REFERENCE_SIZE, REFERENCE_SIZE), np.uint8)
+        pen = _Pen(face, _REFERENCE_SIZE)
+        blank = np.zeros((_REFERENCE_SIZE, _REFERENCE_SIZE), np.uint8)
         pictures = [pen.picture(point) if point in face.characters else blank for point in points]
         flat = np.stack(pictures).reshape(len(points), -1).astype(np.float64)
         dots = flat @ flat.T
@@ -131,8 +131,8 @@ def _distinct(points: Sequence[int], faces: Sequence[Face]) -> list[int]:
         both = (norms > 0)[:, None] & (norms > 0)[None]
         distances = norms[:, None] + norms[None] - 2 * dots
         common += both
-        equal += both & (distances < COINCIDE_DISTANCE * np.maximum(norms[:, None], norms[None]))
-    same = (equal >= COINCIDE_SHARE * common) & (equal > 0)
+        equal += both & (distances < _COINCIDE_DISTANCE * np.maximum(norms[:, None], norms[None]))
+    same = (equal >= _COINCIDE_SHARE * common) & (equal > 0)
     kept: list[int] = []
     for i in range(len(points)):
         kept += [] if same[i, kept].any() else [i]

@@ -14,7 +14,7 @@ from trainables.data.formats.picture_files import Listing, PictureFiles, Shorter
 from trainables.data.formats.stored import SkipCorrupt, Strict, few
 from trainables.errors import DataError, Problem, raise_if_any
 
-TOPS = ("lfw", "lfw_funneled", "lfw-deepfunneled")
+_TOPS = ("lfw", "lfw_funneled", "lfw-deepfunneled")
 
 
 class LabeledFaces(PictureFiles):
@@ -69,7 +69,7 @@ class LabeledFaces(PictureFiles):
     def read(self, folder: Path) -> Listing:
         """People from the folders, pairs from the list."""
         list_file = self._pairs_file()
-        top = next((name for name in TOPS if (folder / name).is_dir()), ".")
+        top = next((name for name in _TOPS if (folder / name).is_dir()), ".")
         files = [path for path in find_pictures(folder / top)[0] if path.parent != folder / top]
         people = sorted({path.parent.name for path in files})
         label = {name: i for i, name in enumerate(people)}

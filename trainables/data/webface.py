@@ -17,7 +17,7 @@ from trainables.data.formats.record_io import RecordFile
 from trainables.data.formats.stored import FaceSize, SkipCorrupt, StoredPictures
 from trainables.errors import DataError, Problem, raise_if_any
 
-RECORDS = ("train.rec", "train.idx", "property")
+_RECORDS = ("train.rec", "train.idx", "property")
 
 
 class WebFace(StoredPictures):
@@ -47,7 +47,7 @@ class WebFace(StoredPictures):
         root = self.given
         if root.is_file():
             return root.parent
-        below = sorted(root.glob(f"*/{RECORDS[0]}")) if root.is_dir() and not (root / RECORDS[0]).exists() else []
+        below = sorted(root.glob(f"*/{_RECORDS[0]}")) if root.is_dir() and not (root / _RECORDS[0]).exists() else []
         return below[0].parent if len(below) == 1 else root
 
     def check(self) -> list[Problem]:
@@ -55,7 +55,7 @@ class WebFace(StoredPictures):
             require_root(self.folder, self.source)
             people = self._faces[2]
             if len(people) < 2:
-                rule = f"must hold {', '.join(RECORDS)}, or a folder of pictures for each of two people or more"
+                rule = f"must hold {', '.join(_RECORDS)}, or a folder of pictures for each of two people or more"
                 raise wrong_root(self.folder, rule, given=self.given, source=self.source)
         except DataError as error:
             return list(error.problems)
@@ -69,7 +69,7 @@ class WebFace(StoredPictures):
         return {"images": len(self._faces[1]), "classes": len(self._faces[2])}
 
     def digest(self) -> str:
-        names = RECORDS if self._is_records else self.encoded.names
+        names = _RECORDS if self._is_records else self.encoded.names
         return digest_of(self.name, 1, self.size, self.skip_corrupt, self.digests(names))
 
     def test_classes(self, class_names: Sequence[str]) -> tuple[int, ...]:
@@ -84,7 +84,7 @@ class WebFace(StoredPictures):
 
     @property
     def _is_records(self) -> bool:
-        return any((self.folder / name).exists() for name in RECORDS)
+        return any((self.folder / name).exists() for name in _RECORDS)
 
     @cached_property
     def _faces(self) -> tuple[Encoded, Labels, tuple[str, ...]]:
@@ -96,7 +96,7 @@ class WebFace(StoredPictures):
         return encoded_files(self.folder, names), *contiguous([name.split("/")[0] for name in names])
 
     def _records(self) -> tuple[Encoded, Labels, tuple[str, ...]]:
-        missing = [name for name in RECORDS if not (self.folder / name).exists()]
+        missing = [name for name in _RECORDS if not (self.folder / name).exists()]
         if missing:
             rule = "train.rec, train.idx and property belong together"
             remedy = "Extract the archive again."

@@ -16,21 +16,21 @@ from torch import Tensor
 
 from trainables.data.base import Indices
 
-INTERVAL = 1000  # the paper's K, steps
-LOOKS = 4  # a shorter trial is looked at at least this often, as far as its rows allow
-SAMPLE = 256  # pictures; their variance is known to about a tenth (sqrt(2 / n))
-STREAM = 0x5EC_0_C02  # keeps this generator apart from the samplers' for equal seeds
+_INTERVAL = 1000  # the paper's K, steps
+_LOOKS = 4  # a shorter trial is looked at at least this often, as far as its rows allow
+_SAMPLE = 256  # pictures; their variance is known to about a tenth (sqrt(2 / n))
+_STREAM = 0x5EC_0_C02  # keeps this generator apart from the samplers' for equal seeds
 
 
 def interval(total_steps: int, row_every: int) -> int:
     """Steps between two looks: 1000, in shorter trials about a quarter of them; always a multiple of `row_every`."""
-    return min(INTERVAL, row_every * max(1, total_steps // (row_every * LOOKS)))
+    return min(_INTERVAL, row_every * max(1, total_steps // (row_every * _LOOKS)))
 
 
 def sampled(pictures: Indices, *, seed: int) -> Indices:
     """The training pictures that are watched, ascending."""
-    generator = np.random.default_rng((STREAM, seed))
-    return np.sort(generator.choice(pictures, min(SAMPLE, len(pictures)), replace=False))
+    generator = np.random.default_rng((_STREAM, seed))
+    return np.sort(generator.choice(pictures, min(_SAMPLE, len(pictures)), replace=False))
 
 
 def turned(before: Tensor, after: Tensor) -> Tensor:

@@ -16,12 +16,12 @@ from trainables.data.base import Indices, Pictures
 from trainables.evidence.record import Histogram, Tile
 from trainables.losses.base import normalise
 
-BINS = 40
+_BINS = 40
 NEIGHBOURS = 5
-QUERY_STREAM = 0x5_EE_5EE7  # keeps this generator apart from the samplers' for equal seeds
+_QUERY_STREAM = 0x5_EE_5EE7  # keeps this generator apart from the samplers' for equal seeds
 
 
-def histogram_of(values: Tensor, bins: int = BINS) -> Histogram | None:
+def histogram_of(values: Tensor, bins: int = _BINS) -> Histogram | None:
     """Values (N,) counted in equal bins between the least and the largest; None where there is none or one is not finite."""
     numbers = values.detach().double().cpu().numpy()
     if not len(numbers) or not np.isfinite(numbers).all():
@@ -41,7 +41,7 @@ def queries_of(
 
     `queries` and `gallery` (None: the queries themselves) are picture numbers, `labels` those of the whole data set.
     """
-    order = np.random.default_rng((QUERY_STREAM, seed)).permutation(len(queries))
+    order = np.random.default_rng((_QUERY_STREAM, seed)).permutation(len(queries))
     classes = labels[queries]
     known, sizes = np.unique(labels[queries if gallery is None else gallery], return_counts=True)
     enough = known[sizes > (1 if gallery is None else 0)]

@@ -22,7 +22,7 @@ from torch import Tensor
 from trainables.data.base import Indices, Labels
 from trainables.losses.base import normalise
 
-APART = ("queries", "gallery")
+_APART = ("queries", "gallery")
 
 
 def hits_file(part: str) -> str:
@@ -114,7 +114,7 @@ class Embedded:
         """As an npz: directions in float16, norms in float32. Not compressed: embeddings hardly are."""
         norms = torch.linalg.vector_norm(self.vectors.double(), dim=1)
         directions = normalise(self.vectors.double())
-        apart = {} if self.apart is None else dict(zip(APART, self.apart, strict=True))
+        apart = {} if self.apart is None else dict(zip(_APART, self.apart, strict=True))
         return _npz(
             compress=False,
             directions=directions.to(torch.float16).cpu().numpy(),
@@ -133,7 +133,7 @@ class Embedded:
             labels, pictures = (arrays[name].astype(np.int64) for name in ("labels", "pictures"))
         except (KeyError, ValueError):
             return None
-        asked, searched = (arrays[name].astype(np.int64) if name in arrays else None for name in APART)
+        asked, searched = (arrays[name].astype(np.int64) if name in arrays else None for name in _APART)
         apart = None if asked is None or searched is None else (asked, searched)
         return cls(vectors, torch.from_numpy(labels), pictures, apart)
 

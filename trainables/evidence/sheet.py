@@ -17,18 +17,18 @@ from trainables.evidence.record import Sheet, Tile
 LIMIT = 60_000  # bytes
 # Multiples of 8, the side of a JPEG's blocks: a frame then blurs nothing but itself.
 SIDE, FRAME, GAP = 64, 4, 8
-TEXT = 24  # height of the two lines below a picture
+_TEXT = 24  # height of the two lines below a picture
 HEADER = 16
 CELL = SIDE + 2 * FRAME
-GREEN, RED, GREY = (0, 128, 60), (200, 30, 20), (150, 158, 168)
+_GREEN, _RED, _GREY = (0, 128, 60), (200, 30, 20), (150, 158, 168)
 INK, PAPER = (23, 32, 42), (255, 255, 255)
-DASH = 9
-QUALITIES = (75, 60, 45, 30)
+_DASH = 9
+_QUALITIES = (75, 60, 45, 30)
 
 
-def tile_corner(row: int, column: int) -> tuple[int, int]:
+def _tile_corner(row: int, column: int) -> tuple[int, int]:
     """Left and top of a tile's frame in pixels."""
-    return GAP + column * (CELL + GAP), HEADER + GAP + row * (CELL + TEXT + GAP)
+    return GAP + column * (CELL + GAP), HEADER + GAP + row * (CELL + _TEXT + GAP)
 
 
 def draw_sheet(sheet: Sheet) -> bytes:
@@ -36,16 +36,16 @@ def draw_sheet(sheet: Sheet) -> bytes:
     if sheet.pictures is None:
         raise ValueError("a sheet is drawn from its pictures, and this one has none")
     columns = max((len(row) for row in sheet.rows), default=1)
-    width, _ = tile_corner(0, columns)
-    _, height = tile_corner(len(sheet.rows), 0)
+    width, _ = _tile_corner(0, columns)
+    _, height = _tile_corner(len(sheet.rows), 0)
     canvas = Image.new("RGB", (width, height), PAPER)
     pen = ImageDraw.Draw(canvas)
     for column, title in sheet.titles:
-        pen.text((tile_corner(0, column)[0], GAP // 2), title, fill=INK, font=typeface(13))
+        pen.text((_tile_corner(0, column)[0], GAP // 2), title, fill=INK, font=typeface(13))
     for row, tiles in enumerate(sheet.rows):
         for column, tile in enumerate(tiles):
             if tile is not None:
-                _draw_tile(canvas, pen, tile, sheet.pictures, tile_corner(row, column))
+                _draw_tile(canvas, pen, tile, sheet.pictures, _tile_corner(row, column))
     return within(canvas, LIMIT)
 
 
@@ -75,18 +75,18 @@ def _frame(pen: ImageDraw.ImageDraw, left: int, top: int, right: bool | None) ->
     """Solid green with a tick, dashed red with a cross, thin grey for a query."""
     last = CELL - 1
     if right is None:
-        pen.rectangle((left + 2, top + 2, left + last - 2, top + last - 2), outline=GREY, width=1)
+        pen.rectangle((left + 2, top + 2, left + last - 2, top + last - 2), outline=_GREY, width=1)
         return
     if right:
-        pen.rectangle((left, top, left + last, top + last), outline=GREEN, width=FRAME)
+        pen.rectangle((left, top, left + last, top + last), outline=_GREEN, width=FRAME)
     else:
-        for start in range(0, CELL, 2 * DASH):
-            stop = min(start + DASH, CELL) - 1
+        for start in range(0, CELL, 2 * _DASH):
+            stop = min(start + _DASH, CELL) - 1
             for near in (0, CELL - FRAME):
-                pen.rectangle((left + start, top + near, left + stop, top + near + FRAME - 1), fill=RED)
-                pen.rectangle((left + near, top + start, left + near + FRAME - 1, top + stop), fill=RED)
+                pen.rectangle((left + start, top + near, left + stop, top + near + FRAME - 1), fill=_RED)
+                pen.rectangle((left + near, top + start, left + near + FRAME - 1, top + stop), fill=_RED)
     x, y, size = left + last - 15, top, 15
-    pen.rectangle((x, y, x + size, y + size), fill=GREEN if right else RED)
+    pen.rectangle((x, y, x + size, y + size), fill=_GREEN if right else _RED)
     marks = (
         [(x + 3, y + 8, x + 6, y + 12), (x + 6, y + 12, x + 12, y + 3)]
         if right
@@ -120,7 +120,7 @@ def typeface(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 def within(canvas: Image.Image, limit: int) -> bytes:
     """As a JPEG, at the best quality that fits; at the lowest in a smaller size."""
     while True:
-        for quality in QUALITIES:
+        for quality in _QUALITIES:
             data = io.BytesIO()
             canvas.save(data, "JPEG", quality=quality, subsampling=0, optimize=True)
             if data.tell() <= limit:

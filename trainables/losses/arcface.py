@@ -11,7 +11,7 @@ from torch import Tensor
 
 from trainables.losses.parts.class_weights import Scale, ScaledClassLoss
 
-BOUND = 1 - 1e-7  # cosines are kept inside, where the slope of the angle is finite
+_BOUND = 1 - 1e-7  # cosines are kept inside, where the slope of the angle is finite
 
 
 class ArcFaceLoss(ScaledClassLoss):
@@ -39,7 +39,7 @@ class ArcFaceLoss(ScaledClassLoss):
     def target(self, cosine: Tensor) -> tuple[Tensor, Tensor]:
         """Psi = cos(theta + m) = cos theta cos m - sin theta sin m, without going through the angle."""
         cos_m, sin_m = math.cos(self.margin), math.sin(self.margin)
-        inside = cosine.clamp(-BOUND, BOUND)
+        inside = cosine.clamp(-_BOUND, _BOUND)
         sine = (1 - inside.square()).sqrt()
         beyond = cosine < -cos_m  # theta > pi - m
         psi = torch.where(beyond, cosine - self.margin * sin_m, inside * cos_m - sine * sin_m)

@@ -32,7 +32,7 @@ def normalise(embeddings: Tensor) -> Tensor:
     return embeddings * inverse_norms(embeddings)
 
 
-def check_batch(embeddings: Tensor, labels: Tensor) -> None:
+def _check_batch(embeddings: Tensor, labels: Tensor) -> None:
     """Shapes and types that can be checked without waiting for the device. Raises ConfigError."""
     problems = []
     if embeddings.ndim != 2 or not embeddings.is_floating_point() or 0 in embeddings.shape:
@@ -81,7 +81,7 @@ class Loss(nn.Module, ABC):
 
     def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: None = None) -> Tensor:
         """The loss of the (global) batch, a scalar. Raises ConfigError for wrong shapes or types."""
-        check_batch(embeddings, labels)
+        _check_batch(embeddings, labels)
         if indices_tuple is not None:
             rule = f"{self.name} does its own pair selection and takes no miner's output"
             raise ConfigError(Problem("indices_tuple", rule, None, "Remove the miner."))

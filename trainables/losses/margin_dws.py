@@ -14,8 +14,8 @@ from trainables.losses.parts.pairs import Pairs
 from trainables.losses.parts.random_stream import SamplingSeed
 from trainables.losses.parts.uncertainty import sample_in_proportion
 
-CLOSEST = 0.5  # distances below count as this one, which bounds the weight of close pairs
-FARTHEST = 1.4  # pairs at least this far apart are not drawn
+_CLOSEST = 0.5  # distances below count as this one, which bounds the weight of close pairs
+_FARTHEST = 1.4  # pairs at least this far apart are not drawn
 
 
 class MarginDWSLoss(MinedMarginLoss):
@@ -48,16 +48,16 @@ class MarginDWSLoss(MinedMarginLoss):
 
     def negatives(self, pairs: Pairs, uniform: Tensor) -> Tensor:
         """One draw from the anchor's negatives for each of its positive pairs."""
-        cumulative = sampling_weights(pairs, self.dws_normalise).cumsum(dim=1)
+        cumulative = _sampling_weights(pairs, self.dws_normalise).cumsum(dim=1)
         drawn = sample_in_proportion(cumulative, uniform)
         counted = (pairs.positive & (cumulative[:, -1:] > 0)).to(uniform.dtype)
         return torch.zeros_like(uniform).scatter_add_(1, drawn, counted)
 
 
-def sampling_weights(pairs: Pairs, normalise: str) -> Tensor:
+def _sampling_weights(pairs: Pairs, normalise: str) -> Tensor:
     """Weights (B, B) of each anchor's negatives, the largest of a row (or of the batch) being 1; 0 where not eligible."""
-    squared = (2 - 2 * pairs.similarity).clamp_(CLOSEST**2, FARTHEST**2)
-    eligible = pairs.negative & (squared < FARTHEST**2)
+    squared = (2 - 2 * pairs.similarity).clamp_(_CLOSEST**2, _FARTHEST**2)
+    eligible = pairs.negative & (squared < _FARTHEST**2)
     log_weights = (1 - squared / 4).log_().mul_(-(pairs.dimension - 3) / 2)
     log_weights.add_(squared.log_(), alpha=(2 - pairs.dimension) / 2).masked_fill_(~eligible, -torch.inf)
     top = log_weights.amax(dim=1, keepdim=True)

@@ -18,11 +18,11 @@ from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.metrics.inputs import Array, checked_labels, checked_vectors, labelled_vectors, unit_rows
 
 KMeansBackend = Literal["sklearn", "faiss", "auto"]
-Sizes = NDArray[np.int64]
+_Sizes = NDArray[np.int64]
 
 CLUSTERING_METRICS = ("nmi", "f1")
 """The names under which a trial reports them."""
-ITERATIONS = 20  # of one random start; pytorch-metric-learning's
+_ITERATIONS = 20  # of one random start; pytorch-metric-learning's
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def pairwise_f1(assignment: Array, labels: Array) -> float:
     return 100 * 2 * together / (in_clusters + in_classes) if together else 0.0
 
 
-def _pairs(sizes: Sizes) -> int:
+def _pairs(sizes: _Sizes) -> int:
     """Σ C(n, 2)."""
     return int((sizes * (sizes - 1) // 2).sum())
 
@@ -102,11 +102,11 @@ def _pairs(sizes: Sizes) -> int:
 class _Overlap(NamedTuple):
     """How many points clusters, classes and their non-empty intersections have, whose cluster and class follow."""
 
-    clusters: Sizes
-    classes: Sizes
-    shared: Sizes
-    cluster: Sizes
-    label: Sizes
+    clusters: _Sizes
+    classes: _Sizes
+    shared: _Sizes
+    cluster: _Sizes
+    label: _Sizes
 
 
 def _overlap(assignment: Array, labels: Array) -> _Overlap:
@@ -161,8 +161,8 @@ def _sklearn_once(points: NDArray[np.floating], clusters: int, seed: int) -> Clu
     """As much work as faiss is given."""
     from sklearn.cluster import KMeans
 
-    fitted = KMeans(clusters, init="random", n_init=1, max_iter=ITERATIONS, random_state=seed).fit(points)
-    settings = f"random start, at most {ITERATIONS} iterations, seed {seed}"
+    fitted = KMeans(clusters, init="random", n_init=1, max_iter=_ITERATIONS, random_state=seed).fit(points)
+    settings = f"random start, at most {_ITERATIONS} iterations, seed {seed}"
     return Clustering(fitted.labels_.astype(np.int64), f"scikit-learn {version('scikit-learn')}: {settings}")
 
 
@@ -180,10 +180,10 @@ def _faiss(faiss: Any, points: NDArray[np.floating], clusters: int, seed: int, *
     faiss.omp_set_num_threads(torch.get_num_threads())  # its own would take every core from the other trials
     # Left to itself faiss trains on at most 256 points a centroid.
     fitted = faiss.Kmeans(
-        data.shape[1], clusters, niter=ITERATIONS, nredo=1, seed=seed, max_points_per_centroid=len(data), gpu=int(gpu)
+        data.shape[1], clusters, niter=_ITERATIONS, nredo=1, seed=seed, max_points_per_centroid=len(data), gpu=int(gpu)
     )
     fitted.cp.min_points_per_centroid = 1  # its warning is about indexing, not about clustering
     fitted.train(data)
     nearest = fitted.index.search(data, 1)[1][:, 0].astype(np.int64)
     program = f"faiss {faiss.__version__}{' on the GPU' if gpu else ''}"
-    return Clustering(nearest, f"{program}: random start, {ITERATIONS} iterations, seed {seed}")
+    return Clustering(nearest, f"{program}: random start, {_ITERATIONS} iterations, seed {seed}")

@@ -21,8 +21,10 @@ from trainables.metrics.inputs import (
 )
 from trainables.metrics.search import STEP, bands, group_by_class, positive_similarities, tie_width
 
-THRESHOLDS = np.arange(400) / 100  # candidates on the squared distance of unit vectors: 0, 0.01, ..., 3.99 of at most 4
-PROBES, STRANGERS = 1024, 8192  # compared at a time
+_THRESHOLDS = (
+    np.arange(400) / 100
+)  # candidates on the squared distance of unit vectors: 0, 0.01, ..., 3.99 of at most 4
+_PROBES, STRANGERS = 1024, 8192  # compared at a time
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def verification_metrics(
     accuracy = right[np.arange(folds), best] / np.bincount(fold)
     accepted = np.array([_rates_at_far(distance, positive, fold == i, far) for i in range(folds)])
     tar, reached = np.nanmean(accepted, axis=0)
-    thresholds = tuple(float(value) for value in THRESHOLDS[best])
+    thresholds = tuple(float(value) for value in _THRESHOLDS[best])
     return VerificationMetrics(
         100 * float(accuracy.mean()), 100 * float(accuracy.std()), 100 * float(tar), 100 * float(reached), thresholds
     )
@@ -98,8 +100,8 @@ def _right(
 ) -> NDArray[np.int64]:
     """(folds, T): pairs of each fold judged rightly at each threshold."""
     # A pair is accepted from the first threshold above its distance.
-    first_accepting = np.searchsorted(THRESHOLDS, distance, side="right")
-    steps = np.zeros((folds, len(THRESHOLDS) + 1), dtype=np.int64)
+    first_accepting = np.searchsorted(_THRESHOLDS, distance, side="right")
+    steps = np.zeros((folds, len(_THRESHOLDS) + 1), dtype=np.int64)
     np.add.at(steps, (fold, first_accepting), np.where(positive, 1, -1))
     rejected = np.bincount(fold[~positive], minlength=folds)
     return steps[:, :-1].cumsum(axis=1) + rejected[:, None]
@@ -162,8 +164,8 @@ def _nearest_stranger(probes: Tensor, strangers: Tensor, sizes: Sequence[int]) -
     for size in sizes:
         for left in range(start, size, STRANGERS):
             block = unit_rows(strangers[left : min(left + STRANGERS, size)].to(probes))
-            for top in range(0, len(probes), PROBES):
-                rows = slice(top, top + PROBES)
+            for top in range(0, len(probes), _PROBES):
+                rows = slice(top, top + _PROBES)
                 best[rows] = torch.maximum(best[rows], (probes[rows] @ block.T).amax(dim=1))
         start = size
         nearest[size] = best.clone()

@@ -12,11 +12,11 @@ from torch import Tensor
 from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.metrics.inputs import Array, checked_labels, checked_vectors
 
-STREAM = 0x11_4EA2  # keeps the order of the pictures apart from the samplers' for equal seeds
-MILESTONES = (0.60, 0.75, 0.90)  # of the epochs; the rate is divided by DECAY at each
-DECAY = 5.0
-MOMENTUM = 0.9
-HELD_OUT = 4096  # pictures judged at a time
+_STREAM = 0x11_4EA2  # keeps the order of the pictures apart from the samplers' for equal seeds
+_MILESTONES = (0.60, 0.75, 0.90)  # of the epochs; the rate is divided by DECAY at each
+_DECAY = 5.0
+_MOMENTUM = 0.9
+_HELD_OUT = 4096  # pictures judged at a time
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class LinearProbes:
         vectors, own = _checked(features, labels, self.weight.shape[2])
         vectors = vectors.to(self.weight)
         hits = {k: torch.zeros(len(self.lrs), dtype=torch.long) for k in ks}
-        for start in range(0, len(vectors), HELD_OUT):
-            part = slice(start, start + HELD_OUT)
+        for start in range(0, len(vectors), _HELD_OUT):
+            part = slice(start, start + _HELD_OUT)
             logits = _logits(vectors[part], self.weight, self.bias)  # (B, L, C)
             target = logits.gather(2, own[part, None, None].expand(-1, len(self.lrs), 1))
             rank = (~(logits < target)).sum(dim=2) - 1
@@ -75,16 +75,16 @@ def fit_linear_probes(
     bias = vectors.new_zeros(len(lrs), num_classes)
     momenta = torch.zeros_like(weight), torch.zeros_like(bias)
     rates = torch.tensor(lrs, dtype=vectors.dtype, device=vectors.device)[:, None]
-    shuffle = np.random.default_rng((STREAM, seed))
+    shuffle = np.random.default_rng((_STREAM, seed))
     with torch.no_grad():
         for epoch in range(epochs):
-            decay = DECAY ** -sum(epoch >= round(share * epochs) for share in MILESTONES)
+            decay = _DECAY ** -sum(epoch >= round(share * epochs) for share in _MILESTONES)
             order = torch.from_numpy(shuffle.permutation(len(vectors))).to(vectors.device)
             for batch in torch.split(order, batch_size):
                 rows, slopes = vectors[batch], _slopes(vectors[batch], own[batch], weight, bias)
                 gradients = (rows.T @ slopes.flatten(1)).view_as(weight), slopes.sum(dim=0)
                 for parameter, momentum, gradient in zip((weight, bias), momenta, gradients, strict=True):
-                    momentum.mul_(MOMENTUM).add_(gradient)
+                    momentum.mul_(_MOMENTUM).add_(gradient)
                     parameter.sub_(momentum * (rates * decay))
     return LinearProbes(tuple(float(lr) for lr in lrs), weight, bias)
 

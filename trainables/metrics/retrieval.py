@@ -38,7 +38,7 @@ from trainables.metrics.search import (
 
 Ties = Literal["pessimistic", "optimistic"]
 
-ABSENT = torch.iinfo(torch.int64).max  # the position of a positive that a query does not have: later than any k
+_ABSENT = torch.iinfo(torch.int64).max  # the position of a positive that a query does not have: later than any k
 
 
 def retrieval_metrics(
@@ -83,7 +83,7 @@ def retrieval_metrics(
     sums = {key: 0.0 for family in families for key in family.keys(lengths)}
     matched, tied = 0, 0
     with exact_arithmetic(queries.vectors.device):
-        for ranking in rankings(queries, references, scope=Scope.of(families, lengths), ties=ties):
+        for ranking in _rankings(queries, references, scope=_Scope.of(families, lengths), ties=ties):
             matched, tied = matched + len(ranking), tied + int(ranking.tied.sum())
             if watch is not None:
                 watch(ranking)
@@ -135,7 +135,7 @@ def _check_sets(queries: LabelledVectors, gallery: LabelledVectors | None) -> No
 
 
 @dataclass(frozen=True)
-class Scope:
+class _Scope:
     """What the wanted metrics look at; what they do not is not computed."""
 
     k: int
@@ -146,7 +146,7 @@ class Scope:
     """Whether the best positive alone matters; it does for recall."""
 
     @classmethod
-    def of(cls, families: Sequence[Family], ks: Sequence[int]) -> Scope:
+    def of(cls, families: Sequence[Family], ks: Sequence[int]) -> _Scope:
         """What some metrics look at in result lists of lengths `ks`."""
         longest = max(ks, default=0) if any(family.takes_k for family in families) else 0
         needed = {family.positives for family in families}
@@ -161,8 +161,8 @@ class Scope:
         return relevant.clamp_min(self.k) if self.to_r else torch.full_like(relevant, self.k)
 
 
-def rankings(
-    queries: LabelledVectors, gallery: LabelledVectors | None, *, scope: Scope, ties: Ties
+def _rankings(
+    queries: LabelledVectors, gallery: LabelledVectors | None, *, scope: _Scope, ties: Ties
 ) -> Iterator[Ranking]:
     """Rankings of all queries that have a positive, in blocks (in no particular order of queries)."""
     search = group_by_class(queries, gallery)
@@ -190,7 +190,7 @@ def _positions(  # noqa: PLR0917
     positives.masked_fill_(absent, torch.inf)
     thresholds = torch.cat([positives[:, :1] - slack, positives + slack], dim=1)
     ahead = count_negatives(search, band, thresholds, limits, tile)
-    positions = (ahead[:, 1:] + order).to(torch.int64).masked_fill_(absent, ABSENT)
+    positions = (ahead[:, 1:] + order).to(torch.int64).masked_fill_(absent, _ABSENT)
     return positions, ahead[:, 0] != ahead[:, 1]
 
 

@@ -14,10 +14,10 @@ from trainables.metrics.inputs import LabelledVectors
 
 ENTRIES = 2**23  # similarities to positives held at once: bounds the memory when a class is huge
 STEP = 128  # queries per product: about as many as a few classes have, so that most products are between positives
-RUN = 64  # similarities of which only the largest is looked at first; one run in a hundred or so has any that counts
-SPARSE = 8  # runs are singled out where at most one in so many counts; elsewhere whole rows are compared
-PICKED = 2**20  # comparisons of singled out similarities with thresholds, held at once
-COMPARED = 24  # up to so many thresholds a row, comparing a tile with each is cheaper than sorting its rows (on CPU)
+_RUN = 64  # similarities of which only the largest is looked at first; one run in a hundred or so has any that counts
+_SPARSE = 8  # runs are singled out where at most one in so many counts; elsewhere whole rows are compared
+_PICKED = 2**20  # comparisons of singled out similarities with thresholds, held at once
+_COMPARED = 24  # up to so many thresholds a row, comparing a tile with each is cheaper than sorting its rows (on CPU)
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ def _tile_shape(thresholds: int, columns: int, tile: int) -> tuple[int, int]:
 
 
 def _whole_runs(length: int) -> int:
-    return -(-length // RUN) * RUN
+    return -(-length // _RUN) * _RUN
 
 
 def _multiply(rows: Tensor, columns: Tensor, similarity: Tensor) -> None:
@@ -217,11 +217,11 @@ def _count_above(similarity: Tensor, thresholds: Tensor, counts: Tensor, limits:
     # Either way along memory: torch reduces several times slower across it.
     lying = similarity.is_contiguous()
     many = len(similarity)
-    runs = similarity.view(many, -1, RUN)
-    peaks = runs.amax(dim=2) if lying else similarity.T.view(-1, RUN, many).amax(dim=1).T
+    runs = similarity.view(many, -1, _RUN)
+    peaks = runs.amax(dim=2) if lying else similarity.T.view(-1, _RUN, many).amax(dim=1).T
     if _count_picked(runs, peaks, thresholds, open_.amin(dim=1, keepdim=True), counts):
         return
-    if thresholds.shape[1] > COMPARED:
+    if thresholds.shape[1] > _COMPARED:
         not_above = torch.searchsorted(_ascending(similarity), thresholds.contiguous(), right=True)
         counts += similarity.shape[1] - not_above
         return
@@ -245,13 +245,13 @@ def _count_picked(runs: Tensor, peaks: Tensor, thresholds: Tensor, lowest: Tenso
     `counts` (rows, T) are added to.
     """
     promising = peaks > lowest
-    if int(promising.sum()) * SPARSE > peaks.numel():
+    if int(promising.sum()) * _SPARSE > peaks.numel():
         return False
     row, run = promising.nonzero().unbind(1)
     values = runs[row, run]
     part, column = (values > lowest[row]).nonzero().unbind(1)
     width = thresholds.shape[1]
-    if len(part) * width > PICKED:
+    if len(part) * width > _PICKED:
         return False
     row = row[part]
     picked, which = (values[part, column, None] > thresholds[row]).nonzero().unbind(1)

@@ -25,7 +25,7 @@ class Block(NamedTuple):
     projection: int | None
 
 
-BLOCKS = {
+_BLOCKS = {
     "3a": Block(64, 64, 64, 64, 96, "avg", 32),
     "3b": Block(64, 64, 96, 64, 96, "avg", 64),
     "3c": Block(None, 128, 160, 64, 96, "max", None),
@@ -37,7 +37,7 @@ BLOCKS = {
     "5a": Block(352, 192, 320, 160, 224, "avg", 128),
     "5b": Block(352, 192, 320, 192, 224, "max", 128),
 }
-MEAN_BGR = (104.0, 117.0, 128.0)
+_MEAN_BGR = (104.0, 117.0, 128.0)
 
 
 class BnInception(Backbone):
@@ -60,10 +60,10 @@ class BnInception(Backbone):
         self._convolution("conv2_3x3_reduce", 64, 64, 1)
         self._convolution("conv2_3x3", 64, 192, 3)
         channels = 192
-        for label, block in BLOCKS.items():
+        for label, block in _BLOCKS.items():
             channels = self._block(f"inception_{label}", channels, block)
         self.out_channels = channels
-        self.register_buffer("mean", torch.tensor(MEAN_BGR)[:, None, None], persistent=False)
+        self.register_buffer("mean", torch.tensor(_MEAN_BGR)[:, None, None], persistent=False)
         self.start_from(weights, without=["last_linear."])
 
     def to_input(self, images: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ class BnInception(Backbone):
         x = functional.max_pool2d(x, 3, stride=2, ceil_mode=True)
         x = self._apply_convolution("conv2_3x3", self._apply_convolution("conv2_3x3_reduce", x))
         x = functional.max_pool2d(x, 3, stride=2, ceil_mode=True)
-        for label, block in BLOCKS.items():
+        for label, block in _BLOCKS.items():
             x = self._apply_block(f"inception_{label}", x, block)
         return x
 

@@ -33,12 +33,12 @@ from trainables.errors import DataError, Problem
 
 log = logging.getLogger(__name__)
 
-TRIES = 4  # connections in a row that bring nothing
-TIMEOUT_S = 30.0
-CHUNK = 1 << 20
-REFUSALS = {400, 401, 403, 404, 405, 410, 451}  # asking again will not help
-RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
-PAGE = re.compile(rb"\s*<(!doctype|html|head|body|\?xml)", re.IGNORECASE)
+_TRIES = 4  # connections in a row that bring nothing
+_TIMEOUT_S = 30.0
+_CHUNK = 1 << 20
+_REFUSALS = {400, 401, 403, 404, 405, 410, 451}  # asking again will not help
+_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
+_PAGE = re.compile(rb"\s*<(!doctype|html|head|body|\?xml)", re.IGNORECASE)
 
 
 def download(url: str, target: Path, *, digests: Sequence[str] = (), pause_s: float = 1.0) -> Path:
@@ -97,7 +97,7 @@ def _page(path: Path) -> Problem | None:
     """Some servers answer with a page of theirs, and call it a success."""
     with path.open("rb") as file:
         start = file.read(200)
-    if not PAGE.match(start):
+    if not _PAGE.match(start):
         return None
     return Problem(str(path), "must be a file, not a web page", start[:60].decode(errors="replace").strip())
 
@@ -161,7 +161,7 @@ def _receive(part: _Part, *, pause_s: float) -> bool:
                 return resumed
             reason = f"the connection ended after {part.size:,} bytes"
         except urllib.error.HTTPError as error:
-            if error.code in REFUSALS:
+            if error.code in _REFUSALS:
                 rule = "the server must hand out the file"
                 answer = f"{error.code} {error.reason}"
                 raise DataError(Problem(part.url, rule, answer, "Check the URL.")) from error
@@ -171,7 +171,7 @@ def _receive(part: _Part, *, pause_s: float) -> bool:
         except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError, ssl.SSLError) as error:
             reason = getattr(error, "reason", None) or repr(error)
         fruitless = 0 if part.size > before else fruitless + 1
-        if fruitless >= TRIES:
+        if fruitless >= _TRIES:
             kept = f" {part.size:,} bytes are kept and resumed by the next attempt." if part.size else ""
             remedy = f"Check the network, or pass the path of a copy.{kept}"
             raise DataError(Problem(part.url, "the file must arrive whole", str(reason), remedy))
@@ -187,12 +187,12 @@ def _connect(part: _Part) -> tuple[bool, bool]:
         request.add_header("Range", f"bytes={start}-")
         if part.validator:
             request.add_header("If-Range", part.validator)  # the rest if it is the same version, else the whole
-    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
+    with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310
         kind = str(answer.headers.get("Content-Type", ""))
         if kind.startswith("text/html"):
             rule = "the server must hand out a file, not a web page"
             raise DataError(Problem(part.url, rule, kind, "Use the address of the file itself."))
-        piece = RANGE.fullmatch(str(answer.headers.get("Content-Range", "")))
+        piece = _RANGE.fullmatch(str(answer.headers.get("Content-Range", "")))
         partial = bool(start) and answer.status == http.client.PARTIAL_CONTENT
         resumed = bool(partial and piece and int(piece[1]) == start)
         if partial and not resumed:
@@ -204,7 +204,7 @@ def _connect(part: _Part) -> tuple[bool, bool]:
         total = int(piece[2]) if resumed and piece else int(length) if length else None
         _announce(part, total, resumed)
         with part.file.open("ab") as file:
-            while block := answer.read(CHUNK):
+            while block := answer.read(_CHUNK):
                 file.write(block)
     return resumed, total is None or part.size == total
 

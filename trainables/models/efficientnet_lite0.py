@@ -12,7 +12,7 @@ from trainables.models.batch_norm import GlobalBatchNorm2d
 from trainables.models.weights import Weights
 
 
-class Stage(NamedTuple):
+class _Stage(NamedTuple):
     """So many blocks, the first of which strides."""
 
     blocks: int
@@ -22,19 +22,19 @@ class Stage(NamedTuple):
     channels: int
 
 
-STAGES = (
-    Stage(1, 3, 1, 1, 16),
-    Stage(2, 3, 2, 6, 24),
-    Stage(2, 5, 2, 6, 40),
-    Stage(3, 3, 2, 6, 80),
-    Stage(3, 5, 1, 6, 112),
-    Stage(4, 5, 2, 6, 192),
-    Stage(1, 3, 1, 6, 320),
+_STAGES = (
+    _Stage(1, 3, 1, 1, 16),
+    _Stage(2, 3, 2, 6, 24),
+    _Stage(2, 5, 2, 6, 40),
+    _Stage(3, 3, 2, 6, 80),
+    _Stage(3, 5, 1, 6, 112),
+    _Stage(4, 5, 2, 6, 192),
+    _Stage(1, 3, 1, 6, 320),
 )
-STEM, HEAD = 32, 1280
+_STEM, _HEAD = 32, 1280
 
 
-class SameConv2d(nn.Conv2d):
+class _SameConv2d(nn.Conv2d):
     """A convolution padded as TensorFlow's SAME: an input of n pixels gives ceil(n / stride), odd padding goes to the end."""
 
     def forward(self, images: Tensor) -> Tensor:
@@ -53,14 +53,14 @@ def _norm(channels: int) -> GlobalBatchNorm2d:
     return GlobalBatchNorm2d(channels, eps=1e-3, momentum=0.01)
 
 
-def _convolution(before: int, after: int, kernel: int, stride: int = 1, groups: int = 1) -> SameConv2d:
-    return SameConv2d(before, after, kernel, stride=stride, groups=groups, bias=False)
+def _convolution(before: int, after: int, kernel: int, stride: int = 1, groups: int = 1) -> _SameConv2d:
+    return _SameConv2d(before, after, kernel, stride=stride, groups=groups, bias=False)
 
 
 class _Block(nn.Module):
     """Expand, filter each channel, project; the input is added where nothing changes shape. ReLU6, no squeeze, no excitation."""
 
-    def __init__(self, before: int, stage: Stage, stride: int) -> None:
+    def __init__(self, before: int, stage: _Stage, stride: int) -> None:
         super().__init__()
         inner = before * stage.expansion
         self.expands = stage.expansion > 1
@@ -96,17 +96,17 @@ class EfficientNetLite0(Backbone):
     def __init__(self, *, in_channels: int, weights: Weights = None) -> None:
         super().__init__()
         refuse_other_channels(self.name, in_channels)
-        self._conv_stem = _convolution(3, STEM, 3, stride=2)
-        self._bn0 = _norm(STEM)
-        blocks, channels = [], STEM
-        for stage in STAGES:
+        self._conv_stem = _convolution(3, _STEM, 3, stride=2)
+        self._bn0 = _norm(_STEM)
+        blocks, channels = [], _STEM
+        for stage in _STAGES:
             for number in range(stage.blocks):
                 blocks.append(_Block(channels, stage, stage.stride if number == 0 else 1))
                 channels = stage.channels
         self._blocks = nn.ModuleList(blocks)
-        self._conv_head = _convolution(channels, HEAD, 1)
-        self._bn1 = _norm(HEAD)
-        self.out_channels = HEAD
+        self._conv_head = _convolution(channels, _HEAD, 1)
+        self._bn1 = _norm(_HEAD)
+        self.out_channels = _HEAD
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 fan_out = module.weight[0, 0].numel() * module.out_channels // module.groups

@@ -15,7 +15,7 @@ from trainables.models.base import Backbone, Head, Pooling
 from trainables.models.batch_norm import batch_norms, freeze
 
 Decayed = Literal["weights", "all_but_norms", "all"]
-NORMS = (nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.InstanceNorm2d)
+_NORMS = (nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.InstanceNorm2d)
 
 
 class Embedder(nn.Module):
@@ -100,7 +100,7 @@ def _spared(model: nn.Module, decayed: Decayed) -> set[int]:
         return set()
     if decayed == "weights":
         return {id(parameter) for parameter in model.parameters() if parameter.ndim <= 1}
-    norms = [*batch_norms(model), *(part for part in model.modules() if isinstance(part, NORMS))]
+    norms = [*batch_norms(model), *(part for part in model.modules() if isinstance(part, _NORMS))]
     return {id(parameter) for norm in norms for parameter in norm.parameters(recurse=False)}
 
 

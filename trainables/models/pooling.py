@@ -38,7 +38,7 @@ class AvgMaxPooling(Pooling):
         return features.mean(dim=(2, 3)) + features.amax(dim=(2, 3))
 
 
-def gem(features: Tensor, p: float | Tensor, epsilon: float = 1e-6) -> Tensor:
+def _gem(features: Tensor, p: float | Tensor, epsilon: float = 1e-6) -> Tensor:
     """Generalised mean (mean_hw max(x, epsilon)^p)^(1/p), (B, F, h, w) to (B, F); p=1 is the mean, p to infinity the maximum.
 
     Computed relative to each map's maximum, so that large activations do not overflow at large p.
@@ -59,7 +59,7 @@ class GemPooling(Pooling):
         self.p = p
 
     def forward(self, features: Tensor) -> Tensor:
-        return gem(features, self.p)
+        return _gem(features, self.p)
 
 
 class LearnedGemPooling(Pooling):
@@ -72,4 +72,4 @@ class LearnedGemPooling(Pooling):
         self.p = nn.Parameter(torch.tensor(float(p)))
 
     def forward(self, features: Tensor) -> Tensor:
-        return gem(features, self.p.clamp_min(1e-2))
+        return _gem(features, self.p.clamp_min(1e-2))

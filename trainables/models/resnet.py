@@ -13,12 +13,12 @@ from trainables.models.base import IMAGENET_MEAN, IMAGENET_STD, Backbone, refuse
 from trainables.models.batch_norm import GlobalBatchNorm2d
 from trainables.models.weights import Weights
 
-WIDTHS = (64, 128, 256, 512)
+_WIDTHS = (64, 128, 256, 512)
 
-STEMS = (
+_STEMS = (
     "imagenet: 7x7 stride 2 and max pooling, as published weights have; small: 3x3 stride 1, for pictures of 32 pixels"
 )
-Stem = Annotated[Literal["imagenet", "small"], Field(description=STEMS)]
+_Stem = Annotated[Literal["imagenet", "small"], Field(description=_STEMS)]
 
 
 class _Block(nn.Module):
@@ -92,7 +92,7 @@ class _ResNet(Backbone):
     block: ClassVar[type[_Block]]
     depths: ClassVar[tuple[int, ...]]
 
-    def __init__(self, *, in_channels: int, stem: Stem = "small", weights: Weights = None) -> None:
+    def __init__(self, *, in_channels: int, stem: _Stem = "small", weights: Weights = None) -> None:
         super().__init__()
         self.pretrained = weights is not None
         if weights is not None:
@@ -104,8 +104,8 @@ class _ResNet(Backbone):
         self.maxpool = nn.Identity() if stem == "small" else nn.MaxPool2d(3, stride=2, padding=1)
         self.out_channels = 64
         self.layer1, self.layer2, self.layer3, self.layer4 = (
-            self._stage(width, depth, stride=1 if width == WIDTHS[0] else 2)
-            for width, depth in zip(WIDTHS, self.depths, strict=True)
+            self._stage(width, depth, stride=1 if width == _WIDTHS[0] else 2)
+            for width, depth in zip(_WIDTHS, self.depths, strict=True)
         )
         for module in self.modules():
             if isinstance(module, nn.Conv2d):

@@ -18,7 +18,7 @@ from trainables.models.base import Backbone, refuse_other_channels, standardised
 from trainables.models.batch_norm import normalised_over_workers
 from trainables.models.weights import load_weights, obtain
 
-HUB = "timm"  # the value of `weights` that lets timm fetch its own
+_HUB = "timm"  # the value of `weights` that lets timm fetch its own
 
 
 class Timm(Backbone):
@@ -47,11 +47,11 @@ class Timm(Backbone):
         super().__init__()
         refuse_other_channels(self.name, in_channels)
         raise_if_any(self.file_problems(architecture=architecture, weights=weights))
-        network = _created(architecture, fetch=weights == HUB)
-        if weights not in (None, HUB):
+        network = _created(architecture, fetch=weights == _HUB)
+        if weights not in (None, _HUB):
             path = obtain(str(weights), published=self.published)
             load_weights(network, path, without=_classifiers(network))
-        normalise_over_workers(network)
+        _normalise_over_workers(network)
         self.network = network
         self.mean, self.std = network.pretrained_cfg["mean"], network.pretrained_cfg["std"]
         self.prefix = int(getattr(network, "num_prefix_tokens", 0))
@@ -62,10 +62,10 @@ class Timm(Backbone):
         """Whether timm is there, knows the architecture, and the weights can be looked for."""
         weights, architecture = knobs.get("weights"), str(knobs.get("architecture", "resnet50"))
         try:
-            timm = import_timm()
+            timm = _import_timm()
         except ConfigError as error:
             return list(error.problems)
-        problems = [] if weights == HUB else super().file_problems(weights=weights)
+        problems = [] if weights == _HUB else super().file_problems(weights=weights)
         name, _, tag = architecture.partition(".")
         if ":" in architecture or not timm.is_model(name):
             remedy = nearest(name, timm.list_models(), what="architecture")
@@ -74,7 +74,7 @@ class Timm(Backbone):
         elif tag and architecture not in (tagged := timm.list_pretrained(f"{name}.*")):
             remedy = nearest(architecture, tagged, what="tag")
             problems.append(Problem("model.architecture", "timm knows no such weights", architecture, remedy))
-        elif weights == HUB and not timm.list_pretrained(f"{name}.*"):
+        elif weights == _HUB and not timm.list_pretrained(f"{name}.*"):
             rule = "timm has no weights of this architecture"
             problems.append(Problem("model.weights", rule, architecture, "Set model.weights=null."))
         return problems
@@ -85,7 +85,7 @@ class Timm(Backbone):
         architecture = str(knobs.get("architecture", "resnet50"))
         if cls.file_problems(architecture=architecture):
             return []  # said by the other check
-        about = import_timm().get_pretrained_cfg(architecture)
+        about = _import_timm().get_pretrained_cfg(architecture)
         if about is None:
             return []
         wanted, least = about.input_size[-1], (about.min_input_size or (3, 1, 1))[-1]
@@ -99,9 +99,9 @@ class Timm(Backbone):
 
     @classmethod
     def start(cls, **knobs: object) -> str:
-        if knobs.get("weights") != HUB:
+        if knobs.get("weights") != _HUB:
             return super().start(**knobs)
-        about = import_timm().get_pretrained_cfg(str(knobs.get("architecture", "resnet50")))
+        about = _import_timm().get_pretrained_cfg(str(knobs.get("architecture", "resnet50")))
         return f"The backbone starts from timm's own weights {about.architecture}.{about.tag}."
 
     def to_input(self, images: Tensor) -> Tensor:
@@ -134,7 +134,7 @@ class Timm(Backbone):
         return channels, axis
 
 
-def import_timm() -> Any:
+def _import_timm() -> Any:
     """timm, also where a CPU build of torch lies beside a CUDA build of torchvision. Raises ConfigError without the extra.
 
     There torchvision fails to import, since it describes operators that were never registered ("operator torchvision::nms
@@ -156,7 +156,7 @@ def import_timm() -> Any:
 
 def _created(architecture: str, *, fetch: bool) -> Any:
     """The network without classifier, with timm's own weights if asked. Raises DataError where they cannot be had."""
-    timm = import_timm()
+    timm = _import_timm()
     if not fetch:
         return timm.create_model(architecture, pretrained=False, num_classes=0)
     try:
@@ -172,7 +172,7 @@ def _classifiers(network: Any) -> list[str]:
     return [f"{name}." for name in ([names] if isinstance(names, str) else names)]
 
 
-def normalise_over_workers(network: nn.Module) -> None:
+def _normalise_over_workers(network: nn.Module) -> None:
     """Let every batch normalisation see the batch of all workers; names, parameters and the numbers of one worker stay."""
     kinds = (nn.BatchNorm1d, nn.BatchNorm2d, importlib.import_module("timm.layers").BatchNormAct2d)
     for part in network.modules():

@@ -19,7 +19,7 @@ from trainables.data.augment import NEUTRAL, Augmentation, Decisions, resized_si
 from trainables.data.base import Indices
 from trainables.data.formats.cache import Images, RaggedImages, Squares
 
-LUMA = (0.299, 0.587, 0.114)  # ITU-R 601-2, as Pillow and torchvision
+_LUMA = (0.299, 0.587, 0.114)  # ITU-R 601-2, as Pillow and torchvision
 
 
 class Views:
@@ -51,7 +51,7 @@ class Views:
             pixels = self._cut(indices, made.windows.astype(np.float64), made.flips, crop, margin=False)
         # The type must not depend on what was drawn: views are joined to one batch.
         coloured = self.augmentation.jitter > 0 or self.augmentation.grey > 0
-        return colour_jitter(pixels, made) if coloured else pixels
+        return _colour_jitter(pixels, made) if coloured else pixels
 
     def evaluation(self, indices: Indices) -> Tensor:
         """The deterministic view, (B, C, S, S)."""
@@ -89,7 +89,7 @@ class Views:
         local = windows - np.pad(start, ((0, 0), (0, 2)))
         limits = np.array([[0, 0, *part.shape[:2]] for part in parts], dtype=np.float64).reshape(-1, 4)
         padded = _padded(parts, self.images.shape[-1]).to(self.device, non_blocking=True)
-        return cut_and_resize(padded, local, flips, size, limits=limits)
+        return _cut_and_resize(padded, local, flips, size, limits=limits)
 
     def _train_on_host(self, indices: Indices, made: Decisions, size: int) -> Tensor:
         """Cut, then resize, picture by picture."""
@@ -118,7 +118,7 @@ def _resized(picture: NDArray[np.uint8], shape: Sequence[int]) -> Tensor:
     return functional.interpolate(pixels[None], tuple(shape), mode="bilinear", antialias=True)[0]
 
 
-def cut_and_resize(
+def _cut_and_resize(
     pictures: Tensor,
     windows: NDArray[np.float64],
     flips: NDArray[np.bool_],
@@ -159,7 +159,7 @@ def _weights(window: Tensor, valid: Tensor, size: int, available: int) -> Tensor
     return (weights / weights.sum(dim=2, keepdim=True).clamp_min(1e-12)).float()
 
 
-def colour_jitter(images: Tensor, made: Decisions) -> Tensor:
+def _colour_jitter(images: Tensor, made: Decisions) -> Tensor:
     """Brightness, contrast, saturation and hue in each picture's own order, then loss of colour; floats in 0..1.
 
     Grey pictures (one channel) know brightness and contrast only; bytes become floats.
@@ -181,7 +181,7 @@ def colour_jitter(images: Tensor, made: Decisions) -> Tensor:
 def _grey(images: Tensor) -> Tensor:
     if images.shape[1] == 1:
         return images
-    return (images * images.new_tensor(LUMA)[:, None, None]).sum(dim=1, keepdim=True)
+    return (images * images.new_tensor(_LUMA)[:, None, None]).sum(dim=1, keepdim=True)
 
 
 def _brightness(images: Tensor, factor: Tensor) -> Tensor:

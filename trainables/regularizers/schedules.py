@@ -9,20 +9,20 @@ from collections.abc import Callable
 
 from trainables.errors import ConfigError, Problem, nearest
 
-RAMP_START = 3  # epochs before epoch_ramp begins, as in the face recognition experiments of SEC
+_RAMP_START = 3  # epochs before epoch_ramp begins, as in the face recognition experiments of SEC
 
 
-def constant(eta: float, step: int, total_steps: int, epochs: float) -> float:
+def _constant(eta: float, step: int, total_steps: int, epochs: float) -> float:
     """Eta at every step (deep metric learning)."""
     return eta
 
 
-def epoch_ramp(eta: float, step: int, total_steps: int, epochs: float) -> float:
+def _epoch_ramp(eta: float, step: int, total_steps: int, epochs: float) -> float:
     """0 in epochs 1 to 3, linear from 0 to eta step by step during epoch 4, then eta (face, SEC and L2)."""
-    return eta * min(max(epochs * step / total_steps - RAMP_START, 0.0), 1.0)
+    return eta * min(max(epochs * step / total_steps - _RAMP_START, 0.0), 1.0)
 
 
-def capped_linear(eta: float, step: int, total_steps: int, epochs: float) -> float:
+def _capped_linear(eta: float, step: int, total_steps: int, epochs: float) -> float:
     """min(eta, 500 t/T): reaches eta at t = eta T/500 (face, SEC-EMA)."""
     return min(eta, 500 * step / total_steps)
 
@@ -32,8 +32,8 @@ def linear(eta: float, step: int, total_steps: int, epochs: float) -> float:
     return eta * step / total_steps
 
 
-Schedule = Callable[[float, int, int, float], float]
-SCHEDULES: dict[str, Schedule] = {rule.__name__: rule for rule in (constant, epoch_ramp, capped_linear, linear)}
+_Schedule = Callable[[float, int, int, float], float]
+SCHEDULES: dict[str, _Schedule] = {rule.__name__: rule for rule in (_constant, _epoch_ramp, _capped_linear, linear)}
 
 
 def eta_at(schedule: str, eta: float, *, step: int, total_steps: int, epochs: float = 1) -> float:
@@ -52,8 +52,8 @@ def schedule_problems(schedule: str, *, epochs: float) -> list[Problem]:
     if schedule not in SCHEDULES:
         remedy = nearest(schedule, list(SCHEDULES), what="schedule")
         return [Problem("regularizer.schedule", "unknown schedule", schedule, remedy)]
-    if schedule == "epoch_ramp" and epochs <= RAMP_START:
-        rule = f"epoch_ramp keeps eta at 0 for {RAMP_START} epochs, so training must last longer"
+    if schedule == "epoch_ramp" and epochs <= _RAMP_START:
+        rule = f"epoch_ramp keeps eta at 0 for {_RAMP_START} epochs, so training must last longer"
         return [Problem("regularizer.schedule", rule, epochs, "Train more epochs or use 'constant'.")]
     return []
 

@@ -9,8 +9,8 @@ import numpy as np
 from trainables.errors import Problem
 from trainables.samplers.base import Batch, Sampler
 
-STREAM = 0x3_9E12
-TOGETHER = 64  # steps whose batches are drawn by one set of calls: alone each would cost 1 % of a small network's step
+_STREAM = 0x3_9E12
+_TOGETHER = 64  # steps whose batches are drawn by one set of calls: alone each would cost 1 % of a small network's step
 
 
 class MPerClass(Sampler):
@@ -61,7 +61,7 @@ class MPerClass(Sampler):
 
     def batch(self, step: int) -> Batch:
         """Class after class, M pictures each."""
-        together, position = divmod(step, TOGETHER)
+        together, position = divmod(step, _TOGETHER)
         # Remembered, not state: the same step always gives the same batch.
         if self._last is None or self._last[0] != together:
             self._last = (together, self._batches(together))
@@ -78,9 +78,9 @@ class MPerClass(Sampler):
     def _batches(self, together: int) -> Batch:
         """The batches of TOGETHER steps in a row: data-set indices (TOGETHER, batch_size)."""
         m = self.instances_per_class
-        generator = np.random.default_rng((STREAM, self.seed, together))
+        generator = np.random.default_rng((_STREAM, self.seed, together))
         order, starts, sizes = self._by_class
-        classes = np.full(TOGETHER, len(sizes))
+        classes = np.full(_TOGETHER, len(sizes))
         chosen = _without_replacement(generator, classes, self.batch_size // m).ravel()
         counts = sizes[chosen]
         few = counts < m
@@ -88,7 +88,7 @@ class MPerClass(Sampler):
         members[few] = generator.integers(0, counts[few, None], size=(int(few.sum()), m))
         members[~few] = _without_replacement(generator, counts[~few], m)
         drawn: Batch = order[starts[chosen][:, None] + members]
-        return drawn.reshape(TOGETHER, self.batch_size)
+        return drawn.reshape(_TOGETHER, self.batch_size)
 
 
 def _without_replacement(generator: np.random.Generator, counts: Batch, m: int) -> Batch:

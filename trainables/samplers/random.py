@@ -7,7 +7,7 @@ import numpy as np
 from trainables.errors import Problem
 from trainables.samplers.base import Batch, Sampler
 
-STREAM = 0x4A_11D0
+_STREAM = 0x4A_11D0
 
 
 class RandomBatches(Sampler):
@@ -47,6 +47,6 @@ class RandomBatches(Sampler):
     def _permutation(self, epoch: int) -> Batch:
         # Remembered, not state: the same epoch always gives the same permutation.
         if self._last is None or self._last[0] != epoch:
-            order = np.random.default_rng((STREAM, self.seed, epoch)).permutation(len(self.labels))
+            order = np.random.default_rng((_STREAM, self.seed, epoch)).permutation(len(self.labels))
             self._last = (epoch, order)
         return self._last[1]

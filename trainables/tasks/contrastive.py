@@ -24,8 +24,8 @@ from trainables.tasks.learner import Learner
 from trainables.tasks.splits import Split, shared_class_split, with_fewer_pictures
 from trainables.tasks.task import Task
 
-VIEWS = 2
-TOP = (1, 5)
+_VIEWS = 2
+_TOP = (1, 5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class ContrastiveTask(Task):
 
     def metrics(self) -> list[str]:
         """Top-1 and top-5 accuracy of linear evaluation."""
-        return [f"val/linear_top{k}" for k in TOP]
+        return [f"val/linear_top{k}" for k in _TOP]
 
     def split(self, pictures: Pictures) -> Split:
         """Pictures of every class in every part; the data set's official test pictures where it names them."""
@@ -122,14 +122,14 @@ class ContrastiveLearner(Learner[LinearEvaluation]):
         """Projections of all first views, then of all second views; labels number the pictures of the batch."""
         drawn, first, sizes = self.drawn(step)
         indices = self.split.train[drawn]
-        views = [self.views.train(indices, step=step, first=first, view=view) for view in range(VIEWS)]
-        numbers = torch.arange(first, first + len(drawn), device=self.context.device).repeat(VIEWS)
+        views = [self.views.train(indices, step=step, first=first, view=view) for view in range(_VIEWS)]
+        numbers = torch.arange(first, first + len(drawn), device=self.context.device).repeat(_VIEWS)
         embeddings, labels = distributed.gather_batch(
-            network(torch.cat(views)), numbers, [VIEWS * size for size in sizes]
+            network(torch.cat(views)), numbers, [_VIEWS * size for size in sizes]
         )
         # Ranks come one after the other, each with all its views; one process has view after view.
-        parts = [size for size in sizes for _ in range(VIEWS)]
-        order = [view + VIEWS * rank for view in range(VIEWS) for rank in range(len(sizes))]
+        parts = [size for size in sizes for _ in range(_VIEWS)]
+        order = [view + _VIEWS * rank for view in range(_VIEWS) for rank in range(len(sizes))]
         return _reordered(embeddings, parts, order), _reordered(labels, parts, order)
 
     def validate(self) -> LinearEvaluation:
@@ -145,9 +145,9 @@ class ContrastiveLearner(Learner[LinearEvaluation]):
         probes = self._fit()
         if probes is None:
             return LinearEvaluation(named("val", figures | {"mean_cosine": math.nan}), evidence)
-        tops = probes.top_k(features, self.labels[part], TOP)
-        best = max(range(len(probes.lrs)), key=lambda probe: [tops[k][probe] for k in TOP])
-        figures |= {f"linear_top{k}": tops[k][best] for k in TOP}
+        tops = probes.top_k(features, self.labels[part], _TOP)
+        best = max(range(len(probes.lrs)), key=lambda probe: [tops[k][probe] for k in _TOP])
+        figures |= {f"linear_top{k}": tops[k][best] for k in _TOP}
         figures["linear_lr"] = probes.lrs[best]
         return LinearEvaluation(named("val", figures), evidence, probes=probes, best=best)
 
@@ -156,8 +156,8 @@ class ContrastiveLearner(Learner[LinearEvaluation]):
         features, projections = self._encode(self.split.test)
         figures = embedding_statistics(projections)
         if validated.probes is not None and not math.isnan(figures["mean_cosine"]):
-            tops = validated.probes.top_k(features, self.labels[self.split.test], TOP)
-            figures |= {f"linear_top{k}": tops[k][validated.best] for k in TOP}
+            tops = validated.probes.top_k(features, self.labels[self.split.test], _TOP)
+            figures |= {f"linear_top{k}": tops[k][validated.best] for k in _TOP}
         return Evaluation(named("test", figures))
 
     def _fit(self) -> LinearProbes | None:

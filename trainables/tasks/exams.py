@@ -18,7 +18,7 @@ from trainables.tasks.pairs import Pairs, divided_classes, drawn_pairs, listed_p
 NOBODY: Indices = np.zeros(0, dtype=np.int64)
 
 STRANGERS = Distractors.name  # the data set whose pictures show nobody that is probed
-ORDER_STREAM = 0xFA_CE03  # of the strangers of benchmarks: folders would come person by person
+_ORDER_STREAM = 0xFA_CE03  # of the strangers of benchmarks: folders would come person by person
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def benchmark_half(sets: Sequence[Pictures], gallery: Pictures | None, sizes: Se
     if gallery is None or not sizes:
         return Half(tuple(exams), sets[0], NOBODY)
     _require(len(gallery), sizes)
-    order = np.random.default_rng(ORDER_STREAM).permutation(len(gallery))
+    order = np.random.default_rng(_ORDER_STREAM).permutation(len(gallery))
     return Half(tuple(exams), gallery, order[: max(sizes)])
 
 

@@ -35,8 +35,8 @@ from trainables.tasks.retrieval import disjoint_split
 from trainables.tasks.splits import Split, with_fewer_pictures
 from trainables.tasks.task import Task
 
-FAR = 1e-3
-VERIFICATION = ("verification_accuracy", "tar_at_far_1e-3")
+_FAR = 1e-3
+_VERIFICATION = ("verification_accuracy", "tar_at_far_1e-3")
 
 Names = tuple[str, ...]
 Size = Annotated[int, Field(ge=1)]
@@ -73,7 +73,7 @@ class FaceRecognitionTask(Task):
 
     def metrics(self) -> list[str]:
         """Accuracy, TAR and rank-1: means over the benchmarks, and each benchmark's own."""
-        plain = [*VERIFICATION, *(f"rank1_at_{size}" for size in self.distractors)]
+        plain = [*_VERIFICATION, *(f"rank1_at_{size}" for size in self.distractors)]
         own = [f"{figure}_{name}" for name in self.validating_sets for figure in plain]
         return [f"val/{name}" for name in [*plain, *own]]
 
@@ -207,8 +207,8 @@ class FaceRecognitionLearner(Learner[Evaluation]):
                 descriptors[torch.from_numpy(np.searchsorted(needed, part)).to(descriptors.device)]
                 for part in (*exam.pairs.couples.T, exam.probes)
             )
-            verified = verification_metrics(first, second, exam.pairs.same, folds=self.task.folds, far=FAR)
-            figures = dict(zip(VERIFICATION, (verified.accuracy, verified.tar_at_far), strict=True))
+            verified = verification_metrics(first, second, exam.pairs.same, folds=self.task.folds, far=_FAR)
+            figures = dict(zip(_VERIFICATION, (verified.accuracy, verified.tar_at_far), strict=True))
             if strangers is not None:
                 ranked = rank_1_with_distractors(probes, exam.probe_labels, strangers, self.task.distractors)
                 figures |= {f"rank1_at_{size}": value for size, value in ranked.items()}

@@ -31,21 +31,21 @@ from trainables.samplers import local as local_part
 from trainables.tasks.evaluation import Evaluation
 from trainables.tasks.task import Task
 
-HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 # Pixels embedded at a time: on the CPU as many as stay in its cache (30% faster than thousands of pictures).
-EVALUATION_PIXELS = {"cpu": 150_000, "cuda": 5_000_000}
-EVALUATION_BATCH = (8, 1000)  # and pictures, at least and at most
-MEAN_STREAM = 0x5EC_0_3EA2  # keeps this generator apart from the samplers' for equal seeds
+_EVALUATION_PIXELS = {"cpu": 150_000, "cuda": 5_000_000}
+_EVALUATION_BATCH = (8, 1000)  # and pictures, at least and at most
+_MEAN_STREAM = 0x5EC_0_3EA2  # keeps this generator apart from the samplers' for equal seeds
 
-E = TypeVar("E", bound=Evaluation)
+_E = TypeVar("_E", bound=Evaluation)
 
 
-class Learner(ABC, Generic[E]):
+class Learner(ABC, Generic[_E]):
     """Data, network, loss and regularizer of one trial, and how a step and an evaluation go.
 
     The objective is L = L_metric + eta_t * L_regularizer on the raw embeddings of the global batch of all workers.
-    A subclass says how embeddings are judged; `E` is what its validation gives, and what `test` may need of it.
+    A subclass says how embeddings are judged; `_E` is what its validation gives, and what `test` may need of it.
     """
 
     def __init__(self, task: Task, context: TrialContext, cache_dir: Path | None = None) -> None:
@@ -76,7 +76,7 @@ class Learner(ABC, Generic[E]):
     def _build_network(self) -> Embedder:
         training, model = self.config.training, self.config.model
         network = self.task.build_network(self.pictures)
-        network.autocast = HALF.get(training.precision)
+        network.autocast = _HALF.get(training.precision)
         network.micro_batch = training.micro_batch
         if network.micro_batch and not model.freeze_bn and batch_norms(network.backbone):
             rule = "micro-batches equal the whole batch only where the backbone uses no batch statistics"
@@ -120,7 +120,7 @@ class Learner(ABC, Generic[E]):
         """
         self.modules.train()
         kept = {name: buffer.clone() for name, buffer in self.network.named_buffers()}
-        order = np.random.default_rng((MEAN_STREAM, self.config.seed_of("order"))).permutation(self.split.train)
+        order = np.random.default_rng((_MEAN_STREAM, self.config.seed_of("order"))).permutation(self.split.train)
         total = torch.zeros((), dtype=torch.float64, device=self.context.device)
         for start in range(0, len(order), self.config.batch.batch_size):
             batch = order[start : start + self.config.batch.batch_size]
@@ -132,15 +132,15 @@ class Learner(ABC, Generic[E]):
         return float(distributed.all_reduce_sum(total)) / len(order)
 
     @abstractmethod
-    def validate(self) -> E:
+    def validate(self) -> _E:
         """Judge the validation pictures as the network is now."""
 
-    def conclude(self, validated: E) -> E:
+    def conclude(self, validated: _E) -> _E:
         """The evaluation that counts, with what is only measured there (`Task.final_metrics`)."""
         return validated
 
     @abstractmethod
-    def test(self, validated: E) -> Evaluation:
+    def test(self, validated: _E) -> Evaluation:
         """The same on the test pictures, `test/...`: sealed, and looked at once, for the evaluation that counts.
 
         `validated`: what validation gave of the same weights.
@@ -178,8 +178,8 @@ class Learner(ABC, Generic[E]):
         self.modules.eval()
         own = np.array_split(indices, self.context.world_size)[self.context.rank]
         size = self.task.picture_size(self.pictures) or 1
-        least, most = EVALUATION_BATCH
-        wanted = EVALUATION_PIXELS.get(self.context.device.type, EVALUATION_PIXELS["cuda"]) // size**2
+        least, most = _EVALUATION_BATCH
+        wanted = _EVALUATION_PIXELS.get(self.context.device.type, _EVALUATION_PIXELS["cuda"]) // size**2
         count = min(max(least, wanted), most)
         starts = range(0, max(len(own), 1), count)  # no picture still tells the number of columns
         parts = [compute(own[start : start + count]) for start in starts]

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from trainables.data.base import Indices, Labels, Pictures
 from trainables.errors import ConfigError, DataError, Problem, raise_if_any
 
-PAIR_STREAM = 0xFA_CE01
-CLASS_STREAM = 0xFA_CE02
+_PAIR_STREAM = 0xFA_CE01
+_CLASS_STREAM = 0xFA_CE02
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def drawn_pairs(labels: Labels, pictures: Indices, count: int, *, seed: int) -> 
         for kind, available in (("one class", within.sum()), ("two classes", n * (n - 1) // 2 - within.sum()))
         if available < wanted
     )
-    generator = np.random.default_rng((PAIR_STREAM, seed))
+    generator = np.random.default_rng((_PAIR_STREAM, seed))
     couples = np.empty((wanted, 2, 2), dtype=np.int64)
     couples[:, 0] = _of_one_class(generator, sizes, within, wanted)
     couples[:, 1] = _of_two_classes(generator, np.repeat(np.arange(len(sizes)), sizes), wanted)
@@ -101,7 +101,7 @@ def divided_classes(labels: Labels, pictures: Indices, *, seed: int) -> Identifi
 
     Raises ConfigError where no probe class has two pictures, or where there is no stranger.
     """
-    generator = np.random.default_rng((CLASS_STREAM, seed))
+    generator = np.random.default_rng((_CLASS_STREAM, seed))
     classes = generator.permutation(np.unique(labels[pictures]))
     strange = np.isin(labels[pictures], classes[: len(classes) // 2])
     strangers, probes = generator.permutation(pictures[strange]), pictures[~strange]

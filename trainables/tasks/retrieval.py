@@ -122,7 +122,7 @@ class RetrievalLearner(Learner[Evaluation]):
 
     def _of(self, indices: Indices, vectors: Tensor, labels: Tensor) -> Embedded:
         """The embeddings of pictures, and which of them search which."""
-        return Embedded(vectors, labels, indices, query_and_gallery(self.pictures, indices))
+        return Embedded(vectors, labels, indices, _query_and_gallery(self.pictures, indices))
 
     def _final(self, embedded: Embedded) -> tuple[Figures, Hits | None]:
         figures, hits = self._judge(embedded)
@@ -151,7 +151,7 @@ class RetrievalLearner(Learner[Evaluation]):
         return {**ranked, **statistics}, hits
 
 
-def query_and_gallery(pictures: Pictures, indices: Indices) -> tuple[Indices, Indices] | None:
+def _query_and_gallery(pictures: Pictures, indices: Indices) -> tuple[Indices, Indices] | None:
     """Which of `indices` are queries and which the gallery, by position, where the data set's protocol keeps them apart."""
     if not {"query", "gallery"} <= set(pictures.extras):
         return None

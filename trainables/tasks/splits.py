@@ -15,9 +15,9 @@ from trainables.errors import ConfigError, Problem, raise_if_any
 
 Protocol = Literal["class_disjoint", "shared_classes", "paper_test_selection"]
 
-STREAM = 0x5EED_5917  # keeps this generator apart from the samplers' for equal seeds
-MATCH_STREAM = 0x5EED_3A7C
-TEST_STREAM = 0x5EED_7E57  # of the test pictures of sets that name none: the same for every seed
+_STREAM = 0x5EED_5917  # keeps this generator apart from the samplers' for equal seeds
+_MATCH_STREAM = 0x5EED_3A7C
+_TEST_STREAM = 0x5EED_7E57  # of the test pictures of sets that name none: the same for every seed
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def class_disjoint_split(
     if protocol == "paper_test_selection":
         validation_classes, train_classes = held_out, classes
     else:
-        order = np.random.default_rng((STREAM, seed)).permutation(classes)
+        order = np.random.default_rng((_STREAM, seed)).permutation(classes)
         validation_classes = _held_out(order, counts, validation_fraction, folds, fold)
         train_classes = np.setdiff1d(classes, validation_classes)
     _require(train_classes, validation_classes, held_out, counts)
@@ -88,7 +88,7 @@ def class_matched(labels: Labels, part: Indices, like: Indices, *, seed: int) ->
     A search among fewer classes is easier, so halves compare only at equal numbers of classes. `labels` (N,) are all.
     """
     classes, wanted = np.unique(labels[part]), len(np.unique(labels[like]))
-    chosen = np.random.default_rng((MATCH_STREAM, seed)).permutation(classes)[:wanted]
+    chosen = np.random.default_rng((_MATCH_STREAM, seed)).permutation(classes)[:wanted]
     return part[np.isin(labels[part], chosen)]
 
 
@@ -113,14 +113,14 @@ def shared_class_split(
         raise ConfigError(Problem("data.validation_fraction", rule, validation_fraction, "Try 0.25."))
     everything = np.arange(len(labels))
     if official_test is None:
-        test = _share_of_each_class(labels, everything, test_fraction, (TEST_STREAM,))
+        test = _share_of_each_class(labels, everything, test_fraction, (_TEST_STREAM,))
     else:
         test = np.unique(np.fromiter(official_test, dtype=np.int64))
     rest = np.setdiff1d(everything, test)
     if protocol == "paper_test_selection":
         validation, train = test, rest
     else:
-        validation = _share_of_each_class(labels, rest, validation_fraction, (STREAM, seed))
+        validation = _share_of_each_class(labels, rest, validation_fraction, (_STREAM, seed))
         train = np.setdiff1d(rest, validation)
     known = np.unique(labels[train])
     for name, part in (("validation", validation), ("test", test)):

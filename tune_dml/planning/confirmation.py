@@ -9,7 +9,7 @@ from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.study import Search
 
-FIRST_SEED = 1000
+_FIRST_SEED = 1000
 """Far from those that a sweep is begun with or extended by."""
 
 
@@ -23,7 +23,7 @@ def confirmation_plan(plan: Plan, baseline: Cell | None, best: Sequence[Cell], u
         used: seeds of earlier confirmations, in their order; they come first, and further ones follow.
         seeds: how many of each cell.
     """
-    first = max(FIRST_SEED - 1, *plan.seeds, *used) + 1
+    first = max(_FIRST_SEED - 1, *plan.seeds, *used) + 1
     fresh = (*used, *range(first, first + seeds))[:seeds]
     cells = [*filter(None, [baseline]), *(cell for cell in best if not cell.baseline)]
     return replace(plan, cells=tuple(cells), seeds=fresh, search=Search())

@@ -24,7 +24,7 @@ from tune_dml.text import is_number
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-A = TypeVar("A", StudyArm, PlannedArm)
+_A = TypeVar("_A", StudyArm, PlannedArm)
 T = TypeVar("T")
 
 
@@ -109,7 +109,7 @@ class Plan:
 
     def trial(self, cell: Cell, seed: int) -> Trial:
         """One cell under one seed, with its identity."""
-        return Trial(cell, seed, trial_key(cell.digest, seed, self.data_digest, self.protocol_version))
+        return Trial(cell, seed, _trial_key(cell.digest, seed, self.data_digest, self.protocol_version))
 
     def configs(self, cells: Iterable[Cell], seeds: Sequence[int]) -> list[TrialConfig]:
         """Those of cells under seeds, and one of every arm none of whose cells is known in advance."""
@@ -158,7 +158,7 @@ class Plan:
         if problems:
             raise ConfigError(problems)
         kept = {cell.digest for cell in self.cells}
-        grown = planned_cells(every if values else added, self.search)
+        grown = _planned_cells(every if values else added, self.search)
         fresh = [cell for cell in grown if cell.digest not in kept]
         numbered = tuple(cell.numbered(len(self.cells) + n) for n, cell in enumerate(fresh))
         return replace(
@@ -203,7 +203,7 @@ def _adapter() -> TypeAdapter[Plan]:
     return TypeAdapter(Plan)
 
 
-def trial_key(cell_digest: str, seed: int, data_digest: str, protocol_version: int) -> str:
+def _trial_key(cell_digest: str, seed: int, data_digest: str, protocol_version: int) -> str:
     """The identity of a trial: 16 hexadecimal digits."""
     body = canonical([cell_digest, seed, data_digest, protocol_version])
     return hashlib.sha256(body.encode()).hexdigest()[:16]
@@ -220,8 +220,8 @@ def make_plan(study: Study, data_digest: str = "") -> Plan:
     cells: tuple[Cell, ...] = ()
     if not problems:
         try:
-            arms = resolved_arms(study)
-            cells = planned_cells(arms, study.search)
+            arms = _resolved_arms(study)
+            cells = _planned_cells(arms, study.search)
         except ConfigError as error:
             problems += error.problems
     raise_if_any([*problems, *arm_problems(study.space, arms), *naming_problems(study)])
@@ -231,19 +231,19 @@ def make_plan(study: Study, data_digest: str = "") -> Plan:
     )  # fmt: skip
 
 
-def resolved_arms(study: Study) -> tuple[PlannedArm, ...]:
+def _resolved_arms(study: Study) -> tuple[PlannedArm, ...]:
     """Each arm with what its cells share; raises ConfigError with the problems of all, each with the arms that have it."""
-    return collected(study.arms, lambda arm: [resolve_arm(arm, study.space.name)])
+    return _collected(study.arms, lambda arm: [resolve_arm(arm, study.space.name)])
 
 
-def planned_cells(arms: Sequence[PlannedArm], search: Search) -> tuple[Cell, ...]:
+def _planned_cells(arms: Sequence[PlannedArm], search: Search) -> tuple[Cell, ...]:
     """The cells known in advance: the grid of every arm, or, in a search, of those that have nothing to search."""
     known = [arm for arm in arms if search.method == "grid" or not is_searched(arm)]
-    cells = without_repeats(collected(known, grid_cells))
+    cells = without_repeats(_collected(known, grid_cells))
     return tuple(cell.numbered(number) for number, cell in enumerate(cells))
 
 
-def collected(arms: Sequence[A], make: Callable[[A], Sequence[T]]) -> tuple[T, ...]:
+def _collected(arms: Sequence[_A], make: Callable[[_A], Sequence[T]]) -> tuple[T, ...]:
     """What is made of each arm, together; raises ConfigError with every problem, and the arms where not all have it."""
     made: list[T] = []
     wrong: dict[Problem, list[str]] = {}
@@ -279,7 +279,7 @@ def _added_arms(plan: Plan, names: Sequence[str]) -> tuple[tuple[PlannedArm, ...
     problems += study.problems
     if problems:
         return (), problems
-    added = resolved_arms(study)
+    added = _resolved_arms(study)
     return added, arm_problems(plan.space, (*plan.arms, *added))
 
 

@@ -19,8 +19,8 @@ from tune_dml.space import SearchMethod, Space, Value
 
 Engine = Literal["local", "train"]
 Vary = Literal["init", "order", "split", "all"]
-MAX_SEEDS, MIN_SEEDS = 200, 3  # of a race
-MIN_STALL = 10.0
+MAX_SEEDS, _MIN_SEEDS = 200, 3  # of a race
+_MIN_STALL = 10.0
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,9 @@ class Racing:
         for flag, value in (("--max-seeds", self.max_seeds), ("--budget", self.budget)):
             if value is not None and not self.until_decided:
                 problems.append(Problem(flag, "limits a race", value, "Add --until-decided, or leave it out."))
-        if self.max_seeds is not None and self.max_seeds < MIN_SEEDS:
-            rule = f"must be at least {MIN_SEEDS}: fewer seeds cannot tell noise from differences"
-            problems.append(Problem("--max-seeds", rule, self.max_seeds, f"Use --max-seeds {MIN_SEEDS} or more."))
+        if self.max_seeds is not None and self.max_seeds < _MIN_SEEDS:
+            rule = f"must be at least {_MIN_SEEDS}: fewer seeds cannot tell noise from differences"
+            problems.append(Problem("--max-seeds", rule, self.max_seeds, f"Use --max-seeds {_MIN_SEEDS} or more."))
         if self.budget is not None and not self.budget > 0:
             rule = "must be more than 0 GPU-hours (worker-hours without GPUs)"
             problems.append(Problem("--budget", rule, self.budget, "Example: --budget 8, or leave it out."))
@@ -155,8 +155,8 @@ class Session:
             problems.append(Problem("--time-budget", "must be more than 0 seconds", self.time_budget))
         if self.gpu_hours is not None and not self.gpu_hours > 0:
             problems.append(Problem("--gpu-hours", "must be more than 0 hours", self.gpu_hours))
-        if self.stall_limit is not None and not self.stall_limit >= MIN_STALL:
-            rule = f"must be at least {MIN_STALL:g} seconds: starting, an evaluation and a checkpoint take time without a step"
+        if self.stall_limit is not None and not self.stall_limit >= _MIN_STALL:
+            rule = f"must be at least {_MIN_STALL:g} seconds: starting, an evaluation and a checkpoint take time without a step"
             problems.append(Problem("--stall-limit", rule, self.stall_limit, "Example: --stall-limit 600."))
         return problems
 

@@ -47,7 +47,7 @@ from tune_dml.planning.request import Request, Vary
 from tune_dml.space import Arm, Baseline, Domain, Grid, Knob, Range, SearchMethod, Space, Tie, Value
 from tune_dml.text import is_number
 
-Distribution = Literal["constant", "categorical", "uniform", "log_uniform", "log_uniform_values", "int_uniform"]
+_Distribution = Literal["constant", "categorical", "uniform", "log_uniform", "log_uniform_values", "int_uniform"]
 
 
 class _Part(BaseModel):
@@ -64,7 +64,7 @@ class _Parameter(_Part):
     value: Value = None
     min: float | None = None
     max: float | None = None
-    distribution: Distribution | None = None
+    distribution: _Distribution | None = None
 
     @model_validator(mode="after")
     def _one_of_three_forms(self) -> Self:

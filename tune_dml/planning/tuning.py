@@ -11,7 +11,7 @@ from tune_dml.planning.cells import StudyArm
 from tune_dml.space import Arm, Grid, Knob, Space, Value
 from tune_dml.text import is_number
 
-FACTORS = (1 / 3, 1.0, 3.0)
+_FACTORS = (1 / 3, 1.0, 3.0)
 
 
 def with_tuned_knobs(
@@ -59,7 +59,7 @@ def _problem(path: str, values: Sequence[Value], own: Mapping[str, Value]) -> Pr
 def _around(value: Value) -> tuple[Value, ...]:
     """A third of it, itself, and three times it, to two digits; whole numbers stay whole."""
     assert is_number(value)  # noqa: S101 - checked before
-    near = [value if factor == 1 else float(f"{factor * value:.1e}") for factor in FACTORS]
+    near = [value if factor == 1 else float(f"{factor * value:.1e}") for factor in _FACTORS]
     if isinstance(value, int):
         near = [max(1, round(number)) for number in near]
     return tuple(dict.fromkeys(near))

@@ -28,8 +28,8 @@ from filelock import FileLock, Timeout
 
 from trainables.errors import ConfigError, Problem
 
-LEDGER = "ledger.jsonl"
-UNREADABLE = "ledger.unreadable"
+_LEDGER = "ledger.jsonl"
+_UNREADABLE = "ledger.unreadable"
 
 TrialKind = Literal["started", "retry", "ended", "reset", "rescored"]
 RaceKind = Literal["race", "block", "judged", "settled", "reopened", "race_over"]
@@ -118,11 +118,12 @@ def read_events(sweep: Path, start: int = 0, on_garbage: Callable[[str], None] =
 
     def skip(at: int, line: bytes) -> None:
         on_garbage(
-            f"{LEDGER}: the {len(line)} bytes from {at} cannot be read and are skipped; a trial whose end they told of runs again"
+            f"{_LEDGER}: the {len(line)} bytes from {at} cannot be read and are skipped; "
+            "a trial whose end they told of runs again"
         )
 
     events = []
-    for behind, row in GrowingFile(sweep / LEDGER, start).unread(skip):
+    for behind, row in GrowingFile(sweep / _LEDGER, start).unread(skip):
         try:
             events.append(Event(**row, behind=behind))
         except TypeError:  # an object, but no event
@@ -158,13 +159,13 @@ class Ledger:
             remedy = f"Follow it with `tune-dml status {self.sweep.name}`, or stop it first."
             raise ConfigError(Problem(self.sweep.name, rule, None, remedy)) from None
         lock.write_text(str(os.getpid()))
-        torn = _torn_end(self.sweep / LEDGER)
+        torn = _torn_end(self.sweep / _LEDGER)
         if torn:
-            with (self.sweep / UNREADABLE).open("ab") as aside:
+            with (self.sweep / _UNREADABLE).open("ab") as aside:
                 aside.write(torn + b"\n")
-        self._file = open_whole(self.sweep / LEDGER)
+        self._file = open_whole(self.sweep / _LEDGER)
         if torn:
-            self.append("note", text=f"{LEDGER}: its last {len(torn)} bytes were torn; they are kept in {UNREADABLE}")
+            self.append("note", text=f"{_LEDGER}: its last {len(torn)} bytes were torn; they are kept in {_UNREADABLE}")
         return self
 
     def __exit__(

@@ -17,7 +17,7 @@ from filelock import FileLock
 from trainables.errors import ConfigError, Problem
 from tune_dml.record.ledger import GrowingFile, open_whole, write_row
 
-LOOKS = "looks.jsonl"
+_LOOKS = "looks.jsonl"
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def record_look(folder: Path, look: Look | None) -> None:
     if look is None or ((before := _last(folder)) and before.data == look.data):
         return
     try:
-        with FileLock(folder / f"{LOOKS}.lock", timeout=60), open_whole(folder / LOOKS) as file:
+        with FileLock(folder / f"{_LOOKS}.lock", timeout=60), open_whole(folder / _LOOKS) as file:
             before = _last(folder)
             if before is None or before.data != look.data:
                 write_row(file, asdict(_after(before, look)))
@@ -55,7 +55,7 @@ def record_look(folder: Path, look: Look | None) -> None:
 
 def read_looks(folder: Path, start: int = 0) -> Iterator[tuple[int, Look]]:
     """(offset behind it, look) of every look from `start` on."""
-    return ((behind, Look(**row)) for behind, row in GrowingFile(folder / LOOKS, start).unread())
+    return ((behind, Look(**row)) for behind, row in GrowingFile(folder / _LOOKS, start).unread())
 
 
 def _last(folder: Path) -> Look | None:

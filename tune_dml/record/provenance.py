@@ -20,31 +20,31 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-DIFF_LIMIT = 200_000
+_DIFF_LIMIT = 200_000
 """Characters of the diff that are kept; its digest is always of the whole."""
 
-LIST_LIMIT = 100
-TIMEOUT = 2.0
+_LIST_LIMIT = 100
+_TIMEOUT = 2.0
 """Seconds a helper program may take before we go on without it."""
 
-PACKAGES = (
+_PACKAGES = (
     *("tune-dml", "torch", "numpy", "ray", "optuna", "mlflow", "pandas", "scipy", "scikit-learn", "pydantic"),
     *("pillow", "faiss-cpu", "faiss-gpu", "torchvision", "timm", "pytorch-metric-learning"),
 )
-ENVIRONMENT = (
+_ENVIRONMENT = (
     *("RAY_ADDRESS", "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "CUDA_VISIBLE_DEVICES"),
     *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG"),
     *("NVIDIA_TF32_OVERRIDE", "PYTORCH_CUDA_ALLOC_CONF", "PYTHONHASHSEED", "SLURM_JOB_ID"),
 )
 
-STARS = "***"
+_STARS = "***"
 _NAME = r"(?:[\w-]*(?:token|passw(?:or)?d|passwd|secret|api[_-]?key|credential|authorization)[\w-]*)"
 _PATTERNS = (
     # scheme://user:password@host. Not for sqlite and file, whose paths may hold an `@`.
-    (re.compile(r"(?<!sqlite)(?<!file)://[^\s'\"]*@"), f"://{STARS}@"),
-    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}"), rf"\1 {STARS}"),
-    (re.compile(rf"(?i)(\b{_NAME}['\"]?\s*[=:]\s*)(['\"]?)(?!\s)[^\s'\"&;,]+"), rf"\1\2{STARS}"),
-    (re.compile(r"\b(?:gh[pousr]_|github_pat_|hf_|sk-|xox[abp]-|AKIA|dapi)[\w-]{12,}"), STARS),
+    (re.compile(r"(?<!sqlite)(?<!file)://[^\s'\"]*@"), f"://{_STARS}@"),
+    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}"), rf"\1 {_STARS}"),
+    (re.compile(rf"(?i)(\b{_NAME}['\"]?\s*[=:]\s*)(['\"]?)(?!\s)[^\s'\"&;,]+"), rf"\1\2{_STARS}"),
+    (re.compile(r"\b(?:gh[pousr]_|github_pat_|hf_|sk-|xox[abp]-|AKIA|dapi)[\w-]{12,}"), _STARS),
 )
 
 
@@ -55,12 +55,12 @@ def mask(text: str) -> str:
     return text
 
 
-def mask_argv(argv: Sequence[str]) -> list[str]:
+def _mask_argv(argv: Sequence[str]) -> list[str]:
     """A command line without secrets; `--token X` loses its X as `--token=X` does."""
     masked: list[str] = []
     for word in argv:
         hidden = bool(masked) and re.fullmatch(rf"(?i)--?{_NAME}", masked[-1]) is not None
-        masked.append(STARS if hidden else mask(word))
+        masked.append(_STARS if hidden else mask(word))
     return masked
 
 
@@ -81,8 +81,8 @@ def collect(argv: Sequence[str] | None = None, environment: Mapping[str, str] | 
         "cpu": {"model": _cpu_model(), "count": os.cpu_count(), "usable": _usable_cpus()},
         "memory_bytes": _memory(),
         "gpus": _gpus(gpu_query),
-        "argv": mask_argv(sys.argv if argv is None else argv),
-        "environment": {name: mask(environment[name]) for name in ENVIRONMENT if name in environment},
+        "argv": _mask_argv(sys.argv if argv is None else argv),
+        "environment": {name: mask(environment[name]) for name in _ENVIRONMENT if name in environment},
     }
 
 
@@ -107,10 +107,10 @@ def _repository(folder: Path, status: str) -> dict[str, Any]:
         "commit": None if commit.startswith("(") else commit,  # "(initial)": nothing committed yet
         "branch": heads.get("branch.head", ""),
         "dirty": bool(changes),
-        "untracked": untracked[:LIST_LIMIT],
+        "untracked": untracked[:_LIST_LIMIT],
     }
-    if len(untracked) > LIST_LIMIT:
-        described["untracked_cut"] = f"{LIST_LIMIT} of {len(untracked)} untracked files are listed"
+    if len(untracked) > _LIST_LIMIT:
+        described["untracked_cut"] = f"{_LIST_LIMIT} of {len(untracked)} untracked files are listed"
     if len(changes) > len(untracked):
         described.update(_diff(folder))
     return described
@@ -120,19 +120,19 @@ def _diff(folder: Path) -> dict[str, Any]:
     text = _run("git", "-C", str(folder), "diff", "HEAD", "--no-color", "--no-ext-diff")
     if text is None:
         return {"diff": "", "diff_note": "the diff could not be read"}
-    shown = mask(text[:DIFF_LIMIT])
+    shown = mask(text[:_DIFF_LIMIT])
     described: dict[str, Any] = {"diff_digest": hashlib.sha256(text.encode()).hexdigest()[:16], "diff": shown}
-    if len(text) > DIFF_LIMIT:
-        described["diff_note"] = f"cut: the first {DIFF_LIMIT} of {len(text)} characters"
+    if len(text) > _DIFF_LIMIT:
+        described["diff_note"] = f"cut: the first {_DIFF_LIMIT} of {len(text)} characters"
     elif shown != text:
-        described["diff_note"] = f"what looked like a secret is shown as {STARS}"
+        described["diff_note"] = f"what looked like a secret is shown as {_STARS}"
     return described
 
 
 def _run(*command: str) -> str | None:
     """What a program prints, or None when it fails, is missing or takes too long."""
     try:
-        done = subprocess.run(command, capture_output=True, timeout=TIMEOUT, check=True)  # noqa: S603
+        done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.decode(errors="replace")
@@ -140,7 +140,7 @@ def _run(*command: str) -> str | None:
 
 def _versions() -> dict[str, str]:
     versions = {}
-    for name in PACKAGES:
+    for name in _PACKAGES:
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
@@ -184,7 +184,7 @@ def _gpus(query: subprocess.Popen[bytes] | None) -> list[dict[str, Any]]:
     text = b""
     if query is not None:
         try:
-            text, _ = query.communicate(timeout=TIMEOUT)
+            text, _ = query.communicate(timeout=_TIMEOUT)
         except subprocess.TimeoutExpired:
             query.kill()
             query.communicate()

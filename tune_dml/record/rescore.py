@@ -21,7 +21,7 @@ from tune_dml.record.state import SweepState
 if TYPE_CHECKING:
     from trainables.evidence.kept import Embedded
 
-KNOWN = "map_at_r"
+_KNOWN = "map_at_r"
 """Computed again beside the new ones: how far it is from what the trial recorded is what half precision costs."""
 
 
@@ -47,7 +47,7 @@ class Rescoring:
     """Finished trials that have kept no embeddings."""
 
 
-def metric_keys(names: Sequence[str]) -> tuple[str, ...]:
+def _metric_keys(names: Sequence[str]) -> tuple[str, ...]:
     """Names as they are logged, without the part: `recall_at_10`. Raises ConfigError with every name that is unknown."""
     keys = tuple(dict.fromkeys(name.removeprefix("val/") for name in names))
     known = [family.key.format(k=10) for family in FAMILIES.values()]
@@ -67,7 +67,7 @@ def compute_metrics(state: SweepState, names: Sequence[str]) -> Rescoring:
 
     Raises ConfigError for an unknown metric, where no trial has kept any, and while another process runs the sweep.
     """
-    keys = metric_keys(names)
+    keys = _metric_keys(names)
     with Ledger(state.folder) as ledger:
         state.update()
         trials = {**state.trials, **state.confirming}
@@ -82,8 +82,8 @@ def compute_metrics(state: SweepState, names: Sequence[str]) -> Rescoring:
                 seal_more(state.folder, trial.key, {f"test/{key}": test[key] for key in keys})
             metrics = {f"val/{key}": found[key] for key in keys}
             ledger.append("rescored", trial.key, metrics=metrics)
-            before = state.trial(trial.key).metrics.get(f"val/{KNOWN}", math.nan)
-            rounding = abs(found[KNOWN] - before)
+            before = state.trial(trial.key).metrics.get(f"val/{_KNOWN}", math.nan)
+            rounding = abs(found[_KNOWN] - before)
             done.append(Rescored(trial.key, trial.cell.label, trial.seed, metrics, rounding))
     if not done:
         rule = "metrics are computed of embeddings that trials have kept; no finished trial of this sweep has any"
@@ -98,7 +98,7 @@ def _figures(folder: Path, part: str, keys: Sequence[str]) -> dict[str, float] |
     from trainables.evidence.kept import Embedded, embeddings_file
 
     kept = Embedded.read(folder / embeddings_file(part))
-    return None if kept is None or not bool(kept.vectors.isfinite().all()) else _metrics(kept, (*keys, KNOWN))
+    return None if kept is None or not bool(kept.vectors.isfinite().all()) else _metrics(kept, (*keys, _KNOWN))
 
 
 def _metrics(kept: Embedded, keys: Sequence[str]) -> dict[str, float]:

@@ -10,7 +10,7 @@ from helpers.published_formats import picture
 from PIL import Image
 
 from trainables.data import build_dataset
-from trainables.data.formats.decoding import to_rgb
+from trainables.data.formats.decoding import _to_rgb
 from trainables.errors import ConfigError, DataError
 
 
@@ -57,16 +57,16 @@ def test_every_suffix_nested_folders_and_capital_letters_are_found(root, build):
 def test_grey_16_bit_cmyk_palette_and_transparent_pictures_become_rgb():
     ramp = np.linspace(0, 255, 64).astype(np.uint8).reshape(8, 8)
     grey = np.repeat(ramp[..., None], 3, axis=2)
-    assert np.array_equal(np.asarray(to_rgb(Image.fromarray(ramp))), grey)
-    assert np.array_equal(np.asarray(to_rgb(Image.fromarray(ramp.astype(np.uint16) * 257))), grey)
-    assert np.array_equal(np.asarray(to_rgb(Image.fromarray(ramp.astype(np.int32) * 257))), grey)
-    assert np.array_equal(np.asarray(to_rgb(Image.fromarray(ramp).convert("P"))), grey)
+    assert np.array_equal(np.asarray(_to_rgb(Image.fromarray(ramp))), grey)
+    assert np.array_equal(np.asarray(_to_rgb(Image.fromarray(ramp.astype(np.uint16) * 257))), grey)
+    assert np.array_equal(np.asarray(_to_rgb(Image.fromarray(ramp.astype(np.int32) * 257))), grey)
+    assert np.array_equal(np.asarray(_to_rgb(Image.fromarray(ramp).convert("P"))), grey)
     cmyk = Image.fromarray(grey).convert("CMYK")
-    assert np.array_equal(np.asarray(to_rgb(cmyk)), grey)
+    assert np.array_equal(np.asarray(_to_rgb(cmyk)), grey)
     clear = Image.fromarray(np.dstack([grey, np.zeros((8, 8), np.uint8)]))
-    assert set(np.asarray(to_rgb(clear)).ravel()) == {255}
+    assert set(np.asarray(_to_rgb(clear)).ravel()) == {255}
     half = Image.fromarray(np.dstack([0 * grey, np.full((8, 8), 128, np.uint8)]))
-    assert set(np.asarray(to_rgb(half)).ravel()) <= {126, 127, 128}
+    assert set(np.asarray(_to_rgb(half)).ravel()) <= {126, 127, 128}
 
 
 def test_orientation_is_applied(root, build):
@@ -172,7 +172,7 @@ def test_single_picture_classes_are_noted(build, root):
 def test_an_interrupted_build_goes_on_where_it_stopped(build, monkeypatch):
     from trainables.data.formats import decoding
 
-    monkeypatch.setattr(decoding, "CHUNK", 4)
+    monkeypatch.setattr(decoding, "_CHUNK", 4)
     seen = []
 
     def stop(done, total):

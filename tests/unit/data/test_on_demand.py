@@ -19,7 +19,7 @@ from trainables.models.views import Views
 @pytest.fixture
 def small_disk(monkeypatch):
     def shrink():
-        monkeypatch.setattr(cache, "SPARE", 1 << 60)
+        monkeypatch.setattr(cache, "_SPARE", 1 << 60)
 
     return shrink
 
@@ -106,7 +106,7 @@ def test_the_cache_is_built_once_there_is_space(tmp_path, small_disk, monkeypatc
     data = build_dataset("cub200", root=fixtures.cub(tmp_path / "birds"), cache_dir=tmp_path / "c", strict=False)
     small_disk()
     assert data.prepare().directory is None
-    monkeypatch.setattr(cache, "SPARE", 0)
+    monkeypatch.setattr(cache, "_SPARE", 0)
     assert data.prepare().directory is not None
 
 

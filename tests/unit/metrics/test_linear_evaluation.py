@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from trainables.errors import ConfigError
-from trainables.metrics.linear_evaluation import STREAM, LinearProbes, fit_linear_probes
+from trainables.metrics.linear_evaluation import _STREAM, LinearProbes, fit_linear_probes
 
 N, F, C = 61, 5, 4
 
@@ -26,7 +26,7 @@ def oracle(features, labels, lr, epochs, batch_size, seed):
     optimizer = torch.optim.SGD(layer.parameters(), lr=lr, momentum=0.9)
     milestones = [round(share * epochs) for share in (0.6, 0.75, 0.9)]
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones, gamma=0.2)
-    shuffle = np.random.default_rng((STREAM, seed))
+    shuffle = np.random.default_rng((_STREAM, seed))
     for _ in range(epochs):
         order = shuffle.permutation(len(features))
         for start in range(0, len(order), batch_size):

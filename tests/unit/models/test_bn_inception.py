@@ -5,7 +5,7 @@ import torch
 
 from trainables.errors import DataError
 from trainables.models import BACKBONES
-from trainables.models.bn_inception import MEAN_BGR
+from trainables.models.bn_inception import _MEAN_BGR
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_everything_wrong_with_a_file_is_said(published, tmp_path):
 
 def test_input_is_bgr_in_bytes_without_the_mean(network):
     images = torch.randint(0, 256, (2, 3, 5, 5), dtype=torch.uint8)
-    expected = torch.stack([images[:, 2 - c].float() - MEAN_BGR[c] for c in range(3)], dim=1)
+    expected = torch.stack([images[:, 2 - c].float() - _MEAN_BGR[c] for c in range(3)], dim=1)
     assert torch.equal(network.to_input(images), expected)
     assert torch.allclose(network.to_input(images.float() / 255), expected, atol=1e-4)
     grey = torch.randint(0, 256, (2, 1, 5, 5), dtype=torch.uint8)

@@ -142,7 +142,7 @@ def test_a_killed_download_is_resumed_by_the_next_process(server, target):
 
 def begun(server, target, digests=()):
     """A part of an earlier download."""
-    server.breaks = [30_000] + [0] * downloads.TRIES
+    server.breaks = [30_000] + [0] * downloads._TRIES
     with pytest.raises(DataError):
         download(server.url(), target, digests=digests, pause_s=0)
     assert left(target) == ["w.pth.part", "w.pth.part.json"]
@@ -214,7 +214,7 @@ def test_a_damaged_file_is_said_and_fetched_again(server, target, caplog):
     assert "was damaged" in caplog.text
 
 
-@pytest.mark.parametrize(("status", "requests"), [(404, 1), (403, 1), (503, downloads.TRIES)])
+@pytest.mark.parametrize(("status", "requests"), [(404, 1), (403, 1), (503, downloads._TRIES)])
 def test_refusals(server, target, status, requests):
     server.status = status
     with pytest.raises(DataError, match=f"{status}"):
@@ -237,7 +237,7 @@ def test_a_web_page_is_not_a_file(server, target):
 
 
 def test_a_file_that_always_ends_too_early(server, target):
-    server.breaks = [30_000] + [0] * downloads.TRIES
+    server.breaks = [30_000] + [0] * downloads._TRIES
     with pytest.raises(DataError, match=r"ended after 30,000 bytes.*30,000 bytes are kept"):
         download(server.url(), target, pause_s=0)
 

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from trainables.models import BACKBONES
-from trainables.models.efficientnet_lite0 import SameConv2d
+from trainables.models.efficientnet_lite0 import _SameConv2d
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def test_shapes(network, size, side):
 @pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (3, 2), (5, 2)])
 def test_odd_padding_goes_to_the_end(size, kernel, stride):
     torch.manual_seed(0)
-    layer = SameConv2d(2, 2, kernel, stride=stride, bias=False, groups=2)
+    layer = _SameConv2d(2, 2, kernel, stride=stride, bias=False, groups=2)
     images = torch.randn(1, 2, size, size)
     total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
     before, after = total // 2, total - total // 2

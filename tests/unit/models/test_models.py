@@ -11,8 +11,8 @@ from torch import nn
 from trainables.errors import ConfigError
 from trainables.models import BACKBONES, HEADS, POOLINGS, build_model, parameter_groups, to_tensor
 from trainables.models.batch_norm import GlobalBatchNorm1d, freeze
-from trainables.models.pooling import gem
-from trainables.models.small_conv import Halved
+from trainables.models.pooling import _gem
+from trainables.models.small_conv import _Halved
 
 
 def _images(count=6, channels=1, size=24, seed=0):
@@ -71,20 +71,20 @@ def test_the_seed_fixes_the_initial_weights():
 
 def test_gem_is_the_mean_at_1_and_near_the_maximum_at_large_p():
     features = torch.rand(2, 3, 4, 5, dtype=torch.float64) + 0.1
-    assert torch.allclose(gem(features, 1.0), features.mean(dim=(2, 3)))
-    assert torch.allclose(gem(features, 500.0), features.amax(dim=(2, 3)), rtol=1e-2)
+    assert torch.allclose(_gem(features, 1.0), features.mean(dim=(2, 3)))
+    assert torch.allclose(_gem(features, 500.0), features.amax(dim=(2, 3)), rtol=1e-2)
     naive = features.clamp_min(1e-6).pow(3).mean(dim=(2, 3)).pow(1 / 3)
-    assert torch.allclose(gem(features, 3.0), naive, rtol=1e-12)
+    assert torch.allclose(_gem(features, 3.0), naive, rtol=1e-12)
 
 
 def test_gem_gradient_is_that_of_its_formula_and_finite_on_a_dead_map():
     features = (torch.rand(1, 2, 3, 3, dtype=torch.float64) + 0.1).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: gem(x, 3.0), features)
+    assert torch.autograd.gradcheck(lambda x: _gem(x, 3.0), features)
     dead = torch.zeros(1, 2, 3, 3, requires_grad=True)
-    gem(dead, 3.0).sum().backward()
+    _gem(dead, 3.0).sum().backward()
     assert dead.grad.isfinite().all()
     huge = torch.full((1, 1, 3, 3), 1e30)
-    assert torch.allclose(gem(huge, 3.0), torch.tensor(1e30))
+    assert torch.allclose(_gem(huge, 3.0), torch.tensor(1e30))
 
 
 def test_learned_gem_trains_its_exponent():
@@ -226,7 +226,7 @@ def test_pictures_are_scaled_around_zero(backbone):
 def test_halving_without_gradients_gives_the_same_numbers(size):
     pictures = torch.randn(3, 4, *size, generator=torch.Generator().manual_seed(0)).relu()  # zeros tie
     pictures[0, 0, 0, 0] = torch.nan
-    halved = Halved(2)
+    halved = _Halved(2)
     expected = halved(pictures)
     for layout in (torch.contiguous_format, torch.channels_last):
         with torch.no_grad():

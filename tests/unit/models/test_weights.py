@@ -195,7 +195,7 @@ def test_a_file_of_another_network_is_told_in_few_words(tmp_path):
     path = saved(tmp_path / "net.pth", {f"layer{i}": torch.zeros(1) for i in range(500)})
     with pytest.raises(DataError) as caught:
         load_weights(net(), path)
-    assert len(caught.value.problems) == 6 + module.LISTED + 1
+    assert len(caught.value.problems) == 6 + module._LISTED + 1
     assert caught.value.problems[-1].value == "6 missing, 500 unknown, 0 of another shape"
     assert "another network" in str(caught.value)
 

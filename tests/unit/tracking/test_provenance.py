@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from tune_dml.record import provenance
-from tune_dml.record.provenance import collect, mask, mask_argv
+from tune_dml.record.provenance import _mask_argv, collect, mask
 
 IDENTITY = ("-c", "user.name=A", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
 
@@ -46,7 +46,7 @@ def test_a_dirty_project_carries_its_diff(project):
 
 
 def test_a_long_diff_is_cut_and_says_so(project, monkeypatch):
-    monkeypatch.setattr(provenance, "DIFF_LIMIT", 100)
+    monkeypatch.setattr(provenance, "_DIFF_LIMIT", 100)
     (project / "code.py").write_text("y = 1\n" * 100)
     found = collect()["git"]
     assert len(found["diff"]) == 100
@@ -134,4 +134,4 @@ def test_what_is_no_secret_stays(text):
 
 def test_the_value_after_a_secret_flag_is_starred():
     argv = ["tune-dml", "sweep", "--api-key", "hunter2", "--set", "loss.k=1"]
-    assert mask_argv(argv) == ["tune-dml", "sweep", "--api-key", "***", "--set", "loss.k=1"]
+    assert _mask_argv(argv) == ["tune-dml", "sweep", "--api-key", "***", "--set", "loss.k=1"]

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from trainables.data.formats import cache
 from trainables.errors import DataError, Problem, raise_if_any
 
-SHOWN = 5
+_SHOWN = 5
 STRICT = "Download it again, or pass --set data.strict=false to use it as it is."
 
 
@@ -108,7 +108,7 @@ def _escapes(name: str) -> bool:
 
 def _entry_problems(archive: Path, bad: list[str]) -> list[Problem]:
     rule = "every entry must be a plain file or folder inside the archive's own folder"
-    problems = [Problem(f"{archive.name}: {name}", rule, None, "Do not use this archive.") for name in bad[:SHOWN]]
-    if len(bad) > SHOWN:
-        problems.append(Problem(archive.name, f"{len(bad) - SHOWN} more entries break that rule"))
+    problems = [Problem(f"{archive.name}: {name}", rule, None, "Do not use this archive.") for name in bad[:_SHOWN]]
+    if len(bad) > _SHOWN:
+        problems.append(Problem(archive.name, f"{len(bad) - _SHOWN} more entries break that rule"))
     return problems

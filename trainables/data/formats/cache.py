@@ -24,8 +24,8 @@ from trainables.files import write_whole
 
 Pixels = NDArray[np.uint8]
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-SPARE = 64 << 20  # bytes of a disk that are left to others
-MORE_ROOM = "Free some space, or point TUNE_DML_CACHE (--cache-dir) at a larger disk."
+_SPARE = 64 << 20  # bytes of a disk that are left to others
+_MORE_ROOM = "Free some space, or point TUNE_DML_CACHE (--cache-dir) at a larger disk."
 
 
 class DiskFull(DataError):
@@ -137,14 +137,14 @@ def keep_images(directory: Path, kept: NDArray[np.int64]) -> None:
 
 def require_space(directory: Path, needed: int) -> None:
     """Raise DiskFull when the disk of `directory` has fewer than `needed` bytes and SPARE free."""
-    if shutil.disk_usage(directory).free < needed + SPARE:
+    if shutil.disk_usage(directory).free < needed + _SPARE:
         raise _disk_full(directory, needed)
 
 
 def _disk_full(directory: Path, needed: int) -> DiskFull:
-    rule = f"the data need {_size(needed)} on the disk of the cache, which keeps {_size(SPARE)} for others"
+    rule = f"the data need {_size(needed)} on the disk of the cache, which keeps {_size(_SPARE)} for others"
     free = f"{_size(shutil.disk_usage(directory).free)} free"
-    return DiskFull(Problem(str(directory.parent), rule, free, MORE_ROOM))
+    return DiskFull(Problem(str(directory.parent), rule, free, _MORE_ROOM))
 
 
 def _size(count: int) -> str:
@@ -174,7 +174,7 @@ def build_once(target: Path, build: Callable[[Path], None], *, complete: Callabl
             if error.errno not in FULL:
                 raise
             shutil.rmtree(temporary, ignore_errors=True)
-            raise DiskFull(Problem(str(target.parent), "the disk of the cache is full", None, MORE_ROOM)) from error
+            raise DiskFull(Problem(str(target.parent), "the disk of the cache is full", None, _MORE_ROOM)) from error
         shutil.rmtree(target, ignore_errors=True)
         temporary.rename(target)
 

@@ -19,8 +19,8 @@ from trainables.data.formats import cache
 from trainables.errors import Problem
 from trainables.files import write_whole
 
-CHUNK = 256  # pictures between two notes of what is done
-SHOWN = 10  # failures named one by one
+_CHUNK = 256  # pictures between two notes of what is done
+_SHOWN = 10  # failures named one by one
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Encoded:
     """Opens one; may leave the pixels undecoded."""
 
 
-def to_rgb(image: Image.Image) -> Image.Image:
+def _to_rgb(image: Image.Image) -> Image.Image:
     """Any Pillow picture as 8-bit RGB, upright.
 
     EXIF orientation is applied; 16-bit greys are divided by 257; transparent pixels show white; palette, grey and CMYK
@@ -49,7 +49,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def shrunk_size(width: int, height: int, shorter: int | None) -> tuple[int, int]:
+def _shrunk_size(width: int, height: int, shorter: int | None) -> tuple[int, int]:
     """(width, height) once the shorter side has `shorter` pixels; unchanged for None."""
     if shorter is None:
         return width, height
@@ -58,9 +58,9 @@ def shrunk_size(width: int, height: int, shorter: int | None) -> tuple[int, int]
     return max(shorter, int(shorter * width / height)), shorter
 
 
-def shrink(image: Image.Image, shorter: int | None) -> Image.Image:
+def _shrink(image: Image.Image, shorter: int | None) -> Image.Image:
     """Resize (bilinear with antialiasing) so that the shorter side has `shorter` pixels."""
-    size = shrunk_size(*image.size, shorter)
+    size = _shrunk_size(*image.size, shorter)
     return image if size == image.size else image.resize(size, Image.Resampling.BILINEAR)
 
 
@@ -72,7 +72,7 @@ class Squares:
 
     def pixels(self, image: Image.Image) -> cache.Pixels:
         """One picture, (size, size, 3)."""
-        image = shrink(to_rgb(image), self.size)
+        image = _shrink(_to_rgb(image), self.size)
         left, top = (image.width - self.size) // 2, (image.height - self.size) // 2
         return np.asarray(image.crop((left, top, left + self.size, top + self.size)))
 
@@ -89,7 +89,7 @@ class Whole:
 
     def pixels(self, image: Image.Image) -> cache.Pixels:
         """One picture, (H, W, 3)."""
-        return np.asarray(shrink(to_rgb(image), self.shorter_side))
+        return np.asarray(_shrink(_to_rgb(image), self.shorter_side))
 
     def create(self, directory: Path, encoded: Encoded) -> cache.RaggedImages:
         """Room for all of them in the cache: the headers are read first."""
@@ -143,7 +143,7 @@ def decode(
     return failures
 
 
-SKIP = "Replace it, or leave it out: --skip-corrupt of `datasets prepare`, in sweeps --set data.skip_corrupt=true."
+_SKIP = "Replace it, or leave it out: --skip-corrupt of `datasets prepare`, in sweeps --set data.skip_corrupt=true."
 
 
 def why_undecodable(opened: Callable[[], Image.Image]) -> str:
@@ -169,15 +169,15 @@ def _reason(work: Callable[[], None]) -> str:
 
 
 def failure_problems(
-    failures: Mapping[int, str], names: Sequence[str], folder: Path | None = None, remedy: str = SKIP
+    failures: Mapping[int, str], names: Sequence[str], folder: Path | None = None, remedy: str = _SKIP
 ) -> list[Problem]:
     """One problem a picture (a file in `folder`), up to ten, then one that counts the rest."""
     problems = [
         Problem(str(folder / names[i]) if folder else names[i], "the picture cannot be decoded", reason, remedy)
-        for i, reason in sorted(failures.items())[:SHOWN]
+        for i, reason in sorted(failures.items())[:_SHOWN]
     ]
-    if len(failures) > SHOWN:
-        problems.append(Problem("pictures", f"{len(failures) - SHOWN} more cannot be decoded"))
+    if len(failures) > _SHOWN:
+        problems.append(Problem("pictures", f"{len(failures) - _SHOWN} more cannot be decoded"))
     return problems
 
 
@@ -207,7 +207,7 @@ def _header_size(encoded: Encoded, i: int, shorter: int | None) -> tuple[int, in
                 width, height = height, width
     except Exception:  # decoders of broken files raise whatever they like
         return 0, 0
-    width, height = shrunk_size(width, height, shorter)
+    width, height = _shrunk_size(width, height, shorter)
     return height, width
 
 
@@ -224,4 +224,4 @@ def _sync(pixels: NDArray[np.uint8]) -> None:
 
 
 def _chunks(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
-    return (numbers[start : start + CHUNK] for start in range(0, len(numbers), CHUNK))
+    return (numbers[start : start + _CHUNK] for start in range(0, len(numbers), _CHUNK))

@@ -18,8 +18,8 @@ from trainables.data.base import Progress
 from trainables.data.formats import cache
 from trainables.data.formats.decoding import Encoded, why_undecodable
 
-REPORT = 64  # files between two reports of progress
-SAVE_EVERY = 15.0  # seconds
+_REPORT = 64  # files between two reports of progress
+_SAVE_EVERY = 15.0  # seconds
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp"})
 
 
@@ -76,10 +76,10 @@ def _contents(
             saved = time.monotonic()
             for done, (name, content) in enumerate(zip(stale, looked, strict=True), start=1):
                 known[name] = [*keys[name], *content, verify]
-                if time.monotonic() - saved > SAVE_EVERY:  # a killed call has not read in vain
+                if time.monotonic() - saved > _SAVE_EVERY:  # a killed call has not read in vain
                     cache.write_text(index, json.dumps(known))
                     saved = time.monotonic()
-                if progress and (done % REPORT == 0 or done == len(stale)):
+                if progress and (done % _REPORT == 0 or done == len(stale)):
                     progress(done, len(stale))
         cache.write_text(index, json.dumps(known))
     return {name: (known[name][2], known[name][3]) for name in names}

@@ -22,7 +22,7 @@ from trainables.data.formats.files import encoded_files
 from trainables.data.formats.stored import SkipCorrupt, StoredPictures, Strict, few
 from trainables.errors import DataError, Problem, raise_if_any
 
-SHOWN = 5  # folders named one by one
+_SHOWN = 5  # folders named one by one
 
 ShorterSide = Annotated[
     int | None, Field(ge=16, description="pictures are stored with this shorter side; null keeps their size")
@@ -93,7 +93,7 @@ class PictureFiles(StoredPictures):
         """The folder, the lists, the counts, and that every listed file is there; a downloaded archive is unpacked."""
         if problems := problems_raised(lambda: self.listing):
             return problems
-        problems = missing_problems(self.folder, self.listing.names)
+        problems = _missing_problems(self.folder, self.listing.names)
         unlike = _unlike(self, counts(self.listing)) if self.strict else []
         return problems + [
             Problem(str(self.folder), f"{self.name} has {expected} {what}", own, STRICT)
@@ -136,15 +136,15 @@ class PictureFiles(StoredPictures):
         labels = listing.labels[kept]
         notes = [*listing.notes, *single_picture_notes(labels, listing.class_names)]
         notes += differences(self, counts(listing))
-        extras = keep_extras(listing.extras, kept, len(listing.names))
+        extras = _keep_extras(listing.extras, kept, len(listing.names))
         return Contents(labels, listing.class_names, tuple(notes), extras)
 
 
 # Entries of `extras` that number pictures, and so change when pictures are left out.
-NUMBERING = ("query", "gallery", "official_test", "pairs")
+_NUMBERING = ("query", "gallery", "official_test", "pairs")
 
 
-def keep_extras(
+def _keep_extras(
     extras: Mapping[str, NDArray[np.generic]], kept: NDArray[np.int64], total: int
 ) -> dict[str, NDArray[np.generic]]:
     """Index arrays renumbered to the pictures that stay; a pair that lost a picture goes, with its other columns."""
@@ -156,7 +156,7 @@ def keep_extras(
     pairs_left = np.all(number[pairs] >= 0, axis=1)
     result: dict[str, NDArray[np.generic]] = {}
     for key, array in extras.items():
-        if key in NUMBERING:
+        if key in _NUMBERING:
             moved = number[array.astype(np.int64)]
             result[key] = moved[pairs_left] if key == "pairs" else moved[moved >= 0]
         elif key in ("same", "fold"):
@@ -195,7 +195,7 @@ def _unlike(dataset: DataSet, figures: Mapping[str, int]) -> list[tuple[str, int
     ]
 
 
-def missing_problems(folder: Path, names: Sequence[str]) -> list[Problem]:
+def _missing_problems(folder: Path, names: Sequence[str]) -> list[Problem]:
     """Listed pictures that are not there, by their folders: what an archive that was extracted in part leaves."""
     listed, missing = Counter(map(_parent, names)), defaultdict(list)
     for name in names:
@@ -207,9 +207,9 @@ def missing_problems(folder: Path, names: Sequence[str]) -> list[Problem]:
     whole = [parent for parent, lost in missing.items() if len(lost) == listed[parent]]
     partly = [parent for parent in missing if parent not in whole]
     parts = [f"all of {few(whole)}"] if whole else []
-    parts += [f"{len(missing[p])} of the {listed[p]} in {p}: {few(missing[p], 3)}" for p in partly[:SHOWN]]
-    if len(partly) > SHOWN:
-        parts.append(f"some in {len(partly) - SHOWN} more folders")
+    parts += [f"{len(missing[p])} of the {listed[p]} in {p}: {few(missing[p], 3)}" for p in partly[:_SHOWN]]
+    if len(partly) > _SHOWN:
+        parts.append(f"some in {len(partly) - _SHOWN} more folders")
     rule = f"{count} listed pictures are missing, in {len(missing)} of {len(listed)} folders"
     remedy = "Extract the archive again, to its end; a list of another copy does not fit either."
     return [Problem(str(folder), rule, "; ".join(parts), remedy)]

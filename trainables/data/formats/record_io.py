@@ -10,7 +10,7 @@ import numpy as np
 
 from trainables.errors import DataError, Problem, raise_if_any
 
-MAGIC = 0xCED7230A
+_MAGIC = 0xCED7230A
 HEADER = struct.Struct("<IfQQ")  # flag, label, id, id2
 
 
@@ -73,7 +73,7 @@ class RecordFile:
         if not 0 <= start <= len(self._bytes) - 8:
             return False
         magic, word = struct.unpack("<II", self._bytes[start : start + 8].tobytes())
-        return bool(magic == MAGIC and start + 8 + (word & 0x1FFFFFFF) <= len(self._bytes))
+        return bool(magic == _MAGIC and start + 8 + (word & 0x1FFFFFFF) <= len(self._bytes))
 
     def _joined(self, key: int) -> bytes:
         if key not in self.offsets:
@@ -81,12 +81,12 @@ class RecordFile:
         start, parts = self.offsets[key], []
         while True:
             magic, word = struct.unpack("<II", self._slice(start, 8, key))
-            if magic != MAGIC:
+            if magic != _MAGIC:
                 raise self._broken(key, "does not start with the magic number")
             flag, length = word >> 29, word & 0x1FFFFFFF
             parts.append(self._slice(start + 8, length, key))
             if flag in (0, 3):  # whole, or the last part
-                return struct.pack("<I", MAGIC).join(parts)
+                return struct.pack("<I", _MAGIC).join(parts)
             start += 8 + (length + 3) // 4 * 4
 
     def _slice(self, start: int, length: int, key: int) -> bytes:

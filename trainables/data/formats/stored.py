@@ -28,7 +28,7 @@ Strict = Annotated[bool, Field(description="refuse data that differ from the pub
 FaceSize = Annotated[int, Field(ge=16, le=512, description="height and width in pixels")]
 
 
-class SquaresOnDemand:
+class _SquaresOnDemand:
     """Squares as `decode` writes them, but decoded at each use; indexes like an array (N, size, size, 3)."""
 
     def __init__(self, encoded: Encoded, kept: Indices, form: Squares) -> None:
@@ -49,7 +49,7 @@ class SquaresOnDemand:
         return out
 
 
-class WholeOnDemand(RaggedImages):
+class _WholeOnDemand(RaggedImages):
     """Whole pictures as `decode` writes them, but decoded at each use; `kept` says which of them count, in order."""
 
     def __init__(self, encoded: Encoded, kept: Indices, form: Whole) -> None:
@@ -121,8 +121,8 @@ class StoredPictures(DataSet):
         kept = self._kept(failures)
         contents, form = self._noted(kept, failures), self.form
         if isinstance(form, Squares):
-            return SquaresOnDemand(self.encoded, kept, form), contents
-        return WholeOnDemand(self.encoded, kept, form), contents
+            return _SquaresOnDemand(self.encoded, kept, form), contents
+        return _WholeOnDemand(self.encoded, kept, form), contents
 
     def _kept(self, failures: Mapping[int, str]) -> Indices:
         """The numbers of the pictures that stay; raises DataError naming the failures where they may not be left out."""

@@ -29,9 +29,9 @@ from trainables.errors import Problem, raise_if_any
 from trainables.losses.base import EPSILON, Loss
 from trainables.precision import full_precision
 
-SPREAD_EPSILON = 1e-5  # under the root of eq. (3), as in SoftTriple's code: coincident proxies keep a finite slope
-USAGE_MEMORY = 0.1  # weight of a batch in a class's running proxy usage
-DEAD = 0.01  # a proxy used less than this share of its fair part, 1/K, counts as dead
+_SPREAD_EPSILON = 1e-5  # under the root of eq. (3), as in SoftTriple's code: coincident proxies keep a finite slope
+_USAGE_MEMORY = 0.1  # weight of a batch in a class's running proxy usage
+_DEAD = 0.01  # a proxy used less than this share of its fair part, 1/K, counts as dead
 
 
 class Solution(NamedTuple):
@@ -45,7 +45,7 @@ class Solution(NamedTuple):
     """dL/dn, (B,), for a loss that also looks at the norms n_i of the raw embeddings."""
 
 
-def proxy_spread(proxies: Tensor) -> Tensor:
+def _proxy_spread(proxies: Tensor) -> Tensor:
     """Mean distance of two unit proxies of one class, proxies (C, K, D); twice the regularizer R. 0 for K = 1."""
     inverse, gram = _inverse_norms(proxies, want_gram=True)
     return 2 * _spread(inverse, gram)[0] if gram is not None else proxies.new_zeros(())
@@ -67,7 +67,7 @@ def _spread(inverse: Tensor, gram: Tensor) -> tuple[Tensor, Tensor]:
     classes, K, _ = gram.shape
     scale = inverse[:, :, None] * inverse[:, None, :]
     cosine = gram * scale
-    distance = (2 - 2 * cosine).clamp_min(0).add_(SPREAD_EPSILON).sqrt_()
+    distance = (2 - 2 * cosine).clamp_min(0).add_(_SPREAD_EPSILON).sqrt_()
     distance.diagonal(dim1=1, dim2=2).fill_(torch.inf)  # a proxy and itself: no term, no slope
     pairs = classes * K * (K - 1)
     slope = distance.reciprocal() / -pairs  # dR/dcos of each unordered pair, seen from both its ends
@@ -231,7 +231,7 @@ class ProxyLoss(Loss):
         seen = torch.zeros_like(self.usage).index_add_(0, labels, own)
         count = seen.sum(dim=1, keepdim=True)  # shares of a sample sum to 1
         mean = seen / count.clamp_min(EPSILON)
-        self.usage.lerp_(mean, (count > 0).to(mean.dtype) * USAGE_MEMORY)
+        self.usage.lerp_(mean, (count > 0).to(mean.dtype) * _USAGE_MEMORY)
 
     def diagnostics(self) -> dict[str, Tensor]:
         """For K > 1: evenness of proxy usage, share of dead proxies, mean distance within a class.
@@ -246,6 +246,6 @@ class ProxyLoss(Loss):
             entropy = torch.special.entr(self.usage).sum(dim=1).mean() / math.log(K)
             return {
                 "proxy_usage_entropy": entropy,
-                "dead_proxies": (self.usage < DEAD / K).to(self.usage.dtype).mean(),
-                "proxy_spread": proxy_spread(self.proxies),
+                "dead_proxies": (self.usage < _DEAD / K).to(self.usage.dtype).mean(),
+                "proxy_spread": _proxy_spread(self.proxies),
             }
