@@ -12,7 +12,17 @@ PACKAGES = ("tune_dml", "trainables", "search_spaces")
 CALLED_BY_OTHERS = [
     *("__getattr__", "__dir__", "__getitem__", "__signature__", "__annotations__", "__class__"),  # Python
     *("get_extra_state", "set_extra_state", "extra_repr", "find_class"),  # torch, pickle
-    *("suggest", "on_trial_*", "iteration", "checkpoint_path", "setup", "save", "restore"),  # Ray Tune
+    *(
+        "suggest",
+        "on_trial_*",
+        "on_step_end",
+        "stop_all",
+        "iteration",
+        "checkpoint_path",
+        "setup",
+        "save",
+        "restore",
+    ),  # Ray Tune
     *("model_config", "compute_loss", "min_points_per_centroid"),  # pydantic, pytorch-metric-learning, faiss
     *("host_reads", "evaluation_root"),  # traits and knobs, read by name
     "process_group",  # of benchmarks and of people who launch their own processes

@@ -234,10 +234,6 @@ class Space:
         paths = {knob.path for knob in self.knobs_of(arm)}
         return (*(tie for tie in self.ties if tie.knob in paths), *arm.ties)
 
-    def protocol_for(self, dataset: str) -> Protocol | None:
-        """Its protocol for a data set, if it has one."""
-        return next((protocol for protocol in self.protocols if protocol.dataset == dataset), None)
-
     def problems(self) -> list[Problem]:
         """What is wrong with the declaration itself."""
         problems = []

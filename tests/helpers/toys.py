@@ -82,7 +82,7 @@ def plan_of(*knobs: Knob, seeds: int | Sequence[int] = 2, **options: Any) -> Pla
     """A plan of these knobs, or of `space`, on the digits; `overrides` are the user's, further options those of `Study`."""
     space, data_digest = options.pop("space", None) or space_of(*knobs), options.pop("data_digest", "d" * 64)
     dataset, settings = options.pop("dataset", "digits"), options.pop("overrides", {})
-    protocol = space.protocol_for(dataset)
+    protocol = next((protocol for protocol in space.protocols if protocol.dataset == dataset), None)
     study = Study(
         name=options.pop("name", "toy"),
         space=space,

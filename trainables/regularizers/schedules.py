@@ -27,13 +27,18 @@ def _capped_linear(eta: float, step: int, total_steps: int, epochs: float) -> fl
     return min(eta, 500 * step / total_steps)
 
 
-def linear(eta: float, step: int, total_steps: int, epochs: float) -> float:
+def _linear(eta: float, step: int, total_steps: int, epochs: float) -> float:
     """Eta t/T (SimCLR)."""
     return eta * step / total_steps
 
 
 _Schedule = Callable[[float, int, int, float], float]
-SCHEDULES: dict[str, _Schedule] = {rule.__name__: rule for rule in (_constant, _epoch_ramp, _capped_linear, linear)}
+SCHEDULES: dict[str, _Schedule] = {
+    "constant": _constant,
+    "epoch_ramp": _epoch_ramp,
+    "capped_linear": _capped_linear,
+    "linear": _linear,
+}
 
 
 def eta_at(schedule: str, eta: float, *, step: int, total_steps: int, epochs: float = 1) -> float:
