@@ -28,8 +28,6 @@ class Probe:
 
     seconds: float
     """Training, evaluations and start; the test half is taken to cost, picture by picture, what validation costs."""
-    step_seconds: float
-    evaluation_seconds: float
     memory_bytes: int
     """The most that the process has held, its libraries included."""
     gpu_bytes: int
@@ -60,8 +58,6 @@ def probe(config: TrialConfig, *, threads: int = 1, cache_dir: Path | None = Non
     halves = evaluations + len(learner.split.test) / max(len(learner.split.validation), 1)
     return Probe(
         start + learner.total_steps * step + halves * evaluation,
-        step,
-        evaluation,
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
         torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0,
     )
