@@ -26,18 +26,21 @@ class Elsewhere:
     from_optuna: Annotated[
         str | None, typer.Option(metavar="STORAGE", help="Report an Optuna study, such as sqlite:///x.db.")
     ] = None
-    from_ray: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Report an experiment's folder of Ray Tune.")
-    ] = None
+    from_ray: Annotated[Path | None, typer.Option(metavar="DIR", help="Report an experiment's folder of Ray Tune.")] = (
+        None
+    )
     from_mlflow: Annotated[
         str | None, typer.Option(metavar="URI", help="Report the runs of an MLflow --experiment.")
     ] = None
     study: Annotated[str | None, typer.Option(help="The Optuna study, where there are several.")] = None
     metric: Annotated[str | None, typer.Option(help="The column or metric that is judged.")] = None
     goal: Annotated[
-        Literal["maximize", "minimize"] | None, typer.Option(help="What is better; maximize where the source says nothing.")
+        Literal["maximize", "minimize"] | None,
+        typer.Option(help="What is better; maximize where the source says nothing."),
     ] = None
-    seed_column: Annotated[str | None, typer.Option(help="The setting that is the seed; `seed` where there is one.")] = None
+    seed_column: Annotated[
+        str | None, typer.Option(help="The setting that is the seed; `seed` where there is one.")
+    ] = None
     knob: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A setting to ask about; all that vary; repeatable.")
     ] = None
@@ -54,7 +57,9 @@ class Elsewhere:
         given = [*self.sources, *(["SWEEP"] if sweeps else [])]
         if not given:
             flags = "--from-csv, --from-optuna, --from-ray or --from-mlflow"
-            return [Problem("SWEEP", "a report needs results", None, f"Name a sweep, or read another program's by {flags}.")]
+            return [
+                Problem("SWEEP", "a report needs results", None, f"Name a sweep, or read another program's by {flags}.")
+            ]
         if len(given) > 1:
             return [Problem(given[0], "a report reads one source", f"{', '.join(given)}", "Leave the others out.")]
         alone = {"--study": self.study, "--metric": self.metric, "--goal": self.goal, "--seed-column": self.seed_column,

@@ -11,7 +11,7 @@ import typer
 
 from trainables.errors import raise_if_any
 from tune_dml.cli.options import Json, Margin, absolute, verb
-from tune_dml.cli.screen import interval, number, show, table
+from tune_dml.cli.screen import show, table
 from tune_dml.planning.request import folder_problems, margin_problems
 
 if TYPE_CHECKING:
@@ -69,14 +69,14 @@ class Shown:
         yield table("Budget", columns, budgets, right=columns[1:])
         if not found.equal_budgets:
             yield "The budgets differ: a larger one finds a better best cell by chance alone."
+        metric = found.sweeps[0].metric
         if found.paired:
             paired = [
-                (row.sweep, row.point, row.seeds, number(row.difference, sign=True), interval(row.low, row.high), row.verdict)
+                (row.sweep, row.point, row.seeds, metric.signed(row.difference), metric.interval(row.low, row.high), row.verdict)
                 for row in found.paired
             ]  # fmt: skip
             columns = ("sweep", "at", "seeds", f"minus {names[0]}", "simultaneous interval", "verdict")
-            metric = found.sweeps[0].metric.axis
-            yield table(f"Paired differences, {metric}", columns, paired, right=columns[2:4])
+            yield table(f"Paired differences, {metric.axis}", columns, paired, right=columns[2:4])
         else:
             yield from self._cells()
         yield from sentences(found)
@@ -87,7 +87,8 @@ class Shown:
         """A table a sweep: sweeps that do not compare never stand in one."""
         for name, sweep in zip(self.comparison.names, self.comparison.sweeps, strict=True):
             cells = [
-                (cell.label, len(cell.values), number(cell.mean), interval(*sweep.bar(cell))) for cell in sweep.cells
+                (cell.label, len(cell.values), sweep.metric.number(cell.mean), sweep.metric.interval(*sweep.bar(cell)))
+                for cell in sweep.cells
             ]
             columns = ("cell", "seeds", sweep.metric.axis, "comparison bar")
             yield table(f"Cells of {name} on {sweep.results.plan.dataset}", columns, cells, right=columns[1:3])

@@ -15,7 +15,7 @@ from trainables.errors import raise_if_any
 from tune_dml.cli._elsewhere import Elsewhere
 from tune_dml.cli._race import race_data, race_lines
 from tune_dml.cli.options import Ending, Json, Margin, Output, absolute, verb
-from tune_dml.cli.screen import COMPARISON_BARS, interval, number, show, table
+from tune_dml.cli.screen import COMPARISON_BARS, show, table
 from tune_dml.planning.request import Session, folder_problems, margin_problems, paper_sd_problems
 
 if TYPE_CHECKING:
@@ -184,15 +184,17 @@ class Written:
 
     def text(self) -> Iterable[RenderableType]:
         """A small table, the verdicts, and where to look next."""
-        summary = self.summary
+        from tune_dml.report.naming import metric_name
+
+        summary, metric = self.summary, metric_name(self.sweep.results.plan.metric)
         rows = (
             (
                 row.label,
                 f"{row.n}/{row.planned}",
-                number(row.mean),
-                interval(row.low, row.high),
-                number(row.difference, sign=True),
-                interval(row.difference_low, row.difference_high),
+                metric.number(row.mean),
+                metric.interval(row.low, row.high),
+                "" if math.isnan(row.difference) else metric.signed(row.difference),
+                metric.interval(row.difference_low, row.difference_high),
             )
             for row in summary.rows
         )

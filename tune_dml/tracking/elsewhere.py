@@ -37,7 +37,9 @@ def read_mlflow(uri: str, experiment: str | None, asked: Asked) -> Found:
     rows = tuple(_row(run) for run in runs if run.data.params)
     found = Found(f"the MLflow experiment {name}", rows)
     if not rows:
-        raise ConfigError(Problem(place, "the experiment must have runs with parameters", name, "Log them, or name another."))
+        raise ConfigError(
+            Problem(place, "the experiment must have runs with parameters", name, "Log them, or name another.")
+        )
     note = "The last value that a run logged is the one that counts; its curves over training were not read."
     return Found(found.source, rows, chosen_metric(found, asked), notes=(note,))
 
@@ -48,7 +50,9 @@ def _runs(client: Any, experiment: str | None, place: str) -> tuple[list[Any], s
         experiment = next(iter(known))
     if experiment is None or experiment not in known:
         rule = f"must be an experiment of {place}" if experiment else f"which experiment of {place} must be said"
-        raise ConfigError(Problem("--experiment", rule, experiment, nearest(experiment or "", list(known), what="experiment")))
+        raise ConfigError(
+            Problem("--experiment", rule, experiment, nearest(experiment or "", list(known), what="experiment"))
+        )
     runs: list[Any] = []
     token = None
     while True:

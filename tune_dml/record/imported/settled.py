@@ -49,7 +49,7 @@ def results_of_rows(found: Found, asked: Asked, folder: Path) -> Results:
     cells = _cells(found, knobs, fixed, points)
     crossed = len(cells) == math.prod(len(knob.domain.values) for knob in knobs if isinstance(knob.domain, Grid))
     search = Search() if crossed else Search("random", num_samples=len(cells))
-    arm = PlannedArm("", fixed, {path: "the same in every training" for path in fixed})
+    arm = PlannedArm("", fixed, dict.fromkeys(fixed, "the same in every training"))
     plan = Plan(
         asked.name, space, found.source, tuple(sorted(set(seeds))), tuple(cells.values()) if crossed else (), search, (arm,),
         data_digest="", protocol_version=NO_PROTOCOL,
@@ -141,13 +141,19 @@ def _seeds(found: Found, points: Sequence[Point], column: str | None) -> tuple[l
             seeds.append(counted.get(point, 0))
             counted[point] = seeds[-1] + 1
         if max(seeds) == 0:
-            return seeds, ["No setting is the seed and every configuration was trained once: nothing says how noisy it is."]
-        return seeds, ["No setting is the seed: trainings of equal settings are numbered as they stand, paired by chance."]
+            return seeds, [
+                "No setting is the seed and every configuration was trained once: nothing says how noisy it is."
+            ]
+        return seeds, [
+            "No setting is the seed: trainings of equal settings are numbered as they stand, paired by chance."
+        ]
     written = [row.settings.get(column) for row in found.rows]
     names = sorted({value for value in written if not _whole(value)}, key=str)
     numbers = {name: index for index, name in enumerate(names)}
     seeds = [int(value) if _whole(value) else numbers[value] for value in written]  # type: ignore[arg-type]
-    notes = [f"Seeds that are no whole numbers were numbered in order: {', '.join(map(str, names[:6]))}."] if names else []
+    notes = (
+        [f"Seeds that are no whole numbers were numbered in order: {', '.join(map(str, names[:6]))}."] if names else []
+    )
     places: dict[tuple[Point, int], list[str]] = {}
     for row, point, seed in zip(found.rows, points, seeds, strict=True):
         if row.status == "finished":
@@ -173,7 +179,9 @@ def _margin_problems(found: Found, asked: Asked, metric: str) -> list[Problem]:
     return [Problem("--margin", rule, None, f"{seen}give the difference that you would not care about.")]
 
 
-def _cells(found: Found, knobs: Sequence[Knob], fixed: Mapping[str, Value], points: Sequence[Point]) -> dict[Point, Cell]:
+def _cells(
+    found: Found, knobs: Sequence[Knob], fixed: Mapping[str, Value], points: Sequence[Point]
+) -> dict[Point, Cell]:
     cells: dict[Point, Cell] = {}
     for row, point in zip(found.rows, points, strict=True):
         if point in cells:

@@ -38,7 +38,9 @@ def read_optuna(storage: str, study_name: str | None, asked: Asked) -> Found:
         raise ConfigError(Problem("--metric", rule, asked.metric, f"Name one of {', '.join(names)}."))
     metric = asked.metric or names[0]
     if metric not in names:
-        raise ConfigError(Problem("--metric", "must be an objective of the study", metric, f"It has {', '.join(names)}."))
+        raise ConfigError(
+            Problem("--metric", "must be an objective of the study", metric, f"It has {', '.join(names)}.")
+        )
     goal = "minimize" if study.directions[names.index(metric)].name == "MINIMIZE" else "maximize"
     rows = tuple(_row(trial, names) for trial in study.trials)
     return Found(f"the Optuna study {study.study_name}", rows, metric, goal)  # type: ignore[arg-type]
@@ -50,7 +52,9 @@ def _load(storage: str, study_name: str | None) -> Study:
     place = f"--from-optuna {mask(storage)}"
     scheme, _, path = storage.partition(":///")
     if scheme == "sqlite" and not Path(path).exists():  # it would be made
-        raise ConfigError(Problem(place, "the database must exist", path, "Correct the path; absolute ones begin sqlite:////."))
+        raise ConfigError(
+            Problem(place, "the database must exist", path, "Correct the path; absolute ones begin sqlite:////.")
+        )
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
         names = optuna.get_all_study_names(storage=storage)
@@ -74,8 +78,12 @@ def _row(trial: FrozenTrial, names: list[str]) -> Row:
     settings = {name: plain_value(value) for name, value in {**beside, **trial.params}.items()}
     kept = set(trial.params) | ({"seed"} & set(beside))
     history = [
-        {"step": step, names[0]: value} for step, value in sorted(trial.intermediate_values.items()) if is_measured(value)
+        {"step": step, names[0]: value}
+        for step, value in sorted(trial.intermediate_values.items())
+        if is_measured(value)
     ]
     seconds = trial.duration.total_seconds() if trial.duration else 0.0
     chosen = {name: value for name, value in settings.items() if name in kept}
-    return Row(f"trial {trial.number}", chosen, metrics if status == "finished" else {}, status, reason, seconds, history)
+    return Row(
+        f"trial {trial.number}", chosen, metrics if status == "finished" else {}, status, reason, seconds, history
+    )

@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 
 from tune_dml.record.results import Results
-from tune_dml.report.measured import ALPHA, Measured, measure
 from tune_dml.report.cell import MeasuredCell as Cell
+from tune_dml.report.measured import ALPHA, Measured, measure
 from tune_dml.space import Value
 from tune_dml.stats import SeedTable
 from tune_dml.stats.contrasts import estimate_contrasts
@@ -147,7 +147,9 @@ def _reasons(first: Measured, second: Measured) -> tuple[str, ...]:
     if ours.dataset != theirs.dataset:
         reasons.append(f"other data set: {theirs.dataset}, not {ours.dataset}")
     elif ours.data_digest != theirs.data_digest:
-        reasons.append(f"other data: {ours.dataset} has the content {theirs.data_digest[:12]}, not {ours.data_digest[:12]}")
+        reasons.append(
+            f"other data: {ours.dataset} has the content {theirs.data_digest[:12]}, not {ours.data_digest[:12]}"
+        )
     if ours.protocol_version != theirs.protocol_version:
         versions = f"{theirs.protocol_version}, not {ours.protocol_version}"
         reasons.append(f"other rules of training (protocol version {versions})")

@@ -99,7 +99,8 @@ def _page(comparison: Comparison) -> str:
 
 def _what_differs(comparison: Comparison) -> Section:
     rows = tuple(
-        (words(path), *(words(value_text(value)) for value in values)) for path, values in comparison.differences.items()
+        (words(path), *(words(value_text(value)) for value in values))
+        for path, values in comparison.differences.items()
     )
     body: list[Block] = [
         Table("differs", "What is not the same in all: data and protocol first.", ("setting", *comparison.names), rows)
@@ -147,9 +148,8 @@ def _figure(comparison: Comparison) -> Figure:
 
 def _caption(comparison: Comparison) -> str:
     more = len(comparison.paired) - MOST_WHISKERS
-    return (
-        f"Differences within seeds at equal knobs, with {100 * (1 - ALPHA):g}% intervals that hold at once."
-        + (f" The largest {MOST_WHISKERS}; {more} more are in the table." if more > 0 else "")
+    return f"Differences within seeds at equal knobs, with {100 * (1 - ALPHA):g}% intervals that hold at once." + (
+        f" The largest {MOST_WHISKERS}; {more} more are in the table." if more > 0 else ""
     )
 
 

@@ -18,6 +18,7 @@ from tune_dml.record.results import Results
 from tune_dml.report.knob import MeasuredKnob, level_key, same_value
 from tune_dml.report.measured import Measured, measure
 from tune_dml.stats.selection import score_of_best
+from tune_dml.stats.simultaneous import Bounds
 
 LEAST_VALUES = 3
 """Shared by two sweeps, below which an order says nothing."""
@@ -87,10 +88,7 @@ class MeasuredStudy:
     def tunings(self) -> tuple[Tuning, ...]:
         """Each knob in each sweep that has two values with numbers."""
         return tuple(
-            _tuning(sweep, knob)
-            for sweep in self.sweeps
-            for knob in sweep.knobs
-            if len(knob.isolated.table.labels) > 1
+            _tuning(sweep, knob) for sweep in self.sweeps for knob in sweep.knobs if len(knob.isolated.table.labels) > 1
         )
 
     @cached_property
@@ -152,7 +150,9 @@ def _default(sweep: Measured, knob: MeasuredKnob) -> tuple[str, np.ndarray | Non
         advised = max(printed, key=lambda x: sweep.sign * printed[x])
         for label in table.labels:
             if same_value(knob.level(label), advised):
-                return f"{label}, the paper's best on {curve.published.dataset}", table.values[table.labels.index(label)]
+                return f"{label}, the paper's best on {curve.published.dataset}", table.values[
+                    table.labels.index(label)
+                ]
     if sweep.baseline is not None and sweep.baseline.values and not knob.arm:
         row = np.array([sweep.baseline.values.get(seed, math.nan) for seed in table.seeds])
         return f"{sweep.baseline.label}, the baseline", row
@@ -176,11 +176,12 @@ def _transfer(first: Measured, second: Measured, knob: MeasuredKnob, other: Meas
     names = (knob.symbol, first.results.name, second.results.name, len(shared))
     if len(shared) < LEAST_VALUES:
         return Transfer(*names, f"fewer than {LEAST_VALUES} values were tried in both")
-    if knob.sensitivity.bounds is None or other.sensitivity.bounds is None:
-        lacking = knob if knob.sensitivity.bounds is None else other
+    known, there = knob.sensitivity.bounds, other.sensitivity.bounds
+    if known is None or there is None:
+        lacking = knob if known is None else other
         return Transfer(*names, f"nothing says how noisy one of them is: {lacking.sensitivity.reason}")
     tau, low, high = _agreement(
-        _signs(knob, [mine[key] for key in shared]), _signs(other, [theirs[key] for key in shared])
+        _signs(knob, known, [mine[key] for key in shared]), _signs(other, there, [theirs[key] for key in shared])
     )
     means = knob.isolated.means
     carried = max(shared, key=lambda key: first.sign * means[mine[key]])
@@ -189,10 +190,8 @@ def _transfer(first: Measured, second: Measured, knob: MeasuredKnob, other: Meas
     return Transfer(*names, "", tau, low, high, _gain(values, row), theirs[carried])
 
 
-def _signs(knob: MeasuredKnob, labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+def _signs(knob: MeasuredKnob, bounds: Bounds, labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """For every pair of values: the sign of the difference of means, and 1, -1 where it is certain, else 0."""
-    bounds = knob.sensitivity.bounds
-    assert bounds is not None  # the caller has looked
     rows = [knob.sensitivity.labels.index(label) for label in labels]
     pairs = np.triu_indices(len(rows), 1)
     low, high = (part[np.ix_(rows, rows)][pairs] for part in (bounds.low, bounds.high))
@@ -200,7 +199,9 @@ def _signs(knob: MeasuredKnob, labels: Sequence[str]) -> tuple[np.ndarray, np.nd
     return means, (low > 0).astype(int) - (high < 0).astype(int)
 
 
-def _agreement(first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.ndarray]) -> tuple[float, float, float]:
+def _agreement(
+    first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.ndarray]
+) -> tuple[float, float, float]:
     """Kendall's tau of the means, and the bounds that the certain pairs leave."""
     tau = float(kendalltau(first[0], second[0]).statistic)
     products = first[1] * second[1]

@@ -23,7 +23,9 @@ def study_data(study: MeasuredStudy) -> dict[str, Any]:
     """Everything as JSON; null where a number does not exist."""
     body = {
         "schema": SCHEMA,
-        "sweeps": [{"name": s.results.name, "dataset": s.results.plan.dataset, "margin": s.margin} for s in study.sweeps],
+        "sweeps": [
+            {"name": s.results.name, "dataset": s.results.plan.dataset, "margin": s.margin} for s in study.sweeps
+        ],
         "sentences": list(study_sentences(study)),
         "tuning": [asdict(item) for item in study.tunings],
         "transfer": [asdict(item) for item in study.transfers],
@@ -42,7 +44,9 @@ def _finite(value: Any) -> Any:
 
 def study_sentences(study: MeasuredStudy) -> tuple[str, ...]:
     """Each sweep's verdict, then what carries over, then what tuning gains."""
-    said = [f"{s.results.name}: {sentence}" for s in study.sweeps for k in s.knobs if (sentence := plain_sentence(s, k))]
+    said = [
+        f"{s.results.name}: {sentence}" for s in study.sweeps for k in s.knobs if (sentence := plain_sentence(s, k))
+    ]
     said += [_carried(study, item) for item in study.transfers]
     return (*said, *(_gained(study, item) for item in study.tunings))
 
@@ -116,7 +120,18 @@ def _transfer(study: MeasuredStudy) -> Section:
          words(t.carried or "-"), signed(metric, t.lost.estimate if t.lost else math.nan), words(t.refusal))
         for t in study.transfers
     )  # fmt: skip
-    columns = ("knob", "from", "to", "shared values", "tau", "at least", "at most", "carried over", "tuning gains", "refused")
+    columns = (
+        "knob",
+        "from",
+        "to",
+        "shared values",
+        "tau",
+        "at least",
+        "at most",
+        "carried over",
+        "tuning gains",
+        "refused",
+    )
     caption = (
         "Kendall's tau between the orders of the values, and what is certain of it: a pair counts only where its order is "
         "established in both sweeps. The gain is judged on seeds that did not choose."
@@ -138,7 +153,19 @@ def _tuning(study: MeasuredStudy) -> Section:
          signed(metric, t.mistunability.estimate), plain(t.tolerant), plain(t.values))
         for t in study.tunings
     )  # fmt: skip
-    columns = ("sweep", "data", "knob", "best", "over", "gain", "low", "high", "lost blindly", "within margin", "values")
+    columns = (
+        "sweep",
+        "data",
+        "knob",
+        "best",
+        "over",
+        "gain",
+        "low",
+        "high",
+        "lost blindly",
+        "within margin",
+        "values",
+    )
     caption = (
         "What tuning gains over the paper's value or the baseline, and what a value picked blindly from those tried loses; "
         "95% intervals, each by itself, from seeds that did not choose."
@@ -148,14 +175,19 @@ def _tuning(study: MeasuredStudy) -> Section:
     if known:
         body.insert(0, _figure(study, known))
     return Section(
-        "tuning", "What is tuning worth?", "Tuning", (*body, Table("tuning", caption, columns, rows, folded="The numbers"))
+        "tuning",
+        "What is tuning worth?",
+        "Tuning",
+        (*body, Table("tuning", caption, columns, rows, folded="The numbers")),
     )
 
 
 def _figure(study: MeasuredStudy, known: list[Tuning]) -> Figure:
     metric = study.sweeps[0].metric
     items = [
-        Whisker(f"{t.sweep}: {t.knob}", t.tunability.estimate, t.tunability.low, t.tunability.high, tip=_gained(study, t))
+        Whisker(
+            f"{t.sweep}: {t.knob}", t.tunability.estimate, t.tunability.low, t.tunability.high, tip=_gained(study, t)
+        )
         for t in known
         if t.tunability is not None
     ]
