@@ -59,7 +59,7 @@ def test_sweeps_without_a_common_knob_are_refused_together(steep, tmp_path):
     from helpers.toys import ETA, rho_space
 
     other = sweep(tmp_path / "eta", space=rho_space(scientific=(ETA,)), means={0.0: 60.0, 0.5: 61.0})
-    with pytest.raises(ConfigError, match="share a knob; those of steep are regularizer.rho"):
+    with pytest.raises(ConfigError, match=r"share a knob; those of steep are regularizer\.rho"):
         measure_study([steep, other])
     with pytest.raises(ConfigError, match="a sweep may be named once, but got 'steep'"):
         measure_study([steep, steep])

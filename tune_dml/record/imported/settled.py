@@ -11,8 +11,9 @@ from pathlib import Path
 
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from tune_dml.planning.cells import Cell, PlannedArm
-from tune_dml.planning.plan import Plan, Search
+from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import margin_problems
+from tune_dml.planning.study import Search
 from tune_dml.record.imported.rows import Asked, Found, Row, chosen_metric
 from tune_dml.record.results import Imported, Results, TrialResult
 from tune_dml.space import Grid, Knob, Scale, Space, Value
