@@ -210,7 +210,7 @@ def _lost(knob: MeasuredKnob) -> str:
 
 def _more_seeds(measured: Measured, knob: MeasuredKnob, needed: int) -> str:
     more = needed - len(measured.seeds)
-    seconds = [trial.seconds for trial in measured.results.trials if trial.status == "finished"]
+    seconds = [trial.seconds for trial in measured.results.trials if trial.status == "finished" and trial.seconds > 0]
     trials = more * len(measured.cells)
     cost = f", {trials} trials, about {duration(trials * sum(seconds) / len(seconds))} of training" if seconds else ""
     plural = "" if more == 1 else "s"
