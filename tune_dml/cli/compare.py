@@ -1,128 +1,94 @@
-"""`tune-dml compare`: what differs between sweeps first, then mean and interval over seeds of every cell."""
+"""`tune-dml compare`: what differs between sweeps first, then paired differences where data and seeds match."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tune_dml.cli.options import Json, Margin, verb
-from tune_dml.cli.screen import COMPARISON_BARS, interval, number, show, table
+from trainables.errors import raise_if_any
+from tune_dml.cli.options import Json, Margin, absolute, verb
+from tune_dml.cli.screen import show, table
+from tune_dml.planning.request import folder_problems, margin_problems
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from tune_dml.record.results import Results
-    from tune_dml.report import SweepSummary
+    from tune_dml.report.compared import Comparison
 
 ORDER = 80
 
 
 @verb
 def compare(
-    sweep_names: Annotated[list[str], typer.Argument(metavar="SWEEP...", help="One or more sweeps.")],
+    sweep_names: Annotated[list[str], typer.Argument(metavar="SWEEP...", help="Two or more sweeps.")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder for the page and JSON.")] = None,
     *,
     storage: Path,
     margin: Margin = None,
     as_json: Json = False,
 ) -> None:
-    """Sweeps side by side: what differs first, then mean and interval over seeds of every cell."""
+    """Sweeps side by side: what differs first, then paired differences to the first one; exit 3 where one is refused."""
     from tune_dml.api import load_sweep
+    from tune_dml.report.compared import compare_sweeps, write_comparison
 
-    loaded = [load_sweep(name, storage=storage).results for name in sweep_names]
-    show(side_by_side(loaded, margin), as_json)
-
-
-@dataclass(frozen=True)
-class Budget:
-    """What a sweep has spent: methods are compared fairly only at equal budgets."""
-
-    cells: int
-    trials: int
-    seconds: float
+    folder = absolute(output)
+    raise_if_any([*margin_problems(margin), *folder_problems("-o", folder)])
+    found = compare_sweeps([load_sweep(name, storage=storage).results for name in sweep_names], margin)
+    page = write_comparison(found, folder)[0] if folder else None
+    show(Shown(found, page), as_json)
+    raise typer.Exit(3 if found.refusals else 0)
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Several sweeps side by side."""
+class Shown:
+    """A comparison on the screen."""
 
-    results: tuple[Results, ...]
-    summaries: tuple[SweepSummary, ...]
-    differences: dict[str, tuple[object, ...]]
-    """Settings that are not the same in all sweeps, and their value in each; `(searched)` for a knob."""
-
-    @property
-    def budgets(self) -> tuple[Budget, ...]:
-        """Of each sweep."""
-        return tuple(
-            Budget(len(item.cells), item.count("finished"), sum(trial.seconds for trial in item.trials))
-            for item in self.results
-        )
+    comparison: Comparison
+    page: Path | None
 
     def data(self) -> dict[str, Any]:
         """Everything as JSON."""
-        return {
-            "sweeps": [item.name for item in self.results],
-            "differences": {key: list(values) for key, values in self.differences.items()},
-            "budgets": [vars(budget) for budget in self.budgets],
-            "cells": [
-                {"sweep": item.name, **vars(row)}
-                for item, summary in zip(self.results, self.summaries, strict=True)
-                for row in summary.rows
-            ],
-            "verdicts": {
-                item.name: list(summary.verdicts) for item, summary in zip(self.results, self.summaries, strict=True)
-            },
-        }
+        from tune_dml.report.compared.page import comparison_data
+
+        return {**comparison_data(self.comparison), "page": str(self.page) if self.page else None}
 
     def text(self) -> Iterable[RenderableType]:
-        """Three tables and the verdicts."""
-        names = [item.name for item in self.results]
+        """What differs, the budgets, the paired differences, what they say; each sweep's cells where nothing is paired."""
+        from tune_dml.report.compared.page import sentences
+
+        found, names = self.comparison, self.comparison.names
+        rows = [(path, *values) for path, values in found.differences.items()]
         if len(names) > 1:
-            rows = [(key, *values) for key, values in self.differences.items()]
-            if rows:
-                yield table("What differs", ("setting", *names), rows)
-            else:
-                yield "The sweeps share every setting."
-        budgets = [(n, b.cells, b.trials, f"{b.seconds:.0f} s") for n, b in zip(names, self.budgets, strict=True)]
-        columns = ("sweep", "cells", "finished trials", "training time")
+            yield table("What differs", ("setting", *names), rows) if rows else "The sweeps share every setting."
+        budgets = [(n, b.cells, b.trials, f"{b.seconds:.0f} s") for n, b in zip(names, found.budgets, strict=True)]
+        columns: tuple[str, ...] = ("sweep", "cells", "finished trials", "training time")
         yield table("Budget", columns, budgets, right=columns[1:])
-        if len({(budget.cells, budget.trials) for budget in self.budgets}) > 1:
+        if not found.equal_budgets:
             yield "The budgets differ: a larger one finds a better best cell by chance alone."
-        label = self.summaries[0].metric
-        cells = [
-            (item.name, row.label, row.n, number(row.mean), interval(row.low, row.high))
-            for item, summary in zip(self.results, self.summaries, strict=True)
-            for row in summary.rows
-        ]
-        yield table("Cells", ("sweep", "cell", "seeds", label, "comparison bar"), cells, right=("seeds", label))
-        yield f"{COMPARISON_BARS} Bars of two sweeps are not compared."
-        for item, summary in zip(self.results, self.summaries, strict=True):
-            for verdict in summary.verdicts:
-                yield f"- {item.name}: {verdict}"
+        metric = found.sweeps[0].metric
+        if found.paired:
+            paired = [
+                (row.sweep, row.point, row.seeds, metric.signed(row.difference), metric.interval(row.low, row.high), row.verdict)
+                for row in found.paired
+            ]  # fmt: skip
+            columns = ("sweep", "at", "seeds", f"minus {names[0]}", "simultaneous interval", "verdict")
+            yield table(f"Paired differences, {metric.axis}", columns, paired, right=columns[2:4])
+        else:
+            yield from self._cells()
+        yield from sentences(found)
+        if self.page is not None:
+            yield f"Page:    {self.page}"
 
-
-def side_by_side(results: Sequence[Results], margin: float | None = None) -> Comparison:
-    """Compare sweeps; a setting that one sweep searches differs from one that another fixes."""
-    from tune_dml import report
-
-    paths = sorted({path for item in results for path in _settings(item)})
-    rows = {path: tuple(_settings(item).get(path, "-") for item in results) for path in paths}
-    differences = {path: values for path, values in rows.items() if len({str(value) for value in values}) > 1}
-    summaries = tuple(report.summary(item, margin=margin) for item in results)
-    return Comparison(tuple(results), summaries, differences)
-
-
-def _settings(results: Results) -> dict[str, object]:
-    plan = results.plan
-    shared: dict[str, object] = {
-        "metric": plan.metric,
-        "seeds": len(plan.seeds),
-        "data": plan.data_digest[:12],
-    }
-    shared.update(plan.base_settings)
-    shared.update({knob.path: "(searched)" for knob in plan.space.knobs})
-    return shared
+    def _cells(self) -> Iterable[RenderableType]:
+        """A table a sweep: sweeps that do not compare never stand in one."""
+        for name, sweep in zip(self.comparison.names, self.comparison.sweeps, strict=True):
+            cells = [
+                (cell.label, len(cell.values), sweep.metric.number(cell.mean), sweep.metric.interval(*sweep.bar(cell)))
+                for cell in sweep.cells
+            ]
+            columns = ("cell", "seeds", sweep.metric.axis, "comparison bar")
+            yield table(f"Cells of {name} on {sweep.results.plan.dataset}", columns, cells, right=columns[1:3])

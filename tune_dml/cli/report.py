@@ -7,14 +7,15 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
 from trainables.errors import raise_if_any
+from tune_dml.cli._elsewhere import Elsewhere
 from tune_dml.cli._race import race_data, race_lines
-from tune_dml.cli.options import Ending, Json, Margin, Output, SweepArgument, absolute, verb
-from tune_dml.cli.screen import COMPARISON_BARS, interval, number, show, table
+from tune_dml.cli.options import Ending, Json, Margin, Output, absolute, verb
+from tune_dml.cli.screen import COMPARISON_BARS, show, table
 from tune_dml.planning.request import Session, folder_problems, margin_problems, paper_sd_problems
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from tune_dml.api import Attachment, Sweep
     from tune_dml.report import ReportFiles, SweepSummary
+    from tune_dml.report.study import MeasuredStudy
 
 ORDER = 90
 _FORMS: dict[str, tuple[Literal["pdf", "png"], ...]] = {
@@ -31,9 +33,12 @@ _FORMS: dict[str, tuple[Literal["pdf", "png"], ...]] = {
 
 @verb
 def report(
-    sweep_name: SweepArgument,
+    sweep_names: Annotated[
+        list[str] | None, typer.Argument(metavar="SWEEP...", help="A sweep; several of one space make a study.")
+    ] = None,
     output: Output = None,
     *,
+    elsewhere: Elsewhere,
     storage: Path,
     margin: Margin = None,
     paper_sd: Annotated[
@@ -54,9 +59,16 @@ def report(
     experiment: str | None,
     as_json: Json = False,
 ) -> None:
-    """Write the sensitivity report: HTML, CSV, LaTeX and JSON verdicts; attach it to the sweep's MLflow run."""
-    from tune_dml.api import load_sweep, open_test
+    """Write the sensitivity report of a sweep, of several as one study, or of another program's results.
 
+    HTML, CSV, LaTeX and JSON verdicts; a sweep's is attached to its MLflow run.
+    """
+    from tune_dml.api import Sweep, load_sweep, open_test
+    from tune_dml.report import write_report as write_foreign
+    from tune_dml.report.naming import slug
+    from tune_dml.report.study import measure_study, write_study
+
+    names = sweep_names or []
     session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
     from tune_dml.report.export import checks
 
@@ -67,12 +79,32 @@ def report(
             *paper_sd_problems(paper_sd),
             *folder_problems("-o", absolute(output)),
             *checks.condition_problems(conditions),
+            *elsewhere.problems(names),
         ]
     )
+    if elsewhere.sources:
+        results = elsewhere.read(margin, experiment, absolute(output))
+        sweep, folder = Sweep(results), absolute(output) or Path.cwd() / f"{slug(results.name)}-report"
+        files = write_foreign(results, folder, paper_sd=paper_sd, forms=_FORMS[figures])
+        _end(Written(sweep, files, None, ""), conditions, as_json)
+    if len(names) > 1:
+        loaded_all = [load_sweep(name, storage=storage).results for name in names]
+        folder = absolute(output) or storage.absolute() / f"study-{'-'.join(names)}"
+        study = measure_study(loaded_all, margin)
+        show(WrittenStudy(study, write_study(study, folder)), as_json)
+        raise typer.Exit(0)
+    (sweep_name,) = names
     if unseal_test:
         open_test(sweep_name, session)
     loaded = load_sweep(sweep_name, storage=storage)
     written = _publish(loaded, session, output, margin=margin, paper_sd=paper_sd, forms=_FORMS[figures])
+    _end(written, conditions, as_json)
+
+
+def _end(written: Written, conditions: Sequence[str], as_json: bool) -> NoReturn:
+    """Show a report, check its conditions, and leave with the exit code."""
+    from tune_dml.report.export import checks
+
     verdicts = json.loads(written.files.verdicts.read_text(encoding="utf-8"))
     raise_if_any(checks.argument_problems(conditions, verdicts))
     unmet = tuple(checks.unmet(conditions, verdicts))
@@ -113,7 +145,8 @@ class Written:
 
     sweep: Sweep
     files: ReportFiles
-    attachment: Attachment
+    attachment: Attachment | None
+    """Its place in MLflow; None for results that are no sweep of ours."""
     again: str
     """The verb that goes on with a session that was cut short."""
     unmet: tuple[str, ...] = ()
@@ -140,7 +173,9 @@ class Written:
                 "command": self.attachment.ui_command,
                 "waiting": tracking.waiting if tracking else 0,
                 "error": (tracking.error if tracking else None) or self.attachment.refusal,
-            },
+            }
+            if self.attachment
+            else None,
             "answer": list(self.summary.answer.sentences),
             "findings": list(self.summary.findings),
             "unmet": list(self.unmet),
@@ -149,15 +184,17 @@ class Written:
 
     def text(self) -> Iterable[RenderableType]:
         """A small table, the verdicts, and where to look next."""
-        summary = self.summary
+        from tune_dml.report.naming import metric_name
+
+        summary, metric = self.summary, metric_name(self.sweep.results.plan.metric)
         rows = (
             (
                 row.label,
                 f"{row.n}/{row.planned}",
-                number(row.mean),
-                interval(row.low, row.high),
-                number(row.difference, sign=True),
-                interval(row.difference_low, row.difference_high),
+                metric.number(row.mean),
+                metric.interval(row.low, row.high),
+                "" if math.isnan(row.difference) else metric.signed(row.difference),
+                metric.interval(row.difference_low, row.difference_high),
             )
             for row in summary.rows
         )
@@ -176,9 +213,11 @@ class Written:
         yield from (f"Unmet:   {condition}" for condition in self.unmet)
         yield from (f"Note:    {note}" for note in self.sweep.results.notes)
         yield from race_lines(self.sweep.results)
-        if self.sweep.interrupted:
+        if self.sweep.interrupted and self.attachment:
             yield f"Not complete. Continue with: tune-dml {self.again} {self.sweep.name}"
         yield f"Report:  {self.files.html}"
+        if self.attachment is None:
+            return
         tracking = self.sweep.tracking
         if tracking is not None and tracking.error:
             waits = f"{tracking.waiting} trials wait in the ledger"
@@ -186,3 +225,24 @@ class Written:
         elif self.attachment.refusal:
             yield f"MLflow:  the report is not attached: {self.attachment.refusal}"
         yield f"MLflow:  {self.attachment.ui_command}"
+
+
+@dataclass(frozen=True)
+class WrittenStudy:
+    """A report of several sweeps on disk and what it says."""
+
+    study: MeasuredStudy
+    files: tuple[Path, Path]
+
+    def data(self) -> dict[str, Any]:
+        """Everything as JSON."""
+        from tune_dml.report.study import study_data
+
+        return {**study_data(self.study), "report": str(self.files[0])}
+
+    def text(self) -> Iterable[RenderableType]:
+        """What it says, and where the page is."""
+        from tune_dml.report.study import study_sentences
+
+        yield from (f"- {sentence}" for sentence in study_sentences(self.study))
+        yield f"Report:  {self.files[0]}"

@@ -16,6 +16,7 @@ from tune_dml.planning.plan import Plan, Trial
 from tune_dml.planning.request import Resources
 from tune_dml.record.ledger import read_history, trial_folder
 from tune_dml.record.looks import Look
+from tune_dml.record.provenance import mask
 from tune_dml.record.race import Race
 from tune_dml.record.sealed import Opening, is_sealed, sealed_metrics, without_sealed
 from tune_dml.record.state import SweepState, TrialStatus, load_state, read_state
@@ -53,6 +54,30 @@ class TrialResult:
 
 
 @dataclass(frozen=True)
+class Store:
+    """The MLflow store in which a sweep's runs lie."""
+
+    uri: str
+    experiment_id: str
+
+    def page(self, run_id: str) -> str:
+        """The address of a run's page; empty where the store is a database, which serves none."""
+        if not (run_id and self.experiment_id and self.uri.startswith(("http://", "https://"))):
+            return ""
+        return f"{mask(self.uri).rstrip('/')}/#/experiments/{self.experiment_id}/runs/{run_id}"
+
+
+@dataclass(frozen=True)
+class Imported:
+    """Where results come from that no sweep of ours made, and what their trials logged."""
+
+    source: str
+    """As people call it: `the file runs.csv`."""
+    histories: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """Trial key -> its evaluations, in order of step."""
+
+
+@dataclass(frozen=True)
 class Results:
     """Everything known about a sweep."""
 
@@ -75,11 +100,15 @@ class Results:
     """Who opened the test metrics, when, for which selection; None while they are sealed."""
     confirmed: tuple[TrialResult, ...] = ()
     """Trials of fresh seeds that measure the best cells again; in no table, curve or selection of the sweep."""
+    imported: Imported | None = None
+    """Where they come from, when no sweep of ours made them."""
+    store: Store | None = None
+    """The MLflow store that has the runs; None until they are logged."""
 
     @classmethod
     def of(cls, state: SweepState) -> Self:
         """The results as they stand now."""
-        runs = _run_ids(state.folder)
+        runs, store = _run_ids(state.folder)
         provenance = state.sessions[0].get("provenance", {}) if state.sessions else {}
         return cls(
             state.folder,
@@ -93,6 +122,7 @@ class Results:
             state.race,
             Opening.of(state.opened) if state.opened else None,
             tuple(_trial_result(state, trial, runs) for trial in state.confirming.values()),
+            store=store,
         )
 
     @property
@@ -112,6 +142,8 @@ class Results:
 
     def history(self, key: str) -> list[dict[str, Any]]:
         """A trial's evaluations, in order of step, without test metrics."""
+        if self.imported is not None:
+            return self.imported.histories.get(key, [])
         return [without_sealed(row) for row in read_history(self.folder, key)]
 
     def evidence(self, key: str) -> Evidence | None:
@@ -181,7 +213,10 @@ def _trial_result(sweep: SweepState, trial: Trial, runs: Mapping[str, str]) -> T
     )
 
 
-def _run_ids(folder: Path) -> dict[str, str]:
-    """Trial key -> MLflow run id, as far as tracking has logged them; the sweep's own run under `parent`."""
+def _run_ids(folder: Path) -> tuple[dict[str, str], Store | None]:
+    """Trial key -> MLflow run id, as far as tracking has logged them; the sweep's own run under `parent`. And the store."""
     path = folder / "mlflow.json"
-    return json.loads(path.read_text())["runs"] if path.exists() else {}
+    if not path.exists():
+        return {}, None
+    books = json.loads(path.read_text())
+    return books["runs"], Store(books["uri"], books["experiment_id"]) if books.get("uri") else None

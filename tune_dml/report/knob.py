@@ -11,9 +11,8 @@ import numpy as np
 
 from tune_dml.papers.published import PublishedCurve, published_curve
 from tune_dml.record.results import Results
-from tune_dml.report.cell import MeasuredArm, MeasuredCell
+from tune_dml.report.cell import MeasuredArm, MeasuredCell, RaceFindings
 from tune_dml.report.naming import slug, symbol_of, value_label
-from tune_dml.report.raced import RaceFindings
 from tune_dml.space import METHOD, Grid, Knob, Value
 from tune_dml.stats import Isolated, Matters, Point, isolate, judge_matters
 from tune_dml.stats.racing import Raced

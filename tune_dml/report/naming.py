@@ -65,6 +65,11 @@ class MetricName:
         text = self.number(value)
         return f"+{text}" if value > 0 and math.isfinite(value) else text
 
+    def interval(self, low: float, high: float) -> str:
+        """`1.20 to 3.40`; empty where there is none."""
+        known = math.isfinite(low) and math.isfinite(high)
+        return f"{self.number(low)} to {self.number(high)}" if known else ""
+
     def rough(self, value: float) -> str:
         """As one would say it: `19 points`, `2.4 points`, `0.31`."""
         text = self.number(value)

@@ -52,12 +52,14 @@ def extend(
 ) -> tuple[Step, ...]:
     """An extension of the sweep; none where it would be refused: a race, another protocol version, values that cannot be."""
     plan = results.plan
+    if results.race is not None or plan.protocol_version != PROTOCOL_VERSION:
+        return ()
     written = {path: [_as_written(value) for value in listed] for path, listed in (values or {}).items()}
     try:
         longer = plan.extended(seeds=range(seeds), values=written, num_samples=num_samples)
     except ConfigError:
         return ()
-    if results.race is not None or longer.identity() == plan.identity():
+    if longer.identity() == plan.identity():
         return ()
     parts = [f"--seeds {seeds}"] if seeds else []
     parts += [f"--add {path}={','.join(map(value_text, listed))}" for path, listed in written.items()]

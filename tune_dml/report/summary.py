@@ -59,7 +59,7 @@ def _facts(measured: Measured) -> tuple[tuple[str, str], ...]:
         ("Baseline", scored(measured.baseline) if measured.baseline else "none"),
         ("Seeds", f"{len(measured.seeds)}, paired" if len(measured.seeds) > 1 else "1: no intervals"),
         ("Failures", f"{lost} of {len(results.trials)} trials" if lost else f"none of {len(results.trials)} trials"),
-        ("Cost", f"{duration(seconds)} of training"),
+        ("Cost", f"{duration(seconds)} of training" if seconds or not results.imported else "not recorded"),
     )
 
 

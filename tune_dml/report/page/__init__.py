@@ -9,14 +9,14 @@ import base64
 import hashlib
 import html
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.resources import files
 
 from tune_dml.report.drawing.canvas import SVG_STYLE
 from tune_dml.report.drawing.colours import css_classes, css_variables
 from tune_dml.report.measured import Measured
 from tune_dml.report.section import Entry, Section, Table
-from tune_dml.report.summary import answer_of
+from tune_dml.report.summary import Answer, answer_of
 
 MOST_ROWS = 1500
 """Of a table on the page; the CSV has them all."""
@@ -24,8 +24,41 @@ MOST_CHOICES = 8
 """Views and toggles of one figure that the style sheet knows."""
 
 
+@dataclass(frozen=True)
+class Head:
+    """What a page begins and ends with."""
+
+    name: str
+    """In the window's title."""
+    kicker: str
+    """Above the title: what kind of page it is, of what, on which data."""
+    title: str
+    answer: Answer
+    footer: str
+    downloads: str = ""
+    """What lies beside the page; empty where nothing does."""
+    many_knobs: bool = False
+
+
 def page_text(measured: Measured, sections: Sequence[Section]) -> str:
-    """The HTML text: the answer, every section that has a title, and the closed appendix."""
+    """The page of a sweep: the answer, every section that has a title, and the closed appendix."""
+    results, plan = measured.results, measured.results.plan
+    kicker = f"Sensitivity report: sweep {plan.name} on {plan.dataset}"
+    footer = f"Plan {plan.identity()}, data {plan.data_digest[:12]}, protocol version {plan.protocol_version}."
+    if results.imported is not None:
+        kicker = f"Sensitivity report of {results.imported.source}"
+        footer = f"Read from {results.imported.source}; trained elsewhere."
+    downloads = (
+        "verdicts.json (every number in full precision, by a published schema), csv/, tables.md, tables.tex and "
+        "figures/ as SVG, PDF and PNG"
+    )
+    title = plan.space.title or plan.name
+    answer = answer_of(measured, sections)
+    return page_of(Head(plan.name, kicker, title, answer, footer, downloads, len(measured.knobs) > 1), sections)
+
+
+def page_of(head: Head, sections: Sequence[Section]) -> str:
+    """The HTML text of any page: head, every section that has a title, and the closed appendix."""
     from jinja2 import Environment, StrictUndefined
 
     here = files("tune_dml.report.page")
@@ -41,11 +74,10 @@ def page_text(measured: Measured, sections: Sequence[Section]) -> str:
     script = here.joinpath("page.js").read_text(encoding="utf-8")
     titled = [section for section in sections if section.title]
     return template.render(
-        plan=measured.results.plan,
-        answer=answer_of(measured, sections),
+        head=head,
+        answer=head.answer,
         shown=[section for section in titled if not section.appendix],
         appendix=[section for section in titled if section.appendix],
-        many_knobs=len(measured.knobs) > 1,
         css=_css(here.joinpath("page.css").read_text(encoding="utf-8")),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from tune_dml.papers.published import PublishedCurve
-from tune_dml.report.comparable import printed_at, reasons_against
 from tune_dml.report.drawing.colours import arm_colour
 from tune_dml.report.drawing.curve import (
     Arm,
@@ -24,6 +23,7 @@ from tune_dml.report.drawing.curve import (
 from tune_dml.report.knob import MeasuredKnob, level_key
 from tune_dml.report.measured import Measured
 from tune_dml.report.naming import MetricName
+from tune_dml.report.printed.comparable import printed_at, reasons_against
 from tune_dml.report.section import Figure, Toggle, View
 from tune_dml.space import Value
 from tune_dml.stats import SeedTable, compare_all_with

@@ -10,10 +10,10 @@ from typing import Literal
 import numpy as np
 
 from tune_dml.papers.published import PublishedCurve
-from tune_dml.report.comparable import printed_at, reasons_against, unknown_conditions
 from tune_dml.report.knob import MeasuredKnob
 from tune_dml.report.measured import Measured
 from tune_dml.report.naming import MetricName
+from tune_dml.report.printed.comparable import printed_at, reasons_against, unknown_conditions
 from tune_dml.report.questions import knob_question
 from tune_dml.report.section import Block, Card, Fold, Heading, Notes, Section, Table, Text, number, signed, words
 from tune_dml.stats.equivalence import TOST, Equivalence, OrderAgreement, judge_equivalence, judge_order

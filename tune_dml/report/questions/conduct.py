@@ -83,7 +83,7 @@ def conduct(measured: Measured) -> Section:
 
 
 def _facts(measured: Measured) -> tuple[tuple[str, str], ...]:
-    plan = measured.results.plan
+    results, plan = measured.results, measured.results.plan
     space, settings = plan.space, plan.base_settings
     protocols = {arm.protocol.name: arm.protocol.note for arm in plan.main_arms if arm.protocol}
     search = plan.search.method
@@ -94,10 +94,11 @@ def _facts(measured: Measured) -> tuple[tuple[str, str], ...]:
         ("Knobs", "; ".join(_domain(knob) for knob in space.knobs)),
         ("Arms", _arms(plan)),
         ("Baseline", space.baseline_name or ""),
-        ("Data set", f"{plan.dataset} (content {plan.data_digest[:12]})"),
+        ("Data set", f"{plan.dataset} (content {plan.data_digest[:12]})" if plan.data_digest else ""),
+        ("Read from", results.imported.source if results.imported else ""),
         ("Network", _network(settings)),
         ("Protocol", " ".join(f"{name}. {note}".strip() for name, note in protocols.items())),
-        ("Judged by", f"{measured.metric.label}; {_selection(settings)}"),
+        ("Judged by", measured.metric.label + ("" if results.imported else f"; {_selection(settings)}")),
         ("Margin", _margins(measured)),
         ("Search", search if search == "grid" else f"{search}, {plan.search.num_samples} cells proposed"),
         ("Seeds", f"{', '.join(map(str, plan.seeds))} (paired: a seed is the same in every cell)"),

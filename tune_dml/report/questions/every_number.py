@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from tune_dml.record.results import TrialResult
+from tune_dml.record.provenance import mask
+from tune_dml.record.results import Store, TrialResult
 from tune_dml.report.measured import Measured
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.report.questions import question
@@ -21,13 +22,16 @@ def every_number(measured: Measured) -> Section:
     metrics = [metric_name(key) for key in ordered]
     columns = ("cell", "seed", metrics[0].axis if metrics else "result", "status", "reason")
     behind = ("trial", "MLflow run", "step", "attempts", "seconds")
+    store = results.store
     run = f" The sweep's own MLflow run is {results.parent_run_id}." if results.parent_run_id else ""
+    if run and store is not None and not store.page(results.parent_run_id):
+        run += f" Its store is {mask(store.uri)}: `mlflow ui --backend-store-uri` shows it."
     opened = f" Its test metrics were {results.opening}." if results.opening else ""
     table = Table(
         "trials",
         f"Every trial: the source of every number above.{run}{opened}",
         (*columns, *(metric.axis for metric in metrics[1:]), *behind),
-        tuple(_row(trial, metrics) for trial in results.trials),
+        tuple(_row(trial, metrics, store) for trial in results.trials),
         for_paper=False,
         searchable=True,
     )
@@ -37,7 +41,7 @@ def every_number(measured: Measured) -> Section:
     )
 
 
-def _row(trial: TrialResult, metrics: list[MetricName]) -> tuple[Entry, ...]:
+def _row(trial: TrialResult, metrics: list[MetricName], store: Store | None) -> tuple[Entry, ...]:
     numbers = [number(metric, trial.metrics.get(metric.key, math.nan)) for metric in metrics]
     return (
         words(trial.cell.label, anchor=f"trial-{trial.key}"),
@@ -47,11 +51,18 @@ def _row(trial: TrialResult, metrics: list[MetricName]) -> tuple[Entry, ...]:
         words(trial.reason),
         *numbers[1:],
         words(trial.key),
-        words(trial.run_id or "-"),
+        _run(trial.run_id, store),
         plain(trial.step),
         plain(trial.attempts),
         Entry(duration(trial.seconds), trial.seconds),
     )
+
+
+def _run(run_id: str, store: Store | None) -> Entry:
+    """The run and its files, a click away where the store is a server."""
+    page = store.page(run_id) if store else ""
+    links = ((run_id, page), ("files", f"{page}/artifacts")) if page else ()
+    return Entry(run_id or "-", links=links)
 
 
 def _data(trial: TrialResult) -> dict[str, object]:

@@ -18,8 +18,10 @@ from tune_dml.report.traces import Pair, Side
 
 
 @question(order=430, reads_traces=True)
-def norms(measured: Measured) -> Section:
+def norms(measured: Measured) -> Section | None:
     """The histograms of both cells above one another, and what cannot be shown."""
+    if measured.results.imported is not None:
+        return None
     pair = measured.pair
     body: list[Block] = [Text(text) for text in pair.missing]
     if pair.sides:

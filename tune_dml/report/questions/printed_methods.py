@@ -9,8 +9,8 @@ import numpy as np
 from tune_dml.papers.published import PublishedCurve, published_curve
 from tune_dml.planning.conditions import conditions_of, our_name
 from tune_dml.report.cell import MeasuredCell
-from tune_dml.report.comparable import said_differences
 from tune_dml.report.measured import Measured
+from tune_dml.report.printed.comparable import said_differences
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Heading, Notes, Section, Table, Text, number, signed, words
 from tune_dml.space import METHOD

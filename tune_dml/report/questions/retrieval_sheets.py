@@ -14,8 +14,10 @@ LEGEND = "Green, solid and ticked: right. Red, dashed and crossed: wrong."
 
 
 @question(order=440, reads_traces=True)
-def retrieval_sheets(measured: Measured) -> Section:
+def retrieval_sheets(measured: Measured) -> Section | None:
     """Both sheets, with words for those who do not see them, and what cannot be shown."""
+    if measured.results.imported is not None:
+        return None
     pair = measured.pair
     photographs = tuple(_photograph(side) for side in pair.sides if side.evidence.drawn)
     missing = [

@@ -24,7 +24,7 @@ def sensitivity(measured: Measured, knob: MeasuredKnob) -> Section:
     sentences = _sentences(measured, knob, needed)
     body: list[Block] = []
     if knob.points:
-        body.append(curve_figure(measured, knob, _plain(measured, knob)))
+        body.append(curve_figure(measured, knob, plain_sentence(measured, knob)))
     return Section(
         "curve",
         f"How sensitive is the outcome to {knob.symbol}?",
@@ -32,7 +32,7 @@ def sensitivity(measured: Measured, knob: MeasuredKnob) -> Section:
         (*body, Text(" ".join(sentences), badge=verdict.verdict), _table_of_differences(measured.metric, knob)),
         Card(verdict.verdict, verdict.verdict, f"Does {knob.symbol} matter?", sentences[0]),
         (sentences[0],),
-        plain=_plain(measured, knob),
+        plain=plain_sentence(measured, knob),
         steps=_steps(measured, knob, needed),
         data={
             "path": knob.path,
@@ -53,7 +53,7 @@ def sensitivity(measured: Measured, knob: MeasuredKnob) -> Section:
     )
 
 
-def _plain(measured: Measured, knob: MeasuredKnob) -> str:
+def plain_sentence(measured: Measured, knob: MeasuredKnob) -> str:
     """The verdict as one would say it."""
     verdict, metric, symbol = knob.sensitivity, measured.metric, knob.symbol
     where = measured.results.plan.dataset
@@ -210,7 +210,7 @@ def _lost(knob: MeasuredKnob) -> str:
 
 def _more_seeds(measured: Measured, knob: MeasuredKnob, needed: int) -> str:
     more = needed - len(measured.seeds)
-    seconds = [trial.seconds for trial in measured.results.trials if trial.status == "finished"]
+    seconds = [trial.seconds for trial in measured.results.trials if trial.status == "finished" and trial.seconds > 0]
     trials = more * len(measured.cells)
     cost = f", {trials} trials, about {duration(trials * sum(seconds) / len(seconds))} of training" if seconds else ""
     plural = "" if more == 1 else "s"

@@ -1,0 +1,179 @@
+"""Results that no sweep of ours made: read as they were written, or refused with rule, value, place and remedy."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from trainables.errors import ConfigError
+from tune_dml.record.imported import Asked, read_csv, read_optuna, read_ray, results_of_rows
+from tune_dml.report import summary, write_report
+
+ASKED = Asked("runs", metric="acc", margin=0.01)
+
+
+def results(found, asked=ASKED):
+    return results_of_rows(found, asked, Path("elsewhere/runs"))
+
+
+def table(folder, text):
+    path = folder / "runs.csv"
+    path.write_text(text)
+    return path
+
+
+def numbers(seeds=3, header="lr,seed,acc"):
+    lines = [f"{lr},{seed},{0.9 - lr + 0.01 * seed + 0.001 * ((7 * seed) % 3)}" for seed in range(seeds)
+             for lr in (0.001, 0.1, 0.3)]  # fmt: skip
+    return "\n".join([header, *lines]) + "\n"
+
+
+def test_a_table_becomes_cells_and_seeds(tmp_path):
+    found = results(read_csv(table(tmp_path, numbers()), ASKED))
+    assert [cell.label for cell in found.cells] == ["lr=0.001", "lr=0.1", "lr=0.3"]
+    assert found.plan.seeds == (0, 1, 2)
+    assert found.trials[0].metrics == {"acc": pytest.approx(0.899)}
+    assert found.plan.search.method == "grid"
+    assert "lr matters" in summary(found).verdicts[0]
+
+
+def test_semicolons_a_byte_order_mark_and_quoted_line_breaks_are_read(tmp_path):
+    text = '\ufefflr;note;acc\n0.1;"two\nlines";0.5\n0.2;"a;b";0.6\n'
+    found = read_csv(table(tmp_path, text), ASKED)
+    assert [row.settings["note"] for row in found.rows] == ["two lines", "a;b"]
+
+
+def test_without_a_seed_repeats_are_numbered_and_said(tmp_path):
+    found = results(read_csv(table(tmp_path, "lr,acc\n1,0.5\n2,0.6\n1,0.51\n2,0.61\n"), ASKED))
+    assert [trial.seed for trial in found.trials] == [0, 0, 1, 1]
+    assert any("paired by chance" in note for note in found.notes)
+
+
+def test_one_training_each_has_values_and_no_interval(tmp_path):
+    found = results(read_csv(table(tmp_path, "lr,acc\n1,0.5\n2,0.6\n3,0.4\n"), ASKED))
+    assert any("nothing says how noisy" in note for note in found.notes)
+    assert "one seed" in summary(found).verdicts[0]
+
+
+def test_settings_that_do_not_vary_are_fixed(tmp_path):
+    found = results(read_csv(table(tmp_path, "lr,net,acc\n1,r50,0.5\n2,r50,0.6\n"), ASKED))
+    assert [knob.path for knob in found.plan.space.knobs] == ["lr"]
+    assert found.plan.base_settings == {"net": "r50"}
+
+
+def test_a_failed_row_and_an_empty_number_are_failures_with_their_reason(tmp_path):
+    text = "lr,acc,status,reason\n1,0.5,,\n2,,failed,out of memory\n3,,,\n"
+    found = results(read_csv(table(tmp_path, text), ASKED))
+    assert [(trial.status, trial.reason) for trial in found.trials] == [
+        ("finished", ""), ("failed", "out of memory"), ("failed", "it has no finite acc")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "asked", "message"),
+    [
+        ("lr,acc\n1,0.5\n2,0.6\n", Asked("x", margin=0.1), r"--metric: .* must be named .* Its columns are lr, acc\."),
+        ("lr,acc\n1,0.5\n2,0.6\n", Asked("x", "accc", margin=0.1), r"must be a column of .*but got 'accc'.*acc"),
+        ("lr,acc\n1,0.5\n2,0.6\n", Asked("x", "acc"), r"--margin: which differences of acc .* between 0\.5 and 0\.6"),
+        ("lr,acc\n1,0.5,3\n2,0.6\n", ASKED, r"line 2: a line must have as many fields as the header, 2, but got 3"),
+        ("lr,lr,acc\n1,1,0.5\n", ASKED, r"a column may stand once, but got 'lr'"),
+        ("lr,acc\n", ASKED, r"needs a header line and a line for each training"),
+        ("lr,acc\n1,high\n2,0.1\n", ASKED, r"line 2: `acc` must be a number, or empty, but got 'high'"),
+        ("lr,acc,status\n1,0.5,great\n2,0.1,\n", ASKED, r"line 2: `status` must be one of .*but got 'great'"),
+        ("lr,acc\n1,0.5\n1,0.6\n", ASKED, r"some setting of the file runs\.csv must vary"),
+        ("lr,seed,acc\n1,0,0.5\n1,0,0.6\n2,0,0.1\n", ASKED, r"line 2 and line 3: a configuration may have a seed once"),
+        ("lr,acc\n1,0.5\n2,0.6\n", Asked("x", "acc", margin=0.1, seed_column="sed"), r"--seed-column: must be a setting"),
+        ("lr,acc\n1,0.5\n2,0.6\n", Asked("x", "acc", margin=0.1, knobs=("lrr",)), r"--knob: must be a setting .*'lrr'.*lr"),
+        ("lr,acc\n1,0.5\n2,0.6\n", Asked("x", "acc", margin=-1), r"--margin: .*but got -1"),
+    ],
+)  # fmt: skip
+def test_wrong_input_names_rule_value_place_and_remedy(tmp_path, text, asked, message):
+    with pytest.raises(ConfigError, match=message):
+        results(read_csv(table(tmp_path, text), asked), asked)
+
+
+def test_the_page_says_what_it_leaves_out_and_runs_no_markup(tmp_path):
+    text = numbers(header="lr,seed,acc").replace("lr,seed", "<script>alert(1)</script>,seed")
+    found = results(read_csv(table(tmp_path, text), ASKED))
+    files = write_report(found, tmp_path / "report")
+    html = files.html.read_text()
+    assert "What cannot be said" in html
+    assert "<script>alert" not in html
+    assert "trained elsewhere" in html
+    assert "tune-dml extend" not in html
+    assert json.loads(files.verdicts.read_text())["protocol_version"] == 0
+
+
+def ray_trial(folder, name, params, rows, error=""):
+    trial = folder / name
+    trial.mkdir(parents=True)
+    (trial / "params.json").write_text(json.dumps(params))
+    (trial / "result.json").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"cut')
+    if error:
+        (trial / "error.txt").write_text(f"Traceback\n{error}\n")
+
+
+def test_a_ray_folder_is_read_without_ray(tmp_path):
+    for index, lr in enumerate((0.1, 0.2)):
+        rows = [{"training_iteration": i, "acc": 0.1 * i, "time_total_s": 2.0 * i, "config": {}} for i in (1, 2, 3)]
+        ray_trial(tmp_path / "exp", f"t{index}", {"optim": {"lr": lr}, "seed": 0}, rows)
+    ray_trial(tmp_path / "exp", "t2", {"optim": {"lr": 0.3}, "seed": 0}, [], error="RuntimeError: lost")
+    found = results(read_ray(tmp_path / "exp", ASKED))
+    assert [knob.path for knob in found.plan.space.knobs] == ["optim.lr"]
+    assert found.trials[0].metrics == {"acc": pytest.approx(0.3)}
+    assert found.trials[0].seconds == 6.0
+    assert [row["step"] for row in found.history(found.trials[0].key)] == [1, 2, 3]
+    assert found.trials[2].reason == "RuntimeError: lost"
+    with pytest.raises(ConfigError, match=r"must hold a folder for each trial, with params\.json"):
+        read_ray(tmp_path, ASKED)
+    with pytest.raises(ConfigError, match="which metric is meant must be said"):
+        read_ray(tmp_path / "exp", Asked("x"))
+
+
+def test_an_optuna_study_is_read_with_its_goal(tmp_path):
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    storage = f"sqlite:///{tmp_path}/x.db"
+    study = optuna.create_study(study_name="odd <name>", storage=storage, direction="minimize")
+    for value in (0.1, 0.2, 0.3):
+        trial = optuna.trial.create_trial(
+            params={"lr": value}, value=value**2, distributions={"lr": optuna.distributions.FloatDistribution(0, 1)}
+        )
+        study.add_trial(trial)
+    study.enqueue_trial({"lr": 0.5})
+    asked = Asked("study", margin=0.01)
+    found = results(read_optuna(storage, None, asked), asked)
+    assert found.plan.space.goal == "minimize"
+    assert found.plan.metric == "objective"
+    assert [trial.status for trial in found.trials].count("finished") == 3
+    with pytest.raises(ConfigError, match="must be a study of the storage, but got 'odd'"):
+        read_optuna(storage, "odd", asked)
+    with pytest.raises(ConfigError, match="the database must exist"):
+        read_optuna(f"sqlite:///{tmp_path}/y.db", None, asked)
+    assert not (tmp_path / "y.db").exists()
+
+
+def test_an_mlflow_experiment_is_read(tmp_path):
+    from mlflow.tracking import MlflowClient
+
+    from tune_dml.tracking.elsewhere import read_mlflow
+
+    uri = f"sqlite:///{tmp_path}/m.db"
+    client = MlflowClient(uri)
+    experiment = client.create_experiment("others", (tmp_path / "files").as_uri())
+    for seed in (0, 1):
+        for lr in (0.1, 0.2):
+            run = client.create_run(experiment).info.run_id
+            client.log_param(run, "lr", lr)
+            client.log_param(run, "seed", seed)
+            client.log_metric(run, "acc", 0.5 + lr + 0.01 * seed)
+            client.set_terminated(run, "FAILED" if (seed, lr) == (1, 0.2) else "FINISHED")
+    found = results(read_mlflow(uri, "others", ASKED))
+    assert [trial.status for trial in found.trials] == ["finished", "finished", "finished", "failed"]
+    assert found.trials[0].metrics == {"acc": pytest.approx(0.6)}
+    assert found.trials[0].run_id
+    with pytest.raises(ConfigError, match=r"--experiment: must be an experiment .*but got 'other'.*others"):
+        read_mlflow(uri, "other", ASKED)
+    with pytest.raises(ConfigError, match="the database must exist"):
+        read_mlflow(f"sqlite:///{tmp_path}/none.db", "others", ASKED)

@@ -1,0 +1,80 @@
+"""A folder that Ray Tune left: a folder a trial, with `params.json` and `result.json`. Read as files, without Ray."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from trainables.errors import ConfigError, Problem
+from tune_dml.record.imported.rows import Asked, Found, Row, chosen_metric, is_measured, plain_value
+from tune_dml.text import one_line, shortened
+
+BESIDE = frozenset({
+    "time_this_iter_s", "time_total_s", "training_iteration", "timestamp", "pid", "iterations_since_restore",
+    "time_since_restore", "done", "should_checkpoint", "checkpoint_dir_name",
+})  # fmt: skip
+"""What Ray writes into every result of its own."""
+
+
+def read_ray(folder: Path, asked: Asked) -> Found:
+    """Read every trial of an experiment's folder; the last result of each counts. Raises ConfigError where there is none."""
+    place = f"--from-ray {folder}"
+    if not folder.is_dir():
+        raise ConfigError(Problem(place, "must be the folder of an experiment of Ray Tune", None, "It is no folder."))
+    trials = sorted(path.parent for path in folder.glob("*/params.json"))
+    if not trials:
+        rule = "must hold a folder for each trial, with params.json"
+        raise ConfigError(Problem(place, rule, None, "Name the experiment's folder, inside ~/ray_results."))
+    found = Found(f"the Ray experiment {folder.absolute().name}", tuple(_row(trial, place) for trial in trials))
+    metric = chosen_metric(found, asked)
+    note = "The last result that a trial reported is the one that counts."
+    return Found(found.source, found.rows, metric, notes=(note,))
+
+
+def _row(trial: Path, place: str) -> Row:
+    try:
+        params = json.loads((trial / "params.json").read_text())
+    except (OSError, ValueError) as error:
+        rule = "params.json must be readable JSON"
+        raise ConfigError(Problem(f"{place}/{trial.name}", rule, None, f"{one_line(str(error))}.")) from None
+    settings = {name: plain_value(value) for name, value in _flat(params, ".")}
+    reported = list(_results(trial / "result.json"))
+    history = [{"step": int(row.get("training_iteration", i + 1)), **_numbers(row)} for i, row in enumerate(reported)]
+    seconds = float(reported[-1].get("time_total_s", 0.0)) if reported else 0.0
+    if (trial / "error.txt").exists():
+        lines = (trial / "error.txt").read_text(errors="replace").strip().splitlines()
+        reason = shortened(one_line(lines[-1]), 200) if lines else "an error that left no text"
+        return Row(trial.name, settings, _numbers(reported[-1]) if reported else {}, "failed", reason, seconds, history)
+    if not reported:
+        return Row(trial.name, settings, {}, "failed", "it reported no result")
+    return Row(trial.name, settings, _numbers(reported[-1]), "finished", "", seconds, history)
+
+
+def _results(path: Path) -> Iterator[dict[str, Any]]:
+    """Each line that is whole; Ray may have been cut off in the last one."""
+    try:
+        lines = path.read_text(errors="replace").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict):
+            yield row
+
+
+def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
+    rest = {name: value for name, value in row.items() if name not in BESIDE and name != "config"}
+    return {name: float(value) for name, value in _flat(rest, "/") if is_measured(value)}
+
+
+def _flat(tree: Mapping[str, Any], mark: str, before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, mark, f"{before}{name}{mark}")
+        else:
+            yield f"{before}{name}", value

@@ -1,0 +1,199 @@
+"""Rows of another program's trials as results that the report reads: knobs, cells, seeds and a plan that nobody planned."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from trainables.errors import ConfigError, Problem, nearest, raise_if_any
+from tune_dml.planning.cells import Cell, PlannedArm
+from tune_dml.planning.plan import Plan
+from tune_dml.planning.request import margin_problems
+from tune_dml.planning.study import Search
+from tune_dml.record.imported.rows import Asked, Found, Row, chosen_metric
+from tune_dml.record.results import Imported, Results, TrialResult
+from tune_dml.space import Grid, Knob, Scale, Space, Value
+from tune_dml.text import is_number, one_line, value_text
+
+NO_PROTOCOL = 0
+"""The protocol version of what was trained by rules that are not ours."""
+MOST_KNOBS = 20
+LOG_FROM = 100
+"""A knob whose largest value is so many times its smallest is drawn on a logarithmic axis."""
+
+Point = tuple[Hashable, ...]
+
+
+def results_of_rows(found: Found, asked: Asked, folder: Path) -> Results:
+    """Results as a sweep would leave them; `folder` need not exist. Raises ConfigError with what is wrong.
+
+    Settings that do not vary are fixed ones. Without a seed, trainings of equal settings are numbered as they stand, which
+    pairs them by chance: valid, and weaker than pairing by seed.
+    """
+    metric = chosen_metric(found, asked)
+    seed_column = _seed_column(found, asked)
+    knobs, fixed = _knobs(found, asked, seed_column)
+    raise_if_any([*_margin_problems(found, asked, metric), *margin_problems(asked.margin)])
+    points = [tuple(_key(row.settings.get(knob.path)) for knob in knobs) for row in found.rows]
+    seeds, notes = _seeds(found, points, seed_column)
+    goal = asked.goal or found.goal or "maximize"
+    if not asked.goal and not found.goal:
+        notes.append(f"More of {metric} was taken to be better; --goal minimize says otherwise.")
+    space = Space(
+        asked.name, asked.name, "", None, knobs, fixed, metric=metric, goal=goal, margin=asked.margin or 1.0,
+        default_dataset=found.source,
+    )  # fmt: skip
+    cells = _cells(found, knobs, fixed, points)
+    crossed = len(cells) == math.prod(len(knob.domain.values) for knob in knobs if isinstance(knob.domain, Grid))
+    search = Search() if crossed else Search("random", num_samples=len(cells))
+    arm = PlannedArm("", fixed, dict.fromkeys(fixed, "the same in every training"))
+    plan = Plan(
+        asked.name, space, found.source, tuple(sorted(set(seeds))), tuple(cells.values()) if crossed else (), search, (arm,),
+        data_digest="", protocol_version=NO_PROTOCOL,
+    )  # fmt: skip
+    trials, histories = [], {}
+    for index, (row, point, seed) in enumerate(zip(found.rows, points, seeds, strict=True)):
+        key = f"{index:04d}-{hashlib.sha256(row.name.encode()).hexdigest()[:8]}"
+        trials.append(_trial(key, row, cells[point], seed, metric))
+        histories[key] = [dict(item) for item in row.history]
+    imported = Imported(found.source, histories)
+    return Results(folder, plan, tuple(trials), {}, (*found.notes, *notes), imported=imported)
+
+
+def _trial(key: str, row: Row, cell: Cell, seed: int, metric: str) -> TrialResult:
+    status, reason = row.status, row.reason
+    if status == "finished" and metric not in row.metrics:
+        status, reason = "failed", reason or f"it has no finite {metric}"
+    return TrialResult(
+        key, cell, seed, status, one_line(reason), dict(row.metrics) if status == "finished" else {}, row.seconds,
+        attempts=1, run_id=row.run_id,
+    )  # fmt: skip
+
+
+def _seed_column(found: Found, asked: Asked) -> str | None:
+    known = sorted({name for row in found.rows for name in row.settings})
+    if asked.seed_column is None:
+        return "seed" if "seed" in known else None
+    if asked.seed_column not in known:
+        rule = f"must be a setting of {found.source}"
+        raise ConfigError(Problem("--seed-column", rule, asked.seed_column, nearest(asked.seed_column, known)))
+    return asked.seed_column
+
+
+def _knobs(found: Found, asked: Asked, seed: str | None) -> tuple[tuple[Knob, ...], dict[str, Value]]:
+    """The settings that vary, and those that do not."""
+    names = list(dict.fromkeys(name for row in found.rows for name in row.settings if name != seed))
+    problems = [
+        Problem("--knob", f"must be a setting of {found.source}", name, nearest(name, names, what="setting"))
+        for name in asked.knobs
+        if name not in names
+    ]
+    raise_if_any(problems)
+    values = {name: _tried(found, name) for name in asked.knobs or names}
+    varying = {name: tried for name, tried in values.items() if len(tried) > 1}
+    if not varying:
+        rule = f"some setting of {found.source} must vary"
+        remedy = f"Its settings are {', '.join(names)}." if names else "It has no settings: name them in columns."
+        raise ConfigError(Problem("--knob", rule, None, remedy))
+    if len(varying) > MOST_KNOBS:
+        rule = f"at most {MOST_KNOBS} settings are looked at together"
+        remedy = f"Name those that you ask about; {', '.join(list(varying)[:8])} ... vary."
+        raise ConfigError(Problem("--knob", rule, len(varying), remedy))
+    ends = [name.rpartition(".")[2] for name in varying]
+    knobs = tuple(
+        Knob(name, Grid(tried, _scale(tried)), symbol="" if ends.count(end) == 1 else name, origin="user")
+        for (name, tried), end in zip(varying.items(), ends, strict=True)
+    )
+    return knobs, {name: tried[0] for name, tried in values.items() if len(tried) == 1}
+
+
+def _tried(found: Found, name: str) -> tuple[Value, ...]:
+    """Each value once; numbers in order."""
+    distinct = {_key(row.settings.get(name)): row.settings.get(name) for row in found.rows}
+    values = list(distinct.values())
+    numbers = [value for value in values if is_number(value)]
+    return tuple(sorted(numbers)) if len(numbers) == len(values) else tuple(values)
+
+
+def _key(value: Value) -> Hashable:
+    """1 and 1.0 are one value, yes is another."""
+    return ("number", float(value)) if is_number(value) else ("name", repr(value))
+
+
+def _scale(values: Sequence[Value]) -> Scale:
+    numbers = [value for value in values if is_number(value)]
+    if len(numbers) < len(values):
+        return "category"
+    positive = [number for number in numbers if number > 0]
+    wide = len(positive) == len(numbers) and max(positive) >= LOG_FROM * min(positive)
+    return "log" if wide else "linear"
+
+
+def _seeds(found: Found, points: Sequence[Point], column: str | None) -> tuple[list[int], list[str]]:
+    """A seed for each row, and what was decided. Raises ConfigError where one configuration has a seed twice."""
+    counted: dict[Point, int] = {}
+    if column is None:
+        seeds = []
+        for point in points:
+            seeds.append(counted.get(point, 0))
+            counted[point] = seeds[-1] + 1
+        if max(seeds) == 0:
+            return seeds, [
+                "No setting is the seed and every configuration was trained once: nothing says how noisy it is."
+            ]
+        return seeds, [
+            "No setting is the seed: trainings of equal settings are numbered as they stand, paired by chance."
+        ]
+    written = [row.settings.get(column) for row in found.rows]
+    names = sorted({value for value in written if not _whole(value)}, key=str)
+    numbers = {name: index for index, name in enumerate(names)}
+    seeds = [int(value) if _whole(value) else numbers[value] for value in written]  # type: ignore[arg-type]
+    notes = (
+        [f"Seeds that are no whole numbers were numbered in order: {', '.join(map(str, names[:6]))}."] if names else []
+    )
+    places: dict[tuple[Point, int], list[str]] = {}
+    for row, point, seed in zip(found.rows, points, seeds, strict=True):
+        if row.status == "finished":
+            places.setdefault((point, seed), []).append(row.name)
+    twice = [(seed, rows) for (_, seed), rows in places.items() if len(rows) > 1]
+    rule = "a configuration may have a seed once"
+    remedy = "Remove the repeat; where other settings tell them apart, leave --knob out or name those too."
+    raise_if_any(Problem(f"{found.source}, {' and '.join(rows[:3])}", rule, seed, remedy) for seed, rows in twice[:5])
+    return seeds, notes
+
+
+def _whole(value: Value) -> bool:
+    return is_number(value) and float(value).is_integer() and value >= 0
+
+
+def _margin_problems(found: Found, asked: Asked, metric: str) -> list[Problem]:
+    """Nobody but the user knows which differences do not matter."""
+    if asked.margin is not None:
+        return []
+    numbers = [row.metrics[metric] for row in found.rows if metric in row.metrics]
+    rule = f"which differences of {metric} do not matter must be said: every verdict is against this margin"
+    seen = f"It lies between {value_text(min(numbers))} and {value_text(max(numbers))}; " if numbers else ""
+    return [Problem("--margin", rule, None, f"{seen}give the difference that you would not care about.")]
+
+
+def _cells(
+    found: Found, knobs: Sequence[Knob], fixed: Mapping[str, Value], points: Sequence[Point]
+) -> dict[Point, Cell]:
+    cells: dict[Point, Cell] = {}
+    for row, point in zip(found.rows, points, strict=True):
+        if point in cells:
+            continue
+        values = {knob.path: row.settings.get(knob.path) for knob in knobs}
+        parts = (f"{knob.symbol or knob.path.rpartition('.')[2]}={value_text(values[knob.path])}" for knob in knobs)
+        body = json.dumps([sorted((path, repr(key)) for path, key in zip(values, point, strict=True))])
+        digest = hashlib.sha256(body.encode()).hexdigest()
+        cells[point] = Cell(len(cells), ", ".join(parts), values, {**fixed, **values}, digest)
+    labels = [cell.label for cell in cells.values()]
+    return {  # values that rounding made equal are told apart
+        point: cell if labels.count(cell.label) == 1 else replace(cell, label=f"{cell.label} (#{cell.index + 1})")
+        for point, cell in cells.items()
+    }

@@ -1,0 +1,89 @@
+"""A study of Optuna, in any storage that Optuna reads."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainables.errors import ConfigError, Problem, nearest
+from tune_dml.record.imported.rows import Asked, Found, Row, is_measured, plain_value
+from tune_dml.record.provenance import mask
+from tune_dml.record.state import TrialStatus
+from tune_dml.text import one_line
+
+if TYPE_CHECKING:
+    from optuna.study import Study
+    from optuna.trial import FrozenTrial
+
+OBJECTIVE = "objective"
+"""What a study calls its value where nobody has named it."""
+_STATUSES: dict[str, tuple[TrialStatus, str]] = {
+    "COMPLETE": ("finished", ""),
+    "FAIL": ("failed", "failed"),
+    "PRUNED": ("failed", "pruned: its value at the last step is no result"),
+    "RUNNING": ("running", ""),
+    "WAITING": ("missing", ""),
+}
+
+
+def read_optuna(storage: str, study_name: str | None, asked: Asked) -> Found:
+    """Read every trial of a study. Raises ConfigError for a storage or study that is not there, and several objectives."""
+    study = _load(storage, study_name)
+    names = list(study.metric_names or [])
+    if not names:
+        names = [OBJECTIVE] if len(study.directions) == 1 else [f"value_{i}" for i in range(len(study.directions))]
+    if len(names) > 1 and asked.metric not in names:
+        rule = "a study of several objectives is judged by one of them"
+        raise ConfigError(Problem("--metric", rule, asked.metric, f"Name one of {', '.join(names)}."))
+    metric = asked.metric or names[0]
+    if metric not in names:
+        raise ConfigError(
+            Problem("--metric", "must be an objective of the study", metric, f"It has {', '.join(names)}.")
+        )
+    goal = "minimize" if study.directions[names.index(metric)].name == "MINIMIZE" else "maximize"
+    rows = tuple(_row(trial, names) for trial in study.trials)
+    return Found(f"the Optuna study {study.study_name}", rows, metric, goal)  # type: ignore[arg-type]
+
+
+def _load(storage: str, study_name: str | None) -> Study:
+    import optuna
+
+    place = f"--from-optuna {mask(storage)}"
+    scheme, _, path = storage.partition(":///")
+    if scheme == "sqlite" and not Path(path).exists():  # it would be made
+        raise ConfigError(
+            Problem(place, "the database must exist", path, "Correct the path; absolute ones begin sqlite:////.")
+        )
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        names = optuna.get_all_study_names(storage=storage)
+    except Exception as error:  # every storage has errors of its own
+        reason = mask(one_line(str(error)))[:200]
+        raise ConfigError(Problem(place, "must be a storage that Optuna reads", None, f"{reason}.")) from None
+    if study_name is None and len(names) == 1:
+        study_name = names[0]
+    if study_name not in names:
+        remedy = nearest(study_name or "", names, what="study") if names else "It holds no study."
+        rule = "which study is meant must be said" if study_name is None else "must be a study of the storage"
+        raise ConfigError(Problem("--study", rule, study_name, remedy))
+    return optuna.load_study(study_name=study_name, storage=storage)
+
+
+def _row(trial: FrozenTrial, names: list[str]) -> Row:
+    status, reason = _STATUSES[trial.state.name]
+    values = trial.values or [math.nan] * len(names)
+    metrics = {name: float(value) for name, value in zip(names, values, strict=True) if math.isfinite(value)}
+    beside: dict[str, Any] = {name: value for name, value in trial.user_attrs.items() if is_measured(value)}
+    settings = {name: plain_value(value) for name, value in {**beside, **trial.params}.items()}
+    kept = set(trial.params) | ({"seed"} & set(beside))
+    history = [
+        {"step": step, names[0]: value}
+        for step, value in sorted(trial.intermediate_values.items())
+        if is_measured(value)
+    ]
+    seconds = trial.duration.total_seconds() if trial.duration else 0.0
+    chosen = {name: value for name, value in settings.items() if name in kept}
+    return Row(
+        f"trial {trial.number}", chosen, metrics if status == "finished" else {}, status, reason, seconds, history
+    )

@@ -1,0 +1,87 @@
+"""Somebody's results as a table: a row a training, a column for each setting, the metric and what else is known."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from trainables.errors import ConfigError, Problem, nearest, raise_if_any
+from tune_dml.record.imported.rows import Asked, Found, Row, is_measured, parsed
+from tune_dml.record.state import TrialStatus
+from tune_dml.text import one_line
+
+STATUSES: dict[str, TrialStatus] = {
+    "": "finished", "finished": "finished", "complete": "finished", "completed": "finished", "ok": "finished",
+    "terminated": "finished", "failed": "failed", "fail": "failed", "error": "failed", "killed": "failed",
+    "pruned": "failed", "crashed": "failed", "diverged": "diverged", "nan": "diverged", "running": "running",
+    "waiting": "missing", "missing": "missing", "pending": "missing",
+}  # fmt: skip
+"""What a column `status` may say, in any case."""
+BESIDE = ("status", "reason", "seconds")
+"""Columns that are no settings; all may be absent."""
+
+
+def read_csv(path: Path, asked: Asked) -> Found:
+    """Read a file with a header line; separated by commas, semicolons or tabs. Raises ConfigError for what it cannot read."""
+    place = f"--from-csv {path}"
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        rule = "must be a text file in UTF-8 that can be read"
+        raise ConfigError(Problem(place, rule, None, f"{one_line(str(error))}.")) from None
+    if len(lines) < 2:
+        raise ConfigError(Problem(place, "needs a header line and a line for each training", f"{len(lines)} lines"))
+    separator = max(",;\t", key=lines[0].count)
+    reader = csv.reader(path.read_text(encoding="utf-8-sig").splitlines(keepends=True), delimiter=separator)
+    columns = [one_line(name) for name in next(reader)]
+    rows = [(reader.line_num, fields) for fields in reader if any(field.strip() for field in fields)]
+    raise_if_any(_shape_problems(place, columns, rows))
+    metric = _metric(place, columns, asked)
+    read, problems = [], []
+    for line, fields in rows:
+        row, wrong = _row(place, line, dict(zip(columns, fields, strict=True)), metric)
+        read.append(row)
+        problems += wrong
+    raise_if_any(problems)
+    return Found(f"the file {path.name}", tuple(read), metric)
+
+
+def _shape_problems(place: str, columns: list[str], rows: list[tuple[int, list[str]]]) -> list[Problem]:
+    problems = [
+        Problem(place, "a column may stand once", name, "Rename one of them.")
+        for name in sorted({name for name in columns if columns.count(name) > 1})
+    ]
+    problems += [Problem(place, "every column needs a name", f"column {i + 1}") for i, n in enumerate(columns) if not n]
+    for line, fields in rows:
+        if len(fields) != len(columns):
+            rule = f"a line must have as many fields as the header, {len(columns)}"
+            problems.append(Problem(f"{place}, line {line}", rule, len(fields), "Quote fields that hold separators."))
+    return problems[:8] or ([] if rows else [Problem(place, "needs a line for each training", "none")])
+
+
+def _metric(place: str, columns: list[str], asked: Asked) -> str:
+    """The column of the metric; which are settings cannot be known without it."""
+    listed = f"Its columns are {', '.join(columns)}."
+    if asked.metric is None:
+        raise ConfigError(Problem("--metric", f"the column that is judged must be named for {place}", None, listed))
+    if asked.metric not in columns:
+        remedy = f"{nearest(asked.metric, columns, what='column')} {listed}"
+        raise ConfigError(Problem("--metric", f"must be a column of {place}", asked.metric, remedy))
+    return asked.metric
+
+
+def _row(place: str, line: int, fields: dict[str, str], metric: str) -> tuple[Row, list[Problem]]:
+    where, problems = f"{place}, line {line}", []
+    number, word = parsed(fields.pop(metric)), fields.pop("status", "").strip().lower()
+    if word not in STATUSES:
+        rule = f"`status` must be one of {', '.join(sorted(filter(None, STATUSES)))}"
+        problems.append(Problem(where, rule, word))
+    if number is not None and not is_measured(number) and str(number).lower() not in {"inf", "-inf", "+inf"}:
+        problems.append(Problem(where, f"`{metric}` must be a number, or empty", number))
+    seconds = parsed(fields.pop("seconds", ""))
+    status = STATUSES.get(word, "finished")
+    reason = one_line(fields.pop("reason", ""))
+    measured = {metric: float(number)} if is_measured(number) else {}  # type: ignore[arg-type]
+    settings = {name: parsed(text) for name, text in fields.items()}
+    known = float(seconds) if is_measured(seconds) else 0.0  # type: ignore[arg-type]
+    return Row(f"line {line}", settings, measured, status, reason, known), problems

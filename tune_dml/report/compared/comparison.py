@@ -1,0 +1,216 @@
+"""What differs between sweeps, whether they compare, and the paired difference at every point that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from tune_dml.record.results import Results
+from tune_dml.report.cell import MeasuredCell as Cell
+from tune_dml.report.measured import ALPHA, Measured, measure
+from tune_dml.space import Value
+from tune_dml.stats import SeedTable
+from tune_dml.stats.contrasts import estimate_contrasts
+from tune_dml.text import value_text
+
+SEARCHED = "(searched)"
+FROM_PLAN = ("metric", "data set", "data", "protocol version", "seeds")
+"""What differs that is no setting, shown first."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a sweep has spent: methods are compared fairly only at equal budgets."""
+
+    cells: int
+    trials: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Paired:
+    """A sweep minus the first one at one point, within seeds, with its simultaneous interval."""
+
+    sweep: str
+    point: str
+    """The values of the knobs that both sweeps have there."""
+    first: str
+    """The first sweep's cell."""
+    second: str
+    seeds: int
+    """That both cells have."""
+    difference: float
+    low: float
+    high: float
+    verdict: Literal["better", "worse", "undecided"]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a sweep is not compared with the first one."""
+
+    sweep: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Several sweeps side by side; the first is what the others are compared with."""
+
+    sweeps: tuple[Measured, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the sweeps."""
+        return tuple(sweep.results.name for sweep in self.sweeps)
+
+    @cached_property
+    def differences(self) -> dict[str, tuple[Value, ...]]:
+        """What is not the same in all sweeps, and its value in each: data and protocol first, then settings."""
+        every = [_settings(sweep.results) for sweep in self.sweeps]
+        paths = sorted({path for settings in every for path in settings}, key=_data_first)
+        rows = {path: tuple(settings.get(path, "-") for settings in every) for path in paths}
+        return {path: values for path, values in rows.items() if len({str(value) for value in values}) > 1}
+
+    @property
+    def budgets(self) -> tuple[Budget, ...]:
+        """Of each sweep."""
+        return tuple(
+            Budget(len(item.cells), item.results.count("finished"), sum(t.seconds for t in item.results.trials))
+            for item in self.sweeps
+        )
+
+    @property
+    def equal_budgets(self) -> bool:
+        """Whether all have run as many cells and trials."""
+        return len({(budget.cells, budget.trials) for budget in self.budgets}) <= 1
+
+    @cached_property
+    def refusals(self) -> tuple[Refusal, ...]:
+        """The sweeps that are not compared with the first one."""
+        found = ((sweep.results.name, _reasons(self.sweeps[0], sweep)) for sweep in self.sweeps[1:])
+        return tuple(Refusal(name, reasons) for name, reasons in found if reasons)
+
+    @cached_property
+    def same(self) -> dict[str, int]:
+        """Sweep -> how many cells are the very same configuration as one of the first sweep: they cannot differ."""
+        return {
+            sweep.results.name: sum(a.cell.digest == b.cell.digest for a, b in _matched(self.sweeps[0], sweep))
+            for sweep in self.sweeps[1:]
+        }
+
+    @cached_property
+    def paired(self) -> tuple[Paired, ...]:
+        """Every difference that can be had; all of them hold at once."""
+        refused = {item.sweep for item in self.refusals}
+        pairs = [
+            (sweep, first, second)
+            for sweep in self.sweeps[1:]
+            if sweep.results.name not in refused
+            for first, second in _matched(self.sweeps[0], sweep)
+            if first.cell.digest != second.cell.digest and len(first.values.keys() & second.values.keys()) > 1
+        ]
+        return _judged(self.sweeps[0], pairs) if pairs else ()
+
+
+def compare_sweeps(results: Sequence[Results], margin: float | None = None) -> Comparison:
+    """Put sweeps side by side; `margin` defaults to each sweep's own. Writes nothing."""
+    return Comparison(tuple(measure(item, margin) for item in results))
+
+
+def _data_first(path: str) -> tuple[int, str]:
+    return (FROM_PLAN.index(path) if path in FROM_PLAN else len(FROM_PLAN), path)
+
+
+def _settings(results: Results) -> dict[str, Value]:
+    plan = results.plan
+    shared: dict[str, Value] = {
+        "metric": plan.metric,
+        "data set": plan.dataset,
+        "data": plan.data_digest[:12],
+        "protocol version": plan.protocol_version,
+        "seeds": ", ".join(map(str, plan.seeds)),
+    }
+    return {**shared, **plan.base_settings, **{knob.path: SEARCHED for knob in plan.space.knobs}}
+
+
+def _reasons(first: Measured, second: Measured) -> tuple[str, ...]:
+    """Why two sweeps do not compare; empty where they do."""
+    ours, theirs = first.results.plan, second.results.plan
+    reasons = []
+    if (ours.metric, first.goal) != (theirs.metric, second.goal):
+        reasons.append(f"other metric: {theirs.metric}, not {ours.metric}")
+    if ours.dataset != theirs.dataset:
+        reasons.append(f"other data set: {theirs.dataset}, not {ours.dataset}")
+    elif ours.data_digest != theirs.data_digest:
+        reasons.append(
+            f"other data: {ours.dataset} has the content {theirs.data_digest[:12]}, not {ours.data_digest[:12]}"
+        )
+    if ours.protocol_version != theirs.protocol_version:
+        versions = f"{theirs.protocol_version}, not {ours.protocol_version}"
+        reasons.append(f"other rules of training (protocol version {versions})")
+    if reasons:
+        return tuple(reasons)
+    if len(set(ours.seeds) & set(theirs.seeds)) < 2:
+        return ("fewer than two seeds are in both, and differences are judged within seeds",)
+    matched = _matched(first, second)
+    if not matched:
+        return ("no cell of one lies at the knobs of a cell of the other",)
+    if not any(len(a.values.keys() & b.values.keys()) > 1 for a, b in matched):
+        return ("no two cells at the same knobs have finished two seeds in common",)
+    return ()
+
+
+def _matched(first: Measured, second: Measured) -> list[tuple[Cell, Cell]]:
+    """The cells at equal values of every knob that either sweep searches; baseline with baseline."""
+    paths = {knob.path for sweep in (first, second) for knob in sweep.results.plan.space.knobs}
+    theirs: dict[tuple[object, ...], Cell] = {}
+    for cell in second.cells:
+        theirs.setdefault(_place(cell, paths), cell)
+    found = ((cell, theirs.get(_place(cell, paths))) for cell in first.cells)
+    return [(cell, other) for cell, other in found if other is not None]
+
+
+def _place(cell: Cell, paths: set[str]) -> tuple[object, ...]:
+    if cell.cell.baseline:
+        return ("baseline",)
+    settings: Mapping[str, Value] = {**cell.cell.settings, **cell.cell.knobs}
+    return (cell.cell.arm, *(repr(settings.get(path)) for path in sorted(paths)))
+
+
+def _judged(reference: Measured, pairs: Sequence[tuple[Measured, Cell, Cell]]) -> tuple[Paired, ...]:
+    """All differences as contrasts of one table, so that they share the noise and the error."""
+    cells: dict[int, Cell] = {id(cell): cell for _, *both in pairs for cell in both}
+    row = {key: index for index, key in enumerate(cells)}
+    common = sorted({seed for _, a, b in pairs for seed in a.values.keys() & b.values.keys()})
+    table = SeedTable.of({str(index): cell.values for index, cell in enumerate(cells.values())}, common)
+    weights = np.zeros((len(pairs), len(cells)))
+    for index, (_, first, second) in enumerate(pairs):
+        weights[index, row[id(first)]], weights[index, row[id(second)]] = -1.0, 1.0
+    found = estimate_contrasts(table.values, weights, ALPHA)
+    judged = []
+    for index, (sweep, first, second) in enumerate(pairs):
+        low, high = float(found.low[index]), float(found.high[index])
+        worst, best = (low, high) if reference.sign > 0 else (-high, -low)
+        verdict: Literal["better", "worse", "undecided"] = (
+            "better" if worst > 0 else "worse" if best < 0 else "undecided"
+        )
+        shared = sorted(first.values.keys() & second.values.keys())
+        difference = float(np.mean([second.values[seed] - first.values[seed] for seed in shared]))
+        judged.append(
+            Paired(
+                sweep.results.name, _point(first), first.label, second.label, len(shared), difference, low, high, verdict
+            )
+        )  # fmt: skip
+    return tuple(judged)
+
+
+def _point(cell: Cell) -> str:
+    if cell.cell.baseline:
+        return f"baseline ({cell.label})"
+    values = ", ".join(f"{path} = {value_text(value)}" for path, value in cell.cell.knobs.items())
+    return ": ".join(part for part in (cell.cell.arm, values) if part) or cell.label

@@ -1,0 +1,178 @@
+"""A comparison as one page and as JSON, from the parts of the sweep's page."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tune_dml.report.compared.comparison import Comparison, Paired
+from tune_dml.report.drawing.charts import Whisker, whiskers
+from tune_dml.report.measured import ALPHA
+from tune_dml.report.page import Head, page_of
+from tune_dml.report.section import Block, Entry, Figure, Notes, Section, Table, Text, number, plain, signed, words
+from tune_dml.report.summary import Answer
+from tune_dml.text import duration, value_text
+
+SCHEMA = "tune_dml.comparison/1"
+MOST_WHISKERS = 40
+"""Differences that one figure shows: the largest."""
+
+
+def comparison_data(comparison: Comparison) -> dict[str, Any]:
+    """Everything as JSON; null where a number does not exist."""
+    return {
+        "schema": SCHEMA,
+        "sweeps": list(comparison.names),
+        "differences": {path: list(values) for path, values in comparison.differences.items()},
+        "budgets": [vars(budget) for budget in comparison.budgets],
+        "refused": {item.sweep: list(item.reasons) for item in comparison.refusals},
+        "same_configuration": comparison.same,
+        "paired": [_plain(vars(item)) for item in comparison.paired],
+        "cells": [
+            {"sweep": name, "cell": cell.label, "seeds": len(cell.values), "mean": _number(cell.mean)}
+            for name, sweep in zip(comparison.names, comparison.sweeps, strict=True)
+            for cell in sweep.cells
+        ],
+    }
+
+
+def _plain(item: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _number(value) if isinstance(value, float) else value for name, value in item.items()}
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def sentences(comparison: Comparison) -> tuple[str, ...]:
+    """What the comparison says, in plain words; what cannot be compared first."""
+    first = comparison.names[0]
+    said = [f"{item.sweep} is not compared with {first}: {'; '.join(item.reasons)}." for item in comparison.refusals]
+    for name in comparison.names[1:]:
+        rows = [row for row in comparison.paired if row.sweep == name]
+        if rows:
+            said.append(_verdict(comparison, name, rows))
+        elif comparison.same[name] and name not in {item.sweep for item in comparison.refusals}:
+            said.append(f"What {name} and {first} share is the very same configuration: it cannot differ.")
+    return tuple(said)
+
+
+def _verdict(comparison: Comparison, name: str, rows: list[Paired]) -> str:
+    metric, first = comparison.sweeps[0].metric, comparison.names[0]
+    better, worse = (sum(row.verdict == word for row in rows) for word in ("better", "worse"))
+    widest = max(rows, key=lambda row: abs(row.difference))
+    most = f"the largest difference is {metric.signed(widest.difference)} {metric.unit}".strip() + f" at {widest.point}"
+    of = f"{len(rows)} shared point{'' if len(rows) == 1 else 's'}"
+    if not better and not worse:
+        return f"{name} certainly differs from {first} at none of {of}; {most}."
+    parts = [f"{word} at {count}" for word, count in (("better", better), ("worse", worse)) if count]
+    return f"{name} is certainly {' and '.join(parts)} of {of} than {first}; {most}."
+
+
+def write_comparison(comparison: Comparison, folder: Path) -> tuple[Path, Path]:
+    """`comparison.html` and `comparison.json` in a folder, made if missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    page, body = folder / "comparison.html", folder / "comparison.json"
+    page.write_text(_page(comparison), encoding="utf-8", newline="\n")
+    text = json.dumps(comparison_data(comparison), indent=1, allow_nan=False, ensure_ascii=False)
+    body.write_text(text + "\n", encoding="utf-8", newline="\n")
+    return page, body
+
+
+def _page(comparison: Comparison) -> str:
+    names = comparison.names
+    facts = tuple(
+        (name, f"{budget.cells} cells, {budget.trials} finished trials, {duration(budget.seconds)}")
+        for name, budget in zip(names, comparison.budgets, strict=True)
+    )
+    answer = Answer(sentences(comparison), None, "", facts)
+    title = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    head = Head(
+        title, "Comparison of sweeps", title, answer, f"Compared within seeds; {names[0]} is what the others are compared with.",
+        "comparison.json (every number in full precision)",
+    )  # fmt: skip
+    return page_of(head, [_what_differs(comparison), _differences(comparison), _cells(comparison)])
+
+
+def _what_differs(comparison: Comparison) -> Section:
+    rows = tuple(
+        (words(path), *(words(value_text(value)) for value in values))
+        for path, values in comparison.differences.items()
+    )
+    body: list[Block] = [
+        Table("differs", "What is not the same in all: data and protocol first.", ("setting", *comparison.names), rows)
+    ]
+    if not rows:
+        body = [Text("The sweeps share every setting.")]
+    if not comparison.equal_budgets:
+        body.append(Text("The budgets differ: a larger one finds a better best cell by chance alone."))
+    return Section("differs", "What differs?", "What differs", tuple(body))
+
+
+def _differences(comparison: Comparison) -> Section:
+    metric, rows = comparison.sweeps[0].metric, comparison.paired
+    body: list[Block] = [
+        Text(f"{item.sweep} is not compared: {'; '.join(item.reasons)}.", badge="refused")
+        for item in comparison.refusals
+    ]
+    if rows:
+        body += [_figure(comparison), _table(comparison)]
+    same = [f"{name}: {count} cells are the very same configuration as {comparison.names[0]}'s and are left out."
+            for name, count in comparison.same.items() if count]  # fmt: skip
+    body += [Notes(tuple(same))] if same else []
+    return Section("paired", f"How far apart is {metric.name}, seed by seed?", "Paired differences", tuple(body))
+
+
+def _figure(comparison: Comparison) -> Figure:
+    metric = comparison.sweeps[0].metric
+    several = len({row.sweep for row in comparison.paired}) > 1
+    kept = sorted(comparison.paired, key=lambda row: -abs(row.difference))[:MOST_WHISKERS]
+    shown = [row for row in comparison.paired if row in kept]
+    items = [
+        Whisker(
+            f"{row.sweep}: {row.second}" if several else row.second, row.difference, row.low, row.high,
+            tip=f"{row.sweep} minus {comparison.names[0]} at {row.point}: {metric.signed(row.difference)}",
+        )
+        for row in shown
+    ]  # fmt: skip
+    unit = f", {metric.unit}" if metric.unit else ""
+    title = f"{metric.label} minus that of {comparison.names[0]}{unit}"
+    return Figure(
+        "paired", lambda narrow: whiskers(items, title, narrow=narrow, zero=True), " ".join(sentences(comparison)),
+        _caption(comparison),
+    )  # fmt: skip
+
+
+def _caption(comparison: Comparison) -> str:
+    more = len(comparison.paired) - MOST_WHISKERS
+    return f"Differences within seeds at equal knobs, with {100 * (1 - ALPHA):g}% intervals that hold at once." + (
+        f" The largest {MOST_WHISKERS}; {more} more are in the table." if more > 0 else ""
+    )
+
+
+def _table(comparison: Comparison) -> Table:
+    metric = comparison.sweeps[0].metric
+    rows = tuple(
+        (words(row.sweep), words(row.point), plain(row.seeds), signed(metric, row.difference), signed(metric, row.low),
+         signed(metric, row.high), words(row.verdict, mark=row.verdict))
+        for row in comparison.paired
+    )  # fmt: skip
+    columns = ("sweep", "at", "seeds", f"minus {comparison.names[0]}", "low", "high", "verdict")
+    return Table("paired", _caption(comparison), columns, rows, folded="Every difference")
+
+
+def _cells(comparison: Comparison) -> Section:
+    blocks = []
+    for index, (name, sweep) in enumerate(zip(comparison.names, comparison.sweeps, strict=True)):
+        rows: list[tuple[Entry, ...]] = []
+        for cell in sweep.cells:
+            low, high = sweep.bar(cell)
+            numbers = (number(sweep.metric, value) for value in (cell.mean, low, high))
+            rows.append((words(cell.label), plain(len(cell.values)), *numbers))
+        caption = f"{name} on {sweep.results.plan.dataset}, with comparison bars that hold within this sweep alone."
+        columns = ("cell", "seeds", sweep.metric.axis, "bar low", "bar high")
+        blocks.append(Table(f"cells-{index + 1}", caption, columns, tuple(rows)))
+    return Section("cells", "Every cell, a table a sweep", "Every cell", tuple(blocks), appendix=True)

@@ -1,0 +1,209 @@
+"""Whether the order of a knob's values carries over between sweeps, and what tuning it gains, each sweep by itself.
+
+Numbers of different data sets never enter one mean. Every gain is judged on seeds that did not choose (`stats.selection`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.stats import kendalltau
+
+from trainables.errors import Problem, raise_if_any
+from tune_dml.record.results import Results
+from tune_dml.report.knob import MeasuredKnob, level_key, same_value
+from tune_dml.report.measured import Measured, measure
+from tune_dml.stats.selection import score_of_best
+from tune_dml.stats.simultaneous import Bounds
+
+LEAST_VALUES = 3
+"""Shared by two sweeps, below which an order says nothing."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A mean over seeds that did not choose, with its 95 % interval; NaN where it cannot be had."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What choosing the value of a knob is worth in one sweep."""
+
+    sweep: str
+    dataset: str
+    knob: str
+    best: str
+    default: str
+    """What the gain is over: the paper's best value, else the baseline; empty without either."""
+    tunability: Gain | None
+    mistunability: Gain
+    """What is lost, on average, by a value picked blindly from those tried."""
+    tolerant: int
+    """Values whose mean is within the margin of the best one's."""
+    values: int
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Whether the order of a knob's values in one sweep is that in another."""
+
+    knob: str
+    first: str
+    second: str
+    shared: int
+    """Values that both tried and that have numbers."""
+    refusal: str
+    """Why nothing is said; empty where something is."""
+    tau: float = math.nan
+    """Kendall's tau of the means."""
+    low: float = math.nan
+    """Bounds of the true tau: pairs whose order is not certain in both sweeps may be either way."""
+    high: float = math.nan
+    lost: Gain | None = None
+    """What tuning in the second gains over the value that is best in the first."""
+    carried: str = ""
+    """That value."""
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredStudy:
+    """The sweeps of a study."""
+
+    sweeps: tuple[Measured, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the sweeps."""
+        return tuple(sweep.results.name for sweep in self.sweeps)
+
+    @cached_property
+    def tunings(self) -> tuple[Tuning, ...]:
+        """Each knob in each sweep that has two values with numbers."""
+        return tuple(
+            _tuning(sweep, knob) for sweep in self.sweeps for knob in sweep.knobs if len(knob.isolated.table.labels) > 1
+        )
+
+    @cached_property
+    def transfers(self) -> tuple[Transfer, ...]:
+        """Every knob that two sweeps have, for each ordered pair of them."""
+        return tuple(
+            _transfer(first, second, knob, other)
+            for first in self.sweeps
+            for second in self.sweeps
+            if first is not second
+            for knob in first.knobs
+            for other in second.knobs
+            if knob.key == other.key
+        )
+
+
+def measure_study(results: Sequence[Results], margin: float | None = None) -> MeasuredStudy:
+    """Put sweeps of one space together. Raises ConfigError unless they share metric, goal and some knob."""
+    first, *others = results
+    problems = []
+    for other in others:
+        mine, theirs = first.plan, other.plan
+        if (mine.metric, mine.space.goal) != (theirs.metric, theirs.space.goal):
+            rule = f"the sweeps of a study are judged by one metric, {mine.metric} of {first.name}"
+            problems.append(Problem(f"SWEEP {other.name}", rule, theirs.metric, "Report it by itself."))
+        paths = {knob.path for knob in mine.space.knobs}
+        if not paths & {knob.path for knob in theirs.space.knobs}:
+            rule = f"the sweeps of a study share a knob; those of {first.name} are {', '.join(sorted(paths))}"
+            named = ", ".join(knob.path for knob in theirs.space.knobs)
+            problems.append(Problem(f"SWEEP {other.name}", rule, named, "Report it by itself, or `tune-dml compare`."))
+    names = [item.name for item in results]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    problems += [Problem("SWEEP", "a sweep may be named once", name, "Remove the repeat.") for name in repeated]
+    raise_if_any(problems)
+    return MeasuredStudy(tuple(measure(item, margin) for item in results))
+
+
+def _tuning(sweep: Measured, knob: MeasuredKnob) -> Tuning:
+    table = knob.isolated.table
+    values = sweep.sign * table.values
+    means = {label: sweep.sign * mean for label, mean in knob.isolated.means.items() if math.isfinite(mean)}
+    best = max(means, key=lambda label: means[label])
+    label, row = _default(sweep, knob)
+    gain = None if row is None else _gain(values, sweep.sign * row)
+    tolerant = sum(mean > means[best] - sweep.margin for mean in means.values())
+    return Tuning(
+        sweep.results.name, sweep.results.plan.dataset, knob.symbol, best, label, gain, _gain(values, values.mean(0)),
+        tolerant, len(means),
+    )  # fmt: skip
+
+
+def _default(sweep: Measured, knob: MeasuredKnob) -> tuple[str, np.ndarray | None]:
+    """What one would take without tuning, and its metric by seed: the paper's best value where it was tried."""
+    table = knob.isolated.table
+    for curve in knob.published:
+        printed = curve.values()
+        if not printed:
+            continue
+        advised = max(printed, key=lambda x: sweep.sign * printed[x])
+        for label in table.labels:
+            if same_value(knob.level(label), advised):
+                return f"{label}, the paper's best on {curve.published.dataset}", table.values[
+                    table.labels.index(label)
+                ]
+    if sweep.baseline is not None and sweep.baseline.values and not knob.arm:
+        row = np.array([sweep.baseline.values.get(seed, math.nan) for seed in table.seeds])
+        return f"{sweep.baseline.label}, the baseline", row
+    return "", None
+
+
+def _gain(values: np.ndarray, default: np.ndarray) -> Gain:
+    """The cross-fitted gain of the best row over another one, which is never chosen where a row is better."""
+    both = np.vstack([values, default])
+    kept = both[:, np.isfinite(both).all(0)]
+    if kept.shape[1] < 2:
+        return Gain(math.nan, math.nan, math.nan)
+    found = score_of_best(kept, default=len(values))
+    return Gain(float(found.mean), float(found.low), float(found.high))
+
+
+def _transfer(first: Measured, second: Measured, knob: MeasuredKnob, other: MeasuredKnob) -> Transfer:
+    theirs = {level_key(other.level(label)): label for label in other.isolated.table.labels}
+    mine = {level_key(knob.level(label)): label for label in knob.isolated.table.labels}
+    shared = [key for key in mine if key in theirs]
+    names = (knob.symbol, first.results.name, second.results.name, len(shared))
+    if len(shared) < LEAST_VALUES:
+        return Transfer(*names, f"fewer than {LEAST_VALUES} values were tried in both")
+    known, there = knob.sensitivity.bounds, other.sensitivity.bounds
+    if known is None or there is None:
+        lacking = knob if known is None else other
+        return Transfer(*names, f"nothing says how noisy one of them is: {lacking.sensitivity.reason}")
+    tau, low, high = _agreement(
+        _signs(knob, known, [mine[key] for key in shared]), _signs(other, there, [theirs[key] for key in shared])
+    )
+    means = knob.isolated.means
+    carried = max(shared, key=lambda key: first.sign * means[mine[key]])
+    values = second.sign * other.isolated.table.values
+    row = values[other.isolated.table.labels.index(theirs[carried])]
+    return Transfer(*names, "", tau, low, high, _gain(values, row), theirs[carried])
+
+
+def _signs(knob: MeasuredKnob, bounds: Bounds, labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """For every pair of values: the sign of the difference of means, and 1, -1 where it is certain, else 0."""
+    rows = [knob.sensitivity.labels.index(label) for label in labels]
+    pairs = np.triu_indices(len(rows), 1)
+    low, high = (part[np.ix_(rows, rows)][pairs] for part in (bounds.low, bounds.high))
+    means = np.array([knob.isolated.means[label] for label in labels])
+    return means, (low > 0).astype(int) - (high < 0).astype(int)
+
+
+def _agreement(
+    first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.ndarray]
+) -> tuple[float, float, float]:
+    """Kendall's tau of the means, and the bounds that the certain pairs leave."""
+    tau = float(kendalltau(first[0], second[0]).statistic)
+    products = first[1] * second[1]
+    same, opposite, pairs = int((products > 0).sum()), int((products < 0).sum()), len(products)
+    return tau, (2 * same - pairs) / pairs, (pairs - 2 * opposite) / pairs
