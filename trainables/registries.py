@@ -16,6 +16,10 @@ class _NoKnobs:
     """A method without knobs."""
 
 
+KINDS: Mapping[str, str] = {"data": "data set", "augment": "augmentation", "lr_schedule": "learning-rate schedule"}
+"""What people call the methods of a registry, where that is not its name."""
+
+
 @cache
 def _registries() -> Mapping[str, Mapping[str, type]]:
     from trainables.data import DATASETS

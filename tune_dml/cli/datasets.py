@@ -64,14 +64,15 @@ class Copy:
             source = f"Pass --root DIR, where {kind.source} lies."
             problems.append(Problem("--root", f"the data set {name!r} needs the folder of its files", None, source))
         if not kind.needs_root and root is not None:
-            problems.append(Problem("--root", f"the data set {name!r} is made from installed packages", str(root)))
+            rule = f"the data set {name!r} is made from installed packages and reads no folder"
+            problems.append(Problem("--root", rule, None, "Leave it out."))
         if self.skip_corrupt and "skip_corrupt" not in inspect.signature(kind).parameters:
             problems.append(Problem("--skip-corrupt", f"the data set {name!r} has no picture files to leave out"))
         knobs: dict[str, object] = {}
         for path, value in (self.settings or {}).items():
             section, _, knob = path.rpartition(".")
             if section not in ("", "data"):
-                problems.append(Problem("--set", "only data.* settings say how pictures are decoded", path))
+                problems.append(Problem("--set", "must be a setting of the data, data.*", path))
             knobs[knob] = value
         raise_if_any(problems)
         if self.skip_corrupt:

@@ -247,7 +247,7 @@ def _stored(trial: str, storage: Path) -> tuple[dict[str, Value], int, dict[str,
         results = load_results(storage, name)
         matches += [(results, item) for item in (*results.trials, *results.confirmed) if item.key.startswith(trial)]
     if len({item.key for _, item in matches}) != 1:
-        rule = "no stored trial has this id" if not matches else "several stored trials begin with this id"
+        rule = "unknown trial" if not matches else "several stored trials begin with this id"
         raise ConfigError(
             Problem("TRIAL", rule, trial, f"`tune-dml status SWEEP --trials` lists them (under {storage}).")
         )

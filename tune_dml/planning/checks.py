@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 from trainables.config import TrialConfig
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
+from trainables.resolve import FOLLOWS_LENGTH
 from tune_dml.planning import initial_weights
 from tune_dml.planning.cells import PlannedArm
 from tune_dml.planning.data import SweepData, settings_of_data, shared_config, task_of, training_data
+from tune_dml.planning.file_errors import in_words_of_file
 from tune_dml.planning.plan import Plan, make_plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import Study, study_of
-from tune_dml.space import Grid, Protocol
+from tune_dml.space import Grid, Protocol, Space
 
 if TYPE_CHECKING:
     from trainables.data.base import Pictures
@@ -63,6 +65,17 @@ def prepare(
         decode: whether to decode the pictures.
     """
     study = study_of(request)
+    try:
+        return _checked(study, cache_dir, other_checks, progress, decode)
+    except ConfigError as error:
+        if isinstance(request.space, Space) or not str(request.space).endswith((".yaml", ".yml")):
+            raise
+        raise ConfigError(in_words_of_file(error.problems, study.space, request)) from None
+
+
+def _checked(
+    study: Study, cache_dir: Path | None, other_checks: Sequence[Check], progress: DataProgress | None, decode: bool
+) -> CheckedPlan:
     problems: list[Problem] = []
     plan = _collect(problems, lambda: make_plan(study))
     problems += _comparison_problems(plan) + _metric_problems(plan) if plan else []
@@ -79,7 +92,7 @@ def prepare(
         problems += _training_problems(plan, pictures, build=decode and not problems)
     raise_if_any(problems)
     assert plan is not None  # noqa: S101 - a missing plan has left a problem
-    notes = (*study.notes, *_dropped(study, plan), *_comparison_notes(plan), *_data_notes(plan, pictures))
+    notes = (*study.notes, *_shortened(plan), *_dropped(study, plan), *_comparison_notes(plan), *_data_notes(plan, pictures))
     return CheckedPlan(replace(plan, data_digest=digest), notes)
 
 
@@ -97,7 +110,7 @@ def _comparison_problems(plan: Plan) -> list[Problem]:
         return []
     rule = "with one value and no baseline nothing can be compared"
     remedy = "List more values, or train it alone with `tune-dml train`."
-    return [Problem(plan.space.name, rule, plan.cells[0].label, remedy)]
+    return [Problem(plan.space.name, rule, None, remedy)]
 
 
 def _metric_problems(plan: Plan) -> list[Problem]:
@@ -148,6 +161,13 @@ def _without_cells(plan: Plan) -> list[PlannedArm]:
     """Arms of which no cell is known, unless some cell of another one stands for a space of a single arm."""
     known = {cell.arm for cell in plan.cells}
     return [arm for arm in plan.arms if arm.name not in known]
+
+
+def _shortened(plan: Plan) -> list[str]:
+    """That training ends before its first evaluation was due."""
+    shorter = [arm for arm in plan.main_arms if arm.origins.get("training.eval_every") == FOLLOWS_LENGTH]
+    every = {arm.base_settings["training.eval_every"] for arm in shorter}
+    return [f"training.eval_every={value}, where training ends" for value in sorted(every)]
 
 
 def _comparison_notes(plan: Plan) -> list[str]:

@@ -187,7 +187,7 @@ differs: M is what they differ in
         ("arms: {a: {settings: {loss.name: triplet}, knob: []}}", "knob"),
         (
             "arms: {a: {settings: {}, protocol: glyphs/drop}}",
-            "arms.a.protocol: unknown protocol, but got 'glyphs/drop'",
+            "arms.a.protocol: unknown protocol 'glyphs/drop'",
         ),
     ],
 )
