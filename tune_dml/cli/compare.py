@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from tune_dml.report import SweepSummary
 
 ORDER = 80
+EXAMPLES = """
+tune-dml compare rho1 rho2
+"""
 
 
 @verb

@@ -13,11 +13,14 @@ from typing import Annotated, Any, get_args, get_origin
 import typer
 
 from trainables.errors import ConfigError, Problem, raise_if_any
+from tune_dml.cli import _complete
 from tune_dml.planning.request import Engine, Racing, Request, Resources, Session, folder_problems
 from tune_dml.planning.spread import help_of, options_of, spread
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-SweepArgument = Annotated[str, typer.Argument(metavar="SWEEP", help="A sweep's name.")]
+SweepArgument = Annotated[
+    str, typer.Argument(metavar="SWEEP", help="A sweep's name: `tune-dml list`.", autocompletion=_complete.sweeps)
+]
 Margin = Annotated[float | None, typer.Option(help="Differences below this do not matter (metric units).")]
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="Folder to write to.")]
 
@@ -139,6 +142,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "gpus_per_worker": _gpus,
     "tune": tuned_of,
 }
+_COMPLETED: dict[str, Callable[..., list[str]]] = {"dataset": _complete.datasets, "protocol": _complete.protocols}
 _DECLARED = {option.name: option for group in (Request, Resources, Racing, Session) for option in options_of(group)}
 
 
@@ -153,17 +157,20 @@ def _flag(option: inspect.Parameter) -> inspect.Parameter:
     default = declared.default if option.default is inspect.Parameter.empty else option.default
     shown: Any = typer.Option(help=sentence)
     if option.name == "space":
-        kind, shown = str, typer.Argument(metavar="SPACE|FILE.yaml", help=sentence)
+        kind, shown = str, typer.Argument(metavar="SPACE|FILE.yaml", help=sentence, autocompletion=_complete.spaces)
     elif option.name == "seeds":
         kind = str | None
     elif kind is bool:
         shown = typer.Option(f"--{option.name.replace('_', '-')}", help=sentence)
     elif option.name == "settings":
-        kind, shown = list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=sentence)
+        kind, shown = list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=sentence, autocompletion=_complete.settings)
     elif option.name == "arms":
         kind, shown = list[str] | None, typer.Option("--arm", metavar="NAME", help=sentence)
     elif option.name == "tune":
-        kind, shown = list[str] | None, typer.Option("--tune", metavar="KEY[=V,V,...]", help=sentence)
+        tuned = typer.Option("--tune", metavar="KEY[=V,V,...]", help=sentence, autocompletion=_complete.tuned)
+        kind, shown = list[str] | None, tuned
+    elif option.name in _COMPLETED:
+        shown = typer.Option(help=sentence, autocompletion=_COMPLETED[option.name])
     elif option.name in {"gpus_per_worker", "engine"}:  # left out, the machine and the number of workers decide
         kind, default = kind | None, None
     elif Path in get_args(kind):

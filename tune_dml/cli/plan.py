@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from tune_dml.stats.assurance import VerdictChances
 
 ORDER = 30
+EXAMPLES = """
+tune-dml plan sec_rho                                 # cells, cost, power of a study
+tune-dml plan mine.yaml --all                         # every setting, and where it comes from
+tune-dml plan sec_eta --dataset cub200 --data-root /data/CUB_200_2011
+"""
 TRIAL_BYTES = 65_000
 """What a trial leaves at most (docs/log.md, evidence of a trial)."""
 DIFFERENCES = (0.0, 1.0, 2.0, 4.0)

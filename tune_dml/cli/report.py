@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from tune_dml.report import ReportFiles, SweepSummary
 
 ORDER = 90
+EXAMPLES = """
+tune-dml report rho1
+tune-dml report rho1 -o out --figures pdf
+tune-dml report rho1 --check 'sensitive(regularizer.rho)'
+"""
 _FORMS: dict[str, tuple[Literal["pdf", "png"], ...]] = {
     "svg": (), "pdf": ("pdf",), "png": ("png",), "all": ("pdf", "png")
 }  # fmt: skip

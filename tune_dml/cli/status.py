@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from tune_dml.record.results import Results, TrialResult
 
 ORDER = 70
+EXAMPLES = """
+tune-dml status rho1
+tune-dml status rho1 --trials                         # every trial with its id
+"""
 STATUSES = ("finished", "running", "diverged", "failed", "missing")
 
 

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from trainables.resolve import Layer
 
 ORDER = 100
+EXAMPLES = """
+tune-dml train --set loss.name=triplet --set training.steps=50
+tune-dml train 3f2a                                   # a stored trial again: `tune-dml status SWEEP --trials`
+tune-dml train --protocol glyphs/triplet --show       # the settings alone
+"""
+BARE_SHOWS_HELP = True
 
 
 @verb

@@ -38,11 +38,15 @@ def _reads_a_folder(dataset: str) -> bool:
 
 def naming_problems(study: Study) -> list[Problem]:
     """What is wrong with the sweep's name and margin."""
-    problems = margin_problems(study.margin)
-    if _NAME.fullmatch(study.name):
-        return problems
+    return [*name_rule_problems("--name", study.name, "Example: --name eta1."), *margin_problems(study.margin)]
+
+
+def name_rule_problems(place: str, name: str, remedy: str) -> list[Problem]:
+    """Why a sweep cannot bear a name: it is that of a folder too, and cannot leave the storage."""
+    if _NAME.fullmatch(name):
+        return []
     rule = "a sweep's name has letters, digits, '.', '_' and '-', starts with a letter or digit, at most 100 of them"
-    return [Problem("--name", rule, study.name, "Example: --name eta1."), *problems]
+    return [Problem(place, rule, name, remedy)]
 
 
 def is_searched(space: Space, arm: Arm | PlannedArm) -> bool:

@@ -39,6 +39,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from trainables.errors import ConfigError, Problem, raise_if_any
+from trainables.registries import every_setting
 from tune_dml.catalogue import named_protocol
 from tune_dml.planning.file_errors import in_words_of_file, problems_of_file, read_mapping
 from tune_dml.planning.request import Request
@@ -106,28 +107,55 @@ class _Arm(_Part):
 
 
 class _File(_Part):
-    method: Literal[SearchMethod, "bayes"] = "grid"
-    parameters: dict[str, _Parameter] = Field(default_factory=dict)
-    arms: dict[str, _Arm] = Field(default_factory=dict)
-    metric: _Metric = _Metric()
-    name: str | None = None
-    description: str = ""
-    run_cap: Annotated[int, Field(ge=1)] | None = None
-    dataset: str | None = None
-    protocol: str | None = None
-    data_root: str | None = None
-    seeds: Annotated[int, Field(ge=1)] | list[int] | None = None
-    fixed: dict[str, Value] = Field(default_factory=dict)
-    tune: dict[str, list[Value]] | list[str] = Field(default_factory=list)
-    baseline: _Baseline | str | None = None
-    margin: Annotated[float, Field(gt=0)] = 1.0
-    differs: str = ""
+    method: Annotated[Literal[SearchMethod, "bayes"], Field(description="how cells are chosen; bayes is tpe")] = "grid"
+    parameters: Annotated[
+        dict[str, _Parameter],
+        Field(description="the knobs that are searched, by dotted names; may be left out where arms are listed"),
+    ] = Field(default_factory=dict)
+    arms: Annotated[
+        dict[str, _Arm], Field(description="methods that are compared: name -> dotted settings, or an arm in full")
+    ] = Field(default_factory=dict)
+    metric: Annotated[_Metric, Field(description="what the sweep is judged by")] = _Metric()
+    name: Annotated[str | None, Field(description="the sweep's name; the file's otherwise")] = None
+    description: Annotated[str, Field(description="the title of the report")] = ""
+    run_cap: Annotated[int | None, Field(ge=1, description="cells to propose, for every method but grid")] = None
+    dataset: Annotated[str | None, Field(description="`tune-dml datasets` lists them")] = None
+    protocol: Annotated[
+        str | None, Field(description="train by this protocol; the one printed for data set and loss otherwise")
+    ] = None
+    data_root: Annotated[str | None, Field(description="folder of the pictures, from the file's own folder")] = None
+    seeds: Annotated[
+        Annotated[int, Field(ge=1)] | list[int] | None, Field(description="how many paired seeds (3), or which ([0, 1, 7])")
+    ] = None
+    fixed: Annotated[dict[str, Value], Field(description="settings that all trials share, by dotted names")] = Field(
+        default_factory=dict
+    )
+    tune: Annotated[
+        dict[str, list[Value]] | list[str],
+        Field(description="settings tuned away in every arm: names, or names with their values"),
+    ] = Field(default_factory=list)
+    baseline: Annotated[
+        _Baseline | str | None, Field(description="what the others are compared with: settings, or the name of an arm")
+    ] = None
+    margin: Annotated[float, Field(gt=0, description="differences below this do not matter, in units of the metric")] = 1.0
+    differs: Annotated[
+        str, Field(description="why arms may differ in protocol, pair term or reduction; they must not otherwise")
+    ] = ""
 
     @model_validator(mode="after")
     def _compares_something(self) -> Self:
         if not self.parameters and not self.arms:
             raise ValueError("a sweep file needs `parameters` or `arms`")
         return self
+
+
+def sweep_file_schema() -> dict[str, Any]:
+    """The JSON schema of a sweep file; dotted names are those of every section and method, and of methods yet unknown."""
+    schema = _File.model_json_schema()
+    dotted = {"anyOf": [{"enum": every_setting()}, {"pattern": r"^\w+(\.\w+)+$"}]}
+    for keys in ("parameters", "fixed"):
+        schema["properties"][keys]["propertyNames"] = dotted
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "A sweep file of tune-dml"}
 
 
 def read_sweep_file(path: Path) -> Request:

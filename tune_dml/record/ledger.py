@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import time
@@ -147,6 +148,18 @@ class Ledger:
         self._steps[key].add(int(row["step"]))
         with open_whole(path) as file:
             write_row(file, {**row, "time": row.get("time", time.time())})
+
+
+def is_running(sweep: Path) -> bool:
+    """Whether a process of this machine, or of one that shares the folder, runs the sweep now: it holds the lock."""
+    try:
+        with (sweep / "lock").open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
 
 
 def write_row(file: BinaryIO, row: Mapping[str, Any]) -> None:

@@ -1,0 +1,34 @@
+"""`tune-dml mv`: a sweep gets another name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tune_dml.cli.options import SweepArgument, verb
+
+ORDER = 72
+EXAMPLES = """
+tune-dml mv rho1 momentum
+"""
+
+
+@verb
+def mv(sweep_name: SweepArgument, new_name: Annotated[str, typer.Argument(metavar="NEW")], *, storage: Path) -> None:
+    """Give a sweep another name; every trial keeps its identity. Refused while it runs, or where the name is in use."""
+    from trainables.errors import Problem, raise_if_any
+    from tune_dml.planning.rules import name_rule_problems
+    from tune_dml.record.ledger import Ledger
+    from tune_dml.record.state import load_state
+
+    state = load_state(storage.absolute(), sweep_name)
+    target = state.folder.with_name(new_name) if not name_rule_problems("NEW", new_name, "") else state.folder
+    taken = [Problem("NEW", "the name is in use", new_name, "Choose another one.")] if target.exists() else []
+    raise_if_any(name_rule_problems("NEW", new_name, "Example: rho1.") or taken)
+    with Ledger(state.folder):  # refused while another process runs it
+        state.folder.rename(target)
+        replace(state.stored, name=new_name).save(target / "plan.json")
+    typer.echo(f"{sweep_name} is {new_name} now: {target}. MLflow has its new name after `tune-dml resume {new_name}`.")
