@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tune_dml.cli.options import Json, Margin, verb
-from tune_dml.cli.screen import COMPARISON_BARS, interval, number, show, table
+from tune_dml.cli.screen import COMPARISON_BARS, intervals, number, show, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -85,9 +85,9 @@ class Comparison:
         """Three tables and the verdicts."""
         names = [item.name for item in self.results]
         if len(names) > 1:
-            rows = [(key, *values) for key, values in self.differences.items()]
-            if rows:
-                yield table("What differs", ("setting", *names), rows)
+            differing = [(key, *values) for key, values in self.differences.items()]
+            if differing:
+                yield table("What differs", ("setting", *names), differing)
             else:
                 yield "The sweeps share every setting."
         budgets = [(n, b.cells, b.trials, f"{b.seconds:.0f} s") for n, b in zip(names, self.budgets, strict=True)]
@@ -96,12 +96,12 @@ class Comparison:
         if len({(budget.cells, budget.trials) for budget in self.budgets}) > 1:
             yield "The budgets differ: a larger one finds a better best cell by chance alone."
         label = self.summaries[0].metric
+        rows = [(item.name, row) for item, summary in zip(self.results, self.summaries, strict=True) for row in summary.rows]
+        bars = intervals([(row.low, row.high) for _, row in rows])
         cells = [
-            (item.name, row.label, row.n, number(row.mean), interval(row.low, row.high))
-            for item, summary in zip(self.results, self.summaries, strict=True)
-            for row in summary.rows
+            (name, row.label, row.n, number(row.mean), bar) for (name, row), bar in zip(rows, bars, strict=True)
         ]
-        yield table("Cells", ("sweep", "cell", "seeds", label, "comparison bar"), cells, right=("seeds", label))
+        yield table("Cells", ("sweep", "cell", "seeds", label, "comparison bar"), cells, right=("seeds", label, "comparison bar"))
         yield f"{COMPARISON_BARS} Bars of two sweeps are not compared."
         for item, summary in zip(self.results, self.summaries, strict=True):
             for verdict in summary.verdicts:

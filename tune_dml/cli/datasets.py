@@ -36,7 +36,7 @@ def listing(context: typer.Context, as_json: Json = False) -> None:
     from trainables.data import DATASETS
 
     if context.invoked_subcommand is None:
-        show(DataSets("Data sets", tuple(_row(name, cls) for name, cls in DATASETS.items())), as_json)
+        show(DataSets("Data sets", tuple(row_of(name, cls) for name, cls in DATASETS.items())), as_json)
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,8 @@ class DataSets(Listing):
         yield "Your copy: tune-dml datasets verify NAME --root DIR; then tune-dml datasets prepare NAME --root DIR."
 
 
-def _row(name: str, cls: type[DataSet]) -> dict[str, Any]:
+def row_of(name: str, cls: type[DataSet]) -> dict[str, Any]:
+    """What is known of a data set without its files."""
     return {
         "data set": name,
         "expected": dict(cls.expected),

@@ -23,7 +23,7 @@ _TEXT = """\
 # Every key: `tune-dml schema`. Losses and their knobs: `tune-dml methods`. Settings: `tune-dml train --show`.
 
 name: {name}
-description: does the margin of the triplet loss matter on these pictures?
+description: margin of the triplet loss
 
 dataset: image_folder                # {folder}/CLASS/*.png, .jpg, .jpeg, .webp or .bmp
 data_root: {root}                    # the first half of the classes trains, the other one is the sealed test

@@ -14,7 +14,7 @@ import typer
 from trainables.errors import raise_if_any
 from tune_dml.cli._race import race_data, race_lines
 from tune_dml.cli.options import Ending, Json, Margin, Output, SweepArgument, absolute, verb
-from tune_dml.cli.screen import COMPARISON_BARS, interval, number, show, table
+from tune_dml.cli.screen import COMPARISON_BARS, intervals, number, show, table
 from tune_dml.planning.request import Session, folder_problems, margin_problems
 
 if TYPE_CHECKING:
@@ -103,6 +103,15 @@ def _publish(
     return Written(sweep, files, attach_report(sweep, files, session), again)
 
 
+def answer_lines(summary: SweepSummary) -> Iterable[str]:
+    """The answer in plain words, and the step that follows from it."""
+    yield from summary.answer.sentences
+    step = summary.answer.step
+    if step is not None:
+        yield f"Next:    {step.command}"
+        yield f"         {summary.answer.cost}. It should settle {step.settles}."
+
+
 @dataclass(frozen=True)
 class Written:
     """A report on disk and what it says."""
@@ -146,32 +155,22 @@ class Written:
     def text(self) -> Iterable[RenderableType]:
         """A small table, the verdicts, and where to look next."""
         summary = self.summary
+        bars = intervals([(row.low, row.high) for row in summary.rows])
+        differences = intervals([(row.difference_low, row.difference_high) for row in summary.rows])
         rows = (
-            (
-                row.label,
-                f"{row.n}/{row.planned}",
-                number(row.mean),
-                interval(row.low, row.high),
-                number(row.difference, sign=True),
-                interval(row.difference_low, row.difference_high),
-            )
-            for row in summary.rows
+            (row.label, f"{row.n}/{row.planned}", number(row.mean), bar, number(row.difference, sign=True), difference)
+            for row, bar, difference in zip(summary.rows, bars, differences, strict=True)
         )
         columns = ("cell", "seeds", summary.metric, "comparison bar", "minus baseline", "simultaneous interval")
         yield table(self.sweep.name, columns, rows, right=columns[1:])
         if any(not math.isnan(row.low) for row in summary.rows):
             yield COMPARISON_BARS
-        for verdict in summary.verdicts:
-            yield f"- {verdict}"
-        yield ""
-        yield from summary.answer.sentences
-        if summary.answer.step is not None:
-            step = summary.answer.step
-            yield f"Next:    {step.command}"
-            yield f"         {summary.answer.cost}. It should settle {step.settles}."
-        yield from (f"Unmet:   {condition}" for condition in self.unmet)
+        yield from (f"- {verdict}" for verdict in summary.verdicts)
         yield from (f"Note:    {note}" for note in self.sweep.results.notes)
         yield from race_lines(self.sweep.results)
+        yield from (f"Unmet:   {condition}" for condition in self.unmet)
+        yield ""
+        yield from answer_lines(summary)
         if self.sweep.interrupted:
             yield f"Not complete. Continue with: tune-dml {self.again} {self.sweep.name}"
         yield f"Report:  {self.files.html}"

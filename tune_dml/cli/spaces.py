@@ -1,34 +1,60 @@
-"""`tune-dml spaces`: the declared studies, with their knobs, citations and published numbers."""
+"""`tune-dml spaces`: the declared studies, with their arms, knobs, citations and published numbers."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from tune_dml.cli.options import Json, verb
-from tune_dml.cli.screen import Listing, show
+from tune_dml.cli.screen import show
 from tune_dml.space import Grid, Knob, Space
+from tune_dml.text import shortened
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 ORDER = 10
+WIDTH = 80
+"""Of a line, on any terminal."""
 
 
 @verb
 def spaces(as_json: Json = False) -> None:
-    """The search spaces: knob, grid, citation and published numbers."""
+    """The studies, one a line; with --json their arms, knobs, citations and published numbers too."""
     from tune_dml import catalogue
 
-    show(Listing("Search spaces", tuple(_row(space) for space in catalogue.spaces().values())), as_json)
+    show(Studies(tuple(catalogue.spaces().values())), as_json)
 
 
-def _row(space: Space) -> dict[str, Any]:
-    return {
-        "space": space.name,
-        "question": space.question or space.title,
-        "knobs": {knob.path: _domain(knob) for knob in space.knobs},
-        "arms": [arm.name for arm in space.arms],
-        "baseline": space.baseline_name or "",
-        "published": [f"{item.paper} table {item.table}, {item.dataset}" for item in space.published],
-        "citation": str(space.citation or ""),
-    }
+@dataclass(frozen=True)
+class Studies:
+    """Every space."""
+
+    spaces: tuple[Space, ...]
+
+    def data(self) -> list[dict[str, Any]]:
+        """Everything that is declared."""
+        return [
+            {
+                "space": space.name,
+                "question": space.question or space.title,
+                "arms": [arm.name for arm in space.every_arm if arm.name],
+                "knobs": {knob.path: _domain(knob) for knob in space.knobs},
+                "baseline": space.baseline_name or "",
+                "published": [f"{item.paper} table {item.table}, {item.dataset}" for item in space.published],
+                "citation": str(space.citation or ""),
+            }
+            for space in self.spaces
+        ]
+
+    def text(self) -> Iterable[RenderableType]:
+        """Name and title of each, one line each."""
+        from rich.text import Text
+
+        room = max((len(space.name) for space in self.spaces), default=0) + 2
+        for space in self.spaces:
+            yield Text(f"{space.name:<{room}}{shortened(space.title, WIDTH - room)}")
 
 
 def _domain(knob: Knob) -> str:
