@@ -9,8 +9,10 @@ Exit codes: 0 done, 1 the input is wrong, 2 usage, 3 finished with failed cells,
 from __future__ import annotations
 
 import inspect
+import logging
 import re
 import sys
+import warnings
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Annotated
@@ -26,6 +28,9 @@ def main() -> None:
     """Run the command line; known errors are one message on standard error and exit code 1."""
     from trainables.errors import ConfigError
 
+    if not sys.warnoptions:  # what a library warns its callers of is nothing that a user can mend
+        warnings.simplefilter("ignore")
+        logging.getLogger("optuna").setLevel(logging.ERROR)
     try:
         application()()
     except ConfigError as error:
