@@ -387,7 +387,12 @@ def _problems_of_arm(space: Space, arm: Arm) -> list[Problem]:
     declared = [knob.path for knob in space.scientific + space.nuisance]
     knobs = {knob.path: knob for knob in space.knobs_of(arm)}
     problems = [
-        Problem(f"{location}.{path}", "an arm can have a knob of its space", path, nearest(path, declared, what="knob", dotted=True))
+        Problem(
+            f"{location}.{path}",
+            "an arm can have a knob of its space",
+            path,
+            nearest(path, declared, what="knob", dotted=True),
+        )
         for path in arm.knobs or ()
         if path not in declared
     ]

@@ -1,7 +1,8 @@
 """The command line: a module of this package that has an `ORDER`, its place in the help, is a verb of its own name.
 
-Its `EXAMPLES`, where it has some, end its help; with `BARE_SHOWS_HELP` so does the verb without a word more. The function (or Typer application) that bears the module's name says what the verb does and takes. Heavy packages are
-imported inside it: `tune-dml --help` loads neither torch nor Ray.
+Its `EXAMPLES`, where it has some, end its help; with `BARE_SHOWS_HELP` the verb without a word more shows its help. The
+function (or Typer application) that bears the module's name says what the verb does and takes. Heavy packages are imported
+inside it: `tune-dml --help` loads neither torch nor Ray.
 
 Exit codes: 0 done, 1 the input is wrong, 2 usage, 3 finished with failed cells, 130 interrupted and resumable.
 """
@@ -32,7 +33,7 @@ def main() -> None:
         warnings.simplefilter("ignore")
         logging.getLogger("optuna").setLevel(logging.ERROR)
     try:
-        application()()
+        application()(prog_name="tune-dml")
     except ConfigError as error:
         many = len(error.problems) > 1
         sys.stderr.write((f"{len(error.problems)} problems:\n" if many else "") + f"{error}\n")

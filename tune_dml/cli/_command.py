@@ -7,7 +7,8 @@ from typing import Any
 import typer
 import typer.core
 
-_USAGE_ERROR = typer.BadParameter.__mro__[1]  # Click's own, which Typer may bring along
+_USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]  # Click's own, which Typer may bring along
+
 
 class Command(typer.core.TyperCommand):
     """One verb."""

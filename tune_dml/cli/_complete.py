@@ -46,11 +46,14 @@ def tuned(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def values_of_knobs(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The listed knobs of the sweep that the line names."""
+    """The knobs of the sweep that the line names, of all that are kept where it stands behind."""
     from tune_dml.planning.plan import Plan
+    from tune_dml.record.state import sweep_names
 
-    path = Path(ctx.params.get("storage") or Session.storage) / str(ctx.params.get("sweep_name")) / "plan.json"
-    return _beginning(incomplete, (f"{knob.path}=" for knob in Plan.load(path).space.knobs) if path.exists() else ())
+    storage = Path(ctx.params.get("storage") or Session.storage)
+    names = [name] if (name := ctx.params.get("sweep_name")) else sweep_names(storage)
+    paths = [path for name in names if (path := storage / name / "plan.json").exists()]
+    return _beginning(incomplete, dict.fromkeys(f"{knob.path}=" for path in paths for knob in Plan.load(path).space.knobs))
 
 
 def datasets(incomplete: str) -> list[str]:

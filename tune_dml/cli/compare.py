@@ -96,12 +96,17 @@ class Comparison:
         if len({(budget.cells, budget.trials) for budget in self.budgets}) > 1:
             yield "The budgets differ: a larger one finds a better best cell by chance alone."
         label = self.summaries[0].metric
-        rows = [(item.name, row) for item, summary in zip(self.results, self.summaries, strict=True) for row in summary.rows]
-        bars = intervals([(row.low, row.high) for _, row in rows])
-        cells = [
-            (name, row.label, row.n, number(row.mean), bar) for (name, row), bar in zip(rows, bars, strict=True)
+        rows = [
+            (item.name, row) for item, summary in zip(self.results, self.summaries, strict=True) for row in summary.rows
         ]
-        yield table("Cells", ("sweep", "cell", "seeds", label, "comparison bar"), cells, right=("seeds", label, "comparison bar"))
+        bars = intervals([(row.low, row.high) for _, row in rows])
+        cells = [(name, row.label, row.n, number(row.mean), bar) for (name, row), bar in zip(rows, bars, strict=True)]
+        yield table(
+            "Cells",
+            ("sweep", "cell", "seeds", label, "comparison bar"),
+            cells,
+            right=("seeds", label, "comparison bar"),
+        )
         yield f"{COMPARISON_BARS} Bars of two sweeps are not compared."
         for item, summary in zip(self.results, self.summaries, strict=True):
             for verdict in summary.verdicts:

@@ -56,7 +56,9 @@ margin: 1.0                          # differences below this (percentage points
 def init(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Pictures, one folder a class.")],
     *,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write; FOLDER.yaml by default.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="File to write; FOLDER.yaml by default.")
+    ] = None,
 ) -> None:
     """Write a commented sweep file for a folder of pictures; `tune-dml sweep FOLDER.yaml` runs it."""
     from trainables.errors import Problem, raise_if_any

@@ -50,7 +50,8 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(function)
     def typed(**given: Any) -> None:
-        values, problems = {}, []
+        values: dict[str, Any] = {}
+        problems: list[Problem] = []
         for name, text in given.items():
             try:
                 values[name] = _READERS.get(name, _as_it_is)(text) if name in read else text
@@ -163,7 +164,10 @@ def _flag(option: inspect.Parameter) -> inspect.Parameter:
     elif kind is bool:
         shown = typer.Option(f"--{option.name.replace('_', '-')}", help=sentence)
     elif option.name == "settings":
-        kind, shown = list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=sentence, autocompletion=_complete.settings)
+        kind, shown = (
+            list[str] | None,
+            typer.Option("--set", metavar="KEY=VALUE", help=sentence, autocompletion=_complete.settings),
+        )
     elif option.name == "arms":
         kind, shown = list[str] | None, typer.Option("--arm", metavar="NAME", help=sentence)
     elif option.name == "tune":

@@ -44,7 +44,8 @@ def plan(
     gpus_per_worker: float,
     cache_dir: Path | None,
     whole: Annotated[
-        bool, typer.Option("--all", help="Also every cell and setting, where it comes from, and the verdicts to expect.")
+        bool,
+        typer.Option("--all", help="Also every cell and setting, where it comes from, and the verdicts to expect."),
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -170,7 +171,7 @@ class Preview:
         )
 
     def _power_sentence(self) -> str:
-        unit = "points" if self.power.noise is not None else "times the noise of one trial"
+        unit = "points" if self.power.noise is not None else "times a trial's noise"
         if len(self.plan.seeds) < 2:
             return "Power:  none with one seed."
         return (
@@ -258,7 +259,7 @@ def _power(plan: Plan, stored: list[Results]) -> Power:
 
     seeds, cells = len(plan.seeds), max(len(plan.cells) + plan.search.num_samples, 2)
     alike = (item for item in stored if _alike(plan, item) and item.plan.metric == plan.metric)
-    noise, df, source = next(filter(None, map(_noise, alike)), (None, 0, "the noise is not known yet"))
+    noise, df, source = next(filter(None, map(_noise, alike)), (None, 0, "not known yet"))
     unit, level = 1.0 if noise is None else noise, level_left([seeds], planned=seeds)
     power = Power(
         noise,

@@ -29,7 +29,9 @@ def rm(sweep_name: SweepArgument, *, yes: Yes = False, storage: Path) -> None:
     results = load_results(storage.absolute(), sweep_name)
     finished = results.count("finished")
     if not yes and not sys.stdin.isatty():
-        raise ConfigError(Problem("--yes", "nobody can be asked here, so removal must be confirmed", None, "Add --yes."))
+        raise ConfigError(
+            Problem("--yes", "nobody can be asked here, so removal must be confirmed", None, "Add --yes.")
+        )
     if not yes and not typer.confirm(f"Remove {results.folder} with {finished} finished trials?"):
         raise typer.Abort
     with Ledger(results.folder):  # refused while another process runs it

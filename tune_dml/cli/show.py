@@ -35,9 +35,7 @@ _KINDS = ("task", "loss", "regularizer", "backbone", "pooling", "head", "optimiz
 def show(
     name: Annotated[
         str,
-        typer.Argument(
-            metavar="SPACE|METHOD|DATASET|SWEEP", help="What to show.", autocompletion=_complete.subjects
-        ),
+        typer.Argument(metavar="SPACE|METHOD|DATASET|SWEEP", help="What to show.", autocompletion=_complete.subjects),
     ],
     *,
     storage: Path,
@@ -127,7 +125,9 @@ class ShownSpace:
         space = self.space
         yield f"{space.name}: {space.title}"
         yield from filter(None, (space.question, str(space.citation or "")))
-        rows = [(knob.path, domain_text(knob), "tuned away" if space.is_nuisance(knob.path) else "") for knob in space.knobs]
+        rows = [
+            (knob.path, domain_text(knob), "tuned away" if space.is_nuisance(knob.path) else "") for knob in space.knobs
+        ]
         if rows:
             yield table("", ("knob", "values", ""), rows)
         arms = [arm.name for arm in space.every_arm if arm.name]
@@ -171,7 +171,13 @@ class ShownMethod:
             "formula": (self.method.__doc__ or "").strip(),
             "citation": getattr(self.method, "citation", ""),
             "knobs": [
-                {"name": k.name, "default": k.default, "required": k.required, "rule": k.domain, "meaning": k.description}
+                {
+                    "name": k.name,
+                    "default": k.default,
+                    "required": k.required,
+                    "rule": k.domain,
+                    "meaning": k.description,
+                }
                 for k in parameters_of(self.method)
             ],
         }
@@ -225,12 +231,12 @@ class ShownSweep:
         from tune_dml.cli.report import answer_lines
 
         results, summary = self.results, summary_of(self.results)
-        yield f"{results.name}: {results.plan.space.title}, on {results.plan.dataset}; {state_of(results)}, last change {age_of(results)} ago"
-        yield ""
+        yield f"{results.name}: {results.plan.space.title}, on {results.plan.dataset}"
+        yield f"State:   {state_of(results)}; last change: {age_of(results)}"
         if summary is None:
             yield f"No trial has a number yet. Follow it: tune-dml status {results.name}"
             return
         yield from answer_lines(summary)
-        yield table("", ("", ""), summary.answer.facts)
+        yield from (f"{name + ':':<20} {text}" for name, text in summary.answer.facts)
         yield f"Report:  {self._report if self._report.exists() else f'tune-dml report {results.name}'}"
         yield f"Folder:  {results.folder}"

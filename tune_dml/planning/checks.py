@@ -92,7 +92,13 @@ def _checked(
         problems += _training_problems(plan, pictures, build=decode and not problems)
     raise_if_any(problems)
     assert plan is not None  # noqa: S101 - a missing plan has left a problem
-    notes = (*study.notes, *_shortened(plan), *_dropped(study, plan), *_comparison_notes(plan), *_data_notes(plan, pictures))
+    notes = (
+        *study.notes,
+        *_shortened(plan),
+        *_dropped(study, plan),
+        *_comparison_notes(plan),
+        *_data_notes(plan, pictures),
+    )
     return CheckedPlan(replace(plan, data_digest=digest), notes)
 
 

@@ -69,7 +69,9 @@ def _no_yaml(path: Path, error: yaml.YAMLError) -> Problem:
     return Problem(where, f"the sweep file must be YAML: {what}", None, remedy)
 
 
-def problems_of_file(error: ValidationError, path: Path, raw: Mapping[str, Any], model: type[BaseModel]) -> list[Problem]:
+def problems_of_file(
+    error: ValidationError, path: Path, raw: Mapping[str, Any], model: type[BaseModel]
+) -> list[Problem]:
     """Pydantic's complaints about the file, each at its key; of several forms that a value may have, one sentence."""
     found: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for item in error.errors():
@@ -80,28 +82,34 @@ def problems_of_file(error: ValidationError, path: Path, raw: Mapping[str, Any],
         typed = [item for item in items if not item["type"].endswith(("_type", "_parsing"))]
         if inner and not typed:
             continue  # it has another form, in which something else is wrong
-        place = f"{path}, {'.'.join(keys)}" if keys else str(path)
-        item = (typed or items)[0]
-        if item["type"] == "extra_forbidden":
-            problems.append(_unknown_key(path, keys, _model_at(model, keys[:-1])))
-        elif item["type"] == "missing":
-            problems.append(Problem(place, "must be given"))
-        elif item["type"] == "literal_error":
-            known = [name.strip(" '") for name in re.split(",| or ", item["ctx"]["expected"])]
-            problems.append(Problem(place, f"unknown {keys[-1]}", item["input"], nearest(str(item["input"]), known, what="value")))
-        else:
-            rules = [rule_of(each) for each in (typed[:1] or items)]
-            rule = " or ".join([rules[0], *(other.removeprefix("must be ") for other in rules[1:])])
-            remedy = _example(keys)
-            problems.append(Problem(place, rule, item["input"] if keys else None, remedy))
+        problems.append(_problem_at(path, keys, typed[:1] or items, model))
     return problems
+
+
+def _problem_at(
+    path: Path, keys: tuple[str, ...], complaints: Sequence[Mapping[str, Any]], model: type[BaseModel]
+) -> Problem:
+    """What is wrong at one key."""
+    place = f"{path}, {'.'.join(keys)}" if keys else str(path)
+    kind, value = complaints[0]["type"], complaints[0]["input"]
+    if kind == "extra_forbidden":
+        return _unknown_key(path, keys, _model_at(model, keys[:-1]))
+    if kind == "missing":
+        return Problem(place, "must be given")
+    if kind == "literal_error":
+        known = [name.strip(" '") for name in re.split(",| or ", complaints[0]["ctx"]["expected"])]
+        return Problem(place, f"unknown {keys[-1]}", value, nearest(str(value), known, what="value"))
+    first, *others = [rule_of(complaint) for complaint in complaints]
+    rule = " or ".join([first, *(other.removeprefix("must be ") for other in others)])
+    return Problem(place, rule, value if keys else None, _example(keys))
 
 
 def _unknown_key(path: Path, keys: Sequence[str], model: type[BaseModel] | None) -> Problem:
     *above, name = keys
     place = f"{path}, {'.'.join(above)}" if above else str(path)
     if above and above[-1] in SECTIONS:
-        return Problem(place, f"unknown key {name!r}", None, f"Write the setting in one word: `{above[-1]}.{name}: ...`.")
+        remedy = f"Write the setting in one word: `{above[-1]}.{name}: ...`."
+        return Problem(place, "unknown key", name, remedy)
     known = list(model.model_fields) if model else []
     if "settings" in known:  # an arm may be written in short, as its settings
         known += [f"{section}.name" for section in ("loss", "regularizer") if name == "name"]
@@ -131,9 +139,7 @@ def _keys(location: Iterable[Any], raw: Any, kind: str) -> tuple[str, ...]:
     keys, here, parts = [], raw, list(location)
     for number, part in enumerate(parts):
         last = number == len(parts) - 1
-        if isinstance(here, dict) and part in here:
-            here = here[part]
-        elif isinstance(here, list) and isinstance(part, int) and part < len(here):
+        if (isinstance(here, dict) and part in here) or (isinstance(here, list) and isinstance(part, int) and part < len(here)):
             here = here[part]
         elif not (last and kind == "missing"):
             continue
@@ -158,7 +164,11 @@ def _model_at(model: type[BaseModel], keys: Sequence[str]) -> type[BaseModel] | 
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias) and issubclass(annotation, BaseModel):
+    if (
+        isinstance(annotation, type)
+        and not isinstance(annotation, types.GenericAlias)
+        and issubclass(annotation, BaseModel)
+    ):
         return annotation
     return next(filter(None, map(_model_in, typing.get_args(annotation))), None)
 

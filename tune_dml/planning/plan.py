@@ -233,10 +233,12 @@ def collected(arms: Sequence[A], make: Callable[[A], Sequence[T]]) -> tuple[T, .
             made += make(arm)
         except ConfigError as error:
             for problem in error.problems:
-                names = wrong.get((problem.place, problem.rule), (problem, []))[1]
-                wrong[problem.place, problem.rule] = problem, [*names, arm.name]
+                _, before = wrong.get((problem.place, problem.rule), (problem, []))
+                wrong[problem.place, problem.rule] = problem, [*before, arm.name]
     raise_if_any(
-        problem if len(names) == len(arms) else replace(problem, place=f"{problem.place}{_of_arms(problem.place, names)}")
+        problem
+        if len(names) == len(arms)
+        else replace(problem, place=f"{problem.place}{_of_arms(problem.place, names)}")
         for problem, names in wrong.values()
     )
     return tuple(made)
@@ -270,7 +272,9 @@ def _with_values(space: Space, values: Mapping[str, Sequence[Value]]) -> Space:
     listed = [knob.path for arm in space.every_arm for knob in space.knobs_of(arm) if isinstance(knob.domain, Grid)]
     rule = "must name a listed knob of the space"
     raise_if_any(
-        Problem("--add", rule, path, nearest(path, listed, what="knob", dotted=True)) for path in values if path not in listed
+        Problem("--add", rule, path, nearest(path, listed, what="knob", dotted=True))
+        for path in values
+        if path not in listed
     )
 
     def grown(knob: Knob) -> Knob:

@@ -102,7 +102,11 @@ class Racing:
         problems = []
         for flag, value in (("--max-seeds", self.max_seeds), ("--budget", self.budget)):
             if value is not None and not self.until_decided:
-                problems.append(Problem(flag, "limits a race, which was not asked for", None, "Add --until-decided, or leave it out."))
+                problems.append(
+                    Problem(
+                        flag, "limits a race, which was not asked for", None, "Add --until-decided, or leave it out."
+                    )
+                )
         if self.max_seeds is not None and self.max_seeds < MIN_SEEDS:
             rule = f"must be at least {MIN_SEEDS}: fewer seeds cannot tell noise from differences"
             problems.append(Problem("--max-seeds", rule, self.max_seeds, f"Use --max-seeds {MIN_SEEDS} or more."))

@@ -136,7 +136,14 @@ def _override_problems(space: Space, arms: Sequence[Arm], overrides: Mapping[str
                 problems.append(Problem("--set", rule, None, "Leave it out, or choose arms with --arm."))
     for path in sorted({"seed", "data.name"} & set(overrides)):
         flag = "--seeds" if path == "seed" else "--dataset"
-        problems.append(Problem("--set", f"{path} has a flag of its own", None, f"Use {flag} {'3' if path == 'seed' else overrides[path]}."))
+        problems.append(
+            Problem(
+                "--set",
+                f"{path} has a flag of its own",
+                None,
+                f"Use {flag} {'3' if path == 'seed' else overrides[path]}.",
+            )
+        )
     return problems
 
 

@@ -125,7 +125,8 @@ class _File(_Part):
     ] = None
     data_root: Annotated[str | None, Field(description="folder of the pictures, from the file's own folder")] = None
     seeds: Annotated[
-        Annotated[int, Field(ge=1)] | list[int] | None, Field(description="how many paired seeds (3), or which ([0, 1, 7])")
+        Annotated[int, Field(ge=1)] | list[int] | None,
+        Field(description="how many paired seeds (3), or which ([0, 1, 7])"),
     ] = None
     fixed: Annotated[dict[str, Value], Field(description="settings that all trials share, by dotted names")] = Field(
         default_factory=dict
@@ -137,7 +138,9 @@ class _File(_Part):
     baseline: Annotated[
         _Baseline | str | None, Field(description="what the others are compared with: settings, or the name of an arm")
     ] = None
-    margin: Annotated[float, Field(gt=0, description="differences below this do not matter, in units of the metric")] = 1.0
+    margin: Annotated[
+        float, Field(gt=0, description="differences below this do not matter, in units of the metric")
+    ] = 1.0
     differs: Annotated[
         str, Field(description="why arms may differ in protocol, pair term or reduction; they must not otherwise")
     ] = ""

@@ -26,7 +26,9 @@ def with_tuned_knobs(
     """
     searched = {knob.path for knob in space.knobs} | {tie.path for arm in space.every_arm for tie in space.ties_of(arm)}
     problems = [
-        Problem("--tune", f"{space.name} searches {path} already", None, "Leave it out, or add values with `extend --add`.")
+        Problem(
+            "--tune", f"{space.name} searches {path} already", None, "Leave it out, or add values with `extend --add`."
+        )
         for path in asked
         if path in searched
     ]
@@ -50,7 +52,12 @@ def with_tuned_knobs(
 
 def _problem(path: str, values: Sequence[Value], own: Mapping[str, Value]) -> Problem | None:
     if path not in own:
-        return Problem("--tune", "must name a setting that every arm has", path, nearest(path, list(own), what="setting", dotted=True))
+        return Problem(
+            "--tune",
+            "must name a setting that every arm has",
+            path,
+            nearest(path, list(own), what="setting", dotted=True),
+        )
     value = own[path]
     if not values and not (is_number(value) and value > 0):
         rule = f"three values around {path}={value} are not defined"

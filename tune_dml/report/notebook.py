@@ -77,7 +77,7 @@ def curve_plot(results: Results, knob: str | None = None) -> MatplotlibFigure:
     measured = measure(results)
     _refuse_unknown(measured, knob)
     figure = _first_figure(answers(measured, traces=False), knob)
-    if figure is None:
+    if figure is None or not any(cell.values for cell in measured.cells):
         rule = "there is nothing to draw before some value of a knob has a number"
         raise ConfigError(Problem("SWEEP", rule, None, f"See `tune-dml status {results.name}`."))
     return matplotlib_figure(figure.views[0].draw(False))

@@ -225,7 +225,9 @@ def _value(body: Mapping[str, Any], metric: str, diverged: float) -> float:
 
 def _fit(folder: Path, recorder: Recorder, execution: Execution) -> None:
     resources = execution.resources
-    recorder.progress.waiting("starting Ray ..." if execution.address is None else f"connecting to Ray at {execution.address} ...")
+    recorder.progress.waiting(
+        "starting Ray ..." if execution.address is None else f"connecting to Ray at {execution.address} ..."
+    )
     with cluster.connected(execution.address, engine=resources.engine) as capacity:
         concurrent = cluster.refuse_unless_it_fits(capacity, resources)
         if execution.max_concurrent is not None:

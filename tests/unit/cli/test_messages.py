@@ -140,13 +140,17 @@ FILES = {
     "everything": "paramters: {}\nparameters: {loss.margin: {valus: [1]}, optim.rl: {values: [1, 2]}}\nseeds: 0\nmargin: -1\n"
     "dataset: glyfs\nfixed: {training.step: 3}",
 }
-TOLD_BEFORE = ("constrained", "unable to parse", "instance of", " method,", "Known knobs: .", "No such file", "None")
+TOLD_BEFORE = ("constrained", "unable to parse", "instance of", "data method", "Known knobs: .", "No such file", "None")
 
 
 def said_of(*words: str) -> str:
     """What a command line says of a wrong input; the working directory stands as HERE."""
     out, err = io.StringIO(), io.StringIO()
-    with patch.object(sys, "argv", ["tune-dml", *words]), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with (
+        patch.object(sys, "argv", ["tune-dml", *words]),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
         try:
             main()
             code: object = 0
@@ -199,7 +203,9 @@ def test_what_is_said_of_wrong_inputs(said):
             assert not [word for word in quoted if f"'{word}'" in meant and line.count(f"'{word}'") > 1], line
     for name in FILES:
         assert not re.search(r"(?<![`-])--\w", said[name]), f"{name} speaks of flags: {said[name]}"
-        assert all(line.startswith("mine.yaml") for line in said[name].splitlines() if "problems:" not in line), said[name]
+        assert all(line.startswith("mine.yaml") for line in said[name].splitlines() if "problems:" not in line), said[
+            name
+        ]
 
 
 if __name__ == "__main__":
