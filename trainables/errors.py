@@ -99,6 +99,8 @@ def _meant(name: str, known: Sequence[str]) -> list[str]:
     same = [item for item in known if lasts[item] == last]
     if 0 < len(same) <= 4:
         return same
+    if before in known:
+        return [before]
     beside = [item for item in known if dot and item.startswith(before + dot)]
     for candidates in (beside, known):
         close = difflib.get_close_matches(last, [lasts[item] for item in candidates], n=1, cutoff=0.6)

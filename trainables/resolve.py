@@ -161,7 +161,7 @@ class Layered:
 
     def _unknown(self, path: str) -> Problem:
         """A setting that belongs to no section, and those that may be meant: `rho` is `regularizer.rho` while SEC is chosen."""
-        known = [f"{name}.{key}" for name, model in SECTIONS.items() for key in model.own_fields()]
+        known = ["seed", *(f"{name}.{key}" for name, model in SECTIONS.items() for key in model.own_fields())]
         for name in SECTIONS:
             methods = self.parts[name].methods if name in self.parts else methods_chosen(name, {})
             known += [f"{name}.{knob}" for method in methods.values() for knob in sorted(knob_names(method))]

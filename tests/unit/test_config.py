@@ -78,7 +78,7 @@ def test_every_problem_is_reported_at_once_with_place_rule_value_and_remedy():
             }
         )
     text = str(error.value)
-    for part in ("'triplet'", "regularizer.rho", "1.5", "optim.lrr", "'lr'", "lossy.margin"):
+    for part in ("'triplet'", "regularizer.rho", "1.5", "optim.lrr", "'optim.lr'", "lossy.margin"):
         assert part in text
     assert len(error.value.problems) == 6
 
@@ -198,7 +198,7 @@ def test_settings_are_read_back_with_their_types_and_domains_checked():
             read_settings({**settings, path: value})
 
 
-@pytest.mark.parametrize(("path", "remedy"), [("loss", "'loss.name'"), ("seed.x", "'seed'")])
+@pytest.mark.parametrize(("path", "remedy"), [("loss", "Set one of loss.name"), ("seed.x", "'seed'")])
 def test_a_path_that_names_no_setting_is_refused(path, remedy):
     with pytest.raises(ConfigError) as error:
         resolved(flag={path: 1})

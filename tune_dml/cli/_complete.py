@@ -53,7 +53,9 @@ def values_of_knobs(ctx: typer.Context, incomplete: str) -> list[str]:
     storage = Path(ctx.params.get("storage") or Session.storage)
     names = [name] if (name := ctx.params.get("sweep_name")) else sweep_names(storage)
     paths = [path for name in names if (path := storage / name / "plan.json").exists()]
-    return _beginning(incomplete, dict.fromkeys(f"{knob.path}=" for path in paths for knob in Plan.load(path).space.knobs))
+    return _beginning(
+        incomplete, dict.fromkeys(f"{knob.path}=" for path in paths for knob in Plan.load(path).space.knobs)
+    )
 
 
 def datasets(incomplete: str) -> list[str]:

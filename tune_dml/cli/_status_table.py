@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from rich import box
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
@@ -30,7 +31,9 @@ def status_table(results: Results) -> RenderableType:
     listed = list(rows.values())
     if len(listed) > CELLS_SHOWN:
         listed = [trials for trials in listed if any(trial.status != "finished" for trial in trials)]
-    table = Table(title=f"{results.name}: {results.plan.metric}", title_justify="left", header_style="bold")
+    table = Table(
+        title=f"{results.name}: {results.plan.metric}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
+    )
     table.add_column("cell", overflow="fold")
     for seed in results.plan.seeds:
         table.add_column(f"seed {seed}", justify="right", no_wrap=True)

@@ -139,7 +139,9 @@ def _keys(location: Iterable[Any], raw: Any, kind: str) -> tuple[str, ...]:
     keys, here, parts = [], raw, list(location)
     for number, part in enumerate(parts):
         last = number == len(parts) - 1
-        if (isinstance(here, dict) and part in here) or (isinstance(here, list) and isinstance(part, int) and part < len(here)):
+        if (isinstance(here, dict) and part in here) or (
+            isinstance(here, list) and isinstance(part, int) and part < len(here)
+        ):
             here = here[part]
         elif not (last and kind == "missing"):
             continue

@@ -227,14 +227,14 @@ def planned_cells(space: Space, arms: Sequence[PlannedArm], search: Search) -> t
 def collected(arms: Sequence[A], make: Callable[[A], Sequence[T]]) -> tuple[T, ...]:
     """What is made of each arm, together; raises ConfigError with every problem, and the arms where not all have it."""
     made: list[T] = []
-    wrong: dict[tuple[str, str], tuple[Problem, list[str]]] = {}
+    wrong: dict[tuple[str, ...], tuple[Problem, list[str]]] = {}
     for arm in arms:
         try:
             made += make(arm)
         except ConfigError as error:
             for problem in error.problems:
-                _, before = wrong.get((problem.place, problem.rule), (problem, []))
-                wrong[problem.place, problem.rule] = problem, [*before, arm.name]
+                same = problem.place, problem.rule, repr(problem.value)
+                wrong[same] = problem, [*wrong.get(same, (problem, []))[1], arm.name]
     raise_if_any(
         problem
         if len(names) == len(arms)

@@ -192,7 +192,7 @@ def _without(raw: dict[str, Any], places: list[tuple[Any, ...]]) -> dict[str, An
     several = {"parameters", "arms"}
     kept = {key: value for key, value in raw.items() if (key,) not in {p[:1] for p in places} or key in several}
     for key in several & kept.keys():
-        wrong = [place[1] if len(place) > 1 else None for place in places if place[0] == key]
+        wrong = [place[1] if len(place) > 1 else None for place in places if place[:1] == (key,)]
         if isinstance(raw[key], dict) and None not in wrong:
             kept[key] = {name: value for name, value in raw[key].items() if name not in wrong}
         elif wrong:

@@ -17,7 +17,9 @@ from tune_dml.report.summary import answer_of
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure as MatplotlibFigure
+    from matplotlib.figure import Figure as _Figure
+
+    MatplotlibFigure = _Figure
 
 
 def curve_table(results: Results, knob: str | None = None) -> pd.DataFrame:
