@@ -33,6 +33,7 @@ from tune_dml.space import Value
 
 if TYPE_CHECKING:
     import pandas as pd
+
     from tune_dml.report import ReportFiles
     from tune_dml.report.notebook import MatplotlibFigure
     from tune_dml.tracking import SyncReport, Tracker

@@ -15,7 +15,7 @@ from tune_dml.cli.screen import number
 from tune_dml.record.ledger import is_running
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.running.progress import PLAIN_MARKS, STYLES
-from tune_dml.text import one_line
+from tune_dml.text import one_line, value_text
 
 CELLS_SHOWN = 60
 
@@ -51,7 +51,7 @@ def _entry(results: Results, trial: TrialResult) -> Text:
     text: str = trial.status
     if trial.status == "finished":
         value = trial.metrics.get(results.plan.metric)
-        text = "done" if value is None else number(value)
+        text = "done" if value is None else number(value) if abs(value) < 1000 else value_text(value)
     elif trial.status == "missing":
         text = PLAIN_MARKS["missing"]
     elif trial.status == "running" and (rows := results.history(trial.key)):

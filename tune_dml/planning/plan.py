@@ -227,19 +227,21 @@ def planned_cells(space: Space, arms: Sequence[PlannedArm], search: Search) -> t
 def collected(arms: Sequence[A], make: Callable[[A], Sequence[T]]) -> tuple[T, ...]:
     """What is made of each arm, together; raises ConfigError with every problem, and the arms where not all have it."""
     made: list[T] = []
-    wrong: dict[tuple[str, ...], tuple[Problem, list[str]]] = {}
+    wrong: dict[tuple[str, ...], Problem] = {}
+    names: dict[tuple[str, ...], list[str]] = {}
     for arm in arms:
         try:
             made += make(arm)
         except ConfigError as error:
             for problem in error.problems:
                 same = problem.place, problem.rule, repr(problem.value)
-                wrong[same] = problem, [*wrong.get(same, (problem, []))[1], arm.name]
+                wrong[same] = problem
+                names.setdefault(same, []).append(arm.name)
     raise_if_any(
         problem
-        if len(names) == len(arms)
-        else replace(problem, place=f"{problem.place}{_of_arms(problem.place, names)}")
-        for problem, names in wrong.values()
+        if len(names[same]) == len(arms)
+        else replace(problem, place=f"{problem.place}{_of_arms(problem.place, names[same])}")
+        for same, problem in wrong.items()
     )
     return tuple(made)
 
