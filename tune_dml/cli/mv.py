@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tune_dml.cli.options import SweepArgument, verb
+from tune_dml.cli.options import Json, SweepArgument, verb
 
 ORDER = 72
 EXAMPLES = """
@@ -17,7 +18,13 @@ tune-dml mv rho1 momentum
 
 
 @verb
-def mv(sweep_name: SweepArgument, new_name: Annotated[str, typer.Argument(metavar="NEW")], *, storage: Path) -> None:
+def mv(
+    sweep_name: SweepArgument,
+    new_name: Annotated[str, typer.Argument(metavar="NEW", help="Its new name.")],
+    *,
+    storage: Path,
+    as_json: Json = False,
+) -> None:
     """Give a sweep another name; every trial keeps its identity. Refused while it runs, or where the name is in use."""
     from trainables.errors import Problem, raise_if_any
     from tune_dml.planning.rules import name_rule_problems
@@ -31,4 +38,5 @@ def mv(sweep_name: SweepArgument, new_name: Annotated[str, typer.Argument(metava
     with Ledger(state.folder):  # refused while another process runs it
         state.folder.rename(target)
         replace(state.stored, name=new_name).save(target / "plan.json")
-    typer.echo(f"{sweep_name} is {new_name} now: {target}. MLflow has its new name after `tune-dml resume {new_name}`.")
+    said = f"{sweep_name} is {new_name} now: {target}. MLflow keeps the old name of runs that are there."
+    typer.echo(json.dumps({"sweep": new_name, "folder": str(target)}) if as_json else said)

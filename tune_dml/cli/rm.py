@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from tune_dml.cli.options import SweepArgument, verb
+from tune_dml.cli.options import Json, SweepArgument, verb
 
 ORDER = 71
 EXAMPLES = """
@@ -20,7 +21,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 @verb
-def rm(sweep_name: SweepArgument, *, yes: Yes = False, storage: Path) -> None:
+def rm(sweep_name: SweepArgument, *, yes: Yes = False, storage: Path, as_json: Json = False) -> None:
     """Remove a sweep and everything it left on disk; its runs in MLflow stay. Refused while it runs."""
     from trainables.errors import ConfigError, Problem
     from tune_dml.record.ledger import Ledger
@@ -38,4 +39,5 @@ def rm(sweep_name: SweepArgument, *, yes: Yes = False, storage: Path) -> None:
         gone = results.folder.with_name(f".{results.folder.name}.removed")
         results.folder.rename(gone)
     shutil.rmtree(gone)
-    typer.echo(f"Removed {results.folder} ({finished} finished trials). Its runs in MLflow are still there.")
+    gone_for_good = f"Removed {results.folder} ({finished} finished trials). Its runs in MLflow are still there."
+    typer.echo(json.dumps({"removed": str(results.folder), "finished": finished}) if as_json else gone_for_good)
