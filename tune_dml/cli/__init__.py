@@ -13,6 +13,7 @@ import inspect
 import logging
 import re
 import sys
+import textwrap
 import warnings
 from importlib import import_module
 from pkgutil import iter_modules
@@ -23,6 +24,8 @@ import typer
 from tune_dml.cli._command import Command, epilog
 
 __all__ = ["main"]
+
+SHORT = 62  # characters of a verb's line in the help of all
 
 
 def main() -> None:
@@ -62,7 +65,7 @@ def application() -> typer.Typer:
             app.add_typer(verb, name=name)
         else:
             examples, bare = getattr(module, "EXAMPLES", ""), getattr(module, "BARE_SHOWS_HELP", False)
-            short = re.split("[:;.]", inspect.getdoc(verb) or "")[0]
+            short = textwrap.shorten(re.split("[:;.]", inspect.getdoc(verb) or "")[0], SHORT, placeholder=" ...")
             app.command(name, cls=Command, short_help=short, epilog=epilog(examples), no_args_is_help=bare)(verb)
     app.callback(invoke_without_command=True)(_whole)
     return app

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tune_dml.cli.options import absolute, verb
+from tune_dml.cli.options import Json, absolute, verb
 
 ORDER = 35
 EXAMPLES = """
@@ -59,6 +60,7 @@ def init(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="File to write; FOLDER.yaml by default.")
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Write a commented sweep file for a folder of pictures; `tune-dml sweep FOLDER.yaml` runs it."""
     from trainables.errors import Problem, raise_if_any
@@ -69,6 +71,9 @@ def init(
     if path.exists():
         raise_if_any([Problem(str(path), "the file is there already", None, "Write another one with -o FILE.")])
     path.write_text(sweep_text(root, path, name), encoding="utf-8")
+    if as_json:
+        typer.echo(json.dumps({"file": str(path), "next": f"tune-dml sweep {path.name}"}))
+        return
     typer.echo(f"Wrote {path.name}: three values of the triplet loss's margin, three seeds, and what else can be said.")
     typer.echo(f"Next: tune-dml sweep {path.name}")
 
