@@ -11,18 +11,21 @@ export OMP_NUM_THREADS ?= 1
 # Compiled sources are kept: tests start many processes, and pytest rewrites every assertion of a file that is not.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow test-learning test-browser test-gpu test-vision check format bench-losses bench-metrics bench-training docs clean help
+.PHONY: demo test test-slow test-faults test-learning test-browser test-spaces test-gpu test-vision check format bench-losses bench-metrics bench-training \
+	bench-orchestration docs clean help
 
 help:
 	@echo "make demo          install, run the sweep sec_rho on the embedded data, say where the report is"
 	@echo "make test          install, run the test suite"
 	@echo "make check         format, lint, types, unused code"
 	@echo "make test-slow     the tests that take more than ten seconds"
+	@echo "make test-faults   kill what a sweep stands on, on real clusters; writes docs/reliability.md"
 	@echo "make test-learning  what training learns, with each of torch's CPU kernels and with one and two threads"
 	@echo "make test-browser  the report in headless Chromium (installs chromium where it is missing and apt can)"
+	@echo "make test-spaces   every study on the embedded pictures, a few steps each, to its report"
 	@echo "make test-gpu      the tests that need a CUDA device"
 	@echo "make test-vision   backbones against timm, torchvision and pretrainedmodels, in an environment of their own"
-	@echo "make bench-losses bench-metrics bench-training   speed, as ratios against named peers"
+	@echo "make bench-losses bench-metrics bench-training bench-orchestration   speed, as ratios against named peers"
 
 demo: $(VENV)/.demo
 	$(BIN)/tune-dml sweep sec_rho --dataset glyphs --seeds 3 --name demo
@@ -32,6 +35,12 @@ test: $(VENV)/.dev
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow
+
+# Each test notes what it saw; the page is made of that.
+test-faults: $(VENV)/.dev
+	rm -f build/faults.jsonl && mkdir -p build
+	TUNE_DML_FAULTS=$(CURDIR)/build/faults.jsonl $(BIN)/python -m pytest -m "slow or not slow" tests/faults
+	$(BIN)/python docs/reliability.py build/faults.jsonl
 
 # Kernels and thread counts round differently, and a verdict on learning must not depend on rounding.
 test-learning: $(VENV)/.dev
@@ -47,6 +56,9 @@ test-browser: $(VENV)/.dev
 	{ apt-get install -y -qq chromium > /dev/null 2>&1 && command -v chromium > /dev/null; } || \
 	{ echo "It could not be installed (no apt, no rights or no network): the tests of the page are skipped, nothing is tested."; exit 1; }
 	$(BIN)/python -m pytest -m browser
+
+test-spaces: $(VENV)/.dev
+	$(BIN)/python -m pytest -m spaces
 
 test-gpu: $(VENV)/.dev
 	$(BIN)/python -m pytest -m gpu
@@ -74,8 +86,12 @@ bench-metrics: $(VENV)/.dev
 bench-training: $(VENV)/.dev
 	$(BIN)/python benchmarks/training.py
 
+bench-orchestration: $(VENV)/.dev
+	$(BIN)/python benchmarks/orchestration.py
+
 docs: $(VENV)/.dev
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/generate_studies.py
 
 clean:
 	rm -rf $(VENV) $(VISION) build *.egg-info .pytest_cache .mypy_cache .ruff_cache

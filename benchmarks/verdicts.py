@@ -2,7 +2,7 @@
 
     python benchmarks/verdicts.py                 # 2,000 sweeps a row, about four minutes
     python benchmarks/verdicts.py --quick         # 300 sweeps a row, about a minute
-    python benchmarks/verdicts.py --only noise    # one section: noise looks nuisance optimum paper selection effects race speed
+    python benchmarks/verdicts.py --only noise    # noise, equal, looks, nuisance, optimum, paper, selection, effects, race, speed
 
 Noise of unit standard deviation is iid, Student's t with 3 degrees of freedom, a ramp from 1 to 5 over the cells, one cell
 5 times as noisy as the others, a slope of the knob that differs from seed to seed (s.d. 10 between the outermost values),
@@ -16,13 +16,14 @@ import argparse
 import math
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
+from earlier_verdicts import interior_before, matches_before, old_claims, tau_before
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.stats import kendalltau, multivariate_t, studentized_range
+from scipy.stats import kendalltau
 from scipy.stats import t as student
 
 from tune_dml.stats import SeedTable
@@ -36,7 +37,7 @@ from tune_dml.stats.noise import fit_pairs
 from tune_dml.stats.printed import judge_printed
 from tune_dml.stats.racing import Race, next_look, standing
 from tune_dml.stats.selection import score_of_best, tuned_on_other_seeds
-from tune_dml.stats.simultaneous import against, all_pairs, half_widths
+from tune_dml.stats.simultaneous import against, all_pairs, at_most, half_widths
 
 Array = NDArray[np.float64]
 KINDS = ("iid", "t3", "ramp", "one cell 5x", "slope", "measured-like", "15 % holes")
@@ -95,80 +96,6 @@ def covered(hits: NDArray[np.bool_]) -> str:
     return f"{share:.3f}{'!' if not 0.93 - 2 * error <= share <= 0.97 + 2 * error else ' '}"
 
 
-@cache
-def tukey(cells: int, df: int, level: float) -> float:
-    """The studentized range's upper quantile, as a multiple of a difference's standard error."""
-    return float(studentized_range.ppf(level, cells, df)) / math.sqrt(2)
-
-
-@cache
-def dunnett(comparisons: int, df: int, level: float) -> float:
-    """Dunnett's two-sided critical value for equal numbers of seeds."""
-    shape = np.full((comparisons, comparisons), 0.5) + 0.5 * np.eye(comparisons)
-    draws = multivariate_t(np.zeros(comparisons), shape, df=df, seed=0).rvs(200_000)
-    return float(np.quantile(np.abs(draws).max(-1), level))
-
-
-def pooled(values: Array) -> tuple[float, int]:
-    """The pooled noise of one table, seed effect removed, and its degrees of freedom."""
-    m, n = values.shape
-    residual = values - values.mean(1, keepdims=True) - values.mean(0) + values.mean()
-    df = (m - 1) * (n - 1)
-    return math.sqrt(float((residual**2).sum()) / df), df
-
-
-def draws_before(values: Array, count: int) -> Array:
-    """Cell means drawn from pooled t noise: what the methods before read optima and Kendall's tau off."""
-    sd, df = pooled(values)
-    random = np.random.default_rng(0)
-    scale = np.sqrt(random.chisquare(df, count) / df)
-    noise = random.standard_normal((count, len(values))) / scale[:, None]
-    return np.asarray(values.mean(1) + sd / math.sqrt(values.shape[1]) * noise)
-
-
-def interior_before(values: Array) -> bool:
-    """Whether an outermost cell is the best in at most 5 % of the draws."""
-    best = draws_before(values, 2000).argmax(1)
-    return bool(np.isin(best, (0, len(values) - 1)).mean() <= 0.05)
-
-
-def matches_before(values: Array, printed: Array) -> bool:
-    """Whether every gap's prediction interval, the paper's noise taken equal to ours, holds 0."""
-    (m, n), (sd, df) = values.shape, pooled(values)
-    between = max(float(values.mean(0).var(ddof=1)) - sd**2 / m, 0.0)
-    variance = between + sd**2
-    bottom = (between**2 / (n - 1) if between else 0.0) + sd**4 / df
-    reach = student.isf(0.025 / m, max(1.0, variance**2 / bottom)) * math.sqrt(variance * (1 / n + 1))
-    return bool((np.abs(values.mean(1) - printed) <= reach).all())
-
-
-def tau_before(values: Array, printed: Array) -> tuple[float, float]:
-    """Percentiles of Kendall's tau over the draws."""
-    i, k = np.triu_indices(len(printed), 1)
-    drawn = draws_before(values, 2000)
-    taus = (np.sign(drawn[:, i] - drawn[:, k]) * np.sign(printed[i] - printed[k])).mean(1)
-    low, high = np.quantile(taus, [0.025, 0.975])
-    return float(low), float(high)
-
-
-def old_claims(values: Array, alpha: float = 0.05, baseline: int | None = None) -> NDArray[np.bool_]:
-    """Whether Tukey's (or Dunnett's) pooled intervals claim any difference: today's method, vectorised; complete tables."""
-    _, m, n = values.shape
-    means = values.mean(-1)
-    residual = values - means[..., None]
-    residual = residual - residual.mean(1, keepdims=True)
-    df = (m - 1) * (n - 1)
-    typical = (residual**2).sum((1, 2)) / df
-    own = np.repeat(typical[:, None], m, 1)
-    if m > 2:
-        own = np.maximum(m / (m - 2) * ((residual**2).sum(2) / (n - 1) - typical[:, None] / m), 0)
-    error = np.sqrt(2 / n * np.maximum(typical[:, None, None], (own[:, :, None] + own[:, None, :]) / 2))
-    gaps = np.abs(means[:, :, None] - means[:, None, :])
-    if baseline is None:
-        return np.asarray((gaps > tukey(m, df, 1 - alpha) * error).any((1, 2)))
-    return np.asarray((gaps > dunnett(m - 1, df, 1 - alpha) * error)[:, baseline].any(1))
-
-
 def new_claims(values: Array, alpha: float = 0.05) -> NDArray[np.bool_]:
     """Whether the new intervals claim any difference between cells."""
     return np.asarray((all_pairs(values, alpha).low > 0).any((-2, -1)))
@@ -209,6 +136,24 @@ def noise(sweeps: int) -> Iterable[str]:
     for kind in KINDS:
         values = simulate(kind, 10, 10, sweeps, np.random.default_rng(0))
         yield f"{kind:>14}  {float(fit_pairs(values).epsilon.mean()):.2f}"
+
+
+def equal(sweeps: int) -> Iterable[str]:
+    """'Does not matter' where one value is exactly the margin off, and where nothing differs."""
+    yield "'Does not matter', margin 3: false (one value is 3 off) / found (all equal), and found by intervals of all pairs"
+    yield f"{'k':>3} {'n':>3}  " + "  ".join(f"{kind:>22}" for kind in KINDS)
+    for cells in (2, 5, 10, 20, 40):
+        for seeds in (3, 5, 10):
+            row = []
+            for kind in KINDS:
+                values = simulate(kind, cells, seeds, sweeps, np.random.default_rng([cells, seeds]))
+                shifted = values.copy()
+                shifted[:, cells // 2] += 3
+                false, found = ((at_most(each) < 3).all((1, 2)) for each in (shifted, values))
+                bounds = all_pairs(values)
+                together = (np.maximum(bounds.high, -bounds.low) < 3).all((1, 2))
+                row.append(f"{rate(false)} / {np.mean(found):.2f}, {np.mean(together):.2f}")
+            yield f"{cells:3d} {seeds:3d}  " + "  ".join(f"{text:>22}" for text in row)
 
 
 def looks(sweeps: int) -> Iterable[str]:
@@ -379,11 +324,15 @@ class Cost:
     wrong: float
 
 
-def run_race(means: Array, sd: float, *, racing: bool, sweeps: int, most: int = 200, margin: float = 1.0) -> Cost:
-    """Play many sweeps until every cell is settled, or `most` seeds."""
-    rng = np.random.default_rng(0)
-    cells = len(means)
-    numbers = means[:, None] + sd * rng.standard_normal((sweeps, cells, most)) + rng.standard_normal((sweeps, 1, most))
+def run_race(
+    means: Array, noise: Array, *, racing: bool, pairs: bool = False, margin: float = 1.0, most: int | None = None
+) -> Cost:
+    """Play sweeps, (sweeps, cells, seeds) of noise, until every cell is settled or the seeds are spent.
+
+    `pairs`: every cell is judged by the intervals of all pairs, as a report of an extended sweep is.
+    """
+    numbers, (sweeps, cells, available) = means[:, None] + noise, noise.shape
+    most = most or available
     seen = np.full_like(numbers, np.nan)
     runs, used = np.ones((sweeps, cells), dtype=bool), np.zeros(sweeps)
     wrong, decided = np.zeros(sweeps, dtype=bool), np.zeros(sweeps, dtype=bool)
@@ -395,22 +344,35 @@ def run_race(means: Array, sd: float, *, racing: bool, sweeps: int, most: int = 
         seeds = ahead
         at.append(seeds)
         state = standing(seen[going][..., :seeds], margin, level_left(at, planned=most), state)
+        if pairs:
+            state = _by_all_pairs(state, margin)
         gap = means[state.leader][:, None] - means
         false = (state.worse & (means == means.max())) | (state.tied & (np.abs(gap) > margin))
-        wrong[going] |= false.any(1) | (state.matters & (np.ptp(means) <= margin))
         done = state.decided
+        flat = done & ~state.matters
+        wrong[going] |= false.any(1) | (state.matters & (np.ptp(means) <= margin)) | (flat & (np.ptp(means) > margin))
         decided[going[done]] = True
         runs[going] = state.runs if racing else True
-        state = Race(*(getattr(state, name)[~done] for name in ("low", "high", "leader", "worse", "tied", "matters")))
+        names = ("low", "high", "ahead", "leader", "worse", "tied", "matters")
+        state = Race(*(getattr(state, name)[~done] for name in names))
         going = going[~done]
     return Cost(float(used.mean()), float(decided.mean()), float(wrong.mean()))
 
 
+def _by_all_pairs(state: Race, margin: float) -> Race:
+    """The same, "tied" by the simultaneous intervals too."""
+    at = state.leader[:, None, None]
+    behind = np.take_along_axis(state.high, at, 1)[:, 0]
+    ahead = -np.take_along_axis(state.low, at, 1)[:, 0]
+    return replace(state, tied=~state.worse & (behind < margin) & (ahead < margin))
+
+
 def race(sweeps: int) -> Iterable[str]:
-    """Trials until every cell is settled, racing against uniform allocation."""
+    """Trials until every cell is settled, racing against uniform allocation; false final verdicts."""
     few = max(60, sweeps // 10)
     x = np.linspace(-1, 1, 18)
-    yield f"Trials until settled (at most 200 seeds, margin 1, {few} sweeps): race, uniform, ratio (goal), decided, wrong"
+    yield f"Trials until settled (at most 200 seeds, margin 1, {few} sweeps): race; uniform allocation judged by all pairs, ratio"
+    yield "(goal), and judged by the race's rule, ratio; decided; wrong final verdicts of the race"
     for name, means, sd, goal in (
         ("demo's curve, s.d. 2.06", np.array(DEMO), 2.06, 0.45),
         ("demo's curve, s.d. 1", np.array(DEMO), 1.0, 0.45),
@@ -419,12 +381,27 @@ def race(sweeps: int) -> Iterable[str]:
         ("18 cells, flat", 0 * x, 1.0, 0.7),
         ("6 cells at the margin", np.array([0.0, 0, 0, 0, 0, 1.0]), 1.0, 1.0),
     ):
-        ours, uniform = (run_race(means, sd, racing=racing, sweeps=few) for racing in (True, False))
-        ratio = ours.trials / uniform.trials
+        noise = sd * simulate("iid", len(means), 200, few, np.random.default_rng(0))
+        ours = run_race(means, noise, racing=True)
+        extended = run_race(means, noise, racing=False, pairs=True)
+        same = run_race(means, noise, racing=False)
         yield (
-            f"{name:>24}: {ours.trials:7.0f} {uniform.trials:7.0f}  {ratio:.2f} ({goal})  "
-            f"{ours.decided:.2f}/{uniform.decided:.2f}  {rate(np.full(few, ours.wrong))}"
+            f"{name:>24}: {ours.trials:6.0f}; {extended.trials:6.0f}  {ours.trials / extended.trials:.2f} ({goal}); "
+            f"{same.trials:6.0f}  {ours.trials / same.trials:.2f};  {ours.decided:.2f}  {rate(np.full(few, ours.wrong))}"
         )
+    yield f"Wrong final verdicts of races to at most 60 seeds, margin 1, noise 0.5, {4 * few} races each"
+    for name, means in (
+        ("17 equal, one 3 below", np.array([0.0] * 17 + [-3])),
+        ("one at the margin", np.array([0.0] * 5 + [1.0])),
+        ("six over 1.02", np.linspace(0, 1.02, 6)),
+        ("six over 1.1", np.linspace(0, 1.1, 6)),
+        ("flat", np.zeros(6)),
+    ):
+        row = []
+        for kind in KINDS:
+            numbers = 0.5 * simulate(kind, len(means), 60, 4 * few, np.random.default_rng(1))
+            row.append(f"{kind} {rate(np.full(4 * few, run_race(means, numbers, racing=True).wrong))}")
+        yield f"{name:>24}: " + "  ".join(row)
 
 
 def speed(sweeps: int) -> Iterable[str]:
@@ -443,7 +420,7 @@ def _table(values: Array) -> SeedTable:
 
 
 SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
-    one.__name__: one for one in (noise, looks, nuisance, optimum, paper, selection, effects, race, speed)
+    one.__name__: one for one in (noise, equal, looks, nuisance, optimum, paper, selection, effects, race, speed)
 }
 
 

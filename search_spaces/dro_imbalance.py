@@ -1,25 +1,117 @@
-"""Imbalance of positive and negative pairs as the DRO paper varies it: by the batch size."""
+"""Imbalance of positive and negative pairs: by batch size, as the DRO paper varies it, and taken apart in two designs."""
 
 from __future__ import annotations
 
 from search_spaces.papers import DRO
-from search_spaces.protocols.dro import DRO_INSHOP
+from search_spaces.protocols.dro import DRO_INSHOP, DRO_INSHOP_64
 from search_spaces.protocols.ours import GLYPHS_DRO
-from tune_dml.space import Grid, Knob, Space, Tie
+from tune_dml.space import Arm, Grid, Knob, Published, Space, Tie, Value
+
+MARGIN: dict[str, Value] = {"loss.margin": 0.2, "loss.threshold": 0.5}
+BATCH = Knob("batch.batch_size", Grid((80, 160, 320, 480, 640), scale="log"), symbol="B", unit="pictures")
+DOUBLED = (Tie("loss.k", "batch.batch_size", 2),)
+QUESTION = "Which losses stand the imbalance of positive and negative pairs?"
+RATIOS = "Positive to negative pairs = (M-1)/(B-M): 0.053, 0.026, 0.013, 0.008, 0.006."
+
+
+def _arms(top_k: tuple[Tie, ...], **fixed_k: Value) -> tuple[Arm, ...]:
+    own: dict[str, Value] = {f"loss.{name}": value for name, value in fixed_k.items()}
+    return (
+        Arm("SH", {"loss.name": "margin_semihard", **MARGIN}),
+        Arm("DWS", {"loss.name": "margin_dws", **MARGIN}),
+        Arm("DRO-TopK_M", {"loss.name": "dro_topk", "loss.base": "margin", **MARGIN, **own}, ties=top_k),
+        Arm("DRO-TopK-PN_M", {"loss.name": "dro_topk_pn", "loss.base": "margin", **MARGIN, **own}, ties=top_k),
+        Arm(
+            "DRO-KL_M",
+            {"loss.name": "dro_kl", "loss.base": "margin", "loss.gamma": 0.1, "loss.drop_zeros": True, **MARGIN},
+        ),
+    )
+
+
+def _printed(embedding_dim: int) -> tuple[Published, ...]:
+    return (
+        DRO.table("Fig5 text").methods_on(
+            "In-Shop",
+            where={"embedding_dim": embedding_dim},
+            note="The text gives the figure's values at B = 640 alone.",
+        ),
+    )
+
 
 SPACE = Space(
     name="dro_imbalance",
     title="Imbalance by batch size: B varies, M = 5, K = 2B",
-    question="Does a loss over the hardest pairs stand the imbalance of large batches?",
-    citation=DRO.at("supplement, Figure 5 (ratios of positive to negative pairs .053 to .006)"),
-    scientific=(Knob("batch.batch_size", Grid((80, 160, 320, 640), scale="log"), symbol="B", unit="pictures"),),
-    fixed={"loss.name": "dro_topk", "loss.base": "margin", "batch.instances_per_class": 5},
-    ties=(Tie("loss.k", "batch.batch_size", 2),),
+    question=QUESTION,
+    citation=DRO.at("section 4.2.2, Figure 1"),
+    scientific=(BATCH,),
+    fixed={"batch.instances_per_class": 5},
+    arms=_arms(DOUBLED),
+    baseline="SH",
     protocols=(GLYPHS_DRO, DRO_INSHOP),
+    published=_printed(1024),
+    margin=1.0,
+    identities=("19: K >= the number of pairs is the mean of all pairs, K = 1 the largest loss",),
+    notes=(
+        RATIOS,
+        "The steps are the same for every B, so a larger batch also sees more pictures: dro_imbalance_instances and "
+        "dro_imbalance_updates take that apart.",
+        "How many semi-hard negatives an anchor keeps is not printed: ours are as many as it has positives.",
+        "Batches of B need B/5 training classes, which CUB200-2011 and Cars196 do not have.",
+    ),
+)
+
+SMALLER = Space(
+    name="dro_imbalance_512",
+    title="Imbalance by batch size in 512 dimensions",
+    question=QUESTION,
+    citation=DRO.at("section 6.2, Figure 5"),
+    scientific=(BATCH,),
+    fixed={"batch.instances_per_class": 5, "model.embedding_dim": 512},
+    arms=_arms(DOUBLED),
+    baseline="SH",
+    protocols=(GLYPHS_DRO, DRO_INSHOP),
+    published=_printed(512),
+    margin=1.0,
+    identities=SPACE.identities,
+    notes=(RATIOS, "The paper repeats Figure 1 with half the dimensions and finds little change."),
+)
+
+INSTANCES = Space(
+    name="dro_imbalance_instances",
+    title="Imbalance by pictures per class: M varies, B = 80, K = 160",
+    question="Does imbalance matter when every batch costs the same?",
+    citation=None,
+    scientific=(Knob("batch.instances_per_class", Grid((2, 4, 5, 8, 10)), symbol="M", unit="pictures", origin="ours"),),
+    fixed={"batch.batch_size": 80},
+    arms=_arms((), k=160),
+    baseline="SH",
+    protocols=(GLYPHS_DRO, DRO_INSHOP_64),
+    margin=1.0,
+    notes=("Positive to negative pairs = (M-1)/(B-M): 0.013, 0.039, 0.053, 0.097, 0.129.",),
+)
+
+UPDATES = Space(
+    name="dro_imbalance_updates",
+    title="Imbalance by batch size at equal pictures seen: lr = B * 2.5e-5",
+    question="Does imbalance matter when every batch size sees the same pictures at a rate that fits it?",
+    citation=None,
+    scientific=(
+        Knob(
+            "batch.batch_size",
+            Grid((80, 160, 320, 480, 640), scale="log"),
+            symbol="B",
+            unit="pictures",
+            origin="ours",
+        ),
+    ),
+    fixed={"batch.instances_per_class": 5, "training.epochs": 5, "training.eval_every": 100},
+    ties=(Tie("optim.lr", "batch.batch_size", 2.5e-5),),
+    arms=_arms(DOUBLED),
+    baseline="SH",
+    protocols=(GLYPHS_DRO,),
     margin=1.0,
     notes=(
-        "Positive to negative pairs = (M-1)/(B-M): 0.053, 0.026, 0.013, 0.006. The steps are the same for every B, so a "
-        "larger batch also sees more pictures: dro_imbalance_instances and dro_imbalance_epochs take that apart.",
-        "Batches of B need B/5 training classes, which CUB200-2011 and Cars196 do not have.",
+        "Steps times B and lr over B are the same in every cell (linear scaling); the rate is that of glyphs at B = 80.",
+        RATIOS,
     ),
 )

@@ -1,8 +1,18 @@
-"""The papers: who wrote them, what they measure on, and what each table in `published.csv` holds."""
+"""The papers: who wrote them, what they measure on, what can be cited of them, and what each table in `published.csv` holds."""
 
 from __future__ import annotations
 
-from tune_dml.space import Paper, Table
+from search_spaces.printed_methods import (
+    CONTRASTIVE,
+    FACE,
+    LINEAR_HEAD,
+    PAIRWISE,
+    PROXY,
+    SPHERICAL,
+    TUPLET,
+    WITH_HEADS,
+)
+from tune_dml.space import Paper, Part, Table
 
 BIRDS_CARS = ("CUB200-2011", "Cars196")
 RETRIEVAL = (*BIRDS_CARS, "SOP", "In-Shop")
@@ -18,15 +28,42 @@ SEC = Paper(
     url="https://arxiv.org/abs/2011.02785",
     code="Dyfine/SphericalEmbedding f118c0e",
     datasets=(*RETRIEVAL, "CASIA-WebFace", *FACES, *CIFAR),
+    parts={
+        "supplement": Part(
+            sections=("A", "A.1", "A.2", "B", "B.1", "B.2", "B.3", "C", "C.1", "C.2", "C.3", "D", "D.1", "D.2"),
+            tables=("1", "2", "3", "4", "5", "6", "7"),
+            figures=("1", "2", "3", "4"),
+        ),
+        "rebuttal": Part(tables=("1", "2", "3", "4", "5"), figures=("1", "2")),
+    },
     tables=(
-        Table("SEC-supplement", "3", "the triplet loss with L2-reg along eta", ("Cars196",)),
+        Table("SEC-supplement", "3", "the triplet loss with L2-reg along eta", ("Cars196",), methods=SPHERICAL),
         Table(
-            "SEC-supplement", "4", "the triplet loss with SEC-EMA along rho, with the norms it ends at", ("Cars196",)
+            "SEC-supplement",
+            "4",
+            "the triplet loss with SEC-EMA along rho, with the norms it ends at",
+            ("Cars196",),
+            methods=SPHERICAL,
+            unprinted=("regularizer.eta",),
+            remarks=("source_note", "initial_mean_norm"),
         ),
         Table(
-            "SEC-supplement", "5", "four losses plain and with L2-reg, SEC and SEC-EMA, at the chosen eta", RETRIEVAL
+            "SEC-supplement",
+            "5",
+            "four losses plain and with L2-reg, SEC and SEC-EMA, at the chosen eta",
+            RETRIEVAL,
+            methods=SPHERICAL,
+            remarks=("source_note", "backbone"),
         ),
-        Table("SEC-supplement", "6", "face losses plain, with L2-reg, SEC and SEC-EMA", FACES, backbone="not stated"),
+        Table(
+            "SEC-supplement",
+            "6",
+            "face losses plain, with L2-reg, SEC and SEC-EMA",
+            FACES,
+            backbone="not stated",
+            methods=FACE,
+            remarks=("train_set", "eta_schedule"),
+        ),
         Table(
             "SEC-supplement",
             "7",
@@ -34,20 +71,49 @@ SEC = Paper(
             CIFAR,
             backbone="ResNet-50",
             embedding_dim=128,
+            methods=CONTRASTIVE,
         ),
         Table(
             "SEC-rebuttal",
             "1",
             "NT-Xent plain and with SEC, after 150 epochs",
             ("CIFAR-10",),
-            backbone="not stated",
+            backbone="ResNet-50",
             embedding_dim=128,
+            methods=LINEAR_HEAD,
+            unprinted=("optim.lr", "regularizer.schedule"),
         ),
-        Table("SEC-rebuttal", "2", "the semihard triplet loss with L2-reg along eta and with SEC", ("Cars196",)),
-        Table("SEC-rebuttal", "4", "the tuplet margin loss plain and with SEC", RETRIEVAL),
-        Table("SEC-rebuttal", "5", "the semihard triplet loss with SEC, batch and weight normalisation", ("Cars196",)),
         Table(
-            "SEC-rebuttal", "text R4", "the variance of training norms, four losses plain and with SEC", ("Cars196",)
+            "SEC-rebuttal",
+            "2",
+            "the semihard triplet loss with L2-reg along eta and with SEC",
+            ("Cars196",),
+            methods=SPHERICAL,
+            remarks=("source_note", "mu"),
+        ),
+        Table(
+            "SEC-rebuttal",
+            "4",
+            "the tuplet margin loss plain and with SEC",
+            RETRIEVAL,
+            methods=TUPLET,
+            remarks=("source_note", "lr(head/backbone/decay)"),
+        ),
+        Table(
+            "SEC-rebuttal",
+            "5",
+            "the semihard triplet loss with SEC, batch and weight normalisation",
+            ("Cars196",),
+            methods=WITH_HEADS,
+            unprinted=("regularizer.eta",),
+        ),
+        Table(
+            "SEC-rebuttal",
+            "text R4",
+            "the variance of training norms, four losses plain and with SEC",
+            ("Cars196",),
+            methods=SPHERICAL,
+            unprinted=("regularizer.eta",),
         ),
     ),
 )
@@ -61,6 +127,16 @@ DRO = Paper(
     url="https://arxiv.org/abs/1912.11194",
     code="qiqi-helloworld, Pairewise-Distance-Metric-Learning e12a417",
     datasets=(*BIRDS_CARS, "In-Shop"),
+    parts={
+        "": Part(
+            sections=(
+                *("1", "2", "3", "3.1", "3.2", "3.3", "4", "4.1", "4.2", "4.2.1", "4.2.2", "4.2.3", "4.2.4", "5"),
+                *("6", "6.1", "6.1.1", "6.1.2", "6.1.3", "6.2"),
+            ),
+            tables=("1", "2", "3", "4"),
+            figures=("1", "2", "3", "4", "5"),
+        )
+    },
     tables=(
         Table(
             "DRO",
@@ -68,12 +144,48 @@ DRO = Paper(
             "DRO-TopK, DRO-TopK-PN and DRO-KL at their best values, and rivals",
             BIRDS_CARS,
             embedding_dim=1024,
+            methods=PAIRWISE,
+            unprinted=("loss.k", "loss.gamma"),
+            remarks=("source_note", "K_grid", "gamma_grid", "base_loss"),
         ),
-        Table("DRO", "2", "DRO-KL-G along gamma, lifted structure and multi-similarity", BIRDS_CARS, embedding_dim=64),
-        Table("DRO", "3", "as Table 1", ("In-Shop",), embedding_dim=1024),
-        Table("DRO", "4", "as Table 2", ("In-Shop",), embedding_dim=64),
-        Table("DRO", "Fig4 text", "DRO-TopK with binomial losses, mean", ("CUB200-2011",), embedding_dim=1024, runs=5),
-        Table("DRO", "Fig5 text", "DRO-TopK, DRO-TopK-PN and DRO-KL as pairs grow unbalanced", ("In-Shop",)),
+        Table(
+            "DRO",
+            "2",
+            "DRO-KL-G along gamma, lifted structure and multi-similarity",
+            BIRDS_CARS,
+            embedding_dim=64,
+            methods=PAIRWISE,
+        ),
+        Table(
+            "DRO",
+            "3",
+            "as Table 1",
+            ("In-Shop",),
+            embedding_dim=1024,
+            methods=PAIRWISE,
+            unprinted=("loss.k", "loss.gamma"),
+            remarks=("source_note", "K_grid", "gamma_grid", "base_loss"),
+        ),
+        Table("DRO", "4", "as Table 2", ("In-Shop",), embedding_dim=64, methods=PAIRWISE),
+        Table(
+            "DRO",
+            "Fig4 text",
+            "DRO-TopK with binomial losses, mean",
+            ("CUB200-2011",),
+            embedding_dim=1024,
+            runs=5,
+            methods=PAIRWISE,
+            unprinted=("loss.k",),
+            remarks=("runs",),
+        ),
+        Table(
+            "DRO",
+            "Fig5 text",
+            "DRO-TopK, DRO-TopK-PN and DRO-KL as pairs grow unbalanced",
+            ("In-Shop",),
+            methods=PAIRWISE,
+            remarks=("source_note", "pos_neg_ratio"),
+        ),
     ),
 )
 
@@ -85,16 +197,47 @@ MPA = Paper(
     year=2023,
     url="https://arxiv.org/abs/2110.03997",
     datasets=(*BIRDS_CARS, "SOP"),
+    parts={
+        "": Part(
+            sections=(
+                *("1", "2", "2.1", "2.2", "3", "3.1", "3.2", "3.3", "3.4", "3.5"),
+                *("4", "4.1", "4.2", "4.3", "4.4", "5"),
+            ),
+            tables=("1", "2", "3", "4", "5", "6", "7", "8"),
+            figures=("1", "2", "3"),
+        )
+    },
     tables=(
-        Table("MPA", "3", "five rankings of ten neighbours and what each metric makes of them", ("worked example",)),
-        Table("MPA", "4", "the three losses, reruns of SoftTriple and Proxy-Anchor, rivals", ("CUB200-2011",), runs=3),
-        Table("MPA", "5", "as Table 4", ("Cars196",), runs=3),
-        Table("MPA", "6", "as Table 4", ("SOP",), runs=3),
-        Table("MPA", "7", "MPA along the number of proxies", ("CUB200-2011",), runs=3),
-        Table("MPA", "8", "MPA along the number of proxies", ("Cars196",), runs=3),
+        Table(
+            "MPA",
+            "3",
+            "five rankings of ten neighbours and what each metric makes of them",
+            ("worked example",),
+            remarks=("R",),
+        ),
+        Table(
+            "MPA",
+            "4",
+            "the three losses, reruns of SoftTriple and Proxy-Anchor, rivals",
+            ("CUB200-2011",),
+            runs=3,
+            methods=PROXY,
+            remarks=("source_note", "runs"),
+        ),
+        Table("MPA", "5", "as Table 4", ("Cars196",), runs=3, methods=PROXY, remarks=("source_note", "runs")),
+        Table("MPA", "6", "as Table 4", ("SOP",), runs=3, methods=PROXY, remarks=("source_note", "runs")),
+        Table(
+            "MPA",
+            "7",
+            "MPA along the number of proxies",
+            ("CUB200-2011",),
+            runs=3,
+            methods=PROXY,
+            remarks=("runs",),
+        ),
+        Table("MPA", "8", "MPA along the number of proxies", ("Cars196",), runs=3, methods=PROXY, remarks=("runs",)),
     ),
 )
-
 PROXY_ANCHOR = Paper(
     key="ProxyAnchor",
     authors="Kim, Kim, Cho, Kwak",

@@ -11,7 +11,7 @@ SPACE = Space(
     name="sec_l2",
     title="L2-reg: weight eta of the mean squared norm",
     question="How sensitive is the outcome to the weight of the L2 norm penalty, compared with SEC's eta?",
-    citation=SEC.at("supplement, section B.1 (grid) and Table 3; rebuttal, Table 2"),
+    citation=SEC.at("supplement, section B.1 (grid), section C.1 and Table 3"),
     scientific=(Knob("regularizer.eta", Grid((1e-5, 5e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2), scale="log"), symbol="eta"),),
     fixed={"loss.name": "triplet", "loss.margin": 1.0, "regularizer.name": "l2"},
     baseline=Baseline("no L2-reg", {"regularizer.name": "none", "regularizer.eta": 0.0}),
@@ -37,4 +37,5 @@ SPACE = Space(
     ),
     margin=1.0,
     identities=("3: L2-reg is SEC with a fixed mean of 0",),
+    notes=("The semihard triplet loss with L2-reg, rebuttal Table 2, is a part of sec_mu.",),
 )

@@ -14,7 +14,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, cached_property
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -22,7 +22,35 @@ from pydantic import BaseModel, ConfigDict, Field
 PROTOCOL_VERSION = 3
 
 # Where things lie, which replicate this is, and what is shown of it: not part of a cell's identity.
-NOT_IDENTITY = frozenset({"seed", "data.root", "task.evaluation_root", "evaluation.sheet_queries"})
+NOT_IDENTITY = frozenset(
+    {
+        "seed",
+        "data.root",
+        "task.evaluation_root",
+        "evaluation.sheet_queries",
+        "evaluation.clustering",
+        "evaluation.feature_maps",
+        "evaluation.keep",
+    }
+)
+
+# Sources of chance, each of which can be held at a seed of its own; null follows the trial's.
+Source = Literal["init", "order", "split"]
+SOURCES: tuple[Source, ...] = get_args(Source)
+FREE_SEEDS = frozenset(f"seeds.{source}" for source in SOURCES)
+
+# Settings that came later, with the values at which a trial is what it was without them: left out of a cell's identity
+# there, so that cells planned before keep theirs.
+CAME_LATER: Mapping[str, object] = {
+    "data.label_noise": 0.0,
+    "data.pictures_per_class": None,
+    "data.long_tail": None,
+    "loss.denominator": "all",
+    "memory.size": 0,
+    "memory.start": 0,
+    "memory.weight": 1.0,
+    **dict.fromkeys(FREE_SEEDS),
+}
 
 Value = float | int | str | bool | None
 Knobs = dict[str, Any]
@@ -103,6 +131,14 @@ class RegularizerConfig(MethodSection):
     schedule: Annotated[str, Field(description="how eta grows over training")] = "constant"
 
 
+class MemoryConfig(Section):
+    """Embeddings of earlier batches that a loss of pairs compares each batch with (cross-batch memory)."""
+
+    size: Annotated[int, Field(ge=0, description="pictures remembered; 0 is the loss alone")] = 0
+    start: Annotated[int, Field(ge=0, description="batches seen before the memory begins to fill")] = 0
+    weight: Annotated[float, Field(gt=0, description="weight of the loss against the memory")] = 1.0
+
+
 class BatchConfig(Section):
     """The global batch and how its pictures are drawn."""
 
@@ -130,6 +166,16 @@ class DataConfig(MethodSection):
             "paper_test_selection validates on the test half, as the papers did"
         ),
     ] = "class_disjoint"
+    label_noise: Annotated[
+        float, Field(ge=0, lt=1, description="share of training pictures labelled as another training class at random")
+    ] = 0.0
+    pictures_per_class: Annotated[
+        int | None, Field(ge=2, description="pictures kept of each training class, drawn by the seed")
+    ] = None
+    long_tail: Annotated[
+        float | None,
+        Field(ge=1, description="most over fewest pictures of a training class, falling exponentially in between"),
+    ] = None
 
 
 class AugmentConfig(MethodSection):
@@ -223,9 +269,39 @@ class EvaluationConfig(Section):
             "figures that compare with validation's (retrieval)"
         ),
     ] = False
+    feature_maps: Annotated[
+        bool,
+        Field(
+            description="also draw the most active feature maps of the sheet's queries, the first picture of each row"
+        ),
+    ] = False
+    clustering: Annotated[
+        bool, Field(description="measure NMI and F1 of k-means at the evaluation that counts (retrieval)")
+    ] = True
     sheet_queries: Annotated[
         int, Field(ge=0, le=12, description="pictures on a trial's sheet of what it retrieves; 0 makes none")
     ] = 6
+    keep: Annotated[
+        Literal["scores", "embeddings"],
+        Field(
+            description="what a trial keeps of its evaluation: hits by class, or also embeddings (float16), of which "
+            "`tune-dml rescore` computes further metrics without training (retrieval)"
+        ),
+    ] = "scores"
+
+
+class SeedsConfig(Section):
+    """Sources of chance that do not follow the trial's seed: each is held at a seed of its own, and varies no more."""
+
+    init: Annotated[
+        int | None, Field(ge=0, description="of initial weights, and of what the network draws while it trains")
+    ] = None
+    order: Annotated[int | None, Field(ge=0, description="of batches, augmentation and the loss's random choices")] = (
+        None
+    )
+    split: Annotated[
+        int | None, Field(ge=0, description="of what is held out for validation, and of pairs drawn from it")
+    ] = None
 
 
 class TrialConfig(Section):
@@ -233,6 +309,7 @@ class TrialConfig(Section):
 
     task: TaskConfig = TaskConfig()
     loss: LossConfig = LossConfig()
+    memory: MemoryConfig = MemoryConfig()
     regularizer: RegularizerConfig = RegularizerConfig()
     batch: BatchConfig = BatchConfig()
     data: DataConfig = DataConfig()
@@ -241,7 +318,13 @@ class TrialConfig(Section):
     optim: OptimConfig = OptimConfig()
     training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    seeds: SeedsConfig = SeedsConfig()
     seed: Annotated[int, Field(ge=0)] = 0
+
+    def seed_of(self, source: Source) -> int:
+        """The seed of one source of chance: its own, else the trial's."""
+        own: int | None = getattr(self.seeds, source)
+        return self.seed if own is None else own
 
     def sections(self) -> Iterator[tuple[str, Section]]:
         """Each section with its name."""
@@ -254,8 +337,7 @@ class TrialConfig(Section):
 
     def digest(self) -> str:
         """Identity of the cell: 16 hexadecimal digits of the resolved settings, without seed and folders."""
-        identity = {key: value for key, value in self.settings().items() if key not in NOT_IDENTITY}
-        return hashlib.sha256(canonical(identity).encode()).hexdigest()[:16]
+        return hashlib.sha256(canonical(identifying(self.settings())).encode()).hexdigest()[:16]
 
 
 SECTIONS: dict[str, type[Section]] = {
@@ -263,6 +345,18 @@ SECTIONS: dict[str, type[Section]] = {
     for name, info in TrialConfig.model_fields.items()
     if isinstance(info.annotation, type) and issubclass(info.annotation, Section)
 }
+
+
+def identifying(settings: Mapping[str, Value]) -> dict[str, Value]:
+    """The settings that make a cell what it is.
+
+    A later setting at its default is as if it were not named.
+    """
+    return {
+        path: value
+        for path, value in settings.items()
+        if path not in NOT_IDENTITY and not (path in CAME_LATER and value == CAME_LATER[path])
+    }
 
 
 def canonical(value: object) -> str:

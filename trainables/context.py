@@ -6,6 +6,9 @@ The same training code runs bare, inside a Tune actor, or as one of several Ray 
 from __future__ import annotations
 
 import json
+import pickle
+import time
+import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +20,14 @@ if TYPE_CHECKING:
     import torch
 
 
-CHECKPOINT = "checkpoint.pt"
+CHECKPOINT, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"
+"""The last state, and the one before, which counts when the last cannot be read."""
 EVIDENCE = "evidence"
-EVIDENCE_FILES = ("evidence.json", "sheet.jpg")
+EVIDENCE_FILES = ("evidence.json", "sheet.jpg", "maps.jpg")
 """Folder, within the trial's, and names of the files left to look at; `trainables.evidence.record` says what is in them."""
+
+ALIVE = "alive"
+"""An empty file in the trial's folder; its time says when the trial last made a step, to a second."""
 
 SEALED = "sealed.json"
 """In the trial's folder, its owner's to read: `test/...` at the evaluation that counts, and no other file has them."""
@@ -38,11 +45,17 @@ class TrialContext(Protocol):
     threads: int
     """CPU threads for torch; part of what makes two runs equal to the last digit."""
 
+    def alive(self) -> None:
+        """A step was made; cheap enough for every step."""
+
     def report(self, row: Row, state: Mapping[str, Any] | None = None) -> None:
         """Hand over one row; with a state, first make it the checkpoint to resume from."""
 
     def seal(self, figures: Row) -> None:
         """Keep test figures where nobody sees them before they are opened, in place of those sealed before; rank 0's count."""
+
+    def keep(self, name: str, data: bytes) -> None:
+        """Keep a file of the evaluation that counts, its owner's to read, in place of an earlier one; rank 0's counts."""
 
     def leave(self, files: Mapping[str, bytes]) -> None:
         """Leave small files for people to look at, in place of those left before; rank 0's count."""
@@ -70,12 +83,25 @@ class FolderContext:
     world_size: int = 1
     threads: int = 1
     sink: Callable[[Row], None] = lambda row: None
+    say: Callable[[str], None] = lambda text: None
+    """Told what a person should know."""
+    _marked: float = 0.0
+
+    def alive(self) -> None:
+        """Leave a mark that whoever waits for this trial can see, once a second."""
+        now = time.monotonic()
+        if self.rank == 0 and now - self._marked >= 1.0:
+            self._marked = now
+            self.folder.mkdir(parents=True, exist_ok=True)
+            (self.folder / ALIVE).touch()
 
     def report(self, row: Row, state: Mapping[str, Any] | None = None) -> None:
         """Save the state (whole or not at all), then report: a row is never known without its checkpoint."""
         if state is not None and self.rank == 0:
             import torch
 
+            if (last := self.folder / CHECKPOINT).exists():
+                last.replace(self.folder / PREVIOUS)
             write_whole(self.folder / CHECKPOINT, lambda file: torch.save(dict(state), file))
         self.sink(row)
 
@@ -83,6 +109,11 @@ class FolderContext:
         """Write the sealed file, whole or not at all."""
         if self.rank == 0:
             write_whole(self.folder / SEALED, json.dumps(figures) + "\n", private=True)
+
+    def keep(self, name: str, data: bytes) -> None:
+        """Write it beside the sealed file, whole or not at all."""
+        if self.rank == 0:
+            write_whole(self.folder / name, data, private=True)
 
     def leave(self, files: Mapping[str, bytes]) -> None:
         """Write each file whole or not at all, then take away what is no longer among them."""
@@ -95,11 +126,22 @@ class FolderContext:
                 old.unlink()
 
     def latest_checkpoint(self) -> dict[str, Any] | None:
-        """The saved state, on this context's device; loaded without executing anything it contains."""
+        """The saved state, on this context's device; loaded without executing anything it contains.
+
+        One that cannot be read (a full disk, a lost node's file system) is skipped for the one before, and that is said.
+        """
         import torch
 
-        path = self.folder / CHECKPOINT
-        if not path.exists():
-            return None
-        state: dict[str, Any] = torch.load(path, map_location=self.device, weights_only=True)
-        return state
+        for path in (self.folder / CHECKPOINT, self.folder / PREVIOUS):
+            try:
+                state: dict[str, Any] = torch.load(path, map_location=self.device, weights_only=True)
+            except FileNotFoundError:
+                continue
+            except (OSError, EOFError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
+                if isinstance(error, pickle.UnpicklingError) and zipfile.is_zipfile(path):
+                    raise  # whole, and not of our making: it would run code
+                if self.rank == 0:
+                    self.say(f"{path.name} cannot be read ({type(error).__name__}) and is skipped")
+                continue
+            return state
+        return None

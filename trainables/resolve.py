@@ -297,6 +297,8 @@ def _cross_checks(config: TrialConfig, sound: Mapping[str, Section]) -> list[Pro
         problems.append(Problem("regularizer.schedule", "unknown name", config.regularizer.schedule, remedy))
     problems += sampler_problems(batch.sampler, batch.batch_size, batch.instances_per_class)
     problems += _length_problems(config.training)
+    if "loss" in sound:
+        problems += _memory_problems(config)
     if data.folds is not None and data.fold >= data.folds:
         problems.append(Problem("data.fold", f"must lie in 0 .. {data.folds - 1}", data.fold))
     if model.freeze_bn_affine and not model.freeze_bn:
@@ -305,6 +307,22 @@ def _cross_checks(config: TrialConfig, sound: Mapping[str, Section]) -> list[Pro
     if "task" in sound:
         problems += task_of(config).problems()
     return [problem for problem in problems if problem.place.partition(".")[0] in sound]
+
+
+def _memory_problems(config: TrialConfig) -> list[Problem]:
+    from trainables.losses import LOSSES
+    from trainables.losses.parts.pairs import PairLoss
+
+    memory, loss = config.memory, config.loss.name
+    if memory.size and not issubclass(LOSSES[loss], PairLoss):
+        pairs = ", ".join(name for name, cls in LOSSES.items() if issubclass(cls, PairLoss))
+        rule = f"only a loss of pairs can compare a batch with remembered pictures, and {loss} is none"
+        return [Problem("memory.size", rule, memory.size, f"Set memory.size=0, or loss.name to one of {pairs}.")]
+    if not memory.size and (memory.start or memory.weight != 1):
+        given = f"start={memory.start}, weight={memory.weight:g}"
+        rule = "settings of a memory that holds nothing change nothing"
+        return [Problem("memory.size", rule, f"{memory.size} with {given}", "Set memory.size to a number of pictures.")]
+    return []
 
 
 def _length_problems(training: TrainingConfig) -> list[Problem]:

@@ -16,10 +16,12 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -27,9 +29,12 @@ from trainables import distributed
 from trainables.config import TrialConfig
 from trainables.context import EVIDENCE_FILES, Row, TrialContext
 from trainables.errors import ConfigError, Diverged, Problem
-from trainables.evidence import directions
-from trainables.evidence.record import Evidence
+from trainables.evidence import directions, watched
+from trainables.evidence.feature_maps import draw_feature_maps
+from trainables.evidence.kept import embeddings_file, hits_file
+from trainables.evidence.record import Evidence, Look
 from trainables.evidence.sheet import draw_sheet
+from trainables.losses.base import normalise
 from trainables.optimizers import build_optimizer
 from trainables.rates import RATES, RateSchedule
 from trainables.tasks import Evaluation, Learner, build_learner
@@ -63,6 +68,8 @@ class State:
     """The evaluation that counts so far."""
     directions: Tensor | None = None
     """Unit embeddings of the watched training pictures at the last look; see `trainables.evidence.directions`."""
+    looks: list[Look] = field(default_factory=list)
+    """At the watched training pictures so far."""
     cosines: list[float] = field(default_factory=list)
     """Mean pairwise cosine of the watched pictures at each of the `COLLAPSE_LOOKS` so far."""
 
@@ -89,7 +96,7 @@ class Run:
     recent: list[Tensor] = field(default_factory=list)
     """Losses since the last row."""
     watched: tuple[int, Tensor] | None = None
-    """A step, and the unit embeddings of the watched pictures after it."""
+    """A step, and the raw embeddings of the watched pictures after it."""
 
 
 def train(config: TrialConfig, context: TrialContext, *, cache_dir: Path | None = None) -> Outcome:
@@ -114,6 +121,7 @@ def train(config: TrialConfig, context: TrialContext, *, cache_dir: Path | None 
     while state.step < total:
         run.recent.append(update(run))
         state.step += 1
+        context.alive()
         if state.step in looks:
             state.cosines.append(_watched_cosine(run))
         if state.step % config.training.eval_every == 0 or state.step == total:
@@ -134,7 +142,7 @@ def prepare_process(config: TrialConfig, context: TrialContext) -> None:
     torch.set_num_threads(context.threads)
     torch.use_deterministic_algorithms(context.device.type == "cpu", warn_only=True)
     torch.backends.cudnn.benchmark = False
-    torch.manual_seed(config.seed)
+    torch.manual_seed(config.seed_of("init"))
 
 
 def begin(config: TrialConfig, context: TrialContext, learner: Learner[Any]) -> Run:
@@ -158,7 +166,7 @@ def begin(config: TrialConfig, context: TrialContext, learner: Learner[Any]) -> 
     if saved is None:
         learner.settle()
         if directions.interval(learner.total_steps, LOG_EVERY) <= learner.total_steps:
-            run.state.directions = learner.directions()
+            look(run)
     else:
         restore(run, saved)
     return run
@@ -173,7 +181,10 @@ def restore(run: Run, saved: dict[str, Any]) -> None:
     best = {name: value for name, value in saved["best"].items() if not name.startswith("test/")}
     if best != saved["best"]:  # of an older version, which kept test figures in its checkpoints
         run.context.seal({name: value for name, value in saved["best"].items() if name not in best})
-    run.state = State(saved["step"], saved["seconds"], saved["rows"], best, saved.get("directions"), saved["cosines"])
+    looks = watched.from_plain(saved.get("looks", []))  # an older version kept none
+    run.state = State(
+        saved["step"], saved["seconds"], saved["rows"], best, saved.get("directions"), looks, saved["cosines"]
+    )
     for row in run.state.rows:
         run.context.report(row)
 
@@ -268,8 +279,12 @@ def judge(run: Run, since: float) -> None:
         message = f"the embeddings collapsed by the end: mean pairwise cosine {cosines} in its last fifth"
         raise Diverged(message, state.step, dict(row))
     if _counts(row, run):
+        validated = run.learner.conclude(validated)
+        row.update(validated.figures)
         leave_evidence(run, validated.evidence)
-        run.context.seal(run.learner.test(validated))
+        examined: Evaluation = run.learner.test(validated)
+        run.context.seal(examined.figures)
+        keep(run, {"val": validated, "test": examined})
         state.best = dict(row)
     state.seconds += time.perf_counter() - since
     _keep(run, row)
@@ -280,9 +295,25 @@ def leave_evidence(run: Run, evidence: Evidence | None) -> None:
     """Keep what the evaluation that counts has to show, in place of an earlier one's."""
     if evidence is None or run.context.rank != 0:
         return
-    words, picture = EVIDENCE_FILES
+    words, picture, maps = EVIDENCE_FILES
     files = {} if evidence.sheet is None else {picture: draw_sheet(evidence.sheet)}
-    run.context.leave({**files, words: replace(evidence, step=run.state.step).text().encode()})
+    if run.config.evaluation.feature_maps and evidence.rows:
+        queries = np.array([row[0].picture for row in evidence.rows if row[0]])
+        files[maps] = draw_feature_maps(run.learner.feature_maps(queries), queries, run.learner.pictures)
+    seen = watched.seen(run.state.looks, run.learner.watched_pictures())
+    run.context.leave({**files, words: replace(evidence, step=run.state.step, watched=seen).text().encode()})
+
+
+def keep(run: Run, parts: Mapping[str, Evaluation]) -> None:
+    """Keep the hits of the evaluation that counts, half by half, and its embeddings where asked for."""
+    if run.context.rank != 0:
+        return
+    embeddings = run.config.evaluation.keep == "embeddings"
+    for part, evaluation in parts.items():
+        if evaluation.hits is not None:
+            run.context.keep(hits_file(part), evaluation.hits.data())
+        if embeddings and evaluation.embedded is not None:
+            run.context.keep(embeddings_file(part), evaluation.embedded.data())
 
 
 def collapsed(cosines: list[float]) -> bool:
@@ -297,15 +328,24 @@ def collapsed(cosines: list[float]) -> bool:
 
 def _watched_cosine(run: Run) -> float:
     """Mean pairwise cosine of the watched pictures; 1 where all embeddings are zero."""
-    units = _watched(run)
+    units = normalise(_watched(run))
     return mean_cosine(units) if bool(units.any()) else 1.0
 
 
 def _watched(run: Run) -> Tensor:
-    """Unit embeddings of the watched pictures as the network is now, computed once a step."""
+    """Raw embeddings of the watched pictures as the network is now, computed once a step."""
     if run.watched is None or run.watched[0] != run.state.step:
-        run.watched = (run.state.step, run.learner.directions())
+        run.watched = (run.state.step, run.learner.watched())
     return run.watched[1]
+
+
+def look(run: Run) -> Tensor:
+    """The directions of the watched pictures, which are kept, and with them how long they are and how far they have turned."""
+    state, embeddings = run.state, _watched(run)
+    units = normalise(embeddings)
+    state.looks = watched.with_look(state.looks, watched.look_at(state.step, embeddings, state.directions, units))
+    state.directions = units
+    return units
 
 
 def training_figures(run: Run) -> Row:
@@ -324,8 +364,7 @@ def direction_figures(run: Run) -> Row:
     state, before = run.state, run.state.directions
     if before is None or state.step % directions.interval(run.learner.total_steps, LOG_EVERY):
         return {}
-    state.directions = _watched(run)
-    return {f"train/{name}": v for name, v in directions.spread(before, state.directions).items()}
+    return {f"train/{name}": v for name, v in directions.spread(before, look(run)).items()}
 
 
 def _keep(run: Run, row: Row) -> None:
@@ -351,5 +390,6 @@ def _checkpoint(run: Run) -> dict[str, Any]:
         "rows": run.state.rows,
         "best": run.state.best,
         "directions": run.state.directions,
+        "looks": watched.to_plain(run.state.looks),
         "cosines": run.state.cosines,
     }

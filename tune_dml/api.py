@@ -22,11 +22,12 @@ from tune_dml.planning.checks import Check, DataProgress, prepare
 from tune_dml.planning.confirmation import confirmation_plan
 from tune_dml.planning.continuation import continuation_problems, name_problems, with_arms_of_files
 from tune_dml.planning.plan import Plan
-from tune_dml.planning.request import MAX_SEEDS, Racing, Request, Resources, Session
+from tune_dml.planning.request import MAX_SEEDS, Racing, Request, Resources, Session, folder_problems
 from tune_dml.planning.spread import spread
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.looks import Look, record_look
 from tune_dml.record.race import RaceRule
+from tune_dml.record.rescore import Rescoring, compute_metrics
 from tune_dml.record.results import Results, load_results
 from tune_dml.record.state import SweepState, load_state, read_state
 from tune_dml.space import Value
@@ -186,7 +187,9 @@ def extend(
         rule = "a race plans its seeds itself and compares the values it began with"
         remedy = "Raise --max-seeds of `tune-dml sweep ... --until-decided`, or start a new sweep under another --name."
         raise ConfigError(Problem("extend", rule, None, remedy))
-    note = f"extended to {len(plan.cells)} planned cells and seeds {', '.join(map(str, plan.seeds))}"
+    notes = [f"extended to {len(plan.cells)} planned cells and seeds {', '.join(map(str, plan.seeds))}"]
+    for arm in plan.arms[len(begun.arms) :]:
+        notes.append(f"arm {arm.name} was added; it trains by {arm.protocol.name if arm.protocol else 'defaults'}")
     kept_apart = {trial.seed for trial in state.confirming.values()} & set(plan.seeds)
     if kept_apart:
         rule = "seeds that confirmed the best cells stay apart from those that choose them"
@@ -194,7 +197,7 @@ def extend(
     look = state.look("extend")
     state.replan(plan)
     raise_if_any(_continuation_problems(state, session, other_checks))
-    return _execute(state, state.resources, session, console, verb="extend", notes=(note,), look=look)
+    return _execute(state, state.resources, session, console, verb="extend", notes=tuple(notes), look=look)
 
 
 def confirm(
@@ -248,11 +251,29 @@ def open_test(
     return Sweep(results, tracking=tracking.SyncReport(error=_tracker(state, session).show_opened()))
 
 
+def rescore(
+    name: str,
+    session: Session,
+    *,
+    metrics: Annotated[Sequence[str], "Retrieval metrics as they are logged, such as recall_at_10."],
+) -> tuple[Rescoring, str | None]:
+    """Compute metrics of a sweep's kept embeddings (`evaluation.keep=embeddings`) without training again.
+
+    Validation metrics go into the ledger, tables and MLflow; test metrics into the sealed file of each trial. Returns them,
+    and why MLflow does not have them yet, or None. Raises ConfigError for an unknown metric, and where nothing was kept.
+    """
+    state = load_state(session.sweeps, name)
+    raise_if_any(folder_problems("SWEEP", state.folder))
+    found = compute_metrics(state, metrics)
+    return found, _tracker(state, session).stop(interrupted=Results.of(state).incomplete).error
+
+
 run_sweep: Callable[..., Sweep] = spread(run, name="run_sweep")
 resume_sweep: Callable[..., Sweep] = spread(resume, name="resume_sweep")
 extend_sweep: Callable[..., Sweep] = spread(extend, name="extend_sweep")
 confirm_sweep: Callable[..., Sweep] = spread(confirm, name="confirm_sweep")
 open_sweep: Callable[..., Sweep] = spread(open_test, name="open_sweep")
+rescore_sweep: Callable[..., tuple[Rescoring, str | None]] = spread(rescore, name="rescore_sweep")
 
 
 def load_sweep(name: str, *, storage: str | Path = Session.storage) -> Sweep:
@@ -266,6 +287,7 @@ def write_report(
     path: str | Path,
     *,
     margin: float | None = None,
+    paper_sd: float | None = None,
     unseal_test: bool = False,
     forms: Sequence[Literal["pdf", "png"]] = (),
 ) -> ReportFiles:
@@ -275,6 +297,7 @@ def write_report(
         sweep: from `run_sweep` or `load_sweep`.
         path: the folder, made if missing.
         margin: differences below this do not matter; the planned one by default.
+        paper_sd: run-to-run standard deviation of the papers' numbers, where they print none; ours by default.
         unseal_test: open the test metrics first, as `open_sweep` does; MLflow gets them when it is next brought up to date.
         forms: what figures are written as beside SVG, for papers.
     """
@@ -285,7 +308,7 @@ def write_report(
         _opened(state)
     record_look(sweep.folder, state.look("report"))
     state.update()
-    return report.write_report(Results.of(state), Path(path), margin=margin, forms=forms)
+    return report.write_report(Results.of(state), Path(path), margin=margin, paper_sd=paper_sd, forms=forms)
 
 
 @dataclass(frozen=True)
@@ -309,6 +332,7 @@ def _opened(state: SweepState, selection: str = "") -> Results:
     from tune_dml.record.sealed import record_opening
     from tune_dml.report.cell import best_cells
 
+    raise_if_any(folder_problems("SWEEP", state.folder))
     state.update()
     best = best_cells(Results.of(state))
     if not best:
@@ -341,7 +365,15 @@ def _execute(
     address, _ = cluster.address_of(session.address)
     finish = sweep.execute(
         state,
-        sweep.Execution(resources, address, session.max_concurrent, session.time_budget, session.cache),
+        sweep.Execution(
+            resources,
+            address,
+            session.max_concurrent,
+            session.time_budget,
+            session.gpu_hours,
+            session.stall_limit,
+            session.cache,
+        ),
         progress=progress,
         tracker=_tracker(state, session, say=progress.note),
         provenance=provenance.collect(),

@@ -1,4 +1,4 @@
-"""Search spaces and protocols, found by being there: in the modules of every package that says it holds some.
+"""Search spaces, protocols and papers, found by being there: in the modules of every package that says it holds some.
 
 A package says so by an entry point of the group `tune_dml.space_packages` (`search_spaces` is ours); single objects come by
 the groups `tune_dml.spaces` and `tune_dml.protocols`.
@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from trainables.errors import ConfigError, Problem, nearest
-from tune_dml.space import Protocol, Space
+from tune_dml.space import Paper, Protocol, Space
 
 RETRIEVAL = "retrieval"  # the task of settings that name none
 
@@ -32,6 +32,12 @@ def protocols() -> dict[str, Protocol]:
     ours = [item for item in _declared() if isinstance(item, Protocol)]
     theirs = [entry.load() for entry in entry_points(group="tune_dml.protocols")]
     return {protocol.name: protocol for protocol in [*ours, *theirs]}
+
+
+@cache
+def papers() -> dict[str, Paper]:
+    """Key -> paper."""
+    return {paper.key: paper for paper in _declared() if isinstance(paper, Paper)}
 
 
 def default_protocol(dataset: str, task: str = RETRIEVAL) -> Protocol | None:
@@ -66,9 +72,17 @@ def _declared() -> list[object]:
     if not packages:
         rule = "a package of search spaces must be installed"
         raise ConfigError(Problem("tune_dml.space_packages", rule, None, "Install the project: pip install -e ."))
-    modules = [
-        importlib.import_module(info.name)
+    names = [
+        info.name
         for package in packages
         for info in pkgutil.walk_packages(package.__path__, prefix=f"{package.__name__}.")
     ]
-    return [value for module in modules for value in vars(module).values() if isinstance(value, Space | Protocol)]
+    # folders first, so that protocols come in the order of their own files and not of the spaces that import them
+    modules = [importlib.import_module(name) for name in sorted(names, key=lambda name: (-name.count("."), name))]
+    return [
+        item
+        for module in modules
+        for value in vars(module).values()
+        for item in (value if isinstance(value, tuple) else (value,))
+        if isinstance(item, Space | Protocol | Paper)
+    ]

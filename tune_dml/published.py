@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.errors import Problem, nearest, raise_if_any
-from tune_dml.space import Published
+from tune_dml.space import METHOD, Published
 from tune_dml.text import is_number
 
 
@@ -41,7 +41,7 @@ class PublishedPoint:
 
     x: float | str
     y: float
-    method: str
+    row: PublishedRow
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,7 @@ def published_curve(published: Published) -> PublishedCurve:
         if (row.paper, row.table, row.dataset) == (published.paper, published.table, published.dataset)
         and all(row.hyperparameters.get(key) == value for key, value in published.where.items())
     ]
-    along = [
-        row for row in table if row.method in published.methods and published.hyperparameter in row.hyperparameters
-    ]
+    along = [row for row in table if _on_curve(published, row)]
     by_metric: dict[str, list[PublishedRow]] = {}
     for row in along:
         by_metric.setdefault(row.metric, []).append(row)
@@ -121,8 +119,25 @@ def published_curve(published: Published) -> PublishedCurve:
     )
 
 
+def is_cited(row: PublishedRow) -> bool:
+    """Whether the paper took the number from others, so that it says nothing of how it was obtained."""
+    return str(row.hyperparameters.get("source_note", "")).startswith(("cited", "copied"))
+
+
+def _on_curve(published: Published, row: PublishedRow) -> bool:
+    if published.hyperparameter == METHOD:
+        return not is_cited(row) and (not published.methods or row.method in published.methods)
+    return row.method in published.methods and published.hyperparameter in row.hyperparameters
+
+
+def _value_on_curve(row: PublishedRow, key: str) -> object:
+    return row.method if key == METHOD else row.hyperparameters[key]
+
+
 def _points(rows: Iterable[PublishedRow], key: str) -> tuple[PublishedPoint, ...]:
-    points = [PublishedPoint(_knob_value(row.hyperparameters[key]), row.value, row.method) for row in rows]
+    points = [PublishedPoint(_knob_value(_value_on_curve(row, key)), row.value, row) for row in rows]
+    if key == METHOD:
+        return tuple(points)  # in the order of the table
     return tuple(sorted(points, key=lambda point: (isinstance(point.x, str), point.x)))
 
 
@@ -144,7 +159,7 @@ def _problems(published: Published, table: list[PublishedRow], rows: list[Publis
     if not rows:
         rule = f"no {published.metric} of these methods varies with {published.hyperparameter!r}"
         yield Problem(place, rule, list(published.methods), "Check `hyperparameter` and `metric`.")
-    values = [row.hyperparameters[published.hyperparameter] for row in rows]
+    values = [_value_on_curve(row, published.hyperparameter) for row in rows]
     for value in dict.fromkeys(value for value in map(repr, values) if list(map(repr, values)).count(value) > 1):
         yield Problem(place, "a curve has one number a value", value, "Name fewer `methods`.")
 

@@ -37,8 +37,20 @@ class Citation:
         return f"{self.authors}, {self.title}, {self.venue} {self.year}, {self.place}"
 
 
+METHOD = "method"
+"""In place of a hyperparameter: a printed curve that goes from method to method, to be met by arms of their names."""
+
 Selection = Literal["test", "validation", "unknown"]
 """The classes on which a printed number's evaluation was chosen."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What can be cited of a paper, or of its supplement or rebuttal: the numbers of its sections, tables and figures."""
+
+    sections: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+    figures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,6 +68,15 @@ class Paper:
     datasets: tuple[str, ...] = ()
     """What the paper measures on, by the names of its tables."""
     tables: tuple[Table, ...] = ()
+    parts: Mapping[str, Part] = field(default_factory=dict)
+    """What can be cited, by the part's name: `supplement`, `rebuttal`, or nothing for the paper itself.
+
+    Empty where we do not have the text: such a paper is cited as a whole, or by its code.
+    """
+
+    def says(self, place: str) -> str:
+        """The source of settings that the paper states at a place: `paper: DRO, section 4.1`."""
+        return f"paper: {self.key}, {place}"
 
     def at(self, place: str) -> Citation:
         """The paper cited at a table, figure or section."""
@@ -65,6 +86,20 @@ class Paper:
         """One of its tables, of the supplement or the rebuttal where `part` says so. Raises KeyError for an unknown one."""
         source = f"{self.key}-{part}" if part else self.key
         return {(table.source, table.number): table for table in self.tables}[source, number]
+
+
+@dataclass(frozen=True)
+class PrintedMethod:
+    """A method as a table calls it, in our settings: under what conditions its numbers were obtained."""
+
+    name: str
+    settings: Mapping[str, Value]
+    protocol: str
+    """The protocol that its authors trained it by, `{}` for the name of the data set: `sec/{}-npair`."""
+    knobs: Mapping[str, str] = field(default_factory=dict)
+    """Printed hyperparameter -> the setting it is: `m` -> `loss.margin`."""
+    unprinted: tuple[str, ...] = ()
+    """Settings that neither the table nor the text beside it prints."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +115,16 @@ class Table:
     embedding_dim: int = 512
     runs: int = 1
     selection: Selection = "test"
+    unprinted: tuple[str, ...] = ()
+    """Settings of its methods that neither it nor the text beside it prints."""
+    methods: tuple[PrintedMethod, ...] = ()
+    """Those that the authors ran; what they cite from others has no conditions here."""
+    remarks: tuple[str, ...] = ("source_note",)
+    """Printed hyperparameters that are no setting of a trial: grids, remarks."""
+
+    def method(self, name: str) -> PrintedMethod | None:
+        """One of its methods; None for numbers that it cites from others."""
+        return next((method for method in self.methods if method.name == name), None)
 
     def curve(
         self,
@@ -108,6 +153,12 @@ class Table:
             note=note,
             where=where or {},
         )
+
+    def methods_on(
+        self, dataset: str, *, metric: str = "R@1", where: Mapping[str, Value] | None = None, note: str = ""
+    ) -> Published:
+        """The numbers of all methods that its authors ran on a data set: one for each arm of that name."""
+        return self.curve(dataset, (), METHOD, metric=metric, where=where, note=note)
 
 
 @dataclass(frozen=True)
@@ -221,16 +272,16 @@ class Protocol:
         *stated: Stated,
         note: str = "",
         default: bool = False,
-        methods: tuple[str, ...] = (),
+        methods: tuple[str, ...] | None = None,
     ) -> Protocol:
         """A paper's protocol from what its sources state; a later one wins.
 
-        It is for `methods`, by default for the loss that it sets.
+        It is for `methods`, by default for the loss that it sets; with none it is nobody's own, and must be chosen.
         """
         settings = {path: value for part in stated for path, value in part.settings.items()}
         sources = {path: part.source for part in stated for path in part.settings}
         own = (str(settings["loss.name"]),) if "loss.name" in settings else ()
-        return cls(name, dataset, settings, "paper", note, sources, default, methods or own)
+        return cls(name, dataset, settings, "paper", note, sources, default, own if methods is None else methods)
 
     @property
     def family(self) -> str:

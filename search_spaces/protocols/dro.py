@@ -6,14 +6,15 @@ The main tables have dimension 1024, the ablation of DRO-KL-G (`-64`) dimension 
 from __future__ import annotations
 
 from search_spaces.papers import DRO
-from search_spaces.protocols.shared import BN_INCEPTION, CROP_227, KS, LAST, SHOP_KS
+from search_spaces.protocols.shared import BN_INCEPTION, CROP_227, KS_TO_32, LAST, SHOP_KS
 from tune_dml.space import Protocol, Stated
 
 CODE = f"code: {DRO.code}"
 
 COMMON = (
     *BN_INCEPTION,
-    Stated("paper: section 4", {"optim.name": "adam", "optim.lr": 1e-5, "batch.instances_per_class": 5}),
+    Stated(DRO.says("section 4"), {"optim.name": "adam", "optim.lr": 1e-5}),
+    Stated(DRO.says("sections 4.2.2 and 4.2.3"), {"batch.instances_per_class": 5}),
     Stated(
         CODE,
         {
@@ -39,10 +40,10 @@ SHOP_EPOCHS = Stated(
     "open: the code's 1200 short epochs would be 37,200 steps on In-Shop; a third of them, as long as SEC trains",
     {"training.steps": 12_000, "training.eval_every": 2000},
 )
-WIDE = Stated("paper: Tables 1 and 3", {"model.embedding_dim": 1024})
-NARROW = Stated("paper: Tables 2 and 4", {"model.embedding_dim": 64, "batch.batch_size": 80})
-SMALL_BATCH = Stated("paper: section 4", {"batch.batch_size": 80})
-LARGE_BATCH = Stated("paper: section 4", {"batch.batch_size": 640})
+WIDE = Stated(DRO.says("section 4.1"), {"model.embedding_dim": 1024})
+NARROW = Stated(DRO.says("section 4.2.1"), {"model.embedding_dim": 64, "batch.batch_size": 80})
+SMALL_BATCH = Stated(DRO.says("section 4.1"), {"batch.batch_size": 80})
+LARGE_BATCH = Stated(DRO.says("section 4.1"), {"batch.batch_size": 640})
 MEMORY = Stated("open: so that 640 crops fit into 16 GiB; changes no number", {"training.micro_batch": 80})
 
 NOTE = "The code draws classes in passes, ours independently at every step. The paper selects on test."
@@ -56,6 +57,7 @@ PAIRS = (
     "binomial",
     "margin_semihard",
     "margin_dws",
+    "dro_chi2",
 )
 GROUPS = ("dro_kl_grouped", "lifted_structure", "multi_similarity")
 
@@ -65,9 +67,9 @@ def _protocol(name: str, dataset: str, *stated: Stated) -> Protocol:
     return Protocol.cited(f"dro/{name}", dataset, *COMMON, *stated, note=NOTE, methods=methods)
 
 
-DRO_CUB200 = _protocol("cub200", "cub200", WIDE, SMALL_BATCH, SHORT_EPOCHS, KS)
-DRO_CUB200_64 = _protocol("cub200-64", "cub200", NARROW, SHORT_EPOCHS, KS)
-DRO_CARS196 = _protocol("cars196", "cars196", WIDE, SMALL_BATCH, SHORT_EPOCHS, KS)
-DRO_CARS196_64 = _protocol("cars196-64", "cars196", NARROW, SHORT_EPOCHS, KS)
+DRO_CUB200 = _protocol("cub200", "cub200", WIDE, SMALL_BATCH, SHORT_EPOCHS, KS_TO_32)
+DRO_CUB200_64 = _protocol("cub200-64", "cub200", NARROW, SHORT_EPOCHS, KS_TO_32)
+DRO_CARS196 = _protocol("cars196", "cars196", WIDE, SMALL_BATCH, SHORT_EPOCHS, KS_TO_32)
+DRO_CARS196_64 = _protocol("cars196-64", "cars196", NARROW, SHORT_EPOCHS, KS_TO_32)
 DRO_INSHOP = _protocol("inshop", "inshop", WIDE, LARGE_BATCH, MEMORY, SHOP_EPOCHS, SHOP_KS)
 DRO_INSHOP_64 = _protocol("inshop-64", "inshop", NARROW, SHOP_EPOCHS, SHOP_KS)

@@ -5,14 +5,14 @@ Backbone, batch size, scale, weight decay and the smaller margins of SphereFace 
 
 from __future__ import annotations
 
+from search_spaces.papers import SEC
 from tune_dml.space import Protocol, Stated
 
 COMMON = (
     Stated(
-        "paper: SEC supplement, face recognition (16 epochs, lr .1, a tenth at epochs 10 and 14)",
+        f"{SEC.says('supplement, section B.2')} (16 epochs, lr .1, a tenth at epochs 10 and 14)",
         {
             "task.name": "face_recognition",
-            "optim.name": "sgd",
             "optim.lr": 0.1,
             "optim.lr_schedule": "epoch_milestones",
             "optim.lr_epochs": [10, 14],
@@ -20,7 +20,7 @@ COMMON = (
             "training.epochs": 16,
         },
     ),
-    Stated("paper: SEC supplement, Table 6", {"task.test_sets": ["lfw_bin", "agedb30", "cfp_fp"]}),
+    Stated(SEC.says("supplement, Table 6"), {"task.test_sets": ["lfw_bin", "agedb30", "cfp_fp"]}),
     Stated(
         "open: not stated; a usual setting for this data set",
         {
@@ -31,6 +31,7 @@ COMMON = (
             "model.embedding_dim": 512,
             "batch.sampler": "random",
             "batch.batch_size": 512,
+            "optim.name": "sgd",
             "optim.momentum": 0.9,
             "optim.weight_decay": 5e-4,
             "optim.loss_weight_decay": 5e-4,
@@ -73,9 +74,13 @@ FACES_ARCFACE = _protocol(
     ),
     default=True,
 )
+FACES_SOFTMAX = _protocol("-softmax", Stated("open: the plain softmax of unit vectors", {"loss.name": "softmax"}))
 FACES_COSFACE = _protocol(
     "-cosface",
-    Stated("paper: CosFace", {"loss.name": "cosface", "loss.margin": 0.35, "loss.scale": 64.0}),
+    Stated(
+        f"{SEC.says('supplement, section B.2')} (largely as the original papers)",
+        {"loss.name": "cosface", "loss.margin": 0.35, "loss.scale": 64.0},
+    ),
 )
 FACES_SPHEREFACE = _protocol(
     "-sphereface",
@@ -84,6 +89,8 @@ FACES_SPHEREFACE = _protocol(
         {"loss.name": "sphereface", "loss.margin": 3},
     ),
 )
+
+FACES = (FACES_ARCFACE, FACES_COSFACE, FACES_SPHEREFACE, FACES_SOFTMAX)
 
 GLYPHS_FACE = Protocol(
     name="glyphs/face",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from search_spaces.protocols.shared import BN_INCEPTION, CROP_224, KS, LAST, SOP_KS
+from search_spaces.papers import MPA
+from search_spaces.protocols.shared import BN_INCEPTION, CROP_224, KS, LAST, SOP_KS_TO_100
 from tune_dml.space import Protocol, Stated
 
 COMMON = (
     *BN_INCEPTION,
     Stated(
-        "paper: section 5.1",
+        MPA.says("section 4.2"),
         {
             "model.pooling": "gem",
             "model.p": 3.0,
@@ -21,13 +22,8 @@ COMMON = (
             "optim.lr_decay_epochs": 20,
             "optim.lr_decay": 0.5,
             "batch.sampler": "random",
-            "loss.name": "mpa",
-            "loss.gamma": 0.1,
-            "loss.tau": 0.2,
-            "loss.delta": 0.1,
         },
     ),
-    Stated("open: not stated; Proxy-Anchor's value", {"loss.alpha": 32.0}),
     Stated(
         "open: not stated; as in the released code of Proxy-Anchor",
         {
@@ -48,23 +44,62 @@ NOTE = (
 )
 
 
-def _protocol(
-    name: str, ks: Stated, *, batch_size: int, proxies: int, epochs: int, eval_every: int, freeze: bool
-) -> Protocol:
-    paper = {"batch.batch_size": batch_size, "loss.proxies_per_class": proxies, "training.epochs": epochs}
-    return Protocol.cited(
-        f"mpa/{name}",
-        name,
-        *COMMON,
-        Stated("paper: section 5.1", paper),
-        Stated("open: not stated; frozen as Proxy-Anchor does, except on SOP", {"model.freeze_bn": freeze}),
-        Stated("open: about every fifth epoch", {"training.eval_every": eval_every}),
-        ks,
-        note=NOTE,
-        methods=("mpa", "mpa_dw", "mpa_ap"),
+PAPER = MPA.says("section 4.2")
+ANCHOR_SCALE = Stated("open: not stated; Proxy-Anchor's value", {"loss.alpha": 32.0})
+
+
+def _family(name: str) -> tuple[Stated, ...]:
+    return (
+        Stated(PAPER, {"loss.name": name, "loss.gamma": 0.1, "loss.tau": 0.2, "loss.delta": 0.1}),
+        ANCHOR_SCALE,
     )
 
 
-MPA_CUB200 = _protocol("cub200", KS, batch_size=180, proxies=10, epochs=60, eval_every=120, freeze=True)
-MPA_CARS196 = _protocol("cars196", KS, batch_size=64, proxies=10, epochs=60, eval_every=480, freeze=True)
-MPA_SOP = _protocol("sop", SOP_KS, batch_size=32, proxies=2, epochs=100, eval_every=7000, freeze=False)
+def _protocols(suffix: str, *stated: Stated, several: bool = True, rerun: bool = False) -> tuple[Protocol, ...]:
+    """One protocol a data set for a loss, with `several` proxies a class; a `rerun` is not how its own authors trained it."""
+    return tuple(
+        Protocol.cited(
+            f"mpa/{name}{suffix}",
+            name,
+            *COMMON,
+            *stated,
+            Stated(PAPER, {"batch.batch_size": batch_size, "training.epochs": epochs}),
+            *([Stated(PAPER, {"loss.proxies_per_class": proxies})] if several else []),
+            Stated("open: not stated; frozen as Proxy-Anchor does, except on SOP", {"model.freeze_bn": name != "sop"}),
+            Stated("open: about every fifth epoch", {"training.eval_every": eval_every}),
+            ks,
+            note=NOTE,
+            methods=() if rerun else None,
+        )
+        for name, ks, batch_size, proxies, epochs, eval_every in (
+            ("cub200", KS, 180, 10, 60, 120),
+            ("cars196", KS, 64, 10, 60, 480),
+            ("sop", SOP_KS_TO_100, 32, 2, 100, 7000),
+        )
+    )
+
+
+MPA_ANCHOR = _protocols("", *_family("mpa"))
+MPA_DW = _protocols("-dw", *_family("mpa_dw"))
+MPA_AP = _protocols("-ap", *_family("mpa_ap"))
+MPA_SOFT_TRIPLE = _protocols(
+    "-soft-triple",
+    Stated(MPA.says("Table 4"), {"loss.name": "soft_triple", "loss.gamma": 0.1, "loss.tau": 0.2}),
+    Stated("open: not stated; the values of the released code of SoftTriple", {"loss.la": 20.0, "loss.delta": 0.01}),
+    rerun=True,
+)
+MPA_PROXY_ANCHOR = _protocols(
+    "-proxy-anchor",
+    Stated(PAPER, {"loss.name": "proxy_anchor"}),
+    Stated(
+        "open: not stated; the values of the released code of Proxy-Anchor", {"loss.alpha": 32.0, "loss.delta": 0.1}
+    ),
+    several=False,
+    rerun=True,
+)
+MPA_PROXY_NCA = _protocols(
+    "-proxy-nca",
+    Stated("open: cited, not rerun; trained as the others", {"loss.name": "proxy_nca"}),
+    several=False,
+    rerun=True,
+)

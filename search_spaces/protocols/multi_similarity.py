@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.papers import MULTI_SIMILARITY
-from search_spaces.protocols.shared import BN_INCEPTION, CROP_227, KS, LAST
+from search_spaces.protocols.shared import BN_INCEPTION, CROP_227, KS_TO_32, LAST
 from tune_dml.space import Protocol, Stated
 
 CODE = f"code: {MULTI_SIMILARITY.code}"
@@ -40,6 +40,6 @@ MS_CUB200 = Protocol.cited(
     ),
     Stated("open: the code judges every 200 steps on test", {"training.eval_every": 600}),
     CROP_227,
-    KS,
+    KS_TO_32,
     LAST,
 )

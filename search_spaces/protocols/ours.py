@@ -5,6 +5,7 @@ from __future__ import annotations
 from tune_dml.space import Protocol
 
 PAIRS = (
+    "dro_chi2",
     "contrastive",
     "margin_all",
     "binomial",
@@ -36,7 +37,29 @@ GLYPHS_TRIPLET = Protocol(
         "training.steps": 400,
         "training.eval_every": 200,
     },
+    methods=("triplet", "semihard_triplet", "npair", "multi_similarity", "tuplet_margin"),
     note="Ours: a few seconds a trial on one CPU core. 3 instances per class as in the SEC paper.",
+)
+
+GLYPHS_NPAIR = Protocol(
+    name="glyphs/npair",
+    dataset="glyphs",
+    settings={**GLYPHS_TRIPLET.settings, "batch.instances_per_class": 2},
+    note="Ours: as glyphs/triplet, with the 2 instances per class that the SEC paper gives N-pair.",
+)
+
+GLYPHS_MS = Protocol(
+    name="glyphs/ms",
+    dataset="glyphs",
+    settings={**GLYPHS_TRIPLET.settings, "batch.instances_per_class": 5},
+    note="Ours: as glyphs/triplet, with the 5 instances per class that the SEC paper gives multi-similarity.",
+)
+
+GLYPHS_TML = Protocol(
+    name="glyphs/tml",
+    dataset="glyphs",
+    settings={**GLYPHS_TRIPLET.settings, "batch.batch_size": 88, "batch.instances_per_class": 4},
+    note="Ours: as glyphs/triplet, with the 4 instances per class that the SEC rebuttal gives the tuplet margin loss.",
 )
 
 GLYPHS_PROXY = Protocol(
@@ -48,7 +71,7 @@ GLYPHS_PROXY = Protocol(
         "optim.loss_lr_multiplier": 5.0,
         "training.steps": 800,
     },
-    methods=("mpa", "mpa_dw", "mpa_ap", "proxy_anchor", "proxy_nca", "soft_triple"),
+    methods=("mpa", "mpa_dw", "mpa_ap", "proxy_anchor", "proxy_nca", "proxy_nca_pp", "soft_triple"),
     note="Ours: proxies learn at 1e-2 as in the papers, and need twice the steps before their number matters.",
 )
 

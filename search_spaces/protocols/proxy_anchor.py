@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from search_spaces.papers import PROXY_ANCHOR
-from search_spaces.protocols.shared import BN_INCEPTION, CROP_224, KS, LAST, SHOP_KS, SOP_KS
+from search_spaces.protocols.shared import BN_INCEPTION, CROP_224, KS_TO_32, LAST, SHOP_KS, SOP_KS
 from tune_dml.space import Protocol, Stated
 
 CODE = f"code: {PROXY_ANCHOR.code}"
 
 COMMON = (
     *BN_INCEPTION,
-    Stated("paper: section 4.2", {"loss.name": "proxy_anchor", "loss.alpha": 32.0, "loss.delta": 0.1}),
+    Stated(f"paper: {PROXY_ANCHOR.key}", {"loss.name": "proxy_anchor", "loss.alpha": 32.0, "loss.delta": 0.1}),
     Stated(
         CODE,
         {
@@ -46,7 +46,7 @@ def _protocol(name: str, eval_every: int, *stated: Stated) -> Protocol:
     return Protocol.cited(f"proxy_anchor/{name}", name, *COMMON, *stated, every, note=note)
 
 
-PROXY_ANCHOR_CUB200 = _protocol("cub200", 120, SMALL, Stated(CODE, {"optim.lr_decay_epochs": 10}), KS)
-PROXY_ANCHOR_CARS196 = _protocol("cars196", 170, SMALL, Stated(CODE, {"optim.lr_decay_epochs": 20}), KS)
+PROXY_ANCHOR_CUB200 = _protocol("cub200", 120, SMALL, Stated(CODE, {"optim.lr_decay_epochs": 10}), KS_TO_32)
+PROXY_ANCHOR_CARS196 = _protocol("cars196", 170, SMALL, Stated(CODE, {"optim.lr_decay_epochs": 20}), KS_TO_32)
 PROXY_ANCHOR_SOP = _protocol("sop", 1240, LARGE, SOP_KS)
 PROXY_ANCHOR_INSHOP = _protocol("inshop", 540, LARGE, SHOP_KS)

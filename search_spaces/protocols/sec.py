@@ -1,7 +1,7 @@
 """Zhang, Li, Zhang, Deep Metric Learning with Spherical Embedding (SEC), NeurIPS 2020: supplement, rebuttal, released code.
 
 Learning rates are printed head / backbone (the rebuttal's header has them the wrong way round, erratum E8). One protocol
-a data set and base loss; triplet and semihard triplet share theirs. The regularizer belongs to the space.
+a data set and base loss; the regularizer belongs to the space.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from search_spaces.papers import SEC
 from search_spaces.protocols.shared import BN_INCEPTION, CROP_227, KS, LAST, SHOP_KS, SOP_KS
 from tune_dml.space import Protocol, Stated
 
-PAPER = "paper: SEC supplement"
-REBUTTAL = "paper: SEC rebuttal, Table 4"
+PAPER = SEC.says("supplement, section B.1")
+REBUTTAL = SEC.says("rebuttal, Table 4")
 CODE = f"code: {SEC.code}"
+RATES = SEC.says("supplement, Table 1")
+README = f"{CODE}, README (multi-similarity without SEC and L2-reg)"
 
 COMMON = (
     *BN_INCEPTION,
     Stated(
-        f"{PAPER}, section B",
+        PAPER,
         {
             "model.pooling": "avg",
             "model.head": "bn_fc",
@@ -52,15 +54,19 @@ PRODUCTS = (
 )
 
 TRIPLET = Stated(
-    f"{PAPER}, section B (m = 1, three images a class)",
+    f"{PAPER} (m = 1, three images a class)",
     {"loss.name": "triplet", "loss.margin": 1.0, "batch.instances_per_class": 3},
 )
+SEMIHARD = Stated(
+    f"{PAPER} (m = .2, three images a class)",
+    {"loss.name": "semihard_triplet", "loss.margin": 0.2, "batch.instances_per_class": 3},
+)
 NPAIR = Stated(
-    f"{PAPER}, section B (s = 25, two images a class)",
+    f"{PAPER} (s = 25, two images a class)",
     {"loss.name": "npair", "loss.scale": 25.0, "batch.instances_per_class": 2},
 )
 MS = Stated(
-    f"{PAPER}, section B (epsilon .1, lambda .5, alpha 2, beta 40, five images a class)",
+    f"{PAPER} (epsilon .1, lambda .5, alpha 2, beta 40, five images a class)",
     {
         "loss.name": "multi_similarity",
         "loss.alpha": 2.0,
@@ -85,11 +91,20 @@ TML = (
     Stated("open: not printed; the value of the tuplet margin loss's own paper", {"loss.scale": 64.0}),
 )
 
-NOTE = "Trains on the training classes that validation leaves; the paper trains on all of them and selects on test."
+PLAIN_MS = Stated(f"{PAPER} (without SEC the head is the last layer alone)", {"model.head": "fc"})
+
+NOTE = (
+    "Trains on the training classes that validation leaves; the paper trains on all of them and selects on test. The released "
+    "code subtracts 123 from the red channel, ours the 128 of the other codes that load the same file."
+)
 
 
-def _rates(head: float, backbone: float, decay: float, *milestones: int, source: str = PAPER) -> Stated:
-    """Learning rates and when they decay."""
+Rates = tuple[float, float, float, tuple[int, ...]]
+"""Learning rates of head and backbone, the factor of their decay, and the steps at which it is applied."""
+
+
+def _rates(rates: Rates, source: str) -> Stated:
+    head, backbone, decay, milestones = rates
     settings = {
         "optim.lr": head,
         "optim.backbone_lr_multiplier": backbone / head,
@@ -100,35 +115,54 @@ def _rates(head: float, backbone: float, decay: float, *milestones: int, source:
     return Stated(f"{source} (lr head {head:g}, backbone {backbone:g})", settings)
 
 
-def _protocol(name: str, dataset: str, *stated: Stated) -> Protocol:
-    default = name == dataset
-    methods = ("triplet", "semihard_triplet") if default else ()  # the others set their loss
-    return Protocol.cited(f"sec/{name}", dataset, *COMMON, *stated, note=NOTE, default=default, methods=methods)
+def _protocols(
+    suffix: str, *stated: Stated, birds: Rates, cars: Rates, products: Rates, shop: Rates, source: str = RATES
+) -> tuple[Protocol, ...]:
+    """One protocol a data set for a loss, by its learning rates; `source` says where those of birds and cars are printed."""
+    return tuple(
+        Protocol.cited(
+            f"sec/{dataset}{suffix}", dataset, *COMMON, *sizes, *stated, _rates(rates, where), note=NOTE,
+            default=not suffix,
+        )
+        for dataset, sizes, rates, where in (
+            ("cub200", BIRDS_CARS, birds, source),
+            ("cars196", BIRDS_CARS, cars, source),
+            ("sop", (*PRODUCTS, SOP_KS), products, REBUTTAL if source == REBUTTAL else RATES),
+            ("inshop", (*PRODUCTS, SHOP_KS), shop, REBUTTAL if source == REBUTTAL else RATES),
+        )
+    )  # fmt: skip
 
 
-SEC_CUB200 = _protocol("cub200", "cub200", *BIRDS_CARS, TRIPLET, _rates(5e-6, 2.5e-6, 0.1, 5000))
-SEC_CUB200_NPAIR = _protocol("cub200-npair", "cub200", *BIRDS_CARS, NPAIR, _rates(1e-5, 5e-6, 0.1, 5000))
-# E9: the rebuttal prints a single decay at 5000.
-SEC_CUB200_MS = _protocol("cub200-ms", "cub200", *BIRDS_CARS, MS, _rates(5e-5, 2.5e-5, 0.1, 3000, 6000))
-SEC_CUB200_TML = _protocol("cub200-tml", "cub200", *BIRDS_CARS, *TML, _rates(4e-5, 2e-5, 0.1, 5000, source=REBUTTAL))
+LATE: Rates = (5e-4, 1e-4, 0.1, (6000,))
+"""Of products and clothes, for every loss but the tuplet margin loss."""
+ALIKE: Rates = (1e-5, 1e-5, 0.5, (4000, 6000))
+"""Of cars, for triplet losses and N-pair; for N-pair 2e-5 is better, says a footnote."""
 
-SEC_CARS196 = _protocol("cars196", "cars196", *BIRDS_CARS, TRIPLET, _rates(1e-5, 1e-5, 0.5, 4000, 6000))
-SEC_CARS196_NPAIR = _protocol("cars196-npair", "cars196", *BIRDS_CARS, NPAIR, _rates(1e-5, 1e-5, 0.5, 4000, 6000))
-SEC_CARS196_MS = _protocol("cars196-ms", "cars196", *BIRDS_CARS, MS, _rates(4e-5, 4e-5, 0.1, 2000))
-SEC_CARS196_TML = _protocol(
-    "cars196-tml", "cars196", *BIRDS_CARS, *TML, _rates(6e-5, 6e-5, 0.5, 4000, 6000, source=REBUTTAL)
+SEC_TRIPLET = _protocols("", TRIPLET, birds=(5e-6, 2.5e-6, 0.1, (5000,)), cars=ALIKE, products=LATE, shop=LATE)
+SEC_SEMIHARD = _protocols(
+    "-semihard", SEMIHARD, birds=(5e-6, 2.5e-6, 0.1, (5000,)), cars=ALIKE, products=LATE, shop=LATE
 )
-
-SEC_SOP = _protocol("sop", "sop", *PRODUCTS, SOP_KS, TRIPLET, _rates(5e-4, 1e-4, 0.1, 6000))
-SEC_SOP_NPAIR = _protocol("sop-npair", "sop", *PRODUCTS, SOP_KS, NPAIR, _rates(5e-4, 1e-4, 0.1, 6000))
-SEC_SOP_MS = _protocol("sop-ms", "sop", *PRODUCTS, SOP_KS, MS, _rates(5e-4, 1e-4, 0.1, 6000))
-SEC_SOP_TML = _protocol("sop-tml", "sop", *PRODUCTS, SOP_KS, *TML, _rates(5e-4, 1e-4, 0.1, 6000, source=REBUTTAL))
-
-SEC_INSHOP = _protocol("inshop", "inshop", *PRODUCTS, SHOP_KS, TRIPLET, _rates(5e-4, 1e-4, 0.1, 6000))
-SEC_INSHOP_NPAIR = _protocol("inshop-npair", "inshop", *PRODUCTS, SHOP_KS, NPAIR, _rates(5e-4, 1e-4, 0.1, 6000))
-
-SEC_TRIPLET = (SEC_CUB200, SEC_CARS196, SEC_SOP, SEC_INSHOP)
-SEC_INSHOP_MS = _protocol("inshop-ms", "inshop", *PRODUCTS, SHOP_KS, MS, _rates(5e-4, 1e-4, 0.1, 6000))
-SEC_INSHOP_TML = _protocol(
-    "inshop-tml", "inshop", *PRODUCTS, SHOP_KS, *TML, _rates(1e-3, 2e-4, 0.1, 6000, source=REBUTTAL)
+SEC_NPAIR = _protocols("-npair", NPAIR, birds=(1e-5, 5e-6, 0.1, (5000,)), cars=ALIKE, products=LATE, shop=LATE)
+# E9: the rebuttal prints a single decay at 5000 for birds.
+SEC_MS = _protocols(
+    "-ms", MS, birds=(5e-5, 2.5e-5, 0.1, (3000, 6000)), cars=(4e-5, 4e-5, 0.1, (2000,)), products=LATE, shop=LATE
+)
+SEC_MS_PLAIN = _protocols(
+    "-ms-plain",
+    MS,
+    PLAIN_MS,
+    birds=(1e-5, 5e-6, 0.1, (3000, 6000)),
+    cars=(2e-5, 2e-5, 0.1, (2000,)),
+    products=LATE,
+    shop=LATE,
+    source=README,
+)
+SEC_TML = _protocols(
+    "-tml",
+    *TML,
+    birds=(4e-5, 2e-5, 0.1, (5000,)),
+    cars=(6e-5, 6e-5, 0.5, (4000, 6000)),
+    products=LATE,
+    shop=(1e-3, 2e-4, 0.1, (6000,)),
+    source=REBUTTAL,
 )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tune_dml.space import Stated
+from tune_dml.space import Protocol, Stated
 
 BN_INCEPTION = (
-    Stated("paper: BN-Inception with ImageNet weights", {"model.backbone": "bn_inception"}),
+    Stated("paper: every one of them has BN-Inception with ImageNet weights", {"model.backbone": "bn_inception"}),
     Stated(
-        "open: the published file that all released codes load",
+        "code: the published file that every released code loads",
         {"model.weights": "bn_inception-52deb4733.pth"},
     ),
 )
@@ -25,7 +25,7 @@ CROP_227 = Stated(
 )
 
 CROP_224 = Stated(
-    "paper and code: random resized crop 224 of the picture at 256, flip; centre crop in test",
+    "code: random resized crop 224 of the picture at 256, flip; centre crop in test",
     {
         "augment.name": "crop_flip_224",
         "augment.crop": 224,
@@ -36,11 +36,27 @@ CROP_224 = Stated(
     },
 )
 
-KS = Stated("paper: Recall@k of its tables", {"evaluation.ks": [1, 2, 4, 8, 16, 32]})
-SOP_KS = Stated("paper: Recall@k of its tables", {"evaluation.ks": [1, 10, 100, 1000]})
-SHOP_KS = Stated("paper: Recall@k of its tables", {"evaluation.ks": [1, 10, 20, 30, 40, 50]})
+_TABLES = "paper: Recall@k of its tables"
+KS = Stated(_TABLES, {"evaluation.ks": [1, 2, 4, 8]})
+KS_TO_32 = Stated(_TABLES, {"evaluation.ks": [1, 2, 4, 8, 16, 32]})
+SOP_KS = Stated(_TABLES, {"evaluation.ks": [1, 10, 100, 1000]})
+SOP_KS_TO_100 = Stated(_TABLES, {"evaluation.ks": [1, 10, 100]})
+SHOP_KS = Stated(_TABLES, {"evaluation.ks": [1, 10, 20, 30, 40, 50]})
 
 LAST = Stated(
     "open: the papers report their best evaluation on the test classes; ours is the last one, on validation classes",
     {"evaluation.epoch": "last", "data.split": "class_disjoint"},
 )
+
+
+def with_also(protocol: Protocol, suffix: str, stated: Stated) -> Protocol:
+    """A protocol with what its source states for one more method: the chosen eta of a regularizer."""
+    return Protocol(
+        name=f"{protocol.name}{suffix}",
+        dataset=protocol.dataset,
+        settings={**protocol.settings, **stated.settings},
+        origin=protocol.origin,
+        note=protocol.note,
+        sources={**protocol.sources, **dict.fromkeys(stated.settings, stated.source)} if protocol.sources else {},
+        methods=protocol.methods,
+    )

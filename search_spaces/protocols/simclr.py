@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from search_spaces.papers import SEC
 from tune_dml.space import Protocol, Stated
 
 COMMON = (
     Stated(
-        "paper: SEC supplement, contrastive learning (ResNet-50, two-layer head, SGD, cosine from .5, 100 epochs)",
+        f"{SEC.says('supplement, section B.3')} (ResNet-50, two-layer head, cosine from .5)",
         {
             "task.name": "contrastive",
             "loss.name": "nt_xent",
             "model.backbone": "resnet50",
             "model.pooling": "avg",
             "model.head": "mlp",
-            "optim.name": "sgd",
             "optim.lr": 0.5,
             "optim.lr_schedule": "cosine",
-            "training.epochs": 100,
             "task.linear_lrs": [1.0, 2.0, 5.0, 10.0],
             "task.linear_epochs": 100,
             "task.linear_batch_size": 256,
@@ -24,8 +23,13 @@ COMMON = (
         },
     ),
     Stated(
-        "paper: SEC rebuttal, Table 1 (the supplement does not say; assumed equal)",
-        {"loss.temperature": 0.5, "batch.batch_size": 256, "model.embedding_dim": 128},
+        f"{SEC.says('rebuttal, Table 1')} (the supplement does not say; assumed equal)",
+        {
+            "optim.name": "sgd",
+            "loss.temperature": 0.5,
+            "batch.batch_size": 256,
+            "model.embedding_dim": 128,
+        },
     ),
     Stated(
         "open: not stated; SimCLR's code for CIFAR",
@@ -48,8 +52,27 @@ COMMON = (
     ),
 )
 
-SIMCLR_CIFAR10 = Protocol.cited("sec/cifar10", "cifar10", *COMMON, default=True)
-SIMCLR_CIFAR100 = Protocol.cited("sec/cifar100", "cifar100", *COMMON, default=True)
+
+def _protocols(suffix: str, *stated: Stated) -> tuple[Protocol, ...]:
+    return tuple(
+        Protocol.cited(f"sec/{name}{suffix}", name, *COMMON, *stated, default=not suffix)
+        for name in ("cifar10", "cifar100")
+    )
+
+
+SIMCLR = _protocols("", Stated(SEC.says("supplement, Table 7"), {"training.epochs": 100}))
+SIMCLR_LONGER = _protocols("-200", Stated(SEC.says("supplement, Table 7"), {"training.epochs": 200}))
+SIMCLR_LINEAR_HEAD = _protocols(
+    "-linear",
+    Stated(
+        f"{SEC.says('rebuttal, Table 1')} (linear head, 150 epochs, lr among .1 to .5)",
+        {"model.head": "fc", "training.epochs": 150, "optim.lr": 0.3},
+    ),
+    Stated(
+        f"{SEC.says('rebuttal')} (reviewer 2: classifier with lr in {{2, 5, 10}} for 50 epochs)",
+        {"task.linear_lrs": [2.0, 5.0, 10.0], "task.linear_epochs": 50},
+    ),
+)
 
 GLYPHS_SIMCLR = Protocol(
     name="glyphs/simclr",
@@ -79,6 +102,20 @@ GLYPHS_SIMCLR = Protocol(
     },
     note="Ours: 583 characters, told apart by a linear classifier after pretraining without labels; under a minute a trial "
     "on one CPU core. A mirrored character is another one, and crops leave a character legible.",
+)
+
+GLYPHS_SIMCLR_LONGER = Protocol(
+    name="glyphs/simclr-longer",
+    dataset="glyphs",
+    settings={**GLYPHS_SIMCLR.settings, "training.steps": 800, "training.eval_every": 800},
+    note="Ours: twice the steps, as 200 epochs are twice 100.",
+)
+
+GLYPHS_SIMCLR_LINEAR_HEAD = Protocol(
+    name="glyphs/simclr-linear",
+    dataset="glyphs",
+    settings={**GLYPHS_SIMCLR.settings, "model.head": "fc", "training.steps": 600, "training.eval_every": 600},
+    note="Ours: one layer after the features, and half as many steps again, as 150 epochs are to 100.",
 )
 
 DIGITS_SIMCLR = Protocol(

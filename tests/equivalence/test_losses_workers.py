@@ -13,6 +13,7 @@ from processes import run_ranks
 
 from trainables import distributed
 from trainables.losses import LOSSES, build_loss
+from trainables.losses.parts.memory import CrossBatchMemory
 from trainables.regularizers import REGULARIZERS, build_regularizer
 
 CLASSES, INPUT, DIMENSION = 5, 7, 6
@@ -31,18 +32,24 @@ REGULARIZER_KNOBS = {
     "none": {},
 }
 ETA = 0.5
+MEMORY = " with a memory"
 
 
 def cases():
-    """Every loss with a stateful regularizer, then every regularizer with one loss."""
-    losses = [(name, "sec") for name in sorted(LOSSES)]
+    """Every loss with a stateful regularizer, then every regularizer with one loss; losses of pairs that remember."""
+    remembering = [f"{name}{MEMORY}" for name in ("multi_similarity", "margin_dws")]
+    losses = [(name, "sec") for name in [*sorted(LOSSES), *remembering]]
     return losses + [("triplet", label) for label in REGULARIZER_KNOBS]
 
 
 def parts(loss_name, regularizer_label):
     torch.manual_seed(7)
     network = torch.nn.Sequential(torch.nn.Linear(INPUT, 9), torch.nn.Tanh(), torch.nn.Linear(9, DIMENSION)).double()
-    loss = build_loss(loss_name, num_classes=CLASSES, embedding_dim=DIMENSION, **LOSSES[loss_name].example).double()
+    name = loss_name.removesuffix(MEMORY)
+    loss = build_loss(name, num_classes=CLASSES, embedding_dim=DIMENSION, **LOSSES[name].example)
+    if name != loss_name:
+        loss = CrossBatchMemory(loss, DIMENSION, size=16, start=0, weight=1.0)
+    loss = loss.double()
     knobs = REGULARIZER_KNOBS[regularizer_label]
     return network, loss, build_regularizer(regularizer_label.split(",")[0], **knobs)
 

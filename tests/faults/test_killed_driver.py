@@ -55,12 +55,14 @@ def kill_in_the_middle(process, folder):
         assert process.poll() is None, process.stdout.read()
         assert time.monotonic() < deadline
         if in_the_middle():
-            os.kill(process.pid, signal.SIGSTOP)
+            driver = int((folder / "lock").read_text())  # a child of the command, which would begin it again
+            os.kill(driver, signal.SIGSTOP)
             if in_the_middle():
                 break
-            os.kill(process.pid, signal.SIGCONT)
+            os.kill(driver, signal.SIGCONT)
         time.sleep(0.05)
     process.kill()
+    os.kill(driver, signal.SIGKILL)
     process.wait()
 
 

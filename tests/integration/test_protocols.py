@@ -112,9 +112,10 @@ def test_the_command_line_shows_a_protocol_with_the_source_of_each_value(command
     shown = json.loads(out)
     assert shown["data.name"] == {"value": "cars196", "origin": "--protocol"}
     assert shown["optim.lr"]["value"] == 1e-5
-    assert "paper: SEC supplement" in shown["optim.lr"]["origin"]
+    assert "paper: SEC, supplement" in shown["optim.lr"]["origin"]
     assert "code: Dyfine/SphericalEmbedding" in shown["optim.weight_decay"]["origin"]
-    assert shown["model.weights"]["origin"].startswith("protocol sec/cars196: open: ")
+    assert shown["model.weights"]["origin"].startswith("protocol sec/cars196: code: ")
+    assert shown["data.split"]["origin"].startswith("protocol sec/cars196: open: ")
     assert shown["optim.beta1"]["origin"] == "default"
     assert set(shown) == set(resolved("sec/cars196"))
 

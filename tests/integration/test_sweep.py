@@ -10,7 +10,7 @@ from mlflow.tracking import MlflowClient
 
 import tune_dml
 from trainables.errors import ConfigError
-from tune_dml.planning import checks
+from tune_dml.planning import continuation
 from tune_dml.planning.request import Resources
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.results import load_results
@@ -81,7 +81,7 @@ class TestAGrid:
     def test_another_protocol_version_is_refused(self, sweep, cache_dir, monkeypatch):
         _, folder = sweep
         before = (folder / "sweeps/rho1/ledger.jsonl").read_bytes()
-        monkeypatch.setattr(checks, "PROTOCOL_VERSION", 99)
+        monkeypatch.setattr(continuation, "PROTOCOL_VERSION", 99)
         with pytest.raises(ConfigError, match=r"begun by protocol version .*; this program trains by 99"):
             tune_dml.resume_sweep("rho1", storage=folder / "sweeps", cache_dir=cache_dir)
         assert (folder / "sweeps/rho1/ledger.jsonl").read_bytes() == before

@@ -10,11 +10,12 @@ from tune_dml.planning.request import Resources
 from tune_dml.running.cluster import (
     Capacity,
     address_of,
-    address_problems,
     capacity_at,
     capacity_problems,
     resource_problems,
 )
+from tune_dml.running.cluster_file import cluster_file_problems
+from tune_dml.running.handshake import address_problems
 
 CLUSTER = Path(__file__).parents[2] / "cluster.yaml"
 
@@ -59,13 +60,13 @@ def test_the_address_comes_from_flag_then_environment(monkeypatch):
     assert address_of("local") == (None, "--address")
 
 
-def test_somebody_must_listen_at_the_address():
+def test_an_open_port_is_not_yet_a_ray():
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
         port = server.getsockname()[1]
-        assert address_problems(f"127.0.0.1:{port}", "--address") == []
-        assert address_problems(f"ray://127.0.0.1:{port}", "--address") == []
+        for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}"):
+            assert address_problems(address, "--address")
     (problem,) = address_problems(f"127.0.0.1:{port}", "RAY_ADDRESS")
     assert problem.place == "RAY_ADDRESS"
     assert str(port) in str(problem)
@@ -76,12 +77,79 @@ def test_what_is_no_address_is_refused(address):
     assert address_problems(address, "--address")
 
 
-def test_the_cluster_file_is_rays_own():
-    from ray.autoscaler._private.util import prepare_config, validate_config
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A user who has a token, readable to nobody else."""
+    token = tmp_path / "home" / ".ray" / "auth_token"
+    token.parent.mkdir(parents=True)
+    token.write_text("secret")
+    token.chmod(0o600)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(CLUSTER.parent)
+    return token
 
-    config = prepare_config(yaml.safe_load(CLUSTER.read_text()))
-    validate_config(config)
-    assert config["available_node_types"]["head"]["resources"]["trial_driver"] > 0
+
+@pytest.mark.parametrize("name", ["cluster.yaml", "deploy/on_premises.yaml", "deploy/gcp.yaml"])
+def test_the_cluster_files_are_rays_own(home, name):
+    assert cluster_file_problems(CLUSTER.parent / name) == []
+
+
+WRONG = {
+    "unknown key": ({"max_wrkers": 2}, "max_wrkers: no such key. Did you mean 'max_workers'?"),
+    "wrong type": ({"max_workers": "two"}, "max_workers: 'two' is not of type 'integer'"),
+    "unknown provider key": ({"provider": {"type": "aws", "regoin": "x"}}, "provider.regoin: no such key"),
+    "no provider type": ({"provider": {"region": "x"}}, "provider: 'type' is a required property"),
+    "no such head": ({"head_node_type": "hd"}, "`head_node_type` must be one of"),
+    "no token": ({"file_mounts": {}}, "a node without the token"),
+    "open Ray": ({"worker_start_ray_commands": ["ray start"]}, "every node must ask for the token"),
+    "open dashboard": (
+        {"head_start_ray_commands": ["RAY_AUTH_MODE=token ray start --head --dashboard-host=0.0.0.0"]},
+        "the dashboard must listen on loopback",
+    ),
+    "nothing to mount": (
+        {"file_mounts": {"/x": "/no/such", "~/.ray/auth_token": "~/.ray/auth_token"}},
+        "must be there",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_cluster_file_is_named_before_a_machine_starts(home, tmp_path, case):
+    changes, words = WRONG[case]
+    file = tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump({**yaml.safe_load(CLUSTER.read_text()), **changes}))
+    problems = cluster_file_problems(file)
+    assert any(words in str(problem) for problem in problems), problems
+    assert all(problem.place.startswith("mine.yaml: ") for problem in problems)
+
+
+def test_a_token_that_others_can_read_or_that_is_not_there_is_refused(home):
+    home.chmod(0o644)
+    (problem,) = cluster_file_problems(CLUSTER)
+    assert "owner's alone" in problem.rule
+    home.unlink()
+    (problem,) = cluster_file_problems(CLUSTER)
+    assert "ray get-auth-token --generate" in problem.remedy
+
+
+def test_a_file_that_is_no_cluster_is_one_problem(tmp_path):
+    for text in ("a: [", "- 1", "apiVersion: ray.io/v1\nkind: RayJob"):
+        file = tmp_path / "x.yaml"
+        file.write_text(text)
+        assert len(cluster_file_problems(file)) == 1
+    assert len(cluster_file_problems(tmp_path / "none.yaml")) == 1
+
+
+def test_the_kubernetes_job_has_the_token_the_drivers_resource_and_no_work_on_its_head():
+    job = yaml.safe_load((CLUSTER.parent / "deploy" / "kuberay.yaml").read_text())
+    cluster = job["spec"]["rayClusterSpec"]
+    assert cluster["authOptions"] == {"mode": "token"}
+    head = cluster["headGroupSpec"]["rayStartParams"]
+    assert head["num-cpus"] == "0"
+    assert yaml.safe_load(yaml.safe_load(head["resources"])) == {"trial_driver": 64}
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        (container,) = group["template"]["spec"]["containers"]
+        assert "/mnt/shared" in {mount["mountPath"] for mount in container["volumeMounts"]}
 
 
 def test_a_cluster_that_cannot_be_joined_is_one_problem_of_its_flag(monkeypatch):

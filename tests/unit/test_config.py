@@ -205,3 +205,16 @@ def test_a_path_that_names_no_setting_is_refused(path, remedy):
     (problem,) = error.value.problems
     assert problem.place == f"{path} (flag)"
     assert remedy in problem.remedy
+
+
+@pytest.mark.parametrize(
+    ("settings", "digest"),
+    [
+        ({}, "8c32a40988d3f7e6"),
+        ({"loss.name": "margin_all"}, "87b7a84d912e9029"),
+        ({"loss.name": "mpa"}, "1b4650c991d2121f"),
+    ],
+)
+def test_cells_planned_long_ago_keep_their_identity(settings, digest):
+    """Changes only together with PROTOCOL_VERSION; a new setting has a default that leaves trials as they are (CAME_LATER)."""
+    assert resolve(Layer("test", settings)).config.digest() == digest

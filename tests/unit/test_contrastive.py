@@ -59,7 +59,7 @@ def test_linear_evaluation_reads_the_features_before_the_projection_head(tmp_pat
     assert found["val/linear_top1"] == pytest.approx(tops[1][best], abs=0.3)
     assert found["val/linear_top5"] == pytest.approx(tops[5][best], abs=0.3)
     assert found["val/linear_lr"] == probes.lrs[best]
-    sealed = learner.test(validated)
+    sealed = learner.test(validated).figures
     assert sealed["test/linear_top1"] == pytest.approx(probes.top_k(features["test"], labels["test"])[1][best], abs=0.3)
 
 
@@ -73,9 +73,9 @@ def test_an_evaluation_keeps_the_classifier_it_chose(tmp_path):
     after = learner.validate()
     assert torch.equal(before.probes.weight, weights)
     assert not torch.equal(after.probes.weight, weights)
-    fresh = learner.test(after)
-    assert learner.test(before) != fresh
-    assert learner.test(after) == fresh
+    fresh = learner.test(after).figures
+    assert learner.test(before).figures != fresh
+    assert learner.test(after).figures == fresh
 
 
 def test_evaluation_leaves_the_training_stream_alone(tmp_path):

@@ -3,6 +3,7 @@
 import importlib.util
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 from trainables.losses import LOSSES
@@ -12,9 +13,10 @@ from tune_dml.catalogue import spaces
 ROOT = Path(__file__).parents[2]
 
 
-def generator():
-    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+def generator(name="generate"):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # its dataclasses look themselves up
     spec.loader.exec_module(module)
     return module
 
@@ -30,6 +32,12 @@ def test_the_page_of_methods_is_up_to_date():
 
 def test_the_schema_of_the_verdicts_is_up_to_date():
     assert (ROOT / "docs" / "verdicts.schema.json").read_text() == generator().schema(), "run `make docs`"
+
+
+def test_the_page_of_studies_is_up_to_date_and_lacks_none_of_the_papers():
+    studies = generator("generate_studies")
+    assert (ROOT / "docs" / "studies.md").read_text() == studies.page(), "run `make docs`"
+    assert studies.count() == 31
 
 
 def specification():

@@ -107,7 +107,7 @@ def test_figures_of_several_benchmarks_are_averaged(faces, tmp_path):
     config = config_of(faces, task__test_sets=["lfw_bin", "agedb30"], data__validation_fraction=0.5)
     learner = learner_of(config, tmp_path)
     validated = learner.validate()
-    found = learner.test(validated)
+    found = learner.test(validated).figures
     for figure in ("verification_accuracy", "tar_at_far_1e-3"):
         own = [found[f"test/{figure}_{name}"] for name in ("lfw_bin", "agedb30")]
         assert found[f"test/{figure}"] == pytest.approx(np.mean(own))
@@ -122,7 +122,7 @@ def test_paper_test_selection_validates_on_the_test_sets_and_is_labelled(faces, 
     validated = learner.validate()
     assert set(learner.task.metrics()) <= set(validated.figures)
     assert {
-        name.replace("test/", "val/"): value for name, value in learner.test(validated).items()
+        name.replace("test/", "val/"): value for name, value in learner.test(validated).figures.items()
     } == validated.figures
     drawn = learner_of(config_of(DIGITS, data__split="paper_test_selection"), tmp_path)
     assert drawn.validation_half is drawn.test_half

@@ -39,7 +39,8 @@ def test_a_torn_last_line_is_ignored_and_then_cut_off(tmp_path, cut):
     assert [event.body["text"] for event in read_events(tmp_path)] == ["0", "1"]
     with Ledger(tmp_path) as ledger:
         ledger.append("note", text="again")
-    assert [event.body["text"] for event in read_events(tmp_path)] == ["0", "1", "again"]
+    first, second, _, last = [event.body["text"] for event in read_events(tmp_path)]
+    assert [first, second, last] == ["0", "1", "again"]
 
 
 def test_a_row_reported_twice_counts_once_as_first_written(tmp_path):
@@ -101,3 +102,27 @@ def test_results_show_every_state(driver):
 def test_an_unknown_sweep_names_the_nearest(driver):
     with pytest.raises(ConfigError, match="toy"):
         load_results(driver.folder.parent, "toi")
+
+
+def test_garbage_in_the_middle_is_named_and_skipped_and_the_rest_is_read(tmp_path):
+    with Ledger(tmp_path) as ledger:
+        ledger.append("started", "a")
+    with (tmp_path / "ledger.jsonl").open("ab") as file:
+        file.write(b"\x00\xff\x00 torn by a full disk\n[1, 2]\n" + b'{"kind": "no", "such": 1}\n' + b'\x00\x00{"ki')
+        file.write(b'{"kind": "ended", "time": 1.0, "key": "a", "body": {"status": "finished"}}\n')
+    said = []
+    events = read_events(tmp_path, on_garbage=said.append)
+    assert [event.kind for event in events] == ["started", "ended"]
+    assert len(said) == 3
+    assert all("cannot be read" in text for text in said)
+
+
+def test_a_torn_end_is_kept_aside_and_said(tmp_path):
+    with Ledger(tmp_path) as ledger:
+        ledger.append("started", "a")
+    with (tmp_path / "ledger.jsonl").open("ab") as file:
+        file.write(b'{"kind": "en')
+    with Ledger(tmp_path):
+        pass
+    assert (tmp_path / "ledger.unreadable").read_bytes() == b'{"kind": "en\n'
+    assert "torn" in read_events(tmp_path)[-1].body["text"]

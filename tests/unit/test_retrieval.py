@@ -8,7 +8,7 @@ from helpers import published_formats as fixtures
 from trainables.context import FolderContext
 from trainables.data import build_dataset
 from trainables.errors import ConfigError
-from trainables.metrics import retrieval_metrics
+from trainables.metrics import clustering_metrics, retrieval_metrics
 from trainables.resolve import Layer, resolve
 from trainables.tasks import build_learner, task_of
 from trainables.tasks.retrieval import RetrievalLearner, query_and_gallery
@@ -54,7 +54,7 @@ def test_queries_are_searched_in_the_gallery_only(shop):
     expected = retrieval_metrics(
         features[query], labels[query], gallery=(features[gallery], labels[gallery]), ks=(1, 2, 4, 8)
     )
-    found = learner.test(learner.validate())
+    found = learner.test(learner.validate()).figures
     assert found["test/queries"] == len(query) == 8
     for name, value in expected.items():
         assert found[f"test/{name}"] == pytest.approx(value), name
@@ -71,8 +71,29 @@ def test_validation_leaves_one_out_on_training_classes(shop):
 def test_selecting_on_test_validates_by_query_and_gallery(shop):
     settings, cache = shop
     learner = learner_of(settings, cache, **{"data.split": "paper_test_selection"})
+    validated = learner.conclude(learner.validate())
+    assert {k[4:]: v for k, v in validated.figures.items()} == {
+        k[5:]: v for k, v in learner.test(validated).figures.items()
+    }
+
+
+def test_clusters_are_measured_where_it_counts_and_say_who_made_them(shop):
+    learner = learner_of(*shop)
     validated = learner.validate()
-    assert {k[4:]: v for k, v in validated.figures.items()} == {k[5:]: v for k, v in learner.test(validated).items()}
+    assert not {"val/nmi", "val/f1"} & set(validated.figures)
+    concluded = learner.conclude(validated)
+    expected = clustering_metrics(
+        *learner.embed(learner.split.validation), backend="auto", seed=learner.config.seed_of("split")
+    )
+    assert (concluded.figures["val/nmi"], concluded.figures["val/f1"]) == (expected.nmi, expected.f1)
+    assert concluded.evidence.clustering == expected.backend
+    assert {"test/nmi", "test/f1"} <= set(learner.test(validated).figures)
+    settings, cache = shop
+    without = learner_of(settings, cache, **{"evaluation.clustering": False})
+    assert without.conclude(without.validate()).figures.keys() == validated.figures.keys()
+    assert not any(name.endswith(("nmi", "f1")) for name in without.test(without.validate()).figures)
+    assert not without.task.final_metrics()
+    assert without.config.digest() == learner.config.digest()
 
 
 def test_folds_cover_the_training_classes_once(shop):
@@ -90,11 +111,11 @@ def test_folds_cover_the_training_classes_once(shop):
 def test_the_test_half_is_judged_also_among_as_many_classes_as_validation_has(shop):
     settings, cache = shop
     learner = learner_of(settings, cache, **{"evaluation.matched_classes": True})
-    figures = learner.test(learner.validate())
+    figures = learner.test(learner.validate()).figures
     plain = {name: value for name, value in figures.items() if not name.startswith("test/matched_")}
     assert {name.replace("matched_", "") for name in figures if name not in plain} == set(plain)
     unasked = learner_of(settings, cache)
-    assert not any("matched" in name for name in unasked.test(unasked.validate()))
+    assert not any("matched" in name for name in unasked.test(unasked.validate()).figures)
     assert plain["test/queries"] == 8
     assert figures["test/matched_queries"] == 3  # one query an item, three validation classes
     some = class_matched(learner.pictures.labels, learner.split.test, learner.split.validation, seed=0)

@@ -1,6 +1,7 @@
 """Search spaces and protocols as declared: every one resolves into cells, without data, and says where its values come from."""
 
 import importlib
+import math
 import pkgutil
 
 import pytest
@@ -9,12 +10,13 @@ import search_spaces
 from trainables.errors import ConfigError
 from trainables.resolve import Layer, resolve
 from tune_dml.catalogue import default_protocol, protocols, spaces
+from tune_dml.conditions import conditions_of
 from tune_dml.planning.plan import Plan, make_plan
 from tune_dml.planning.protocol_choice import protocol_layer
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
 from tune_dml.published import published_curve
-from tune_dml.space import Grid, Knob, Protocol, Space, Stated, Tie
+from tune_dml.space import METHOD, Grid, Knob, Protocol, Space, Stated, Tie
 
 PAIRS = [(name, protocol.dataset) for name, space in spaces().items() for protocol in space.protocols]
 
@@ -26,31 +28,45 @@ def plan_of(name, dataset, **options):
 @pytest.mark.parametrize(("name", "dataset"), PAIRS)
 def test_every_space_plans_on_every_data_set_it_has_a_protocol_for(name, dataset):
     space, plan = spaces()[name], plan_of(name, dataset)
-    grid = [knob.domain.values for knob in space.knobs if isinstance(knob.domain, Grid)]
-    expected = 1
-    for values in grid:
-        expected *= len(values)
-    assert len(plan.cells) == expected + (space.baseline is not None)
+    expected = 0
+    for arm in space.every_arm:
+        expected += math.prod(len(knob.domain.values) for knob in space.knobs_of(arm) if isinstance(knob.domain, Grid))
+    assert len(plan.cells) == expected
     for cell in plan.cells:
         assert cell.config.digest() == cell.digest
-        if not cell.baseline:
-            assert all(cell.settings[knob.path] in knob.domain.values for knob in space.knobs)
+        for knob in plan.knobs_of(cell.arm):
+            assert cell.settings[knob.path] in knob.domain.values
 
 
 @pytest.mark.parametrize("name", spaces())
-def test_every_space_runs_on_the_embedded_data_and_names_one_protocol_a_data_set(name):
-    datasets = [protocol.dataset for protocol in spaces()[name].protocols]
-    assert spaces()[name].default_dataset in datasets
-    assert len(datasets) == len(set(datasets))
-
-
-@pytest.mark.parametrize("name", spaces())
-def test_every_printed_number_of_a_space_is_known_and_lies_at_a_value_it_tries(name):
+def test_every_space_runs_on_the_embedded_data_and_names_one_protocol_a_data_set_and_loss(name):
     space = spaces()[name]
+    for protocols_of in (space.protocols, *(arm.protocols for arm in space.arms if arm.protocols)):
+        pairs = [(protocol.dataset, protocol.methods) for protocol in protocols_of]
+        assert len(pairs) == len(set(pairs))
+        assert space.default_dataset in {dataset for dataset, _ in pairs}
+
+
+@pytest.mark.parametrize("name", spaces())
+def test_every_printed_number_of_a_space_is_known_and_lies_where_it_looks(name):
+    space = spaces()[name]
+    arms = {arm.name: arm for arm in space.every_arm}
     for published in space.published:
         curve = published_curve(published)
-        (knob,) = space.scientific
-        assert all(point.x in knob.domain.values for point in curve.points), (published.table, curve.points)
+        if published.hyperparameter == METHOD:
+            known = {point.x for point in curve.points if conditions_of(point.row)}
+            missing = known - set(arms)
+            assert not missing or known & set(arms), (published.table, missing)
+            continue
+        grids = [
+            {float(value) for value in knob.domain.values}
+            for arm in arms.values()
+            for knob in space.knobs_of(arm)
+            if knob.path.endswith(f".{published.hyperparameter}") or knob.symbol == published.hyperparameter
+        ]
+        assert grids, published
+        printed = {point.x for point in curve.points}
+        assert any(printed <= grid for grid in grids), (published.table, published.methods, printed)
 
 
 @pytest.mark.parametrize("name", protocols())
@@ -125,18 +141,16 @@ def test_names_are_unique():
 
 def test_a_tied_setting_follows_its_knob_through_grid_proposals_and_files(tmp_path):
     plan = plan_of("dro_imbalance", "glyphs")
-    assert [(c.settings["batch.batch_size"], c.settings["loss.k"]) for c in plan.cells] == [
-        (80, 160),
-        (160, 320),
-        (320, 640),
-        (640, 1280),
-    ]
+    top = [cell for cell in plan.cells if cell.arm == "DRO-TopK_M"]
+    sizes = [(cell.settings["batch.batch_size"], cell.settings["loss.k"]) for cell in top]
+    assert sizes == [(80, 160), (160, 320), (320, 640), (480, 960), (640, 1280)]
     assert "loss.k" not in plan.base_settings
     plan.save(tmp_path / "plan.json")
     loaded = Plan.load(tmp_path / "plan.json")
-    assert loaded.cell(9, {"batch.batch_size": 100}).settings["loss.k"] == 200
+    assert loaded.cell(9, {"batch.batch_size": 100}, "DRO-TopK_M").settings["loss.k"] == 200
     grown = loaded.extended(values={"batch.batch_size": [40]})
-    assert grown.cells[-1].settings["loss.k"] == 80
+    added = [cell for cell in grown.cells if cell.arm == "DRO-TopK_M" and cell.settings["batch.batch_size"] == 40]
+    assert [cell.settings["loss.k"] for cell in added] == [80]
     with pytest.raises(ConfigError, match=r"loss\.k follows batch\.batch_size"):
         plan_of("dro_imbalance", "glyphs", settings={"loss.k": 3})
 

@@ -29,10 +29,13 @@ def test_every_task_is_found_and_tested_here():
 def test_named_metrics_are_reported_and_test_stays_sealed(tmp_path, name):
     config = config_of(TASKS[name], training__steps=4, training__eval_every=2)
     _, rows = run(config, tmp_path)
-    named = set(task_of(config).metrics())
-    assert task_of(config).headline in named
+    named, final = set(task_of(config).metrics()), set(task_of(config).final_metrics())
+    assert task_of(config).headline in named - final
+    assert final <= named
     for row in rows:
-        assert {*named, "val/mean_cosine", "val/norm_mean", "train/loss"} <= set(row)
+        expected = named if row is rows[-1] else named - final
+        assert expected == named & set(row)
+        assert {*expected, "val/mean_cosine", "val/norm_mean", "train/loss"} <= set(row)
         assert all(np.isfinite(value) for value in row.values())
         assert not any(key.startswith("test/") for key in row)
     sealed = {key.replace("test/", "val/") for key in read_sealed(tmp_path)}

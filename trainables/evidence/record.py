@@ -2,6 +2,7 @@
 
     evidence/evidence.json    the histogram of norms, and in words what the sheet shows      a few kB
     evidence/sheet.jpg        a few pictures and what the network holds for their nearest    at most 60 kB (see `sheet.py`)
+    evidence/maps.jpg         their most active feature maps, where asked for                at most 60 kB
 
 Both show the evaluation that counts, on the pictures that validate: test pictures only where `paper_test_selection` makes them
 validate, and never sealed data. `from_embeddings.py` has the figures. No verdict needs them: files that are missing or damaged
@@ -34,6 +35,26 @@ class Histogram:
     mean: float
     variance: float
     """Biased."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look at the watched training pictures; see `watched.py`."""
+
+    step: int
+    norms: tuple[float, ...]
+    """Of the raw embeddings of those that are followed."""
+    turns: Histogram | None
+    """How far the directions of all of them have turned since the look before; None at the first."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What became of the same training pictures while the trial ran."""
+
+    pictures: tuple[int, ...]
+    """Numbers in the data set of those that are followed."""
+    looks: tuple[Look, ...]
 
 
 @dataclass(frozen=True)
@@ -71,6 +92,10 @@ class Evidence:
     """Of the norms of the raw embeddings."""
     sheet: Sheet | None = None
     step: int = 0
+    clustering: str = ""
+    """The program that made the clusters behind NMI and F1, its version and settings; empty where none did."""
+    watched: Watched | None = None
+    """Up to the evaluation; None in trials that were too short to be looked at."""
     files: tuple[Path, ...] = field(default=(), compare=False)
     """Where it is kept: evidence.json, and sheet.jpg where there is a sheet; empty before it is."""
 
@@ -90,18 +115,26 @@ class Evidence:
         if self.sheet is not None:
             rows = [[tile and asdict(tile) for tile in row] for row in self.sheet.rows]
             sheet = {"titles": self.sheet.titles, "rows": rows}
-        body = {"version": 1, "step": self.step, "part": self.part, "norms": asdict(self.norms), "sheet": sheet}
+        body: dict[str, Any] = {"version": 1, "step": self.step, "part": self.part, "norms": asdict(self.norms)}
+        body["sheet"] = sheet
+        if self.clustering:
+            body["clustering"] = self.clustering
+        if self.watched:
+            body["watched"] = asdict(self.watched)
         return json.dumps(body, separators=(",", ":")) + "\n"
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
         """The evidence kept in a folder; None where it is missing or damaged."""
-        words, picture = (folder / name for name in EVIDENCE_FILES)
+        words, picture, _ = (folder / name for name in EVIDENCE_FILES)
         try:
             body = json.loads(words.read_text())
             sheet = _sheet(body["sheet"]) if body["sheet"] is not None and picture.exists() else None
             files = (words, picture) if sheet else (words,)
-            return cls(str(body["part"]), _histogram(body["norms"]), sheet, int(body["step"]), files)
+            clustering = str(body.get("clustering", ""))
+            watched = TypeAdapter(Watched | None).validate_python(body.get("watched"))
+            norms = _histogram(body["norms"])
+            return cls(str(body["part"]), norms, sheet, int(body["step"]), clustering, watched, files)
         except (OSError, ValueError, KeyError, TypeError):
             return None
 

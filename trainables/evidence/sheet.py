@@ -41,29 +41,29 @@ def draw_sheet(sheet: Sheet) -> bytes:
     canvas = Image.new("RGB", (width, height), PAPER)
     pen = ImageDraw.Draw(canvas)
     for column, title in sheet.titles:
-        pen.text((tile_corner(0, column)[0], GAP // 2), title, fill=INK, font=_font(13))
+        pen.text((tile_corner(0, column)[0], GAP // 2), title, fill=INK, font=typeface(13))
     for row, tiles in enumerate(sheet.rows):
         for column, tile in enumerate(tiles):
             if tile is not None:
                 _draw_tile(canvas, pen, tile, sheet.pictures, tile_corner(row, column))
-    return _within(canvas, LIMIT)
+    return within(canvas, LIMIT)
 
 
 def _draw_tile(
     canvas: Image.Image, pen: ImageDraw.ImageDraw, tile: Tile, pictures: Pictures, corner: tuple[int, int]
 ) -> None:
     left, top = corner
-    picture = _thumbnail(np.asarray(pictures.images[tile.picture]))
+    picture = thumbnail(np.asarray(pictures.images[tile.picture]))
     inner = left + FRAME + (SIDE - picture.width) // 2, top + FRAME + (SIDE - picture.height) // 2
     canvas.paste(picture, inner)
     _frame(pen, left, top, tile.right)
     below = top + CELL + 2
-    pen.text((left, below), _fitting(_readable(tile)), fill=INK, font=_font(10))
+    pen.text((left, below), _fitting(_readable(tile)), fill=INK, font=typeface(10))
     if tile.similarity is not None:
-        pen.text((left, below + 11), f"cos {tile.similarity:.2f}", fill=INK, font=_font(10))
+        pen.text((left, below + 11), f"cos {tile.similarity:.2f}", fill=INK, font=typeface(10))
 
 
-def _thumbnail(pixels: NDArray[np.uint8]) -> Image.Image:
+def thumbnail(pixels: NDArray[np.uint8]) -> Image.Image:
     """A stored picture (H, W, C) fitted into SIDE x SIDE."""
     picture = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).convert("RGB")
     scale = SIDE / max(picture.size)
@@ -103,13 +103,13 @@ def _readable(tile: Tile) -> str:
 
 
 def _fitting(text: str) -> str:
-    font = _font(10)
+    font = typeface(10)
     while len(text) > 1 and font.getlength(text) > CELL:
         text = text[:-2] + "."
     return text
 
 
-def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+def typeface(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     """Pillow's own; a Pillow without FreeType has one size."""
     try:
         return ImageFont.load_default(size)
@@ -117,7 +117,7 @@ def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
         return ImageFont.load_default()
 
 
-def _within(canvas: Image.Image, limit: int) -> bytes:
+def within(canvas: Image.Image, limit: int) -> bytes:
     """As a JPEG, at the best quality that fits; at the lowest in a smaller size."""
     while True:
         for quality in QUALITIES:

@@ -15,6 +15,7 @@ class BinomialLoss(PooledLoss):
         "Yi et al., Deep Metric Learning for Person Re-Identification, ICPR 2014; constants of Qi et al., ECCV 2020"
     )
     section = "5.1"
+    pair_term = "binomial"
 
     def __init__(self, *, threshold: Threshold = 0.5, beta_pos: BetaPositive = 2.0, beta_neg: BetaNegative = 40.0):
         super().__init__(Binomial(threshold, beta_pos, beta_neg), Mean())

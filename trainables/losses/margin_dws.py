@@ -45,27 +45,21 @@ class MarginDWSLoss(MinedMarginLoss):
     ):
         super().__init__(margin=margin, threshold=threshold, sampling_seed=sampling_seed)
         self.dws_normalise = dws_normalise
-        self._dimension = 0
-
-    def value(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """The loss of raw embeddings (B, D), a scalar on the graph."""
-        self._dimension = embeddings.shape[1]
-        return super().value(embeddings, labels)
 
     def negatives(self, pairs: Pairs, uniform: Tensor) -> Tensor:
         """One draw from the anchor's negatives for each of its positive pairs."""
-        cumulative = sampling_weights(pairs, self._dimension, self.dws_normalise).cumsum(dim=1)
+        cumulative = sampling_weights(pairs, self.dws_normalise).cumsum(dim=1)
         drawn = sample_in_proportion(cumulative, uniform)
         counted = (pairs.positive & (cumulative[:, -1:] > 0)).to(uniform.dtype)
         return torch.zeros_like(uniform).scatter_add_(1, drawn, counted)
 
 
-def sampling_weights(pairs: Pairs, dimension: int, normalise: str) -> Tensor:
+def sampling_weights(pairs: Pairs, normalise: str) -> Tensor:
     """Weights (B, B) of each anchor's negatives, the largest of a row (or of the batch) being 1; 0 where not eligible."""
     squared = (2 - 2 * pairs.similarity).clamp_(CLOSEST**2, FARTHEST**2)
     eligible = pairs.negative & (squared < FARTHEST**2)
-    log_weights = (1 - squared / 4).log_().mul_(-(dimension - 3) / 2)
-    log_weights.add_(squared.log_(), alpha=(2 - dimension) / 2).masked_fill_(~eligible, -torch.inf)
+    log_weights = (1 - squared / 4).log_().mul_(-(pairs.dimension - 3) / 2)
+    log_weights.add_(squared.log_(), alpha=(2 - pairs.dimension) / 2).masked_fill_(~eligible, -torch.inf)
     top = log_weights.amax(dim=1, keepdim=True)
     if normalise == "global":
         top = top.amax().expand_as(top).contiguous()

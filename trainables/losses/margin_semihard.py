@@ -42,5 +42,5 @@ class MarginSemihardLoss(MinedMarginLoss):
         semihard = pairs.negative & (similarity > self.threshold - self.margin) & (similarity < self.threshold)
         order = uniform.masked_fill_(~semihard, 2).argsort(dim=1, stable=True)
         quota = torch.minimum(pairs.positive.sum(dim=1, keepdim=True), semihard.sum(dim=1, keepdim=True))
-        first = torch.arange(len(order), device=order.device) < quota
+        first = torch.arange(order.shape[1], device=order.device) < quota
         return torch.zeros_like(similarity).scatter_(1, order, first.to(similarity.dtype))

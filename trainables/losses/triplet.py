@@ -31,21 +31,27 @@ class TripletLoss(PairLoss):
     def solve(self, pairs: Pairs) -> Solution:
         positive = pairs.positive.to(pairs.similarity.dtype)
         keys = torch.add(pairs.similarity, positive, alpha=-self.margin / 2)
-        keys.fill_diagonal_(-torch.inf)  # the self pair comes first, so that ranks count the others
+        if pairs.within:
+            keys.fill_diagonal_(-torch.inf)  # the self pair comes first, so that ranks count the others
         order = keys.argsort(dim=1, stable=True)
-        keys.fill_diagonal_(0)
-        slopes = torch.empty_like(keys).scatter_(1, order, _violations(positive.gather(1, order)))
+        if pairs.within:
+            keys.fill_diagonal_(0)
+        counts = _violations(positive.gather(1, order), first=0 if pairs.within else 1)
+        slopes = torch.empty_like(keys).scatter_(1, order, counts)
         negatives = pairs.negative.sum(dim=1)
         triplets = (pairs.positive.sum(dim=1) * negatives).sum().clamp_min(1).to(keys.dtype)
         slopes.mul_(2 / triplets)
         return Solution((slopes * keys).sum(), slopes)
 
 
-def _violations(positive: Tensor) -> Tensor:
-    """From 1/0 for positive/negative in ascending order of the keys (B, B), first column the self pair: the counts w."""
+def _violations(positive: Tensor, *, first: int) -> Tensor:
+    """From 1/0 for positive/negative in ascending order of the keys (B, N): the counts w.
+
+    `first` is the rank of the first column: 0 for the self pair, 1 where there is none.
+    """
     # Counted in integers: exact, and deterministic on every device.
     positives_below = positive.cumsum(dim=1, dtype=torch.int32).to(positive.dtype)
-    rank = torch.arange(positive.shape[1], device=positive.device, dtype=positive.dtype)
+    rank = torch.arange(first, first + positive.shape[1], device=positive.device, dtype=positive.dtype)
     negatives_below = rank - positives_below
     negatives_above = negatives_below[:, -1:] - negatives_below
     return torch.lerp(positives_below, -negatives_above, positive)

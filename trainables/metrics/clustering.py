@@ -6,10 +6,9 @@ and metrics from different lines must not be compared.
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -18,8 +17,12 @@ from numpy.typing import NDArray
 from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.metrics.inputs import Array, checked_labels, checked_vectors, labelled_vectors, unit_rows
 
-KMeansBackend = Literal["sklearn", "faiss"]
+KMeansBackend = Literal["sklearn", "faiss", "auto"]
 Sizes = NDArray[np.int64]
+
+CLUSTERING_METRICS = ("nmi", "f1")
+"""The names under which a trial reports them."""
+ITERATIONS = 20  # of one random start; pytorch-metric-learning's
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,10 @@ class ClusteringMetrics:
     f1: float
     backend: str
     """What clustered; values from different backends must not be compared."""
+
+    def figures(self) -> dict[str, float]:
+        """As a trial reports them."""
+        return dict(zip(CLUSTERING_METRICS, (self.nmi, self.f1), strict=True))
 
 
 @dataclass(frozen=True)
@@ -114,12 +121,15 @@ def _overlap(assignment: Array, labels: Array) -> _Overlap:
 
 
 def kmeans(embeddings: Array, clusters: int, *, backend: KMeansBackend = "sklearn", seed: int = 0) -> Clustering:
-    """Clusters of the L2-normalised embeddings (N, D), on the CPU; deterministic for a given backend and seed.
+    """Clusters of the L2-normalised embeddings (N, D); deterministic for a given backend, seed and number of threads.
 
     "sklearn": the best of ten k-means++ starts, up to 300 iterations each, the setting of the SEC authors' code.
     "faiss": one random start and 20 iterations on all points, as pytorch-metric-learning does; many times faster.
-    Stanford Online Products (60,502 points, 11,316 clusters) takes hours with the former: cluster at the end, not while
-    training. Raises ConfigError for bad embeddings, a number of clusters outside 1..N, or a backend that is absent.
+    "auto": the latter, by the GPU for embeddings on one where faiss-gpu is installed, else on the CPU, and by
+    scikit-learn where faiss is not there: what the trials of a sweep are measured with.
+    Stanford Online Products (60,502 points, 11,316 clusters) takes hours with the first and minutes with the others.
+
+    Raises ConfigError for bad embeddings, a number of clusters outside 1..N, or a backend that is absent.
     """
     vectors, problems = checked_vectors(embeddings, "embeddings")
     if not problems and not 1 <= clusters <= len(vectors):
@@ -128,7 +138,15 @@ def kmeans(embeddings: Array, clusters: int, *, backend: KMeansBackend = "sklear
         problems.append(Problem("backend", f"must be one of {', '.join(get_args(KMeansBackend))}", backend))
     raise_if_any(problems)
     points = unit_rows(vectors).cpu().numpy()
-    return _faiss(points, clusters, seed) if backend == "faiss" else _sklearn(points, clusters, seed)
+    if backend == "sklearn":
+        return _sklearn(points, clusters, seed)
+    faiss = _loaded_faiss()
+    if faiss is not None:
+        return _faiss(faiss, points, clusters, seed, gpu=vectors.is_cuda and faiss.get_num_gpus() > 0)
+    if backend == "faiss":
+        remedy = "Install tune-dml[cpu] or tune-dml[gpu], or choose 'sklearn'."
+        raise ConfigError(Problem("backend", "faiss is not installed", "faiss", remedy))
+    return _sklearn_once(points, clusters, seed)
 
 
 def _sklearn(points: NDArray[np.floating], clusters: int, seed: int) -> Clustering:
@@ -139,18 +157,33 @@ def _sklearn(points: NDArray[np.floating], clusters: int, seed: int) -> Clusteri
     return Clustering(fitted.labels_.astype(np.int64), f"scikit-learn {version('scikit-learn')}: {settings}")
 
 
-def _faiss(points: NDArray[np.floating], clusters: int, seed: int) -> Clustering:
-    if importlib.util.find_spec("faiss") is None:
-        remedy = "Install tune-dml[cpu] or tune-dml[gpu], or choose 'sklearn'."
-        raise ConfigError(Problem("backend", "faiss is not installed", "faiss", remedy))
-    import faiss
+def _sklearn_once(points: NDArray[np.floating], clusters: int, seed: int) -> Clustering:
+    """As much work as faiss is given."""
+    from sklearn.cluster import KMeans
 
+    fitted = KMeans(clusters, init="random", n_init=1, max_iter=ITERATIONS, random_state=seed).fit(points)
+    settings = f"random start, at most {ITERATIONS} iterations, seed {seed}"
+    return Clustering(fitted.labels_.astype(np.int64), f"scikit-learn {version('scikit-learn')}: {settings}")
+
+
+def _loaded_faiss() -> Any:
+    """The module; None where it is not installed, or cannot be loaded (faiss-gpu without its CUDA libraries)."""
+    try:
+        import faiss
+    except (ImportError, RuntimeError):
+        return None
+    return faiss
+
+
+def _faiss(faiss: Any, points: NDArray[np.floating], clusters: int, seed: int, *, gpu: bool) -> Clustering:
     data = np.ascontiguousarray(points, dtype=np.float32)
+    faiss.omp_set_num_threads(torch.get_num_threads())  # its own would take every core from the other trials
     # Left to itself faiss trains on at most 256 points a centroid.
     fitted = faiss.Kmeans(
-        data.shape[1], clusters, niter=20, nredo=1, seed=seed, max_points_per_centroid=len(data), gpu=False
+        data.shape[1], clusters, niter=ITERATIONS, nredo=1, seed=seed, max_points_per_centroid=len(data), gpu=int(gpu)
     )
     fitted.cp.min_points_per_centroid = 1  # its warning is about indexing, not about clustering
     fitted.train(data)
     nearest = fitted.index.search(data, 1)[1][:, 0].astype(np.int64)
-    return Clustering(nearest, f"faiss {faiss.__version__}: random start, 20 iterations, seed {seed}")
+    program = f"faiss {faiss.__version__}{' on the GPU' if gpu else ''}"
+    return Clustering(nearest, f"{program}: random start, {ITERATIONS} iterations, seed {seed}")

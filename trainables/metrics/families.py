@@ -31,6 +31,8 @@ class Ranking:
     """(B,), int64: R_q, the number of positives in the whole gallery, at least 1."""
     tied: Tensor
     """(B,), bool: whether a negative ties with the query's best positive."""
+    queries: Tensor
+    """(B,), int64: which of the given queries they are."""
 
     def __len__(self) -> int:
         return len(self.relevant)
@@ -93,9 +95,15 @@ def family(
 
 def described(key: str) -> tuple[str, bool] | None:
     """Label and whether in percent of a logged key: `recall_at_10` -> ("R@10", True); None for no retrieval metric."""
+    found = family_of(key)
+    return None if found is None else (found[0].label.format(k=found[1]), found[0].percent)
+
+
+def family_of(key: str) -> tuple[Family, int] | None:
+    """The metric of a logged key and the length in it, 1 where it has none: `recall_at_10` -> (recall, 10)."""
     for metric in FAMILIES.values():
-        if match := re.fullmatch(metric.key.replace("{k}", r"(?P<k>\d+)"), key):
-            return metric.label.format(**match.groupdict()), metric.percent
+        if match := re.fullmatch(metric.key.replace("{k}", r"(?P<k>[1-9]\d*)"), key):
+            return metric, int(match.groupdict().get("k", 1))
     return None
 
 

@@ -16,7 +16,7 @@ after it, in all metrics alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -49,6 +49,7 @@ def retrieval_metrics(
     gallery: tuple[Array, Array] | None = None,
     metrics: str | Iterable[str] = RETRIEVAL_METRICS,
     ties: Ties = "pessimistic",
+    watch: Callable[[Ranking], object] | None = None,
 ) -> dict[str, float]:
     """How well each query retrieves its own class by cosine similarity; mean over queries, in percent.
 
@@ -63,6 +64,7 @@ def retrieval_metrics(
         metrics: which of RETRIEVAL_METRICS to compute; fewer are faster, recall alone fastest.
         ties: whether negatives that differ from a positive by rounding alone rank before it ("pessimistic": a collapsed
             embedding has recall 0) or after it ("optimistic": it has 100, as several published codes would say).
+        watch: shown every block of rankings, for what a mean over queries does not say.
 
     Returns:
         `recall_at_{k}`, `precision_at_{k}`, `map_at_{k}`, `ndcg_at_{k}`, `map_at_r`, `r_precision` in percent;
@@ -83,6 +85,8 @@ def retrieval_metrics(
     with exact_arithmetic(queries.vectors.device):
         for ranking in rankings(queries, references, scope=Scope.of(families, lengths), ties=ties):
             matched, tied = matched + len(ranking), tied + int(ranking.tied.sum())
+            if watch is not None:
+                watch(ranking)
             for family in families:
                 for key, values in family.of(ranking, lengths).items():
                     sums[key] += float(values.sum())
@@ -170,7 +174,7 @@ def rankings(
         if wanted[here].any():
             positions, tied = _positions(search, band, wanted[here], limits[here], tile, ties)
             kept = wanted[here] > 0
-            yield Ranking(positions[kept], relevant[here][kept], tied[kept])
+            yield Ranking(positions[kept], relevant[here][kept], tied[kept], search.rows.places[here][kept])
 
 
 def _positions(  # noqa: PLR0917

@@ -28,6 +28,8 @@ class Grouped:
     """(N, D)."""
     classes: Tensor
     """(N,) int64, non-decreasing; classes are numbered in the order of their size in the gallery."""
+    places: Tensor
+    """(N,) int64: which of the given vectors each is."""
 
     def __len__(self) -> int:
         return len(self.classes)
@@ -73,7 +75,7 @@ def group_by_class(queries: LabelledVectors, gallery: LabelledVectors | None) ->
 
 def _sort(vectors: Tensor, classes: Tensor) -> Grouped:
     classes, order = torch.sort(classes, stable=True)
-    return Grouped(vectors[order], classes)
+    return Grouped(vectors[order], classes, order)
 
 
 def tie_width(vectors: Tensor) -> float:

@@ -11,6 +11,19 @@ from torch import Tensor, nn
 from trainables.models.base import Backbone
 
 
+class Halved(nn.MaxPool2d):
+    """The maximum of each 2 x 2 square; without gradients of slices, which gives the same numbers in less time on a CPU."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(B, C, H, W) to (B, C, H // 2, W // 2)."""
+        if torch.is_grad_enabled() or input.device.type != "cpu":
+            native: Tensor = super().forward(input)
+            return native
+        height, width = (side // 2 * 2 for side in input.shape[-2:])
+        rows = torch.maximum(input[..., 0:height:2, :width], input[..., 1:height:2, :width])
+        return torch.maximum(rows[..., ::2], rows[..., 1::2])
+
+
 class SmallConv(Backbone):
     """Four 3x3 convolutions of 16-32-64-64 channels; the first three halve the picture.
 
@@ -35,7 +48,7 @@ class SmallConv(Backbone):
         for i, (before, after) in enumerate(zip((in_channels, *widths), widths, strict=False)):
             layers.append(nn.Conv2d(before, after, 3, padding=1))
             if i < 3:
-                layers.append(nn.MaxPool2d(2))
+                layers.append(Halved(2))
             layers += [nn.GroupNorm(4, after), nn.ReLU(inplace=True)]
         self.layers = nn.Sequential(*layers)
         self.out_channels = widths[-1]

@@ -19,9 +19,9 @@ from trainables.errors import Problem
 from trainables.losses import LOSSES
 from trainables.metrics.linear_evaluation import LinearProbes, fit_linear_probes
 from trainables.samplers import SAMPLERS
-from trainables.tasks.evaluation import Evaluation, Figures, embedding_statistics, evidence_of, named, neighbour_sheet
+from trainables.tasks.evaluation import Evaluation, embedding_statistics, evidence_of, named, neighbour_sheet
 from trainables.tasks.learner import Learner
-from trainables.tasks.splits import Split, shared_class_split
+from trainables.tasks.splits import Split, shared_class_split, with_fewer_pictures
 from trainables.tasks.task import Task
 
 VIEWS = 2
@@ -61,14 +61,15 @@ class ContrastiveTask(Task):
 
     def split(self, pictures: Pictures) -> Split:
         """Pictures of every class in every part; the data set's official test pictures where it names them."""
-        return shared_class_split(
+        split = shared_class_split(
             pictures.labels,
             pictures.extras.get("official_test"),
-            seed=self.config.seed,
+            seed=self.config.seed_of("split"),
             validation_fraction=self.config.data.validation_fraction,
             test_fraction=self.test_fraction,
             protocol=self.config.data.split,
         )
+        return with_fewer_pictures(split, pictures.labels, self.config)
 
     def problems(self) -> list[Problem]:
         """Batches must not follow labels, views must differ, and the loss must not count classes."""
@@ -82,6 +83,12 @@ class ContrastiveTask(Task):
             rule = "contrastive learning has no classes, and this loss holds a vector for each"
             classless = [name for name, kind in LOSSES.items() if not kind.counts_classes]
             problems.append(Problem("loss.name", rule, loss, f"Set loss.name to one of {', '.join(classless)}."))
+        if self.config.memory.size:
+            rule = "contrastive learning numbers the pictures of each batch, so a memory could not tell them apart"
+            problems.append(Problem("memory.size", rule, self.config.memory.size, "Set memory.size=0."))
+        if self.config.data.label_noise:
+            rule = "contrastive learning sees no labels in training"
+            problems.append(Problem("data.label_noise", rule, self.config.data.label_noise, "Set data.label_noise=0."))
         if self.config.augment.name not in AUGMENTATIONS:
             rule = "the views of a picture must differ"
             remedy = f"Set augment.name to {' or '.join(AUGMENTATIONS)}."
@@ -96,7 +103,7 @@ class ContrastiveTask(Task):
 class LinearEvaluation(Evaluation):
     """The validation figures, and the classifier they chose."""
 
-    probes: LinearProbes | None
+    probes: LinearProbes | None = None
     """One for each rate; None where the features left the finite numbers."""
     best: int = 0
     """The rate that classifies the validation pictures best."""
@@ -132,26 +139,26 @@ class ContrastiveLearner(Learner[LinearEvaluation]):
         """
         part, count = self.split.validation, self.config.evaluation.sheet_queries
         features, projections = self._encode(part)
-        sheet = neighbour_sheet(features, part, self.pictures, count=count, seed=self.config.seed)
+        sheet = neighbour_sheet(features, part, self.pictures, count=count, seed=self.config.seed_of("split"))
         evidence = evidence_of(self.split, projections, sheet)
         figures = embedding_statistics(projections)
         probes = self._fit()
         if probes is None:
-            return LinearEvaluation(named("val", figures | {"mean_cosine": math.nan}), evidence, None)
+            return LinearEvaluation(named("val", figures | {"mean_cosine": math.nan}), evidence)
         tops = probes.top_k(features, self.labels[part], TOP)
         best = max(range(len(probes.lrs)), key=lambda probe: [tops[k][probe] for k in TOP])
         figures |= {f"linear_top{k}": tops[k][best] for k in TOP}
         figures["linear_lr"] = probes.lrs[best]
-        return LinearEvaluation(named("val", figures), evidence, probes, best)
+        return LinearEvaluation(named("val", figures), evidence, probes=probes, best=best)
 
-    def test(self, validated: LinearEvaluation) -> Figures:
+    def test(self, validated: LinearEvaluation) -> Evaluation:
         """The classifier that validation chose, on the test pictures."""
         features, projections = self._encode(self.split.test)
         figures = embedding_statistics(projections)
         if validated.probes is not None and not math.isnan(figures["mean_cosine"]):
             tops = validated.probes.top_k(features, self.labels[self.split.test], TOP)
             figures |= {f"linear_top{k}": tops[k][validated.best] for k in TOP}
-        return named("test", figures)
+        return Evaluation(named("test", figures))
 
     def _fit(self) -> LinearProbes | None:
         """Classifiers of the training pictures' features; None where these left the finite numbers."""
@@ -165,7 +172,7 @@ class ContrastiveLearner(Learner[LinearEvaluation]):
             lrs=self.task.linear_lrs,
             epochs=self.task.linear_epochs,
             batch_size=self.task.linear_batch_size,
-            seed=self.config.seed,
+            seed=self.config.seed_of("order"),
         )
 
     def _encode(self, indices: Indices) -> tuple[Tensor, Tensor]:

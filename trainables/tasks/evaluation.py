@@ -10,6 +10,7 @@ from torch import Tensor
 
 from trainables.data.base import Indices, Pictures
 from trainables.evidence.from_embeddings import NEIGHBOURS, histogram_of, neighbour_rows, queries_of
+from trainables.evidence.kept import Embedded, Hits
 from trainables.evidence.record import Evidence, Sheet
 from trainables.losses.base import normalise
 from trainables.tasks.splits import Split
@@ -19,12 +20,16 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One look at the validation pictures."""
+    """One look at the validation pictures, or at the test pictures."""
 
     figures: Figures
-    """Named `val/...`, among them `val/mean_cosine` and `val/norm_mean`."""
-    evidence: Evidence | None
-    """What it leaves to look at; None where an embedding was not finite."""
+    """Named `val/...`, among them `val/mean_cosine` and `val/norm_mean`; or `test/...`."""
+    evidence: Evidence | None = None
+    """What it leaves to look at; None where an embedding was not finite, and of the test pictures always."""
+    hits: Hits | None = None
+    """Which queries found their class first; None where nothing is retrieved."""
+    embedded: Embedded | None = None
+    """All embeddings, where further metrics can be computed of them."""
 
 
 def named(part: str, figures: Figures) -> Figures:

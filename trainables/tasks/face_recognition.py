@@ -32,7 +32,7 @@ from trainables.tasks.evaluation import Evaluation, Figures, embedding_statistic
 from trainables.tasks.exams import NOBODY, STRANGERS, Exam, Half, benchmark, benchmark_half, held_out_half
 from trainables.tasks.learner import Learner
 from trainables.tasks.retrieval import disjoint_split
-from trainables.tasks.splits import Split
+from trainables.tasks.splits import Split, with_fewer_pictures
 from trainables.tasks.task import Task
 
 FAR = 1e-3
@@ -92,7 +92,8 @@ class FaceRecognitionTask(Task):
         if not self.validating_sets:
             return disjoint_split(self.config, pictures)
         test = np.isin(pictures.labels, pictures.test_classes)
-        return Split(np.flatnonzero(~test), NOBODY, np.flatnonzero(test), self.config.data.split)
+        split = Split(np.flatnonzero(~test), NOBODY, np.flatnonzero(test), self.config.data.split)
+        return with_fewer_pictures(split, pictures.labels, self.config)
 
     def problems(self) -> list[Problem]:
         """Benchmarks must be known, and not both validate and test unless that is said aloud."""
@@ -131,7 +132,7 @@ class FaceRecognitionTask(Task):
         split = self.split(pictures)
         drawn = [] if self.test_sets else [(split.test, 0)]
         if not self.validating_sets and not self.selects_on_test:
-            drawn.append((split.validation, self.config.seed))
+            drawn.append((split.validation, self.config.seed_of("split")))
         for part, seed in drawn:
             try:
                 self.half(pictures, part, (), {}, seed=seed)
@@ -173,7 +174,7 @@ class FaceRecognitionLearner(Learner[Evaluation]):
         super().__init__(task, context, cache_dir)
         opened = {item.name: item.prepare() for item in task.further_datasets(cache_dir)}
         raise_if_any(problem for item in opened.values() for problem in self._misfits(item))
-        split, seed = self.split, self.config.seed
+        split, seed = self.split, self.config.seed_of("split")
         self.test_half = task.half(self.pictures, split.test, task.test_sets, opened, seed=0)
         if task.selects_on_test:
             self.validation_half = self.test_half
@@ -188,8 +189,8 @@ class FaceRecognitionLearner(Learner[Evaluation]):
         figures, embeddings, sheet = self._examine(self.validation_half, show=True)
         return Evaluation(named("val", figures), evidence_of(self.split, embeddings, sheet))
 
-    def test(self, validated: Evaluation) -> Figures:
-        return named("test", self._examine(self.test_half)[0])
+    def test(self, validated: Evaluation) -> Evaluation:
+        return Evaluation(named("test", self._examine(self.test_half)[0]))
 
     def _examine(self, half: Half, *, show: bool = False) -> tuple[Figures, Tensor, Sheet | None]:
         """Each exam's figures under its name and their means under plain names, raw embeddings, and the sheet to `show`."""
@@ -230,7 +231,7 @@ class FaceRecognitionLearner(Learner[Evaluation]):
 
     def _describe(self, pictures: Pictures, indices: Indices) -> tuple[Tensor, Tensor]:
         """Descriptors and raw embeddings of pictures, (N, d) each."""
-        augmentation, seed, device = self.task.augmentation(), self.config.seed, self.context.device
+        augmentation, seed, device = self.task.augmentation(), self.config.seed_of("order"), self.context.device
         views = self.views
         if pictures is not self.pictures:
             views = Views(pictures.images, augmentation, seed=seed, device=device)

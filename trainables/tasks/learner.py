@@ -18,7 +18,8 @@ from trainables.data.base import Indices
 from trainables.errors import ConfigError, Problem
 from trainables.evidence import directions
 from trainables.losses import Loss, build_loss
-from trainables.losses.base import normalise
+from trainables.losses.parts.memory import CrossBatchMemory
+from trainables.losses.parts.pairs import PairLoss
 from trainables.losses.parts.random_stream import RandomStream
 from trainables.models.batch_norm import batch_norms
 from trainables.models.embedder import Embedder
@@ -27,7 +28,7 @@ from trainables.regularizers import build_regularizer, penalised
 from trainables.regularizers.schedules import eta_at
 from trainables.samplers import build_sampler
 from trainables.samplers import local as local_part
-from trainables.tasks.evaluation import Evaluation, Figures
+from trainables.tasks.evaluation import Evaluation
 from trainables.tasks.task import Task
 
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -49,16 +50,17 @@ class Learner(ABC, Generic[E]):
 
     def __init__(self, task: Task, context: TrialContext, cache_dir: Path | None = None) -> None:
         config = task.config
-        batch, per_class = config.batch, config.batch.instances_per_class
+        batch, per_class, order = config.batch, config.batch.instances_per_class, config.seed_of("order")
         self.task, self.config, self.context = task, config, context
         self.pictures = task.dataset(cache_dir).prepare()
         self.split = task.split(self.pictures)
-        self.classes, self.train_labels = np.unique(self.pictures.labels[self.split.train], return_inverse=True)
+        self.classes = np.unique(self.pictures.labels[self.split.train])
+        self.train_labels = np.searchsorted(self.classes, task.training_labels(self.pictures, self.split))
         self.sampler = build_sampler(
-            batch.sampler, self.train_labels, batch.batch_size, instances_per_class=per_class, seed=config.seed
+            batch.sampler, self.train_labels, batch.batch_size, instances_per_class=per_class, seed=order
         )
         self.total_steps = config.training.total_steps(self.sampler.steps_per_epoch)
-        self.views = Views(self.pictures.images, task.augmentation(), seed=config.seed, device=context.device)
+        self.views = Views(self.pictures.images, task.augmentation(), seed=order, device=context.device)
         self.eta = 0.0
         dtype = torch.float64 if config.training.precision == "float64" else torch.float32
         layout = torch.channels_last if config.training.channels_last else torch.preserve_format
@@ -118,7 +120,7 @@ class Learner(ABC, Generic[E]):
         """
         self.modules.train()
         kept = {name: buffer.clone() for name, buffer in self.network.named_buffers()}
-        order = np.random.default_rng((MEAN_STREAM, self.config.seed)).permutation(self.split.train)
+        order = np.random.default_rng((MEAN_STREAM, self.config.seed_of("order"))).permutation(self.split.train)
         total = torch.zeros((), dtype=torch.float64, device=self.context.device)
         for start in range(0, len(order), self.config.batch.batch_size):
             batch = order[start : start + self.config.batch.batch_size]
@@ -133,8 +135,12 @@ class Learner(ABC, Generic[E]):
     def validate(self) -> E:
         """Judge the validation pictures as the network is now."""
 
+    def conclude(self, validated: E) -> E:
+        """The evaluation that counts, with what is only measured there (`Task.final_metrics`)."""
+        return validated
+
     @abstractmethod
-    def test(self, validated: E) -> Figures:
+    def test(self, validated: E) -> Evaluation:
         """The same on the test pictures, `test/...`: sealed, and looked at once, for the evaluation that counts.
 
         `validated`: what validation gave of the same weights.
@@ -145,9 +151,21 @@ class Learner(ABC, Generic[E]):
         figures = {**self.regularizer.diagnostics(), **self.loss.diagnostics()}
         return {"eta": torch.tensor(self.eta), **figures}
 
-    def directions(self) -> Tensor:
-        """Unit embeddings (n, D) of the training pictures whose turning is watched; see `trainables.evidence.directions`."""
-        return normalise(self.embed(directions.sampled(self.split.train, seed=self.config.seed))[0])
+    def watched_pictures(self) -> Indices:
+        """The training pictures whose norms and turning are watched; see `trainables.evidence.directions`."""
+        return directions.sampled(self.split.train, seed=self.config.seed_of("split"))
+
+    def watched(self) -> Tensor:
+        """Their raw embeddings (n, D) as the network is now."""
+        return self.embed(self.watched_pictures())[0]
+
+    @torch.no_grad()
+    def feature_maps(self, pictures: Indices) -> Tensor:
+        """What the backbone hands to the pooling of a few pictures, (n, C, h, w), in evaluation mode."""
+        self.modules.eval()
+        backbone = self.network.backbone
+        maps: Tensor = backbone(backbone.to_input(self.views.evaluation(pictures)))
+        return maps
 
     def embed(self, indices: Indices) -> tuple[Tensor, Tensor]:
         """Raw embeddings and labels of pictures, in order."""
@@ -169,10 +187,13 @@ class Learner(ABC, Generic[E]):
 
 
 def _build_loss(config: TrialConfig, num_classes: int) -> Loss:
-    """The loss, its random choices a function of the seed."""
+    """The loss, its random choices a function of the seed, with its memory where it has one."""
     dimension = config.model.embedding_dim
     loss = build_loss(config.loss.name, num_classes=num_classes, embedding_dim=dimension, **config.loss.knobs())
     for module in loss.modules():
         if isinstance(module, RandomStream):
-            module.start_trial(config.seed)
-    return loss
+            module.start_trial(config.seed_of("order"))
+    memory = config.memory
+    if not memory.size or not isinstance(loss, PairLoss):
+        return loss
+    return CrossBatchMemory(loss, dimension, size=memory.size, start=memory.start, weight=memory.weight)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from trainables.config import TrialConfig
 from trainables.context import TrialContext
 from trainables.data.base import Indices, Pictures
+from trainables.evidence.kept import Embedded, Hits, embeddings_bytes
 from trainables.metrics import retrieval_metrics
-from trainables.metrics.families import FAMILIES
+from trainables.metrics.clustering import CLUSTERING_METRICS, ClusteringMetrics, clustering_metrics
+from trainables.metrics.families import FAMILIES, Ranking
 from trainables.tasks.evaluation import Evaluation, Figures, embedding_statistics, evidence_of, named, neighbour_sheet
 from trainables.tasks.learner import Learner
-from trainables.tasks.splits import Split, class_disjoint_split, class_matched
+from trainables.tasks.splits import Split, class_disjoint_split, class_matched, with_fewer_pictures
 from trainables.tasks.task import Task
 
 
@@ -33,10 +34,16 @@ class RetrievalTask(Task):
     name = "retrieval"
     citation = "Oh Song et al., Deep Metric Learning via Lifted Structured Feature Embedding, CVPR 2016"
     headline = "val/recall_at_1"
+    keeps_embeddings = True
 
     def metrics(self) -> list[str]:
-        """Every family of retrieval metrics, at every k where it has one."""
-        return [f"val/{key}" for family in FAMILIES.values() for key in family.keys(self.config.evaluation.ks)]
+        """Every family of retrieval metrics, at every k where it has one, and those of clusters."""
+        ranked = [f"val/{key}" for family in FAMILIES.values() for key in family.keys(self.config.evaluation.ks)]
+        return ranked + self.final_metrics()
+
+    def final_metrics(self) -> list[str]:
+        """NMI and F1 of k-means with as many clusters as classes."""
+        return [f"val/{key}" for key in CLUSTERING_METRICS] if self.config.evaluation.clustering else []
 
     def split(self, pictures: Pictures) -> Split:
         return disjoint_split(self.config, pictures)
@@ -45,15 +52,24 @@ class RetrievalTask(Task):
         """How many classes are told apart in each half: a search among fewer classes is an easier one."""
         split = self.split(pictures)
         if split.protocol == "paper_test_selection":
-            return ["Validation IS the test half, as in the papers: the figures are optimistic and so labelled."]
+            selected = "Validation IS the test half, as in the papers: the figures are optimistic and so labelled."
+            return [selected, *super().notes(pictures)]
         parts = [
             f"{len(np.unique(pictures.labels[part]))} ({len(part)} pictures) for {use}"
             for use, part in (("training", split.train), ("validation", split.validation), ("test", split.test))
         ]
         return [
             f"Classes: {', '.join(parts)}. A search among fewer classes is easier, so validation figures compare with "
-            "validation figures only."
+            "validation figures only.",
+            *super().notes(pictures),
         ]
+
+    def kept_bytes(self, pictures: Pictures) -> int:
+        """Validation and test embeddings, where they are kept."""
+        if self.config.evaluation.keep != "embeddings":
+            return 0
+        split = self.split(pictures)
+        return embeddings_bytes(len(split.validation) + len(split.test), self.config.model.embedding_dim)
 
     def learner(self, context: TrialContext, cache_dir: Path | None = None) -> RetrievalLearner:
         return RetrievalLearner(self, context, cache_dir)
@@ -64,38 +80,75 @@ class RetrievalLearner(Learner[Evaluation]):
 
     def validate(self) -> Evaluation:
         """Retrieval metrics on the validation classes, with the mean pairwise cosine and norm statistics."""
-        indices, count, seed = self.split.validation, self.config.evaluation.sheet_queries, self.config.seed
-        embeddings, labels = self.embed(indices)
-        apart = query_and_gallery(self.pictures, indices)
-        sheet = neighbour_sheet(embeddings, indices, self.pictures, count=count, seed=seed, query_and_gallery=apart)
-        evidence = evidence_of(self.split, embeddings, sheet)
-        return Evaluation(named("val", self._judge(indices, embeddings, labels)), evidence)
+        indices, count, seed = self.split.validation, self.config.evaluation.sheet_queries, self.config.seed_of("split")
+        embedded = self._embedded(indices)
+        vectors, apart = embedded.vectors, embedded.apart
+        sheet = neighbour_sheet(vectors, indices, self.pictures, count=count, seed=seed, query_and_gallery=apart)
+        figures, hits = self._judge(embedded)
+        return Evaluation(named("val", figures), evidence_of(self.split, vectors, sheet), hits, embedded)
 
-    def test(self, validated: Evaluation) -> Figures:
+    def conclude(self, validated: Evaluation) -> Evaluation:
+        """With NMI and F1, and in the evidence the program that clustered."""
+        found = self._clusters(validated.embedded)
+        if found is None:
+            return validated
+        evidence = validated.evidence and replace(validated.evidence, clustering=found.backend)
+        return replace(validated, figures=validated.figures | named("val", found.figures()), evidence=evidence)
+
+    def _clusters(self, embedded: Embedded | None) -> ClusteringMetrics | None:
+        """None where they are not asked for, or an embedding is not finite."""
+        if not self.config.evaluation.clustering or embedded is None or not bool(embedded.vectors.isfinite().all()):
+            return None
+        return clustering_metrics(embedded.vectors, embedded.labels, backend="auto", seed=self.config.seed_of("split"))
+
+    def test(self, validated: Evaluation) -> Evaluation:
         """The same on the test classes; also `test/matched_...` where asked for."""
         test = self.split.test
         if not len(test):
-            return {}  # a set that only trains, to be judged on another one
-        embeddings, labels = self.embed(test)
-        figures = named("test", self._judge(test, embeddings, labels))
-        if not self.config.evaluation.matched_classes:
-            return figures
-        some = class_matched(self.pictures.labels, test, self.split.validation, seed=self.config.seed)
-        rows = torch.from_numpy(np.searchsorted(test, some)).to(labels.device)
-        matched = self._judge(some, embeddings[rows], labels[rows])
-        return figures | {f"test/matched_{name}": value for name, value in matched.items()}
+            return Evaluation({})  # a set that only trains, to be judged on another one
+        embedded = self._embedded(test)
+        own, hits = self._final(embedded)
+        figures = named("test", own)
+        if self.config.evaluation.matched_classes:
+            seed = self.config.seed_of("split")
+            some = class_matched(self.pictures.labels, test, self.split.validation, seed=seed)
+            rows = np.searchsorted(test, some)
+            part = self._of(some, embedded.vectors[rows], embedded.labels[rows])
+            figures |= {f"test/matched_{name}": value for name, value in self._final(part)[0].items()}
+        return Evaluation(figures, hits=hits, embedded=embedded)
 
-    def _judge(self, indices: Indices, embeddings: Tensor, labels: Tensor) -> Figures:
-        statistics = embedding_statistics(embeddings)
+    def _embedded(self, indices: Indices) -> Embedded:
+        return self._of(indices, *self.embed(indices))
+
+    def _of(self, indices: Indices, vectors: Tensor, labels: Tensor) -> Embedded:
+        """The embeddings of pictures, and which of them search which."""
+        return Embedded(vectors, labels, indices, query_and_gallery(self.pictures, indices))
+
+    def _final(self, embedded: Embedded) -> tuple[Figures, Hits | None]:
+        figures, hits = self._judge(embedded)
+        clusters = self._clusters(embedded)
+        return (figures if clusters is None else figures | clusters.figures()), hits
+
+    def _judge(self, embedded: Embedded) -> tuple[Figures, Hits | None]:
+        """Figures, and the queries that found their class first; None where an embedding is not finite."""
+        statistics = embedding_statistics(embedded.vectors)
         if math.isnan(statistics["mean_cosine"]):
-            return statistics
-        queries, query_labels, gallery = embeddings, labels, None
-        if rows := query_and_gallery(self.pictures, indices):
-            asked, searched = (torch.from_numpy(part).to(labels.device) for part in rows)
-            gallery = (embeddings[searched], labels[searched])
-            queries, query_labels = embeddings[asked], labels[asked]
-        ranked = retrieval_metrics(queries, query_labels, ks=self.config.evaluation.ks, gallery=gallery)
-        return {**ranked, **statistics}
+            return statistics, None
+        places: list[Tensor] = []
+        first: list[Tensor] = []
+
+        def watch(ranking: Ranking) -> None:
+            places.append(ranking.queries)
+            first.append(ranking.positions[:, 0] == 1)
+
+        queries, labels, gallery = embedded.search
+        ks = self.config.evaluation.ks
+        ranked = retrieval_metrics(queries, labels, ks=ks, gallery=gallery, watch=watch)
+        asked = np.concatenate([place.cpu().numpy() for place in places])
+        hit = np.concatenate([block.cpu().numpy() for block in first])
+        numbers = embedded.pictures if embedded.apart is None else embedded.pictures[embedded.apart[0]]
+        hits = Hits.of(hit, self.pictures.labels[numbers[asked]], numbers[asked])
+        return {**ranked, **statistics}, hits
 
 
 def query_and_gallery(pictures: Pictures, indices: Indices) -> tuple[Indices, Indices] | None:
@@ -108,12 +161,13 @@ def query_and_gallery(pictures: Pictures, indices: Indices) -> tuple[Indices, In
 
 def disjoint_split(config: TrialConfig, pictures: Pictures) -> Split:
     """The class-disjoint train, validation and test pictures of a trial; the seed chooses the validation classes."""
-    return class_disjoint_split(
+    split = class_disjoint_split(
         pictures.labels,
         pictures.test_classes,
         validation_fraction=config.data.validation_fraction,
         folds=config.data.folds,
         fold=config.data.fold,
-        seed=config.seed,
+        seed=config.seed_of("split"),
         protocol=config.data.split,
     )
+    return with_fewer_pictures(split, pictures.labels, config)

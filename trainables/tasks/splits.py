@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
+from trainables.config import TrialConfig
+from trainables.data.alterations import thinned
 from trainables.data.base import Indices, Labels
 from trainables.errors import ConfigError, Problem, raise_if_any
 
@@ -65,6 +67,19 @@ def class_disjoint_split(
         np.flatnonzero(np.isin(labels, part)) for part in (train_classes, validation_classes, held_out)
     )
     return Split(train, validation, test, protocol)
+
+
+def with_fewer_pictures(split: Split, labels: Labels, config: TrialConfig) -> Split:
+    """The split with the training pictures that the configuration keeps; `labels` (N,) are all."""
+    data = config.data
+    train = thinned(
+        labels,
+        split.train,
+        pictures_per_class=data.pictures_per_class,
+        long_tail=data.long_tail,
+        seed=config.seed_of("split"),
+    )
+    return replace(split, train=train)
 
 
 def class_matched(labels: Labels, part: Indices, like: Indices, *, seed: int) -> Indices:

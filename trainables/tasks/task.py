@@ -13,8 +13,9 @@ import numpy as np
 from trainables.config import TrialConfig
 from trainables.context import TrialContext
 from trainables.data import build_dataset
+from trainables.data.alterations import relabelled
 from trainables.data.augment import AUGMENTATIONS, Augmentation, build_augmentation
-from trainables.data.base import DataSet, Pictures
+from trainables.data.base import DataSet, Labels, Pictures
 from trainables.errors import ConfigError, Problem
 from trainables.models import BACKBONES, build_model
 from trainables.models.embedder import Embedder
@@ -37,12 +38,18 @@ class Task(ABC):
     citation: ClassVar[str]
     headline: ClassVar[str]
     """The validation metric that `evaluation.epoch=best_validation` maximises."""
+    keeps_embeddings: ClassVar[bool] = False
+    """Whether `evaluation.keep=embeddings` means anything: whether metrics are functions of one half's embeddings."""
     splits: ClassVar[tuple[Protocol, ...]] = ("class_disjoint", "paper_test_selection")
     """The values of `data.split` that make sense for it, the usual one first."""
 
     @abstractmethod
     def metrics(self) -> list[str]:
-        """The names under which validation reports what a sweep can be judged by."""
+        """The names under which validation reports what a sweep can be judged by, the final ones among them."""
+
+    def final_metrics(self) -> list[str]:
+        """Those of `metrics` that cost too much to be measured but at the evaluation that counts."""
+        return []
 
     @abstractmethod
     def split(self, pictures: Pictures) -> Split:
@@ -54,11 +61,19 @@ class Task(ABC):
 
     def problems(self) -> list[Problem]:
         """Rules that tie the task to other settings and need no data."""
-        split = self.config.data.split
-        if split in self.splits:
-            return []
-        rule = f"task {self.name} splits data by {' or '.join(self.splits)}"
-        return [Problem("data.split", rule, split, f"Set data.split={self.splits[0]}.")]
+        split, keep = self.config.data.split, self.config.evaluation.keep
+        problems = []
+        if split not in self.splits:
+            rule = f"task {self.name} splits data by {' or '.join(self.splits)}"
+            problems.append(Problem("data.split", rule, split, f"Set data.split={self.splits[0]}."))
+        if keep == "embeddings" and not self.keeps_embeddings:
+            rule = f"the metrics of task {self.name} are no functions of kept embeddings"
+            problems.append(Problem("evaluation.keep", rule, keep, "Set evaluation.keep=scores."))
+        return problems
+
+    def kept_bytes(self, pictures: Pictures) -> int:
+        """What a trial keeps on disk of these pictures because it was asked to."""
+        return 0
 
     def data_problems(self, pictures: Pictures) -> list[Problem]:
         """Whether the trial's split and batches can be drawn from these pictures; needs no network."""
@@ -66,7 +81,7 @@ class Task(ABC):
             split = self.split(pictures)
         except ConfigError as error:
             return list(error.problems)
-        labels = pictures.labels[split.train]
+        labels = self.training_labels(pictures, split)
         config, batch, regularizer = self.config, self.config.batch, self.config.regularizer
         problems = self._size_problems(pictures)
         problems += BACKBONES[config.model.backbone].file_problems(**config.model.knobs("backbone"))
@@ -95,8 +110,25 @@ class Task(ABC):
         return [Problem(location, problem.rule, problem.value, problem.remedy) for problem in problems]
 
     def notes(self, pictures: Pictures) -> list[str]:
-        """What a reader of the results must know about how these pictures are split."""
-        return []
+        """What a reader of the results must know about how these pictures are split and labelled."""
+        data, split = self.config.data, self.split(pictures)
+        notes = []
+        if data.pictures_per_class is not None or data.long_tail is not None:
+            _, counts = np.unique(pictures.labels[split.train], return_counts=True)
+            kept = f"{counts.min()} to {counts.max()} pictures of each of {len(counts)} classes"
+            notes.append(f"Training sees {kept}, drawn by the seed; validation and test are whole.")
+        if data.label_noise:
+            wrong = int((self.training_labels(pictures, split) != pictures.labels[split.train]).sum())
+            notes.append(
+                f"{wrong} of {len(split.train)} training labels are wrong on purpose; validation's and test's are right."
+            )
+        return notes
+
+    def training_labels(self, pictures: Pictures, split: Split) -> Labels:
+        """The class of each training picture, as training is told."""
+        return relabelled(
+            pictures.labels[split.train], noise=self.config.data.label_noise, seed=self.config.seed_of("split")
+        )
 
     def dataset(self, cache_dir: Path | None) -> DataSet:
         """The data set it trains on; reads nothing yet."""

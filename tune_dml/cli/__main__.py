@@ -1,8 +1,27 @@
-"""`python -m tune_dml.cli`: the command line where no script is installed."""
+"""The command line as a program: `tune-dml`, or `python -m tune_dml.cli` where no script is installed."""
 
 from __future__ import annotations
 
+import os
+import sys
+
 from tune_dml.cli import main
+from tune_dml.cli._supervisor import SUPERVISED, TRAINING, attend, supervise
+
+
+def program() -> None:
+    """Run a verb; one that trains in a process of its own."""
+    words = sys.argv[1:]
+    if SUPERVISED not in os.environ and words[:1] and words[0] in TRAINING and not {"-h", "--help"} & set(words):
+        sys.exit(supervise(words))
+    speak = attend()
+    try:
+        main()
+    except SystemExit as end:
+        speak(end.code if isinstance(end.code, int) else int(end.code is not None))
+        raise
+    speak(0)
+
 
 if __name__ == "__main__":
-    main()
+    program()

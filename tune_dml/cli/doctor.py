@@ -9,12 +9,13 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from tune_dml.cli.options import Json, verb
 from tune_dml.cli.screen import show, table
+from tune_dml.planning.request import Session
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,9 +27,20 @@ Level = Literal["ok", "note", "problem"]
 
 
 @verb
-def doctor(*, address: str | None, tracking_uri: str | None, cache_dir: Path | None, as_json: Json = False) -> None:
-    """Versions, GPUs, Ray, MLflow, data sets: what works, and what to do about the rest."""
-    diagnosis = examine(address, tracking_uri, cache_dir)
+def doctor(
+    *,
+    cluster: Annotated[Path | None, typer.Option(help="A cluster file to check; no machine is started.")] = None,
+    address: str | None,
+    storage: Path,
+    tracking_uri: str | None,
+    cache_dir: Path | None,
+    as_json: Json = False,
+) -> None:
+    """Versions, GPUs, Ray and its nodes, MLflow, data sets: what works, and what to do about the rest."""
+    if cluster is not None:
+        diagnosis = Diagnosis(tuple(_cluster_file(cluster)), f"Ready for `ray up {cluster}`.")
+    else:
+        diagnosis = examine(Session(storage, address, tracking_uri=tracking_uri, cache_dir=cache_dir))
     show(diagnosis, as_json)
     raise typer.Exit(0 if diagnosis.healthy else 1)
 
@@ -48,6 +60,8 @@ class Diagnosis:
     """Everything that was looked at."""
 
     findings: tuple[Finding, ...]
+    ready: str = "Ready for `tune-dml sweep sec_rho`."
+    """What can be said when nothing is wrong."""
 
     @property
     def healthy(self) -> bool:
@@ -62,18 +76,21 @@ class Diagnosis:
         """A table and a sentence."""
         rows = ((f.level, f.subject, f.found, f.remedy) for f in self.findings)
         yield table("", ("", "what", "found", "what to do"), rows)
-        yield "Ready for `tune-dml sweep sec_rho`." if self.healthy else "Mend the problems above first."
+        yield self.ready if self.healthy else "Mend the problems above first."
 
 
-def examine(address: str | None, tracking_uri: str | None, cache_dir: Path | None) -> Diagnosis:
-    """Look at everything a sweep needs; starts no cluster and writes nothing but a probe of the MLflow store."""
+def examine(session: Session) -> Diagnosis:
+    """Look at everything a sweep needs; starts no cluster and leaves nothing behind but a probe of the MLflow store.
+
+    Of a cluster elsewhere each node is asked.
+    """
     checks: list[Callable[[], list[Finding]]] = [
         _python,
         _packages,
         _torch,
-        lambda: _ray(address),
-        lambda: _mlflow(tracking_uri),
-        lambda: _datasets(cache_dir),
+        lambda: _ray(session),
+        lambda: _mlflow(session.tracking_uri),
+        lambda: _datasets(session.cache),
         _disk,
     ]
     return Diagnosis(tuple(finding for check in checks for finding in check()))
@@ -111,14 +128,20 @@ def _torch() -> list[Finding]:
     return [Finding("GPU", "ok", ", ".join(names))]
 
 
-def _ray(address: str | None) -> list[Finding]:
-    from tune_dml.running import cluster
+def _cluster_file(file: Path) -> list[Finding]:
+    from tune_dml.running.cluster_file import cluster_file_problems
 
-    location, origin = cluster.address_of(address)
-    if problems := cluster.address_problems(location, origin):
+    return _problems(file.name, cluster_file_problems(file)) or [Finding(file.name, "ok", "Ray's schema and our needs")]
+
+
+def _ray(session: Session) -> list[Finding]:
+    from tune_dml.running import cluster, handshake
+
+    location, origin = cluster.address_of(session.address)
+    if problems := handshake.address_problems(location, origin):
         return _problems("Ray", problems)
     if location is not None:
-        return [Finding("Ray", "ok", f"{location} answers ({origin})")]
+        return _nodes(location, origin, session)
     capacity = cluster.local_capacity()
     findings = [Finding("Ray", "ok", f"local: {capacity.total('CPU'):g} CPUs, {capacity.total('GPU'):g} GPUs")]
     if importlib.util.find_spec("ray.dashboard.optional_deps") is None:
@@ -126,6 +149,23 @@ def _ray(address: str | None) -> list[Finding]:
             Finding("Ray dashboard", "problem", "missing: engine train needs it", "pip install 'ray[default]'")
         )
     return findings
+
+
+def _nodes(location: str, origin: str, session: Session) -> list[Finding]:
+    """A cluster elsewhere, node by node."""
+    from trainables.data import default_cache_dir
+    from trainables.errors import ConfigError
+    from tune_dml.running import cluster, nodes
+
+    try:
+        with cluster.joined(location, origin) as capacity:
+            has = f"{capacity.total('CPU'):g} CPUs, {capacity.total('GPU'):g} GPUs"
+            facts = nodes.node_facts(session.sweeps, session.cache or default_cache_dir())
+    except ConfigError as error:
+        return _problems("Ray", list(error.problems))
+    levels: dict[bool, Level] = {True: "problem", False: "ok"}
+    each = [Finding(fact.subject, levels[fact.wrong], fact.found, fact.remedy) for fact in facts]
+    return [Finding("Ray", "ok", f"{location} ({origin}): {has}"), *each]
 
 
 def _mlflow(flag: str | None) -> list[Finding]:

@@ -28,8 +28,8 @@ tune-dml plan sec_rho                                 # cells, cost, power of a 
 tune-dml plan mine.yaml --all                         # every setting, and where it comes from
 tune-dml plan sec_eta --dataset cub200 --data-root /data/CUB_200_2011
 """
-TRIAL_BYTES = 65_000
-"""What a trial leaves at most (docs/log.md, evidence of a trial)."""
+TRIAL_BYTES = 100_000
+"""What a trial leaves at most (docs/log.md, evidence of a trial), hits of 60,000 queries among it; embeddings come on top."""
 DIFFERENCES = (0.0, 1.0, 2.0, 4.0)
 """True differences that are looked at, in margins."""
 
@@ -43,6 +43,10 @@ def plan(
     cpus_per_worker: int,
     gpus_per_worker: float,
     cache_dir: Path | None,
+    probe: Annotated[
+        bool,
+        typer.Option("--probe", help="Time a few steps of each kind of cell here: cost and memory without a sweep."),
+    ] = False,
     whole: Annotated[
         bool,
         typer.Option("--all", help="Also every cell and setting, where it comes from, and the verdicts to expect."),
@@ -51,18 +55,22 @@ def plan(
 ) -> None:
     """Cells, what is done already, cost and power of a sweep; runs and changes nothing."""
     resources = Resources(workers, cpus_per_worker, gpus_per_worker, engine_of(workers))
-    found = preview(request, resources, Session(storage, cache_dir=cache_dir))
+    found = preview(request, resources, Session(storage, cache_dir=cache_dir), probe=probe)
     show(Whole(found) if whole else found, as_json)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What stored trials of the same data set and length cost."""
+    """What a trial costs, by a probe, or by stored trials of the same data set and length."""
 
     seconds: float | None
     """Of one trial; None when there is nothing to go by."""
     source: str
     concurrent: int
+    memory_bytes: int | None = None
+    """The most that a trial's process holds; None where nothing was probed."""
+    gpu_bytes: int = 0
+    """The most that it holds on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +96,10 @@ class Preview:
     done: int
     cost: Cost
     power: Power
+    kept_bytes: int | None = 0
+    """Embeddings that each trial keeps; None where it would keep some of pictures that are not decoded yet."""
+    gpus: float = 0.0
+    """GPUs of a trial."""
 
     @property
     def trials(self) -> int:
@@ -102,9 +114,14 @@ class Preview:
         return self.cost.seconds * (self.trials - self.done) / self.cost.concurrent
 
     @property
+    def worker_hours(self) -> float | None:
+        """Of the trials that are left, as if each had one worker."""
+        return None if self.cost.seconds is None else (self.trials - self.done) * self.cost.seconds / 3600
+
+    @property
     def disk_bytes(self) -> int:
         """What all trials leave in the storage."""
-        return self.trials * TRIAL_BYTES
+        return self.trials * (TRIAL_BYTES + (self.kept_bytes or 0))
 
     def data(self) -> dict[str, Any]:
         """Everything as JSON."""
@@ -116,6 +133,7 @@ class Preview:
             "metric": plan.metric,
             "search": vars(plan.search),
             "seeds": list(plan.seeds),
+            "arms": [{"name": arm.name, "protocol": arm.protocol.name if arm.protocol else None} for arm in plan.arms],
             "cells": [
                 {"label": c.label, "arm": c.arm or None, "knobs": dict(c.knobs), "digest": c.digest} for c in plan.cells
             ],
@@ -124,6 +142,9 @@ class Preview:
             "seconds_per_trial": self.cost.seconds,
             "eta_seconds": self.eta_seconds,
             "cost_source": self.cost.source,
+            "gpu_hours": None if self.worker_hours is None else self.worker_hours * self.gpus,
+            "memory_bytes": self.cost.memory_bytes,
+            "gpu_memory_bytes": self.cost.gpu_bytes,
             "noise": self.power.noise,
             "detectable_difference": self.power.detectable,
             "interval_half_width": self.power.half_width,
@@ -132,6 +153,7 @@ class Preview:
             "verdict_chances": [{**vars(chance), "undecided": chance.undecided} for chance in self.power.chances],
             "seeds_to_decide": self.power.seeds,
             "disk_bytes": self.disk_bytes,
+            "embedding_bytes": self.kept_bytes,
             "settings": {k: {"value": v, "origin": plan.origins.get(k, "")} for k, v in plan.base_settings.items()},
             "notes": list(self.notes),
         }
@@ -145,7 +167,7 @@ class Preview:
         yield _in_a_line(f"Cells:  {self._cells()}")
         yield f"Trials: {self.trials} ({len(plan.seeds)} paired seeds), {self.done} done already."
         yield self._cost_sentence()
-        yield f"Disk:   at most {self.disk_bytes / 1e6:.1f} MB in the storage, and as much in MLflow."
+        yield self._disk_sentence()
         yield self._power_sentence()
         if self.power.seeds:
             fewest, most = ("more than 1000" if number is None else str(number) for number in self.power.seeds)
@@ -162,13 +184,26 @@ class Preview:
 
     def _cost_sentence(self) -> str:
         if self.eta_seconds is None:
-            return f"Cost:   unknown; {self.cost.source}."
+            return f"Cost:   unknown; {self.cost.source}. `--probe` times a few steps here."
         left = self.trials - self.done
-        seconds = self.cost.seconds or 0.0
-        return (
-            f"Cost:   {left} trials x {_seconds(seconds)} ({self.cost.source}) = {left * seconds / 3600:.2f} worker hours, "
+        gpus = f" ({self.worker_hours * self.gpus:.2f} GPU-hours)" if self.worker_hours and self.gpus else ""
+        sentence = (
+            f"Cost:   {left} trials x {_seconds(self.cost.seconds or 0.0)} ({self.cost.source}) "
+            f"= {self.worker_hours:.2f} worker hours{gpus}, "
             f"about {duration(self.eta_seconds)} with {self.cost.concurrent} at once."
         )
+        if self.cost.memory_bytes is None:
+            return sentence
+        beside = f" and {self.cost.gpu_bytes / 1e9:.2f} GB on the GPU" if self.cost.gpu_bytes else ""
+        return f"{sentence} Memory: {self.cost.memory_bytes / 1e9:.2f} GB a trial{beside}."
+
+    def _disk_sentence(self) -> str:
+        sentence = f"Disk:   at most {self.disk_bytes / 1e6:.1f} MB in the storage"
+        if self.kept_bytes is None:
+            return f"{sentence}, and embeddings of a size that is known once the pictures are decoded."
+        if self.kept_bytes:
+            return f"{sentence}, embeddings of {self.kept_bytes / 1e6:.2f} MB a trial among it."
+        return f"{sentence}, and as much in MLflow."
 
     def _power_sentence(self) -> str:
         unit = "points" if self.power.noise is not None else "times a trial's noise"
@@ -193,6 +228,9 @@ class Whole:
     def text(self) -> Iterable[RenderableType]:
         """Cells, shared settings with their origins, notes, verdicts to expect, then the eight lines."""
         found, plan = self.preview, self.preview.plan
+        if plan.space.arms:
+            arms = ((arm.name, arm.protocol.name if arm.protocol else "", _knobs(plan, arm.name)) for arm in plan.arms)
+            yield table("Arms", ("arm", "protocol", "knobs"), arms)
         yield table("Cells", ("cell", "digest"), ((cell.label, cell.digest) for cell in plan.cells))
         rows = ((key, value, plan.origins.get(key, "")) for key, value in plan.base_settings.items())
         yield table("Shared settings", ("setting", "value", "origin"), rows)
@@ -210,6 +248,10 @@ def _in_a_line(text: str) -> str:
     return shortened(one_line(text), console_for(False).width)
 
 
+def _knobs(plan: Plan, arm: str) -> str:
+    return ", ".join(knob.path for knob in plan.knobs_of(arm))
+
+
 def _shares(chance: VerdictChances) -> tuple[float, float, float]:
     return chance.matters, chance.does_not_matter, chance.undecided
 
@@ -218,19 +260,39 @@ def _percent(share: float) -> str:
     return f"{share:.0%}"
 
 
-def preview(request: Request, resources: Resources, session: Session) -> Preview:
-    """Check a request and look up its cost; decodes nothing and runs nothing. Raises ConfigError with every problem."""
+def preview(request: Request, resources: Resources, session: Session, *, probe: bool = False) -> Preview:
+    """Check a request and look up its cost; decodes nothing and runs nothing, but a few steps of each kind of cell to `probe`.
+
+    Raises ConfigError with every problem.
+    """
     from tune_dml.planning.checks import prepare
     from tune_dml.record.results import results_of
     from tune_dml.running.cluster import resource_problems
 
     here = [lambda: resource_problems(resources)]
-    checked = prepare(request, cache_dir=session.cache, other_checks=here, decode=False)
+    checked = prepare(request, cache_dir=session.cache, other_checks=here, decode=probe)
     plan = checked.plan
     stored = [results_of(path.parent) for path in sorted(session.sweeps.glob("*/plan.json"))]
     same = next((item for item in stored if item.name == plan.name and item.plan.identity() == plan.identity()), None)
     done = same.count("finished") if same else 0
-    return Preview(plan, checked.notes, done, _cost(plan, resources, stored), _power(plan, stored))
+    cost = _probed(plan, resources, session) if probe else None
+    cost, power = cost or _cost(plan, resources, stored), _power(plan, stored)
+    return Preview(plan, checked.notes, done, cost, power, checked.kept_bytes, resources.gpus)
+
+
+def _probed(plan: Plan, resources: Resources, session: Session) -> Cost | None:
+    """Measured here and now with one worker; None where a search has yet to propose every cell."""
+    from tune_dml.running.cluster import local_capacity
+    from tune_dml.running.probe import probe_plan
+
+    found = probe_plan(plan, threads=resources.cpus_per_worker, cache_dir=session.cache)
+    if found is None:
+        return None
+    source = (
+        f"probed: a few steps of {found.shapes} {'kind' if found.shapes == 1 else 'kinds'} of cells with one worker"
+    )
+    concurrent = local_capacity().trials_that_fit(resources)
+    return Cost(found.seconds, source, concurrent, found.memory_bytes, found.gpu_bytes)
 
 
 def _alike(plan: Plan, results: Results) -> bool:

@@ -15,7 +15,7 @@ from trainables.errors import raise_if_any
 from tune_dml.cli._race import race_data, race_lines
 from tune_dml.cli.options import Ending, Json, Margin, Output, SweepArgument, absolute, verb
 from tune_dml.cli.screen import COMPARISON_BARS, intervals, number, show, table
-from tune_dml.planning.request import Session, folder_problems, margin_problems
+from tune_dml.planning.request import Session, folder_problems, margin_problems, paper_sd_problems
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -41,6 +41,9 @@ def report(
     *,
     storage: Path,
     margin: Margin = None,
+    paper_sd: Annotated[
+        float | None, typer.Option(help="Run-to-run s.d. of the papers' numbers; ours if left out.")
+    ] = None,
     unseal_test: Annotated[bool, typer.Option(help="Open the test metrics first, as `tune-dml open` does.")] = False,
     check: Annotated[
         list[str] | None,
@@ -64,12 +67,17 @@ def report(
 
     conditions = check or []
     raise_if_any(
-        [*margin_problems(margin), *folder_problems("-o", absolute(output)), *checks.condition_problems(conditions)]
+        [
+            *margin_problems(margin),
+            *paper_sd_problems(paper_sd),
+            *folder_problems("-o", absolute(output)),
+            *checks.condition_problems(conditions),
+        ]
     )
     if unseal_test:
         open_test(sweep_name, session)
     loaded = load_sweep(sweep_name, storage=storage)
-    written = _publish(loaded, session, output, margin=margin, forms=_FORMS[figures])
+    written = _publish(loaded, session, output, margin=margin, paper_sd=paper_sd, forms=_FORMS[figures])
     verdicts = json.loads(written.files.verdicts.read_text(encoding="utf-8"))
     raise_if_any(checks.argument_problems(conditions, verdicts))
     unmet = tuple(checks.unmet(conditions, verdicts))
@@ -92,6 +100,7 @@ def _publish(
     output: Path | None,
     *,
     margin: float | None,
+    paper_sd: float | None = None,
     again: str = "resume",
     forms: Sequence[Literal["pdf", "png"]] = (),
 ) -> Written:
@@ -99,7 +108,7 @@ def _publish(
     from tune_dml.api import attach_report, write_report
 
     folder = absolute(output) or sweep.folder / "report"
-    files = write_report(sweep, folder, margin=margin, forms=forms)
+    files = write_report(sweep, folder, margin=margin, paper_sd=paper_sd, forms=forms)
     return Written(sweep, files, attach_report(sweep, files, session), again)
 
 

@@ -8,13 +8,14 @@ starts; nothing that is already stored is touched.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from trainables.config import TrialConfig
+from trainables.config import FREE_SEEDS, TrialConfig, canonical
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from trainables.resolve import FOLLOWS_LENGTH
 from tune_dml.planning import initial_weights
@@ -33,7 +34,7 @@ DataProgress = Callable[[int, int], None]
 Check = Callable[[], list[Problem]]
 T = TypeVar("T")
 # What decides whether batches and splits can be drawn.
-_SHAPING = ("augment.", "batch.", "data.", "model.", "training.", "task.", "regularizer.schedule")
+_SHAPING = ("augment.", "batch.", "data.", "model.", "training.", "task.", "seeds.", "regularizer.schedule")
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class CheckedPlan:
     plan: Plan
     notes: tuple[str, ...] = ()
     """What must be said aloud: about protocols, about the data, about settings that were dropped."""
+    kept_bytes: int | None = 0
+    """What a trial keeps because it was asked to; None while the pictures are not decoded."""
 
 
 def prepare(
@@ -99,7 +102,7 @@ def _checked(
         *_comparison_notes(plan),
         *_data_notes(plan, pictures),
     )
-    return CheckedPlan(replace(plan, data_digest=digest), notes)
+    return CheckedPlan(replace(plan, data_digest=digest), notes, _kept_bytes(plan, pictures))
 
 
 def _collect(problems: list[Problem], make: Callable[[], T]) -> T | None:
@@ -185,8 +188,25 @@ def _comparison_notes(plan: Plan) -> list[str]:
         if isinstance(knob.domain, Grid) and len(knob.domain.values) == 1
     )
     notes = [f"{path} has one value: nothing can be compared along it" for path in single]
+    held = [path for path in sorted(FREE_SEEDS) if plan.base_settings.get(path) is not None]
+    if held:
+        named = ", ".join(f"{path}={plan.base_settings[path]}" for path in held)
+        notes.append(f"held whatever the seed: {named}; verdicts hold for these")
+    notes += _shared_cells(plan) if plan.space.arms else []
     if len(plan.seeds) == 1:
         notes.append("one seed gives no estimate of noise: no verdict is possible; use --seeds 3 or more")
+    return notes
+
+
+def _shared_cells(plan: Plan) -> list[str]:
+    """Arms whose grid holds cells that another arm has too: those run once, and belong to the arm that comes first."""
+    notes = []
+    for arm in plan.arms:
+        grids = [len(knob.domain.values) for knob in plan.knobs_of(arm.name) if isinstance(knob.domain, Grid)]
+        planned = sum(cell.arm == arm.name for cell in plan.cells)
+        missing = math.prod(grids) - planned
+        if missing > 0 and (planned or plan.search.method == "grid"):
+            notes.append(f"{arm.name}: {missing} of its cells train as cells of arms before it do, and are those")
     return notes
 
 
@@ -195,7 +215,19 @@ def _data_notes(plan: Plan, pictures: Pictures | None) -> list[str]:
     configs = _first_seed(plan)
     protocols: list[Protocol | None] = [arm.protocol for arm in plan.main_arms]
     started = initial_weights.notes(configs, next(filter(None, protocols), None))
-    return started if pictures is None else [*started, *pictures.notes, *task_of(configs[0]).notes(pictures)]
+    if pictures is None:
+        return started
+    differing = {canonical(config.data.flat): config for config in reversed(configs)}  # cells may alter the data
+    said = [note for config in reversed(differing.values()) for note in task_of(config).notes(pictures)]
+    return [*started, *pictures.notes, *dict.fromkeys(said)]
+
+
+def _kept_bytes(plan: Plan, pictures: Pictures | None) -> int | None:
+    """Of the cell that keeps most, under its first seed."""
+    configs = [config for config in _first_seed(plan) if config.evaluation.keep == "embeddings"]
+    if configs and pictures is None:
+        return None
+    return max((task_of(config).kept_bytes(pictures) for config in configs if pictures is not None), default=0)
 
 
 def _dropped(study: Study, plan: Plan) -> list[str]:

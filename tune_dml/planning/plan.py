@@ -10,7 +10,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from trainables.config import PROTOCOL_VERSION, TrialConfig, canonical
+from trainables.config import CAME_LATER, PROTOCOL_VERSION, TrialConfig, canonical
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from trainables.files import write_whole
 from trainables.resolve import Layer, Layered
@@ -62,6 +62,8 @@ class Plan:
     """The margin that was given when the sweep was planned; None where the space's holds."""
     settings: Mapping[str, Value] = field(default_factory=dict)
     """What the user set over space and protocol; an arm that is added later follows it too."""
+    protocol: str | None = None
+    """The protocol that was asked for, for all arms, also those that are added later."""
 
     @property
     def main_arms(self) -> tuple[PlannedArm, ...]:
@@ -118,13 +120,12 @@ class Plan:
         knobs = [asdict(knob) for knob in self.space.knobs]
         margin = [] if self.stated_margin is None else [self.stated_margin]
         named = [] if not self.space.arms else [self._identity_of(arm) for arm in self.arms]
-        body = canonical(
-            [*parts, knobs, self.base_settings, self.data_digest, self.metric, self.protocol_version, *margin, *named]
-        )
+        shared = _decisive(self.base_settings)
+        body = canonical([*parts, knobs, shared, self.data_digest, self.metric, self.protocol_version, *margin, *named])
         return hashlib.sha256(body.encode()).hexdigest()[:16]
 
     def _identity_of(self, arm: PlannedArm) -> list[Any]:
-        return [arm.name, [asdict(knob) for knob in self.knobs_of(arm.name)], dict(arm.base_settings)]
+        return [arm.name, [asdict(knob) for knob in self.knobs_of(arm.name)], _decisive(arm.base_settings)]
 
     def extended(
         self,
@@ -172,6 +173,18 @@ class Plan:
         return _adapter().validate_python(upgraded(json.loads(path.read_bytes())))
 
 
+_SHOWN_LATER = frozenset({"evaluation.keep", "evaluation.clustering", "evaluation.feature_maps"})
+
+
+def _decisive(settings: Mapping[str, Value]) -> dict[str, Value]:
+    """Plans stored before some settings existed keep their identity, which MLflow's tags have."""
+    return {
+        path: value
+        for path, value in settings.items()
+        if path not in _SHOWN_LATER and not (path in CAME_LATER and value == CAME_LATER[path])
+    }
+
+
 @cache
 def _adapter() -> TypeAdapter[Plan]:
     """How a plan is stored: as JSON of its fields. What an older version wrote beside them is passed over."""
@@ -205,7 +218,7 @@ def make_plan(study: Study, data_digest: str = "") -> Plan:
     raise_if_any(dict.fromkeys([*problems, *unfair, *naming_problems(study)]))
     return Plan(
         study.name, study.space, study.dataset, study.seeds, cells, study.search, arms, data_digest,
-        stated_margin=study.margin, settings=study.settings,
+        stated_margin=study.margin, settings=study.settings, protocol=study.protocol,
     )  # fmt: skip
 
 
@@ -237,9 +250,10 @@ def collected(arms: Sequence[A], make: Callable[[A], Sequence[T]]) -> tuple[T, .
                 same = problem.place, problem.rule, repr(problem.value)
                 wrong[same] = problem
                 names.setdefault(same, []).append(arm.name)
+    every = len(arms) > 1  # a problem of all arms needs no names
     raise_if_any(
         problem
-        if len(names[same]) == len(arms)
+        if every and len(names[same]) == len(arms)
         else replace(problem, place=f"{problem.place}{_of_arms(problem.place, names[same])}")
         for same, problem in wrong.items()
     )
@@ -260,7 +274,7 @@ def _added_arms(plan: Plan, names: Sequence[str]) -> tuple[tuple[PlannedArm, ...
     problems = [
         Problem("--arm", "the sweep has this arm already", name, "Leave it out.") for name in names if name in present
     ]
-    study = Study(plan.name, plan.space, plan.dataset, plan.seeds, plan.settings, plan.search)
+    study = Study(plan.name, plan.space, plan.dataset, plan.seeds, plan.settings, plan.search, protocol=plan.protocol)
     study = with_arms(study, [name for name in names if name not in present] or names)
     problems += study.problems
     if problems:

@@ -48,8 +48,8 @@ def choose_protocol(
     """The protocol that was asked for, else what the arm or the space declares for the loss, else what is printed for it.
 
     A loss that the user sets takes the protocol that is printed for it on the data set, of the space's own source where
-    it has one. An arm keeps what its space declares where nothing is printed, and a note says so; a named arm for which
-    nothing is declared or printed is a problem.
+    it has one. An arm keeps what its space declares where nothing is printed, and a note says so; a named arm whose loss has
+    printed protocols, but none on this data set, is a problem.
     """
     own = {**space.fixed, **settings, **arm.settings}
     loss = own.get("loss.name")
@@ -61,9 +61,9 @@ def choose_protocol(
     if not declared:
         named = f"{space.name}.{arm.name}" if arm in space.arms else ""
         return _undeclared(wanted, printed, named)
-    exact = next((protocol for protocol in declared if loss is None or loss in protocol.methods), None)
-    if exact is not None:
-        return Choice(exact)
+    exact = [protocol for protocol in declared if loss is None or loss in protocol.methods]
+    if exact:
+        return Choice(exact[0] if loss is None else min(exact, key=_breadth))
     if printed is not None and settings.get("loss.name") == loss != space.fixed.get("loss.name"):
         return Choice(printed, f"protocol {printed.name} follows loss.name={loss}, for which it is printed")
     general = next((protocol for protocol in declared if not protocol.methods), None)
@@ -73,14 +73,12 @@ def choose_protocol(
 def _undeclared(wanted: _Wanted, printed: Protocol | None, named: str) -> Choice:
     """What trains an arm for which neither it nor its space declares a protocol; one with a name must have one."""
     default = default_protocol(wanted.dataset, wanted.task)
-    if default is not None and wanted.loss in default.methods:
-        return Choice(default)
     if printed is not None:
         return Choice(printed)
     if default is None or wanted.is_met_by(default):
         return Choice(default)
-    if not named:
-        return Choice(default, _unprinted(default, wanted))
+    if not named or not any(wanted.loss in protocol.methods for protocol in protocols().values()):
+        return Choice(default, _unprinted(default, wanted))  # of a loss of your own nothing is printed anywhere
     rule = f"the arm has no protocol on {wanted.dataset}: none is printed there for {wanted.loss}"
     remedy = "Choose one with --protocol, other arms with --arm, or another --dataset."
     return Choice(default, problems=(Problem(named, rule, None, remedy),))
@@ -100,7 +98,10 @@ def _asked_for(name: str, wanted: _Wanted) -> Choice:
 
 
 def _printed(wanted: _Wanted, family: str | None) -> Protocol | None:
-    """The protocol that is printed for a loss: of the family, else of that of the data set's default, else the first."""
+    """The protocol that is printed for a loss: of the family, else of that of the data set's default, else any.
+
+    Of several the one that is for the fewest losses.
+    """
     here = [
         protocol
         for protocol in protocols().values()
@@ -108,8 +109,12 @@ def _printed(wanted: _Wanted, family: str | None) -> Protocol | None:
     ]
     default = next((protocol.family for protocol in here if protocol.default), None)
     fitting = [protocol for protocol in here if wanted.loss in protocol.methods]
-    ranked = sorted(fitting, key=lambda protocol: (protocol.family != family, protocol.family != default))
-    return next(iter(ranked), None)
+    return min(fitting, key=lambda p: (p.family != family, p.family != default, _breadth(p)), default=None)
+
+
+def _breadth(protocol: Protocol) -> int:
+    """How many losses it is for."""
+    return len(protocol.methods)
 
 
 def _unprinted(protocol: Protocol, wanted: _Wanted) -> str:

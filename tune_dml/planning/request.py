@@ -18,7 +18,9 @@ from trainables.errors import Problem
 from tune_dml.space import SearchMethod, Space, Value
 
 Engine = Literal["local", "train"]
+Vary = Literal["init", "order", "split", "all"]
 MAX_SEEDS, MIN_SEEDS = 200, 3  # of a race
+MIN_STALL = 10.0
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,10 @@ class Request:
     tune: Annotated[
         Mapping[str, Sequence[Value]] | None,
         "Tune a setting away, in every arm: a third, once and three times its own value, or the values given; repeatable.",
+    ] = None
+
+    vary: Annotated[
+        Vary | None, "What seeds change: one source of chance, the others as under the first seed, or all."
     ] = None
 
     def over(self, file: Request) -> Request:
@@ -124,6 +130,12 @@ class Session:
     address: Annotated[str | None, "Ray cluster: auto, local, HOST:PORT or ray://HOST:PORT."] = None
     max_concurrent: Annotated[int | None, "Trials at once; as many as fit by default."] = None
     time_budget: Annotated[float | None, "Seconds after which the sweep stops, resumable."] = None
+    gpu_hours: Annotated[
+        float | None, "GPU-hours, or worker-hours without GPUs, after which the sweep stops, resumable."
+    ] = None
+    stall_limit: Annotated[
+        float | None, "Seconds without a step after which a trial is ended and tried again from its checkpoint."
+    ] = None
     tracking_uri: Annotated[str | None, "MLflow; MLFLOW_TRACKING_URI or ./mlflow.db by default."] = None
     experiment: Annotated[str | None, "MLflow experiment; the space's name by default."] = None
     cache_dir: Annotated[str | Path | None, "Where decoded pictures are kept."] = None
@@ -145,6 +157,11 @@ class Session:
             problems.append(Problem("--max-concurrent", "must be at least 1", self.max_concurrent))
         if self.time_budget is not None and self.time_budget <= 0:
             problems.append(Problem("--time-budget", "must be more than 0 seconds", self.time_budget))
+        if self.gpu_hours is not None and not self.gpu_hours > 0:
+            problems.append(Problem("--gpu-hours", "must be more than 0 hours", self.gpu_hours))
+        if self.stall_limit is not None and not self.stall_limit >= MIN_STALL:
+            rule = f"must be at least {MIN_STALL:g} seconds: starting, an evaluation and a checkpoint take time without a step"
+            problems.append(Problem("--stall-limit", rule, self.stall_limit, "Example: --stall-limit 600."))
         return problems
 
 
@@ -154,6 +171,14 @@ def margin_problems(margin: float | None, location: str = "--margin") -> list[Pr
         return []
     rule = "the margin must be greater than 0: below it, differences do not matter"
     return [Problem(location, rule, margin, "Example: --margin 1.0 for one percentage point.")]
+
+
+def paper_sd_problems(paper_sd: float | None) -> list[Problem]:
+    """Why a run-to-run standard deviation of the papers cannot be judged by; nothing for None."""
+    if paper_sd is None or 0 < paper_sd < math.inf:
+        return []
+    rule = "the papers' run-to-run standard deviation must be greater than 0"
+    return [Problem("--paper-sd", rule, paper_sd, "Example: --paper-sd 0.5 for half a percentage point.")]
 
 
 def folder_problems(flag: str, folder: Path | None) -> list[Problem]:

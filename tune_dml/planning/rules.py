@@ -88,7 +88,11 @@ def arm_problems(space: Space, arms: Sequence[PlannedArm]) -> list[Problem]:
             problems.append(Problem(f"{space.name}.arms", rule, _listed(values), "Set it in `fixed`, or with --set."))
     if space.differs:
         return problems
-    protocols = {arm.name: arm.protocol.name if arm.protocol else "none" for arm in arms}
+    protocols = {}
+    if space.protocols or any(
+        arm.protocols for arm in space.every_arm
+    ):  # else each follows its loss, and a note says so
+        protocols = {arm.name: arm.protocol.name if arm.protocol else "none" for arm in arms}
     terms = {arm.name: term for arm in arms if (term := _pair_term(arm.base_settings))}
     reductions = {
         arm.name: str(arm.base_settings["loss.reduction"]) for arm in arms if "loss.reduction" in arm.base_settings

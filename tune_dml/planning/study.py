@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from trainables.config import SOURCES
 from trainables.errors import Problem, nearest
 from trainables.resolve import Layer
 from tune_dml.catalogue import find_space
 from tune_dml.planning import initial_weights
 from tune_dml.planning.protocol_choice import Choice, choose_protocol, protocol_layer
-from tune_dml.planning.request import Request
+from tune_dml.planning.request import Request, Vary
 from tune_dml.planning.sweep_file import read_with_problems
 from tune_dml.planning.tuning import with_tuned_knobs
 from tune_dml.space import Arm, Number, Protocol, SearchMethod, Space, Value
@@ -46,6 +47,8 @@ class Study:
     search: Search = Search()
     margin: Number | None = None
     """The margin that was asked for; None where the space's holds."""
+    protocol: str | None = None
+    """The protocol that was asked for, for all arms."""
     arms: tuple[Arm, ...] = ()
     """Those that are compared, of the space's."""
     protocols: Mapping[str, Protocol] = field(default_factory=dict)
@@ -74,37 +77,52 @@ def study_of(request: Request) -> Study:
     space, request, problems = _space_of(request)
     dataset = request.dataset or space.default_dataset
     samples = request.num_samples or 0
-    seeds = 3 if request.seeds is None else request.seeds
-    settings = _absolute_paths({**(request.settings or {})}, request.data_root)
+    asked = 3 if request.seeds is None else request.seeds
+    seeds = tuple(range(asked)) if isinstance(asked, int) else tuple(asked)
+    held = _held_sources(request.vary, seeds)
+    settings = _absolute_paths({**held, **(request.settings or {})}, request.data_root)
     study = Study(
-        name=request.name or (space.name if dataset == space.default_dataset else f"{space.name}-{dataset}"),
+        name=request.name or _name(space, dataset, [str(request.vary)] if held else []),
         space=space,
         dataset=dataset,
-        seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
+        seeds=seeds,
         settings=settings,
         search=Search(request.search or "grid", samples, window=max(4, samples // 5)),
         margin=request.margin,
         problems=tuple(problems),
+        protocol=request.protocol,
     )
-    return _with_tuned_knobs(with_arms(study, request.arms, request.protocol), request.tune or {})
+    return _with_tuned_knobs(with_arms(study, request.arms), request.tune or {})
 
 
-def with_arms(study: Study, names: Sequence[str] | None, protocol: str | None = None) -> Study:
+def _name(space: Space, dataset: str, further: Sequence[str]) -> str:
+    """A sweep's name where none is given."""
+    return "-".join([space.name, *([] if dataset == space.default_dataset else [dataset]), *further])
+
+
+def _held_sources(vary: Vary | None, seeds: Sequence[int]) -> dict[str, Value]:
+    """Settings that hold every source of chance but one at the first seed; none where seeds change all of them."""
+    if vary in {None, "all"} or not seeds:
+        return {}
+    return {f"seeds.{source}": seeds[0] for source in SOURCES if source != vary}
+
+
+def with_arms(study: Study, names: Sequence[str] | None) -> Study:
     """The study with these arms of its space, or all, each with the protocol that its method is printed with."""
     space = study.space
     known = {arm.name: arm for arm in space.every_arm}
     choices = {
-        name: choose_protocol(space, arm, study.dataset, study.settings, protocol) for name, arm in known.items()
+        name: choose_protocol(space, arm, study.dataset, study.settings, study.protocol) for name, arm in known.items()
     }
     chosen = {name: choices[name] for name in known if not names or name in names}
-    problems = [problem for choice in chosen.values() for problem in choice.problems]
+    problems = [problem for choice in (chosen or choices).values() for problem in choice.problems]
     problems += _unknown_arms(space, [name for name in names or () if name not in known])
     return replace(
         study,
         arms=tuple(known[name] for name in chosen),
         protocols={name: choice.protocol for name, choice in choices.items() if choice.protocol},
         problems=(*study.problems, *dict.fromkeys(problems)),
-        notes=(*study.notes, *_notes_of(chosen)),
+        notes=(*study.notes, *_notes_of(chosen), *_differing(chosen)),
     )
 
 
@@ -142,6 +160,15 @@ def _notes_of(choices: Mapping[str, Choice]) -> list[str]:
         else f"{note} ({', '.join(name or 'all but the baseline' for name in names)})"
         for note, names in arms.items()
     ]
+
+
+def _differing(choices: Mapping[str, Choice]) -> list[str]:
+    """The line that says which arm trains by what, where they do not all train alike."""
+    names = {arm: choice.protocol.name if choice.protocol else "defaults" for arm, choice in choices.items()}
+    if len(set(names.values())) < 2:
+        return []
+    listed = ", ".join(f"{arm or 'the others'} by {name}" for arm, name in names.items())
+    return [f"each arm trains by its own protocol: {listed}; --protocol NAME trains all by one"]
 
 
 def _with_tuned_knobs(study: Study, asked: Mapping[str, Sequence[Value]]) -> Study:

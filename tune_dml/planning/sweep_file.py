@@ -17,6 +17,7 @@ fixed: {training.steps: 300}
 tune: [optim.lr]                     # tuned away in every arm; or {optim.lr: [1.0e-3, 1.0e-2]}
 baseline: {label: no margin, settings: {loss.margin: 0.0}}      # or the name of an arm
 margin: 1.0                          # differences below this do not matter
+vary: all                            # what a seed changes: init | order | split | all
 differs: each as its paper trains it # why arms may differ in protocol, pair term or reduction
 
 Methods are compared as arms, in short or in full:
@@ -42,7 +43,7 @@ from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.registries import every_setting
 from tune_dml.catalogue import named_protocol
 from tune_dml.planning.file_errors import in_words_of_file, problems_of_file, read_mapping
-from tune_dml.planning.request import Request
+from tune_dml.planning.request import Request, Vary
 from tune_dml.space import Arm, Baseline, Domain, Grid, Knob, Protocol, Range, SearchMethod, Space, Tie, Value
 from tune_dml.text import is_number
 
@@ -141,6 +142,7 @@ class _File(_Part):
     margin: Annotated[
         float, Field(gt=0, description="differences below this do not matter, in units of the metric")
     ] = 1.0
+    vary: Annotated[Vary | None, Field(description="let seeds vary this source of chance alone")] = None
     differs: Annotated[
         str, Field(description="why arms may differ in protocol, pair term or reduction; they must not otherwise")
     ] = ""
@@ -208,7 +210,15 @@ def _request(path: Path, file: _File, problems: list[Problem]) -> Request:
     samples = 0 if method == "grid" else file.run_cap or 0
     tune = file.tune if isinstance(file.tune, dict) else dict.fromkeys(file.tune, ())
     return Request(
-        space, file.dataset, root, seeds, search=method, num_samples=samples, protocol=file.protocol, tune=tune or None
+        space,
+        file.dataset,
+        root,
+        seeds,
+        search=method,
+        num_samples=samples,
+        protocol=file.protocol,
+        tune=tune or None,
+        vary=file.vary,
     )
 
 

@@ -1,22 +1,25 @@
 """The sweep's own record on disk: append-only, written by the driver alone, the single source of truth.
 
     <sweep>/plan.json            what the sweep is
-    <sweep>/ledger.jsonl         one line an event: cells proposed, trials begun, ended, retried; notes; a race's blocks;
-                                 test metrics opened, seeds to confirm with
+    <sweep>/ledger.jsonl         one line an event: cells proposed, trials begun, ended, retried, rescored; notes; a race's
+                                 blocks; test metrics opened, seeds to confirm with
     <sweep>/looks.jsonl          who looked at it, which any process may write (`tune_dml.record.looks`)
-    <sweep>/trials/<key>/        history.jsonl (one row an evaluation), checkpoint.pt while unfinished, sealed.json
+    <sweep>/trials/<key>/        history.jsonl (one row an evaluation), checkpoint.pt while unfinished, sealed.json,
+                                 hits_*.npz and embeddings_*.npz (`trainables.evidence.kept`)
 
 `tune_dml.record.state` folds the events into where the sweep stands. A line is either whole or absent: a torn last line
-(kill -9, full disk) is cut off when the ledger is opened for writing, and ignored when it is read.
+(kill -9, full disk) is moved to `ledger.unreadable` when the ledger is opened for writing, and ignored when it is read. A
+line that cannot be read stays where it is, is skipped, and said aloud wherever the sweep is shown.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -27,10 +30,15 @@ from filelock import FileLock, Timeout
 from trainables.errors import ConfigError, Problem
 
 LEDGER = "ledger.jsonl"
+UNREADABLE = "ledger.unreadable"
 
-TrialKind = Literal["started", "retry", "ended", "reset"]
+TrialKind = Literal["started", "retry", "ended", "reset", "rescored"]
 RaceKind = Literal["race", "block", "judged", "settled", "reopened", "race_over"]
 Kind = TrialKind | RaceKind | Literal["cell", "note", "session", "opened", "confirm"]
+
+
+Located = tuple[int, dict[str, Any]]
+"""Where a row ends in its file, and the row."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +76,11 @@ class GrowingFile:
         except FileNotFoundError:
             return False
 
-    def unread(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """(offset behind it, row) of every whole unread line; `offset` stays until the reader moves it."""
+    def unread(self, on_garbage: Callable[[int, bytes], None] = lambda at, line: None) -> Iterator[Located]:
+        """(offset behind it, row) of every whole unread line; `offset` stays until the reader moves it.
+
+        A line that is no JSON object is skipped; `on_garbage` is told where it begins.
+        """
         if not self.grown:
             return
         with self.path.open("rb") as file:
@@ -79,7 +90,20 @@ class GrowingFile:
                 if not line.endswith(b"\n"):  # torn: its writer died, or is at work
                     return
                 behind += len(line)
-                yield behind, json.loads(line)
+                if (row := _row(line)) is not None:
+                    yield behind, row
+                else:
+                    on_garbage(behind - len(line), line)
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    """The JSON object of a line; of one that follows torn bytes on the same line, the object alone."""
+    for start in (0, line.rfind(b'{"kind"')):
+        with contextlib.suppress(ValueError):
+            row = json.loads(line[max(start, 0) :])
+            if isinstance(row, dict):
+                return row
+    return None
 
 
 def history_file(sweep: Path, key: str) -> GrowingFile:
@@ -87,9 +111,24 @@ def history_file(sweep: Path, key: str) -> GrowingFile:
     return GrowingFile(trial_folder(sweep, key) / "history.jsonl")
 
 
-def read_events(sweep: Path, start: int = 0) -> list[Event]:
-    """Every whole event of the ledger from `start`, where an earlier reading ended, in order."""
-    return [Event(**row, behind=behind) for behind, row in GrowingFile(sweep / LEDGER, start).unread()]
+def read_events(sweep: Path, start: int = 0, on_garbage: Callable[[str], None] = lambda text: None) -> list[Event]:
+    """Every whole event of the ledger from `start`, where an earlier reading ended, in order.
+
+    What cannot be read is skipped, and `on_garbage` told of it in words.
+    """
+
+    def skip(at: int, line: bytes) -> None:
+        on_garbage(
+            f"{LEDGER}: the {len(line)} bytes from {at} cannot be read and are skipped; a trial whose end they told of runs again"
+        )
+
+    events = []
+    for behind, row in GrowingFile(sweep / LEDGER, start).unread(skip):
+        try:
+            events.append(Event(**row, behind=behind))
+        except TypeError:  # an object, but no event
+            skip(behind, json.dumps(row).encode())
+    return events
 
 
 def read_history(sweep: Path, key: str) -> list[dict[str, Any]]:
@@ -120,7 +159,13 @@ class Ledger:
             remedy = f"Follow it with `tune-dml status {self.sweep.name}`, or stop it first."
             raise ConfigError(Problem(self.sweep.name, rule, None, remedy)) from None
         lock.write_text(str(os.getpid()))
+        torn = _torn_end(self.sweep / LEDGER)
+        if torn:
+            with (self.sweep / UNREADABLE).open("ab") as aside:
+                aside.write(torn + b"\n")
         self._file = open_whole(self.sweep / LEDGER)
+        if torn:
+            self.append("note", text=f"{LEDGER}: its last {len(torn)} bytes were torn; they are kept in {UNREADABLE}")
         return self
 
     def __exit__(
@@ -167,6 +212,14 @@ def write_row(file: BinaryIO, row: Mapping[str, Any]) -> None:
     file.write(json.dumps(row, allow_nan=True).encode() + b"\n")
     file.flush()
     os.fsync(file.fileno())
+
+
+def _torn_end(path: Path) -> bytes:
+    """What stands behind the last whole line."""
+    try:
+        return path.read_bytes().rpartition(b"\n")[2]
+    except FileNotFoundError:
+        return b""
 
 
 def open_whole(path: Path) -> BinaryIO:

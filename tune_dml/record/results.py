@@ -17,11 +17,13 @@ from tune_dml.planning.request import Resources
 from tune_dml.record.ledger import read_history, trial_folder
 from tune_dml.record.looks import Look
 from tune_dml.record.race import Race
-from tune_dml.record.sealed import Opening, sealed_metrics, without_sealed
+from tune_dml.record.sealed import Opening, is_sealed, sealed_metrics, without_sealed
 from tune_dml.record.state import SweepState, TrialStatus, load_state, read_state
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from trainables.evidence.kept import Hits
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,14 @@ class Results:
         """What a trial left to look at; None where it left nothing that can be read."""
         return Evidence.read(trial_folder(self.folder, key) / EVIDENCE)
 
+    def hits(self, key: str, half: str) -> Hits | None:
+        """Which queries of a half, val or test, found their class first; None where none were kept, and of a sealed half."""
+        from trainables.evidence.kept import Hits, hits_file  # brings torch along
+
+        if is_sealed(f"{half}/") and not self.opened:
+            return None
+        return Hits.read(trial_folder(self.folder, key) / hits_file(half))
+
     @property
     def incomplete(self) -> bool:
         """Whether trials are left that were asked for, or a race is under way."""
@@ -161,7 +171,7 @@ def _trial_result(sweep: SweepState, trial: Trial, runs: Mapping[str, str]) -> T
         trial.seed,
         status=state.status,
         reason=body.get("reason", ""),
-        metrics=without_sealed(body.get("metrics", {})) | opened,
+        metrics=without_sealed(state.metrics) | opened,
         seconds=state.seconds,
         attempts=state.attempts,
         host=state.host,

@@ -7,6 +7,7 @@ in the ledger. This file alone reads them.
 from __future__ import annotations
 
 import getpass
+import json
 import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -14,7 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from trainables.context import read_sealed
+from trainables.context import SEALED, read_sealed
+from trainables.files import write_whole
 from tune_dml.record.ledger import Event, Ledger, trial_folder
 from tune_dml.record.state import SweepState, TrialState
 
@@ -59,9 +61,15 @@ def sealed_metrics(sweep: Path, trial: TrialState) -> dict[str, float]:
     """The test metrics of a finished trial; none of any other. Only for a sweep that has been opened."""
     if trial.ended is None or trial.status != "finished":
         return {}
-    recorded = trial.ended.body.get("metrics", {})
-    older = {name: value for name, value in recorded.items() if is_sealed(name)}
+    older = {name: value for name, value in trial.metrics.items() if is_sealed(name)}
     return older | read_sealed(trial_folder(sweep, trial.key))
+
+
+def seal_more(sweep: Path, key: str, figures: Mapping[str, float]) -> None:
+    """Add test metrics to what a trial has sealed."""
+    folder = trial_folder(sweep, key)
+    body = {**read_sealed(folder), **figures}
+    write_whole(folder / SEALED, json.dumps(body) + "\n", private=True)
 
 
 def is_sealed(metric: str) -> bool:

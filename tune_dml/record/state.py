@@ -14,7 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,6 +38,10 @@ class TrialState:
     """`running` until an end is recorded, also where its driver has died; `missing` again when it is to be retried."""
     ended: Event | None = None
     """How it ended, if it has."""
+    rescored: dict[str, float] = field(default_factory=dict)
+    """Validation metrics that were computed of its kept embeddings since."""
+    settled: float = 0.0
+    """When its figures were last added to."""
     attempts: int = 0
     seconds: float = 0.0
     """Training time over all attempts."""
@@ -59,12 +63,20 @@ class TrialState:
         if event.kind == "started":
             self.attempts += 1
             self.host = str(event.body.get("host", ""))
-            self.status, self.live, self.ended = "running", True, None
+            self.status, self.live, self.ended, self.rescored = "running", True, None, {}
         elif event.kind == "ended":
             self.seconds = event.body.get("seconds", self.seconds)
-            self.status, self.live, self.ended = event.body["status"], False, event
+            self.status, self.live, self.ended, self.settled = event.body["status"], False, event, event.time
         elif event.kind == "reset":
-            self.status, self.live, self.ended = "missing", False, None
+            self.status, self.live, self.ended, self.rescored = "missing", False, None, {}
+        elif event.kind == "rescored":
+            self.rescored |= event.body["metrics"]
+            self.settled = event.time
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """The figures it is judged by, those computed since among them; none before it has ended."""
+        return {**(self.ended.body.get("metrics", {}) if self.ended else {}), **self.rescored}
 
 
 class SweepState:
@@ -105,7 +117,7 @@ class SweepState:
     def update(self) -> None:
         """Take in what the ledger has gained since the last time."""
         with self._lock:
-            for event in read_events(self.folder, self._read):
+            for event in read_events(self.folder, self._read, self.notes.setdefault):
                 self._fold(event)
                 self._read = event.behind
             for behind, look in read_looks(self.folder, self._looks_read):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
@@ -13,8 +13,10 @@ from tune_dml.published import PublishedCurve, published_curve
 from tune_dml.record.results import Results
 from tune_dml.report.cell import MeasuredArm, MeasuredCell
 from tune_dml.report.naming import slug, symbol_of, value_label
-from tune_dml.space import Grid, Knob, Value
+from tune_dml.report.raced import RaceFindings
+from tune_dml.space import METHOD, Grid, Knob, Value
 from tune_dml.stats import Isolated, Matters, Point, isolate, judge_matters
+from tune_dml.stats.racing import Raced
 from tune_dml.stats.simultaneous import comparison_bars
 from tune_dml.text import is_number
 
@@ -55,6 +57,8 @@ class MeasuredKnob:
     labels: tuple[str, ...]
     """One for each level; the rows of `isolated.table` are named by them."""
     isolated: Isolated
+    raced: Raced | None
+    """What a race has found of the table's rows."""
     sensitivity: Matters
     points: tuple[CurvePoint, ...]
     baseline: CurvePoint | None
@@ -127,6 +131,10 @@ class MeasuredSweep(Protocol):
         """1 when more is better, -1 when less is."""
 
     @property
+    def race(self) -> RaceFindings | None:
+        """What its race has found."""
+
+    @property
     def bars(self) -> Mapping[str, float]:
         """Cell -> half its comparison bar."""
 
@@ -145,8 +153,9 @@ def measure_knob(measured: MeasuredSweep, arm: MeasuredArm, knob: Knob, alpha: f
     }
     isolated = _isolated(measured, arm, knob, labels)
     diverged = [label for label, cells in at_level.items() if any(cell.diverged for cell in cells)]
+    raced = _raced(measured, at_level, isolated.table.labels)
     sensitivity = judge_matters(
-        isolated.table, measured.margin, alpha=alpha, diverged=diverged, crossed=isolated.crossed
+        isolated.table, measured.margin, alpha=alpha, diverged=diverged, crossed=isolated.crossed, raced=raced
     )
     if isolated.problem:
         sensitivity = replace(sensitivity, reason=isolated.problem)
@@ -157,8 +166,8 @@ def measure_knob(measured: MeasuredSweep, arm: MeasuredArm, knob: Knob, alpha: f
         point = point_of(label, level, cells, mean, bar if math.isfinite(mean) else math.nan)
         points.append(replace(point, seeds=_isolated_seeds(isolated, label) or point.seeds))
     return MeasuredKnob(
-        knob, _axis(knob, levels), levels, tuple(labels.values()), isolated, sensitivity, tuple(points),
-        measured.baseline_point, _published(measured, knob), arm.name,
+        knob, _axis(knob, levels), levels, tuple(labels.values()), isolated, raced, sensitivity, tuple(points),
+        measured.baseline_point, _published(measured, knob, arm.name), arm.name,
     )  # fmt: skip
 
 
@@ -178,6 +187,13 @@ def _isolated(measured: MeasuredSweep, arm: MeasuredArm, knob: Knob, labels: Map
         if knob.path in cell.cell.knobs
     ]
     return isolate(points, labels, measured.seeds, measured.sign)
+
+
+def _raced(measured: MeasuredSweep, at_level: Mapping[str, list[MeasuredCell]], rows: Sequence[str]) -> Raced | None:
+    """What a race has found of the values in `rows`, where each is one cell."""
+    if measured.race is None or any(len(cells) > 1 for cells in at_level.values()):
+        return None
+    return measured.race.of([at_level[row][0].label for row in rows])
 
 
 def _bars(measured: MeasuredSweep, at_level: Mapping[str, list[MeasuredCell]], matters: Matters) -> dict[str, float]:
@@ -206,13 +222,19 @@ def _isolated_seeds(isolated: Isolated, label: str) -> tuple[tuple[int, float], 
     return tuple((seed, number) for seed, number in zip(table.seeds, row, strict=True) if math.isfinite(number))
 
 
-def _published(measured: MeasuredSweep, knob: Knob) -> tuple[PublishedCurve, ...]:
-    """The space's published curves for this knob: those whose hyperparameter is its last name or its symbol."""
+def _published(measured: MeasuredSweep, knob: Knob, arm: str) -> tuple[PublishedCurve, ...]:
+    """The space's published curves for this knob: those whose hyperparameter is its last name or its symbol.
+
+    A curve of a method that is an arm's name belongs to that arm.
+    """
     names = {knob.path.rpartition(".")[2], symbol_of(knob)}
     plan = measured.results.plan
-    named = [item for item in plan.space.published if item.hyperparameter in names]
+    along = [item for item in plan.space.published if item.hyperparameter != METHOD]
+    named = [item for item in along if item.hyperparameter in names]
     if not named and len(plan.space.scientific or plan.space.knobs) == 1:
-        named = list(plan.space.published)
+        named = along
+    arms = {other.name for other in plan.space.every_arm}
+    named = [item for item in named if arm in item.methods or not arms & set(item.methods)]
     dataset = _letters(plan.dataset)
     same_first = sorted(named, key=lambda item: not _letters(item.dataset).startswith(dataset))
     return tuple(published_curve(item) for item in same_first)

@@ -9,12 +9,13 @@ from functools import cached_property
 from typing import Literal
 
 from trainables.errors import raise_if_any
-from tune_dml.planning.request import margin_problems
+from tune_dml.planning.request import margin_problems, paper_sd_problems
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.record.state import TrialStatus
 from tune_dml.report.cell import MeasuredArm, MeasuredCell
 from tune_dml.report.knob import CurvePoint, MeasuredKnob, measure_knob, point_of
 from tune_dml.report.naming import MetricName, metric_name
+from tune_dml.report.raced import RaceFindings, race_findings
 from tune_dml.report.traces import Candidate, Histories, Pair, histories_of, pair_of, read_rows
 from tune_dml.space import Value
 from tune_dml.stats import Excluded, SeedTable, compare_all_with
@@ -72,6 +73,8 @@ class Measured:
     metric: MetricName
     margin: float
     cells: tuple[MeasuredCell, ...]
+    paper_sd: float | None = None
+    """Run-to-run standard deviation of the papers' numbers, as the user gives it; None: not known."""
 
     @property
     def goal(self) -> Literal["maximize", "minimize"]:
@@ -132,6 +135,11 @@ class Measured:
         return Looks((*(float(look.seeds) for look in past), ended / max(1, len(self.cells))), max(1, planned))
 
     @cached_property
+    def race(self) -> RaceFindings | None:
+        """What the sweep's race has found; None where there was none."""
+        return race_findings(self.results, self.cells)
+
+    @cached_property
     def table(self) -> SeedTable:
         """Cells x seeds of every cell with a number, the baseline included; those that lost every seed are named."""
         numbers = {cell.label: cell.values for cell in self.cells if cell.values}
@@ -143,7 +151,11 @@ class Measured:
         """Cell -> half its comparison bar: cells whose bars do not overlap differ. NaN without a noise estimate."""
         if len(self.table.labels) < 2:
             return {}
-        bars = comparison_bars(all_pairs(self.table.values, self.looks.level))
+        bounds = all_pairs(self.table.values, self.looks.level)
+        raced = self.race.of(self.table.labels) if self.race else None
+        if raced is not None:
+            bounds = raced.narrow(bounds)
+        bars = comparison_bars(bounds)
         return dict(zip(self.table.labels, bars.tolist(), strict=True))
 
     def bar(self, cell: MeasuredCell) -> tuple[float, float]:
@@ -161,7 +173,8 @@ class Measured:
         table = self.table.without(
             cell.label for cell in self.cells if cell.cell.baseline and cell is not self.baseline
         )
-        for found in compare_all_with(table, self.baseline.label, alpha=self.looks.level):
+        raced = self.race.of(table.labels) if self.race else None
+        for found in compare_all_with(table, self.baseline.label, alpha=self.looks.level, raced=raced):
             low, high = (found.low, found.high) if self.goal == "maximize" else (-found.high, -found.low)
             verdict: Literal["better", "worse", "undecided"] = (
                 "better" if low > 0 else "worse" if high < 0 else "undecided"
@@ -221,17 +234,17 @@ class Measured:
         return pair_of(self.results, [Candidate(cell.label, role, cell.trials) for cell, role in shown], missing)
 
 
-def measure(results: Results, margin: float | None = None) -> Measured:
+def measure(results: Results, margin: float | None = None, paper_sd: float | None = None) -> Measured:
     """Fold a sweep's results; `margin` defaults to the planned one. Raises ConfigError unless margin > 0."""
     plan, metric = results.plan, results.plan.metric
     location = f"{plan.space.name}.margin" if margin is None else "--margin"
     margin = plan.margin if margin is None else margin
-    raise_if_any(margin_problems(margin, location))
+    raise_if_any([*margin_problems(margin, location), *paper_sd_problems(paper_sd)])
     by_cell: dict[str, list[TrialResult]] = {}
     for trial in results.trials:
         by_cell.setdefault(trial.cell.digest, []).append(trial)
     cells = tuple(_measured_cell(trials, metric) for trials in by_cell.values())
-    return Measured(results, metric_name(metric), margin, cells)
+    return Measured(results, metric_name(metric), margin, cells, paper_sd)
 
 
 def _measured_cell(trials: list[TrialResult], metric: str) -> MeasuredCell:

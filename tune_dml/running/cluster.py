@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from trainables.errors import ConfigError, Problem
 from tune_dml.planning.request import Resources
+from tune_dml.running.handshake import address_problems
 
+MOST_NODES = 1000  # of one kind, where an autoscaler sets no limit
 DRIVERS_PER_NODE = 64  # trial drivers of engine `train`; they only wait, so their number is no real limit
-REACH_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
@@ -24,14 +24,16 @@ class Capacity:
     """What the connected cluster has, per node and in all."""
 
     nodes: tuple[Mapping[str, float], ...]
+    to_come: tuple[Mapping[str, float], ...] = ()
+    """All nodes, were a cluster that grows grown to its largest."""
 
     def total(self, resource: str) -> float:
         """Sum over nodes."""
         return sum(node.get(resource, 0.0) for node in self.nodes)
 
     def workers_that_fit(self, resources: Resources) -> int:
-        """How many workers fit on the empty cluster; a worker lives on one node."""
-        return sum(_workers_on(node, resources) for node in self.nodes)
+        """How many workers fit on the empty cluster, grown as far as it can; a worker lives on one node."""
+        return max(sum(_workers_on(node, resources) for node in nodes) for nodes in (self.nodes, self.to_come))
 
     def trials_that_fit(self, resources: Resources) -> int:
         """How many trials fit at once; 0 when not even one does."""
@@ -55,26 +57,6 @@ def address_of(flag: str | None) -> tuple[str | None, str]:
     if from_environment := os.environ.get("RAY_ADDRESS"):
         return (None if from_environment == "local" else from_environment), "RAY_ADDRESS"
     return None, "default"
-
-
-def address_problems(address: str | None, origin: str) -> list[Problem]:
-    """Whether somebody listens there, in a few seconds: Ray itself waits for minutes."""
-    if address is None or address == "auto":
-        return []
-    rest = address.split("://", 1)[1] if "://" in address else address
-    parts = urlsplit(f"//{rest}")
-    try:
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host, port = None, None
-    if not host or (port is None and "://" not in address):
-        rule = "an address reads auto, local, HOST:PORT or ray://HOST:PORT"
-        return [Problem(origin, rule, address, "Example: --address ray://head:10001.")]
-    try:
-        with socket.create_connection((host, port or 10001), timeout=REACH_SECONDS):
-            return []
-    except OSError as error:
-        return [_unreachable(address, origin, error)]
 
 
 def _unreachable(address: str | None, origin: str, error: Exception) -> Problem:
@@ -131,11 +113,22 @@ def capacity_at(address: str | None, origin: str = "default") -> Capacity:
     ray = sys.modules.get("ray")
     if address is None and not (ray and ray.is_initialized()):
         return local_capacity()
+    with joined(address, origin) as capacity:
+        return capacity
+
+
+@contextmanager
+def joined(address: str | None, origin: str) -> Iterator[Capacity]:
+    """A short connection; raises ConfigError when what listens there is no cluster that this Ray can join."""
+    connection = connected(address, engine="local")
     try:
-        with connected(address, engine="local") as capacity:
-            return capacity
+        capacity = connection.__enter__()
     except (ConnectionError, RuntimeError) as error:
         raise ConfigError(_unreachable(address, origin, error)) from error
+    try:
+        yield capacity
+    finally:
+        connection.__exit__(None, None, None)
 
 
 @contextmanager
@@ -149,10 +142,20 @@ def connected(address: str | None, *, engine: str) -> Iterator[Capacity]:
         _protect_token()
     try:
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        yield Capacity(tuple(nodes))
+        yield Capacity(tuple(nodes), _nodes_to_come())
     finally:
         if ours:
             ray.shutdown()
+
+
+def _nodes_to_come() -> tuple[Mapping[str, float], ...]:
+    """The nodes that an autoscaler may start, as it has told the cluster; none where there is no autoscaler."""
+    from ray._private.state import state
+    from ray.util.client import ray as client
+
+    config = None if client.is_connected() else state.get_cluster_config()
+    groups = config.node_group_configs if config is not None else ()
+    return tuple(dict(group.resources) for group in groups for _ in range(min(max(group.max_count, 0), MOST_NODES)))
 
 
 def _init_arguments(address: str | None, engine: str) -> dict[str, Any]:
@@ -170,6 +173,26 @@ def _init_arguments(address: str | None, engine: str) -> dict[str, Any]:
         "include_dashboard": engine == "train",
         "resources": {"trial_driver": DRIVERS_PER_NODE} if engine == "train" else None,
     }
+
+
+def node_is_gone() -> bool:
+    """Whether this process is attached to a Ray node whose raylet no longer listens; False where it is attached to none."""
+    ray: Any = sys.modules.get("ray")
+    is_initialized = getattr(ray, "is_initialized", None)  # not there while Ray is being imported
+    if is_initialized is None or not is_initialized():
+        return False
+    node = ray._private.worker._global_node
+    if node is None:  # by way of a client server
+        return False
+    try:
+        with socket.socket(socket.AF_UNIX) as knock:
+            knock.settimeout(5.0)
+            knock.connect(node.raylet_socket_name)
+    except TimeoutError:  # busy
+        return False
+    except OSError:
+        return bool(is_initialized())  # else it has just been shut down
+    return False
 
 
 def _protect_token() -> None:

@@ -20,7 +20,7 @@ from typing import Literal
 from tune_dml.record.provenance import mask
 from tune_dml.text import one_line, shortened
 
-FailureKind = Literal["out_of_memory", "diverged", "data", "config", "infrastructure", "preempted", "bug"]
+FailureKind = Literal["out_of_memory", "diverged", "data", "config", "infrastructure", "preempted", "stalled", "bug"]
 
 TRIAL_RETRIES = 2
 """Retries of a trial whose process was lost; rows and checkpoint survive it. Preempted nodes do not count (Ray Tune)."""
@@ -35,6 +35,7 @@ _TITLES: dict[FailureKind, str] = {
     "config": "configuration",
     "infrastructure": "infrastructure",
     "preempted": "preempted",
+    "stalled": "stalled",
     "bug": "error",
 }
 _REASON_LIMIT = 240
@@ -92,7 +93,12 @@ class Failure:
     @property
     def may_pass(self) -> bool:
         """Whether another try may end otherwise."""
-        return self.kind in {"infrastructure", "preempted"}
+        return self.kind in {"infrastructure", "preempted", "stalled"}
+
+
+def stalled(seconds: float) -> Failure:
+    """The failure of a trial that made no step for so long; its process is ended, and it goes on from its checkpoint."""
+    return Failure("stalled", f"stalled: no step for {seconds:g} s")
 
 
 @dataclass(frozen=True)

@@ -177,9 +177,9 @@ def _reason(standing: racing.Race, cell: int) -> tuple[Why, int | None, float | 
     if standing.worse[cell]:
         better = int(standing.low[:, cell].argmax())
         return "worse", better, float(standing.low[better, cell])
-    if cell == leader:
+    if cell == leader or standing.low[cell, leader] > 0:
         return "best", None, None
-    return "tied", leader, float(max(standing.high[leader, cell], -standing.low[leader, cell]))
+    return "tied", leader, float(max(standing.ahead[leader, cell], standing.ahead[cell, leader]))
 
 
 def hours_of(state: SweepState) -> float:

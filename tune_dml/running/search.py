@@ -84,7 +84,7 @@ class Proposals:
         self.waiting: deque[Trial] = deque()
         self.digests = {cell.digest for cell in plan.cells}
         for cell in plan.cells:
-            if cell.knobs and not cell.baseline:
+            if cell.knobs and not cell.baseline and not self.exhausted:
                 self._ask_for(cell)
         self.planned = len(self.asked)
         self._queue(plan.cells)

@@ -11,11 +11,14 @@ import logging
 import math
 import os
 import shutil
+import signal
 import socket
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import ray.cloudpickle
@@ -23,6 +26,7 @@ from ray import tune
 from ray.tune import Callback, FailureConfig, PlacementGroupFactory, RunConfig, TuneConfig, Tuner
 from ray.tune.experiment import Trial as TuneTrial
 
+from trainables.context import CHECKPOINT, PREVIOUS
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Resources
@@ -32,10 +36,11 @@ from tune_dml.record.race import RaceRule
 from tune_dml.record.results import Results
 from tune_dml.record.state import SweepState
 from tune_dml.running import cluster
-from tune_dml.running.failures import TRIAL_RETRIES, Failure, classify
+from tune_dml.running.failures import TRIAL_RETRIES, Failure, classify, stalled
+from tune_dml.running.limits import Spending, Watch
 from tune_dml.running.race import RacingProposals
 from tune_dml.running.search import CellSearcher, Proposals
-from tune_dml.running.trial import local_engine, train_engine
+from tune_dml.running.trial import local_engine, read_message, train_engine
 
 if TYPE_CHECKING:
     from tune_dml.running.progress import Progress
@@ -50,6 +55,9 @@ class Execution:
     address: str | None = None
     max_concurrent: int | None = None
     time_budget: float | None = None
+    gpu_hours: float | None = None
+    """Or worker-hours, where trials have no GPU."""
+    stall_limit: float | None = None
     cache_dir: Path | None = None
 
 
@@ -81,11 +89,25 @@ class Finish:
 class Recorder(Callback):  # type: ignore[misc]
     """Writes what happens to the ledger, then tells the live view and MLflow's projection."""
 
-    def __init__(self, ledger: Ledger, state: SweepState, progress: Progress, tracker: Tracker, plan: Plan):
+    def __init__(
+        self,
+        ledger: Ledger,
+        state: SweepState,
+        progress: Progress,
+        tracker: Tracker,
+        plan: Plan,
+        *,
+        execution: Execution,
+    ):
         self.ledger = ledger
         self.progress = progress
         self.tracker = tracker
         self.started: dict[str, float] = {}
+        self.running: dict[str, TuneTrial] = {}
+        resources = execution.resources
+        self.spending = Spending(resources.gpus or resources.workers, execution.gpu_hours)
+        self.watch = Watch(state.folder, execution.stall_limit)
+        self.hung: set[str] = set()
         self.diverged = math.nan if state.race is not None and plan is state.plan else math.inf
         """What stands for the value of a diverged trial: a search learns from it, a race has no number."""
         self.proposals = _proposals(state, plan, self)
@@ -98,6 +120,9 @@ class Recorder(Callback):  # type: ignore[misc]
         """A trial begins, or begins again."""
         key = trial.config["key"]
         self.started[key] = time.monotonic()
+        self.running[key] = trial
+        self.spending.begin(key)
+        self.watch.begin(key)
         self.ledger.append("started", key, host=trial.node_ip or socket.gethostname())
         steps = int(trial.config["settings"].get("training.steps") or 0)
         self.progress.started(key, trial.config["label"], trial.config["seed"], steps)
@@ -108,24 +133,40 @@ class Recorder(Callback):  # type: ignore[misc]
     ) -> None:
         """A row, or the trial's closing report."""
         key = trial.config["key"]
-        if row := result.get("row"):
+        self.watch.step(key)
+        message = read_message(result)
+        if row := message.get("row"):
             self.ledger.report(key, row)
             self.progress.report(key, row)
-        if ended := result.get("ended"):
+        if note := message.get("note"):
+            self.note(f"{trial.config['label']} seed {trial.config['seed']}: {note}")
+        if ended := message.get("ended"):
             self._end(key, ended)
+            trial.run_metadata.metric_analysis.clear()  # Tune's own statistics of its own columns; nobody asks for them
+            trial.run_metadata.metric_n_steps.clear()
         self.tracker.notify()
 
     def on_trial_recover(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         """A lost process: Ray starts the trial again, which goes on from its checkpoint."""
-        text = (
-            f"{trial.config['label']} seed {trial.config['seed']}: its process was lost; retrying from the checkpoint"
-        )
-        self.ledger.append("retry", trial.config["key"])
-        self.note(text)
+        key = trial.config["key"]
+        why = stalled(self.watch.limit or 0.0).reason if key in self.hung else "its process was lost"
+        self.hung.discard(key)
+        self.watch.end(key)
+        self.ledger.append("retry", key)
+        self.note(f"{trial.config['label']} seed {trial.config['seed']}: {why}; retrying from the checkpoint")
+
+    def on_step_end(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
+        """Several times a second: trials that hang are ended, which Ray takes for a lost process."""
+        for key in self.watch.stalled():
+            self.hung.add(key)
+            self.watch.end(key)
+            if (actor := self.running[key].temporary_state.ray_actor) is not None:
+                ray.kill(actor)
 
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         """Retries are used up."""
-        failure = _last_failure(trial)
+        hung = trial.config["key"] in self.hung
+        failure = stalled(self.watch.limit or 0.0) if hung else _last_failure(trial)
         reason = f"{'lost' if failure.may_pass else 'failed'} {TRIAL_RETRIES + 1} times: {failure.reason}"
         ended = {"status": "failed", "reason": reason, "kind": failure.kind, "metrics": {}}
         self._end(trial.config["key"], ended)
@@ -142,8 +183,12 @@ class Recorder(Callback):  # type: ignore[misc]
     def _end(self, key: str, ended: Mapping[str, Any]) -> None:
         seconds = time.monotonic() - self.started.get(key, time.monotonic())
         body = {"seconds": seconds, **ended}
+        self.running.pop(key, None)
+        self.spending.end(key)
+        self.watch.end(key)
         self.ledger.append("ended", key, **body)
-        (trial_folder(self.ledger.sweep, key) / "checkpoint.pt").unlink(missing_ok=True)
+        for name in (CHECKPOINT, PREVIOUS):
+            (trial_folder(self.ledger.sweep, key) / name).unlink(missing_ok=True)
         self.proposals.ended(key, _value(body, self.proposals.plan.metric, self.diverged))
         self.progress.ended(key, body["status"], body.get("metrics", {}), body.get("reason", ""))
 
@@ -176,13 +221,17 @@ def execute(
         if purpose.race is not None and (state.race is None or state.race.rule != purpose.race):
             ledger.append("race", **asdict(purpose.race))
         state.update()
-        recorder = Recorder(ledger, state, progress, tracker, confirmation or state.plan)
+        recorder = Recorder(ledger, state, progress, tracker, confirmation or state.plan, execution=execution)
         proposals = recorder.proposals
         tracker.start()
         try:
             with progress:
                 if not proposals.finished:
                     _fit(state.folder, recorder, execution)
+                if recorder.spending.over:
+                    recorder.note(
+                        f"stopped after {recorder.spending.spent:.2f} of {execution.gpu_hours:g} hours, resumable"
+                    )
         finally:
             report = tracker.stop(interrupted=not proposals.finished)
         state.update()
@@ -228,7 +277,7 @@ def _fit(folder: Path, recorder: Recorder, execution: Execution) -> None:
     recorder.progress.waiting(
         "starting Ray ..." if execution.address is None else f"connecting to Ray at {execution.address} ..."
     )
-    with cluster.connected(execution.address, engine=resources.engine) as capacity:
+    with cluster.connected(execution.address, engine=resources.engine) as capacity, _ends_by_sigterm():
         concurrent = cluster.refuse_unless_it_fits(capacity, resources)
         if execution.max_concurrent is not None:
             concurrent = min(concurrent, execution.max_concurrent)
@@ -243,7 +292,7 @@ def _fit(folder: Path, recorder: Recorder, execution: Execution) -> None:
                 num_samples=-1,
                 max_concurrent_trials=concurrent,
                 time_budget_s=execution.time_budget,
-                reuse_actors=resources.engine == "local",
+                reuse_actors=True,
                 trial_name_creator=lambda trial: str(trial.config["key"]),
                 trial_dirname_creator=lambda trial: str(trial.config["key"]),
             ),
@@ -251,6 +300,7 @@ def _fit(folder: Path, recorder: Recorder, execution: Execution) -> None:
                 name="tune",
                 storage_path=str((folder / "ray").resolve()),
                 callbacks=[recorder],
+                stop=recorder.spending,
                 failure_config=FailureConfig(max_failures=TRIAL_RETRIES),
                 verbose=0,
             ),
@@ -267,6 +317,29 @@ def _bundle(capacity: cluster.Capacity, resources: Resources) -> PlacementGroupF
     if resources.gpus:
         bundle["GPU"] = resources.gpus
     return PlacementGroupFactory([bundle])
+
+
+@contextlib.contextmanager
+def _ends_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends a session as Ctrl-C does: a scheduler's or a spot machine's word before it kills.
+
+    Within a Ray connection, which brings a handler of its own that ends the process.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    told: list[int] = []
+
+    def end(number: int, frame: FrameType | None) -> None:
+        told.append(number)
+        if len(told) == 1:  # whoever ends a tree of processes may tell us twice, which would be "at once"
+            signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _silence_tune() -> None:

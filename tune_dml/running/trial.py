@@ -1,7 +1,7 @@
 """One trial interface, two engines.
 
     local    the trial trains inside its Tune actor; actors are reused, so a short trial costs about a second of overhead
-    train    the Tune function builds a Ray Train TorchTrainer, whose workers train together (DDP, gloo or nccl)
+    train    the Tune actor holds a Ray Train TorchTrainer, whose workers train together (DDP, gloo or nccl), trial after trial
 
 Both run the same `trainables.training.train`; only the context differs. A trial ends with one closing report that says
 how: finished, diverged or failed. Only what a retry can mend (a lost process, a lost node) is raised to Ray.
@@ -9,6 +9,7 @@ how: finished, diverged or failed. Only what a retry can mend (a lost process, a
 
 from __future__ import annotations
 
+import json
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,7 +19,7 @@ from trainables.errors import Diverged
 from trainables.resolve import read_settings
 from tune_dml.planning.request import Resources
 from tune_dml.record.ledger import trial_folder
-from tune_dml.running.failures import WORKER_RETRIES, classify
+from tune_dml.running.failures import classify
 
 if TYPE_CHECKING:
     from trainables.context import Row, TrialContext
@@ -47,6 +48,17 @@ def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Pat
     return {**how, "step": outcome.step, "seconds": outcome.seconds}
 
 
+def as_text(message: Mapping[str, Any]) -> dict[str, str]:
+    """A report as one text: of every number that Tune sees it keeps extremes and means, 2 kB each, as long as it runs."""
+    return {"message": json.dumps(message, default=float)}
+
+
+def read_message(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What was reported: a `row`, a `note`, or how the trial `ended`."""
+    message: dict[str, Any] = json.loads(result.get("message", "{}"))
+    return message
+
+
 def local_engine(sweep: Path, resources: Resources, cache_dir: Path | None) -> Callable[[dict[str, Any]], None]:
     """A Tune function that trains in its own actor."""
 
@@ -56,26 +68,27 @@ def local_engine(sweep: Path, resources: Resources, cache_dir: Path | None) -> C
         from trainables.context import FolderContext
 
         def sink(row: Row) -> None:
-            tune.report({"key": config["key"], "row": row})
+            tune.report(as_text({"row": row}))
 
         folder = trial_folder(sweep, config["key"])
-        context = FolderContext(folder, _device(), threads=resources.cpus_per_worker, sink=sink)
+
+        def say(text: str) -> None:
+            tune.report(as_text({"note": text}))
+
+        context = FolderContext(folder, _device(), threads=resources.cpus_per_worker, sink=sink, say=say)
         ended = run_trial(config["settings"], context, cache_dir)
-        tune.report({"key": config["key"], "ended": ended})
+        tune.report(as_text({"ended": ended}))
 
     return trial
 
 
 def train_engine(sweep: Path, resources: Resources, cache_dir: Path | None) -> Callable[[dict[str, Any]], None]:
-    """A Tune function that trains on several Ray Train workers and forwards rank 0's rows."""
+    """A Tune function that trains on several Ray Train workers, which stay for its next trial, and forwards rank 0's rows."""
 
-    def worker(config: dict[str, Any]) -> dict[str, Any]:
+    def train_one(config: dict[str, Any], post: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         import ray.train
 
         from trainables.context import FolderContext
-
-        def sink(row: Row) -> None:
-            ray.train.report({"key": config["key"], "row": row})
 
         ranks = ray.train.get_context()
         context = FolderContext(
@@ -84,36 +97,18 @@ def train_engine(sweep: Path, resources: Resources, cache_dir: Path | None) -> C
             rank=ranks.get_world_rank(),
             world_size=ranks.get_world_size(),
             threads=resources.cpus_per_worker,
-            sink=sink,
+            sink=lambda row: post({"row": row}) if ranks.get_world_rank() == 0 else None,
+            say=lambda text: post({"note": text}),
         )
         return run_trial(config["settings"], context, cache_dir)
 
     def trial(config: dict[str, Any]) -> None:
         from ray import tune
-        from ray.train import FailureConfig, RunConfig, ScalingConfig
-        from ray.train.torch import TorchTrainer
-        from ray.tune.integration.ray_train import TuneReportCallback
 
-        per_worker: dict[str, float] = {"CPU": resources.cpus_per_worker}
-        if resources.gpus_per_worker:
-            per_worker["GPU"] = resources.gpus_per_worker
-        trainer = TorchTrainer(
-            worker,
-            train_loop_config=config,
-            scaling_config=ScalingConfig(
-                num_workers=resources.workers,
-                use_gpu=resources.gpus_per_worker > 0,
-                resources_per_worker=per_worker,
-            ),
-            run_config=RunConfig(
-                name=f"train-{config['key']}",
-                storage_path=str(sweep / "ray"),
-                failure_config=FailureConfig(max_failures=WORKER_RETRIES),
-                callbacks=[TuneReportCallback()],
-            ),
-        )
-        result = trainer.fit()
-        tune.report({"key": config["key"], "ended": result.return_value})
+        from tune_dml.running.group import group_for
+
+        for message in group_for(train_one, sweep, resources).run(config):
+            tune.report(as_text(message))
 
     return trial
 

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import chi2
 
+from tune_dml.stats.noise import fit_pairs
 from tune_dml.stats.power import MOST_SEEDS, half_width
-from tune_dml.stats.simultaneous import all_pairs
+from tune_dml.stats.simultaneous import all_pairs, at_most
 
 RUNS = 400
 """Simulated sweeps a scenario: a chance is known to 0.025."""
@@ -52,17 +53,18 @@ def verdict_chances(
     alpha: float = 0.05,
     runs: int = RUNS,
 ) -> VerdictChances:
-    """Simulate sweeps of normal noise `sd` (seed effect removed) and judge each by simultaneous intervals of all pairs."""
+    """Simulate sweeps of normal noise `sd` (seed effect removed) and judge each as `matters` does."""
     levels = min(levels, MOST_LEVELS)
     if seeds < 2 or levels < 2:
         return VerdictChances(difference, 0.0, 0.0)
     values = sd * np.random.default_rng(0).standard_normal((runs, levels, seeds))
     values[:, 0] += difference
-    bounds = all_pairs(values, alpha)
+    noise = fit_pairs(values)
+    bounds = all_pairs(values, alpha, noise)
     first, second = np.triu_indices(levels, 1)
     low, high = bounds.low[:, first, second], bounds.high[:, first, second]
     matters = ((low > margin) | (high < -margin)).any(axis=1)
-    equal = ((low > -margin) & (high < margin)).all(axis=1)
+    equal = (at_most(values, alpha, noise) < margin).all(axis=(1, 2))
     return VerdictChances(difference, float(matters.mean()), float(equal.mean()))
 
 

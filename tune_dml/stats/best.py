@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tune_dml.stats.noise import PairNoise, fit_pairs
+from tune_dml.stats.racing import Raced
 from tune_dml.stats.simultaneous import half_widths
 
 Array = NDArray[np.float64]
@@ -77,22 +78,34 @@ def judge_best(
     *,
     matters: bool = True,
     alpha: float = 0.05,
+    raced: Raced | None = None,
 ) -> Best:
     """Judge where the best of the cells lies; `knob` is the value of each cell, in any order.
 
     `matters` is whether the sensitivity verdict is "sensitive": while it is not, no place is claimed. Cells without numbers
-    are left out, so that edges are those of the values that trained.
+    are left out, so that edges are those of the values that trained. `raced`: what a race has found of the cells.
     """
     trained = np.flatnonzero(np.isfinite(values).any(-1))
     order = trained[np.argsort(np.asarray(knob)[trained], kind="stable")]
     if len(order) < 2:
         return Best("undecided", "fewer than two values trained", tuple(order.tolist()), ())
     found = compare_with_best(values[order], alpha)
+    if raced is not None:
+        found = _after_race(found, raced, order, margin)
     candidates = tuple(order[found.candidates].tolist())
     best = int(np.argmax(np.where(found.candidates, _means(values[order]), -np.inf)))
     within = tuple(order[_run(found.behind < margin, best)].tolist())
     place, reason = _place(found, matters, len(order))
     return Best(place, reason, candidates, within)
+
+
+def _after_race(found: BestBounds, raced: Raced, order: NDArray[np.intp], margin: float) -> BestBounds:
+    """What this look and the race say together; of two statements that both hold, the sharper."""
+    both = found.candidates & ~raced.worse[order]
+    candidates = both if both.any() else found.candidates  # they contradict each other where one is wrong
+    known = raced.tied[order] & (raced.margin <= margin)
+    behind = np.where(known, np.minimum(found.behind, np.maximum(raced.behind[order], 0.0)), found.behind)
+    return BestBounds(candidates, found.alone, behind)
 
 
 def _means(values: Array) -> Array:

@@ -54,8 +54,14 @@ def interaction(first: Sequence[int], second: Sequence[int]) -> Array:
     return np.array(rows)
 
 
-def estimate_contrasts(values: Array, weights: Array, alpha: float = 0.05) -> Effects:
-    """Judge contrasts, rows of `weights` that each sum to 0, of one or many tables (..., m, n)."""
+def estimate_contrasts(
+    values: Array, weights: Array, alpha: float = 0.05, *, comparisons: int | None = None
+) -> Effects:
+    """Judge contrasts, rows of `weights` that each sum to 0, of one or many tables (..., m, n).
+
+    `comparisons` share the error: all contrasts unless given; 1 judges each by itself.
+    """
+    comparisons = len(weights) if comparisons is None else comparisons
     filled, present = fill_holes(values)
     per_seed = weights @ filled
     share = (np.abs(weights) @ present) / np.abs(weights).sum(1)[:, None]
@@ -70,8 +76,8 @@ def estimate_contrasts(values: Array, weights: Array, alpha: float = 0.05) -> Ef
     total = np.maximum(prior + nu, 1e-300)
     moderated = (prior * expected + squares) / total
     own = squares / np.maximum(nu, 1e-300)
-    family = student.isf(alpha / (2 * len(weights)), np.maximum(total, 1)) * np.sqrt(moderated)
-    share = GUARD_SHARE if len(weights) > 1 else 1.0
+    family = student.isf(alpha / (2 * comparisons), np.maximum(total, 1)) * np.sqrt(moderated)
+    share = GUARD_SHARE if comparisons > 1 else 1.0
     single = student.isf(share * alpha / 2, np.maximum(nu, 1)) * np.sqrt((own + np.maximum(own, expected)) / 2)
     reach = np.where(nu > 0, np.maximum(family, single) / np.sqrt(np.maximum(seeds, 1)), np.inf)
     return Effects(estimate, estimate - reach, estimate + reach)

@@ -1,12 +1,15 @@
 """Does the knob matter, and which values differ from the baseline? The verdicts on noise as it is.
 
-Read off intervals that all hold at once (`simultaneous`; `contrasts` where values are averages over a grid):
-
-    insensitive   every interval lies inside (-margin, margin), and no value diverged
-    sensitive     some interval lies wholly beyond the margin on one side
+    sensitive     some interval lies wholly beyond the margin on one side; the intervals of all pairs hold at once
+                  (`simultaneous`; `contrasts` where values are averages over a grid)
+    insensitive   every difference is certainly inside (-margin, margin), and no value diverged. Each is judged by itself at
+                  one-sided alpha: all must succeed, and the claim is wrong only where the largest true difference is
+                  judged wrongly, so none is corrected (intersection-union test)
     undecided     neither; said with whether any effect is established
 
-`alpha` is what this look may spend (`looks`). Verdicts are about the values that trained.
+The first is wrong only of knobs that do not matter and the second only of knobs that do, so each has the whole error.
+`alpha` is what this look may spend (`looks`). Verdicts are about the values that trained. After a race (`racing`) they keep
+what its intervals say together, and "insensitive" is what the race has decided.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ from numpy.typing import NDArray
 
 from tune_dml.stats.contrasts import estimate_contrasts, main_effect
 from tune_dml.stats.noise import PairNoise, fit_pairs
-from tune_dml.stats.simultaneous import ALGORITHM, Bounds, against, all_pairs
+from tune_dml.stats.racing import Raced
+from tune_dml.stats.simultaneous import ALGORITHM, Bounds, against, all_pairs, at_most
 from tune_dml.stats.table import SeedTable
 
 LISTED_CELLS = 40
@@ -38,6 +42,8 @@ class Difference:
     estimate: float
     low: float
     high: float
+    at_most: float
+    """The largest size it may have, judged by itself on one side: what "every difference is below the margin" needs."""
 
     @property
     def at_least(self) -> float:
@@ -45,7 +51,7 @@ class Difference:
         return max(self.low, -self.high, 0.0)
 
     @property
-    def at_most(self) -> float:
+    def reach(self) -> float:
         """The largest |difference| inside the interval."""
         return max(-self.low, self.high)
 
@@ -70,6 +76,8 @@ class Matters:
     alpha: float
     effect: bool
     """Whether a non-zero difference is established, whatever its size."""
+    flat: bool
+    """Whether every difference among the values that trained is certainly below the margin."""
     largest: Difference | None
     """The pair that the verdict turns on."""
     differences: tuple[Difference, ...]
@@ -93,6 +101,7 @@ def judge_matters(
     alpha: float = 0.05,
     diverged: Sequence[str] = (),
     crossed: Crossed | None = None,
+    raced: Raced | None = None,
 ) -> Matters:
     """Judge the cells of a table against a margin. Raises ValueError unless margin > 0.
 
@@ -102,6 +111,7 @@ def judge_matters(
         alpha: the error that this look may spend.
         diverged: names the values that diverged under some seed.
         crossed: the cells behind the table, where its rows are averages: the noise is then that of the cells.
+        raced: what a race has found of the table's rows, all of which have numbers.
     """
     if not margin > 0:
         raise ValueError(f"`margin > 0` must hold, but got {margin=}")
@@ -109,10 +119,18 @@ def judge_matters(
     labels, values = tuple(table.labels[row] for row in rows), table.values[rows]
     lacking = _lacking(values if crossed is None else crossed.values, len(labels))
     if lacking:
-        return Matters("undecided", lacking, margin, alpha, False, None, (), np.nan, 0.0, labels)
+        return Matters("undecided", lacking, margin, alpha, False, False, None, (), np.nan, 0.0, labels)
     noise = fit_pairs(values)
-    bounds = all_pairs(values, alpha, noise) if crossed is None else _averages(crossed, len(labels), alpha)
-    verdict, reason, pair = _decide(bounds, margin, diverged)
+    if crossed is not None:
+        bounds, limits = _averages(crossed, len(labels), alpha)
+    else:
+        bounds, limits = all_pairs(values, alpha, noise), at_most(values, alpha, noise)
+    flat = bool((limits < margin).all())
+    if raced is not None:
+        bounds = raced.narrow(bounds)
+        limits = np.minimum(raced.at_most, np.maximum(bounds.high, -bounds.low))
+        flat = bool((limits < margin).all()) or (raced.flat and raced.margin <= margin)
+    verdict, reason, pair = _decide(bounds, margin, flat, diverged)
     shown = zip(*np.triu_indices(len(labels), 1), strict=True) if len(labels) <= LISTED_CELLS else [pair]
     heard = noise if crossed is None else fit_pairs(crossed.values)
     return Matters(
@@ -121,8 +139,9 @@ def judge_matters(
         margin,
         alpha,
         bool(np.maximum(bounds.low, -bounds.high).max() > 0),
-        _difference(labels, bounds, *pair),
-        tuple(_difference(labels, bounds, int(i), int(k)) for i, k in shown),
+        flat,
+        _difference(labels, bounds, limits, *pair),
+        tuple(_difference(labels, bounds, limits, int(i), int(k)) for i, k in shown),
         float(heard.epsilon),
         float(heard.prior_df),
         labels,
@@ -131,9 +150,11 @@ def judge_matters(
     )
 
 
-def _averages(crossed: Crossed, levels: int, alpha: float) -> Bounds:
-    """Intervals for the differences between averages of cells, from the cells' own noise."""
-    effects = estimate_contrasts(crossed.values, main_effect(crossed.rows), alpha)
+def _averages(crossed: Crossed, levels: int, alpha: float) -> tuple[Bounds, Array]:
+    """Intervals for the differences between averages of cells, from the cells' own noise, and `at_most` of each."""
+    weights = main_effect(crossed.rows)
+    effects = estimate_contrasts(crossed.values, weights, alpha)
+    alone = estimate_contrasts(crossed.values, weights, 2 * alpha, comparisons=1)
     first, second = np.triu_indices(levels, 1)
     square = [np.zeros((levels, levels)) for _ in range(3)]
     for matrix, there, back in zip(
@@ -143,17 +164,27 @@ def _averages(crossed: Crossed, levels: int, alpha: float) -> Bounds:
         strict=True,
     ):
         matrix[first, second], matrix[second, first] = there, -back
-    return Bounds(*square)
+    limits = np.zeros((levels, levels))
+    limits[first, second] = limits[second, first] = np.maximum(alone.high, -alone.low)
+    return Bounds(*square), limits
 
 
-def compare_all_with(table: SeedTable, baseline: str, *, alpha: float = 0.05) -> tuple[Difference, ...]:
-    """Every other cell minus the baseline, at once; empty when the baseline has no numbers. A blind interval is infinite."""
+def compare_all_with(
+    table: SeedTable, baseline: str, *, alpha: float = 0.05, raced: Raced | None = None
+) -> tuple[Difference, ...]:
+    """Every other cell minus the baseline, at once; empty when the baseline has no numbers. A blind interval is infinite.
+
+    `raced`: what a race has found of the table's rows.
+    """
     if baseline not in table.labels or not np.isfinite(table.values[table.labels.index(baseline)]).any():
         return ()
     row = table.labels.index(baseline)
-    found = against(table.values, row, alpha)
+    found, limits = against(table.values, row, alpha), at_most(table.values, alpha)[row]
+    low, high = found.low, found.high
+    if raced is not None:
+        low, high = np.maximum(low, raced.low[:, row]), np.minimum(high, raced.high[:, row])
     return tuple(
-        Difference(label, baseline, float(found.estimate[i]), float(found.low[i]), float(found.high[i]))
+        Difference(label, baseline, float(found.estimate[i]), float(low[i]), float(high[i]), float(limits[i]))
         for i, label in enumerate(table.labels)
         if i != row
     )
@@ -170,14 +201,14 @@ def _lacking(values: Array, levels: int) -> str:
 
 
 def _decide(
-    bounds: Bounds, margin: float, diverged: Sequence[str]
+    bounds: Bounds, margin: float, flat: bool, diverged: Sequence[str]
 ) -> tuple[Literal["sensitive", "insensitive", "undecided"], str, tuple[int, int]]:
     surest = np.unravel_index(int(bounds.low.argmax()), bounds.low.shape)
     widest = np.unravel_index(int(np.nan_to_num(bounds.estimate).argmax()), bounds.low.shape)
     sure, wide = (int(surest[0]), int(surest[1])), (int(widest[0]), int(widest[1]))
     if bounds.low.max() > margin:
         return "sensitive", "a difference is certainly larger than the margin", sure
-    if bounds.high.max() < margin:
+    if flat:
         if diverged:
             names = ", ".join(diverged)
             return (
@@ -191,7 +222,6 @@ def _decide(
     return "undecided", "the noise hides differences of the size of the margin", wide
 
 
-def _difference(labels: Sequence[str], bounds: Bounds, i: int, k: int) -> Difference:
-    return Difference(
-        labels[i], labels[k], float(bounds.estimate[i, k]), float(bounds.low[i, k]), float(bounds.high[i, k])
-    )
+def _difference(labels: Sequence[str], bounds: Bounds, limits: Array, i: int, k: int) -> Difference:
+    low, high = float(bounds.low[i, k]), float(bounds.high[i, k])
+    return Difference(labels[i], labels[k], float(bounds.estimate[i, k]), low, high, float(limits[i, k]))

@@ -1,7 +1,7 @@
 """What a number of seeds can show: the smallest detectable difference, and the seeds that a verdict needs.
 
-The critical value is that of `simultaneous` for noise whose departure from equality is `epsilon`: the larger of the family's
-and the pair's own.
+The critical value of a difference is that of `simultaneous` for noise whose departure from equality is `epsilon`: the larger
+of the family's and the pair's own. That of "no difference is as large as the margin" is the pair's own, on one side.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ def seeds_to_decide(noise: PairNoise, margin: float, start: int, level: Callable
     cells, epsilon = len(noise.shared), float(np.nan_to_num(noise.epsilon))
 
     def enough(seeds: int) -> bool:
-        return _critical(seeds, cells, level(seeds), epsilon)[0] / math.sqrt(seeds) < limit
+        alone = float(student.isf(level(seeds), seeds - 1))
+        critical = _critical(seeds, cells, level(seeds), epsilon)[0] if sensitive else alone
+        return critical / math.sqrt(seeds) < limit
 
     low, high = max(2, start), MOST_SEEDS
     if enough(low):

@@ -1,13 +1,18 @@
 """Which cells of a growing sweep still need seeds: a race in paired blocks.
 
-After each block of seeds every difference has an interval at the level that this look may spend (`looks`); intervals of
-earlier looks stay true, so they are intersected. The leader is the running cell with the best mean. A cell is settled, and
+After each block of seeds every difference has intervals at the level that this look may spend (`looks`); what earlier looks
+said stays true, so intervals are intersected. The leader is the running cell with the best mean. A cell is settled, and
 gets no further seed, when it is certainly worse than some cell ("worse"), or when its difference to the leader certainly
 lies within the margin ("tied"). Until some difference is certainly larger than the margin, so that the knob matters, being
 worse settles a cell only when it is so by more than the margin; from then on any amount does, since a gap that happens to
 equal the margin could not be told from it with any number of seeds. The leader runs on while any cell is open, because
 comparisons need its seeds; a cell whose leader is overtaken opens again unless it is tied with the new one. When all cells
 are settled the leader is certainly within the margin of the best.
+
+"Worse" and "matters" may be wrong of any pair, so they take the simultaneous intervals of all pairs. "Tied" is wrong only
+of a cell more than a margin behind the leader, and the leader's mean is (nearly) above that of the true best: the pairs with
+the true best are all that can err, m - 1 of them, one-sided. Pairs closer than the margin cannot be tied wrongly, and pairs
+further apart can hardly be "worse" wrongly, so both share one level.
 """
 
 from __future__ import annotations
@@ -19,13 +24,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tune_dml.stats.noise import fit_pairs
-from tune_dml.stats.simultaneous import all_pairs
+from tune_dml.stats.simultaneous import Bounds, all_pairs, half_widths
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 FIRST_LOOK = 3
 """Two seeds cannot tell noise from differences."""
+HELD_LEAD = 0.1
+"""A lead changes hands only for more than this share of the margin: who was tied with the leader stays settled."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,13 +40,15 @@ class Race:
     """Where the race stands: arrays of shape (..., m), (..., m, m) or (...), for one or many tables."""
 
     low: Array
-    """[i, k]: cell i is at least this much better than cell k."""
+    """[i, k]: cell i is at least this much better than cell k; all pairs at once."""
     high: Array
     """[i, k]: and at most this much; infinite where unknown."""
+    ahead: Array
+    """[i, k]: cell i is at most this much better than cell k, of the pairs with the best cell at once."""
     leader: NDArray[np.intp]
     worse: Mask
     tied: Mask
-    """With the leader, which is tied with itself."""
+    """With the leader, which is tied with itself; a baseline certainly above it counts as settled too."""
     matters: Mask
     """Whether some difference is certainly larger than the margin; false and decided: none is."""
 
@@ -54,6 +63,46 @@ class Race:
         leads = np.arange(self.worse.shape[-1]) == self.leader[..., None]
         return np.asarray((~(self.worse | self.tied) | leads) & ~self.decided[..., None])
 
+    def of(self, rows: Sequence[int], margin: float, dropped: Mask, sign: float = 1.0) -> Raced:
+        """What one table's race has found of some of its cells; sign -1: on a scale on which less is better."""
+        settled = (self.worse | self.tied | dropped).all()
+        square, cells = np.ix_(rows, rows), list(rows)
+        low, high = (self.low, self.high) if sign > 0 else (-self.high, -self.low)
+        return Raced(
+            low[square],
+            high[square],
+            np.maximum(self.ahead, self.ahead.T)[square],
+            self.ahead[int(self.leader), cells],
+            np.asarray((self.low[square] > 0).any(0)),
+            self.tied[cells],
+            flat=bool(settled and not self.matters and int(self.leader) in rows),
+            margin=margin,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Raced:
+    """What a race has found of some cells, in the order asked for; a report agrees with it."""
+
+    low: Array
+    high: Array
+    """As of `Race`."""
+    at_most: Array
+    """[i, k]: the difference is at most this large, of the pairs with the best cell at once."""
+    behind: Array
+    """At most this far behind the race's leader."""
+    worse: Mask
+    """Certainly worse than another of these cells."""
+    tied: Mask
+    """With the race's leader."""
+    flat: bool
+    """Decided, and no difference is larger than the margin."""
+    margin: float
+
+    def narrow(self, bounds: Bounds) -> Bounds:
+        """Intervals of another look at these cells, which hold as the race's do."""
+        return Bounds(bounds.estimate, np.maximum(bounds.low, self.low), np.minimum(bounds.high, self.high))
+
 
 def standing(
     values: Array, margin: float, level: float, so_far: Race | None = None, *, compared: Mask | None = None
@@ -61,30 +110,37 @@ def standing(
     """Judge a table, cells x seeds with NaN where a cell had stopped (larger is better), at this look's level.
 
     `so_far` is the result of the look before. `compared`: the cells whose differences decide whether the knob matters; a
-    baseline is none of them. Raises ValueError unless margin > 0.
+    baseline is none of them, and neither leads nor settles them until that is known. Raises ValueError unless margin > 0.
     """
     if not margin > 0:
         raise ValueError(f"`margin > 0` must hold, but got {margin=}")
     noise = fit_pairs(values)
     bounds = all_pairs(values, level, noise)
-    low, high = bounds.low, bounds.high
+    known = np.where(np.isfinite(noise.estimate), noise.estimate, 0.0)
+    m = values.shape[-2]
+    reach = half_widths(noise, level, m - 1, sides=1, beside=True)
+    ahead = np.where(np.eye(m, dtype=bool), 0.0, known + np.maximum(reach, np.swapaxes(reach, -1, -2)))
+    low, high, ahead = bounds.low, bounds.high, np.minimum(ahead, bounds.high)
     running = np.isfinite(values).any(-1)
     if so_far is not None:
         low, high = np.maximum(low, so_far.low), np.minimum(high, so_far.high)
+        ahead = np.minimum(ahead, so_far.ahead)
         running &= so_far.runs
-    counts = np.ones(values.shape[-2], dtype=bool) if compared is None else compared
-    matters = ((low > margin) & counts[:, None] & counts).any((-2, -1))
-    worse = (low > np.where(matters, 0.0, margin)[..., None, None]).any(-2)
-    known = np.where(np.isfinite(noise.estimate), noise.estimate, 0.0)
-    merit = np.where(running & ~worse, known.mean(-1), -np.inf)
-    if so_far is not None:  # a lead within half the margin does not change hands: who was tied with it stays settled
-        merit += np.where(np.arange(merit.shape[-1]) == so_far.leader[..., None], margin / 2, 0.0)
+    counts = np.ones(m, dtype=bool) if compared is None else compared
+    matters = np.asarray(((low > margin) & counts[:, None] & counts).any((-2, -1)))
+    asked = matters[..., None, None] | counts[:, None] | ~counts  # a baseline far ahead must not end the question
+    worse = ((low > np.where(matters, 0.0, margin)[..., None, None]) & asked).any(-2)
+    alive = running & ~worse & (matters[..., None] | counts)
+    merit = np.where(np.where(alive.any(-1, keepdims=True), alive, ~worse), known.mean(-1), -np.inf)
+    if so_far is not None:
+        merit += np.where(np.arange(m) == so_far.leader[..., None], HELD_LEAD * margin, 0.0)
     leader = merit.argmax(-1)
     to_leader = leader[..., None, None]
-    behind = np.take_along_axis(high, to_leader, -2)[..., 0, :]
-    ahead = -np.take_along_axis(low, to_leader, -2)[..., 0, :]
-    tied = np.asarray(~worse & (behind < margin) & (ahead < margin))
-    return Race(low, high, leader, np.asarray(worse), tied, np.asarray(matters))
+    leads_by = np.take_along_axis(ahead, to_leader, -2)[..., 0, :]
+    trails_by = np.take_along_axis(ahead, to_leader, -1)[..., 0]
+    above = ~counts & ~matters[..., None] & (np.take_along_axis(low, to_leader, -1)[..., 0] > margin)
+    tied = np.asarray(~worse & (((leads_by < margin) & (trails_by < margin)) | above))
+    return Race(low, high, ahead, leader, np.asarray(worse), tied, matters)
 
 
 def replay(

@@ -49,6 +49,19 @@ def all_pairs(values: Array, alpha: float = 0.05, noise: PairNoise | None = None
     return _closed(noise, reach)
 
 
+def at_most(values: Array, alpha: float = 0.05, noise: PairNoise | None = None) -> Array:
+    """How large each difference may be at most, (..., m, m): every pair by itself at one-sided `alpha`, nothing corrected.
+
+    For statements that need all of them ("every difference is below the margin"), which are wrong only where the one largest
+    true difference is judged wrongly: an intersection-union test (Berger 1982). Infinite where a pair shares fewer than two
+    seeds.
+    """
+    noise = noise or fit_pairs(values)
+    reach = half_widths(noise, alpha, 1, sides=1)
+    size = np.where(np.isfinite(reach), np.abs(np.nan_to_num(noise.estimate)) + reach, np.inf)
+    return np.asarray(np.where(np.eye(size.shape[-1], dtype=bool), 0.0, size))
+
+
 def against(values: Array, baseline: int, alpha: float = 0.05, noise: PairNoise | None = None) -> Bounds:
     """Intervals for every cell minus the baseline: arrays of shape (..., m), 0 at the baseline itself."""
     noise = noise or fit_pairs(values)
@@ -66,7 +79,7 @@ def comparison_bars(bounds: Bounds) -> Array:
     The squared half-widths are split between the two cells of each pair, then all bars grow by one factor until every pair
     is covered.
     """
-    reach = (bounds.high - bounds.low) / 2
+    reach = np.maximum(bounds.high - bounds.estimate, bounds.estimate - bounds.low)
     m = len(reach)
     blind = ~np.isfinite(reach)
     kept = np.flatnonzero(blind.sum(1) < m - 1)

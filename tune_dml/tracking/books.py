@@ -72,7 +72,7 @@ class Books:
             if self.runs.get(key) != before.get(key):  # gone, or new to us: from the beginning
                 trial.forget()
             ended = trial.state.ended
-            known = ended is not None and self.ended.get(key) == ended.time
+            known = ended is not None and self.ended.get(key) == trial.state.settled
             trial.settled = known and present[key].status == trial.status(final=False)
             trial.shown = trial.state.version if trial.settled else 0
 
@@ -87,20 +87,19 @@ class Books:
         self.rows[trial.key] = self.rows.get(trial.key, 0) + rows
         self.ended.pop(trial.key, None)
         if ended is not None:
-            self.ended[trial.key] = ended.time
+            self.ended[trial.key] = trial.state.settled
         trial.shown, trial.settled = version, ended is not None
 
     def lacks_evidence(self, trial: TrialRun) -> bool:
         """Whether a trial has ended and the files it left are not known to be in the store."""
-        return self._lacks(trial, self.evidence)
+        return self._lacks(trial, self.evidence, trial.state.ended.time if trial.state.ended else 0.0)
 
     def lacks_opened(self, trial: TrialRun) -> bool:
         """Whether a trial has ended and its opened test metrics are not known to be in the store."""
-        return self._lacks(trial, self.opened)
+        return self._lacks(trial, self.opened, trial.state.settled)
 
-    def _lacks(self, trial: TrialRun, pushed: Mapping[str, float]) -> bool:
-        ended = trial.state.ended
-        return ended is not None and trial.key in self.runs and pushed.get(trial.key) != ended.time
+    def _lacks(self, trial: TrialRun, pushed: Mapping[str, float], moment: float) -> bool:
+        return trial.state.ended is not None and trial.key in self.runs and pushed.get(trial.key) != moment
 
     def evidence_pushed(self, trial: TrialRun) -> None:
         """Remember that they are."""
@@ -110,4 +109,4 @@ class Books:
     def opened_pushed(self, trial: TrialRun) -> None:
         """Remember that they are."""
         if trial.state.ended is not None:
-            self.opened[trial.key] = trial.state.ended.time
+            self.opened[trial.key] = trial.state.settled

@@ -125,7 +125,7 @@ class TrialRun:
         if ended is None or ended.body.get("step") is None:
             return ()
         step = int(ended.body["step"])
-        points = _points(ended.body.get("metrics", {}), step, ended.time)
+        points = _points(self.state.metrics, step, ended.time)
         return tuple(point for point in points if point.name not in self.steps.get(step, ()))
 
     def sealed_points(self, sweep: Path) -> tuple[Point, ...]:

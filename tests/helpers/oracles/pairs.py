@@ -139,9 +139,10 @@ def tuplet_margin(f, y, *, margin, scale, ipv_weight, ipv_epsilon):
 
 
 @oracle("margin_all")
-def margin_all(f, y, *, margin, threshold):
+def margin_all(f, y, *, margin, threshold, denominator):
     b = Batch(f, y)
-    return b.mean([margin_loss(b, i, j, margin, threshold) for i, j in b.unordered])
+    terms = [margin_loss(b, i, j, margin, threshold) for i, j in b.unordered]
+    return b.mean([term for term in terms if denominator == "all" or term.item() > 0])
 
 
 @oracle("contrastive")

@@ -69,6 +69,16 @@ def proxy_nca(embeddings, labels, *, proxies, scale=3.0, include_positive=False)
     return total / batch.B
 
 
+@oracle("proxy_nca_pp")
+def proxy_nca_pp(embeddings, labels, *, proxies, temperature):
+    batch = Batch(embeddings, labels, proxies)
+    total = 0.0
+    for i, y in enumerate(batch.y):
+        D2 = [(batch.fh[i] - batch.wh[c, 0]).square().sum() / temperature for c in range(batch.C)]
+        total = total + D2[y] + lse([-D2[c] for c in range(batch.C)])
+    return total / batch.B
+
+
 @oracle("proxy_anchor")
 def proxy_anchor(embeddings, labels, *, proxies, alpha=32.0, delta=0.1):
     batch = Batch(embeddings, labels, proxies)

@@ -23,7 +23,7 @@ KNOBS = {
     "multi_similarity": [{}, {"beta": 50, "epsilon": 0.0, "base": 0.2}],
     "tuplet_margin": [{}, {"ipv_weight": 0}, {"margin": 0.5, "scale": 8, "ipv_epsilon": 0.2}],
     "contrastive": [{}, {"margin": 0.6, "threshold": 0.1}],
-    "margin_all": [{}, {"margin": 0.6, "threshold": 0.1}],
+    "margin_all": [{}, {"margin": 0.6, "threshold": 0.1}, {"denominator": "nonzero"}],
     "binomial": [{}, {"threshold": 0.0, "beta_pos": 5, "beta_neg": 3}],
     "margin_semihard": [{"threshold": 0.3, "margin": 0.6}, {"threshold": 0.2, "sampling_seed": 7}],
     "margin_dws": [{}, {"sampling_seed": 7, "dws_normalise": "global"}],
@@ -50,6 +50,15 @@ KNOBS = {
     "arcface": [{}, {"margin": 1.5, "scale": 4}, {"margin": 0}],
     "sphereface": [{}, {"margin": 1}, {"margin": 2, "annealing": 5.0}, {"margin": 3}],
     "nt_xent": [{}, {"temperature": 0.07}],
+    "supcon": [{}, {"temperature": 0.5}],
+    "circle": [{}, {"margin": 0.25, "scale": 20}, {"margin": 0}],
+    "recall_at_k_surrogate": [{}, {"ks": (1, 2), "rank_temperature": 0.1}, {"ks": (3,), "k_temperature": 0.5}],
+    "dro_chi2": [
+        *({"radius": r} for r in (0.5, 0.05, 0, 5)),
+        {"radius": 0.3, "base": "binomial"},
+        {"radius": 1.0, "drop_zeros": True},
+    ],
+    "proxy_nca_pp": [{}, {"temperature": 1.0}],
 }
 CASES = [(name, knobs) for name in ORACLES for knobs in KNOBS.get(name, [LOSSES[name].example])]
 BALANCED, UNEQUAL = [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3], [0, 0, 0, 0, 0, 1, 1, 2, 3, 3, 3, 4]

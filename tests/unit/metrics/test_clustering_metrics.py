@@ -1,7 +1,9 @@
 """NMI and pairwise F1 against loops and scikit-learn, and k-means through both backends."""
 
+import builtins
 import importlib.util
 import math
+import sys
 from itertools import combinations
 
 import numpy as np
@@ -136,7 +138,7 @@ def test_faiss_trains_on_every_point():
     [
         ({"clusters": 0}, "clusters: must be between 1 and the 4 points"),
         ({"clusters": 5}, "clusters: must be between 1 and the 4 points"),
-        ({"clusters": 2, "backend": "other"}, "backend: must be one of sklearn, faiss"),
+        ({"clusters": 2, "backend": "other"}, "backend: must be one of sklearn, faiss, auto"),
         ({"embeddings": torch.full((4, 2), torch.nan), "clusters": 2}, "must be finite"),
     ],
 )
@@ -145,11 +147,37 @@ def test_bad_input_is_named(arguments, message):
         kmeans(**({"embeddings": torch.rand(4, 2)} | arguments))
 
 
-def test_absent_faiss_is_named(monkeypatch):
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "faiss" else found(name))
+def without_faiss(monkeypatch, error):
+    found = builtins.__import__
+
+    def refuse(name, *rest, **named):
+        if name == "faiss":
+            raise error
+        return found(name, *rest, **named)
+
+    monkeypatch.delitem(sys.modules, "faiss", raising=False)
+    monkeypatch.setattr(builtins, "__import__", refuse)
+
+
+@pytest.mark.parametrize("error", [ImportError("no faiss"), RuntimeError("libcudart.so.12 is missing")])
+def test_absent_faiss_is_named_and_scikit_learn_takes_its_place(monkeypatch, error):
+    vectors, labels = separate_classes()
+    without_faiss(monkeypatch, error)
     with pytest.raises(ConfigError, match=r"faiss is not installed.*tune-dml\[cpu\]"):
         kmeans(torch.rand(4, 2), 2, backend="faiss")
+    found = kmeans(vectors, 6, backend="auto", seed=3)
+    assert found.backend.startswith("scikit-learn")
+    assert "random start, at most 20 iterations, seed 3" in found.backend
+    assert nmi(found.assignment, labels) > 80
+
+
+def test_auto_is_faiss_where_it_is_installed_and_the_seed_matters():
+    pytest.importorskip("faiss")
+    vectors = torch.randn(200, 8, generator=torch.Generator().manual_seed(0))
+    found = kmeans(vectors, 20, backend="auto", seed=4)
+    assert found.backend.startswith("faiss")
+    assert (found.assignment == kmeans(vectors, 20, backend="faiss", seed=4).assignment).all()
+    assert (found.assignment != kmeans(vectors, 20, backend="faiss", seed=5).assignment).any()
 
 
 @pytest.mark.parametrize("metric", [nmi, pairwise_f1])

@@ -12,6 +12,7 @@ from trainables.errors import ConfigError
 from trainables.models import BACKBONES, HEADS, POOLINGS, build_model, parameter_groups, to_tensor
 from trainables.models.batch_norm import GlobalBatchNorm1d, freeze
 from trainables.models.pooling import gem
+from trainables.models.small_conv import Halved
 
 
 def _images(count=6, channels=1, size=24, seed=0):
@@ -219,3 +220,15 @@ def test_pictures_are_scaled_around_zero(backbone):
     network = BACKBONES[backbone](in_channels=1)
     ends = network.to_input(torch.tensor([0, 255], dtype=torch.uint8)[:, None, None, None])
     assert {tuple(end.unique().tolist()) for end in ends} == {(-1.0,), (1.0,)}
+
+
+@pytest.mark.parametrize("size", [(24, 24), (7, 5), (2, 3)])
+def test_halving_without_gradients_gives_the_same_numbers(size):
+    pictures = torch.randn(3, 4, *size, generator=torch.Generator().manual_seed(0)).relu()  # zeros tie
+    pictures[0, 0, 0, 0] = torch.nan
+    halved = Halved(2)
+    expected = halved(pictures)
+    for layout in (torch.contiguous_format, torch.channels_last):
+        with torch.no_grad():
+            found = halved(pictures.contiguous(memory_format=layout))
+        assert torch.equal(found.nan_to_num(9.0), expected.nan_to_num(9.0))

@@ -9,9 +9,10 @@ from helpers.toys import plan_of, space_of
 
 from trainables.errors import ConfigError
 from tune_dml.planning.checks import prepare
-from tune_dml.planning.plan import Plan
+from tune_dml.planning.plan import Plan, resolved_arms
 from tune_dml.planning.request import Request
-from tune_dml.planning.study import Search
+from tune_dml.planning.rules import arm_problems
+from tune_dml.planning.study import Search, study_of
 from tune_dml.space import Arm, Grid, Knob, LogRange, Protocol, Space, Tie
 
 BEFORE_ARMS = Path(__file__).with_name("plan_before_arms.json")
@@ -114,6 +115,22 @@ def test_a_request_chooses_arms_and_an_extension_adds_those_that_were_left_out(c
     assert "Did you mean 'triplet'?" in said(plan.extended, arms=["tripet"])[0]
 
 
+def test_an_arm_that_is_added_trains_by_the_protocol_that_was_asked_for(cache_dir):
+    asked = Request(space(), "digits", arms=["topk"], protocol="digits/quick")
+    plan = prepare(asked, cache_dir=cache_dir).plan.extended(arms=["plain"])
+    assert [arm.protocol.name for arm in plan.arms] == ["digits/quick"] * 2
+    wrong = replace(TRIPLET, name="wrong", settings={"loss.name": "triplet", "loss.k": 3})
+    begun = prepare(Request(space(TOPK, wrong), "digits", arms=["topk"]), cache_dir=cache_dir).plan
+    assert "loss.k (arm wrong) of wrong: unknown setting" in said(begun.extended, arms=["wrong"])[0]
+
+
+def test_cells_that_two_arms_share_run_once_and_are_said(cache_dir):
+    again = replace(TRIPLET, name="again", own_knobs=(replace(MARGIN, domain=Grid((0.1, 0.3))),))
+    checked = prepare(Request(space(TRIPLET, again), "digits"), cache_dir=cache_dir)
+    assert [cell.label for cell in checked.plan.cells[4:]] == ["again: B=6, m=0.3", "again: B=9, m=0.3"]
+    assert "again: 2 of its cells train as cells of arms before it do, and are those" in checked.notes
+
+
 def test_values_are_added_to_a_knob_in_every_arm_that_lists_it():
     grown = plan_of(space=space()).extended(values={"batch.batch_size": [3]})
     assert [cell.label for cell in grown.cells[7:]] == ["triplet: B=3, m=0.1", "triplet: B=3, m=0.2", "topk: B=3"]
@@ -158,11 +175,22 @@ def test_arms_share_protocol_pair_term_and_reduction_unless_the_space_says_why_n
     assert "arms that are compared share their reduction, but got 'sums: sum; means: mean'" in problem
     (problem,) = said(plan_of, space=space(TOPK, replace(binomial, name="b")))
     assert "share their pair term, but got 'topk: margin; b: binomial'" in problem
+    (problem,) = said(plan_of, space=space(PLAIN, Arm("all", {"loss.name": "binomial"}, knobs=())))
+    assert "share their pair term, but got 'plain: margin; all: binomial'" in problem
     assert plan_of(space=space(sums, means, differs="each as its paper has it")).cells
     protocols = tuple(Protocol(name, "digits", {"optim.lr": 0.1}) for name in ("x", "y"))
     apart = (replace(TRIPLET, protocols=protocols[:1]), replace(TOPK, protocols=protocols[1:]))
     (problem,) = said(prepare, Request(space(*apart), "digits"))
     assert "share their protocol, but got 'triplet: x; topk: y'" in problem
+
+
+def test_arms_without_declared_protocols_follow_their_losses_and_say_so():
+    arms = (Arm("triplet", {"loss.name": "triplet"}), Arm("ms", {"loss.name": "multi_similarity"}))
+    study = study_of(Request(space_of(SIZES, arms=arms, fixed={}), "cars196", settings={"data.root": "/x"}))
+    assert study.notes == (
+        "each arm trains by its own protocol: triplet by sec/cars196, ms by sec/cars196-ms; --protocol NAME trains all by one",
+    )
+    assert not arm_problems(study.space, resolved_arms(replace(study, settings={"batch.instances_per_class": 3})))
 
 
 def test_arms_never_differ_in_data():

@@ -31,10 +31,9 @@ def chosen(space, dataset, **settings):
         ("sec_rho", "cub200", "dro_topk", "dro/cub200"),
         ("sec_rho", "cub200", "dro_kl_grouped", "dro/cub200-64"),
         ("sec_rho", "cub200", "proxy_anchor", "proxy_anchor/cub200"),
-        ("sec_rho", "glyphs", "multi_similarity", "glyphs/triplet"),
+        ("sec_l2", "glyphs", "multi_similarity", "glyphs/triplet"),
         ("sec_rho", "glyphs", "mpa", "glyphs/proxy"),
         ("sec_rho", "glyphs", "dro_kl", "glyphs/dro"),
-        ("sec_face", "webface", "cosface", "sec/webface-cosface"),
     ],
 )
 def test_a_loss_takes_the_protocol_that_is_printed_for_it(space, dataset, loss, protocol):
@@ -55,11 +54,9 @@ def test_the_losss_own_printed_knobs_come_with_it():
 
 
 def test_a_loss_that_is_not_printed_keeps_the_spaces_protocol_and_says_so():
-    name, (note,) = chosen("sec_rho", "sop", loss_name="dro_topk")
+    name, (note,) = chosen("sec_l2", "sop", loss_name="dro_topk")
     assert name == "sec/sop"
-    assert note == (
-        "no protocol is printed for dro_topk on sop: it trains by sec/sop, which is for triplet, semihard_triplet"
-    )
+    assert note == ("no protocol is printed for dro_topk on sop: it trains by sec/sop, which is for triplet")
 
 
 def test_a_protocol_can_be_chosen_by_name():
@@ -82,6 +79,9 @@ def test_arms_each_take_the_protocol_of_their_own_loss():
         "triplet": "sec/cub200",
         "ms": "sec/cub200-ms",
     }
+    own = space_of(LR, arms=(*arms, Arm("own", {"loss.name": "homemade"})))  # no protocol prints it anywhere
+    assert [note for note in study_of(Request(own, "glyphs")).notes if "for homemade" in note]
+    assert not study_of(Request(own, "glyphs")).problems
     lone = (*arms, Arm("lone", {"loss.name": "soft_triple"}))
     (problem,) = study_of(Request(space_of(LR, arms=lone), "inshop")).problems
     assert str(problem) == (

@@ -19,10 +19,12 @@ from tune_dml.record.race import RaceRule
 from tune_dml.record.results import Results, results_of
 from tune_dml.record.state import SweepState, read_state
 from tune_dml.report import write_report
+from tune_dml.report.measured import measure
 from tune_dml.running.progress import Progress
 from tune_dml.running.race import RacingProposals, hours_of, race_problems
 from tune_dml.running.search import Proposals
 from tune_dml.space import Baseline, Grid, Knob, LogRange
+from tune_dml.stats.best import judge_best
 
 RHO = Knob("regularizer.rho", Grid((0.01, 0.1, 0.5, 0.9)), symbol="rho")
 MEANS = {"off": 60.0, "rho=0.01": 71.2, "rho=0.1": 72.0, "rho=0.5": 66.0, "rho=0.9": 55.0}
@@ -115,11 +117,51 @@ def test_a_race_decides_with_fewer_trials_and_says_when_and_why_each_cell_stoppe
     assert any(text.startswith("stops: rho=0.9 after") for text in decided.said)
 
 
+def judged(drive):
+    """The knob as the report sees it."""
+    return measure(results_of(drive.folder)).knobs[0]
+
+
+@pytest.mark.parametrize(
+    ("means", "goal", "verdict"),
+    [
+        ((71.2, 72.0, 66.0, 55.0), "maximize", "sensitive"),
+        ((71.2, 71.3, 71.1, 71.2), "maximize", "insensitive"),
+        ((71.2, 71.3, 71.1, 69.4), "minimize", "sensitive"),
+    ],
+)
+def test_the_report_agrees_with_the_race(tmp_path, means, goal, verdict):
+    labels = ("rho=0.01", "rho=0.1", "rho=0.5", "rho=0.9")
+    sign = 1.0 if goal == "maximize" else -1.0
+    means = {"off": 50.0, **dict(zip(labels, means, strict=True))}
+    drive = Drive(tmp_path / "toy", plan(goal=goal), RaceRule(1.0, 100), lambda t: value_of(t, means, sign))
+    drive.session(most=5000)
+    state, knob = read_state(drive.folder), judged(drive)
+    assert state.race.over == "decided"
+    assert knob.sensitivity.verdict == verdict
+    values, axis = sign * knob.isolated.table.values, [float(level) for level in knob.levels]
+    found = judge_best(values, axis, 1.0, alpha=knob.sensitivity.alpha, raced=knob.raced)
+    candidates = {knob.isolated.table.labels[row] for row in found.candidates}
+    worse = {cell.label for cell in state.plan.cells if state.race.settled[cell.digest].why == "worse"}
+    assert not worse & candidates
+
+
+def test_a_baseline_far_ahead_does_not_end_the_question(tmp_path):
+    means = {"off": 90.0, "rho=0.01": 71.2, "rho=0.1": 71.3, "rho=0.5": 71.0, "rho=0.9": 71.1}
+    drive = Drive(tmp_path / "toy", plan(), RaceRule(1.0, 100), lambda trial: value_of(trial, means))
+    drive.session(most=5000)
+    state = read_state(drive.folder)
+    why = {cell.label: state.race.settled[cell.digest].why for cell in state.plan.cells}
+    assert why.pop("off") == "best"
+    assert set(why.values()) == {"best", "tied"}
+    assert judged(drive).sensitivity.verdict == "insensitive"
+
+
 def test_the_report_says_when_and_why_cells_stopped(decided, tmp_path):
     page = write_report(results_of(decided.folder), tmp_path / "report").html.read_text()
     for settled in read_state(decided.folder).race.settled.values():
         assert settled.sentence in page
-    assert "they may leave open what the race has decided" in page
+    assert "keep what the intervals of all its blocks say together" in page
     assert "tune-dml extend" not in page  # which a race refuses
 
 
@@ -328,7 +370,8 @@ def test_the_live_view_counts_what_a_race_asks_for_and_leaves_the_rest_blank(dec
 
 @pytest.mark.parametrize("races", [True, False])
 def test_a_diverged_trial_is_no_number_for_a_race_and_the_worst_for_a_search(tmp_path, races):
-    from tune_dml.running.sweep import Recorder
+    from tune_dml.planning.request import Resources
+    from tune_dml.running.sweep import Execution, Recorder
 
     Drive(tmp_path / "toy", plan())
     with Ledger(tmp_path / "toy") as ledger:
@@ -338,7 +381,7 @@ def test_a_diverged_trial_is_no_number_for_a_race_and_the_worst_for_a_search(tmp
         first, second, *_ = state.trials
         ledger.append("ended", first, status="diverged", reason="", seconds=1.0, metrics={})
         state.update()
-        recorder = Recorder(ledger, state, Progress(state, None), tracker=None, plan=state.plan)
+        recorder = Recorder(ledger, state, Progress(state, None), None, state.plan, execution=Execution(Resources()))
         recorder._end(second, {"status": "diverged", "reason": "", "metrics": {}})
     known = [recorder.proposals.known[key] for key in (first, second)]
     assert (np.isnan(known) if races else np.isposinf(known)).all()

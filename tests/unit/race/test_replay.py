@@ -2,7 +2,10 @@
 
 import numpy as np
 import pytest
+from helpers.tables import table_of
 
+from tune_dml.stats.best import judge_best
+from tune_dml.stats.matters import compare_all_with, judge_matters
 from tune_dml.stats.racing import replay, standing
 
 JUDGED = [(3, 0.01), (5, 0.01), (8, 0.01)]
@@ -70,3 +73,30 @@ def test_looks_after_the_decision_change_nothing():
 def test_a_race_without_a_look_is_refused():
     with pytest.raises(ValueError, match="at least one look"):
         replay(table(1.0, 2.0), everything(table(1.0, 2.0)), 1.0, [], compared=np.ones(2, dtype=bool))
+
+
+def test_verdicts_keep_what_earlier_looks_have_shown():
+    values = table(60.0, 62.0, 62.1, 55.0, seeds=4)
+    every = np.ones(4, dtype=bool)
+    race, dropped = replay(values, everything(values), 1.0, [(3, 0.04), (4, 1e-9)], compared=every)
+    found = race.of([0, 1, 2, 3], 1.0, dropped)
+    knob, level = [0.1, 0.2, 0.3, 0.4], 1e-9
+    alone = judge_matters(table_of(values), 1.0, alpha=level)
+    together = judge_matters(table_of(values), 1.0, alpha=level, raced=found)
+    assert (alone.verdict, together.verdict) == ("undecided", "sensitive")
+    assert judge_best(values, knob, 1.0, alpha=level).candidates == (0, 1, 2, 3)
+    assert judge_best(values, knob, 1.0, alpha=level, raced=found).candidates == (1, 2)
+    worst = compare_all_with(table_of(values), "c1", alpha=level, raced=found)[-1]
+    assert worst.first == "c3"
+    assert worst.high < 0
+    assert (-race.of([0, 3], 1.0, dropped, sign=-1.0).high == found.low[np.ix_([0, 3], [0, 3])]).all()
+
+
+def test_a_race_that_ended_in_a_tie_says_that_nothing_matters():
+    values = table(62.0, 62.0, 62.0, 62.0, seeds=12, sd=0.1)
+    every = np.ones(4, dtype=bool)
+    race, dropped = replay(values, everything(values), 1.0, [(12, 0.04)], compared=every)
+    found = race.of([0, 1, 2, 3], 1.0, dropped)
+    assert found.flat
+    assert judge_matters(table_of(values), 1.0, alpha=1e-12, raced=found).verdict == "insensitive"
+    assert judge_matters(table_of(values), 0.01, alpha=1e-12, raced=found).verdict == "undecided"

@@ -4,9 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from helpers.toys import RHO, rho_space, space_of, write_sweep
+from helpers.toys import RHO, crossed, rho_space, space_of, write_sweep
 
+from tune_dml.planning.confirmation import confirmation_plan
 from tune_dml.report import write_report
+from tune_dml.report.cell import best_cells
 from tune_dml.report.measured import measure
 from tune_dml.report.questions import answers
 from tune_dml.space import Arm, Grid, Knob
@@ -116,6 +118,33 @@ def test_a_space_without_arms_is_not_asked_about_them(tmp_path):
     assert [knob.key for knob in measured.knobs] == ["regularizer.rho"]
     assert rho_space().every_arm[1] == Arm("")
     assert rho_space().knobs_of(Arm("")) == (RHO,)
+
+
+def test_a_baseline_that_is_tuned_too_is_compared_at_its_best(tmp_path):
+    rates = Knob("optim.lr", Grid((1e-3, 1e-2), "log"), "lr", origin="ours")
+    rho = Knob("regularizer.rho", Grid((0.1, 1.0), "log"), "rho")
+    off = Arm("no SEC", {"regularizer.name": "none"}, knobs=(), own_knobs=(rates,))
+    space = rho_space(scientific=(rho,), nuisance=(rates,), baseline=off, published=())
+    means = dict(zip(crossed((0.1, 1.0), (1e-3, 1e-2)), (70.0, 60.0, 60.0, 71.0), strict=True))
+    results = write_sweep(tmp_path / "s", space=space, means=means, seeds=tuple(range(6)), sd=0.2, histories=False,
+                          evidence=False)  # fmt: skip
+    measured = measure(results)
+    off_cells = [cell for cell in measured.cells if cell.cell.baseline]
+    assert [cell.label for cell in off_cells] == ["no SEC: lr=0.001", "no SEC: lr=0.01"]
+    assert measured.baseline.mean == max(cell.mean for cell in off_cells)
+    assert len(measured.against_baseline) == 4
+    data = section(measured).data["arms"]
+    assert [row.arm for row in data["rows"]] == ["sec_rho", "no SEC"]
+    assert data["rows"][0].configuration == "rho=1, lr=0.01"
+    assert section(measured).card.word == "sec_rho"
+    assert [knob.path for knob in measured.knobs] == ["regularizer.rho"]
+    assert confirmed_cells(results) == [measured.baseline.label, "rho=1, lr=0.01"]
+
+
+def confirmed_cells(results):
+    ranked = best_cells(results)
+    off = next(cell for cell in ranked if cell.baseline)
+    return [cell.label for cell in confirmation_plan(results.plan, off, ranked[:1], (), 2).cells]
 
 
 def test_an_arm_gains_nothing_by_having_more_cells():

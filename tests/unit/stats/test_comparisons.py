@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 import pytest
+from helpers.tables import table_of
 from scipy import stats
-from tables import table_of
 
 from tune_dml.stats import Point, SeedTable, isolate, judge_matters
 from tune_dml.stats.contrasts import fill_holes

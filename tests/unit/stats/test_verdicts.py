@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from tables import table_of
+from helpers.tables import table_of
 
 from tune_dml.published import published_rows
 from tune_dml.stats.best import compare_with_best, judge_best

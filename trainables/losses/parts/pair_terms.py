@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -92,6 +92,9 @@ def pair_term(
 
 class MarginKnobs:
     """Of a loss with the knobs `margin` and `threshold`: its pair loss must be able to vanish and to act for each sign."""
+
+    pair_term: ClassVar[str] = "margin"
+    """The pair loss that it is made of, where it has no knob `base`: methods are compared on one."""
 
     @classmethod
     def check_parameters(cls, *, margin: float, threshold: float, base: str = "margin", **_: object) -> list[Problem]:

@@ -24,14 +24,21 @@ from trainables.precision import full_precision
 
 @dataclass(frozen=True)
 class Pairs:
-    """All ordered pairs of a batch; self pairs are in neither mask (excluded by index, never by value)."""
+    """All ordered pairs of a batch (N = B), or the pairs of a batch and N remembered samples.
+
+    Self pairs of a batch are in neither mask (excluded by index, never by value).
+    """
 
     similarity: Tensor
-    """S (B, B): cosine similarity of every ordered pair."""
+    """S (B, N): cosine similarity of every pair."""
     positive: Tensor
-    """(B, B) bool: same class, not the same sample."""
+    """(B, N) bool: same class, not the same sample."""
     negative: Tensor
-    """(B, B) bool: different classes."""
+    """(B, N) bool: different classes."""
+    dimension: int
+    """Of the embeddings, D."""
+    within: bool = True
+    """Whether both are of the batch, so that every unordered pair is there twice, and B self pairs."""
 
     @classmethod
     def of(cls, unit: Tensor, labels: Tensor) -> Pairs:
@@ -39,10 +46,18 @@ class Pairs:
         positive = labels[:, None] == labels[None, :]
         negative = ~positive
         positive.fill_diagonal_(False)
-        return cls(unit @ unit.T, positive, negative)
+        return cls(unit @ unit.T, positive, negative, unit.shape[1])
+
+    @classmethod
+    def between(cls, unit: Tensor, labels: Tensor, others: Tensor, other_labels: Tensor) -> Pairs:
+        """The pairs of unit vectors (B, D), labels (B,) with other unit vectors (N, D), labels (N,)."""
+        positive = labels[:, None] == other_labels[None, :]
+        return cls(unit @ others.T, positive, ~positive, unit.shape[1], within=False)
 
     def unordered(self) -> tuple[Tensor, Tensor]:
-        """The masks of positive and negative pairs with each pair once: i < j."""
+        """The masks of positive and negative pairs with each pair once: i < j within a batch."""
+        if not self.within:
+            return self.positive, self.negative
         return self.positive.triu(1), self.negative.triu(1)
 
 
@@ -52,7 +67,7 @@ class Solution(NamedTuple):
     value: Tensor
     """The loss, 0-d."""
     slopes: Tensor
-    """dL/dS (B, B) for every ordered pair; need not be symmetric."""
+    """dL/dS (B, N) for every pair; need not be symmetric."""
 
 
 class _Objective(Function):
@@ -77,6 +92,24 @@ class _Objective(Function):
             return torch.mm(pull, unit), None, None, None, None, None
 
 
+class _ObjectiveAgainst(Function):
+    """The same for pairs with vectors that do not learn: the gradient is G m, projected off each fh_i and over ||f_i||."""
+
+    @staticmethod
+    def forward(ctx: Any, embeddings: Tensor, value: Tensor, *known: Tensor) -> Tensor:
+        ctx.save_for_backward(*known)
+        return value.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        unit, scales, others, similarity, slopes = ctx.saved_tensors
+        with full_precision(unit.device):
+            pull = slopes * (scales * grads[0])
+            along = (pull * similarity).sum(dim=1, keepdim=True)
+            return torch.mm(pull, others).addcmul_(unit, along, value=-1), *(None,) * 6
+
+
 class PairLoss(Loss):
     """A loss that is a function of the cosine matrix and the labels alone.
 
@@ -95,6 +128,18 @@ class PairLoss(Loss):
         self._seen = pairs, slopes
         attached: Tensor = _Objective.apply(  # type: ignore[no-untyped-call]
             embeddings, value, unit, scales, pairs.similarity, slopes
+        )
+        return attached
+
+    def against(self, embeddings: Tensor, labels: Tensor, others: Tensor, other_labels: Tensor) -> Tensor:
+        """The loss of the pairs of raw embeddings (B, D) with unit vectors (N, D) that are held constant; a scalar."""
+        with torch.no_grad():
+            scales = inverse_norms(embeddings)
+            unit = embeddings * scales
+            pairs = Pairs.between(unit, labels, others, other_labels)
+            value, slopes = self.solve(pairs)
+        attached: Tensor = _ObjectiveAgainst.apply(  # type: ignore[no-untyped-call]
+            embeddings, value, unit, scales, others, pairs.similarity, slopes
         )
         return attached
 

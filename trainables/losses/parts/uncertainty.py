@@ -147,6 +147,44 @@ class ExpMinusOne(UncertaintySet):
 
 
 @dataclass(frozen=True)
+class ChiSquared(UncertaintySet):
+    """U = {p in the simplex, (1/2n) Σ (n p_i - 1)² <= radius}: chi-squared distance from uniform.
+
+    p* = (l - eta)_+ / Σ (l - eta)_+, eta such that the constraint is tight. While no weight is 0 the value is
+    mean + sqrt(2 radius Var), Var the biased variance of the losses; a radius of 0 gives the mean, one of (n - 1) / 2 the
+    maximum.
+    """
+
+    radius: float
+
+    def worst_case(self, losses: Tensor, mask: Tensor) -> WorstCase:
+        """Of the k largest losses, mean m_k and variance v_k: eta = m_k - d, d² = n v_k / (k (1 + 2 radius) - n).
+
+        The right k is the smallest whose eta is not below the next loss. Float64: variances of sums of squares.
+        """
+        if not self.radius:
+            return Mean().worst_case(losses, mask)
+        exact = losses.double()
+        n = mask.sum(dim=1, keepdim=True).double()
+        ranked = exact.masked_fill(~mask, -torch.inf).sort(dim=1, descending=True).values
+        top = ranked[:, :1].masked_fill(n == 0, 0)
+        depth = (ranked - top).masked_fill_(ranked == -torch.inf, 0)
+        k = torch.arange(1, depth.shape[1] + 1, dtype=depth.dtype, device=depth.device)
+        mean = depth.cumsum(dim=1).div_(k)
+        variance = depth.square().cumsum(dim=1).div_(k).sub_(mean.square()).clamp_min_(0)
+        room = k * (1 + 2 * self.radius) - n
+        eta = mean.sub_((n * variance).div_(room.clamp_min(torch.finfo(room.dtype).tiny)).sqrt_()).add_(top)
+        following = torch.cat((ranked[:, 1:], torch.full_like(ranked[:, :1], -torch.inf)), dim=1)
+        right = (room > 0) & (eta >= following)
+        eta = eta.gather(1, right.to(torch.uint8).argmax(dim=1, keepdim=True))
+        p = (exact - eta).clamp_min_(0).masked_fill_(~mask, 0)
+        # Within the ball the largest losses alone may share all the weight: eta is then their value.
+        p = torch.where(p.sum(dim=1, keepdim=True) > 0, p, ((exact >= top) & mask).double())
+        p = (p / p.sum(dim=1, keepdim=True).clamp_min(torch.finfo(p.dtype).tiny)).to(losses.dtype)
+        return WorstCase((p * losses).sum(dim=1), p)
+
+
+@dataclass(frozen=True)
 class HeldWeights(UncertaintySet):
     """Another set's p*, with the value sum p* l, p* held constant."""
 

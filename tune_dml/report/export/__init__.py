@@ -49,7 +49,12 @@ class ReportFiles:
 
 
 def write_report(
-    results: Results, path: Path, *, margin: float | None = None, forms: Sequence[Form] = ()
+    results: Results,
+    path: Path,
+    *,
+    margin: float | None = None,
+    paper_sd: float | None = None,
+    forms: Sequence[Form] = (),
 ) -> ReportFiles:
     """Judge a sweep as it stands and write its report into a folder, made if missing.
 
@@ -57,9 +62,10 @@ def write_report(
         results: the sweep; one that is unfinished, or failed throughout, is reported as such.
         path: the folder.
         margin: differences below this do not matter; the planned one by default. Must be positive.
+        paper_sd: run-to-run standard deviation of the papers' numbers, where they print none. Must be positive.
         forms: what figures are written as beside SVG, for papers.
     """
-    measured = measure(results, margin)
+    measured = measure(results, margin, paper_sd)
     sections = answers(measured)
     tables, figures = tables_of(sections), figures_of(sections)
     path = Path(path)

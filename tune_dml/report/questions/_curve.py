@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from tune_dml.published import PublishedCurve
+from tune_dml.report.comparable import printed_at, reasons_against
 from tune_dml.report.drawing.colours import arm_colour
 from tune_dml.report.drawing.curve import (
     Arm,
@@ -23,7 +24,6 @@ from tune_dml.report.drawing.curve import (
 from tune_dml.report.knob import MeasuredKnob, level_key
 from tune_dml.report.measured import Measured
 from tune_dml.report.naming import MetricName
-from tune_dml.report.questions.agreement import level_reasons
 from tune_dml.report.section import Figure, Toggle, View
 from tune_dml.space import Value
 from tune_dml.stats import SeedTable, compare_all_with
@@ -106,7 +106,7 @@ def _printed(measured: Measured, knob: MeasuredKnob, curve: PublishedCurve) -> P
     selected = {"test": "test", "validation": "validation"}.get(source.selection, "")
     title = f"{selected} {source.metric} [%]".strip() if source.metric.startswith("R@") else source.metric
     points = tuple((point.x, point.y) for point in curve.points)
-    comparable = not level_reasons(measured, curve, knob.path)
+    comparable = not reasons_against(measured, knob, curve, printed_at(knob, curve))
     return Printed(f"{source.dataset}, Table {source.table}", points, curve.baseline, title, comparable)
 
 

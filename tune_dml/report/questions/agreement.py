@@ -10,34 +10,15 @@ from typing import Literal
 import numpy as np
 
 from tune_dml.published import PublishedCurve
-from tune_dml.report.knob import MeasuredKnob, same_value
+from tune_dml.report.comparable import printed_at, reasons_against, unknown_conditions
+from tune_dml.report.knob import MeasuredKnob
 from tune_dml.report.measured import Measured
 from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import knob_question
 from tune_dml.report.section import Block, Card, Fold, Heading, Notes, Section, Table, Text, number, signed, words
-from tune_dml.space import Value
 from tune_dml.stats.equivalence import TOST, Equivalence, OrderAgreement, judge_equivalence, judge_order
-from tune_dml.stats.printed import judge_printed
+from tune_dml.stats.printed import ASSUMED_SD, judge_printed
 from tune_dml.text import is_number
-
-_ALIASES = {
-    "cub2002011": "cub200",
-    "caltechucsdbirds": "cub200",
-    "stanfordcars": "cars196",
-    "stanfordonlineproducts": "sop",
-    "verificationaccuracy": "verificationacc",
-    "linearevaluationtop1": "top1",
-    "linearevaluationtop5": "top5",
-}
-# The three papers never train these from scratch.
-_PRETRAINED = {"bninception"}
-_SELECTED = {
-    "validation": "chosen on validation classes",
-    "class_disjoint": "chosen on validation classes",
-    "shared_classes": "chosen on validation pictures",
-    "paper_test_selection": "chosen on the test classes",
-    "test": "chosen on the test classes",
-}
 
 
 @dataclass(frozen=True)
@@ -61,6 +42,8 @@ class Comparison:
     verdict: Literal["matches", "higher", "lower", "mixed", "compatible", "not comparable", "undecided"]
     reasons: tuple[str, ...]
     """Why levels are not comparable; empty when they are."""
+    not_printed: tuple[str, ...]
+    """Conditions of the printed numbers that nobody says: levels are compared as if they were ours."""
     caveats: tuple[str, ...]
     """What weakens the comparison without forbidding it."""
     points: tuple[PointGap, ...]
@@ -76,8 +59,9 @@ class Comparison:
         source = self.published.source
         if not self.points:
             return f"Against {source}: no value was tried in both."
-        what = ", ".join(reason.partition(":")[0] for reason in self.reasons)
-        level = f"level not comparable ({what})" if what else f"level: {self.verdict}"
+        level = f"level not comparable ({_shortened(self.reasons)})" if self.reasons else f"level: {self.verdict}"
+        if self.not_printed and not self.reasons:
+            level += f" (conditions that are not printed: {len(self.not_printed)})"
         return f"Against {source}: {level}; {self._order}."
 
     @property
@@ -91,6 +75,13 @@ class Comparison:
             f"order: {order.same} of {pairs} pairs certainly as published, {order.opposite} certainly the other way, "
             f"{order.open} open"
         )
+
+
+def _shortened(reasons: tuple[str, ...]) -> str:
+    """What the first reasons are about, and how many more there are."""
+    named = [reason.partition(":")[0] for reason in reasons]
+    more = f" and {len(named) - 5} more" if len(named) > 6 else ""
+    return ", ".join(named[:5] if more else named) + more
 
 
 @knob_question(order=220, unanswered={"agreement": ()})
@@ -153,12 +144,8 @@ def _differs(reasons: Sequence[str]) -> str:
 
 
 def _compare(measured: Measured, knob: MeasuredKnob, published: PublishedCurve) -> Comparison:
-    means, theirs = knob.isolated.means, published.values()
-    printed = {
-        label: number for label, mean in means.items() if math.isfinite(mean)
-        and (number := _at(theirs, knob.level(label))) is not None
-    }  # fmt: skip
-    reasons, alpha = level_reasons(measured, published, knob.path), knob.sensitivity.alpha
+    means, printed = knob.isolated.means, printed_at(knob, published)
+    reasons, alpha = reasons_against(measured, knob, published, printed), knob.sensitivity.alpha
     level = None if reasons or not printed else _level(measured, knob, published, printed, alpha)
     gaps = dict(zip(printed, zip(level.low, level.high, strict=True), strict=True)) if level else {}
     unknown = (math.nan, math.nan)
@@ -168,7 +155,10 @@ def _compare(measured: Measured, knob: MeasuredKnob, published: PublishedCurve) 
     )
     verdict = level.verdict if level else "not comparable"
     order = _order(knob, printed)
-    return Comparison(published, verdict, reasons, _caveats(published, level), points, level, order, alpha)
+    unprinted = unknown_conditions(measured, knob, published, printed)
+    return Comparison(
+        published, verdict, reasons, unprinted, _caveats(published, level, unprinted), points, level, order, alpha
+    )
 
 
 def _level(
@@ -177,7 +167,9 @@ def _level(
     table = knob.isolated.table
     rows = table.values[[table.labels.index(label) for label in printed]]
     runs = published.published.runs
-    return judge_equivalence(rows, list(printed.values()), measured.margin, runs=runs, alpha=alpha)
+    return judge_equivalence(
+        rows, list(printed.values()), measured.margin, run_sd=measured.paper_sd, runs=runs, alpha=alpha
+    )
 
 
 def _order(knob: MeasuredKnob, printed: Mapping[str, float]) -> OrderAgreement | None:
@@ -193,49 +185,19 @@ def _plain_value(knob: MeasuredKnob, label: str) -> float | str:
     return float(value) if is_number(value) else str(value)
 
 
-def _at(published: Mapping[float | str, float], value: Value) -> float | None:
-    return next((number for x, number in published.items() if same_value(value, x)), None)
-
-
-def level_reasons(measured: Measured, published: PublishedCurve, path: str) -> tuple[str, ...]:
-    """What differs between the two studies and sets the level of the metric."""
-    theirs, settings = published.published, measured.settings
-    selection = str(settings.get("data.split", "class_disjoint"))
-    pairs = [
-        ("data set", measured.results.plan.dataset, theirs.dataset, ""),
-        ("backbone", settings.get("model.backbone"), theirs.backbone, "model.backbone"),
-        ("embedding size", settings.get("model.embedding_dim"), theirs.embedding_dim, "model.embedding_dim"),
-        ("metric", measured.metric.name, theirs.metric, ""),
-    ]
-    reasons = [
-        f"other {what}: {ours}, not {printed}"
-        for what, ours, printed, key in pairs
-        if key != path and _letters(ours) != _letters(printed)
-    ]
-    backbone = _letters(settings.get("model.backbone"))
-    if backbone == _letters(theirs.backbone) and backbone in _PRETRAINED and not settings.get("model.weights"):
-        reasons.append("other initial weights: ours random, the paper's trained on ImageNet")
-    if theirs.selection != "unknown" and _SELECTED[selection] != _SELECTED[theirs.selection]:
-        reasons.append(f"other selection: ours {_SELECTED[selection]}, the paper's {_SELECTED[theirs.selection]}")
-    return tuple(reasons)
-
-
-def _caveats(published: PublishedCurve, level: Equivalence | None) -> tuple[str, ...]:
+def _caveats(published: PublishedCurve, level: Equivalence | None, not_printed: tuple[str, ...]) -> tuple[str, ...]:
     theirs = published.published
     runs = "one run" if theirs.runs == 1 else f"the mean of {theirs.runs} runs"
     held = (
         f", and the verdict holds up to {level.holds_up_to:.2g}" if level and math.isfinite(level.holds_up_to) else ""
     )
-    caveats = [f"the paper prints {runs} and no standard deviation: it is taken to be ours{held}"]
+    sd = "ours" if level is None or level.assumed_sd is None else f"{level.assumed_sd:g}, as given"
+    caveats = [f"the paper prints {runs} and no standard deviation: it is taken to be {sd}{held}"]
     if theirs.selection == "unknown":
         caveats.append("how the paper selected is not known")
+    if not_printed:
+        caveats.append(f"not printed: {', '.join(not_printed)}")
     return tuple(caveats)
-
-
-def _letters(name: object) -> str:
-    """A name without capitals and punctuation, under its usual spelling."""
-    text = "".join(letter for letter in str(name).lower() if letter.isalnum())
-    return _ALIASES.get(text, text)
 
 
 def _sentences(comparison: Comparison, measured: Measured) -> list[str]:
@@ -247,7 +209,7 @@ def _sentences(comparison: Comparison, measured: Measured) -> list[str]:
         level = [f"Undecided whether the level agrees with {source}: some value has fewer than two seeds."]
     else:
         level = _level_sentences(comparison, measured)
-    return [*level, _order_sentence(comparison), *_printed_sentence(comparison.published)]
+    return [*level, _order_sentence(comparison), *_printed_sentence(comparison.published, measured.paper_sd)]
 
 
 def _level_sentences(comparison: Comparison, measured: Measured) -> list[str]:
@@ -288,12 +250,14 @@ def _order_sentence(comparison: Comparison) -> str:
     )
 
 
-def _printed_sentence(published: PublishedCurve) -> list[str]:
+def _printed_sentence(published: PublishedCurve, run_sd: float | None) -> list[str]:
     """What the printed curve says by itself, with the run-to-run standard deviation that it takes."""
     points = [(point.x, point.y) for point in published.points if is_number(point.x)]
     if len(points) < 3:
         return []
-    found = judge_printed([x for x, _ in points], [y for _, y in points], runs=published.published.runs)
+    found = judge_printed(
+        [x for x, _ in points], [y for _, y in points], run_sd=run_sd or ASSUMED_SD, runs=published.published.runs
+    )
     return [f"The published curve by itself: {found.sentence}."]
 
 

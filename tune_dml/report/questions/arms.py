@@ -125,13 +125,15 @@ def _from(first: str, difference: Difference) -> Difference:
     """The difference as seen from one of its two arms."""
     if difference.first == first:
         return difference
-    return Difference(first, difference.first, -difference.estimate, -difference.high, -difference.low)
+    return Difference(
+        first, difference.first, -difference.estimate, -difference.high, -difference.low, difference.at_most
+    )
 
 
 def _verdict(measured: Measured, difference: Difference) -> str:
     """What is certain of an arm minus another."""
     low, high = sorted((measured.sign * difference.low, measured.sign * difference.high))
-    if difference.at_most < measured.margin:
+    if max(-low, high) < measured.margin:
         return "equal within the margin"
     if low > 0 or high < 0:
         return "better" if low > 0 else "worse"

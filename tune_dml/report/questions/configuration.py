@@ -214,7 +214,9 @@ def _interaction(
 ) -> Interaction:
     cells = arm.cells
     values = np.array([[cell.values.get(seed, np.nan) for seed in measured.seeds] for cell in cells])
-    effects = estimate_contrasts(values, interaction(*rows), measured.looks.level / pairs)
+    weights, level = interaction(*rows), measured.looks.level / pairs
+    effects = estimate_contrasts(values, weights, level)
+    alone = estimate_contrasts(values, weights, 2 * level, comparisons=1)  # all must succeed: none is corrected
     least = np.maximum(effects.low, -effects.high)
     at = int(least.argmax())
     quadruples = [
@@ -226,7 +228,7 @@ def _interaction(
         return value_label(knobs[side], cell.cell.knobs[knobs[side].path])
 
     a, b, c, d = quadruples[at]
-    flat = bool((np.maximum(-effects.low, effects.high) < measured.margin).all())
+    flat = bool((np.maximum(-alone.low, alone.high) < measured.margin).all())
     verdict: Literal["interact", "do not interact", "undecided"] = "do not interact" if flat else "undecided"
     if least[at] > 0 and not flat:
         verdict = "interact"

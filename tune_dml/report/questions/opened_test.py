@@ -16,7 +16,7 @@ from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.report.questions import question
 from tune_dml.report.section import Section, Table, Text, number, plain, words
 from tune_dml.stats import Difference, SeedTable
-from tune_dml.stats.simultaneous import all_pairs, comparison_bars
+from tune_dml.stats.simultaneous import all_pairs, at_most, comparison_bars
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,8 @@ def _opened(measured: Measured, opening: Opening) -> Opened | None:
     pair, optimism = (claimed, chosen), None
     if claimed != chosen:
         numbers = (float(bounds.estimate[pair]), float(bounds.low[pair]), float(bounds.high[pair]))
-        optimism = Difference(rows[claimed].label, rows[chosen].label, *numbers)
+        limit = float(at_most(table.values, measured.looks.level)[pair])
+        optimism = Difference(rows[claimed].label, rows[chosen].label, *numbers, limit)
     tau = math.nan
     if len(rows) > 2:
         tau = float(kendalltau([row.validation for row in rows], [row.mean for row in rows]).statistic)

@@ -161,8 +161,9 @@ def _judge(measured: Measured, knob: MeasuredKnob) -> Optimum:
             "none" if flat else "undecided", reason, best, "", (), (), (), False, False, (), sensitivity.alpha
         )
     found = judge_best(
-        measured.sign * table.values, _values(knob, table.labels), measured.margin, alpha=sensitivity.alpha
-    )
+        measured.sign * table.values, _values(knob, table.labels), measured.margin, alpha=sensitivity.alpha,
+        raced=knob.raced,
+    )  # fmt: skip
     side = _side(found.place)
     candidates, within = ([table.labels[row] for row in rows] for rows in (found.candidates, found.within))
     beyond = side or _edge_of_the_best(knob, best, candidates)

@@ -10,9 +10,9 @@ from tune_dml.report.measured import Measured
 from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import knob_question
 from tune_dml.report.questions._curve import curve_figure
-from tune_dml.report.section import Block, Card, Section, Table, Text, signed, words
+from tune_dml.report.section import Block, Card, Section, Table, Text, number, signed, words
 from tune_dml.report.steps import Step, extend
-from tune_dml.stats import Difference
+from tune_dml.stats import Difference, Matters
 from tune_dml.stats.power import seeds_to_decide
 from tune_dml.text import duration, value_text
 
@@ -65,9 +65,9 @@ def _plain(measured: Measured, knob: MeasuredKnob) -> str:
     margin = metric.rough(verdict.margin)
     if verdict.verdict == "insensitive":
         return f"{symbol} does not matter on {where}: no two values differ by {margin} or more."
-    if _flat_but_diverged(knob):
+    if verdict.flat:
         return f"{symbol} does not matter on {where} among the values that trained, but some diverged."
-    most = verdict.largest.at_most
+    most = verdict.largest.reach
     reach = (
         f"up to {metric.rough(most)}" if most < 10 * max(verdict.margin, abs(verdict.largest.estimate)) else "much more"
     )
@@ -146,12 +146,6 @@ def _flat_for_those_that_trained(knob: MeasuredKnob) -> bool:
     return below and any(point.diverged for point in knob.points)
 
 
-def _flat_but_diverged(knob: MeasuredKnob) -> bool:
-    """Whether values that diverged are all that keeps the verdict from being flat."""
-    largest = knob.sensitivity.largest
-    return largest is not None and largest.at_most < knob.sensitivity.margin
-
-
 def _verdict(metric: MetricName, knob: MeasuredKnob) -> str:
     verdict, symbol = knob.sensitivity, knob.symbol
     diverged = [point.label for point in knob.points if point.diverged]
@@ -164,13 +158,13 @@ def _verdict(metric: MetricName, knob: MeasuredKnob) -> str:
         return f"{symbol} matters: {gap}, more than the margin of {margin}.{beside}"
     if verdict.verdict == "insensitive":
         return (
-            f"{symbol} does not matter within {margin}: every interval lies within the margin. "
-            f"The largest difference: {gap}."
+            f"{symbol} does not matter within {margin}: every difference is certainly below the margin. "
+            f"The largest: {gap}{_limit(metric, verdict.largest)}."
         )
-    if _flat_but_diverged(knob):
+    if verdict.flat:
         return (
             f"Among the values that trained {symbol} does not matter within {margin}, but {_listed(diverged)} diverged. "
-            f"The largest difference: {gap}."
+            f"The largest difference: {gap}{_limit(metric, verdict.largest)}."
         )
     text = f"Undecided whether {symbol} matters: {verdict.reason}. {gap[0].upper()}{gap[1:]}; the margin is {margin}."
     return text + beside
@@ -194,6 +188,10 @@ def _gap(metric: MetricName, knob: MeasuredKnob, largest: Difference) -> str:
         f"{metric.label} is {metric.amount(size)} higher at {high} than at {low} ({sure}; "
         f"{len(knob.sensitivity.labels)} values x {knob.seeds} paired seeds)"
     )
+
+
+def _limit(metric: MetricName, largest: Difference) -> str:
+    return f", and by itself certainly at most {metric.amount(largest.at_most)}" if largest.at_most < math.inf else ""
 
 
 def _lost(knob: MeasuredKnob) -> str:
@@ -223,18 +221,20 @@ def _table_of_differences(metric: MetricName, knob: MeasuredKnob) -> Table:
     verdict = knob.sensitivity
     rows = tuple(
         (words(d.first), words(d.second), signed(metric, d.estimate), signed(metric, d.low), signed(metric, d.high),
-         words(_against_margin(d, verdict.margin)))
+         number(metric, d.at_most), words(_against_margin(d, verdict)))
         for d in verdict.differences
     )  # fmt: skip
     caption = (
         f"Differences of {metric.label} between the values, first minus second, with simultaneous "
-        f"{100 * (1 - verdict.alpha):.3g}% intervals: {verdict.algorithm}."
+        f"{100 * (1 - verdict.alpha):.3g}% intervals: {verdict.algorithm}. At most: what its size by itself may be on one "
+        "side; where all are below the margin the knob does not matter."
     )
-    columns = ("first", "second", "difference", "low", "high", "against the margin")
+    columns = ("first", "second", "difference", "low", "high", "at most", "against the margin")
     return Table(f"differences-{knob.slug}", caption, columns, rows, folded="Every pairwise difference")
 
 
-def _against_margin(difference: Difference, margin: float) -> str:
-    if difference.at_least > margin:
+def _against_margin(difference: Difference, verdict: Matters) -> str:
+    """By the simultaneous intervals; where every difference is below the margin, each is."""
+    if difference.at_least > verdict.margin:
         return "larger"
-    return "smaller" if difference.at_most < margin else "open"
+    return "smaller" if verdict.flat or difference.reach < verdict.margin else "open"

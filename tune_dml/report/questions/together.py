@@ -116,7 +116,7 @@ def _importance(measured: Measured, knobs: Sequence[MeasuredKnob]) -> Figure:
     for knob in knobs:
         largest = knob.sensitivity.largest
         if largest is not None:
-            size, low, high = abs(largest.estimate), largest.at_least, largest.at_most
+            size, low, high = abs(largest.estimate), largest.at_least, largest.reach
             tip = f"{knob.symbol}: {metric.amount(size)} between {largest.first} and {largest.second}"
             items.append(Whisker(knob.symbol, size, low, high, tip=tip))
     items.sort(key=lambda item: -item.middle)

@@ -110,16 +110,13 @@ def _seeds(measured: Measured) -> str:
 
 
 def _race(measured: Measured) -> list[str]:
-    """When and why cells stopped, and why this page may be more cautious than the race that stopped them."""
+    """When and why cells stopped, and that the page judges by all the race's blocks."""
     race = measured.results.race
     if race is None or not race.settled:
         return []
     labels = {cell.cell.digest: cell.label for cell in measured.cells}
     stops = "; ".join(f"{labels[digest]} {settled.sentence}" for digest, settled in race.settled.items())
-    together = (
-        "The race keeps what the intervals of all its blocks say together, while the verdicts above rest on this look alone: "
-        "they may leave open what the race has decided"
-    )
+    together = "The verdicts above keep what the intervals of all its blocks say together, each at its level"
     return [f"{stops}. {together}"]
 
 

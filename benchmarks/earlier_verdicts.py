@@ -1,0 +1,87 @@
+"""The methods used before, kept for comparison in benchmarks/verdicts.py: pooled noise, Tukey, Dunnett, draws of cell means."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import multivariate_t, studentized_range
+from scipy.stats import t as student
+
+Array = NDArray[np.float64]
+
+
+@cache
+def tukey(cells: int, df: int, level: float) -> float:
+    """The studentized range's upper quantile, as a multiple of a difference's standard error."""
+    return float(studentized_range.ppf(level, cells, df)) / math.sqrt(2)
+
+
+@cache
+def dunnett(comparisons: int, df: int, level: float) -> float:
+    """Dunnett's two-sided critical value for equal numbers of seeds."""
+    shape = np.full((comparisons, comparisons), 0.5) + 0.5 * np.eye(comparisons)
+    draws = multivariate_t(np.zeros(comparisons), shape, df=df, seed=0).rvs(200_000)
+    return float(np.quantile(np.abs(draws).max(-1), level))
+
+
+def pooled(values: Array) -> tuple[float, int]:
+    """The pooled noise of one table, seed effect removed, and its degrees of freedom."""
+    m, n = values.shape
+    residual = values - values.mean(1, keepdims=True) - values.mean(0) + values.mean()
+    df = (m - 1) * (n - 1)
+    return math.sqrt(float((residual**2).sum()) / df), df
+
+
+def draws_before(values: Array, count: int) -> Array:
+    """Cell means drawn from pooled t noise: what the methods before read optima and Kendall's tau off."""
+    sd, df = pooled(values)
+    random = np.random.default_rng(0)
+    scale = np.sqrt(random.chisquare(df, count) / df)
+    noise = random.standard_normal((count, len(values))) / scale[:, None]
+    return np.asarray(values.mean(1) + sd / math.sqrt(values.shape[1]) * noise)
+
+
+def interior_before(values: Array) -> bool:
+    """Whether an outermost cell is the best in at most 5 % of the draws."""
+    best = draws_before(values, 2000).argmax(1)
+    return bool(np.isin(best, (0, len(values) - 1)).mean() <= 0.05)
+
+
+def matches_before(values: Array, printed: Array) -> bool:
+    """Whether every gap's prediction interval, the paper's noise taken equal to ours, holds 0."""
+    (m, n), (sd, df) = values.shape, pooled(values)
+    between = max(float(values.mean(0).var(ddof=1)) - sd**2 / m, 0.0)
+    variance = between + sd**2
+    bottom = (between**2 / (n - 1) if between else 0.0) + sd**4 / df
+    reach = student.isf(0.025 / m, max(1.0, variance**2 / bottom)) * math.sqrt(variance * (1 / n + 1))
+    return bool((np.abs(values.mean(1) - printed) <= reach).all())
+
+
+def tau_before(values: Array, printed: Array) -> tuple[float, float]:
+    """Percentiles of Kendall's tau over the draws."""
+    i, k = np.triu_indices(len(printed), 1)
+    drawn = draws_before(values, 2000)
+    taus = (np.sign(drawn[:, i] - drawn[:, k]) * np.sign(printed[i] - printed[k])).mean(1)
+    low, high = np.quantile(taus, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def old_claims(values: Array, alpha: float = 0.05, baseline: int | None = None) -> NDArray[np.bool_]:
+    """Whether Tukey's (or Dunnett's) pooled intervals claim any difference: today's method, vectorised; complete tables."""
+    _, m, n = values.shape
+    means = values.mean(-1)
+    residual = values - means[..., None]
+    residual = residual - residual.mean(1, keepdims=True)
+    df = (m - 1) * (n - 1)
+    typical = (residual**2).sum((1, 2)) / df
+    own = np.repeat(typical[:, None], m, 1)
+    if m > 2:
+        own = np.maximum(m / (m - 2) * ((residual**2).sum(2) / (n - 1) - typical[:, None] / m), 0)
+    error = np.sqrt(2 / n * np.maximum(typical[:, None, None], (own[:, :, None] + own[:, None, :]) / 2))
+    gaps = np.abs(means[:, :, None] - means[:, None, :])
+    if baseline is None:
+        return np.asarray((gaps > tukey(m, df, 1 - alpha) * error).any((1, 2)))
+    return np.asarray((gaps > dunnett(m - 1, df, 1 - alpha) * error)[:, baseline].any(1))

@@ -1,0 +1,103 @@
+"""Training complexity of losses, Table 2 of the multi-proxy anchor paper, as exponents of measured time.
+
+Saeki et al., Multi-Proxy Anchor Family Loss for Several Types of Gradients, CVIU 2023, section 3.4. The paper's M counts training
+pictures; what a step sees of them is its batch, so the exponent printed for M is compared with that of B. Its P is our K.
+
+For every loss the time of one forward and backward pass is measured while one of B, C and K (the paper's P) is doubled and the
+others stay; the exponent is the slope of log time over log size, by least squares over the largest sizes, where fixed costs
+matter least. It prints these beside the paper's. Less is better: an exponent above the printed one by more than 0.3 would refute
+our claim that the losses cost no more than that table says, and fails the command.
+
+    OMP_NUM_THREADS=1 python benchmarks/mpa_complexity.py [--repeats 5]      about a minute on one core
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+import torch
+from proxies import clock, measure, step
+
+from trainables.losses import LOSSES, build_loss
+from trainables.methods import knob_names
+
+DIMENSION = 64
+LARGEST = 3  # sizes that the slope is fitted to
+SLACK = 0.3
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of one step."""
+
+    batch: int = 128
+    classes: int = 512
+    proxies: int = 4
+
+
+SIZES = {
+    "B": [Shape(batch=size) for size in (64, 128, 256, 512, 1024)],
+    "C": [Shape(classes=size) for size in (256, 512, 1024, 2048, 4096)],
+    "K": [Shape(proxies=size) for size in (2, 4, 8, 16, 32)],
+}
+PRINTED = {
+    "contrastive": ("O(M^2)", {"B": 2.0}),
+    "triplet": ("O(M^3)", {"B": 3.0}),
+    "multi_similarity": ("O(M^3)", {"B": 3.0}),
+    "proxy_nca": ("O(MC)", {"B": 1.0, "C": 1.0}),
+    "proxy_anchor": ("O(MC)", {"B": 1.0, "C": 1.0}),
+    **{name: ("O(MCP^2)", {"B": 1.0, "C": 1.0, "K": 2.0}) for name in ("soft_triple", "mpa", "mpa_dw", "mpa_ap")},
+}
+"""As printed, and the exponents that it means for one step: of combinations of B pictures, or of B, C and K."""
+
+
+def seconds(name: str, shapes: list[Shape], repeats: int) -> list[float]:
+    """Of one forward and backward pass at each shape, medians of repeats that take turns."""
+    contestants = []
+    for shape in shapes:
+        generator = torch.Generator().manual_seed(0)
+        embeddings = torch.randn(shape.batch, DIMENSION, generator=generator).requires_grad_()
+        labels = torch.arange(shape.batch) // 4 % shape.classes
+        knobs = {"proxies_per_class": shape.proxies} if "proxies_per_class" in knob_names(LOSSES[name]) else {}
+        loss = build_loss(name, num_classes=shape.classes, embedding_dim=DIMENSION, **knobs)
+        contestants.append(step(loss, embeddings, labels))
+    return [median(times) for times in measure(contestants, repeats)]
+
+
+def exponent(shapes: list[Shape], times: list[float], axis: str) -> float:
+    """The slope of log time over log size at the largest sizes."""
+    field = {"B": "batch", "C": "classes", "K": "proxies"}[axis]
+    sizes = np.log([getattr(shape, field) for shape in shapes[-LARGEST:]])
+    return float(np.polyfit(sizes, np.log(times[-LARGEST:]), 1)[0])
+
+
+def main() -> int:
+    """Print a row a loss; 1 where an exponent is above the printed one."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=5)
+    repeats = parser.parse_args().repeats
+    print(f"{torch.get_num_threads()} threads, {clock.__name__}, d = {DIMENSION}; exponent measured (the paper's)")
+    print(f"{'loss':18}{'printed':>10}" + "".join(f"{axis:>16}" for axis in SIZES) + "   ms at the largest of each")
+    above = []
+    for name, (printed, orders) in PRINTED.items():
+        cells, longest = [], []
+        for axis, shapes in SIZES.items():
+            if axis not in orders:
+                cells.append(f"{'':>16}")
+                continue
+            times = seconds(name, shapes, repeats)
+            found = exponent(shapes, times, axis)
+            cells.append(f"{f'{found:.2f} ({orders[axis]:g})':>16}")
+            longest.append(f"{1000 * times[-1]:.1f}")
+            above += [f"{name} in {axis}"] if found > orders[axis] + SLACK else []
+        print(f"{name:18}{printed:>10}" + "".join(cells) + f"   {', '.join(longest)}", flush=True)
+    print(f"Above the printed order: {', '.join(above) or 'none'}.")
+    return int(bool(above))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,190 @@
+"""What the gradients of proxy losses take account of: Table 1 and Figure 1 of the multi-proxy anchor paper, measured.
+
+Saeki et al., Multi-Proxy Anchor Family Loss for Several Types of Gradients, CVIU 2023; docs/specification.md, section 6.10. A toy
+batch has similarities S (B, C) to its classes; a loss's gradient dL/dS_ic depends on S_jd if moving the one changes the other.
+Prints each loss's row as measured and as printed, and says where they differ.
+
+    python benchmarks/mpa_gradients.py                          the table; a second
+    python benchmarks/mpa_gradients.py --figure gradients.svg   also Figure 1: for one positive and one negative similarity of
+                                                                each loss, which others its gradient looks at, and how strongly
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from trainables.losses import LOSSES, build_loss
+from trainables.losses.parts.proxies import ProxyLoss
+from trainables.methods import knob_names
+
+CLASSES = 4
+LABELS = (0, 0, 1, 2)  # two pictures of one class, and a class that the batch lacks
+STEP = 1e-4
+NOTICED = 1e-6  # of a gradient's change over the change of a similarity, both of order one
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of Table 1."""
+
+    stability: bool
+    manifold: bool
+    similarity: bool
+    positive_positive: bool
+    negative_negative: bool
+    positive_negative: bool
+
+
+PRINTED = {
+    "proxy_nca": Row(True, False, False, False, True, False),
+    "proxy_anchor": Row(False, False, True, True, True, False),
+    "soft_triple": Row(True, True, False, False, True, True),
+    "mpa": Row(False, True, True, True, True, False),
+    "mpa_dw": Row(True, True, True, False, True, False),
+    "mpa_ap": Row(True, True, True, False, True, True),
+}
+"""As printed; "(tick)", not necessarily taken into account, is True here: this batch has two pictures of a class."""
+
+
+def toy() -> tuple[Tensor, Tensor]:
+    """Similarities (B, C) of a half-trained network, positives about .5 and negatives about .2, and labels (B,)."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.tensor(LABELS)
+    similarity = 0.2 + 0.1 * torch.randn(len(labels), CLASSES, generator=generator, dtype=torch.float64)
+    similarity[torch.arange(len(labels)), labels] += 0.3
+    return similarity, labels
+
+
+def slopes(loss: ProxyLoss, similarity: Tensor, labels: Tensor) -> Tensor:
+    """dL/dS (B, C)."""
+    found: Tensor = loss.solve(similarity.clone(), labels, torch.ones(len(labels), dtype=similarity.dtype)).slopes
+    return found.clone()
+
+
+def influence(loss: ProxyLoss, similarity: Tensor, labels: Tensor) -> Tensor:
+    """d²L / dS_ic dS_jd (B, C, B, C), by central differences of the gradient."""
+    table = similarity.new_empty(*similarity.shape, *similarity.shape)
+    for j in range(similarity.shape[0]):
+        for d in range(similarity.shape[1]):
+            nudge = torch.zeros_like(similarity)
+            nudge[j, d] = STEP
+            above, below = (slopes(loss, similarity + sign * nudge, labels) for sign in (1, -1))
+            table[..., j, d] = (above - below) / (2 * STEP)
+    return table
+
+
+def measured(name: str) -> Row:
+    """The row of the loss called `name`, from its gradient on the toy batch."""
+    similarity, labels = toy()
+    loss = toy_loss(name)
+    noticed = influence(loss, similarity, labels).abs() > NOTICED
+    batch, classes = similarity.shape
+    own = torch.nn.functional.one_hot(labels, classes).bool()
+    other = torch.ones(batch, classes, batch, classes, dtype=torch.bool)
+    itself = torch.arange(batch * classes)
+    other.view(batch * classes, -1)[itself, itself] = False
+    between = noticed & other
+    same_sample = torch.eye(batch, dtype=torch.bool)[:, None, :, None]
+
+    def seen(first: Tensor, second: Tensor) -> bool:
+        return bool((between & first[:, :, None, None] & second).any())
+
+    shifted = slopes(loss, similarity + 0.05, labels) - slopes(loss, similarity, labels)
+    return Row(
+        stability=not bool((noticed & ~same_sample).any()),
+        manifold="proxies_per_class" in knob_names(LOSSES[name]),
+        similarity=bool((shifted.abs() > NOTICED).any()),
+        positive_positive=seen(own, own),
+        negative_negative=seen(~own, ~own),
+        positive_negative=seen(own, ~own) or seen(~own, own),
+    )
+
+
+def toy_loss(name: str) -> ProxyLoss:
+    """The loss with gentle scales, so that no term is lost in rounding; they decide no entry of the table."""
+    gentle = {"alpha": 4.0, "scale": 1.0, "la": 4.0}
+    knobs = {knob: value for knob, value in gentle.items() if knob in knob_names(LOSSES[name])}
+    loss = build_loss(name, num_classes=CLASSES, embedding_dim=2, **knobs).double()
+    if not isinstance(loss, ProxyLoss):
+        raise TypeError(f"{name} has no class similarities")
+    return loss
+
+
+def draw(path: Path) -> None:
+    """Figure 1: for each loss a panel for the gradient of a positive and of a negative similarity.
+
+    Squares are the pictures, discs the classes' proxies. The line in black is the similarity whose gradient is asked for; red
+    (own class) and blue (another) lines are those that it depends on, wider where more.
+    """
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    similarity, labels = toy()
+    angles = [2 * math.pi * c / CLASSES for c in range(CLASSES)]
+    proxies = [(math.cos(angle), math.sin(angle)) for angle in angles]
+    spots = [(0.5, 0.35), (0.5, -0.35), (-0.2, 0.45), (-0.5, -0.15)]
+    figure = Figure(figsize=(2.1 * len(PRINTED), 4.6), layout="constrained")
+    FigureCanvasSVG(figure)
+    figure.get_layout_engine().set(rect=(0.02, 0, 0.98, 1))  # type: ignore[union-attr, call-arg]
+    axes = figure.subplots(2, len(PRINTED))
+    for column, name in enumerate(PRINTED):
+        table = influence(toy_loss(name), similarity, labels)
+        for row, (i, c) in enumerate(((0, 0), (0, 1))):
+            axis, strengths = axes[row, column], table[i, c].abs()
+            top = float(strengths.max()) or 1.0
+            for j in range(len(labels)):
+                for d in range(CLASSES):
+                    if strengths[j, d] > NOTICED and (j, d) != (i, c):
+                        colour = "#c0392b" if labels[j] == d else "#2760a8"
+                        width = 0.6 + 3 * float(strengths[j, d]) / top
+                        axis.plot(*zip(spots[j], proxies[d], strict=True), color=colour, linewidth=width, zorder=1)
+            axis.plot(*zip(spots[i], proxies[c], strict=True), color="black", linewidth=1.6, zorder=2)
+            for d, spot in enumerate(proxies):
+                axis.plot(*spot, "o", color="black", markersize=9, zorder=3)
+                axis.annotate(str(d), spot, color="white", ha="center", va="center", fontsize=7, zorder=4)
+            for label, spot in zip(labels.tolist(), spots, strict=True):
+                axis.plot(*spot, "s", color="#e8e8e8", markeredgecolor="black", markersize=10, zorder=3)
+                axis.annotate(str(label), spot, ha="center", va="center", fontsize=7, zorder=4)
+            axis.set_axis_off()
+            axis.set_aspect("equal")
+            if not row:
+                axis.set_title(name, fontsize=10)
+    for row, text in enumerate(("own class", "other class")):
+        figure.text(0.005, 0.72 - 0.46 * row, text, rotation=90, va="center", fontsize=9)
+    with rc_context({"svg.hashsalt": "mpa"}):
+        figure.savefig(path, format="svg", metadata={"Date": None})
+
+
+def main() -> int:
+    """Print the table; 1 where a row is not as printed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--figure", type=Path, help="where to write Figure 1 as SVG")
+    options = parser.parse_args()
+    titles = [field.name.replace("_", " ") for field in fields(Row)]
+    print(f"{'':14}" + "".join(f"{title:>20}" for title in titles))
+    differing = []
+    for name, printed in PRINTED.items():
+        found = measured(name)
+        cells = [
+            ("yes" if ours else "-") + ("" if ours == theirs else f" (printed: {'yes' if theirs else '-'})")
+            for ours, theirs in ((getattr(found, f.name), getattr(printed, f.name)) for f in fields(Row))
+        ]
+        print(f"{name:14}" + "".join(f"{cell:>20}" for cell in cells))
+        differing += [name] if found != printed else []
+    print(f"As printed: {len(PRINTED) - len(differing)} of {len(PRINTED)} rows.")
+    if options.figure:
+        draw(options.figure)
+        print(options.figure)
+    return int(bool(differing))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,164 @@
+"""What orchestration costs over bare trials: this project beside plain Ray Tune and Optuna with joblib, in one run.
+
+    python benchmarks/orchestration.py [--trials 24] [--steps 150]
+
+The trial is the same everywhere: `trainables.training.train` on digits, evaluation, sheet and checkpoint included, one CPU
+each, as many at once as there are cores. *Bare* is a pool of processes that are there already. Read ratios: the machine may
+be shared. Engine `train` with two workers is timed by its trials after the first, which pays for the start of Ray Train.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
+SLOTS = len(os.sched_getaffinity(0))
+
+
+def settings(steps: int, rho: float) -> dict[str, Any]:
+    sec = {"regularizer.name": "sec", "regularizer.eta": 0.5, "regularizer.rho": rho}
+    return {"data.name": "digits", "training.steps": steps, "training.eval_every": steps // 2, "seed": 0, **sec}
+
+
+def rhos(trials: int) -> list[float]:
+    return [round((index + 1) / (trials + 1), 4) for index in range(trials)]
+
+
+def trial(steps: int, rho: float, folder: str) -> float:
+    """One trial; its value."""
+    import torch
+
+    from trainables.context import FolderContext
+    from trainables.resolve import read_settings
+    from trainables.training import train
+
+    context = FolderContext(Path(folder) / str(rho), torch.device("cpu"))
+    return train(read_settings(settings(steps, rho)), context).metrics["val/recall_at_1"]
+
+
+def bare(trials: int, steps: int) -> float:
+    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(SLOTS) as pool:
+        list(pool.map(trial, [2] * SLOTS, [0.999 - n / 1000 for n in range(SLOTS)], [folder] * SLOTS))  # imports
+        began = time.perf_counter()
+        list(pool.map(trial, [steps] * trials, rhos(trials), [folder] * trials))
+        return time.perf_counter() - began
+
+
+def plain_tune(trials: int, steps: int) -> float:
+    from ray import tune
+
+    with tempfile.TemporaryDirectory() as folder:
+
+        def function(config: dict[str, Any]) -> None:
+            tune.report({"value": trial(steps, config["rho"], folder)})
+
+        began = time.perf_counter()
+        tune.Tuner(
+            tune.with_resources(function, {"cpu": 1}),
+            param_space={"rho": tune.grid_search(rhos(trials))},
+            tune_config=tune.TuneConfig(reuse_actors=True),
+            run_config=tune.RunConfig(storage_path=folder, verbose=0),
+        ).fit()
+        return time.perf_counter() - began
+
+
+def _optimize(storage: str, share: list[float], steps: int, folder: str) -> None:
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    backend = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(storage))
+    study = optuna.load_study(study_name="bench", storage=backend)
+    for rho in share:
+        study.enqueue_trial({"rho": rho})
+        study.optimize(lambda t: trial(steps, t.suggest_float("rho", 0, 1), folder), n_trials=1)
+
+
+def optuna_joblib(trials: int, steps: int) -> float:
+    import optuna
+    from joblib import Parallel, delayed
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    with tempfile.TemporaryDirectory() as folder:
+        file = f"{folder}/journal"
+        backend = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(file))
+        optuna.create_study(study_name="bench", storage=backend, direction="maximize")
+        shares = [rhos(trials)[slot::SLOTS] for slot in range(SLOTS)]
+        began = time.perf_counter()
+        Parallel(n_jobs=SLOTS)(delayed(_optimize)(file, share, steps, folder) for share in shares)
+        return time.perf_counter() - began
+
+
+def ours(trials: int, steps: int, workers: int) -> tuple[float, list[float]]:
+    """Wall time, and of each trial after the first: its time beyond its own training and evaluation."""
+    import tune_dml
+    from tune_dml.planning.request import Resources
+    from tune_dml.record.ledger import read_events
+    from tune_dml.space import Grid, Knob, Space
+
+    given = settings(steps, 0.5)
+    fixed = {key: given[key] for key in given.keys() - {"data.name", "seed", "regularizer.rho"}}
+    grid = Knob("regularizer.rho", Grid(tuple(rhos(trials))), "rho")
+    space = Space("bench", "own", "", None, (grid,), fixed=fixed, default_dataset="digits")
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        try:
+            began = time.perf_counter()
+            resources = Resources(workers=workers, engine="local" if workers == 1 else "train")
+            done = tune_dml.run_sweep(space, seeds=1, resources=resources)
+            wall = time.perf_counter() - began
+            events = read_events(done.folder)
+        finally:
+            os.chdir(before)
+    started = {event.key: event.time for event in events if event.kind == "started"}
+    ends = [event for event in events if event.kind == "ended"]
+    return wall, [event.time - started[event.key] - event.body["seconds"] for event in ends[1:]]
+
+
+def memory() -> float:
+    """MB that this process holds."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--trials", type=int, default=24)
+    parser.add_argument("--steps", type=int, default=150)
+    asked = parser.parse_args()
+    trials, steps = asked.trials, asked.steps
+
+    import ray
+
+    base = bare(trials, steps)
+    print(f"{trials} trials of {steps} steps, {SLOTS} at once; bare: {base:.1f} s")
+    joblib = optuna_joblib(trials, steps)
+    ray.init(
+        num_cpus=SLOTS,
+        log_to_driver=False,
+        logging_level="ERROR",
+        include_dashboard=True,
+        resources={"trial_driver": 8},
+    )
+    plain = plain_tune(trials, steps)
+    wall, _ = ours(trials, steps, workers=1)
+    for name, seconds in (("Optuna with joblib", joblib), ("Ray Tune, reuse_actors", plain), ("tune_dml, local", wall)):
+        over = (seconds - base) * SLOTS / trials
+        print(f"{name:24} {seconds:7.1f} s  {seconds / base:5.2f} x bare  {over:6.3f} s a trial over it")
+    few = min(6, trials)
+    wall, over = ours(few, steps, workers=2)
+    each = sum(over) / len(over)
+    print(f"tune_dml, train, 2 workers: {few} trials in {wall:.1f} s; over training, from the second on: {each:.2f} s")
+    held = memory()
+    ours(10 * few, 2, workers=1)
+    print(f"driver: {(memory() - held) * 1000 / (10 * few):.0f} kB a trial, over {10 * few} trials of 2 steps")
+
+
+if __name__ == "__main__":
+    main()

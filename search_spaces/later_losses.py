@@ -1,0 +1,45 @@
+"""Losses of later years beside those of the three papers, and a memory of earlier batches beside a larger batch."""
+
+from __future__ import annotations
+
+from search_spaces.protocols.ours import GLYPHS_DRO, GLYPHS_PROXY
+from tune_dml.space import Arm, Grid, Knob, Space
+
+SPACE = Space(
+    name="later_losses",
+    title="Losses of later years: SupCon, Circle, Proxy-NCA++, the Recall@k surrogate",
+    question="Do the losses that came after these papers do better on equal terms?",
+    citation=None,
+    scientific=(),
+    fixed={},
+    arms=(
+        Arm("multi-similarity", {"loss.name": "multi_similarity"}),
+        Arm("SupCon", {"loss.name": "supcon"}),
+        Arm("Circle", {"loss.name": "circle"}),
+        Arm("Recall@k surrogate", {"loss.name": "recall_at_k_surrogate"}),
+        Arm("Proxy-NCA++", {"loss.name": "proxy_nca_pp"}, protocols=(GLYPHS_PROXY,)),
+        Arm("Proxy-Anchor", {"loss.name": "proxy_anchor"}, protocols=(GLYPHS_PROXY,)),
+    ),
+    baseline="multi-similarity",
+    protocols=(GLYPHS_DRO,),
+    margin=1.0,
+    differs="proxy losses draw batches at random and train twice the steps; pair losses draw five pictures a class",
+    notes=("Each with the values of its own paper; `--tune optim.lr` gives each its own rate.",),
+)
+
+MEMORY = Space(
+    name="memory_size",
+    title="Cross-batch memory beside DRO-TopK: pictures remembered",
+    question="Does a memory of earlier batches do what a batch of 640 does?",
+    citation=None,
+    scientific=(Knob("memory.size", Grid((160, 640, 1600)), symbol="memory", unit="pictures", origin="ours"),),
+    fixed={"loss.name": "dro_topk", "loss.base": "margin", "loss.k": 160},
+    arms=(
+        Arm("no memory", {"memory.size": 0}, knobs=()),
+        Arm("memory", {"memory.start": 50}),
+    ),
+    baseline="no memory",
+    protocols=(GLYPHS_DRO,),
+    margin=1.0,
+    notes=("An empty memory is the loss alone. dro_imbalance has the batches of 640 that a memory is to replace.",),
+)

@@ -1,0 +1,22 @@
+"""MPA: number of proxies and the weight that pulls them together, since many proxies without it may drift apart."""
+
+from __future__ import annotations
+
+from search_spaces.mpa_proxies import ALPHA, MPA_SETTINGS, PROXIES
+from search_spaces.papers import MPA
+from search_spaces.protocols.mpa import MPA_ANCHOR
+from search_spaces.protocols.ours import GLYPHS_PROXY
+from tune_dml.space import Grid, Knob, Space
+
+SPACE = Space(
+    name="mpa_proxies_tau",
+    title="MPA: proxies per class and the weight tau that pulls them together",
+    question="Is the best number of proxies another one when they are pulled together more or less?",
+    citation=MPA.at("section 3.1 (equation 3) and section 4.4"),
+    scientific=(PROXIES, Knob("loss.tau", Grid((0.0, 0.2, 1.0)), symbol="tau", origin="ours")),
+    fixed=MPA_SETTINGS,
+    protocols=(GLYPHS_PROXY, *MPA_ANCHOR),
+    margin=1.0,
+    identities=("43: equal proxies without tau are one proxy", "42: K = 1 is Proxy-Anchor"),
+    notes=(ALPHA, "The paper varies K at tau = 0.2 alone. At K = 1 tau has nothing to weigh."),
+)

@@ -1,0 +1,146 @@
+"""The methods of the papers' tables in our settings, by the tables' names for them.
+
+With the protocol that their authors trained them by, these are the conditions of a printed number; a row's hyperparameters
+come on top. `papers.py` says which table holds which.
+"""
+
+from __future__ import annotations
+
+from tune_dml.space import PrintedMethod, Value
+
+SIZES = {
+    "embedding_dim": "model.embedding_dim",
+    "batch_size": "batch.batch_size",
+    "instances_per_class": "batch.instances_per_class",
+}
+NORMS = {"eta": "regularizer.eta", "rho": "regularizer.rho"}
+NONE: dict[str, Value] = {"regularizer.name": "none"}
+L2: dict[str, Value] = {"regularizer.name": "l2"}
+SEC: dict[str, Value] = {"regularizer.name": "sec", "regularizer.rho": 1.0}
+EMA: dict[str, Value] = {"regularizer.name": "sec"}
+
+
+def _with_norms(
+    name: str,
+    settings: dict[str, Value],
+    protocol: str,
+    knobs: dict[str, str],
+    *,
+    plain: str | None = None,
+    schedules: tuple[str, str] = ("constant", "constant"),
+) -> tuple[PrintedMethod, ...]:
+    """A loss plain, with L2-reg, SEC and SEC-EMA; `plain` is the protocol where the loss stands alone.
+
+    `schedules` are those of eta: of L2-reg and SEC, and of SEC-EMA.
+    """
+    growing = {**knobs, **NORMS}
+    first: dict[str, Value] = {"regularizer.schedule": schedules[0]}
+    second: dict[str, Value] = {"regularizer.schedule": schedules[1]}
+    return (
+        # A table writes eta = 0 for the plain loss; without a regularizer there is nothing to weigh.
+        PrintedMethod(name, {**settings, **NONE}, plain or protocol, growing),
+        PrintedMethod(f"{name}+L2-reg", {**settings, **L2, **first}, protocol, growing),
+        PrintedMethod(f"{name}+SEC", {**settings, **SEC, **first}, protocol, growing),
+        PrintedMethod(f"{name}+SEC-EMA", {**settings, **EMA, **second}, protocol, growing),
+    )
+
+
+SEMIHARD: dict[str, Value] = {"loss.name": "semihard_triplet"}
+MARGIN = {**SIZES, "m": "loss.margin"}
+
+SPHERICAL = (
+    *_with_norms("Triplet", {"loss.name": "triplet"}, "sec/{}", MARGIN),
+    *_with_norms("SemihardTriplet", SEMIHARD, "sec/{}-semihard", MARGIN),
+    *_with_norms("NormalizedNPair", {"loss.name": "npair"}, "sec/{}-npair", {**SIZES, "s": "loss.scale"}),
+    *_with_norms(
+        "MultiSimilarity",
+        {"loss.name": "multi_similarity"},
+        "sec/{}-ms",
+        {**SIZES, "alpha": "loss.alpha", "beta": "loss.beta", "lambda": "loss.base", "epsilon": "loss.epsilon"},
+        plain="sec/{}-ms-plain",
+    ),
+)
+
+_TUPLET = {**SIZES, "beta": "loss.margin", "lambda": "loss.ipv_weight", "epsilon": "loss.ipv_epsilon"}
+TUPLET = (
+    PrintedMethod("TML", {"loss.name": "tuplet_margin", **NONE}, "sec/{}-tml", _TUPLET),
+    PrintedMethod(
+        "TML+SEC", {"loss.name": "tuplet_margin", **SEC}, "sec/{}-tml", _TUPLET, unprinted=("regularizer.eta",)
+    ),
+)
+
+WITH_HEADS = (
+    PrintedMethod("SemihardTriplet+SEC", {**SEMIHARD, **SEC}, "sec/{}-semihard", {**MARGIN, **NORMS}),
+    *(
+        PrintedMethod(
+            f"SemihardTriplet+{letters}{suffix}",
+            {**SEMIHARD, **norms, "model.head": head},
+            "sec/{}-semihard",
+            {**MARGIN, **NORMS},
+        )
+        for letters, head in (("BN", "fc_bn"), ("WN", "wn_fc"))
+        for suffix, norms in (("", NONE), ("+SEC", SEC))
+    ),
+)
+
+FACE = (
+    PrintedMethod("Softmax", {"loss.name": "softmax", **NONE}, "sec/webface-softmax"),
+    *(
+        method
+        for name, protocol in (
+            ("Sphereface", "sec/webface-sphereface"),
+            ("Cosface", "sec/webface-cosface"),
+            ("Arcface", "sec/webface-softmax"),
+        )
+        for method in _with_norms(
+            name, {"loss.name": name.lower()}, protocol, {}, schedules=("epoch_ramp", "capped_linear")
+        )
+    ),
+)
+
+_CONTRASTIVE = {
+    "epochs": "training.epochs",
+    "batch_size": "batch.batch_size",
+    "dim": "model.embedding_dim",
+    "temperature": "loss.temperature",
+}
+CONTRASTIVE = _with_norms("NT-Xent", {"loss.name": "nt_xent"}, "sec/{}", _CONTRASTIVE, schedules=("linear", "linear"))
+LINEAR_HEAD = _with_norms(
+    "NT-Xent", {"loss.name": "nt_xent"}, "sec/{}-linear", _CONTRASTIVE, schedules=("linear", "linear")
+)
+
+_DRO = {**SIZES, "m": "loss.margin", "lambda": "loss.threshold"}
+_TOPK = {**_DRO, "K": "loss.k"}
+_KL = {**_DRO, "gamma": "loss.gamma"}
+
+PAIRWISE = (
+    *(
+        PrintedMethod(f"{name}_{letter}", {"loss.name": loss, "loss.base": base, **NONE}, "dro/{}", _TOPK)
+        for name, loss in (("DRO-TopK", "dro_topk"), ("DRO-TopK-PN", "dro_topk_pn"))
+        for letter, base in (("M", "margin"), ("B", "binomial"))
+    ),
+    PrintedMethod("DRO-KL_M", {"loss.name": "dro_kl", "loss.base": "margin", **NONE}, "dro/{}", _KL),
+    PrintedMethod("DRO-KL-G", {"loss.name": "dro_kl_grouped", "loss.drop_zeros": True, **NONE}, "dro/{}-64", _KL),
+    PrintedMethod("LS", {"loss.name": "lifted_structure", **NONE}, "dro/{}-64", {**SIZES, "lambda": "loss.threshold"}),
+    PrintedMethod(
+        "MS",
+        {"loss.name": "multi_similarity", **NONE},
+        "dro/{}-64",
+        {**SIZES, "alpha": "loss.alpha", "beta": "loss.beta", "lambda": "loss.base"},
+    ),
+)
+
+_PROXIES = {
+    **SIZES,
+    "gamma": "loss.gamma",
+    "tau": "loss.tau",
+    "delta": "loss.delta",
+    "proxies_per_class": "loss.proxies_per_class",
+}
+PROXY = (
+    PrintedMethod("SoftTriple (our)", {"loss.name": "soft_triple", **NONE}, "mpa/{}-soft-triple", _PROXIES),
+    PrintedMethod("ProxyAnchor (our)", {"loss.name": "proxy_anchor", **NONE}, "mpa/{}-proxy-anchor", _PROXIES),
+    PrintedMethod("MPA", {"loss.name": "mpa", **NONE}, "mpa/{}", _PROXIES),
+    PrintedMethod("MPA-DW", {"loss.name": "mpa_dw", **NONE}, "mpa/{}-dw", _PROXIES),
+    PrintedMethod("MPA-AP", {"loss.name": "mpa_ap", **NONE}, "mpa/{}-ap", _PROXIES),
+)

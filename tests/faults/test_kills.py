@@ -1,0 +1,167 @@
+"""Real processes killed at several points of a real sweep: the table is that of a run that nobody disturbed."""
+
+import os
+import signal
+import time
+
+import pytest
+from helpers.sweeps import Running, outcome, sweep_file, table
+
+from tune_dml.record.ledger import read_history
+from tune_dml.record.results import results_of
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, cache_dir):
+    """What the sweep finds when nothing happens."""
+    place = tmp_path_factory.mktemp("undisturbed")
+    before = os.getcwd()
+    os.chdir(place)
+    try:
+        run = begin(place, cache_dir)
+        assert run.end() == 0, run.said()
+    finally:
+        os.chdir(before)
+    return table(run.folder)
+
+
+def begin(place, cache_dir, *words, **environment):
+    folder = place / "sweeps" / "toy"
+    return Running(["sweep", sweep_file(), "--name", "toy", "--cache-dir", cache_dir, *words], folder, environment)
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, cache_dir):
+    monkeypatch.chdir(tmp_path)
+    runs = []
+
+    def start(*words, **environment):
+        runs.append(begin(tmp_path, cache_dir, *words, **environment))
+        return runs[-1]
+
+    yield start
+    for each in runs:
+        each.stop()
+
+
+def kill(*pids, number=signal.SIGKILL):
+    assert pids
+    for pid in pids:
+        os.kill(pid, number)
+
+
+FAULTS = {
+    "a trial's worker": lambda run: kill(*run.find("ray::ImplicitFunc")[:1]),
+    "the sweep's driver": lambda run: kill(run.driver),
+    "the raylet of the driver": lambda run: kill(*run.find("raylet/raylet --raylet")),
+    "the GCS": lambda run: kill(*run.find("gcs/gcs_server")),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_killed_in_the_middle_it_goes_on_by_itself(run, undisturbed, found, fault):
+    sweep = run()
+    sweep.wait_until(sweep.in_the_middle)
+    FAULTS[fault](sweep)
+    since = time.time()
+    assert sweep.end() == 0, sweep.said()
+    assert table(sweep.folder) == undisturbed
+    found(f"kill -9 of {fault}", outcome(sweep.folder, since))
+
+
+POINTS = {
+    "before the first trial": lambda run: bool(run.events("session")),
+    "as a trial begins": lambda run: bool(run.events("started")),
+    "as a trial's end is written": lambda run: bool(run.events("ended")),
+    "as the last trial has ended": lambda run: len(run.events("ended")) == 4,
+    "while the report is written": lambda run: (run.folder / "report").exists(),
+}
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_the_driver_may_die_at_any_point(run, undisturbed, found, point):
+    sweep = run()
+    sweep.wait_until(lambda: POINTS[point](sweep))
+    kill(sweep.driver)
+    since = time.time()
+    assert sweep.end() == 0, sweep.said()
+    assert table(sweep.folder) == undisturbed
+    assert (sweep.folder / "report" / "report.html").exists()
+    found(f"kill -9 of the sweep's driver {point}", outcome(sweep.folder, since))
+
+
+def test_sigterm_ends_cleanly_and_resumes(run, undisturbed, found, cache_dir):
+    sweep = run()
+    sweep.wait_until(sweep.in_the_middle)
+    since = time.time()
+    kill(sweep.pid, number=signal.SIGTERM)
+    assert sweep.end(seconds=60) == 130, sweep.said()
+    assert "tune-dml resume toy" in sweep.said()
+    again = Running(["resume", "toy", "--cache-dir", cache_dir], sweep.folder)
+    assert again.end() == 0, again.said()
+    assert table(sweep.folder) == undisturbed
+    found("SIGTERM, as a spot machine gets it; then resume", outcome(sweep.folder, since))
+
+
+def test_ctrl_c_twice_leaves_a_sweep_that_resumes(run, undisturbed, found, cache_dir):
+    sweep = run()
+    sweep.wait_until(sweep.in_the_middle)
+    since = time.time()
+    kill(sweep.pid, number=signal.SIGINT)
+    time.sleep(0.3)  # as a hand does it
+    kill(sweep.pid, number=signal.SIGINT)
+    assert sweep.end(seconds=60) == 130, sweep.said()
+    assert "Traceback" not in sweep.said()
+    again = Running(["resume", "toy", "--cache-dir", cache_dir], sweep.folder)
+    assert again.end() == 0, again.said()
+    assert table(sweep.folder) == undisturbed
+    found("SIGINT twice; then resume", outcome(sweep.folder, since))
+
+
+def test_a_trial_that_hangs_is_ended_and_goes_on(run, undisturbed, found):
+    sweep = run("--stall-limit", "10")
+    sweep.wait_until(sweep.in_the_middle)
+    kill(*sweep.find("ray::ImplicitFunc")[:1], number=signal.SIGSTOP)
+    since = time.time()
+    assert sweep.end() == 0, sweep.said()
+    assert table(sweep.folder) == undisturbed
+    assert "stalled: no step for 10 s; retrying from the checkpoint" in sweep.said()
+    found("SIGSTOP of a trial's worker, --stall-limit 10", outcome(sweep.folder, since))
+
+
+def test_garbage_in_the_ledger_is_named_and_a_second_launcher_refused(run, undisturbed, found, cache_dir):
+    sweep = run()
+    sweep.wait_until(sweep.in_the_middle)
+    kill(sweep.driver, number=signal.SIGSTOP)  # it holds the sweep for as long as the second one looks
+    second = Running(["resume", "toy", "--cache-dir", cache_dir], sweep.folder)
+    assert second.end() == 1
+    assert "one process at a time may run a sweep" in second.said()
+    since = time.time()
+    sweep.stop()
+    lines = (sweep.folder / "ledger.jsonl").read_bytes().splitlines(keepends=True)
+    spoilt = next(line for line in lines if b'"ended"' in line)
+    damaged = b"".join(b"\x00" * 40 + b"\n" if line == spoilt else line for line in lines) + b'{"kind": "st'
+    (sweep.folder / "ledger.jsonl").write_bytes(damaged)
+    (sweep.folder / "lock").write_text("1")  # a stale one, of a process that lives but does not hold it
+    again = Running(["resume", "toy", "--cache-dir", cache_dir], sweep.folder)
+    assert again.end() == 0, again.said()
+    assert "cannot be read" in again.said()
+    assert (sweep.folder / "ledger.unreadable").exists()
+    assert table(sweep.folder) == undisturbed
+    found("zeros in the ledger's middle, a torn end, a stale lock; then resume", outcome(sweep.folder, since))
+
+
+def test_a_lost_worker_of_two_is_replaced_and_the_trial_goes_on(tmp_path, monkeypatch, cache_dir, found):
+    monkeypatch.chdir(tmp_path)
+    words = ["sweep", sweep_file((0.1, 0.5), steps=200), "--name", "toy", "--cache-dir", cache_dir, "--workers", "2"]
+    sweep = Running(words, tmp_path / "sweeps" / "toy")
+    sweep.wait_until(sweep.in_the_middle)
+    kill(*sweep.find("ray::RayTrainWorker")[:1])
+    since = time.time()
+    assert sweep.end() == 0, sweep.said()
+    for trial in results_of(sweep.folder).trials:
+        steps = [row["step"] for row in read_history(sweep.folder, trial.key)]
+        assert sorted(set(steps)) == steps == sorted({*range(20, 201, 20), *range(25, 201, 25)})
+    found("kill -9 of one of two DDP workers (two trials, engine train)", outcome(sweep.folder, since))

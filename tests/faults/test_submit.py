@@ -1,0 +1,114 @@
+"""`tune-dml submit` against a real cluster: a head without CPU, two raylets in other folders, none with a checkout."""
+
+import json
+import os
+import signal
+import time
+
+import pytest
+from helpers.clusters import Cluster
+
+from tune_dml.record.ledger import read_events, read_history
+from tune_dml.record.results import results_of
+
+SWEEP = """
+method: grid
+parameters: {regularizer.rho: {values: [0.01, 0.5]}}
+dataset: digits
+seeds: 2
+fixed: {regularizer.name: sec, regularizer.eta: 0.5, training.steps: 40, training.eval_every: 20}
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    with Cluster(tmp_path / "cluster") as cluster:
+        yield cluster
+
+
+@pytest.mark.slow
+def test_a_sweep_runs_on_the_cluster_and_answers_from_there(cluster, tmp_path):
+    storage, here = tmp_path / "shared", tmp_path / "laptop"
+    here.mkdir()
+    (here / "mine.yaml").write_text(SWEEP)
+
+    def run(*words, **options):
+        return cluster.run(*words, cwd=here, **options)
+
+    flags = ("--storage", storage, "--name", "there", "--cache-dir", tmp_path / "cache", "--gpu-hours", "2")
+    asked = [run("submit", cluster.http, "--json", "--", "sweep", "mine.yaml", *flags) for _ in range(2)]
+    first, second = (json.loads(done.stdout) for done in asked)
+    assert first["job"] == second["job"] == "there@1"
+    assert first["new"]
+    assert not second["new"]
+    assert 0 < first["upload"]["bytes"] < 5_000_000
+    assert first["upload"]["ceiling"].startswith("Ceiling: 2 worker-hours")
+
+    followed = run("logs", cluster.http, "there", "--follow")
+    assert followed.returncode == 0, followed.stdout
+    assert "4/4 done" in followed.stdout
+    results = results_of(storage / "there")
+    assert {trial.status for trial in results.trials} == {"finished"}
+    assert len({event.body["host"] for event in read_events(storage / "there") if event.kind == "started"}) >= 1
+
+    status = run("submit", cluster.http, "--", "status", "there", "--storage", storage)
+    assert status.returncode == 0, status.stdout
+    assert "4 of 4 trials finished" in status.stdout
+    report = run("submit", cluster.http, "--", "report", "there", "--storage", storage)
+    assert report.returncode == 0, report.stdout
+    assert (storage / "there" / "report" / "report.html").exists()
+    unknown = run("submit", cluster.http, "--", "status", "nothing", "--storage", storage)
+    assert unknown.returncode == 1
+    assert "no sweep of this name" in unknown.stdout
+
+
+LONGER = SWEEP.replace("[0.01, 0.5]", "[0.01, 0.3, 0.5, 0.9]").replace("steps: 40", "steps: 200")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_node_dies_and_a_cancelled_sweep_is_resumed(cluster, tmp_path, found):
+    storage, here = tmp_path / "shared", tmp_path / "laptop"
+    here.mkdir()
+    (here / "mine.yaml").write_text(LONGER)
+    folder = storage / "there"
+
+    def run(*words):
+        return cluster.run(*words, cwd=here, timeout=400)
+
+    def ended():
+        return [event for event in read_events(folder) if event.kind == "ended"]
+
+    def wait_until(condition):
+        deadline = time.monotonic() + 300
+        while not condition():
+            assert time.monotonic() < deadline, run("logs", cluster.http, "there").stdout
+            time.sleep(0.2)
+
+    flags = ("--storage", storage, "--cache-dir", tmp_path / "cache")
+    began = run("submit", cluster.http, "--", "sweep", "mine.yaml", "--name", "there", *flags)
+    assert began.returncode == 0, began.stdout
+    assert began.stdout.index("Uploads") < began.stdout.index("Ceiling") < began.stdout.index("there@1 submitted")
+    wait_until(lambda: len(ended()) >= 2)
+    for pid in cluster.processes(2):
+        os.kill(pid, signal.SIGKILL)
+    since, known = time.time(), len(ended())
+    wait_until(lambda: len(ended()) >= known + 2)
+    stopped = run("cancel", cluster.http, "there")
+    assert "there@1: stopped" in stopped.stdout
+    again = run("submit", cluster.http, "--json", "--", "resume", "there", *flags)
+    assert json.loads(again.stdout)["job"] == "there@2"
+    followed = run("logs", cluster.http, "there", "--follow")
+    assert followed.returncode == 0, followed.stdout
+
+    results, events = results_of(folder), read_events(folder)
+    assert {trial.status for trial in results.trials} == {"finished"}
+    for trial in results.trials:
+        steps = [row["step"] for row in read_history(folder, trial.key)]
+        assert steps == sorted({*range(20, 201, 20), *range(25, 201, 25)})
+    begun = [event.key for event in events if event.kind == "started"]
+    ends = [event.key for event in events if event.kind == "ended"]
+    assert len(ends) == len(set(ends)) == 8
+    alive = [event.time for event in events if event.time > since and event.kind in {"started", "ended"}]
+    row = {"finished": len(ends), "lost": 0, "doubled": 0, "repeated": len(begun) - 8, "seconds": min(alive) - since}
+    found("kill -9 of a worker node of three, then cancel, then resume (eight trials, submitted)", row)

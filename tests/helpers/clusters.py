@@ -1,0 +1,191 @@
+"""Real Ray clusters on this machine: a head and raylets, each in a process group of its own, with a token, no checkout."""
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+COMMAND = [sys.executable, "-m", "tune_dml.cli"]
+BARE = """
+import sys
+sys.meta_path[:] = [finder for finder in sys.meta_path if "Editable" not in getattr(finder, "__name__", "")]
+"""
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]
+
+
+class Cluster:
+    """`with Cluster(folder, workers=2) as cluster:`. The head has no CPU; workers have one each, in folders of their own.
+
+    Nodes do not see the project: its editable install is taken out of their Python, and PYTHONPATH is not theirs.
+    """
+
+    def __init__(self, folder, workers=2, environment=(), head_cpus=0):
+        self.folder, self.workers, self.head_cpus = Path(folder), workers, head_cpus
+        self.gcs, self.dashboard, self.client = free_port(), free_port(), free_port()
+        self.address, self.http = f"127.0.0.1:{self.gcs}", f"http://127.0.0.1:{self.dashboard}"
+        self.nodes = []
+        self.home = self.folder / "home"
+        (self.home / ".ray").mkdir(parents=True)
+        token = self.home / ".ray" / "auth_token"
+        token.touch(mode=0o600)
+        token.write_text(secrets.token_hex(16))
+        (self.folder / "bare").mkdir()
+        (self.folder / "bare" / "sitecustomize.py").write_text(BARE)
+        # A short place: Ray's sockets must fit in 107 characters.
+        self.temporary = Path(f"/tmp/r{os.getpid()}-{self.gcs}")  # noqa: S108
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "RAY_ADDRESS"}},
+            **{
+                "HOME": str(self.home),
+                "RAY_AUTH_MODE": "token",
+                "RAY_USAGE_STATS_ENABLED": "0",
+                "OMP_NUM_THREADS": "1",
+            },
+            **{"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "RAY_memory_monitor_refresh_ms": "0"},
+            **{"RAY_health_check_period_ms": "1000", "RAY_health_check_failure_threshold": "3"},
+            **dict(environment),
+        }
+
+    def __enter__(self):
+        self.start(
+            *("--head", f"--port={self.gcs}", f"--dashboard-port={self.dashboard}", "--dashboard-host=127.0.0.1"),
+            *(f"--ray-client-server-port={self.client}", f"--num-cpus={self.head_cpus}"),
+            *(f"--dashboard-agent-listen-port={free_port()}", "--resources", json.dumps({"trial_driver": 64})),
+        )
+        self.wait_for(1)
+        for number in range(self.workers):  # one after the other: raylets that start together choose the same ports
+            self.add_worker()
+            self.wait_for(2 + number)
+        return self
+
+    def add_worker(self, cpus=1):
+        return self.start(
+            f"--address={self.address}", f"--num-cpus={cpus}", f"--dashboard-agent-listen-port={free_port()}"
+        )
+
+    def start(self, *arguments):
+        """A node, as its own process group; its working directory is its own too."""
+        number = len(self.nodes)
+        place = self.folder / f"node{number}"
+        place.mkdir()
+        command = [str(Path(sys.executable).with_name("ray")), "start", "--block", *arguments]
+        # A folder of its own for each node, as on machines of their own: they unpack and clean up what travels with jobs.
+        command += [f"--temp-dir={self.temporary}/{number}"]
+        command += ["--object-store-memory=80000000", "--disable-usage-stats", "--num-gpus=0"]
+        environment = {**self.environment, "PYTHONPATH": str(self.folder / "bare")}
+        with (place / "ray.log").open("w") as log:
+            node = subprocess.Popen(command, cwd=place, env=environment, stdout=log, stderr=log, start_new_session=True)
+        self.nodes.append(node)
+        return node
+
+    def wait_for(self, number, seconds=90):
+        """Until so many nodes are alive."""
+        deadline = time.monotonic() + seconds
+        while (alive := self.alive()) != number:
+            assert time.monotonic() < deadline, (
+                alive,
+                [(p / "ray.log").read_text() for p in self.folder.glob("node*")],
+            )
+            time.sleep(0.3)
+
+    def alive(self):
+        from urllib.request import Request, urlopen
+
+        token = (self.home / ".ray" / "auth_token").read_text()
+        request = Request(  # noqa: S310
+            f"{self.http}/nodes?view=summary", headers={"Authorization": f"Bearer {token}"}
+        )
+        try:
+            with urlopen(request, timeout=5) as answer:  # noqa: S310
+                nodes = json.loads(answer.read())["data"]["summary"]
+        except OSError:
+            return 0
+        return sum(node["raylet"].get("state") == "ALIVE" for node in nodes)
+
+    def raylet(self, number):
+        """The pid of a node's raylet."""
+        for pid in self.processes(number):
+            if "/raylet/raylet" in command_of(pid).partition(" ")[0]:
+                return pid
+        raise AssertionError("no raylet")
+
+    def processes(self, number):
+        """The pids of a node's process group."""
+        group = self.nodes[number].pid
+        return [pid for pid in all_pids() if group_of(pid) == group]
+
+    def run(self, *words, timeout=240, cwd=None):
+        """`tune-dml WORDS` of a user of this cluster, who has the project and the token."""
+        environment = {
+            **self.environment,
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+        }
+        return subprocess.run(
+            [*COMMAND, *map(str, words)],
+            env=environment,
+            cwd=cwd,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    def __exit__(self, *error):
+        for node in self.nodes:
+            for pid in [*self.processes(self.nodes.index(node)), *children_of(node.pid)]:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+        for node in self.nodes:
+            node.wait()
+        for pid in all_pids():  # workers that left the group
+            if str(self.temporary) in command_of(pid) or f"{self.address}" in command_of(pid):
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+        subprocess.run(["rm", "-rf", str(self.temporary)], check=False)
+
+
+def all_pids():
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+
+
+def command_of(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _stat(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+
+
+def group_of(pid):
+    stat = _stat(pid)
+    return int(stat[2]) if stat else -1
+
+
+def children_of(pid):
+    """All descendants."""
+    parents = {child: int(stat[1]) for child in all_pids() if (stat := _stat(child))}
+    found, layer = [], [pid]
+    while layer:
+        layer = [child for child, parent in parents.items() if parent in layer]
+        found += layer
+    return found

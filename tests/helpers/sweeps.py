@@ -1,0 +1,119 @@
+"""A small sweep as a process of its own, watched through its ledger, hurt in the middle, and judged afterwards."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from helpers.clusters import children_of, command_of
+from helpers.stored_runs import StoredRuns
+from tune_dml.record.ledger import read_events
+from tune_dml.record.results import results_of
+
+COMMAND = [sys.executable, "-m", "tune_dml.cli"]
+
+
+def sweep_file(values=(0.01, 0.1, 0.5, 0.9), seeds=1, steps=120, every=20):
+    """Written into the working directory; its name."""
+    text = f"""
+method: grid
+parameters: {{regularizer.rho: {{values: {list(values)}}}}}
+dataset: digits
+seeds: {seeds}
+fixed: {{regularizer.name: sec, regularizer.eta: 0.5, training.steps: {steps}, training.eval_every: {every}}}
+"""
+    Path("toy.yaml").write_text(text)
+    return "toy.yaml"
+
+
+@dataclass
+class Running:
+    """`tune-dml WORDS` under way."""
+
+    words: list[str]
+    folder: Path
+    environment: dict = field(default_factory=dict)
+
+    def __post_init__(self):
+        self.output = self.folder.parent.parent / f"{self.folder.name}-{time.monotonic_ns()}.out"
+        self.output.parent.mkdir(parents=True, exist_ok=True)
+        with self.output.open("w") as file:
+            self.process = subprocess.Popen(
+                [*COMMAND, *map(str, self.words)],
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **self.environment},
+                start_new_session=True,
+            )
+        self.pid = self.process.pid
+
+    @property
+    def driver(self):
+        """The process that is attached to Ray."""
+        (driver,) = [pid for pid in children_of(self.pid) if "tune_dml.cli" in command_of(pid)][:1]
+        return driver
+
+    def find(self, words):
+        """Pids of its Ray's processes whose command line holds these words first."""
+        return [pid for pid in children_of(self.pid) if words in command_of(pid)[:250]]
+
+    def events(self, kind):
+        return [event for event in read_events(self.folder) if event.kind == kind]
+
+    def wait_until(self, condition, seconds=150):
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert self.process.poll() is None, self.output.read_text()
+            assert time.monotonic() < deadline, self.output.read_text()
+            time.sleep(0.02)
+
+    def in_the_middle(self):
+        """One trial has ended, another has a checkpoint."""
+        ended = {event.key for event in self.events("ended")}
+        begun = {event.key for event in self.events("started")} - ended
+        return bool(ended) and any((self.folder / "trials" / key / "checkpoint.pt").exists() for key in begun)
+
+    def end(self, seconds=280):
+        """Its exit code."""
+        try:
+            return self.process.wait(timeout=seconds)
+        finally:
+            self.stop()
+
+    def stop(self):
+        for pid in [*children_of(self.pid), self.pid]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self.process.wait()
+
+    def said(self):
+        return self.output.read_text()
+
+
+def table(folder):
+    """What must be the same whatever happened: cell, seed, how it ended, every metric."""
+    trials = results_of(folder).trials
+    return [(trial.cell.label, trial.seed, trial.status, sorted(trial.metrics.items())) for trial in trials]
+
+
+def outcome(folder, since):
+    """The row of docs/reliability.md: finished, repeated, lost, doubled, seconds to the next sign of life after `since`."""
+    results, events = results_of(folder), read_events(folder)
+    seen = StoredRuns(f"sqlite:///{Path.cwd()}/mlflow.db", folder.name)  # a doubled run is an error there
+    assert set(seen.by_key) == {trial.key for trial in results.trials}
+    rows = {run.data.tags["tune_dml.trial_key"]: [step for step, _, _ in seen.history(run)] for run in seen.children}
+    doubled = sum(len(steps) - len(set(steps)) for steps in rows.values())
+    begun = [event for event in events if event.kind == "started"]
+    alive = [event.time for event in events if event.time > since and event.kind in {"started", "ended"}]
+    return {
+        "finished": results.count("finished"),
+        "repeated": len(begun) - len({event.key for event in begun}),
+        "lost": len(results.trials) - results.count("finished"),
+        "doubled": doubled,
+        "seconds": round(min(alive) - since, 1) if alive else 0.0,
+    }

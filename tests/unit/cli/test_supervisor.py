@@ -1,0 +1,122 @@
+"""Who watches the driver, without Ray: a program of three lines stands for the driver."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tune_dml.cli import _supervisor
+
+WORDS = ["sweep", "toy.yaml", "--name", "toy", "--max-concurrent", "1"]
+
+
+@pytest.fixture
+def drivers(tmp_path, monkeypatch):
+    """What each driver does when its turn comes: (exit code, has it spoken, does it hold the sweep)."""
+    folder = tmp_path / "sweeps" / "toy"
+    folder.mkdir(parents=True)
+    (folder / "plan.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    seen = []
+
+    class Driver:
+        ends = ()
+
+        def __init__(self, words):
+            seen.append(list(words))
+            self.code, self.has_spoken, holds, *told = Driver.ends.pop(0)
+            self.was_told = bool(told)
+            self.pid = 40_000 + len(seen)
+            if holds:
+                (folder / "lock").write_text(str(self.pid))
+
+        def wait(self):
+            return self.code
+
+    monkeypatch.setattr(_supervisor, "_Driver", Driver)
+
+    def run(*ends):
+        Driver.ends = [*ends, (0, True, False)]
+        return _supervisor.supervise(WORDS), seen
+
+    return run
+
+
+SPOKEN, LOST = (0, True, True), (137, False, True)
+
+
+def test_an_end_that_was_said_is_the_end(drivers):
+    for code in (0, 1, 2, 3, 130):
+        assert drivers((code, True, False))[0] == code
+
+
+def test_a_lost_driver_is_begun_again_where_it_stopped(drivers, capfd):
+    code, seen = drivers(LOST, LOST, SPOKEN)
+    assert (code, seen) == (0, [WORDS, WORDS, WORDS])
+    assert capfd.readouterr().err.count("going on from where it stopped") == 2
+
+
+def test_after_three_the_session_is_closed(drivers, capfd):
+    code, seen = drivers(LOST, LOST, LOST)
+    assert code == 130
+    assert seen[-1][:2] == ["report", "toy"]
+    assert "tune-dml resume toy" in capfd.readouterr().err
+
+
+def test_a_driver_that_was_told_to_end_is_not_begun_again(drivers):
+    code, seen = drivers((143, False, True, "SIGTERM"))
+    assert code == 130
+    assert seen[-1][:2] == ["report", "toy"]
+
+
+def test_where_the_cluster_is_gone_too_the_session_is_closed(drivers):
+    code, seen = drivers((1, False, True), (1, True, False))
+    assert code == 130
+    assert seen[-1][:2] == ["report", "toy"]
+
+
+def test_a_driver_lost_before_anything_had_begun_is_its_own_end(drivers):
+    assert drivers((137, False, False)) == (137, [WORDS])
+
+
+def test_extend_and_resume_go_on_by_resume_with_the_sessions_flags(tmp_path):
+    words = ["extend", "toy", "--seeds", "5", "--max-concurrent", "2", "--gpu-hours", "3.5", "--json"]
+    again = _supervisor._again(words, tmp_path / "toy")
+    assert again[:2] == ["resume", "toy"]
+    assert "--seeds" not in again
+    assert again[again.index("--max-concurrent") + 1] == "2"
+    assert again[again.index("--gpu-hours") + 1] == "3.5"
+    assert "--json" in again
+    assert "--retry-failed" not in _supervisor._again(["resume", "toy", "--retry-failed"], tmp_path / "toy")
+
+
+DRIVER = """
+import os, sys, time
+from tune_dml.cli._supervisor import attend
+speak = attend()
+print(os.getpid(), flush=True)
+time.sleep(60)
+"""
+SUPERVISOR = """
+import sys
+from tune_dml.cli import _supervisor
+sys.executable = sys.argv[1]
+_supervisor._Driver(sys.argv[2:]).wait()
+"""
+
+
+def test_the_driver_ends_with_its_supervisor(tmp_path):
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\nexec {sys.executable} -c '{DRIVER}'\n")
+    program.chmod(0o755)
+    with subprocess.Popen([sys.executable, "-c", SUPERVISOR, str(program)], stdout=subprocess.PIPE) as supervisor:
+        driver = int(supervisor.stdout.readline())
+        supervisor.send_signal(signal.SIGKILL)
+        supervisor.wait()
+        deadline = time.monotonic() + 30
+        while os.path.exists(f"/proc/{driver}") and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert not os.path.exists(f"/proc/{driver}")

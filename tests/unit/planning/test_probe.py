@@ -1,0 +1,66 @@
+"""A plan's cost from a few steps: which cells are alike, and what a trial would take."""
+
+import math
+
+import pytest
+from helpers.toys import plan_of, space_of
+from helpers.trials import TASKS, config_of
+
+from tune_dml.cli.plan import preview
+from tune_dml.planning.request import Request, Resources, Session
+from tune_dml.running import probe
+from tune_dml.space import Baseline, Grid, Knob
+
+QUICK = {"training.steps": 40, "training.eval_every": 20}
+
+
+def test_a_probe_adds_up_and_looks_at_no_test_picture(cache_dir, monkeypatch):
+    from trainables.probe import probe as run
+    from trainables.tasks.retrieval import RetrievalLearner
+
+    monkeypatch.setattr(RetrievalLearner, "test", lambda *arguments: pytest.fail("looked at the test half"))
+    found = run(
+        config_of(TASKS["retrieval"], **{"training__steps": 40, "training__eval_every": 20}), cache_dir=cache_dir
+    )
+    assert found.seconds > 40 * found.step_seconds + 2 * found.evaluation_seconds > 0
+    assert 50e6 < found.memory_bytes < 50e9
+    assert found.gpu_bytes >= 0
+
+
+def test_cells_that_differ_in_a_losss_numbers_alone_are_one_kind(monkeypatch):
+    tried = []
+
+    def fake(settings, threads, cache_dir):
+        from trainables.probe import Probe
+
+        tried.append(settings)
+        size = settings["batch.batch_size"]
+        return Probe(size, 0.1, 0.1, 1000 * size, 0)
+
+    monkeypatch.setattr(probe, "_probed", fake)
+    sizes = Knob("batch.batch_size", Grid((8, 16)), symbol="B")
+    margins = Knob("loss.margin", Grid((0.1, 0.2, 0.4)), symbol="m")
+    space = space_of(
+        sizes, margins, fixed={"batch.sampler": "random"}, baseline=Baseline("npair", {"loss.name": "npair"})
+    )
+    plan = plan_of(space=space, seeds=(5, 6))
+    found = probe.probe_plan(plan, threads=1, cache_dir=None)
+    assert found.shapes == 3
+    assert {item["seed"] for item in tried} == {5}
+    baseline = next(cell for cell in plan.cells if cell.baseline).settings["batch.batch_size"]
+    assert found.seconds == pytest.approx((3 * 8 + 3 * 16 + baseline) / 7)
+    assert found.memory_bytes == 1000 * max(16, baseline)
+
+
+def test_plan_says_what_a_probe_found_and_how_to_get_it(cache_dir, tmp_path, monkeypatch):
+    request = Request("sec_rho", dataset="digits", seeds=2, settings=QUICK)
+    session = Session(tmp_path, cache_dir=cache_dir)
+    plain = preview(request, Resources(), session)
+    assert any("`--probe` times a few steps" in str(line) for line in plain.text())
+    found = probe.Probed(36.0, 2_000_000_000, 0, 2)
+    monkeypatch.setattr(probe, "probe_plan", lambda *arguments, **options: found)
+    probed = preview(request, Resources(), session, probe=True)
+    assert probed.data()["seconds_per_trial"] == 36.0
+    assert probed.worker_hours == pytest.approx(probed.trials / 100)
+    assert math.isclose(probed.data()["memory_bytes"], 2e9)
+    assert any("Memory: 2.00 GB a trial." in str(line) for line in probed.text())

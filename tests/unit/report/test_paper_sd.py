@@ -1,0 +1,36 @@
+"""The papers' run-to-run standard deviation, where they print none: the user's, and what the verdict says without it."""
+
+import json
+
+import pytest
+from helpers.toys import write_sweep
+
+from trainables.errors import ConfigError
+from tune_dml.report import write_report
+from tune_dml.report.measured import measure
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    return write_sweep(tmp_path_factory.mktemp("sd") / "s", histories=False, evidence=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (None, "best at the lowest tested, if the run s.d. is at most 1.1"),
+        (2.0, "undecided (it would take a run s.d. of at most 1.1; assumed 2)"),
+    ],
+)
+def test_a_printed_curve_is_judged_by_the_given_spread(results, tmp_path, given, sentence):
+    files = write_report(results, tmp_path / "report", paper_sd=given)
+    (knob,) = json.loads(files.verdicts.read_text())["knobs"]
+    assert f"The published curve by itself: {sentence}." in knob["agreement"][0]["sentences"]
+
+
+@pytest.mark.parametrize("given", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_spread_that_means_nothing_is_refused(results, given):
+    with pytest.raises(
+        ConfigError, match="--paper-sd: the papers' run-to-run standard deviation must be greater than 0"
+    ):
+        measure(results, paper_sd=given)

@@ -1,0 +1,112 @@
+"""A printed table with ours beside it: the right cell for each number, and why the two cannot be compared."""
+
+import csv
+
+import pytest
+from helpers.toys import Driver
+
+from trainables.errors import ConfigError
+from tune_dml.planning.plan import make_plan
+from tune_dml.planning.reproduction import printed_table
+from tune_dml.planning.request import Request
+from tune_dml.planning.study import study_of
+from tune_dml.record.results import results_of
+from tune_dml.report.reproduction import markdown, reproduce, write_reproduction
+
+SELECTED = {"data.split": "paper_test_selection"}
+
+
+def reproduced(folder, paper, number, dataset=None, metrics=None, **settings):
+    """The rows of a table whose sweep was never trained: the trial of cell i and seed s has 60 + i + s / 10."""
+    printed = printed_table(paper, number, dataset)
+    request = Request(
+        printed.space, printed.trained_on, seeds=3, arms=printed.arms or None, name="r", settings=settings
+    )
+    plan = make_plan(study_of(request))
+    driver = Driver(folder / "r", plan)
+    driver.session()
+    for trial in plan.trials():
+        number_ = 60.0 + trial.cell.index + trial.seed / 10
+        driver.started(trial)
+        driver.ended(trial, step=1, seconds=1.0, metrics={plan.metric: number_, **(metrics or {})})
+    results = results_of(folder / "r")
+    return printed, plan, reproduce(results, printed)
+
+
+def test_each_number_of_a_table_of_methods_meets_the_arm_of_its_name(tmp_path):
+    printed, plan, rows = reproduced(tmp_path, "sec-supplement", "5", "cars196", **SELECTED)
+    assert printed.space.name == "sec_losses"
+    assert len(plan.cells) == 16
+    assert len(rows) == len(printed.rows) == 96
+    recalls = {row.method: row for row in rows if row.metric == "R@1"}
+    assert {row.cell for row in recalls.values()} == {cell.label for cell in plan.cells}
+    assert recalls["Triplet+SEC-EMA"].printed == 74.57
+    assert recalls["Triplet+SEC-EMA"].why_not == ()
+    assert recalls["Triplet"].ours == pytest.approx(60.1)
+    assert recalls["Triplet"].half_width == pytest.approx(0.2484, abs=1e-3)
+    nmi = next(row for row in rows if row.metric == "NMI")
+    assert "ours has no NMI" in nmi.why_not
+
+
+def test_a_table_on_other_data_is_set_beside_ours_with_the_reasons(tmp_path):
+    printed, plan, rows = reproduced(tmp_path, "SEC-rebuttal", "4", "glyphs", {"val/nmi": 50.0, "val/f1": 20.0})
+    assert (printed.space.name, printed.dataset, plan.dataset) == ("sec_tml", "CUB200-2011", "glyphs")
+    assert all("other data set: glyphs, not CUB200-2011" in row.why_not for row in rows)
+    best = {row.cell for row in rows if row.method == "TML+SEC"}
+    assert best == {"TML+SEC: eta=1"}
+    long, wide = write_reproduction(rows, printed, tmp_path / "out")
+    table = list(csv.DictReader(long.open()))
+    assert [row["paper"] for row in table if row["method"] == "TML"] == ["68.96", "39.25", "63.64"]
+    assert "| TML |" in wide.read_text()
+    assert "68.96 / 50.00 ± 0.00 (a)" in wide.read_text()
+    assert "(a) other data set: glyphs, not CUB200-2011" in wide.read_text()
+
+
+def test_a_table_along_a_knob_meets_the_cells_at_its_values(tmp_path):
+    _, _, rows = reproduced(tmp_path, "sec-supplement", "4", "cars196", {"train/norm_mean": 6.0}, **SELECTED)
+    cells = {(row.method, row.hyperparameters.get("rho")): row.cell for row in rows}
+    assert cells["Triplet", None] == "no SEC"
+    assert {rho: cell for (_, rho), cell in cells.items() if rho} == {
+        0.01: "rho=0.01",
+        0.1: "rho=0.1",
+        0.5: "rho=0.5",
+        0.9: "rho=0.9",
+        1.0: "rho=1",
+    }
+    norms = [row.ours for row in rows if row.metric == "final_norm_mean"]
+    assert norms == pytest.approx([6.0] * 6)
+
+
+def test_the_best_of_a_grid_stands_for_a_number_whose_value_is_not_printed(tmp_path):
+    printed, _, rows = reproduced(tmp_path, "dro", "1", "cub200", **SELECTED)
+    top = next(row for row in rows if (row.method, row.metric) == ("DRO-TopK_M", "R@1"))
+    assert top.cell == "DRO-TopK_M: K=280"
+    assert top.why_not == ()
+    assert "loss.k" in top.not_printed
+    cited = next(row for row in rows if row.method == "HDC")
+    assert cited.why_not == ("cited by the paper from others",)
+    assert "Not printed, and taken to be as ours: loss.k" in markdown(rows, printed)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("sec-supplement", "9"), "the table is not in the file of numbers"),
+        (("sec-supplement", "8"), "Did you mean"),
+        (("sec", "5"), "Known tables: .*sec-supplement 5"),
+        (("mpa", "3"), "no space stands for the table"),
+        (("dro", "1", "sop"), "has no protocol on the data set"),
+    ],
+)
+def test_tables_that_cannot_be_reproduced_are_refused(words, message):
+    with pytest.raises(ConfigError, match=message):
+        printed_table(*words)
+
+
+@pytest.mark.parametrize(
+    "words", [("sec-supplement", "6"), ("sec-supplement", "7"), ("dro", "fig5 text"), ("mpa", "8")]
+)
+def test_every_kind_of_table_has_a_study(words):
+    printed = printed_table(*words)
+    assert printed.rows
+    assert printed.trained_on in {protocol.dataset for protocol in printed.space.protocols}

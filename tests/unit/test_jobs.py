@@ -1,0 +1,124 @@
+"""What travels to a cluster with a command, and what is refused, without a cluster."""
+
+import pytest
+
+from trainables.errors import ConfigError
+from tune_dml.cli.submit import read_command
+from tune_dml.running import jobs
+
+
+class Client:
+    """A job server's answers."""
+
+    def __init__(self, *jobs_there):
+        self.there = list(jobs_there)
+        self.taken = []
+
+    def list_jobs(self):
+        from types import SimpleNamespace as Details
+
+        return [
+            Details(
+                submission_id=name, metadata={"tune_dml.sweep": "a"}, start_time=n, message="", status=Details(value=s)
+            )
+            for n, (name, s) in enumerate(self.there)
+        ]
+
+    def submit_job(self, *, submission_id, **rest):
+        if submission_id in dict(self.there):
+            raise RuntimeError(f"Job with submission_id {submission_id} already exists.")
+        self.taken.append(submission_id)
+
+
+@pytest.fixture
+def own(tmp_path):
+    folder = tmp_path / "own"
+    for name in ("loss.py", "sub/model.py", ".env", "id_rsa", "sub/server.pem", ".git/config", "mlflow.db", ".aws/x"):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    (folder / "outside").symlink_to("/etc/passwd")
+    return folder
+
+
+def test_the_project_travels_with_what_is_named_and_no_secret_does(own):
+    upload = jobs.collect_upload([], own)
+    assert {"tune_dml/cli/submit.py", "trainables/training.py", "search_spaces/published.csv"} <= upload.files.keys()
+    assert {"loss.py", "sub/model.py"} <= upload.files.keys()
+    assert sorted(upload.kept_back) == [".aws/x", ".env", "id_rsa", "sub/server.pem"]
+    assert not [place for place in upload.files if ".git" in place or "outside" in place or "__pycache__" in place]
+    assert upload.size < 5_000_000
+    assert "tune_dml" in str(upload)
+
+
+def test_no_more_than_ray_takes(own, monkeypatch):
+    monkeypatch.setattr(jobs, "LIMIT", 1000)
+    with pytest.raises(ConfigError, match="The largest file is"):
+        jobs.collect_upload([], own)
+
+
+@pytest.mark.parametrize("where", ["~", "/", "/tmp", "~/.."])  # noqa: S108
+def test_unsafe_folders_are_refused(where, tmp_path, monkeypatch):
+    from pathlib import Path
+
+    monkeypatch.setenv("HOME", str(tmp_path / "users" / "me"))
+    (tmp_path / "users" / "me").mkdir(parents=True)
+    with pytest.raises(ConfigError, match="--working-dir"):
+        jobs.collect_upload([], Path(where).expanduser())
+
+
+def test_a_folder_that_everybody_may_write_is_refused(own):
+    own.chmod(0o777)
+    with pytest.raises(ConfigError, match="writable by everybody"):
+        jobs.collect_upload([], own)
+
+
+def test_a_job_is_named_once():
+    upload = jobs.Upload({})
+    fresh = Client()
+    assert jobs.submit(fresh, "a", ["version"], upload) == (jobs.Job("a@1", "a", "PENDING"), True)
+    running = Client(("a@1", "RUNNING"))
+    assert jobs.submit(running, "a", ["version"], upload) == (jobs.Job("a@1", "a", "RUNNING"), False)
+    over = Client(("a@1", "STOPPED"))
+    job, new = jobs.submit(over, "a", ["version"], upload)
+    assert (job.id, new, over.taken) == ("a@2", True, ["a@2"])
+
+
+def test_of_two_who_ask_at_once_one_gets_the_others():
+    client = Client()
+    seen, client.list_jobs = client.list_jobs, lambda: []
+    client.there = [("a@1", "PENDING")]
+
+    def late():
+        client.list_jobs = seen
+        return []
+
+    client.list_jobs = late
+    assert jobs.submit(client, "a", ["version"], jobs.Upload({})) == (jobs.Job("a@1", "a", "PENDING"), False)
+
+
+def test_a_command_is_read_as_here_and_named():
+    command = read_command(["sweep", "sec_rho", "--dataset", "cub200", "--storage", "/mnt/shared"])
+    assert command.sweep == "sec_rho-cub200"
+    assert command.words[-2:] == ("--name", "sec_rho-cub200")
+    capacity = {"CPU": 8.0, "GPU": 4.0}
+    assert "Ceiling: none was set" in command.ceiling(capacity)
+    timed = read_command([*command.words, "--time-budget", "7200"])
+    assert timed.ceiling(capacity).startswith("Ceiling: 8.00 GPU-hours: 4 GPUs for 2 h")
+    paid = read_command([*command.words, "--gpu-hours", "12"])
+    assert paid.ceiling(capacity) == "Ceiling: 12 GPU-hours. Then it stops, resumable."
+    assert read_command(["resume", "x", "--storage", "/s"]).sweep == "x"
+
+
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    [
+        (["train"], "a verb that can run as a job"),
+        (["sweep", "sec_rho"], "a folder that every node sees"),
+        (["sweep", "none.yaml", "--storage", "/s"], "no such sweep file"),
+        (["sweep", "sec_rho", "--storage", "/s", "--address", "auto"], "the cluster that it was sent to"),
+    ],
+)
+def test_a_command_that_cannot_be_a_job_is_refused(words, rule):
+    with pytest.raises(ConfigError, match=rule):
+        read_command(words)

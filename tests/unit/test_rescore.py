@@ -1,0 +1,225 @@
+"""Embeddings that trials have kept: sealed like figures, read back as they were, and judged by metrics that are added later."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers.toys import Driver, plan_of, space_of
+from helpers.trials import TASKS, config_of, run
+from mlflow.tracking import MlflowClient
+
+from trainables.context import SEALED, read_sealed
+from trainables.errors import ConfigError
+from trainables.evidence.kept import Embedded, Hits, embeddings_bytes, embeddings_file, hits_file
+from trainables.metrics import families, retrieval_metrics
+from trainables.tasks import task_of
+from tune_dml import api
+from tune_dml.planning.request import Session
+from tune_dml.record.ledger import Ledger, trial_folder
+from tune_dml.record.rescore import metric_keys
+from tune_dml.record.results import results_of
+from tune_dml.record.sealed import is_sealed
+from tune_dml.space import Baseline, Grid, Knob
+
+SHORT = {"training.steps": 4, "training.eval_every": 2}
+KEEPING = {**TASKS["retrieval"], **SHORT, "evaluation.keep": "embeddings"}
+TOY = Path(__file__).parents[1] / "toy_package"
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory, cache_dir):
+    """A sweep of one seed whose cells kept their embeddings, all but the last one."""
+    folder = tmp_path_factory.mktemp("rescore") / "sweeps" / "toy"
+    knob = Knob("loss.margin", Grid((0.5, 1.0)), symbol="m")
+    fixed = {name: value for name, value in KEEPING.items() if not name.startswith("data.name")}
+    driver = Driver(
+        folder, plan_of(space=space_of(knob, fixed=fixed, baseline=Baseline("all", {"loss.margin": 0.1})), seeds=1)
+    )
+    driver.session()
+    for number, trial in enumerate(driver.trials):
+        driver.started(trial)
+        config = trial.config if number < 2 else config_of(trial.config.settings(), evaluation__keep="scores")
+        outcome, rows = run(config, trial_folder(folder, trial.key), cache_dir=cache_dir)
+        with Ledger(folder) as ledger:
+            for row in rows:
+                ledger.report(trial.key, row)
+        driver.ended(trial, metrics=outcome.metrics, step=outcome.step, seconds=1.0)
+    return folder
+
+
+@pytest.fixture
+def sweep(kept, tmp_path):
+    return Path(shutil.copytree(kept, tmp_path / "sweeps" / "toy"))
+
+
+@pytest.fixture
+def toy_metric(monkeypatch):
+    """The metric of another package, installed after the trials ran."""
+    monkeypatch.setattr(families, "FAMILIES", families.FAMILIES)
+    before = dict(families.FAMILIES)
+    monkeypatch.syspath_prepend(str(TOY))
+    sys.modules.pop("toy_dml.metric", None)
+    import toy_dml.metric  # noqa: F401
+
+    yield "reciprocal_rank"
+    families.FAMILIES.clear()
+    families.FAMILIES.update(before)
+
+
+def session_of(folder):
+    return Session(folder.parent, tracking_uri=f"sqlite:///{folder.parent.parent}/mlflow.db", experiment="toys")
+
+
+def reciprocal_ranks(embedded):
+    """Naively: 1 / the position of the best positive, ties aside; mean in percent."""
+    vectors, labels = embedded.vectors.double(), embedded.labels
+    unit = vectors / vectors.norm(dim=1, keepdim=True)
+    similarity = unit @ unit.T
+    ranks = []
+    for row in range(len(labels)):
+        order = [c for c in torch.argsort(similarity[row], descending=True).tolist() if c != row]
+        found = [place for place, c in enumerate(order, 1) if labels[c] == labels[row]]
+        ranks += [1 / found[0]] if found else []
+    return 100 * float(np.mean(ranks))
+
+
+def test_what_is_kept_reads_back_and_is_private(sweep):
+    results = results_of(sweep)
+    folder = trial_folder(sweep, results.trials[0].key)
+    for part in ("val", "test"):
+        for name in (hits_file(part), embeddings_file(part)):
+            assert (folder / name).stat().st_mode & 0o777 == 0o600
+    embedded = Embedded.read(folder / embeddings_file("val"))
+    hits = Hits.read(folder / hits_file("val"))
+    recorded = results.trials[0].metrics
+    assert 100 * hits.hit.mean() == pytest.approx(recorded["val/recall_at_1"], abs=1e-9)
+    assert 100 * hits.by_class.sum() / hits.counts.sum() == pytest.approx(recorded["val/recall_at_1"], abs=1e-9)
+    assert set(hits.pictures) <= set(embedded.pictures)
+    assert retrieval_metrics(embedded.vectors, embedded.labels)["map_at_r"] == pytest.approx(
+        recorded["val/map_at_r"], abs=0.3
+    )
+    assert not (trial_folder(sweep, results.trials[2].key) / embeddings_file("val")).exists()
+    files = [folder / embeddings_file(part) for part in ("val", "test")]
+    pictures = sum(len(Embedded.read(file).pictures) for file in files)
+    assert 0 <= sum(file.stat().st_size for file in files) - embeddings_bytes(pictures, 8) < 4000  # names and lengths
+
+
+def test_hits_are_by_class_and_by_picture(tmp_path):
+    rng = np.random.default_rng(0)
+    labels, pictures, hit = rng.integers(3, 9, 50), rng.permutation(400)[:50], rng.random(50) < 0.4
+    (tmp_path / "hits.npz").write_bytes(Hits.of(hit, labels, pictures).data())
+    read = Hits.read(tmp_path / "hits.npz")
+    for number, (name, count) in enumerate(zip(read.classes, read.counts, strict=True)):
+        assert count == (labels == name).sum()
+        assert read.by_class[number] == hit[labels == name].sum()
+    naive = sorted(zip(labels.tolist(), pictures.tolist(), hit.tolist(), strict=True))
+    assert [(p, h) for _, p, h in naive] == list(zip(read.pictures.tolist(), read.hit.tolist(), strict=True))
+    (tmp_path / "hits.npz").write_bytes(b"PK damaged")
+    assert Hits.read(tmp_path / "hits.npz") is None
+    assert Hits.read(tmp_path / "none.npz") is None
+
+
+def test_a_query_and_a_gallery_are_kept_apart(tmp_path):
+    vectors = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+    apart = (np.array([0, 1, 2]), np.array([3, 4, 5]))
+    embedded = Embedded(vectors, torch.tensor([0, 1, 2, 0, 1, 2]), np.arange(10, 16), apart)
+    (tmp_path / "e.npz").write_bytes(embedded.data())
+    read = Embedded.read(tmp_path / "e.npz")
+    queries, labels, gallery = read.search
+    assert labels.tolist() == [0, 1, 2]
+    assert gallery[1].tolist() == [0, 1, 2]
+    assert torch.allclose(queries, vectors[:3], atol=4e-3)
+    assert read.pictures.tolist() == list(range(10, 16))
+
+
+def test_a_metric_that_did_not_exist_is_computed_without_training_again(sweep, toy_metric):
+    with pytest.raises(ConfigError, match="no_such_metric"):
+        api.rescore("toy", session_of(sweep), metrics=["no_such_metric"])
+    before = {trial.key: read_sealed(trial_folder(sweep, trial.key)) for trial in results_of(sweep).trials}
+    found, refusal = api.rescore("toy", session_of(sweep), metrics=[toy_metric, "val/recall_at_3"])
+    assert refusal is None
+    assert (len(found.trials), found.without) == (2, 1)
+    results = results_of(sweep)
+    for done, trial in zip(found.trials, results.trials, strict=False):
+        folder = trial_folder(sweep, trial.key)
+        expected = {part: reciprocal_ranks(Embedded.read(folder / embeddings_file(part))) for part in ("val", "test")}
+        assert trial.metrics["val/reciprocal_rank"] == done.metrics["val/reciprocal_rank"]
+        assert done.metrics["val/reciprocal_rank"] == pytest.approx(expected["val"], abs=1e-6)
+        assert not [name for name in trial.metrics if is_sealed(name)]
+        sealed = json.loads((folder / SEALED).read_text())
+        assert sealed["test/reciprocal_rank"] == pytest.approx(expected["test"], abs=1e-6)
+        assert {name: sealed[name] for name in before[trial.key]} == before[trial.key]
+        assert (folder / SEALED).stat().st_mode & 0o777 == 0o600
+        assert done.rounding < 0.5
+    assert "val/reciprocal_rank" not in results.trials[2].metrics
+    assert "test/" not in (sweep / "ledger.jsonl").read_text()
+
+
+def runs_of(folder):
+    client = MlflowClient(session_of(folder).tracking_uri)
+    (experiment,) = [item for item in client.search_experiments() if item.name == "toys"]
+    runs = client.search_runs([experiment.experiment_id], "tags.`mlflow.parentRunId` != ''")
+    return {run.data.tags["tune_dml.trial_key"].rpartition("-")[2]: run.data.metrics for run in runs}
+
+
+def test_mlflow_gets_validation_at_once_and_test_when_opened(sweep):
+    session = session_of(sweep)
+    api.rescore("toy", session, metrics=["recall_at_3"])
+    key = results_of(sweep).trials[0].key
+    assert "val/recall_at_3" in runs_of(sweep)[key]
+    assert not [name for name in runs_of(sweep)[key] if is_sealed(name)]
+    api.open_test("toy", session)
+    assert runs_of(sweep)[key]["test/recall_at_3"] == read_sealed(trial_folder(sweep, key))["test/recall_at_3"]
+    api.rescore("toy", session, metrics=["recall_at_5"])
+    assert {"val/recall_at_5", "test/recall_at_5"} <= set(runs_of(sweep)[key])
+
+
+def test_a_sweep_that_kept_nothing_and_no_metric_are_refused(tmp_path):
+    driver = Driver(tmp_path / "sweeps/toy", plan_of(Knob("loss.margin", Grid((0.5, 1.0)))))
+    driver.session()
+    driver.run(driver.trials[0])
+    before = (driver.folder / "ledger.jsonl").read_bytes()
+    with pytest.raises(ConfigError, match=r"evaluation\.keep=embeddings"):
+        api.rescore("toy", session_of(driver.folder), metrics=["recall_at_3"])
+    assert (driver.folder / "ledger.jsonl").read_bytes() == before
+    with pytest.raises(ConfigError, match="at least one metric"):
+        metric_keys([])
+
+
+def test_a_running_sweep_and_a_folder_that_cannot_be_written_are_refused(sweep, monkeypatch):
+    before = (sweep / "ledger.jsonl").read_bytes()
+    with Ledger(sweep), pytest.raises(ConfigError, match="one process at a time"):
+        api.rescore("toy", session_of(sweep), metrics=["recall_at_3"])
+
+    def refuse(**options):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tune_dml.planning.request.tempfile.TemporaryDirectory", refuse)
+    for act in (
+        lambda: api.rescore("toy", session_of(sweep), metrics=["recall_at_3"]),
+        lambda: api.open_test("toy", session_of(sweep)),
+    ):
+        with pytest.raises(ConfigError, match="must be a folder that can be written: Permission denied"):
+            act()
+    assert (sweep / "ledger.jsonl").read_bytes() == before
+
+
+def test_keeping_changes_no_digest_and_is_refused_where_it_means_nothing():
+    plain = config_of(TASKS["retrieval"])
+    assert config_of(TASKS["retrieval"], evaluation__keep="embeddings").digest() == plain.digest()
+    for task in ("face_recognition", "contrastive"):
+        with pytest.raises(ConfigError, match=r"evaluation\.keep"):
+            config_of(TASKS[task], evaluation__keep="embeddings")
+
+
+def test_what_is_kept_has_a_size_that_is_known_before(cache_dir):
+    config = config_of(KEEPING)
+    task = task_of(config)
+    pictures = task.dataset(cache_dir).prepare()
+    split = task.split(pictures)
+    assert task.kept_bytes(pictures) == (len(split.validation) + len(split.test)) * (2 * 8 + 12)
+    assert task_of(config_of(TASKS["retrieval"])).kept_bytes(pictures) == 0

@@ -1,0 +1,238 @@
+"""The studies against the papers: citations exist, arms are compared on equal terms, and what was wrong stays mended."""
+
+import re
+
+import pytest
+
+from search_spaces.papers import BIRDS_CARS
+from trainables.losses import LOSSES
+from tune_dml.catalogue import papers, protocols, spaces
+from tune_dml.conditions import conditions_of, our_name
+from tune_dml.planning.plan import make_plan
+from tune_dml.planning.request import Request
+from tune_dml.planning.study import study_of
+from tune_dml.published import published_rows
+from tune_dml.report.reproduction import our_metric
+
+KINDS = {"section": "sections", "table": "tables", "figure": "figures"}
+NUMBER = r"(?:[A-D]|[0-9]+)(?:\.[0-9]+)*(?![A-Za-z])"
+PLACE = re.compile(rf"\b((?i:section|table|figure))s?\s+({NUMBER}(?:(?:, and |, | and ){NUMBER})*)")
+OF_METHODS = {"R@1": "val/recall_at_1", "NMI": "val/nmi", "nDCG@8": "val/ndcg_at_8", "top5": "val/linear_top5"}
+NOT_IN_TRAINING = ("verification_acc", "rank1@", "Recall@10", "Precision@10", "MAP@10")
+
+
+def cited(text):
+    """(part, kind, number) of every place that a text names; a part holds until the next one is named."""
+    part, found = "", []
+    for piece in re.split(r"(supplement|rebuttal)", text):
+        if piece in {"supplement", "rebuttal"}:
+            part = piece
+            continue
+        for kind, numbers in PLACE.findall(piece):
+            found += [(part, KINDS[kind.lower()], n.rstrip(".")) for n in re.split(r", and |, | and ", numbers)]
+    return found
+
+
+def unknown(paper, text):
+    """Places that the paper, or the part of it that is named, does not have."""
+    index = paper.parts
+    return [
+        place for place in cited(text) if place[0] not in index or place[2] not in getattr(index[place[0]], place[1])
+    ]
+
+
+def paper_of(citation):
+    return next(paper for paper in papers().values() if paper.title == citation.title)
+
+
+@pytest.mark.parametrize("name", spaces())
+def test_a_space_cites_places_that_its_paper_has(name):
+    citation = spaces()[name].citation
+    if citation is not None:
+        paper = paper_of(citation)
+        assert paper.parts, f"{paper.key} has no index"
+        assert unknown(paper, citation.place) == []
+        assert citation.place.startswith(("supplement", "rebuttal")) == ("" not in paper.parts)
+
+
+@pytest.mark.parametrize("name", protocols())
+def test_a_protocol_cites_places_that_its_paper_has(name):
+    for source in set(protocols()[name].sources.values()):
+        kind, _, rest = source.partition(": ")
+        if kind == "paper" and rest.partition(",")[0] in papers():
+            paper = papers()[rest.partition(",")[0]]
+            assert unknown(paper, rest) == [], source
+        elif kind == "paper":
+            assert cited(rest) == [], f"{source}: names a place, and no paper that has it"
+
+
+def test_wrong_citations_are_found():
+    dro, mpa = papers()["DRO"], papers()["MPA"]
+    assert unknown(dro, "section 4.3, Tables 2 and 4") == [("", "sections", "4.3")]
+    assert unknown(mpa, "section 5.1, Tables 7 and 9") == [("", "sections", "5.1"), ("", "tables", "9")]
+    assert unknown(papers()["SEC"], "supplement, Table 5; rebuttal, Table 6") == [("rebuttal", "tables", "6")]
+    assert unknown(papers()["SEC"], "Table 5") == [("", "tables", "5")]
+
+
+@pytest.mark.parametrize(
+    ("space", "places"),
+    [
+        ("dro_grouped_gamma", {("sections", "4.2.1"), ("tables", "2"), ("tables", "4")}),
+        ("dro_k_inshop", {("sections", "4.2.3"), ("figures", "2"), ("sections", "4.1"), ("tables", "3")}),
+        ("mpa_proxies", {("sections", "4.4"), ("tables", "7"), ("tables", "8"), ("figures", "2"), ("figures", "3")}),
+        ("dro_imbalance", {("sections", "4.2.2"), ("figures", "1")}),
+        ("dro_imbalance_512", {("sections", "6.2"), ("figures", "5")}),
+        ("sec_mu_triplet", {("sections", "C.1"), ("figures", "1")}),
+    ],
+)
+def test_the_place_is_the_one_where_it_is_printed(space, places):
+    assert {place[1:] for place in cited(spaces()[space].citation.place)} == places
+
+
+def settings_by_arm(name, dataset="glyphs"):
+    plan = make_plan(study_of(Request(name, dataset, seeds=1)))
+    return {arm.name: arm.base_settings for arm in plan.arms}
+
+
+def test_sphereface_keeps_a_margin_with_which_it_converges():
+    for dataset in ("webface", "glyphs"):
+        arms = settings_by_arm("sec_face", dataset)
+        assert {name: arm["loss.margin"] for name, arm in arms.items() if name.startswith("Sphereface")} == {
+            "Sphereface": 3,
+            "Sphereface+L2-reg": 3,
+            "Sphereface+SEC": 3,
+            "Sphereface+SEC-EMA": 3,
+        }
+    assert not [note for note in spaces()["sec_face"].notes if "loss.name=sphereface" in note]
+
+
+def test_multi_similarity_alone_has_the_plain_head_and_the_lower_rates():
+    rates = {"cub200": (1e-5, 5e-6), "cars196": (2e-5, 2e-5)}
+    for dataset in ("cub200", "cars196", "sop", "inshop"):
+        arms = settings_by_arm("sec_losses", dataset)
+        heads = {name: arm["model.head"] for name, arm in arms.items() if name.startswith("MultiSimilarity")}
+        assert heads == {
+            "MultiSimilarity": "fc",
+            "MultiSimilarity+L2-reg": "bn_fc",
+            "MultiSimilarity+SEC": "bn_fc",
+            "MultiSimilarity+SEC-EMA": "bn_fc",
+        }
+        alone = arms["MultiSimilarity"]
+        if dataset in rates:
+            found = (alone["optim.lr"], alone["optim.lr"] * alone["optim.backbone_lr_multiplier"])
+            assert found == pytest.approx(rates[dataset])
+
+
+def test_arms_of_the_grouped_study_share_the_reduction():
+    arms = settings_by_arm("dro_grouped_gamma", "cub200")
+    assert {arm["loss.reduction"] for arm in arms.values() if "loss.reduction" in arm} == {"mean"}
+    assert arms["MS"]["loss.beta"] == 50
+
+
+def test_pairs_without_loss_are_left_out_of_a_temperature_and_of_what_it_is_compared_with():
+    for name in ("dro_gamma", "dro_chi2"):
+        arms = settings_by_arm(name)
+        assert arms[""]["loss.drop_zeros"] is True
+        assert arms["mean of all pairs"]["loss.denominator"] == "nonzero"
+    for name in ("dro_variants", "dro_imbalance", "dro_imbalance_512"):
+        assert settings_by_arm(name)["DRO-KL_M"]["loss.drop_zeros"] is True
+
+
+def test_imbalance_has_every_batch_size_and_method_of_the_figure():
+    plan = make_plan(study_of(Request("dro_imbalance", "inshop", seeds=1)))
+    assert {cell.settings["batch.batch_size"] for cell in plan.cells} == {80, 160, 320, 480, 640}
+    assert {arm.name for arm in plan.arms} == {"SH", "DWS", "DRO-TopK_M", "DRO-TopK-PN_M", "DRO-KL_M"}
+    assert {arm.base_settings["model.embedding_dim"] for arm in plan.arms} == {1024}
+    smaller = settings_by_arm("dro_imbalance_512", "inshop")
+    assert {arm["model.embedding_dim"] for arm in smaller.values()} == {512}
+    doubled = [cell for cell in plan.cells if "TopK" in cell.arm]
+    assert all(cell.settings["loss.k"] == 2 * cell.settings["batch.batch_size"] for cell in doubled)
+
+
+def test_binomial_variants_are_compared_with_the_mean_of_binomial_losses():
+    arms = settings_by_arm("dro_variants")
+    assert arms["mean of binomial losses"]["loss.name"] == "binomial"
+    assert {arm["loss.base"] for name, arm in arms.items() if name.endswith("_B")} == {"binomial"}
+
+
+def test_npair_is_compared_with_a_semihard_loss_on_its_own_terms():
+    arms = settings_by_arm("npair_scale", "cub200")
+    assert (arms["SemihardTriplet"]["batch.instances_per_class"], arms["SemihardTriplet"]["optim.lr"]) == (3, 5e-6)
+    assert (arms["NormalizedNPair"]["batch.instances_per_class"], arms["NormalizedNPair"]["optim.lr"]) == (2, 1e-5)
+
+
+def test_the_weight_of_sec_beside_rho_is_the_printed_one():
+    for dataset, eta in (("cub200", 1.0), ("cars196", 0.5), ("sop", 1.0), ("inshop", 1.0), ("glyphs", 0.5)):
+        assert settings_by_arm("sec_rho", dataset)[""]["regularizer.eta"] == eta
+
+
+def test_faces_can_have_a_plain_last_layer_and_are_told_why():
+    heads = {arm["model.head"] for arm in settings_by_arm("sec_face_head", "webface").values()}
+    assert heads == {"fc", "fc_bn"}
+    assert any("ruin SEC" in note for note in spaces()["sec_face"].notes)
+
+
+def test_faces_and_contrastive_learning_print_every_column():
+    faces = {(item.dataset, item.metric) for item in spaces()["sec_face"].published}
+    assert {metric for dataset, metric in faces if dataset == "MegaFace"} == {f"rank1@1e{n}" for n in (3, 4, 5, 6)}
+    for name, epochs in (("sec_simclr", 100), ("sec_simclr_200", 200)):
+        curves = spaces()[name].published
+        assert {item.where["epochs"] for item in curves} == {epochs}
+        methods = {method for item in curves for method in item.methods if item.metric == "top5"}
+        assert methods == {"NT-Xent+L2-reg", "NT-Xent+SEC", "NT-Xent+SEC-EMA"}
+
+
+def test_recall_is_measured_where_the_papers_print_it():
+    ks = {name: tuple(protocols()[name].settings["evaluation.ks"]) for name in protocols() if "/cub200" in name}
+    assert {k for name, k in ks.items() if name.startswith(("sec/", "mpa/"))} == {(1, 2, 4, 8)}
+    assert {k for name, k in ks.items() if name.startswith("dro/")} == {(1, 2, 4, 8, 16, 32)}
+    assert tuple(protocols()["mpa/sop"].settings["evaluation.ks"]) == (1, 10, 100)
+
+
+def test_sgd_of_the_faces_is_said_to_be_ours():
+    assert protocols()["sec/webface"].sources["optim.name"].startswith("open: ")
+
+
+def test_arms_that_differ_in_protocol_pair_term_or_reduction_say_why():
+    """`make_plan` refuses the others; every space plans."""
+    silent = [name for name, space in spaces().items() if len(space.every_arm) > 1 and not space.differs]
+    for name in silent:
+        plan = make_plan(study_of(Request(name, seeds=1)))
+        assert len({arm.protocol.name for arm in plan.arms}) == 1, name
+
+
+def test_printed_percentages_are_percentages():
+    for row in published_rows():
+        assert "fraction" not in row.metric, row
+        assert "mean_of" not in row.metric, row
+        if row.metric.startswith(("R@", "nDCG@", "MAP", "NMI", "F1", "top", "rank1", "verification")):
+            assert row.value > 5, row
+            assert row.value <= 100, row
+
+
+def test_every_printed_metric_of_training_is_one_that_we_log():
+    assert {printed: our_metric(printed) for printed in OF_METHODS} == OF_METHODS
+    unknown_ones = {row.metric for row in published_rows() if our_metric(row.metric) is None}
+    assert all(metric.startswith(NOT_IN_TRAINING) for metric in unknown_ones)
+
+
+def test_methods_of_the_tables_are_methods_that_we_have():
+    for paper in papers().values():
+        for table in paper.tables:
+            for method in table.methods:
+                assert method.settings["loss.name"] in LOSSES
+    for dataset in BIRDS_CARS:
+        assert our_name(dataset) in {"cub200", "cars196"}
+
+
+def test_every_number_that_the_papers_measured_belongs_to_a_study():
+    """A printed row that its authors ran is a row of some space's curve, of its baseline, or of an arm's name."""
+    covered = set()
+    for space in spaces().values():
+        arms = {arm.name for arm in space.every_arm}
+        for item in space.published:
+            names = {*item.methods, item.baseline_method} if item.methods else arms
+            covered |= {(item.paper, item.table, item.dataset, name) for name in names}
+    rows = {(row.paper, row.table, row.dataset, row.method) for row in published_rows() if conditions_of(row)}
+    lacking = {row for row in rows - covered if row[1] != "text R4"}
+    assert {row[:2] + row[3:] for row in lacking} <= {("SEC-supplement", "6", "Softmax")}

@@ -1,0 +1,210 @@
+"""Sources of chance, held or varied: what each changes of a trial, and what a report says of sweeps that vary one."""
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+import torch
+from helpers.toys import METRIC, STEEP, rho_space, write_sweep
+from helpers.trials import TASKS, config_of, learner_of, run, without_time
+
+from trainables.config import CAME_LATER, FREE_SEEDS, NOT_IDENTITY, canonical
+from trainables.context import SEALED
+from trainables.errors import ConfigError
+from trainables.evidence.kept import Hits, hits_file
+from tune_dml.planning.checks import prepare
+from tune_dml.planning.plan import Plan
+from tune_dml.planning.request import Request
+from tune_dml.record.ledger import trial_folder
+from tune_dml.record.results import results_of
+from tune_dml.record.sealed import record_opening
+from tune_dml.record.state import read_state
+from tune_dml.report import summary, write_report
+
+SHORT = {**TASKS["retrieval"], "training.steps": 4, "training.eval_every": 2}
+
+
+def parts(tmp_path, **seeds):
+    """Initial weights, first batch and validation pictures of a trial under seed 3."""
+    config = config_of(SHORT, seed=3, **{f"seeds__{name}": value for name, value in seeds.items()})
+    learner = learner_of(config, tmp_path)
+    weights = torch.cat([p.detach().flatten() for p in learner.network.parameters()])
+    return weights, learner.sampler.batch(0), learner.split.validation
+
+
+@pytest.mark.parametrize("source", ["init", "order", "split"])
+def test_a_held_source_is_that_of_its_seed_and_the_others_are_the_trials(source, tmp_path):
+    plain, held = parts(tmp_path), parts(tmp_path, **{source: 5})
+    equal = [np.array_equal(a, b) for a, b in zip(plain, held, strict=True)]
+    if source == "split":  # batches are drawn from what is left
+        assert not np.array_equal(plain[2], held[2])
+        assert torch.equal(plain[0], held[0])
+    else:
+        assert equal == [source != "init", source != "order", True]
+
+
+def test_a_source_held_at_the_trials_own_seed_changes_no_figure(tmp_path, cache_dir):
+    rows = [
+        [without_time(row) for row in run(config_of(SHORT, seed=2, **held), tmp_path / str(n), cache_dir=cache_dir)[1]]
+        for n, held in enumerate(({}, {f"seeds__{name}": 2 for name in ("init", "order", "split")}))
+    ]
+    assert rows[0] == rows[1]
+
+
+def test_a_source_that_is_not_held_is_no_part_of_the_identity():
+    config = config_of(SHORT)
+    older = {k: v for k, v in config.settings().items() if k not in NOT_IDENTITY | CAME_LATER.keys()}
+    assert config.digest() == hashlib.sha256(canonical(older).encode()).hexdigest()[:16]
+    assert config_of(SHORT, seeds__init=0).digest() != config.digest()
+
+
+def planned(cache_dir, **request):
+    return prepare(Request("sec_rho", dataset="digits", **request), cache_dir=cache_dir, decode=False)
+
+
+def test_vary_holds_the_others_at_the_first_seed(cache_dir):
+    checked = planned(cache_dir, seeds=(4, 7), vary="order")
+    held = {path: checked.plan.base_settings[path] for path in FREE_SEEDS}
+    assert held == {"seeds.init": 4, "seeds.order": None, "seeds.split": 4}
+    assert checked.plan.name == "sec_rho-digits-order"
+    assert any("seeds.init=4, seeds.split=4" in note for note in checked.notes)
+    trial = checked.plan.trials()[-1]
+    assert [trial.config.seed_of(source) for source in ("init", "order", "split")] == [4, 7, 4]
+
+
+def test_vary_all_is_a_plan_as_ever(cache_dir):
+    assert planned(cache_dir, vary="all").plan == planned(cache_dir).plan
+
+
+def test_a_plan_stored_before_sources_could_be_held_keeps_its_identity(cache_dir, tmp_path):
+    plan = planned(cache_dir).plan
+    plan.save(tmp_path / "plan.json")
+    body = json.loads((tmp_path / "plan.json").read_text())
+    for arm in body["arms"]:
+        for name in (*FREE_SEEDS, "evaluation.keep"):
+            del arm["base_settings"][name]
+    (tmp_path / "plan.json").write_text(json.dumps(body))
+    assert Plan.load(tmp_path / "plan.json").identity() == plan.identity()
+
+
+def test_a_negative_seed_of_a_source_is_refused():
+    with pytest.raises(ConfigError, match=r"seeds\.init"):
+        config_of(SHORT, seeds__init=-1)
+
+
+def sweeps(folder, *sources, seeds=(0, 1, 2, 3), **options):
+    """Sweeps of the same cells, one for each source: its results by source."""
+    found = {}
+    for source in sources:
+        held = {f"seeds.{name}": 0 for name in ("init", "order", "split") if source not in {name, "all"}}
+        spread = {"init": 0.5, "order": 1.0, "split": 4.0, "all": 4.5}[source]
+        found[source] = write_sweep(
+            folder / source, seeds=seeds, sd=spread / 4, seed_sd=spread, cell_settings=held, **options
+        )
+    return found
+
+
+def test_the_report_of_one_source_says_what_its_verdicts_hold_for(tmp_path):
+    results = sweeps(tmp_path, "init", evidence=False)["init"]
+    sentence = (
+        "A seed of this sweep changes initial weights alone: its verdicts hold for the batch order and the class split"
+    )
+    assert any(sentence in verdict for verdict in summary(results).verdicts)
+    data = json.loads(write_report(results, tmp_path / "report").verdicts.read_text())["variance"]
+    assert data["varied"] == "init"
+    assert data["sum"] is None
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert "Not known: what batch order and class split make of it" in page
+
+
+def test_sources_are_compared_over_the_cells_that_all_sweeps_have(tmp_path):
+    found = sweeps(tmp_path, "init", "order", "split", evidence=False)
+    found |= sweeps(tmp_path, "all", evidence=False, means={0.01: 74.6, 0.1: 72.0}, baseline=None)
+    data = json.loads(write_report(found["all"], tmp_path / "report").verdicts.read_text())["variance"]
+    components = {item["source"]: item for item in data["components"]}
+    assert list(components) == ["init", "order", "split", "all"]
+    assert {item["cells"] for item in components.values()} == {2}
+    spreads = {source: item["trial"]["sd"] for source, item in components.items()}
+    assert spreads["init"] < spreads["order"] < spreads["split"]
+    for item in components.values():
+        assert item["trial"]["low"] < item["trial"]["sd"] < item["trial"]["high"]
+    assert data["sum"]["trial"]["sd"] == pytest.approx(
+        np.sqrt(sum(spreads[s] ** 2 for s in ("init", "order", "split")))
+    )
+    values = [
+        [t.metrics[METRIC] for t in found["init"].trials if t.cell.label == label] for label in ("rho=0.01", "rho=0.1")
+    ]
+    assert spreads["init"] == pytest.approx(np.sqrt(np.var(values, axis=1, ddof=1).mean()))
+
+
+def test_one_seed_of_a_source_is_no_estimate(tmp_path):
+    results = sweeps(tmp_path, "init", seeds=(0,), evidence=False)["init"]
+    data = json.loads(write_report(results, tmp_path / "report").verdicts.read_text())["variance"]
+    assert data["components"][0]["trial"]["sd"] is None
+    assert (
+        "Not known: what initial weights and batch order and class split"
+        in (tmp_path / "report/report.html").read_text()
+    )
+
+
+def test_a_sweep_whose_seeds_change_everything_has_no_such_section(tmp_path):
+    results = write_sweep(tmp_path / "plain", evidence=False, histories=False)
+    assert json.loads(write_report(results, tmp_path / "report").verdicts.read_text())["variance"] is None
+
+
+def leave_hits(results, half, gain=0.05):
+    """Hits of 40 queries in each of 12 classes: every cell is `gain` better than the baseline."""
+    rng = np.random.default_rng(5)
+    pictures = np.arange(480)
+    for trial in results.trials:
+        chance = 0.5 + (0 if trial.cell.baseline else gain)
+        hits = Hits.of(rng.random(480) < chance, pictures % 12, pictures)
+        (trial_folder(results.folder, trial.key) / hits_file(half)).write_bytes(hits.data())
+
+
+def reach_in(results, folder):
+    return json.loads(write_report(results, folder).verdicts.read_text())["reach"]
+
+
+def test_the_report_says_how_far_a_difference_reaches_and_keeps_test_sealed(tmp_path):
+    results = write_sweep(tmp_path / "toy", space=rho_space(), histories=False)
+    assert reach_in(results, tmp_path / "before") is None
+    leave_hits(results, "val", gain=0.2)
+    leave_hits(results, "test", gain=0.2)
+    found = reach_in(results, tmp_path / "sealed")
+    assert {row["half"] for row in found["rows"]} == {"val"}
+    assert len(found["rows"]) == len(STEEP)
+    for row in found["rows"]:
+        reach = row["reach"]
+        assert (reach["classes"], reach["seeds"]) == (12, 3)
+        assert reach["low"] < reach["estimate"] < reach["high"]
+        assert reach["per_query"] < 1e-6
+        assert reach["trained_anew"] < 0.05
+    record_opening(read_state(results.folder), "rho=0.01")
+    again = reach_in(results_of(results.folder), tmp_path / "opened")
+    assert [row["half"] for row in again["rows"]] == ["val"] * 5 + ["test"] * 5
+    assert (trial_folder(results.folder, results.trials[0].key) / SEALED).exists()
+
+
+def test_a_difference_that_is_certain_only_query_by_query_is_called_so(tmp_path):
+    results = write_sweep(tmp_path / "toy", seeds=(0, 1), histories=False)
+    leave_hits(results, "val", gain=0.1)
+    reach = reach_in(results, tmp_path / "report")
+    assert all(row["reach"]["low"] < 0 for row in reach["rows"])
+    assert (
+        "takes queries of one class for independent and ignores seeds" in (tmp_path / "report/report.html").read_text()
+    )
+
+
+def test_queries_that_are_not_the_same_are_not_paired(tmp_path):
+    results = write_sweep(tmp_path / "toy", histories=False)
+    leave_hits(results, "val")
+    pictures = np.arange(480) + 1
+    for trial in results.trials:
+        if trial.cell.baseline and trial.seed < 2:
+            hits = Hits.of(np.ones(480, dtype=bool), pictures % 12, pictures)
+            (trial_folder(results.folder, trial.key) / hits_file("val")).write_bytes(hits.data())
+    reach = reach_in(results, tmp_path / "report")
+    assert {row["reach"]["seeds"] for row in reach["rows"]} == {1}
+    assert "One seed" in (tmp_path / "report/report.html").read_text()

@@ -1,0 +1,97 @@
+"""Norms of the same pictures over training, histograms of their turns, and the last feature maps."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+import torch
+from helpers.trials import TASKS, Killed, config_of, run
+from PIL import Image
+
+from trainables.context import FolderContext
+from trainables.evidence import directions, watched
+from trainables.evidence.feature_maps import CHANNELS, draw_feature_maps, heat, most_active
+from trainables.evidence.record import Evidence, Look
+from trainables.tasks import build_learner
+
+LONGER = {"training__steps": 60, "training__eval_every": 20}
+
+
+def evidence_in(folder):
+    return Evidence.read(folder / "evidence")
+
+
+def test_followed_pictures_are_spread_over_the_watched_and_are_all_of_few():
+    assert watched.followed(256).tolist() == [17 * i for i in range(16)]
+    assert watched.followed(3).tolist() == [0, 1, 2]
+
+
+def test_a_look_has_the_norms_and_the_histogram_of_the_turns():
+    before, after = (torch.randn(40, 5, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    units = [torch.nn.functional.normalize(part) for part in (before, after)]
+    first, second = watched.look_at(0, before, None, units[0]), watched.look_at(25, 3 * after, *units)
+    assert first.turns is None
+    assert first.norms == pytest.approx(before.norm(dim=1)[watched.followed(40)].tolist(), abs=1e-5)
+    assert second.norms == pytest.approx((3 * after).norm(dim=1)[watched.followed(40)].tolist(), abs=1e-5)
+    spread = directions.spread(*units)
+    assert sum(second.turns.counts) == 40
+    assert second.turns.mean == pytest.approx(spread["direction_mean"])
+    assert second.turns.variance == pytest.approx(spread["direction_variance"])
+    assert watched.look_at(25, torch.full((4, 2), torch.inf), None, torch.ones(4, 2)) is None
+
+
+def test_looks_are_bounded_and_keep_the_first_and_the_last():
+    looks = []
+    for step in range(1000):
+        looks = watched.with_look(looks, Look(step, (1.0,), None))
+    assert len(looks) <= watched.MOST
+    assert (looks[0].step, looks[-1].step) == (0, 999)
+    assert watched.with_look(looks, None) is looks
+    assert watched.from_plain(json.loads(json.dumps(watched.to_plain(looks)))) == looks
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_trial_leaves_the_norms_of_the_same_pictures_and_a_resumed_one_the_same(tmp_path, name):
+    config = config_of(TASKS[name], **LONGER)
+    _, rows = run(config, tmp_path / "whole")
+    found = evidence_in(tmp_path / "whole").watched
+    learner = build_learner(config, FolderContext(tmp_path / "other", torch.device("cpu")))
+    assert set(found.pictures) <= set(learner.split.train.tolist())
+    assert [look.step for look in found.looks] == [0, 25, 50]
+    turned = {row["step"]: row["train/direction_variance"] for row in rows if "train/direction_variance" in row}
+    assert {look.step: look.turns.variance for look in found.looks[1:]} == pytest.approx(turned)
+    assert {len(look.norms) for look in found.looks} == {len(found.pictures)}
+    with pytest.raises(Killed):
+        run(config, tmp_path / "cut", stop_after=40)
+    run(config, tmp_path / "cut")
+    assert evidence_in(tmp_path / "cut").watched == found
+
+
+def test_feature_maps_are_drawn_where_asked_for_and_change_nothing_else(tmp_path):
+    config = config_of(TASKS["retrieval"], **LONGER, evaluation__feature_maps=True)
+    plain = config_of(TASKS["retrieval"], **LONGER)
+    assert plain.digest() == config.digest()
+    seen, _ = run(config, tmp_path / "maps")
+    blind, _ = run(plain, tmp_path / "none")
+    assert seen.metrics == blind.metrics
+    assert not (tmp_path / "none" / "evidence" / "maps.jpg").exists()
+    drawn = (tmp_path / "maps" / "evidence" / "maps.jpg").read_bytes()
+    assert len(drawn) <= 60_000
+    Image.open(io.BytesIO(drawn)).load()
+
+
+def test_the_most_active_channels_come_first_and_the_picture_shows_where(tmp_path):
+    maps = torch.zeros(1, 9, 2, 2)
+    maps[0, :, 0, 0] = torch.tensor([1.0, 5, 3, 9, 2, 9, 4, 0, 6])
+    assert most_active(maps[0]) == [3, 5, 8, 1, 6, 2]
+    corner = np.asarray(heat(maps[0, 3].double().numpy()).convert("L"), dtype=float)
+    assert corner[5, 5] > 200 > 60 > corner[-5, -5]
+    assert np.ptp(np.asarray(heat(np.ones((2, 2))))) < 50  # a constant channel is dark all over
+    learner = build_learner(config_of(TASKS["retrieval"]), FolderContext(tmp_path, torch.device("cpu")))
+    numbers = learner.split.validation[:3]
+    found = learner.feature_maps(numbers)
+    assert found.ndim == 4
+    assert torch.equal(learner.network.pooling(found), learner.network.features(learner.views.evaluation(numbers)))
+    width, _ = Image.open(io.BytesIO(draw_feature_maps(found, numbers, learner.pictures))).size
+    assert width > (1 + CHANNELS) * 64

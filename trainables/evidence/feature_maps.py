@@ -1,0 +1,53 @@
+"""What the last feature maps look at: a few pictures, each beside its six most active channels, as one small JPEG.
+
+As in Figure 3 of the supplement of Zhang et al., Deep Metric Learning with Spherical Embedding, NeurIPS 2020: the channels of
+the last convolutional layer with the largest mean activation, each scaled to its own range.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+from torch import Tensor
+
+from trainables.data.base import Indices, Pictures
+from trainables.evidence.sheet import CELL, FRAME, GAP, HEADER, INK, LIMIT, PAPER, SIDE, thumbnail, typeface, within
+
+CHANNELS = 6
+# From nothing to the most, dark to light: also told apart in grey.
+SCALE = np.array([(20, 18, 60), (90, 30, 120), (200, 70, 80), (250, 165, 50), (252, 250, 190)], dtype=np.float64)
+
+
+def most_active(maps: Tensor, count: int = CHANNELS) -> list[int]:
+    """The channels of one picture's maps (C, h, w) with the largest mean, largest first; the first of equal ones."""
+    order = torch.argsort(maps.double().mean(dim=(1, 2)), descending=True, stable=True)
+    return order[:count].tolist()
+
+
+def heat(channel: NDArray[np.float64]) -> Image.Image:
+    """One channel (h, w), from its least to its largest value; a constant one is dark."""
+    low, high = float(channel.min()), float(channel.max())
+    level = (channel - low) / (high - low) * (len(SCALE) - 1) if high > low else np.zeros_like(channel)
+    below = np.minimum(level.astype(np.int64), len(SCALE) - 2)
+    mixed = SCALE[below] + (SCALE[below + 1] - SCALE[below]) * (level - below)[..., None]
+    picture = Image.fromarray(mixed.round().astype(np.uint8))
+    return picture.resize((SIDE, SIDE), Image.Resampling.BICUBIC)
+
+
+def draw_feature_maps(maps: Tensor, numbers: Indices, pictures: Pictures) -> bytes:
+    """Maps (n, C, h, w) of the pictures numbered `numbers` (n,), as a JPEG of at most 60 kB."""
+    step = CELL + GAP
+    canvas = Image.new("RGB", (GAP + (1 + CHANNELS) * step, HEADER + GAP + len(numbers) * (step + 12)), PAPER)
+    pen = ImageDraw.Draw(canvas)
+    pen.text((GAP, GAP // 2), "picture", fill=INK, font=typeface(13))
+    pen.text((GAP + step, GAP // 2), "most active channels, left to right", fill=INK, font=typeface(13))
+    for row, (own, number) in enumerate(zip(maps.detach().float().cpu(), numbers.tolist(), strict=True)):
+        top = HEADER + GAP + row * (step + 12)
+        canvas.paste(thumbnail(np.asarray(pictures.images[number])), (GAP + FRAME, top + FRAME))
+        for column, channel in enumerate(most_active(own), start=1):
+            left = GAP + column * step
+            canvas.paste(heat(own[channel].double().numpy()), (left + FRAME, top + FRAME))
+            pen.text((left + FRAME, top + CELL), f"channel {channel}", fill=INK, font=typeface(10))
+    return within(canvas, LIMIT)

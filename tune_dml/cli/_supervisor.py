@@ -1,0 +1,192 @@
+"""A verb that trains runs in a process of its own, and this one, which holds neither Ray nor torch, sees how it ends.
+
+Ray ends the process that is attached to a node when that node dies, and the kernel ends one that eats the memory: no Python
+runs any more then, no table is printed and no report written. So whoever typed the command waits here. A driver that ended
+without a word is begun again, where it stopped; when that does not help, the session is closed as any other: table, report,
+the command to go on with, exit code 130.
+
+The two die together: the driver ends when this process does, even by kill -9.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from tune_dml.planning.request import Session
+
+TRAINING = ("sweep", "resume", "extend", "confirm")
+ATTEMPTS = 3
+"""Drivers in all; trials keep their own count of retries."""
+SUPERVISED = "TUNE_DML_SUPERVISED"
+NODE_CHECK = 2.0
+"""Seconds between looks at the node that the driver is attached to."""
+PARTING = 30.0
+"""Seconds that a driver may take to leave after its last word."""
+_INTERRUPTED = 130
+
+
+def attend() -> Callable[[int], None]:
+    """In the driver: end when the supervisor or our Ray node does. What is handed back says how our own end is."""
+    lines = os.environ.pop(SUPERVISED, None)
+    if lines is None:
+        return lambda code: None
+    life, word = map(int, lines.split(","))
+    for line in (life, word):
+        os.set_inheritable(line, False)  # Ray's processes outlive us otherwise
+
+    def watch() -> None:
+        from tune_dml.running.cluster import node_is_gone
+
+        while not select.select([life], [], [], NODE_CHECK)[0]:
+            if node_is_gone():
+                os._exit(1)  # Ray waits for ever, and what it holds cannot be ended otherwise
+        os.kill(os.getpid(), signal.SIGKILL)  # the other end is closed, by whatever death
+
+    threading.Thread(target=watch, daemon=True, name="supervisor").start()
+    return lambda code: _speak(word, code)
+
+
+def _speak(word: int, code: int) -> None:
+    sys.stdout.flush()
+    with contextlib.suppress(BrokenPipeError):
+        os.write(word, bytes([code]))
+
+
+def supervise(words: Sequence[str]) -> int:
+    """Run a verb that trains to an end that was said; its exit code."""
+    folder: Path | None = None
+    for attempt in range(1, ATTEMPTS + 1):
+        driver = _Driver(words)
+        code = driver.wait()
+        if driver.has_spoken and (folder is None or code in {0, 3, _INTERRUPTED}):
+            return code
+        if driver.has_spoken:
+            break  # what it was begun again on is gone: a cluster that does not answer
+        folder = _folder_of(words, driver.pid) or folder
+        if folder is None:
+            return code or 1  # nothing had begun
+        if driver.was_told:
+            break  # to end, and it did, if not in order
+        then = "going on from where it stopped" if attempt < ATTEMPTS else "closing the session"
+        _say(f"The driver of {folder.name} ended without a word ({_cause(code)}): {then}.")
+        words = _again(words, folder)
+    return _close(words, folder)
+
+
+def _close(words: Sequence[str], folder: Path | None) -> int:
+    """Table, report, and the command to go on with."""
+    name = folder.name if folder else ""
+    _Driver(["report", name, *_flags("report", _given(words))]).wait()
+    _say(f"Not complete. Continue with: tune-dml resume {name}")
+    return _INTERRUPTED
+
+
+class _Driver:
+    """A process that runs a verb; signals that reach us are handed on to it, once each."""
+
+    def __init__(self, words: Sequence[str]):
+        life, self._hold = os.pipe()
+        self._word, word = os.pipe()
+        self._process = subprocess.Popen(  # noqa: S603 - our own program
+            [sys.executable, "-m", "tune_dml.cli", *words],
+            env={**os.environ, SUPERVISED: f"{life},{word}"},
+            pass_fds=(life, word),
+            process_group=0,  # Ctrl-C reaches us alone
+        )
+        os.close(life)
+        os.close(word)
+        self.pid = self._process.pid
+        self.has_spoken = False
+        """Whether it came to its own end, good or bad."""
+        self.was_told = False
+        """Whether we have handed a signal on to it."""
+
+    def wait(self) -> int:
+        """Its exit code."""
+
+        def hand_on(number: int, frame: FrameType | None) -> None:
+            self.was_told = True
+            self._process.send_signal(number)
+
+        known = {number: signal.signal(number, hand_on) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            said = os.read(self._word, 1)  # nothing where it dies
+            code = self._leave(said)
+        finally:
+            for number, handler in known.items():
+                signal.signal(number, handler)
+        self.has_spoken = bool(said)
+        os.close(self._word)
+        os.close(self._hold)
+        return code if code >= 0 else 128 - code
+
+    def _leave(self, said: bytes) -> int:
+        """Its exit code: the one it said, where Ray, cut off from its own, changes that or does not let it go."""
+        try:
+            code = self._process.wait(PARTING if said else None)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        return said[0] if said else code
+
+
+def _folder_of(words: Sequence[str], pid: int) -> Path | None:
+    """The sweep that a driver held: it wrote its number into the lock."""
+    storage = Path(_given(words).get("storage") or Session.storage)
+    for lock in storage.absolute().glob("*/lock"):
+        if lock.read_text().strip() == str(pid) and (lock.parent / "plan.json").exists():
+            return lock.parent
+    return None
+
+
+def _again(words: Sequence[str], folder: Path) -> list[str]:
+    """The verb that goes on: the same one, which runs only what is missing; what was added is in the plan by now."""
+    if words[0] in {"sweep", "confirm"}:
+        return list(words)
+    return ["resume", folder.name, *_flags("resume", _given(words))]
+
+
+def _given(words: Sequence[str]) -> Mapping[str, Any]:
+    context = _command(words[0]).make_context(words[0], list(words[1:]), resilient_parsing=True)
+    given: Mapping[str, Any] = context.params
+    return given
+
+
+def _flags(verb: str, given: Mapping[str, Any]) -> list[str]:
+    """Those of the flags that were given which another verb has too."""
+    flags: list[str] = []
+    for option in _command(verb).params:
+        value = given.get(option.name)
+        if option.param_type_name != "option" or option.name == "retry_failed" or value in (None, False):
+            continue
+        flags += [option.opts[-1]] if value is True else [option.opts[-1], str(value)]
+    return flags
+
+
+def _command(verb: str) -> Any:
+    import typer
+
+    from tune_dml.cli import application
+
+    return typer.main.get_command(application()).commands[verb]  # type: ignore[attr-defined]
+
+
+def _cause(code: int) -> str:
+    if code > 128:
+        return f"signal {signal.Signals(code - 128).name}"
+    return f"exit code {code}: its Ray node is gone"
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()

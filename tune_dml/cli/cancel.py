@@ -1,0 +1,31 @@
+"""`tune-dml cancel`: a sweep on a cluster stops, resumable."""
+
+from __future__ import annotations
+
+import json
+
+import typer
+
+from tune_dml.cli.options import Json, SweepArgument, verb
+from tune_dml.cli.submit import Target
+
+ORDER = 47
+
+
+@verb
+def cancel(target: Target, sweep_name: SweepArgument, as_json: Json = False) -> None:
+    """Stop a sweep's job on a cluster; it keeps what it has, writes its report and can be resumed."""
+    from tune_dml.running import jobs
+
+    with jobs.cluster_client(target) as client:
+        job = jobs.latest_job(client, sweep_name, target)
+        if not job.over:
+            client.stop_job(job.id)
+            for _ in jobs.follow(client, job):
+                pass
+            job = jobs.latest_job(client, sweep_name, target)
+    if as_json:
+        typer.echo(json.dumps({"job": job.id, "status": job.status.lower()}, indent=1))
+        return
+    typer.echo(f"{job.id}: {job.status.lower()}")
+    typer.echo(f"  go on: tune-dml submit {target} -- resume {sweep_name} --storage ...")

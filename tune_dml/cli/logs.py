@@ -1,0 +1,39 @@
+"""`tune-dml logs`: what a sweep on a cluster says."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from tune_dml.cli.options import Json, SweepArgument, verb
+from tune_dml.cli.submit import Target
+
+ORDER = 46
+
+
+@verb
+def logs(
+    target: Target,
+    sweep_name: SweepArgument,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on until the job is over.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Print what the last job of a sweep on a cluster has said: a line for every trial that starts or ends."""
+    from tune_dml.running import jobs
+
+    with jobs.cluster_client(target) as client:
+        job = jobs.latest_job(client, sweep_name, target)
+        if as_json:
+            parts = list(jobs.follow(client, job)) if follow else [client.get_job_logs(job.id)]
+            job = jobs.latest_job(client, sweep_name, target)
+            typer.echo(json.dumps({"job": job.id, "status": job.status.lower(), "log": "".join(parts)}, indent=1))
+        elif follow:
+            for text in jobs.follow(client, job):
+                typer.echo(text, nl=False)
+        else:
+            typer.echo(client.get_job_logs(job.id), nl=False)
+            typer.echo(f"{job.id}: {job.status.lower()}", err=True)
+        if follow:
+            raise typer.Exit(jobs.exit_code(client, job))

@@ -1,0 +1,129 @@
+"""`tune-dml reproduce PAPER TABLE`: the sweep behind a printed table, and the table with our columns beside the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tune_dml.cli.options import Ending, absolute, verb
+from tune_dml.cli.screen import console_for, progress_bar, show
+from tune_dml.planning.request import Racing, Request, Resources, Session
+from tune_dml.space import Value
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from trainables.errors import Problem
+    from tune_dml.api import Sweep
+    from tune_dml.planning.reproduction import PrintedTable
+    from tune_dml.report.reproduction import Reproduced
+
+ORDER = 45
+
+
+@verb
+def reproduce(
+    paper: Annotated[str, typer.Argument(metavar="PAPER", help="sec-supplement, sec-rebuttal, dro or mpa.")],
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="Its number, as in the file of printed numbers.")],
+    *,
+    dataset: str | None,
+    data_root: Path | None,
+    seeds: Any,
+    settings: Mapping[str, Value] | None,
+    arms: Any,
+    tune: Any,
+    name: str | None,
+    resources: Resources,
+    session: Session,
+    ending: Ending,
+) -> None:
+    """Run the sweep behind a printed table, and write the table with ours beside it."""
+    from tune_dml import api
+    from tune_dml.planning.reproduction import printed_table
+    from tune_dml.report.reproduction import reproduce as compare
+    from tune_dml.report.reproduction import write_reproduction
+
+    printed = printed_table(paper, table, dataset)
+    request = Request(
+        printed.space,
+        dataset=printed.trained_on,
+        data_root=data_root,
+        seeds=seeds,
+        settings=settings,
+        arms=arms or printed.arms or None,
+        tune=tune,
+        name=name or _name(printed),
+    )
+    console = console_for(ending.as_json)
+    with progress_bar(console, "decoding") as data_progress:
+        done = api.run(
+            request,
+            session,
+            Racing(),
+            resources=resources,
+            console=console,
+            data_progress=data_progress,
+            other_checks=[ending.problems, lambda: _data_problems(printed, data_root)],
+        )
+    rows = compare(done.results, printed)
+    files = write_reproduction(rows, printed, absolute(ending.output) or done.folder / "reproduction")
+    show(Reproduction(done, printed, rows, files), ending.as_json)
+    raise typer.Exit(done.exit_code)
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A printed table with ours beside it, on disk."""
+
+    sweep: Sweep
+    printed: PrintedTable
+    rows: tuple[Reproduced, ...]
+    files: tuple[Path, Path]
+
+    def data(self) -> dict[str, Any]:
+        """Everything as JSON."""
+        return {
+            "table": self.printed.name,
+            "sweep": self.sweep.name,
+            "exit_code": self.sweep.exit_code,
+            "rows": [vars(row) for row in self.rows],
+            "files": [str(path) for path in self.files],
+        }
+
+    def text(self) -> Iterable[RenderableType]:
+        """How many numbers there are, how many can be compared, and where the table is."""
+        measured = [row for row in self.rows if row.seeds]
+        comparable = sum(not row.why_not for row in measured)
+        yield f"{self.printed.name}: {len(self.rows)} printed numbers, {len(measured)} measured, {comparable} comparable."
+        reasons = list(dict.fromkeys(reason for row in measured for reason in row.why_not))
+        yield from (f"- {reason}" for reason in reasons[:8])
+        if len(reasons) > 8:
+            yield f"- and {len(reasons) - 8} more reasons, in the table"
+        yield from (f"Table:   {path}" for path in self.files)
+        yield f"Report:  tune-dml report {self.sweep.name}"
+
+
+def _name(printed: PrintedTable) -> str:
+    """`sec-supplement-5-cub200`."""
+    words = f"{printed.table.source} {printed.table.number} {printed.trained_on}".lower().split()
+    return "-".join(words)
+
+
+def _data_problems(printed: PrintedTable, root: Path | None) -> list[Problem]:
+    """What is to be done where the data of the table are not on disk."""
+    from trainables.data import DATASETS
+    from trainables.errors import Problem
+
+    if root is not None or not DATASETS[printed.trained_on].needs_root:
+        return []
+    rule = f"{printed.name} was measured on pictures that must be on disk"
+    source = DATASETS[printed.trained_on].source
+    remedy = (
+        f"Get {source}, put it into a folder as docs/data.md says, check it with `tune-dml datasets verify "
+        f"{printed.trained_on} --root DIR`, and pass --data-root DIR; or try the study with --dataset glyphs."
+    )
+    return [Problem("data of the table", rule, printed.trained_on, remedy)]

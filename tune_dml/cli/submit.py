@@ -1,0 +1,186 @@
+"""`tune-dml submit`: a command runs on a cluster's head and outlives the laptop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trainables.errors import ConfigError, Problem, raise_if_any
+from tune_dml.cli.options import Json, verb
+from tune_dml.cli.screen import show
+from tune_dml.text import duration
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from tune_dml.running.jobs import Job, Upload
+
+ORDER = 45
+GO_ON = ("sweep", "resume", "extend", "confirm")
+ANSWER = ("status", "report", "compare", "open", "plan", "doctor", "datasets", "version")
+TARGET = "cluster.yaml|ADDRESS"
+Target = Annotated[
+    str, typer.Argument(metavar=TARGET, help="A cluster file, http://HEAD:8265, HOST:6379 or ray://HOST:10001.")
+]
+
+
+@verb
+def submit(
+    target: Target,
+    words: Annotated[list[str], typer.Argument(metavar="-- VERB ...", help="What to run there: sweep, status, ...")],
+    working_dir: Annotated[
+        Path | None, typer.Option(help="A folder of your own modules that travels too; a named sweep file always does.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run `tune-dml VERB ...` on a cluster: sweep, resume, extend and confirm go on there; other verbs answer here."""
+    from tune_dml.running import jobs
+
+    command = read_command(words)
+    upload = jobs.collect_upload(command.files, working_dir)
+    with jobs.cluster_client(target) as client:
+        if command.verb in ANSWER:
+            with jobs.asked(client, command.words, upload) as job:
+                for text in jobs.follow(client, job):
+                    typer.echo(text, nl=False)
+                code = jobs.exit_code(client, job)
+            raise typer.Exit(code)
+        ceiling = command.ceiling(jobs.capacity_of(client))
+        if not as_json:
+            show(Announcement(upload, ceiling), as_json=False)
+        job, new = jobs.submit(client, command.sweep, command.words, upload)
+    show(Submitted(target, command, job, new, upload, ceiling), as_json)
+
+
+@dataclass(frozen=True)
+class Command:
+    """What is to run there, read as it would be read here."""
+
+    words: tuple[str, ...]
+    given: Mapping[str, Any]
+    """Flag -> value."""
+
+    @property
+    def verb(self) -> str:
+        """Its first word."""
+        return self.words[0]
+
+    @property
+    def sweep(self) -> str:
+        """The sweep it is about."""
+        return str(self.given.get("sweep_name") or self.given.get("name"))
+
+    @property
+    def files(self) -> list[Path]:
+        """Files of the user's that it names: a sweep file."""
+        space = str(self.given.get("space") or "")
+        return [Path(space)] if space.endswith((".yaml", ".yml")) else []
+
+    def ceiling(self, capacity: Mapping[str, float]) -> str:
+        """The most that it can cost, as far as anybody has said."""
+        unit, number = ("GPU", capacity["GPU"]) if capacity["GPU"] else ("worker", capacity["CPU"])
+        stop = " Then it stops, resumable."
+        if hours := self.given.get("gpu_hours") or self.given.get("budget"):
+            return f"Ceiling: {hours:g} {unit}-hours.{stop}"
+        if seconds := self.given.get("time_budget"):
+            cost = f"{number * seconds / 3600:.2f} {unit}-hours: {number:g} {unit}s for {duration(seconds)}"
+            return f"Ceiling: {cost}, were all of them busy.{stop}"
+        now = f"the cluster has {number:g} {unit}s now, so at most {number:g} {unit}-hours an hour"
+        return f"Ceiling: none was set; {now}. Set one with --gpu-hours or --time-budget."
+
+
+def read_command(words: Sequence[str]) -> Command:
+    """The command, its flags checked as here; raises ConfigError for one that cannot run as a job.
+
+    A sweep gets its name said, since it is what its job is found by, and its storage must be a place that outlives the
+    job: the working directory of a job does not.
+    """
+    from tune_dml.cli import application
+
+    verb = words[0]
+    if verb not in (*GO_ON, *ANSWER):
+        raise ConfigError(
+            Problem("submit", "a verb that can run as a job", verb, f"One of {', '.join((*GO_ON, *ANSWER))}.")
+        )
+    group: Any = typer.main.get_command(application())
+    context = group.commands[verb].make_context(verb, list(words[1:]))
+    given, full = dict(context.params), list(words)
+    if verb == "sweep" and not given["name"]:
+        parts = [Path(str(given["space"])).stem, *([given["dataset"]] if given["dataset"] else [])]
+        given["name"] = "-".join(parts)
+        full += ["--name", given["name"]]
+    command = Command(tuple(full), given)
+    raise_if_any(_problems(command))
+    return command
+
+
+def _problems(command: Command) -> Iterable[Problem]:
+    storage = command.given.get("storage")
+    if storage is not None and not Path(storage).is_absolute():
+        rule = "a job's own folder goes with it: sweeps must be kept in a folder that every node sees"
+        yield Problem("--storage", rule, str(storage), "Example: --storage /mnt/shared/sweeps.")
+    if command.given.get("address"):
+        yield Problem(
+            "--address", "a job runs on the cluster that it was sent to", command.given["address"], "Leave it out."
+        )
+    for file in command.files:
+        if not file.is_file():
+            yield Problem("SPACE", "no such sweep file", str(file))
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """What is about to travel and to be spent."""
+
+    upload: Upload
+    ceiling: str
+
+    def data(self) -> dict[str, Any]:
+        """Size, files, what was kept back, the ceiling."""
+        kept_back = list(self.upload.kept_back)
+        size, number = self.upload.size, len(self.upload.files)
+        return {"bytes": size, "files": number, "kept_back": kept_back, "ceiling": self.ceiling}
+
+    def text(self) -> Iterable[RenderableType]:
+        """A line each."""
+        yield f"Uploads {self.upload}"
+        if self.upload.kept_back:
+            yield f"Kept back, since they look like secrets: {', '.join(self.upload.kept_back)}"
+        yield self.ceiling
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A job that the cluster has."""
+
+    target: str
+    command: Command
+    job: Job
+    new: bool
+    upload: Upload
+    ceiling: str
+
+    def data(self) -> dict[str, Any]:
+        """Its name and what was sent."""
+        return {
+            "job": self.job.id,
+            "sweep": self.command.sweep,
+            "new": self.new,
+            "upload": Announcement(self.upload, self.ceiling).data(),
+        }
+
+    def text(self) -> Iterable[RenderableType]:
+        """Its name, and the commands that go on with it."""
+        sweep, there = self.command.sweep, f"tune-dml submit {self.target} --"
+        storage = f"--storage {self.command.given['storage']}"
+        state = "submitted" if self.new else f"runs already ({self.job.status.lower()}): nothing was started"
+        yield f"{self.job.id} {state}"
+        yield f"  follow: tune-dml logs {self.target} {sweep} --follow"
+        yield f"  status: {there} status {sweep} {storage}"
+        yield f"  stop:   tune-dml cancel {self.target} {sweep}"
+        yield f"  go on:  {there} resume {sweep} {storage}"
+        yield f"  report: {there} report {sweep} {storage}"

@@ -1,0 +1,102 @@
+"""Under what conditions a printed number was obtained, in our settings: to be compared field by field with a cell's.
+
+They come from three declarations, the later on top of the earlier: the protocol of the authors, what the table's method
+is, and the hyperparameters of the row. What neither paper nor released code says is listed as not printed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from trainables.config import Value
+from tune_dml.catalogue import papers, protocols
+from tune_dml.published import PublishedRow, is_cited
+from tune_dml.space import PrintedMethod, Table
+from tune_dml.text import is_number
+
+# How something is computed, shown or stored; and which classes choose, of which a table speaks as its selection.
+_NO_CONDITION = ("evaluation.", "task.test_sets", "training.eval_every", "training.micro_batch", "training.precision")
+_ELSEWHERE = ("data.split", "data.validation_fraction", "task.name")
+_ALIASES = {"cub2002011": "cub200", "caltechucsdbirds": "cub200", "stanfordcars": "cars196"}
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What a printed number was trained with."""
+
+    settings: Mapping[str, Value]
+    """As paper or released code state them."""
+    unprinted: tuple[str, ...]
+    """Settings that neither states, or that the table leaves open."""
+
+    def differing(self, settings: Mapping[str, Value]) -> dict[str, tuple[Value, Value]]:
+        """Where a cell's resolved settings differ: setting -> (ours, printed)."""
+        pairs = {path: (settings.get(path), printed) for path, printed in self.settings.items()}
+        return {path: (ours, printed) for path, (ours, printed) in pairs.items() if not _same(ours, printed)}
+
+
+def conditions_of(row: PublishedRow) -> Conditions | None:
+    """The conditions of a printed number; None where they are not on record, or the number is cited from others."""
+    table = table_of(row.paper, row.table)
+    method = table.method(row.method) if table else None
+    if table is None or method is None or is_cited(row):
+        return None
+    stated, unknown = _protocol(method, row.dataset)
+    printed = {path: row.hyperparameters[key] for key, path in method.knobs.items() if key in row.hyperparameters}
+    own = {**method.settings, **printed}
+    left_out = [*method.unprinted, *(path for path in table.unprinted if _takes(method, path))]
+    settings = {path: value for path, value in {**stated, **own}.items() if path not in left_out or path in printed}
+    return Conditions(settings, tuple(dict.fromkeys([*left_out, *(path for path in unknown if path not in own)])))
+
+
+def _takes(method: PrintedMethod, path: str) -> bool:
+    """Whether a method has such a setting at all: no eta without a regularizer, no K without a loss that has one."""
+    if path.startswith("regularizer."):
+        return method.settings.get("regularizer.name") != "none"
+    return not path.startswith("loss.") or path in method.knobs.values()
+
+
+def printed_protocol(method: PrintedMethod, dataset: str) -> str:
+    """The name of the protocol that the authors of a table trained a method by on one of its data sets."""
+    return method.protocol.format(our_name(dataset))
+
+
+def our_name(dataset: str) -> str:
+    """A data set as we call it: `CUB200-2011` -> `cub200`."""
+    letters = "".join(letter for letter in dataset.lower() if letter.isalnum())
+    return _ALIASES.get(letters, letters)
+
+
+def table_of(source: str, number: str) -> Table | None:
+    """A printed table by its `paper` and `table` in the file of numbers."""
+    tables = (table for paper in papers().values() for table in paper.tables)
+    return next((table for table in tables if (table.source, table.number) == (source, number)), None)
+
+
+def _protocol(method: PrintedMethod, dataset: str) -> tuple[dict[str, Value], tuple[str, ...]]:
+    """What the method's protocol states, and what it leaves open; of another loss than its own it says nothing."""
+    protocol = protocols().get(printed_protocol(method, dataset))
+    if protocol is None:
+        return {}, ()
+    same_loss = protocol.settings.get("loss.name") in {None, method.settings.get("loss.name")}
+    stated: dict[str, Value] = {}
+    unknown = []
+    for path, value in protocol.settings.items():
+        if path.startswith(_NO_CONDITION) or path in _ELSEWHERE or (path.startswith("loss.") and not same_loss):
+            continue
+        if protocol.sources.get(path, "open").startswith("open"):
+            unknown.append(path)
+        else:
+            stated[path] = value
+    return stated, tuple(unknown)
+
+
+def _same(ours: object, printed: object) -> bool:
+    if is_number(ours) and is_number(printed):
+        return math.isclose(ours, printed, rel_tol=1e-6)
+    if isinstance(ours, list | tuple) and isinstance(printed, list | tuple):
+        return len(ours) == len(printed) and all(map(_same, ours, printed))
+    return ours == printed or (isinstance(ours, str) and PurePath(ours).name == printed)

@@ -1,0 +1,111 @@
+"""The sweep behind a printed table: which space, arms and data set its numbers ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainables.errors import ConfigError, Problem, nearest
+from tune_dml.catalogue import spaces
+from tune_dml.conditions import our_name, table_of
+from tune_dml.published import PublishedRow, is_cited, published_rows
+from tune_dml.space import METHOD, Space, Table
+
+
+@dataclass(frozen=True)
+class PrintedTable:
+    """A printed table on one of its data sets, and the study that stands for it."""
+
+    table: Table
+    dataset: str
+    """As the table calls it."""
+    trained_on: str
+    """By our name: the data set of the table, or the one that was asked for in its stead."""
+    space: Space
+    arms: tuple[str, ...]
+    """Those of the space that the table has numbers of; empty where the space needs all of its own."""
+    rows: tuple[PublishedRow, ...]
+    """Every number of the table on the data set, those that it cites from others included."""
+
+    @property
+    def name(self) -> str:
+        """`SEC-supplement, Table 5, CUB200-2011`."""
+        return f"{self.table.source}, Table {self.table.number}, {self.dataset}"
+
+
+def printed_table(paper: str, number: str, dataset: str | None = None) -> PrintedTable:
+    """The printed table, by its paper and number in the file of numbers.
+
+    Args:
+        paper: `sec-supplement`, `sec-rebuttal`, `dro`, `mpa`; capitals do not matter.
+        number: the table's; `Fig4 text` for numbers that the text gives of a figure.
+        dataset: by our name or the table's; the table's first by default. One that the table lacks trains the study there,
+            beside the numbers of the first.
+
+    Raises ConfigError for a table that is not in the file, or that no space stands for.
+    """
+    table = _table(paper, number)
+    asked = our_name(dataset or table.datasets[0])
+    printed = next((name for name in table.datasets if our_name(name) == asked), table.datasets[0])
+    rows = tuple(row for row in _rows(table) if row.dataset == printed)
+    space = _space(table, rows)
+    trained_on = asked if dataset else our_name(printed)
+    known = {protocol.dataset for protocol in space.protocols}
+    if not dataset and trained_on not in known:  # faces are judged on other people than they are learnt from
+        trained_on = next(name for name in known if name not in {"glyphs", "digits"})
+    if trained_on not in known:
+        remedy = nearest(trained_on, sorted(known), what="data set")
+        rule = f"{space.name}, which stands for the table, has no protocol on the data set"
+        raise ConfigError(Problem("--dataset", rule, dataset, remedy))
+    methods = {row.method for row in rows if not is_cited(row)}
+    named = tuple(arm.name for arm in space.arms if arm.name in methods)
+    arms = named if _goes_by_method(space, table) else ()
+    return PrintedTable(table, printed, trained_on, space, arms, rows)
+
+
+def _table(paper: str, number: str) -> Table:
+    known = {(row.paper, row.table): None for row in published_rows()}
+    found = next((key for key in known if (_plain(key[0]), _plain(key[1])) == (_plain(paper), _plain(number))), None)
+    table = table_of(*found) if found else None
+    if table is None:
+        names = [
+            f"{source.lower()} {table!r}" if " " in table else f"{source.lower()} {table}" for source, table in known
+        ]
+        remedy = nearest(f"{paper} {number}", names, what="table")
+        raise ConfigError(
+            Problem("PAPER TABLE", "the table is not in the file of numbers", f"{paper} {number}", remedy)
+        )
+    return table
+
+
+def _space(table: Table, rows: tuple[PublishedRow, ...]) -> Space:
+    """The space that covers most of the table's methods, with the fewest arms besides."""
+    methods = {row.method for row in rows if not is_cited(row)}
+    found = {name: len(_covered(space, table) & methods) for name, space in spaces().items()}
+    best = min(found, key=lambda name: (-found[name], len(spaces()[name].every_arm)))
+    if not found[best]:
+        remedy = "Numbers of it stand in reports of other studies; `tune-dml spaces` lists them."
+        raise ConfigError(Problem("TABLE", "no space stands for the table", f"{table.source} {table.number}", remedy))
+    return spaces()[best]
+
+
+def _covered(space: Space, table: Table) -> set[str]:
+    """The methods of a table that a space trains."""
+    curves = [curve for curve in space.published if (curve.paper, curve.table) == (table.source, table.number)]
+    arms = {arm.name for arm in space.every_arm}
+    named = {method for curve in curves for method in (*curve.methods, curve.baseline_method or "")}
+    return named | (arms if any(curve.hyperparameter == METHOD for curve in curves) else set())
+
+
+def _goes_by_method(space: Space, table: Table) -> bool:
+    return any(
+        curve.hyperparameter == METHOD and (curve.paper, curve.table) == (table.source, table.number)
+        for curve in space.published
+    )
+
+
+def _rows(table: Table) -> list[PublishedRow]:
+    return [row for row in published_rows() if (row.paper, row.table) == (table.source, table.number)]
+
+
+def _plain(text: str) -> str:
+    return "".join(letter for letter in text.lower() if letter.isalnum())

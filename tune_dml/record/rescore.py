@@ -1,0 +1,110 @@
+"""Metrics that are added later, computed of the embeddings that trials have kept: nothing is trained again.
+
+What is found of the validation pictures goes into the ledger, and so into tables, reports and MLflow; what is found of the
+test pictures goes into the sealed file of its trial, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainables.errors import ConfigError, Problem, nearest
+from trainables.metrics.families import FAMILIES, family_of
+from tune_dml.record.ledger import Ledger, trial_folder
+from tune_dml.record.sealed import seal_more
+from tune_dml.record.state import SweepState
+
+if TYPE_CHECKING:
+    from trainables.evidence.kept import Embedded
+
+KNOWN = "map_at_r"
+"""Computed again beside the new ones: how far it is from what the trial recorded is what half precision costs."""
+
+
+@dataclass(frozen=True)
+class Rescored:
+    """One trial."""
+
+    key: str
+    label: str
+    seed: int
+    metrics: dict[str, float]
+    """`val/...`; those of the test pictures are sealed."""
+    rounding: float
+    """|MAP@R of the kept embeddings - MAP@R that the trial recorded|, in percentage points."""
+
+
+@dataclass(frozen=True)
+class Rescoring:
+    """A sweep's trials with their new metrics."""
+
+    trials: tuple[Rescored, ...]
+    without: int
+    """Finished trials that have kept no embeddings."""
+
+
+def metric_keys(names: Sequence[str]) -> tuple[str, ...]:
+    """Names as they are logged, without the part: `recall_at_10`. Raises ConfigError with every name that is unknown."""
+    keys = tuple(dict.fromkeys(name.removeprefix("val/") for name in names))
+    known = [family.key.format(k=10) for family in FAMILIES.values()]
+    rule = "only metrics of a ranking can be computed of kept embeddings"
+    problems = [
+        Problem("--metric", rule, key, nearest(key, known, what="metric")) for key in keys if not family_of(key)
+    ]
+    if not keys:
+        problems.append(Problem("--metric", "name at least one metric", None, f"Example: --metric {known[0]}."))
+    if problems:
+        raise ConfigError(problems)
+    return keys
+
+
+def compute_metrics(state: SweepState, names: Sequence[str]) -> Rescoring:
+    """Compute metrics of every finished trial that has kept its embeddings, and write them down.
+
+    Raises ConfigError for an unknown metric, where no trial has kept any, and while another process runs the sweep.
+    """
+    keys = metric_keys(names)
+    with Ledger(state.folder) as ledger:
+        state.update()
+        trials = {**state.trials, **state.confirming}
+        finished = [trial for key, trial in trials.items() if state.trial(key).status == "finished"]
+        done = []
+        for trial in finished:
+            folder = trial_folder(state.folder, trial.key)
+            found = _figures(folder, "val", keys)
+            if found is None:
+                continue
+            if test := _figures(folder, "test", keys):
+                seal_more(state.folder, trial.key, {f"test/{key}": test[key] for key in keys})
+            metrics = {f"val/{key}": found[key] for key in keys}
+            ledger.append("rescored", trial.key, metrics=metrics)
+            before = state.trial(trial.key).metrics.get(f"val/{KNOWN}", math.nan)
+            rounding = abs(found[KNOWN] - before)
+            done.append(Rescored(trial.key, trial.cell.label, trial.seed, metrics, rounding))
+    if not done:
+        rule = "metrics are computed of embeddings that trials have kept; no finished trial of this sweep has any"
+        remedy = "Run it under another --name with --set evaluation.keep=embeddings."
+        raise ConfigError(Problem("SWEEP", rule, state.plan.name, remedy))
+    state.update()
+    return Rescoring(tuple(done), len(finished) - len(done))
+
+
+def _figures(folder: Path, part: str, keys: Sequence[str]) -> dict[str, float] | None:
+    """Metrics of the embeddings kept of a half; None where there are none, or one is not finite."""
+    from trainables.evidence.kept import Embedded, embeddings_file
+
+    kept = Embedded.read(folder / embeddings_file(part))
+    return None if kept is None or not bool(kept.vectors.isfinite().all()) else _metrics(kept, (*keys, KNOWN))
+
+
+def _metrics(kept: Embedded, keys: Sequence[str]) -> dict[str, float]:
+    from trainables.metrics.retrieval import retrieval_metrics
+
+    wanted = [found for key in keys if (found := family_of(key))]
+    names, ks = dict.fromkeys(family.name for family, _ in wanted), dict.fromkeys(k for _, k in wanted)
+    queries, labels, gallery = kept.search
+    return retrieval_metrics(queries, labels, tuple(ks), gallery=gallery, metrics=tuple(names))

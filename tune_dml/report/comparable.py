@@ -1,0 +1,170 @@
+"""Whether a printed curve was obtained as ours was: what differs forbids comparing levels, what nobody prints is said."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from tune_dml.conditions import conditions_of, our_name
+from tune_dml.planning.cells import Cell
+from tune_dml.published import PublishedCurve, PublishedPoint
+from tune_dml.report.knob import MeasuredKnob, level_key, same_value
+from tune_dml.report.measured import Measured
+from tune_dml.space import Value
+
+_ALIASES = {
+    "verificationaccuracy": "verificationacc",
+    "linearevaluationtop1": "top1",
+    "linearevaluationtop5": "top5",
+}
+_LABELS = {
+    "loss.name": "loss",
+    "regularizer.name": "regularizer",
+    "regularizer.eta": "eta",
+    "regularizer.rho": "rho",
+    "regularizer.schedule": "schedule of eta",
+    "batch.batch_size": "batch size B",
+    "batch.instances_per_class": "number of pictures a class M",
+    "batch.sampler": "sampler",
+    "training.steps": "number of steps",
+    "training.epochs": "number of epochs",
+    "optim.name": "optimizer",
+    "optim.lr": "learning rate",
+    "optim.backbone_lr_multiplier": "learning rate of the backbone",
+    "optim.loss_lr_multiplier": "learning rate of the proxies",
+    "optim.lr_schedule": "learning-rate schedule",
+    "optim.weight_decay": "weight decay",
+    "model.backbone": "backbone",
+    "model.embedding_dim": "embedding size",
+    "model.head": "head",
+    "model.pooling": "pooling",
+    "model.weights": "initial weights",
+}
+"""What reasons call a setting; others are called by their path."""
+_SELECTED = {
+    "validation": "chosen on validation classes",
+    "class_disjoint": "chosen on validation classes",
+    "shared_classes": "chosen on validation pictures",
+    "paper_test_selection": "chosen on the test classes",
+    "test": "chosen on the test classes",
+}
+
+
+def printed_at(knob: MeasuredKnob, published: PublishedCurve) -> dict[str, float]:
+    """Label -> the printed number at each of our values that has a mean and is printed."""
+    theirs = published.values()
+    numbers = {
+        label: next((number for x, number in theirs.items() if same_value(knob.level(label), x)), None)
+        for label, mean in knob.isolated.means.items()
+        if math.isfinite(mean)
+    }
+    return {label: number for label, number in numbers.items() if number is not None}
+
+
+def reasons_against(
+    measured: Measured, knob: MeasuredKnob, published: PublishedCurve, printed: Mapping[str, float]
+) -> tuple[str, ...]:
+    """What differs between the two studies and sets the level of the metric."""
+    theirs, settings = published.published, measured.settings
+    plan, selection = measured.results.plan, str(settings.get("data.split", "class_disjoint"))
+    pairs = [
+        ("data set", plan.dataset, theirs.dataset, our_name(plan.dataset) == our_name(theirs.dataset)),
+        _pair("backbone", settings.get("model.backbone"), theirs.backbone),
+        _pair("embedding size", settings.get("model.embedding_dim"), _embedding_dim(knob, published, printed)),
+        _pair("metric", measured.metric.name, theirs.metric),
+    ]
+    reasons = [
+        f"other {what}: {ours}, not {number}"
+        for what, ours, number, same in pairs
+        if not same and not (what == "embedding size" and knob.path == "model.embedding_dim")
+    ]
+    reasons += _differing(measured, knob, published, printed)
+    if theirs.selection != "unknown" and _SELECTED[selection] != _SELECTED[theirs.selection]:
+        reasons.append(f"other selection: ours {_SELECTED[selection]}, the paper's {_SELECTED[theirs.selection]}")
+    return tuple(reasons)
+
+
+def _pair(what: str, ours: object, printed: object) -> tuple[str, object, object, bool]:
+    return what, ours, printed, _letters(ours) == _letters(printed)
+
+
+def _embedding_dim(knob: MeasuredKnob, published: PublishedCurve, printed: Mapping[str, float]) -> Value:
+    """The embedding size of the printed numbers: of their rows where these say it, else of the table."""
+    rows = [point.row for point in _matched(knob, published, printed).values()]
+    sizes = {row.hyperparameters.get("embedding_dim", published.published.embedding_dim) for row in rows}
+    return sizes.pop() if len(sizes) == 1 else published.published.embedding_dim
+
+
+def _differing(
+    measured: Measured, knob: MeasuredKnob, published: PublishedCurve, printed: Mapping[str, float]
+) -> list[str]:
+    """Every condition of the printed numbers that some cell behind our curve does not meet; the knob itself apart."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    matched = _matched(knob, published, printed)
+    for label, point in matched.items():
+        conditions = conditions_of(point.row)
+        if conditions is None:
+            continue
+        differing: dict[str, tuple[list[Value], Value]] = {}
+        for cell in _cells_at(measured, knob, label):
+            for path, (ours, theirs) in conditions.differing(cell.settings).items():
+                differing.setdefault(path, ([], theirs))[0].append(ours)
+        for path, (values, theirs) in differing.items():
+            if path not in {knob.path, "model.backbone", "model.embedding_dim"}:
+                ours = ", ".join(dict.fromkeys(map(_said, values)))
+                found.setdefault((path, ours, _said(theirs)), []).append(label)
+    return [
+        f"other {_LABELS.get(path, path)}: {ours}, not {theirs}"
+        + ("" if len(labels) == len(matched) else f" (at {', '.join(labels)})")
+        for (path, ours, theirs), labels in sorted(found.items(), key=lambda item: _importance(item[0][0]))
+    ]
+
+
+def _importance(path: str) -> int:
+    """Named settings first, in the order of their names."""
+    return list(_LABELS).index(path) if path in _LABELS else len(_LABELS)
+
+
+def _matched(knob: MeasuredKnob, published: PublishedCurve, printed: Mapping[str, float]) -> dict[str, PublishedPoint]:
+    """Label of ours -> the printed point at its value."""
+    return {label: point for label in printed for point in published.points if same_value(knob.level(label), point.x)}
+
+
+def _cells_at(measured: Measured, knob: MeasuredKnob, label: str) -> list[Cell]:
+    """The cells behind a value of the knob: several where other knobs are searched too."""
+    cells = [cell.cell for cell in measured.cells if cell.cell.arm == knob.arm]
+    key = level_key(knob.level(label))
+    return [cell for cell in cells if knob.path in cell.knobs and level_key(cell.knobs[knob.path]) == key]
+
+
+def unknown_conditions(
+    measured: Measured, knob: MeasuredKnob, published: PublishedCurve, printed: Mapping[str, float]
+) -> tuple[str, ...]:
+    """Conditions that neither paper nor released code says, by what ours are."""
+    found: dict[str, None] = {}
+    for label, point in _matched(knob, published, printed).items():
+        conditions = conditions_of(point.row)
+        if conditions is None:
+            return ("how its method was trained",)
+        for path in conditions.unprinted:
+            values = dict.fromkeys(_said(cell.settings.get(path)) for cell in _cells_at(measured, knob, label))
+            found[f"{_LABELS.get(path, path)} (ours {', '.join(values)})"] = None
+    return tuple(found)
+
+
+def _said(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _letters(name: object) -> str:
+    """A name without capitals and punctuation, under its usual spelling."""
+    text = "".join(letter for letter in str(name).lower() if letter.isalnum())
+    return _ALIASES.get(text, text)
+
+
+def said_differences(differing: Mapping[str, tuple[Value, Value]]) -> list[str]:
+    """Reasons against comparing one cell with a printed number, the settings that people know first."""
+    return [
+        f"other {_LABELS.get(path, path)}: {_said(ours)}, not {_said(theirs)}"
+        for path, (ours, theirs) in sorted(differing.items(), key=lambda item: _importance(item[0]))
+    ]

@@ -1,0 +1,139 @@
+"""Do the arms come out as the paper's methods of their names did? Side by side, in order, and why levels may not be compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tune_dml.conditions import conditions_of, our_name
+from tune_dml.published import PublishedCurve, published_curve
+from tune_dml.report.cell import MeasuredCell
+from tune_dml.report.comparable import said_differences
+from tune_dml.report.measured import Measured
+from tune_dml.report.questions import question
+from tune_dml.report.section import Block, Heading, Notes, Section, Table, Text, number, signed, words
+from tune_dml.space import METHOD
+from tune_dml.stats.equivalence import OrderAgreement, judge_order
+from tune_dml.stats.simultaneous import all_pairs
+
+
+@dataclass(frozen=True)
+class PrintedArms:
+    """The arms that a printed table has methods of."""
+
+    published: PublishedCurve
+    cells: tuple[MeasuredCell, ...]
+    """The best cell of each of them."""
+    printed: tuple[float, ...]
+    reasons: tuple[str, ...]
+    """What differs in all of them, or in some; empty where levels may be compared."""
+    order: OrderAgreement | None
+    """None below three arms, or without a noise estimate."""
+
+
+@question(order=330, unanswered={"printed_methods": ()})
+def printed_methods(measured: Measured) -> Section | None:
+    """One table for each printed one, those on the same data set first."""
+    declared = [item for item in measured.results.plan.space.published if item.hyperparameter == METHOD]
+    same_first = sorted(declared, key=lambda item: our_name(item.dataset) != our_name(measured.results.plan.dataset))
+    found = [arms for item in same_first if (arms := _arms(measured, published_curve(item))).cells]
+    if not found:
+        return None
+    body: list[Block] = []
+    for index, arms in enumerate(found):
+        body += [Heading(arms.published.source), Text(" ".join(_sentences(arms)))]
+        body += [Notes(arms.published.notes)] if arms.published.notes else []
+        body.append(_table(measured, arms, f"printed-methods-{index + 1}"))
+    return Section(
+        "printed-methods",
+        "Do the arms come out as the paper's methods?",
+        "The paper's methods",
+        tuple(body),
+        data={"printed_methods": [_data(arms) for arms in found]},
+    )
+
+
+def _arms(measured: Measured, published: PublishedCurve) -> PrintedArms:
+    """The arms of the table's methods that have numbers, in its order."""
+    best = _best_cells(measured)
+    points = [point for point in published.points if str(point.x) in best]
+    cells = tuple(best[str(point.x)] for point in points)
+    reasons: dict[str, None] = {}
+    dataset = measured.results.plan.dataset
+    if our_name(dataset) != our_name(published.published.dataset):
+        reasons[f"other data set: {dataset}, not {published.published.dataset}"] = None
+    for point, cell in zip(points, cells, strict=True):
+        conditions = conditions_of(point.row)
+        if conditions is not None:
+            reasons |= dict.fromkeys(said_differences(conditions.differing(cell.cell.settings)))
+    if cells and cells[0].cell.settings.get("data.split") != "paper_test_selection":
+        reasons["other selection: ours chosen on validation, the paper's on the test classes"] = None
+    printed = tuple(point.y for point in points)
+    return PrintedArms(published, cells, printed, tuple(reasons), _order(measured, cells, printed))
+
+
+def _best_cells(measured: Measured) -> dict[str, MeasuredCell]:
+    """The best cell of each arm with numbers."""
+    best: dict[str, MeasuredCell] = {}
+    for cell in measured.cells:
+        held = best.get(cell.cell.arm)
+        if cell.values and (held is None or measured.sign * (cell.mean - held.mean) > 0):
+            best[cell.cell.arm] = cell
+    return best
+
+
+def _order(measured: Measured, cells: tuple[MeasuredCell, ...], printed: tuple[float, ...]) -> OrderAgreement | None:
+    if len(cells) < 3:
+        return None
+    labels = measured.table.labels
+    rows = [labels.index(cell.label) for cell in cells]
+    bounds = all_pairs(measured.table.values, measured.looks.level)
+    chosen = np.ix_(rows, rows)
+    if not np.isfinite(bounds.low[chosen][np.triu_indices(len(rows), 1)]).any():
+        return None
+    return judge_order(bounds.estimate[chosen], bounds.low[chosen], bounds.high[chosen], list(printed))
+
+
+def _sentences(arms: PrintedArms) -> list[str]:
+    source, order = arms.published.source, arms.order
+    if arms.reasons:
+        more = f" and {len(arms.reasons) - 6} more" if len(arms.reasons) > 7 else ""
+        shown = arms.reasons[:6] if more else arms.reasons
+        level = f"Not comparable in level with {source}: {'; '.join(shown)}{more}."
+    else:
+        level = f"Every printed condition of {source} is met: levels can be compared."
+    if order is None:
+        why = "three arms with numbers are needed" if len(arms.cells) < 3 else "there is no noise estimate"
+        return [level, f"The orders cannot be compared: {why}."]
+    pairs = order.same + order.opposite + order.open
+    return [
+        level,
+        f"Of {pairs} pairs of arms {order.same} are certainly ordered as printed, {order.opposite} certainly the other way, "
+        f"{order.open} are open: Kendall's tau is {order.tau:.2f} for the means.",
+    ]
+
+
+def _table(measured: Measured, arms: PrintedArms, name: str) -> Table:
+    metric = measured.metric
+    rows = tuple(
+        (words(cell.label), number(metric, cell.mean), number(metric, printed), signed(metric, cell.mean - printed))
+        for cell, printed in zip(arms.cells, arms.printed, strict=True)
+    )
+    caption = f"The best cell of each arm beside the number of its name in {arms.published.source}."
+    return Table(name, caption, ("arm", "ours", "published", "gap"), rows)
+
+
+def _data(arms: PrintedArms) -> dict[str, object]:
+    order = arms.order
+    return {
+        "source": arms.published.source,
+        "published": arms.published.published,
+        "reasons": arms.reasons,
+        "arms": [
+            {"arm": cell.cell.arm, "cell": cell.label, "ours": cell.mean, "published": printed}
+            for cell, printed in zip(arms.cells, arms.printed, strict=True)
+        ],
+        "order": {**vars(order), "low": order.low, "high": order.high} if order else None,
+        "sentences": _sentences(arms),
+    }

@@ -1,0 +1,126 @@
+"""How far does it reach? Differences to the baseline beyond these classes and seeds, and query by query."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tune_dml.record.results import Results
+from tune_dml.report.cell import MeasuredCell
+from tune_dml.report.measured import Measured
+from tune_dml.report.naming import metric_name
+from tune_dml.report.questions import question
+from tune_dml.report.section import Block, Section, Table, Text, plain, signed, words
+from tune_dml.stats.classes import Reach, reach_of
+
+HALVES = {"val": "validation", "test": "test"}
+
+
+@dataclass(frozen=True)
+class Reached:
+    """A cell against the baseline on one half."""
+
+    half: str
+    """val or test."""
+    label: str
+    reach: Reach
+
+
+@question(order=347, reads_traces=True, unanswered={"reach": None})
+def reach(measured: Measured) -> Section | None:
+    """Every cell against the baseline by R@1 of the same queries; None without a baseline, or where trials kept no hits."""
+    baseline = measured.baseline
+    others = [cell for cell in measured.cells if cell is not baseline and cell.values]
+    if baseline is None or not others:
+        return None
+    alpha = measured.looks.level / len(others)  # the cells share the error: the best one was chosen among them
+    rows = [
+        Reached(half, cell.label, found)
+        for half in HALVES
+        for cell in others
+        if (found := _reach(measured.results, cell, baseline, half, alpha))
+    ]
+    if not rows:
+        return None
+    body: list[Block] = [Text(_sentence(measured, rows, baseline.label))]
+    body += [_table(half, rows, baseline.label, alpha) for half in HALVES]
+    title = "How far does it reach?"
+    return Section("reach", title, "Other classes", tuple(body), data={"reach": {"alpha": alpha, "rows": rows}})
+
+
+def _reach(results: Results, cell: MeasuredCell, baseline: MeasuredCell, half: str, alpha: float) -> Reach | None:
+    """Over the seeds under which both cells asked the same queries; None where there is none, or only one class."""
+    kept = {
+        trial.seed: results.hits(trial.key, half)
+        for trial in baseline.trials
+        if trial.status == "finished" and trial.seed in baseline.values
+    }
+    differences: list[dict[int, tuple[int, int]]] = []
+    first = second = 0
+    for trial in cell.trials:
+        own = results.hits(trial.key, half) if trial.status == "finished" else None
+        other = kept.get(trial.seed)
+        if own is None or other is None or not np.array_equal(own.pictures, other.pictures):
+            continue
+        gained = own.by_class - other.by_class
+        differences.append(
+            dict(zip(own.classes.tolist(), zip(gained.tolist(), own.counts.tolist(), strict=True), strict=True))
+        )
+        first += int((own.hit & ~other.hit).sum())
+        second += int((other.hit & ~own.hit).sum())
+    classes = sorted({number for seed in differences for number in seed})
+    if len(classes) < 2:
+        return None
+    pairs = np.array([[seed.get(number, (0, 0)) for seed in differences] for number in classes], dtype=np.float64)
+    return reach_of(pairs[..., 0], pairs[..., 1], (first, second), alpha=alpha)
+
+
+def _sentence(measured: Measured, rows: list[Reached], baseline: str) -> str:
+    """Of the best cell that has hits, on the last half that is there: test where it has been opened."""
+    by_label = {cell.label: cell for cell in measured.cells}
+    best = max(rows, key=lambda row: (row.half == "test", measured.sign * by_label[row.label].mean))
+    metric, found = metric_name(f"{best.half}/recall_at_1"), best.reach
+    scope = f"{found.classes} {HALVES[best.half]} classes"
+    ends = f"{metric.signed(found.low)} to {metric.signed(found.high)}"
+    if found.seeds < 2:
+        return (
+            f"{best.label} against {baseline}: {metric.signed(found.estimate)}, interval over {scope} {ends}. "
+            "One seed: neither the interval nor a p-value knows what another seed would do."
+        )
+    sure = found.low > 0 or found.high < 0
+    text = (
+        f"{best.label} against {baseline}: {metric.signed(found.estimate)}, interval over {scope} and {found.seeds} seeds "
+        f"{ends}: {'it reaches' if sure else 'it is not shown to reach'} beyond these classes and seeds."
+    )
+    if not sure and found.per_query < 0.05:
+        text += (
+            f" Query by query the difference looks certain (McNemar's p = {_p(found.per_query)}), but that takes queries of one "
+            "class for independent and ignores seeds."
+        )
+    return text
+
+
+def _table(half: str, rows: list[Reached], baseline: str, alpha: float) -> Table:
+    metric = metric_name(f"{half}/recall_at_1")
+    entries = tuple(
+        (words(row.label), plain(row.reach.classes), plain(row.reach.seeds), signed(metric, row.reach.estimate),
+         signed(metric, row.reach.low), signed(metric, row.reach.high), words(_p(row.reach.per_query)),
+         words(_p(row.reach.these_networks)), words(_p(row.reach.trained_anew)))
+        for row in rows
+        if row.half == half
+    )  # fmt: skip
+    caption = (
+        f"{metric.axis} minus that of {baseline}, with {100 * (1 - alpha):.4g}% intervals over classes and seeds (two-way "
+        "clustered; the cells share the error). p-values, each for one cell alone: per query (McNemar: queries independent, "
+        "networks given), over classes (the same networks), over classes and seeds (networks trained anew)."
+    )
+    columns = ("cell", "classes", "seeds", "difference", "low", "high", "p per query", "p over classes", "p over both")
+    return Table(f"reach-{half}", caption, columns, entries)
+
+
+def _p(value: float) -> str:
+    if math.isnan(value):
+        return "-"
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"

@@ -1,0 +1,168 @@
+"""Where does the noise come from? Sweeps of the same cells whose seeds change one source of chance each, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trainables.config import FREE_SEEDS, SOURCES, canonical, identifying
+from tune_dml.planning.cells import Cell
+from tune_dml.planning.plan import Plan
+from tune_dml.record.results import Results, results_of
+from tune_dml.report.measured import Measured
+from tune_dml.report.naming import MetricName
+from tune_dml.report.questions import question
+from tune_dml.report.section import Section, Table, Text, number, plain, words
+from tune_dml.stats import SeedTable
+from tune_dml.stats.components import Spread, difference_spread, together, trial_spread
+
+NAMES = {"init": "initial weights", "order": "batch order", "split": "class split", "all": "all of them"}
+
+
+@dataclass(frozen=True)
+class Component:
+    """One source of chance, measured by one sweep."""
+
+    source: str
+    """init, order, split or all."""
+    sweep: str
+    cells: int
+    seeds: int
+    trial: Spread
+    """Of a trial's score over seeds."""
+    difference: Spread
+    """Of the difference of two cells under one seed: what verdicts stand on."""
+
+
+@question(order=345, unanswered={"variance": None})
+def variance(measured: Measured) -> Section | None:
+    """The spread that each source of chance makes; None where a seed changes all of them, here and in the sweeps beside."""
+    found = _components(measured.results)
+    own = varied(measured.results.plan)
+    if own == "all" and not {component.source for component in found} - {"all"}:
+        return None
+    sentences, metric = _sentences(own, found, measured), measured.metric
+    title = "Where does the noise come from?"
+    return Section(
+        "variance",
+        title,
+        "Sources of noise",
+        (Text(" ".join(sentences)), _table(metric, found)),
+        verdicts=() if own == "all" else (sentences[0],),
+        data={"variance": {"varied": own, "components": found, "sum": _sum(found)}},
+    )
+
+
+def varied(plan: Plan) -> str:
+    """What a seed of this plan changes: one source, all, or several by name."""
+    free = [source for source in SOURCES if plan.base_settings.get(f"seeds.{source}") is None]
+    return "all" if len(free) == len(SOURCES) else " and ".join(free)
+
+
+def _components(results: Results) -> tuple[Component, ...]:
+    """This sweep's and those of the sweeps kept beside it, of the cells that all of them have; one sweep for each source."""
+    mine = {_kind(cell): cell for cell in results.plan.cells}
+    beside: dict[str, Results] = {varied(results.plan): results}
+    for path in sorted(results.folder.parent.glob("*/plan.json")):
+        plan = Plan.load(path)
+        alike = (plan.data_digest, plan.protocol_version, plan.metric) == _frame(results.plan)
+        if alike and varied(plan) not in beside and mine.keys() & {_kind(cell) for cell in plan.cells}:
+            beside[varied(plan)] = results_of(path.parent)
+    kinds = [
+        kind for kind in mine if all(kind in {_kind(cell) for cell in item.plan.cells} for item in beside.values())
+    ]
+    ordered = [source for source in (*SOURCES, "all") if source in beside]
+    return tuple(_component(source, beside[source], kinds) for source in ordered) if kinds else ()
+
+
+def _frame(plan: Plan) -> tuple[str, int, str]:
+    return plan.data_digest, plan.protocol_version, plan.metric
+
+
+def _kind(cell: Cell) -> str:
+    """What a cell is apart from the sources of chance that are held."""
+    return canonical({path: value for path, value in identifying(cell.settings).items() if path not in FREE_SEEDS})
+
+
+def _component(source: str, results: Results, kinds: list[str]) -> Component:
+    values: dict[str, dict[int, float]] = {}
+    for trial in results.trials:
+        kind, metric = _kind(trial.cell), results.plan.metric
+        if kind in kinds and trial.status == "finished" and metric in trial.metrics:
+            values.setdefault(kind, {})[trial.seed] = float(trial.metrics[metric])
+    table = SeedTable.of(values, results.plan.seeds)
+    return Component(
+        source,
+        results.name,
+        len(values),
+        len(results.plan.seeds),
+        trial_spread(table.values),
+        difference_spread(table.values),
+    )
+
+
+def _sum(found: tuple[Component, ...]) -> Mapping[str, Spread] | None:
+    """The three sources added up; None unless all three were measured."""
+    single = [component for component in found if component.source != "all"]
+    if len(single) < len(SOURCES):
+        return None
+    return {
+        "trial": together([component.trial for component in single]),
+        "difference": together([component.difference for component in single]),
+    }
+
+
+def _sentences(own: str, found: tuple[Component, ...], measured: Measured) -> list[str]:
+    metric, first = measured.metric, measured.seeds[0]
+    sentences = []
+    if own != "all":
+        held = [NAMES[source] for source in SOURCES if source not in own.split(" and ")]
+        changed = " and ".join(NAMES[source] for source in own.split(" and ")) or "nothing"
+        sentences.append(
+            f"A seed of this sweep changes {changed} alone: its verdicts hold for the {' and the '.join(held)} of seed {first}."
+        )
+    known = [component for component in found if component.trial.known]
+    sentences += [
+        f"{NAMES[c.source].capitalize()}: a trial spreads by {_spread(metric, c.trial)} over {c.seeds} seeds."
+        for c in known
+    ]
+    missing = [source for source in SOURCES if source not in {component.source for component in known}]
+    if missing:
+        asked = " and ".join(NAMES[source] for source in missing)
+        flags = " and ".join(f"--vary {source}" for source in missing)
+        sentences.append(f"Not known: what {asked} make of it; run the same sweep with {flags}, two seeds or more.")
+    if (total := _sum(found)) and total["trial"].known:
+        sentences.append(
+            f"Added up: {_spread(metric, total['trial'])}. Each was measured with the others held as seed {first} has them, so "
+            "the sum need not be what a seed that changes all of them makes."
+        )
+    return sentences
+
+
+def _spread(metric: MetricName, spread: Spread) -> str:
+    return f"{metric.amount(spread.sd)} ({metric.number(spread.low)} to {metric.number(spread.high)})"
+
+
+def _table(metric: MetricName, found: tuple[Component, ...]) -> Table:
+    rows = tuple(
+        (words(NAMES.get(c.source, c.source)), words(c.sweep), plain(c.cells), plain(c.seeds),
+         *(number(metric, value) for s in (c.trial, c.difference) for value in (s.sd, s.low, s.high)))
+        for c in found
+    )  # fmt: skip
+    columns = (
+        "a seed changes",
+        "sweep",
+        "cells",
+        "seeds",
+        "of a trial",
+        "low",
+        "high",
+        "of a difference",
+        "low ",
+        "high ",
+    )
+    caption = (
+        f"Standard deviation of {metric.axis} over seeds, of a trial and of the difference of two cells under one seed, with 95% "
+        "intervals (Graybill and Wang), over the cells that all of these sweeps have."
+    )
+    return Table("variance", caption, columns, rows)

@@ -1,0 +1,230 @@
+"""A printed table with our numbers beside the paper's, cell by cell, and why a cell cannot be compared."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, stdev
+
+from scipy import stats
+
+from tune_dml.conditions import conditions_of, our_name, table_of
+from tune_dml.planning.cells import Cell
+from tune_dml.planning.reproduction import PrintedTable
+from tune_dml.published import PublishedRow, is_cited
+from tune_dml.record.results import Results
+from tune_dml.report.comparable import said_differences
+from tune_dml.space import Selection, Value
+from tune_dml.text import is_number
+
+LEVEL = 0.95
+_METRICS = {
+    "NMI": "val/nmi",
+    "F1": "val/f1",
+    "MAP@R": "val/map_at_r",
+    "top1": "val/linear_top1",
+    "top5": "val/linear_top5",
+    "norm_mean": "train/norm_mean",
+    "norm_var": "train/norm_variance",
+    "final_norm_mean": "train/norm_mean",
+    "final_norm_var": "train/norm_variance",
+    "train_norm_var": "train/norm_variance",
+}
+_RANKED = {"R@": "val/recall_at_", "nDCG@": "val/ndcg_at_"}
+
+
+@dataclass(frozen=True)
+class Reproduced:
+    """One printed number and ours."""
+
+    method: str
+    hyperparameters: Mapping[str, Value]
+    metric: str
+    printed: float
+    ours: float
+    """The mean over seeds; NaN where nothing was measured."""
+    half_width: float
+    """Of the mean's 95% interval; NaN below two seeds."""
+    seeds: int
+    cell: str
+    """Our cell; empty where there is none."""
+    why_not: tuple[str, ...]
+    """Why the two cannot be compared; empty where they can."""
+    not_printed: tuple[str, ...] = ()
+    """Conditions of the printed number that nobody says."""
+
+    @property
+    def gap(self) -> float:
+        """Ours minus the paper's."""
+        return self.ours - self.printed
+
+
+def reproduce(results: Results, printed: PrintedTable) -> tuple[Reproduced, ...]:
+    """Our number beside every printed one, in the order of the table."""
+    cells: dict[str, tuple[Cell | None, str]] = {}
+    found = []
+    for row in printed.rows:
+        key = f"{row.method} {json.dumps(dict(row.hyperparameters), sort_keys=True)}"
+        if key not in cells:
+            cells[key] = _cell_of(results, row)
+        found.append(_reproduced(results, printed, row, *cells[key]))
+    return tuple(found)
+
+
+def write_reproduction(rows: Sequence[Reproduced], printed: PrintedTable, folder: Path) -> tuple[Path, Path]:
+    """`reproduction.csv`, a row a number, and `reproduction.md`, the table as printed with our columns."""
+    folder.mkdir(parents=True, exist_ok=True)
+    long, wide = folder / "reproduction.csv", folder / "reproduction.md"
+    with long.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(
+            ["method", "hyperparameters", "metric", "paper", "ours", "half_width", "seeds", "gap", "cell", "why_not"]
+        )
+        for row in rows:
+            known = math.isfinite(row.ours)
+            ours = [f"{row.ours:.4g}", _text(row.half_width), row.seeds, f"{row.gap:.4g}"] if known else ["", "", 0, ""]
+            settings = json.dumps(dict(row.hyperparameters), sort_keys=True)
+            writer.writerow([row.method, settings, row.metric, row.printed, *ours, row.cell, "; ".join(row.why_not)])
+    wide.write_text(markdown(rows, printed), encoding="utf-8")
+    return long, wide
+
+
+def markdown(rows: Sequence[Reproduced], printed: PrintedTable) -> str:
+    """The table as printed, ours under each number; the reasons why numbers cannot be compared as footnotes."""
+    metrics = list(dict.fromkeys(row.metric for row in rows))
+    by_line: dict[tuple[str, str], dict[str, Reproduced]] = {}
+    for row in rows:
+        by_line.setdefault((row.method, _knobs(row.hyperparameters)), {})[row.metric] = row
+    reasons = list(dict.fromkeys(row.why_not for row in rows if row.why_not))
+    lines = [
+        f"# {printed.name}",
+        "",
+        f"{printed.table.holds[0].upper()}{printed.table.holds[1:]}. Each cell: the paper's number, ours with its 95% interval "
+        f"over seeds, on {printed.trained_on}. A letter says why the two cannot be compared.",
+        "",
+        f"| method | printed at | our cell | {' | '.join(metrics)} |",
+        f"|---|---|---|{'---|' * len(metrics)}",
+    ]
+    for (method, knobs), found in by_line.items():
+        cell = next(iter(found.values())).cell or "none"
+        numbers = [_pair(found[metric], reasons) if metric in found else "" for metric in metrics]
+        lines.append(f"| {method} | {knobs or '-'} | {cell} | {' | '.join(numbers)} |")
+    lines += ["", *(f"({_letter(index)}) {'; '.join(reason)}.  " for index, reason in enumerate(reasons))]
+    open_ones = list(dict.fromkeys(item for row in rows if not row.why_not for item in row.not_printed))
+    if open_ones:
+        lines += ["", f"Not printed, and taken to be as ours: {', '.join(open_ones)}."]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _cell_of(results: Results, row: PublishedRow) -> tuple[Cell | None, str]:
+    """Our cell for a printed row: of its method, at its values; the best one where the paper prints the best of a grid."""
+    table = table_of(row.paper, row.table)
+    method = table.method(row.method) if table else None
+    if method is None or is_cited(row):
+        return None, "cited by the paper from others" if is_cited(row) else "its method is not described"
+    names = {path: value for path, value in method.settings.items() if path.split(".")[1] in {"name", "base", "head"}}
+    fitting = [cell for cell in results.cells if all(cell.settings.get(path) == v for path, v in names.items())]
+    named = [cell for cell in fitting if cell.arm == row.method] or fitting
+    at = {path: row.hyperparameters[key] for key, path in method.knobs.items() if key in row.hyperparameters}
+    at |= {path: value for path, value in method.settings.items() if path not in names}
+    exact = [cell for cell in named if all(_alike(cell.knobs[path], v) for path, v in at.items() if path in cell.knobs)]
+    rho = at.get("regularizer.rho")
+    exact = [cell for cell in exact if rho is None or _alike(cell.settings.get("regularizer.rho"), rho)] or exact
+    if not exact:
+        return None, "no cell of ours is this method at these values" if named else "no arm of ours is this method"
+    means = {cell.digest: _mean(_values(results, cell, results.plan.metric)) for cell in exact}
+    return max(exact, key=lambda cell: means[cell.digest] if math.isfinite(means[cell.digest]) else -math.inf), ""
+
+
+def _reproduced(
+    results: Results, printed: PrintedTable, row: PublishedRow, cell: Cell | None, missing: str
+) -> Reproduced:
+    key = our_metric(row.metric)
+    values = _values(results, cell, key) if cell and key else []
+    why = [missing] if missing else []
+    if cell and not values:
+        why.append(f"ours has no {row.metric}")
+    open_ones: tuple[str, ...] = ()
+    if cell:
+        why += _reasons(results, printed, row, cell)
+        conditions = conditions_of(row)
+        open_ones = conditions.unprinted if conditions else ()
+    half = _half_width(values)
+    remarks = (*(printed.table.remarks), "source_note")
+    shown = {name: value for name, value in row.hyperparameters.items() if name not in remarks}
+    return Reproduced(
+        row.method, shown, row.metric, row.value, _mean(values), half, len(values), cell.label if cell else "",
+        tuple(why), open_ones,
+    )  # fmt: skip
+
+
+def _reasons(results: Results, printed: PrintedTable, row: PublishedRow, cell: Cell) -> list[str]:
+    plan = results.plan
+    reasons = []
+    if our_name(plan.dataset) != our_name(row.dataset):
+        reasons.append(f"other data set: {plan.dataset}, not {row.dataset}")
+    conditions = conditions_of(row)
+    if conditions is not None:
+        reasons += said_differences(conditions.differing(cell.settings))
+    selection: Selection = "test" if cell.settings.get("data.split") == "paper_test_selection" else "validation"
+    if printed.table.selection not in {"unknown", selection}:
+        reasons.append(
+            f"other selection: ours on {selection} classes, the paper's on {printed.table.selection} classes"
+        )
+    return reasons
+
+
+def our_metric(printed: str) -> str | None:
+    """What a printed metric is logged as; None for one that we do not measure in training."""
+    for start, key in _RANKED.items():
+        if printed.startswith(start):
+            return f"{key}{printed.removeprefix(start)}"
+    return _METRICS.get(printed)
+
+
+def _values(results: Results, cell: Cell, key: str) -> list[float]:
+    trials = [trial for trial in results.trials if trial.cell.digest == cell.digest and trial.status == "finished"]
+    return [trial.metrics[key] for trial in trials if math.isfinite(trial.metrics.get(key, math.nan))]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return mean(values) if values else math.nan
+
+
+def _half_width(values: Sequence[float]) -> float:
+    if len(values) < 2:
+        return math.nan
+    return float(stats.t.ppf((1 + LEVEL) / 2, len(values) - 1) * stdev(values) / math.sqrt(len(values)))
+
+
+def _alike(ours: object, printed: object) -> bool:
+    if is_number(ours) and is_number(printed):
+        return math.isclose(ours, printed, rel_tol=1e-6)
+    return ours == printed
+
+
+def _pair(row: Reproduced, reasons: list[tuple[str, ...]]) -> str:
+    letter = f" ({_letter(reasons.index(row.why_not))})" if row.why_not else ""
+    if not math.isfinite(row.ours):
+        return f"{row.printed:g} / -{letter}"
+    spread = f" ± {row.half_width:.2f}" if math.isfinite(row.half_width) else ""
+    return f"{row.printed:g} / {row.ours:.2f}{spread}{letter}"
+
+
+def _letter(index: int) -> str:
+    """a, b, ..., z, aa, ab, ..."""
+    first, second = divmod(index, 26)
+    return (chr(96 + first) if first else "") + chr(97 + second)
+
+
+def _knobs(hyperparameters: Mapping[str, Value]) -> str:
+    hidden = {"backbone", "embedding_dim", "instances_per_class", "batch_size", "runs"}
+    return ", ".join(f"{name}={value}" for name, value in hyperparameters.items() if name not in hidden)
+
+
+def _text(value: float) -> str:
+    return f"{value:.4g}" if math.isfinite(value) else ""

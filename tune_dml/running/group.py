@@ -1,0 +1,163 @@
+"""A group of Ray Train workers that stays for many trials: what a trial of engine `train` costs over its training.
+
+A Ray Train run takes 9 s and more to begin: a controller, a placement group, a process with torch for each worker, a process
+group. So a trial's actor, which Tune uses again for the next trial, holds one TorchTrainer whose training function takes
+trial after trial from a mailbox and posts rank 0's rows there. Ray Train still places the workers together and replaces
+those that are lost; what was under way goes on from its own checkpoint.
+
+    for message in group_for(train_one, sweep, resources).run(config): ...    # {"row": ...} each, then {"ended": ...}
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tune_dml.planning.request import Resources
+from tune_dml.running.failures import WORKER_RETRIES
+
+TrainOne = Callable[[dict[str, Any], Callable[[dict[str, Any]], None]], dict[str, Any]]
+"""(configuration, where messages go) -> how the trial ended, in one worker of several."""
+
+_LOOK = 1.0
+"""Seconds after which somebody who waits looks whether the others still live."""
+
+
+class Mailbox:
+    """Between a trial's driver and its workers; an actor without CPU. One trial at a time, under a number that grows."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.config: dict[str, Any] | None = None
+        self.taken: dict[int, int] = {}
+        """Rank -> how often it has taken the trial under way."""
+        self.messages: deque[dict[str, Any]] = deque()
+
+    async def give(self, config: dict[str, Any]) -> None:
+        """Begin a trial."""
+        self.number += 1
+        self.config, self.taken = config, {}
+        self.messages.clear()
+
+    async def take(self, rank: int, last: int) -> tuple[int, dict[str, Any]] | None:
+        """The trial under way, to a rank that has not ended it; None when there is none yet."""
+        for _ in range(100):
+            if self.config is not None and self.number > last:
+                self.taken[rank] = self.taken.get(rank, 0) + 1
+                return self.number, self.config
+            await asyncio.sleep(_LOOK / 100)
+        return None
+
+    async def post(self, number: int, message: dict[str, Any]) -> None:
+        """Something that rank 0 has to say of its trial."""
+        if number == self.number:
+            self.messages.append(message)
+
+    async def next(self) -> tuple[dict[str, Any] | None, int]:
+        """The next message, if one comes soon, and how often the workers began with this trial."""
+        for _ in range(100):
+            if self.messages:
+                break
+            await asyncio.sleep(_LOOK / 100)
+        message = self.messages.popleft() if self.messages else None
+        if message is not None and "ended" in message:
+            self.config = None
+        return message, max(self.taken.values(), default=0)
+
+
+class Group:
+    """A Ray Train run that waits for trials."""
+
+    def __init__(self, train_one: TrainOne, sweep: Path, resources: Resources):
+        import ray
+
+        self.mailbox = ray.remote(num_cpus=0, max_concurrency=resources.workers + 4)(Mailbox).remote()
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._fit, args=(train_one, sweep, resources), daemon=True)
+        self._thread.start()
+
+    @property
+    def lives(self) -> bool:
+        """Whether its run has not ended; it never does by itself."""
+        return self._thread.is_alive()
+
+    def run(self, config: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """A trial's messages, the last of which says how it ended; raises when its workers are lost too often."""
+        import ray
+
+        ray.get(self.mailbox.give.remote(config))
+        while True:
+            message, begun = ray.get(self.mailbox.next.remote())
+            if message is not None:
+                yield message
+                if "ended" in message:
+                    return
+            elif not self.lives:
+                raise self.error or RuntimeError("the Ray Train run has ended")
+            elif begun > WORKER_RETRIES + 1:
+                raise ConnectionError(f"the workers were lost {begun - 1} times")
+
+    def _fit(self, train_one: TrainOne, sweep: Path, resources: Resources) -> None:
+        from ray.train import FailureConfig, RunConfig, ScalingConfig
+        from ray.train.torch import TorchTrainer
+
+        per_worker: dict[str, float] = {"CPU": resources.cpus_per_worker}
+        if resources.gpus_per_worker:
+            per_worker["GPU"] = resources.gpus_per_worker
+        trainer = TorchTrainer(
+            _worker(train_one),
+            train_loop_config={"mailbox": self.mailbox},
+            scaling_config=ScalingConfig(
+                num_workers=resources.workers,
+                use_gpu=resources.gpus_per_worker > 0,
+                resources_per_worker=per_worker,
+            ),
+            run_config=RunConfig(
+                name=f"train-{uuid.uuid4().hex[:12]}",
+                storage_path=str(sweep / "ray"),
+                failure_config=FailureConfig(max_failures=-1),  # counted trial by trial, in `run`
+            ),
+        )
+        try:
+            trainer.fit()
+        except BaseException as error:  # for whoever waits for a message
+            self.error = error
+
+
+def _worker(train_one: TrainOne) -> Callable[[dict[str, Any]], None]:
+    def work(config: dict[str, Any]) -> None:
+        import ray
+        import ray.train
+
+        mailbox, rank, last = config["mailbox"], ray.train.get_context().get_world_rank(), 0
+        while True:
+            taken = ray.get(mailbox.take.remote(rank, last))
+            if taken is None:
+                continue
+            last, trial = taken
+
+            def post(message: dict[str, Any], number: int = last) -> None:
+                ray.get(mailbox.post.remote(number, message))
+
+            ended = train_one(trial, post)
+            if rank == 0:
+                post({"ended": ended})
+
+    return work
+
+
+_GROUPS: dict[str, Group] = {}
+"""Of this process, which is a trial's actor and serves one sweep: at most one."""
+
+
+def group_for(train_one: TrainOne, sweep: Path, resources: Resources) -> Group:
+    """This process's group, begun when there is none that lives."""
+    group = _GROUPS.get(str(sweep))
+    if group is None or not group.lives:
+        group = _GROUPS[str(sweep)] = Group(train_one, sweep, resources)
+    return group

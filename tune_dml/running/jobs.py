@@ -1,0 +1,344 @@
+"""A command of ours as a Ray job on a cluster's head: what travels with it, its name, its end.
+
+    with cluster_client("cluster.yaml") as client:          # or http://HEAD:8265, HOST:6379, ray://HOST:10001
+        upload = collect_upload(files=[Path("mine.yaml")])
+        job, new = submit(client, "eta1", ["sweep", "mine.yaml", "--name", "eta1"], upload)
+        for text in follow(client, job.id): ...
+
+What travels is this project's own packages as they are installed here, and files that the user names: never a whole
+checkout. So driver and workers run one version whatever the nodes have, and need only what the project depends on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import importlib.util
+import logging
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainables.errors import ConfigError, Problem
+
+PACKAGES = ("tune_dml", "trainables", "search_spaces")
+DISTRIBUTION = "tune-dml"
+LIMIT = 50_000_000
+"""Bytes that may travel; Ray refuses 100 MB in words that name no file. Data belong on the cluster's storage."""
+GRACE = 60
+"""Seconds that a cancelled sweep has to write its table and report."""
+TUNNEL_SECONDS = 120.0
+OVER = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
+
+_LEFT_OUT = frozenset(
+    {".git", ".hg", ".svn", "__pycache__", ".venv", ".venv-vision", "venv", "node_modules", "sweeps", "mlruns", "build"}
+    | {
+        ".mypy_cache",
+        ".ruff_cache",
+        ".pytest_cache",
+        ".ipynb_checkpoints",
+        "mlflow.db",
+        "mlflow.db-wal",
+        "mlflow.db-shm",
+    }
+)
+_SECRET = re.compile(
+    r"(?i)^(\.env(\..*)?|\.netrc|\.pgpass|\.pypirc|\.git-credentials|auth_token|credentials(\..*)?|id_(rsa|dsa|ecdsa|ed25519)"
+    r"|.*\.(pem|key|p12|pfx|keystore)|\.(ssh|aws|gnupg|kube|docker|azure|ray))$"
+)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command on the cluster."""
+
+    id: str
+    sweep: str
+    status: str
+    message: str = ""
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended, in whatever way."""
+        return self.status in OVER
+
+
+@dataclass(frozen=True)
+class Upload:
+    """What travels: where each file comes from, by its place in the job's working directory."""
+
+    files: dict[str, Path]
+    kept_back: tuple[str, ...] = ()
+    """Files that look like secrets."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(path.stat().st_size for path in self.files.values())
+
+    def __str__(self) -> str:
+        """`1.9 MB in 312 files: tune_dml 1.1 MB, ...`."""
+        sizes: dict[str, int] = {}
+        for place, path in self.files.items():
+            top = place.partition("/")[0]
+            sizes[top] = sizes.get(top, 0) + path.stat().st_size
+        parts = ", ".join(f"{top} {_megabytes(size)}" for top, size in sorted(sizes.items(), key=lambda each: -each[1]))
+        return f"{_megabytes(self.size)} in {len(self.files)} files: {parts}"
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.2f} MB" if size < 1e6 else f"{size / 1e6:.1f} MB"
+
+
+def collect_upload(files: Sequence[Path], working_dir: Path | None = None) -> Upload:
+    """What a job needs: our packages, the named files, and a folder of the user's if one is named.
+
+    Raises ConfigError for a folder that is not safe to send, and for more than Ray takes.
+    """
+    chosen: dict[str, Path] = {}
+    for name in PACKAGES:
+        spec = importlib.util.find_spec(name)
+        for folder in spec.submodule_search_locations or () if spec else ():
+            chosen.update({f"{name}/{place}": path for place, path in _walk(Path(folder), [])})
+    kept_back: list[str] = []
+    if working_dir is not None:
+        if problems := folder_problems(working_dir):
+            raise ConfigError(problems)
+        chosen.update(_walk(working_dir.resolve(), kept_back))
+    for file in files:
+        chosen[_place(file)] = file
+    upload = Upload(chosen, tuple(kept_back))
+    if upload.size > LIMIT:
+        rule = f"at most {_megabytes(LIMIT)} may travel, and this is {upload}"
+        largest = max(upload.files, key=lambda place: upload.files[place].stat().st_size)
+        remedy = f"The largest file is {largest}. Put data on the cluster's storage, or name a smaller folder."
+        raise ConfigError(Problem("--working-dir", rule, str(working_dir), remedy))
+    return upload
+
+
+def _place(file: Path) -> str:
+    """Where a named file goes: the same relative path, so that the command's words hold there too."""
+    if file.is_absolute() or ".." in file.parts:
+        rule = "a file that travels must lie under the working directory, and be named from there"
+        raise ConfigError(Problem("submit", rule, str(file), "Change to its folder first."))
+    return file.as_posix()
+
+
+def _walk(folder: Path, kept_back: list[str]) -> Iterator[tuple[str, Path]]:
+    """Every file that may travel; what looks like a secret is named instead, and links that lead outside are left."""
+    for path in sorted(folder.rglob("*")):
+        inside = path.relative_to(folder)
+        if path.is_dir() or any(part in _LEFT_OUT or part.endswith(".egg-info") for part in inside.parts):
+            continue
+        if any(_SECRET.match(part) for part in inside.parts):
+            kept_back.append(inside.as_posix())
+        elif path.is_file() and path.resolve().is_relative_to(folder.resolve()):
+            yield inside.as_posix(), path
+
+
+def folder_problems(folder: Path) -> list[Problem]:
+    """Why a folder is not safe to send and run from: it holds a home or a system, or others can write into it."""
+    place, there = "--working-dir", folder.resolve()
+    if not there.is_dir():
+        return [Problem(place, "must be a folder", str(folder))]
+    remedy = "Name the folder of your own modules."
+    if Path.home().resolve().is_relative_to(there) or there in {Path("/"), Path(tempfile.gettempdir()).resolve()}:
+        return [Problem(place, "must not hold a home folder, a whole disk or everybody's files", str(folder), remedy)]
+    state = there.stat()
+    if state.st_mode & 0o002:
+        return [Problem(place, "must not be writable by everybody: whatever lies in it runs", str(folder), remedy)]
+    if hasattr(os, "getuid") and state.st_uid not in {os.getuid(), 0}:
+        return [Problem(place, "must belong to you: whatever lies in it runs", str(folder), remedy)]
+    return []
+
+
+@contextmanager
+def cluster_client(target: str) -> Iterator[Any]:
+    """A client of the cluster's job server; through an SSH tunnel where a cluster file is named.
+
+    Raises ConfigError when no job server answers, or it wants a token that is not here.
+    """
+    from ray.job_submission import JobSubmissionClient
+
+    level = logging.root.manager.disable
+    logging.disable(logging.INFO)  # Ray's own words on its uploads; ours are said before
+    hidden = {name: os.environ.pop(name) for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS") if name in os.environ}
+    try:
+        with _tunnel(target) as address:
+            try:
+                client = JobSubmissionClient(address)
+            except (ConnectionError, RuntimeError, ValueError) as error:
+                rule = f"a Ray job server must answer ({str(error).strip().splitlines()[0]})"
+                remedy = "Give cluster.yaml, http://HEAD:8265, HOST:6379 or ray://HOST:10001; a token goes to ~/.ray/auth_token."
+                raise ConfigError(Problem("TARGET", rule, target, remedy)) from error
+            yield client
+    finally:
+        os.environ.update(hidden)
+        logging.disable(level)
+
+
+@contextmanager
+def _tunnel(target: str) -> Iterator[str]:
+    """The address itself, or of a cluster file the near end of a tunnel to its dashboard, for as long as it is needed."""
+    if not target.endswith((".yaml", ".yml")):
+        yield target
+        return
+    from tune_dml.running.cluster_file import cluster_file_problems
+
+    if problems := cluster_file_problems(Path(target)):
+        raise ConfigError(problems)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    ray = str(Path(sys.executable).with_name("ray"))
+    command = [ray, "dashboard", target, "--port", str(port), "--remote-port", "8265"]
+    tunnel = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # noqa: S603
+    try:
+        _wait_for(port, tunnel, target)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        tunnel.terminate()
+        tunnel.wait()
+
+
+def _wait_for(port: int, tunnel: subprocess.Popen[str], target: str) -> None:
+    deadline = time.monotonic() + TUNNEL_SECONDS
+    while time.monotonic() < deadline and tunnel.poll() is None:
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=1):
+                return
+        except OSError:
+            threading.Event().wait(0.2)
+    tunnel.terminate()
+    said = (tunnel.communicate()[0] or "").strip().splitlines() or ["no answer"]
+    rule = f"the cluster's head must be reachable by SSH ({said[-1].strip()})"
+    raise ConfigError(Problem("TARGET", rule, target, f"Start it: `ray up {target}`."))
+
+
+def jobs_of(client: Any, sweep: str) -> list[Job]:
+    """Every job of a sweep, in the order of their start."""
+    found = [details for details in client.list_jobs() if (details.metadata or {}).get("tune_dml.sweep") == sweep]
+    found.sort(key=lambda details: details.start_time or 0)
+    return [Job(d.submission_id, sweep, str(d.status.value), d.message or "") for d in found if d.submission_id]
+
+
+def latest_job(client: Any, sweep: str, target: str) -> Job:
+    """The last job of a sweep; raises ConfigError when the cluster knows none."""
+    jobs = jobs_of(client, sweep)
+    if not jobs:
+        rule = "no job of this sweep on the cluster"
+        raise ConfigError(
+            Problem("SWEEP", rule, sweep, f"Start it: `tune-dml submit {target} -- sweep ... --name {sweep}`.")
+        )
+    return jobs[-1]
+
+
+def submit(client: Any, sweep: str, words: Sequence[str], upload: Upload) -> tuple[Job, bool]:
+    """Run `tune-dml WORDS` on the cluster's head, for hours if need be; the job, and whether it is a new one.
+
+    A job is named after its sweep. One that still runs is handed back instead of a second, and of two who ask at once
+    one gets the other's: a name is given once.
+    """
+    before = jobs_of(client, sweep)
+    if before and not before[-1].over:
+        return before[-1], False
+    name = f"{sweep}@{len(before) + 1}"
+    if _start(client, name, words, upload, {"tune_dml.sweep": sweep}):
+        return Job(name, sweep, "PENDING"), True
+    return next(job for job in jobs_of(client, sweep) if job.id == name), False
+
+
+@contextmanager
+def asked(client: Any, words: Sequence[str], upload: Upload) -> Iterator[Job]:
+    """Run `tune-dml WORDS` on the cluster's head for an answer; nothing of it stays."""
+    name = f"{words[0]}-{uuid.uuid4().hex[:12]}"
+    _start(client, name, words, upload, {})
+    try:
+        yield Job(name, "", "PENDING")
+    finally:
+        if str(client.get_job_status(name).value) not in OVER:
+            client.stop_job(name)
+        else:
+            client.delete_job(name)
+
+
+def _start(client: Any, name: str, words: Sequence[str], upload: Upload, metadata: dict[str, str]) -> bool:
+    """Whether the cluster took it; not where the name is taken already."""
+    environment = {"RAY_JOB_STOP_WAIT_TIME_S": str(GRACE), "PYTHONUNBUFFERED": "1", "COLUMNS": "120"}
+    with _staged(upload) as folder:
+        try:
+            client.submit_job(
+                entrypoint=shlex.join(["python", "-m", "tune_dml.cli", *words]),
+                submission_id=name,
+                runtime_env={"working_dir": str(folder), "env_vars": environment},
+                metadata=metadata,
+            )
+        except RuntimeError as error:
+            if "already exists" in str(error):
+                return False
+            raise ConfigError(Problem("submit", f"the cluster must take the job ({_last_line(error)})")) from error
+    return True
+
+
+def _last_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()
+
+
+@contextmanager
+def _staged(upload: Upload) -> Iterator[Path]:
+    """The upload in a folder of its own, with the project's entry points: spaces are found by them."""
+    with tempfile.TemporaryDirectory(prefix="tune-dml-") as folder:
+        root = Path(folder)
+        for place, path in upload.files.items():
+            (root / place).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, root / place)
+        described = importlib.metadata.distribution(DISTRIBUTION)
+        info = root / f"tune_dml-{described.version}.dist-info"
+        info.mkdir()
+        for name in ("METADATA", "entry_points.txt"):
+            (info / name).write_text(described.read_text(name) or "")
+        yield root
+
+
+def capacity_of(client: Any) -> dict[str, float]:
+    """What the cluster's nodes offer now, in all; a cluster that grows may offer more later."""
+    from ray.util.state import list_nodes
+
+    nodes = list_nodes(address=client.get_address(), filters=[("state", "=", "ALIVE")], detail=True)
+    totals = [node.resources_total or {} for node in nodes]
+    return {name: sum(float(total.get(name, 0.0)) for total in totals) for name in ("CPU", "GPU")}
+
+
+def follow(client: Any, job: Job) -> Iterator[str]:
+    """A job's log as it grows, from its start, until the job is over."""
+    lines: AsyncIterator[str] = client.tail_job_logs(job.id)
+    loop = asyncio.new_event_loop()
+    try:
+        while True:
+            try:
+                yield loop.run_until_complete(anext(lines))
+            except StopAsyncIteration:
+                return
+    finally:
+        loop.close()
+
+
+def exit_code(client: Any, job: Job) -> int:
+    """Of a job that is over: its command's, else 1."""
+    details = client.get_job_info(job.id)
+    code = getattr(details, "driver_exit_code", None)
+    if code is not None:
+        return int(code)
+    return 0 if str(details.status.value) == "SUCCEEDED" else 1

@@ -1,0 +1,117 @@
+"""When a session stops by itself, and which of its trials has stopped without saying so.
+
+spending.begin(key); spending.end(key); spending.spent        # GPU-hours, or worker-hours, of this session
+watch.begin(key); watch.step(key); watch.stalled()            # keys of trials without a step for longer than allowed
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ray.tune import Stopper
+
+from trainables.context import ALIVE
+from tune_dml.record.ledger import trial_folder
+
+START_SECONDS = 600.0
+"""Before its first step a trial may take so long, or the limit if that is longer: processes, data, weights."""
+
+
+@dataclass
+class Spending(Stopper):  # type: ignore[misc]
+    """What the trials of a session have cost; Tune stops them all when that reaches the limit."""
+
+    share: float
+    """GPUs, or workers without one, of a trial."""
+    limit: float | None = None
+    """Hours of those."""
+    clock: Callable[[], float] = time.monotonic
+    seconds: float = 0.0
+    since: dict[str, float] = field(default_factory=dict)
+
+    def begin(self, key: str) -> None:
+        """A trial begins, or begins again."""
+        self.since.setdefault(key, self.clock())
+
+    def end(self, key: str) -> None:
+        """A trial is over."""
+        began = self.since.pop(key, None)
+        self.seconds += 0.0 if began is None else self.clock() - began
+
+    @property
+    def spent(self) -> float:
+        """Hours, of trials that still run too."""
+        now = self.clock()
+        return self.share / 3600 * (self.seconds + sum(now - began for began in self.since.values()))
+
+    @property
+    def over(self) -> bool:
+        """Whether the limit is reached."""
+        return self.limit is not None and self.spent >= self.limit
+
+    def __call__(self, trial_id: str, result: object) -> bool:
+        """No trial is stopped for its own result."""
+        return False
+
+    def stop_all(self) -> bool:
+        """Tune asks after every event."""
+        return self.over
+
+
+@dataclass
+class _Seen:
+    """The last that was seen of a trial."""
+
+    at: float
+    stepping: bool
+    """Whether it has made a step since it began: to start takes as long as it takes."""
+    mark: float = 0.0
+    """Time of its file, as its file system has it: only that it changes matters, not whose clock it is."""
+
+
+@dataclass
+class Watch:
+    """Notices trials that hang: a trial leaves a mark with its steps, and a row with each evaluation."""
+
+    sweep: Path
+    limit: float | None = None
+    """Seconds without a step; None to wait for ever."""
+    clock: Callable[[], float] = time.monotonic
+    seen: dict[str, _Seen] = field(default_factory=dict)
+    _looked: float = 0.0
+
+    def begin(self, key: str) -> None:
+        """A trial begins, or begins again."""
+        self.seen[key] = _Seen(self.clock(), False, self._mark(key))
+
+    def step(self, key: str) -> None:
+        """Something came from a trial."""
+        self.seen[key] = _Seen(self.clock(), True, self._mark(key))
+
+    def end(self, key: str) -> None:
+        """A trial is over, or is begun again elsewhere."""
+        self.seen.pop(key, None)
+
+    def stalled(self) -> list[str]:
+        """Trials to be given up; the file system is asked a few times within the limit, no more."""
+        now = self.clock()
+        if self.limit is None or now - self._looked < min(self.limit / 8, 10.0):
+            return []
+        self._looked, found = now, []
+        for key, seen in self.seen.items():
+            allowed = self.limit if seen.stepping else max(self.limit, START_SECONDS)
+            if (mark := self._mark(key)) != seen.mark:
+                seen.at, seen.stepping, seen.mark = now, True, mark
+            elif now - seen.at > allowed:
+                found.append(key)
+        return found
+
+    def _mark(self, key: str) -> float:
+        try:
+            return os.stat(trial_folder(self.sweep, key) / ALIVE).st_mtime
+        except OSError:
+            return 0.0

@@ -1,0 +1,146 @@
+"""What every node of a connected cluster has: versions, clock, memory, GPUs, the shared storage, data and cache.
+
+A probe runs once on each node, on no CPU and no GPU, as a function that travels by value: a node without this project
+answers too, and says so.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SECONDS = 60.0
+SKEW = 5.0
+"""Seconds by which a node's clock may differ from ours before it is said."""
+MIN_SHM = 1.0
+"""GiB of /dev/shm below which Ray's object store and the data loaders get short."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One thing that was found on the nodes."""
+
+    subject: str
+    found: str
+    remedy: str = ""
+    wrong: bool = False
+
+
+def node_facts(storage: Path, cache: Path) -> list[Fact]:
+    """What the nodes of the cluster that this process is connected to say of themselves.
+
+    Args:
+        storage: where sweeps would be kept; a file is written there on one node and read on all.
+        cache: where decoded pictures are kept on each node.
+    """
+    import ray
+
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    mark = storage / f".tune-dml-{uuid.uuid4().hex}"
+    answers: list[dict[str, Any]] = []
+    facts = [Fact("nodes", f"{len(alive)} alive")]
+    try:
+        for node in alive:  # one after the other: the first writes the mark, the others read it
+            try:
+                answers.append(_ask(node["NodeID"], str(mark), str(cache), writes=not answers))
+            except Exception as error:
+                words = str(error).strip().partition("\n")[0] or type(error).__name__
+                facts.append(
+                    Fact(f"node {_name(node)}", f"does not answer: {words}", "See its raylet.out.", wrong=True)
+                )
+    finally:
+        mark.unlink(missing_ok=True)
+    return [*facts, *_versions(answers), *_shared(answers, storage), *_clocks(answers), *_each(answers, alive)]
+
+
+def _name(node: Mapping[str, Any]) -> str:
+    return str(node["NodeManagerHostname"])
+
+
+def _ask(node_id: str, mark: str, cache: str, *, writes: bool) -> dict[str, Any]:
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    def probe() -> dict[str, Any]:
+        import importlib.metadata
+        import os
+        import platform
+        import shutil
+        import time
+        from pathlib import Path
+
+        versions = {"python": platform.python_version()}
+        for name in ("ray", "torch", "tune-dml"):
+            try:
+                versions[name] = importlib.metadata.version(name)
+            except importlib.metadata.PackageNotFoundError:
+                versions[name] = "none"
+        found: dict[str, Any] = {"host": platform.node(), "time": time.time(), "versions": versions}
+        try:
+            if writes:
+                Path(mark).parent.mkdir(parents=True, exist_ok=True)
+                Path(mark).write_text("tune-dml")
+            found["storage"] = Path(mark).read_text()
+        except OSError as error:
+            found["storage_error"] = error.strerror or str(error)
+        found["shm"] = shutil.disk_usage("/dev/shm").total / 2**30 if os.path.isdir("/dev/shm") else None  # noqa: S108
+        found["gpus"] = len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+        there = Path(cache)
+        found["cache"] = sorted(path.name for path in there.iterdir()) if there.is_dir() else None
+        found["cache_free"] = shutil.disk_usage(next(p for p in (there, *there.parents) if p.exists())).free / 2**30
+        return found
+
+    place = NodeAffinitySchedulingStrategy(node_id, soft=False)
+    before = time.time()
+    reference = ray.remote(num_cpus=0, scheduling_strategy=place, max_retries=0)(probe).remote()
+    answer: dict[str, Any] = ray.get(reference, timeout=SECONDS)
+    # The probe's time was taken between these two: what lies outside is skew.
+    answer["skew"] = max(before - answer["time"], answer["time"] - time.time(), 0.0)
+    answer["node_id"] = node_id
+    return answer
+
+
+def _versions(answers: Sequence[Mapping[str, Any]]) -> Iterator[Fact]:
+    for package in answers[0]["versions"] if answers else ():
+        found = {answer["versions"][package] for answer in answers}
+        if len(found) == 1:
+            yield Fact(f"{package} on all nodes", found.pop())
+        else:
+            each = ", ".join(f"{answer['versions'][package]} on {answer['host']}" for answer in answers)
+            yield Fact(f"{package} on all nodes", each, "Install one version on every node.", wrong=True)
+
+
+def _shared(answers: Sequence[Mapping[str, Any]], storage: Path) -> Iterator[Fact]:
+    lacking = [answer for answer in answers if "storage" not in answer]
+    if not lacking:
+        yield Fact("shared storage", f"{storage}: written on one node, read on {len(answers)}")
+    for answer in lacking:
+        remedy = "Mount one file system there on every node and name it with --storage."
+        yield Fact("shared storage", f"{storage} on {answer['host']}: {answer['storage_error']}", remedy, wrong=True)
+
+
+def _clocks(answers: Sequence[Mapping[str, Any]]) -> Iterator[Fact]:
+    worst = max(answers, key=lambda answer: answer["skew"], default=None)
+    if worst is not None:
+        late = worst["skew"] > SKEW
+        yield Fact("clocks", f"at most {worst['skew']:.1f} s apart", "Run chrony or ntpd." if late else "", wrong=late)
+
+
+def _each(answers: Sequence[Mapping[str, Any]], alive: Sequence[Mapping[str, Any]]) -> Iterator[Fact]:
+    offered = {node["NodeID"]: node["Resources"].get("GPU", 0.0) for node in alive}
+    for answer in answers:
+        place, shm = f"node {answer['host']}", answer["shm"]
+        if shm is not None and shm < MIN_SHM:
+            yield Fact(
+                place, f"{shm:.1f} GiB of shared memory", "Give it more: docker --shm-size, or an emptyDir.", wrong=True
+            )
+        if answer["gpus"] != offered[answer["node_id"]]:
+            found = f"{answer['gpus']} GPUs in it, {offered[answer['node_id']]:g} offered to Ray"
+            yield Fact(place, found, "Right where the head offers none; else check the driver.")
+        cache = answer["cache"]
+        held = "not there yet" if cache is None else f"{len(cache)} entries"
+        yield Fact(place, f"cache {held}, {answer['cache_free']:.0f} GiB free")

@@ -1,0 +1,130 @@
+"""How far a difference between two cells reaches: beyond these classes, beyond these seeds.
+
+A trial's R@1 is a mean over queries, and queries of one class succeed together: what was measured on C classes varies with
+the classes as it varies with the seeds. d_cs being the hits of the one cell minus those of the other in class c under seed
+s, n_cs the queries there and N_s their sum,
+
+    D = mean_s D_s,  D_s = sum_c d_cs / N_s          the difference, as the means over seeds have it
+    w_cs = (d_cs - D n_cs) / (N_s S)                 what a class under a seed adds to D - E D
+    V = V_class + V_seed - V_both                    V_class = C / (C - 1) sum_c (sum_s w_cs)^2, V_seed alike, V_both of w_cs
+
+which is the variance of a mean over two crossed factors (Cameron, Gelbach and Miller, Robust Inference with Multiway
+Clustering, Journal of Business and Economic Statistics 2011; Obuchowski's paired test of clustered proportions is V_class
+with one seed), never less than either factor's own. It holds too where seeds draw different classes. The quantile is the
+average of Student's t with C - 1 and S - 1 degrees of freedom, weighted by V_class and V_seed (Cochran and Cox), and the
+interval holds the ordinary ones over classes and over seeds: with two or three seeds Satterthwaite's degrees of freedom
+claimed too much (docs/log.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.stats import binom
+from scipy.stats import t as student
+
+Array = NDArray[np.float64]
+LEAST = 1e-12
+"""The smallest p-value that is told apart from 0."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """A difference in R@1 [percentage points] and how sure it is, for queries, classes and seeds like these."""
+
+    estimate: float
+    low: float
+    """Ends of the interval over classes and seeds; over classes alone where there is one seed."""
+    high: float
+    classes: int
+    seeds: int
+    per_query: float
+    """p-value of McNemar's exact test: as if queries were independent and the networks given."""
+    these_networks: float
+    """p-value over classes: other classes, the same networks. NaN for one class."""
+    trained_anew: float
+    """p-value over classes and seeds: other classes, networks of other seeds. NaN for one seed."""
+
+
+def reach_of(hits: Array, queries: Array, discordant: tuple[int, int], *, alpha: float) -> Reach:
+    """Judge one pair of cells.
+
+    Args:
+        hits: (C, S) hits of the first cell minus those of the second; 0 where a seed does not have a class.
+        queries: (C, S) queries, 0 there.
+        discordant: queries, over all seeds, that only the first cell answers, and only the second.
+        alpha: error of the interval.
+    """
+    count, seeds = int((queries.sum(1) > 0).sum()), hits.shape[1]
+    estimate, parts = variance_parts(hits[None], queries[None])
+    mean, variances = float(estimate[0]), (float(parts[0][0]), float(parts[1][0]), float(parts[2][0]))
+    reach = half_widths(variances, count, seeds)
+    half = reach(alpha)
+    these = _p(mean, half_widths(variances, count, 1)) if count > 1 else math.nan
+    anew = _p(mean, reach) if seeds > 1 else math.nan
+    ends = 100 * (mean - half), 100 * (mean + half)
+    return Reach(100 * mean, *ends, count, seeds, mcnemar(*discordant), these, anew)
+
+
+def variance_parts(hits: Array, queries: Array) -> tuple[Array, tuple[Array, Array, Array]]:
+    """D and V_class, V_seed, V_both of many pairs at once, (B,) each; hits and queries (B, C, S), 0 where there is no class."""
+    seeds = hits.shape[-1]
+    present = queries > 0
+    total = queries.sum(-2, keepdims=True)
+    estimate = (hits.sum(-2) / total[..., 0, :]).mean(-1)
+    parts = (hits - estimate[..., None, None] * queries) / (total * seeds)
+    classes = present.any(-1).sum(-1)
+    both = present.sum((-2, -1))
+    of_classes = _corrected(parts.sum(-1), classes)
+    of_seeds = _corrected(parts.sum(-2), np.full(classes.shape, seeds))
+    of_both = _corrected(parts.reshape(*parts.shape[:-2], -1), both)
+    return estimate, (of_classes, of_seeds, of_both)
+
+
+def half_widths(variances: tuple[float, float, float], classes: int, seeds: int) -> Callable[[float], float]:
+    """Error -> half the interval of D, from V_class, V_seed and V_both; over classes alone for one seed."""
+    of_classes, of_seeds, of_both = variances
+    if classes < 2:
+        return lambda alpha: math.nan
+    if seeds < 2:
+        return lambda alpha: _quantile(alpha, classes - 1) * math.sqrt(of_classes)
+    root = math.sqrt(max(of_classes + of_seeds - of_both, of_classes, of_seeds))
+    share = of_classes / max(of_classes + of_seeds, 1e-300)
+
+    def half(alpha: float) -> float:
+        t_classes, t_seeds = _quantile(alpha, classes - 1), _quantile(alpha, seeds - 1)
+        single = max(t_classes * math.sqrt(of_classes), t_seeds * math.sqrt(of_seeds))
+        return max(single, (share * t_classes + (1 - share) * t_seeds) * root)
+
+    return half
+
+
+def mcnemar(first: int, second: int) -> float:
+    """Two-sided exact p-value of `first` against `second` discordant pairs under equal chances; 1 where there is none."""
+    total = first + second
+    return min(1.0, 2 * float(binom.cdf(min(first, second), total, 0.5))) if total else 1.0
+
+
+def _corrected(sums: Array, count: NDArray[np.int64]) -> Array:
+    """Count / (count - 1) x the sum of squares; infinite for one, which says nothing."""
+    squares = (sums**2).sum(-1)
+    return np.asarray(np.where(count > 1, squares * count / np.maximum(count - 1, 1), np.inf))
+
+
+def _quantile(alpha: float, df: int) -> float:
+    return float(student.ppf(1 - alpha / 2, df))
+
+
+def _p(mean: float, half: Callable[[float], float]) -> float:
+    """The error at which the interval just reaches 0."""
+    size = abs(mean)
+    if size <= half(1.0):
+        return 1.0
+    if size >= half(LEAST):
+        return 0.0
+    return math.exp(brentq(lambda log: half(math.exp(log)) - size, math.log(LEAST), 0.0))
