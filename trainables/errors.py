@@ -10,6 +10,9 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+_SHOWN = 100  # characters of an offending value
+_LISTED = 30  # names that are listed where none is near
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -18,7 +21,7 @@ class Problem:
     place: str
     """Where the value was given: a dotted key, a file, a flag."""
     rule: str
-    """What must hold, as a sentence without a full stop."""
+    """What must hold, as a sentence without a full stop; `unknown data set` where a name is not known."""
     value: object = None
     """The offending value; None when there is none to show."""
     remedy: str = ""
@@ -28,9 +31,19 @@ class Problem:
         return hash((self.place, self.rule))  # the value may be a list
 
     def __str__(self) -> str:
-        got = "" if self.value is None else f", but got {self.value!r}"
         remedy = f" {self.remedy}" if self.remedy else ""
-        return f"{self.place}: {self.rule}{got}.{remedy}"
+        return f"{self.place}: {self.rule}{self._got}.{remedy}"
+
+    @property
+    def _got(self) -> str:
+        """The value, put so that it makes a sentence with the rule."""
+        if self.value is None:
+            return ""
+        shown = repr(self.value)
+        shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
+        if self.rule.startswith("unknown "):
+            return f" {shown}"
+        return f" (given: {shown})" if ", but " in self.rule else f", but got {shown}"
 
 
 class TrialError(Exception):
@@ -65,14 +78,35 @@ class Diverged(TrialError):
         return type(self), (self.message, self.step, self.statistics)
 
 
-def nearest(name: str, known: Sequence[str], *, what: str = "name") -> str:
-    """A remedy for an unknown name: the closest known one, else the list of all."""
-    if not known:
+def nearest(name: str, known: Sequence[str], *, what: str = "name", dotted: bool = False) -> str:
+    """A remedy for an unknown name: what may be meant, else the list of all; never the name itself.
+
+    Of `dotted` names the last part counts first: `rho` means `regularizer.rho`, `optim.lrr` means `optim.lr`.
+    """
+    others = list(dict.fromkeys(item for item in known if item and item != name))
+    if not others:
         return f"There is no {what} to choose from."
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    if close:
-        return f"Did you mean {close[0]!r}?"
-    return f"Known {what}{'es' if what.endswith('s') else 's'}: {', '.join(sorted(known))}."
+    if meant := _meant(name, others) if dotted else difflib.get_close_matches(name, others, n=1, cutoff=0.6):
+        return f"Did you mean {' or '.join(map(repr, meant))}?"
+    more = f" ... ({len(others)} in all)" if len(others) > _LISTED else ""
+    return f"Known {what}{'es' if what.endswith('s') else 's'}: {', '.join(sorted(others)[:_LISTED])}{more}."
+
+
+def _meant(name: str, known: Sequence[str]) -> list[str]:
+    """One near name; several where their last parts are the very same; none where nothing is near."""
+    before, dot, last = name.rpartition(".")
+    lasts = {item: item.rpartition(".")[2] for item in known}
+    same = [item for item in known if lasts[item] == last]
+    if 0 < len(same) <= 4:
+        return same
+    if before in known:
+        return [before]
+    beside = [item for item in known if dot and item.startswith(before + dot)]
+    for candidates in (beside, known):
+        close = difflib.get_close_matches(last, [lasts[item] for item in candidates], n=1, cutoff=0.6)
+        if close:
+            return [next(item for item in candidates if lasts[item] == close[0])]
+    return difflib.get_close_matches(name, known, n=1, cutoff=0.7)
 
 
 def raise_if_any(problems: Iterable[Problem], error: type[ConfigError] = ConfigError) -> None:

@@ -16,7 +16,7 @@ import inspect
 import math
 import pkgutil
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -177,22 +177,45 @@ def checked_knobs(cls: type, given: Mapping[str, object], place: str) -> tuple[d
     return values, [Problem(f"{place}.{p.place}", p.rule, p.value, p.remedy) for p in problems]
 
 
-def problems_of(error: ValidationError, place: str, known: list[str]) -> list[Problem]:
-    """Pydantic's complaints in our words: rule, value, place, remedy."""
+def problems_of(error: ValidationError, place: str, known: Sequence[str]) -> list[Problem]:
+    """Pydantic's complaints about flat settings in our words: rule, value, place, remedy."""
     problems = []
     for item in error.errors():
         where = ".".join(str(part) for part in (place, *item["loc"]) if part != "")
         if item["type"] == "extra_forbidden":
-            name = str(item["loc"][-1])
-            owner = ".".join(str(part) for part in (place, *item["loc"][:-1]) if part != "")
-            problems.append(Problem(where, f"{owner} has no parameter {name!r}", None, nearest(name, known)))
+            remedy = nearest(where, [f"{place}.{name}" for name in known], what="setting", dotted=True)
+            problems.append(Problem(where, "unknown setting", None, remedy))
         elif item["type"] == "missing":
             problems.append(Problem(where, "a value is required", None, f"Set {where}=..."))
         else:
-            message = item["msg"].removeprefix("Value error, ")
-            rule = message[0].lower() + message[1:]
-            problems.append(Problem(where, rule.replace("input should", "value must"), item["input"]))
+            problems.append(Problem(where, rule_of(item), item["input"]))
     return problems
+
+
+_RULES = {
+    "int_parsing": "must be a whole number",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_parsing": "must be a number",
+    "float_type": "must be a number",
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "string_type": "must be text",
+    "list_type": "must be a list",
+    "tuple_type": "must be a list",
+    "dict_type": "must be a mapping",
+    "model_type": "must be a mapping",
+    "model_attributes_type": "must be a mapping",
+    "too_short": "must have at least one entry",
+}
+
+
+def rule_of(complaint: Mapping[str, Any]) -> str:
+    """What one complaint of pydantic demands, as a rule: `must be greater than 0`."""
+    if (rule := _RULES.get(complaint["type"])) is not None:
+        return rule
+    message = str(complaint["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
+    return message[0].lower() + message[1:]
 
 
 def unknown(registry: Iterable[str], kind: str, name: str, place: str) -> Problem:

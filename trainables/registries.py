@@ -16,6 +16,10 @@ class _NoKnobs:
     """A method without knobs."""
 
 
+KINDS: Mapping[str, str] = {"data": "data set", "augment": "augmentation", "lr_schedule": "learning-rate schedule"}
+"""What people call the methods of a registry, where that is not its name."""
+
+
 @cache
 def _registries() -> Mapping[str, Mapping[str, type]]:
     from trainables.data import DATASETS
@@ -73,6 +77,17 @@ def knob_keys(section: str, name: str, methods: Mapping[str, type]) -> list[str]
     if dot and chooser in SECTIONS[section].chooses:
         return [name]
     return [f"{chooser}.{name}" for chooser, method in methods.items() if name in knob_names(method)]
+
+
+def every_setting() -> list[str]:
+    """The dotted names of all settings: the sections' own, and the knobs of every method that a section can choose."""
+    names: dict[str, None] = {}
+    for section, model in SECTIONS.items():
+        names |= dict.fromkeys(f"{section}.{name}" for name in model.own_fields())
+        for registry in model.chooses.values():
+            knobs = [knob for method in methods_of(registry).values() for knob in sorted(knob_names(method))]
+            names |= dict.fromkeys(f"{section}.{knob}" for knob in knobs)
+    return list(names)
 
 
 def domain_of(path: str, settings: Mapping[str, Value]) -> KnobDomain:

@@ -20,9 +20,11 @@ from pydantic import ValidationError
 from trainables.config import SECTIONS, MethodSection, Section, TrainingConfig, TrialConfig, Value, flat_names
 from trainables.errors import ConfigError, Problem, nearest
 from trainables.methods import checked_knobs, knob_names, problems_of
-from trainables.registries import knob_keys, method_named, methods_chosen, methods_of, presets_of
+from trainables.registries import KINDS, knob_keys, method_named, methods_chosen, methods_of, presets_of
 
 _LENGTHS = ("training.steps", "training.epochs")
+FOLLOWS_LENGTH = "the length of training"
+"""Where `training.eval_every` comes from when it was shortened with a training that ends before it."""
 _SECTION_MEMORY = 4096  # checked sections that are remembered: the cells of a sweep differ in a few of theirs
 
 
@@ -126,7 +128,10 @@ class Layered:
             for name in before.settings.keys() - parts[section].settings.keys():
                 del origins[f"{section}.{name}"]
             origins |= {f"{section}.{key}": layer.origin_of(f"{section}.{name}") for name, key in keys.items()}
-            problems += [replace(p, place=f"{p.place} ({layer.origin_of(p.place)})") for p in wrong]
+            if section == "training" and (shorter := _evaluated_sooner(parts[section], own)) is not None:
+                parts[section] = shorter
+                origins["training.eval_every"] = FOLLOWS_LENGTH
+            problems += [_placed(p, layer.origin_of(p.place)) for p in wrong]
         return Layered(parts, others, origins, tuple(problems))
 
     def resolve(self) -> Resolved:
@@ -135,9 +140,7 @@ class Layered:
         problems += _cross_checks(config, sound)
         if problems:
             origins = self.origins_by_path()
-            raise ConfigError(
-                replace(p, place=f"{p.place} ({origins[p.place]})") if p.place in origins else p for p in problems
-            )
+            raise ConfigError(_placed(p, origins[p.place]) if p.place in origins else p for p in problems)
         return Resolved(config, self)
 
     def draft(self) -> tuple[TrialConfig, Mapping[str, Section], list[Problem]]:
@@ -153,8 +156,22 @@ class Layered:
         if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
             problems.append(Problem("seed", "must be a whole number >= 0", seed))
             seed = 0
-        problems += [_unknown_section(path, value) for path, value in self.others.items() if path != "seed"]
+        problems += [self._unknown(path) for path in self.others if path != "seed"]
         return TrialConfig(**{**sound, "seed": seed}), sound, problems
+
+    def _unknown(self, path: str) -> Problem:
+        """A setting that belongs to no section, and those that may be meant: `rho` is `regularizer.rho` while SEC is chosen."""
+        known = ["seed", *(f"{name}.{key}" for name, model in SECTIONS.items() for key in model.own_fields())]
+        for name in SECTIONS:
+            methods = self.parts[name].methods if name in self.parts else methods_chosen(name, {})
+            known += [f"{name}.{knob}" for method in methods.values() for knob in sorted(knob_names(method))]
+        if path in SECTIONS:
+            own = [name for name in known if name.startswith(f"{path}.")]
+            return Problem(path, "a section is no setting", None, f"Set one of {', '.join(own)}.")
+        remedy = nearest(path, known, what="setting", dotted=True)
+        listed = remedy.startswith("Known")
+        remedy = "Settings are dotted, like loss.margin; `tune-dml train --show` lists them." if listed else remedy
+        return Problem(path, "unknown setting", None, remedy)
 
     def origins_by_path(self) -> dict[str, str]:
         """The origin of each setting, of a knob both by its full path and by `section.knob`."""
@@ -197,17 +214,25 @@ def _laid_over(part: _Part, given: Mapping[str, Value]) -> tuple[_Part, dict[str
     return _Part.of(section, settings, methods), keys, problems
 
 
+def _evaluated_sooner(part: _Part, given: Mapping[str, Value]) -> _Part | None:
+    """The settings of training with an evaluation at its end, where a layer made it shorter than the first evaluation is away."""
+    steps = given.get("steps")
+    every = part.settings.get("eval_every", TrainingConfig().eval_every)
+    if "eval_every" in given or not isinstance(steps, int) or not isinstance(every, int) or not 0 < steps < every:
+        return None
+    return _Part.of(part.section, {**part.settings, "eval_every": steps}, part.methods)
+
+
 def _length(settings: Mapping[str, Value]) -> dict[str, Value]:
     """Steps and epochs exclude each other: to set one is to take back the other."""
     given = [path for path in _LENGTHS if settings.get(path) is not None]
     return {path: None for path in _LENGTHS if len(given) == 1 and path not in given}
 
 
-def _unknown_section(path: str, value: Value) -> Problem:
-    known = [f"{name}.{key}" for name, model in SECTIONS.items() for key in model.own_fields()]
-    if path not in SECTIONS:
-        known += [*SECTIONS, "seed"]
-    return Problem(path, "unknown setting", value, nearest(path, known, what="section"))
+def _placed(problem: Problem, origin: str) -> Problem:
+    """The problem with where its setting comes from; where a flag of its own gave it, that flag is the place."""
+    own_flag = origin.startswith("--") and origin != "--set"
+    return replace(problem, place=origin if own_flag else f"{problem.place} ({origin})")
 
 
 @lru_cache(_SECTION_MEMORY)
@@ -223,9 +248,10 @@ def _section(part: _Part) -> tuple[Section | None, tuple[Problem, ...]]:
         known += [knob for method in part.methods.values() for knob in sorted(knob_names(method))]
         some_unknown = len(part.methods) < len(model.chooses)  # the rest may be knobs of the one that was meant
         knobs = {} if some_unknown else {k: v for k, v in knobs.items() if k.partition(".")[0] not in model.chooses}
+    paths = [f"{name}.{key}" for key in known]
     unknown = [
-        Problem(f"{name}.{key}", "unknown setting", value, nearest(key, known, what="setting"))
-        for key, value in sorted(knobs.items())
+        Problem(f"{name}.{key}", "unknown setting", None, nearest(f"{name}.{key}", paths, what="setting", dotted=True))
+        for key in sorted(knobs)
     ]
     try:
         section = model(**own)
@@ -242,8 +268,9 @@ def _chosen_knobs(part: _Part, model: type[MethodSection]) -> tuple[dict[str, di
     for chooser, registry in model.chooses.items():
         method = method_named(part.section, chooser, part.settings)
         if chooser not in part.methods:
-            remedy = nearest(method, list(methods_of(registry)), what="name")
-            problems.append(Problem(f"{part.section}.{chooser}", f"unknown {registry} method", method, remedy))
+            kind = KINDS.get(registry, registry)
+            remedy = nearest(method, list(methods_of(registry)), what=kind)
+            problems.append(Problem(f"{part.section}.{chooser}", f"unknown {kind}", method, remedy))
             continue
         given = {k.partition(".")[2]: v for k, v in part.settings.items() if k.startswith(chooser + ".")}
         shared = any("." in name for (field_name, _), name in names.items() if field_name == chooser)
@@ -304,6 +331,7 @@ def _length_problems(training: TrainingConfig) -> list[Problem]:
         rule = "give either training.steps or training.epochs"
         return [Problem("training.steps", rule, {"steps": steps, "epochs": epochs}, "Set one to null.")]
     if steps is not None and training.eval_every > steps:
-        rule = f"training.eval_every must not exceed training.steps ({steps})"
-        return [Problem("training.eval_every", rule, training.eval_every, "Lower it.")]
+        rule = f"must not exceed training.steps ({steps})"
+        remedy = "Lower it, or leave it out: then it follows training.steps."
+        return [Problem("training.eval_every", rule, training.eval_every, remedy)]
     return []

@@ -47,3 +47,8 @@ def __getattr__(name: str) -> Any:
 
         return getattr(api, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What completion offers: the public names, loaded or not."""
+    return sorted(__all__)

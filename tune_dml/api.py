@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tune_dml.report import ReportFiles
+    from tune_dml.report.notebook import MatplotlibFigure
     from tune_dml.tracking import SyncReport, Tracker
 
 
@@ -76,6 +77,30 @@ class Sweep:
     def table(self) -> pd.DataFrame:
         """One row per trial; see `Results.table`."""
         return self.results.table()
+
+    def curve(self, knob: str | None = None) -> pd.DataFrame:
+        """One row per value of each knob, or of one: seeds, mean, comparison bar; the baseline last."""
+        from tune_dml.report.notebook import curve_table
+
+        return curve_table(self.results, knob)
+
+    def best(self) -> pd.DataFrame:
+        """One row per cell that validation can select, the best first."""
+        from tune_dml.report.notebook import best_table
+
+        return best_table(self.results)
+
+    def plot(self, knob: str | None = None) -> MatplotlibFigure:
+        """The curve of the first knob, or of one, as the report draws it: a matplotlib figure."""
+        from tune_dml.report.notebook import curve_plot
+
+        return curve_plot(self.results, knob)
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the answer, what to run next, and the curve."""
+        from tune_dml.report.notebook import notebook_html
+
+        return notebook_html(self.results)
 
 
 def run(

@@ -10,6 +10,7 @@ import importlib
 import pkgutil
 from functools import cache
 from importlib.metadata import entry_points
+from pathlib import Path
 
 from trainables.errors import ConfigError, Problem, nearest
 from tune_dml.space import Paper, Protocol, Space
@@ -60,6 +61,8 @@ def find_space(name: str) -> Space:
     """The space called `name`; raises ConfigError with the nearest name."""
     if name not in spaces():
         remedy = nearest(name, list(spaces()), what="space") + " A sweep file ends in .yaml or .yml."
+        if Path(name).is_dir():
+            remedy = f"To sweep a folder of pictures, write a sweep file first: `tune-dml init {name}`."
         raise ConfigError(Problem("SPACE", "unknown search space", name, remedy))
     return spaces()[name]
 

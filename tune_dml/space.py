@@ -242,7 +242,7 @@ class Space:
             problems.append(Problem(f"{self.name}.{path}", "a knob may be declared once", None, "Remove one of them."))
         for path in sorted(set(paths) & set(self.fixed)):
             rule = "a knob cannot be searched and fixed at once"
-            problems.append(Problem(f"{self.name}.{path}", rule, self.fixed[path], "Remove it from `fixed`."))
+            problems.append(Problem(f"{self.name}.{path}", rule, None, "Remove it from `fixed`."))
         if not self.knobs and not self.arms:
             problems.append(Problem(self.name, "a space needs at least one knob", None, "Add one to `parameters`."))
         if not 0 < self.margin < math.inf:
@@ -283,7 +283,12 @@ def _problems_of_arm(space: Space, arm: Arm) -> list[Problem]:
     declared = [knob.path for knob in space.scientific + space.nuisance]
     knobs = {knob.path: knob for knob in space.knobs_of(arm)}
     problems = [
-        Problem(f"{location}.{path}", "an arm can have a knob of its space", path, nearest(path, declared, what="knob"))
+        Problem(
+            f"{location}.{path}",
+            "an arm can have a knob of its space",
+            path,
+            nearest(path, declared, what="knob", dotted=True),
+        )
         for path in arm.knobs or ()
         if path not in declared
     ]
@@ -302,7 +307,7 @@ def _problems_of_arm(space: Space, arm: Arm) -> list[Problem]:
         problems += _domain_problems(f"{location}.{knob.path}", knob.domain)
         if knob.path in space.fixed:
             rule = "a knob cannot be searched and fixed at once"
-            problems.append(Problem(f"{location}.{knob.path}", rule, space.fixed[knob.path], "Remove it there."))
+            problems.append(Problem(f"{location}.{knob.path}", rule, None, "Remove it there."))
     return problems + _tie_problems(location, space, arm, knobs.keys())
 
 

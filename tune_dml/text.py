@@ -31,6 +31,14 @@ def shortened(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def age(seconds: float) -> str:
+    """`now`, `5 min`, `3 h`, `12 d`: how long ago something was."""
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.0f} {unit}"
+    return "now"
+
+
 def duration(seconds: float) -> str:
     """`8 s`, `3 min 05 s`, `2 h 10 min`, `3 d 4 h`."""
     if not math.isfinite(seconds):

@@ -113,7 +113,7 @@ def test_the_command_line_opens_and_reports(a_copy, here, command_line, monkeypa
         (["confirm", "rho1", "--top", "0"], "--top: must be at least 1"),
         (["confirm", "rho1", "--seeds", "0"], "--seeds: must be at least 1"),
         (["extend", "rho1", "--seeds", "5,1001"], "stay apart from those that choose them"),
-        (["open", "nothing"], "no sweep of this name"),
+        (["open", "nothing"], "unknown sweep under"),
     ],
 )
 def test_bad_input_is_one_message_and_stores_nothing(a_copy, command_line, monkeypatch, words, said):

@@ -86,5 +86,5 @@ def test_an_extended_plan_knows_its_new_trials(tmp_path, plan):
 
 
 def test_an_unknown_sweep_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="no sweep of this name"):
+    with pytest.raises(ConfigError, match="unknown sweep under"):
         load_state(tmp_path, "none")

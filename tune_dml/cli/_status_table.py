@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 
+from rich import box
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from tune_dml.cli._standing import state_of
+from tune_dml.cli.screen import number
+from tune_dml.record.ledger import is_running
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.running.progress import PLAIN_MARKS, STYLES
 from tune_dml.text import one_line, value_text
@@ -27,7 +31,9 @@ def status_table(results: Results) -> RenderableType:
     listed = list(rows.values())
     if len(listed) > CELLS_SHOWN:
         listed = [trials for trials in listed if any(trial.status != "finished" for trial in trials)]
-    table = Table(title=f"{results.name}: {results.plan.metric}", title_justify="left", header_style="bold")
+    table = Table(
+        title=f"{results.name}: {results.plan.metric}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
+    )
     table.add_column("cell", overflow="fold")
     for seed in results.plan.seeds:
         table.add_column(f"seed {seed}", justify="right", no_wrap=True)
@@ -45,19 +51,23 @@ def _entry(results: Results, trial: TrialResult) -> Text:
     text: str = trial.status
     if trial.status == "finished":
         value = trial.metrics.get(results.plan.metric)
-        text = "done" if value is None else value_text(value)
+        text = "done" if value is None else number(value) if abs(value) < 1000 else value_text(value)
     elif trial.status == "missing":
         text = PLAIN_MARKS["missing"]
     elif trial.status == "running" and (rows := results.history(trial.key)):
         steps = trial.cell.settings.get("training.steps")
         text = f"at {rows[-1]['step']}/{steps}" if steps else f"at {rows[-1]['step']}"
+    if trial.status == "running" and not is_running(results.folder):
+        text = f"stopped {text}" if text != "running" else "stopped"
     return Text(text, style=STYLES[trial.status])
 
 
 def _status_line(results: Results) -> str:
     counts = Counter(trial.status for trial in results.trials)
-    parts = [f"{counts['finished']} of {len(results.trials)} trials finished"]
-    parts += [f"{counts[status]} {status}" for status in ("running", "diverged", "failed") if counts[status]]
+    parts = [f"{state_of(results)}: {counts['finished']} of {len(results.trials)} trials finished"]
+    begun = "running" if is_running(results.folder) else "stopped on the way"
+    parts += [f"{counts['running']} {begun}"] if counts["running"] else []
+    parts += [f"{counts[status]} {status}" for status in ("diverged", "failed") if counts[status]]
     if counts["missing"]:
         parts.append(f"{counts['missing']} not run yet")
     if again := results.confirmed:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from tune_dml.report.compared import Comparison
 
 ORDER = 80
+EXAMPLES = """
+tune-dml compare rho1 rho2
+"""
 
 
 @verb

@@ -11,6 +11,9 @@ from tune_dml.cli.screen import console_for
 from tune_dml.planning.request import Session
 
 ORDER = 65
+EXAMPLES = """
+tune-dml confirm rho1 --top 3 --seeds 5
+"""
 
 
 @verb

@@ -36,7 +36,7 @@ def listing(context: typer.Context, as_json: Json = False) -> None:
     from trainables.data import DATASETS
 
     if context.invoked_subcommand is None:
-        show(DataSets("Data sets", tuple(_row(name, cls) for name, cls in DATASETS.items())), as_json)
+        show(DataSets("Data sets", tuple(row_of(name, cls) for name, cls in DATASETS.items())), as_json)
 
 
 @dataclass(frozen=True)
@@ -64,14 +64,15 @@ class Copy:
             source = f"Pass --root DIR, where {kind.source} lies."
             problems.append(Problem("--root", f"the data set {name!r} needs the folder of its files", None, source))
         if not kind.needs_root and root is not None:
-            problems.append(Problem("--root", f"the data set {name!r} is made from installed packages", str(root)))
+            rule = f"the data set {name!r} is made from installed packages and reads no folder"
+            problems.append(Problem("--root", rule, None, "Leave it out."))
         if self.skip_corrupt and "skip_corrupt" not in inspect.signature(kind).parameters:
             problems.append(Problem("--skip-corrupt", f"the data set {name!r} has no picture files to leave out"))
         knobs: dict[str, object] = {}
         for path, value in (self.settings or {}).items():
             section, _, knob = path.rpartition(".")
             if section not in ("", "data"):
-                problems.append(Problem("--set", "only data.* settings say how pictures are decoded", path))
+                problems.append(Problem("--set", "must be a setting of the data, data.*", path))
             knobs[knob] = value
         raise_if_any(problems)
         if self.skip_corrupt:
@@ -123,7 +124,8 @@ class DataSets(Listing):
         yield "Your copy: tune-dml datasets verify NAME --root DIR; then tune-dml datasets prepare NAME --root DIR."
 
 
-def _row(name: str, cls: type[DataSet]) -> dict[str, Any]:
+def row_of(name: str, cls: type[DataSet]) -> dict[str, Any]:
+    """What is known of a data set without its files."""
     return {
         "data set": name,
         "expected": dict(cls.expected),

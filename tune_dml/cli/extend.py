@@ -6,11 +6,16 @@ from typing import Annotated
 
 import typer
 
+from tune_dml.cli import _complete
 from tune_dml.cli.options import Ending, Margin, SweepArgument, seeds_of, values_of, verb
 from tune_dml.cli.screen import console_for
 from tune_dml.planning.request import Session, margin_problems
 
 ORDER = 60
+EXAMPLES = """
+tune-dml extend rho1 --seeds 5                        # five seeds in all
+tune-dml extend rho1 --add regularizer.rho=0.3,0.7
+"""
 
 
 @verb
@@ -20,7 +25,11 @@ def extend(
     seeds: Annotated[str | None, typer.Option(help="How many paired seeds in all (5), or which to add (3,4).")] = None,
     add: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=V,V,...", help="Values to add to a listed knob; repeatable."),
+        typer.Option(
+            metavar="KEY=V,V,...",
+            help="Values to add to a listed knob; repeatable.",
+            autocompletion=_complete.values_of_knobs,
+        ),
     ] = None,
     arm: Annotated[
         list[str] | None,

@@ -1,24 +1,49 @@
-"""`tune-dml methods`: what can be trained, with knobs, defaults and citations."""
+"""`tune-dml methods`: what can be trained, one a line."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from tune_dml.cli.options import Json, verb
-from tune_dml.cli.screen import Listing, show
+from tune_dml.cli.screen import WIDTH, Listing, show
+from tune_dml.text import one_line, shortened
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 ORDER = 20
+EXAMPLES = """
+tune-dml methods
+tune-dml show triplet                                 # one of them: formula, knobs, citation
+"""
 
 
 @verb
 def methods(as_json: Json = False) -> None:
-    """The losses and regularizers with their knobs, defaults and citations."""
+    """The losses and regularizers, one a line; with --json their knobs, defaults and citations too."""
     from trainables.losses import LOSSES
     from trainables.regularizers import REGULARIZERS
 
     losses = [_row("loss", name, cls) for name, cls in LOSSES.items()]
     regularizers = [_row("regularizer", name, cls) for name, cls in REGULARIZERS.items()]
-    show(Listing("Methods", (*losses, *regularizers)), as_json)
+    show(Methods("Methods", (*losses, *regularizers)), as_json)
+
+
+@dataclass(frozen=True)
+class Methods(Listing):
+    """Losses and regularizers."""
+
+    def text(self) -> Iterable[RenderableType]:
+        """Kind, name and formula of each, in one line."""
+        from rich.text import Text
+
+        room = max(len(row["name"]) for row in self.rows) + 2
+        for row in self.rows:
+            start = f"{row['kind']:<12} {row['name']:<{room}}"
+            yield Text(start + shortened(one_line(row["formula"]), WIDTH - len(start)))
+        yield "One of them: tune-dml show NAME"
 
 
 def _row(kind: str, name: str, cls: type) -> dict[str, Any]:

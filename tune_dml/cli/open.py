@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from tune_dml.api import Sweep
 
 ORDER = 85
+EXAMPLES = """
+tune-dml open rho1 --selection "our table 2"
+"""
 
 
 @verb

@@ -12,12 +12,15 @@ from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
-from trainables.errors import Problem
+from trainables.errors import ConfigError, Problem, raise_if_any
+from tune_dml.cli import _complete
 from tune_dml.planning.request import Engine, Racing, Request, Resources, Session, folder_problems
 from tune_dml.planning.spread import help_of, options_of, spread
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-SweepArgument = Annotated[str, typer.Argument(metavar="SWEEP", help="A sweep's name.")]
+SweepArgument = Annotated[
+    str, typer.Argument(metavar="SWEEP", help="A sweep's name: `tune-dml list`.", autocompletion=_complete.sweeps)
+]
 Margin = Annotated[float | None, typer.Option(help="Differences below this do not matter (metric units).")]
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="Folder to write to.")]
 
@@ -47,7 +50,14 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(function)
     def typed(**given: Any) -> None:
-        values = {name: _READERS.get(name, _as_it_is)(text) if name in read else text for name, text in given.items()}
+        values: dict[str, Any] = {}
+        problems: list[Problem] = []
+        for name, text in given.items():
+            try:
+                values[name] = _READERS.get(name, _as_it_is)(text) if name in read else text
+            except ConfigError as error:
+                problems += error.problems
+        raise_if_any(problems)
         if "engine" in read:
             values["engine"] = engine_of(values["workers"], values["engine"])
         keywords(**values)
@@ -70,7 +80,6 @@ def absolute(path: Path | None) -> Path | None:
 def settings_of(pairs: list[str] | None) -> dict[str, Any]:
     """`KEY=VALUE` of --set; raises ConfigError for what does not read so."""
     from trainables.config import parse_value
-    from trainables.errors import raise_if_any
 
     settings: dict[str, Any] = {}
     problems = []
@@ -84,10 +93,12 @@ def settings_of(pairs: list[str] | None) -> dict[str, Any]:
 
 
 def values_of(pairs: list[str] | None) -> dict[str, list[Any]]:
-    """`KEY=V,V` of --add."""
+    """`KEY=V,V` of --add; raises ConfigError for what does not read so."""
     from trainables.config import parse_value
 
-    split = (pair.partition("=") for pair in pairs or [])
+    split = [pair.partition("=") for pair in pairs or []]
+    rule, example = "must read KEY=V,V,...", "Example: --add loss.margin=0.5,1.0."
+    raise_if_any(Problem("--add", rule, key, example) for key, _, text in split if not key or not text)
     return {key.strip(): [parse_value(part.strip()) for part in text.split(",")] for key, _, text in split}
 
 
@@ -101,8 +112,6 @@ def tuned_of(pairs: list[str] | None) -> dict[str, list[Any]] | None:
 
 def seeds_of(text: str | None) -> int | tuple[int, ...] | None:
     """A count, or a list of seeds; raises ConfigError for anything else."""
-    from trainables.errors import ConfigError
-
     if text is None:
         return None
     try:
@@ -110,7 +119,7 @@ def seeds_of(text: str | None) -> int | tuple[int, ...] | None:
     except ValueError:
         numbers = [-1]
     if min(numbers) < 0 or (len(numbers) == 1 and "," not in text and numbers[0] < 1):
-        rule = "seeds are a count of at least 1, or whole numbers >= 0 with commas"
+        rule = "must be a count of at least 1, or whole numbers >= 0 with commas"
         raise ConfigError(Problem("--seeds", rule, text, "Example: --seeds 3, or --seeds 0,1,7."))
     return numbers[0] if len(numbers) == 1 and "," not in text else tuple(numbers)
 
@@ -134,6 +143,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "gpus_per_worker": _gpus,
     "tune": tuned_of,
 }
+_COMPLETED: dict[str, Callable[..., list[str]]] = {"dataset": _complete.datasets, "protocol": _complete.protocols}
 _DECLARED = {option.name: option for group in (Request, Resources, Racing, Session) for option in options_of(group)}
 
 
@@ -148,17 +158,23 @@ def _flag(option: inspect.Parameter) -> inspect.Parameter:
     default = declared.default if option.default is inspect.Parameter.empty else option.default
     shown: Any = typer.Option(help=sentence)
     if option.name == "space":
-        kind, shown = str, typer.Argument(metavar="SPACE|FILE.yaml", help=sentence)
+        kind, shown = str, typer.Argument(metavar="SPACE|FILE.yaml", help=sentence, autocompletion=_complete.spaces)
     elif option.name == "seeds":
         kind = str | None
     elif kind is bool:
         shown = typer.Option(f"--{option.name.replace('_', '-')}", help=sentence)
     elif option.name == "settings":
-        kind, shown = list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=sentence)
+        kind, shown = (
+            list[str] | None,
+            typer.Option("--set", metavar="KEY=VALUE", help=sentence, autocompletion=_complete.settings),
+        )
     elif option.name == "arms":
         kind, shown = list[str] | None, typer.Option("--arm", metavar="NAME", help=sentence)
     elif option.name == "tune":
-        kind, shown = list[str] | None, typer.Option("--tune", metavar="KEY[=V,V,...]", help=sentence)
+        tuned = typer.Option("--tune", metavar="KEY[=V,V,...]", help=sentence, autocompletion=_complete.tuned)
+        kind, shown = list[str] | None, tuned
+    elif option.name in _COMPLETED:
+        shown = typer.Option(help=sentence, autocompletion=_COMPLETED[option.name])
     elif option.name in {"gpus_per_worker", "engine"}:  # left out, the machine and the number of workers decide
         kind, default = kind | None, None
     elif Path in get_args(kind):

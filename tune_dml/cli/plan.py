@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tune_dml.cli.options import Json, engine_of, verb
-from tune_dml.cli.screen import show, table
+from tune_dml.cli.screen import console_for, show, table
 from tune_dml.planning.request import Request, Resources, Session
 from tune_dml.space import Domain, Grid
+from tune_dml.text import duration, one_line, shortened
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
     from tune_dml.stats.assurance import VerdictChances
 
 ORDER = 30
+EXAMPLES = """
+tune-dml plan sec_rho                                 # cells, cost, power of a study
+tune-dml plan mine.yaml --all                         # every setting, and where it comes from
+tune-dml plan sec_eta --dataset cub200 --data-root /data/CUB_200_2011
+"""
 TRIAL_BYTES = 100_000
 """What a trial leaves at most (docs/log.md, evidence of a trial), hits of 60,000 queries among it; embeddings come on top."""
 DIFFERENCES = (0.0, 1.0, 2.0, 4.0)
@@ -41,11 +47,16 @@ def plan(
         bool,
         typer.Option("--probe", help="Time a few steps of each kind of cell here: cost and memory without a sweep."),
     ] = False,
+    whole: Annotated[
+        bool,
+        typer.Option("--all", help="Also every cell and setting, where it comes from, and the verdicts to expect."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Cells, what is done already, cost and power of a sweep; runs and changes nothing."""
     resources = Resources(workers, cpus_per_worker, gpus_per_worker, engine_of(workers))
-    show(preview(request, resources, Session(storage, cache_dir=cache_dir), probe=probe), as_json)
+    found = preview(request, resources, Session(storage, cache_dir=cache_dir), probe=probe)
+    show(Whole(found) if whole else found, as_json)
 
 
 @dataclass(frozen=True)
@@ -148,41 +159,38 @@ class Preview:
         }
 
     def text(self) -> Iterable[RenderableType]:
-        """Cells, shared settings, cost and power."""
+        """Eight lines, and one for each note."""
         plan = self.plan
         yield f"{plan.name}: {plan.space.title}, on {plan.dataset}"
         if plan.space.citation:
-            yield str(plan.space.citation)
-        if plan.space.arms:
-            rows = ((arm.name, arm.protocol.name if arm.protocol else "", _knobs(plan, arm.name)) for arm in plan.arms)
-            yield table("Arms", ("arm", "protocol", "knobs"), rows)
-        yield table("Cells", ("cell", "digest"), ((cell.label, cell.digest) for cell in plan.cells))
-        if plan.search.num_samples:
-            yield f"and {plan.search.num_samples} cells that {plan.search.method} proposes"
-        rows = ((key, value, plan.origins.get(key, "")) for key, value in plan.base_settings.items())
-        yield table("Shared settings", ("setting", "value", "origin"), rows)
-        yield from self.notes
-        yield f"{self.trials} trials ({len(plan.seeds)} paired seeds), {self.done} done already."
+            yield _in_a_line(str(plan.space.citation))
+        yield _in_a_line(f"Cells:  {self._cells()}")
+        yield f"Trials: {self.trials} ({len(plan.seeds)} paired seeds), {self.done} done already."
         yield self._cost_sentence()
         yield self._disk_sentence()
         yield self._power_sentence()
-        if self.power.chances:
-            title = f"Verdicts to expect with {len(plan.seeds)} seeds and a margin of {plan.margin:g}"
-            columns = ("one level differs by", "matters", "does not matter", "undecided")
-            chances = ((f"{c.difference:g}", *map(_percent, _shares(c))) for c in self.power.chances)
-            yield table(title, columns, chances, right=columns)
         if self.power.seeds:
             fewest, most = ("more than 1000" if number is None else str(number) for number in self.power.seeds)
-            yield f"Seeds: {fewest} to {most} tell equal levels from twice the margin ({most} with 80% assurance)."
+            yield f"Seeds:  {fewest} to {most} tell equal levels from twice the margin ({most} with 80% assurance)."
+        yield from (_in_a_line(f"Note:   {note}") for note in self.notes)
+        yield "Cells, settings and notes in full: --all. Run it: tune-dml sweep, with the same words."
+
+    def _cells(self) -> str:
+        """How many, which, and how many more a search proposes."""
+        cells, search = self.plan.cells, self.plan.search
+        listed = f"{len(cells)}: {', '.join(cell.label for cell in cells)}" if cells else ""
+        proposed = f"{search.num_samples} that {search.method} proposes" if search.num_samples else ""
+        return " and ".join(filter(None, (listed, proposed)))
 
     def _cost_sentence(self) -> str:
         if self.eta_seconds is None:
-            return f"Cost: unknown; {self.cost.source}. `--probe` times a few steps here."
+            return f"Cost:   unknown; {self.cost.source}. `--probe` times a few steps here."
         left = self.trials - self.done
         gpus = f" ({self.worker_hours * self.gpus:.2f} GPU-hours)" if self.worker_hours and self.gpus else ""
         sentence = (
-            f"Cost: {left} trials x {self.cost.seconds:.0f} s ({self.cost.source}) = {self.worker_hours:.2f} worker hours{gpus}, "
-            f"about {self.eta_seconds / 60:.1f} minutes with {self.cost.concurrent} at once."
+            f"Cost:   {left} trials x {_seconds(self.cost.seconds or 0.0)} ({self.cost.source}) "
+            f"= {self.worker_hours:.2f} worker hours{gpus}, "
+            f"about {duration(self.eta_seconds)} with {self.cost.concurrent} at once."
         )
         if self.cost.memory_bytes is None:
             return sentence
@@ -190,7 +198,7 @@ class Preview:
         return f"{sentence} Memory: {self.cost.memory_bytes / 1e9:.2f} GB a trial{beside}."
 
     def _disk_sentence(self) -> str:
-        sentence = f"Disk: at most {self.disk_bytes / 1e6:.1f} MB in the storage"
+        sentence = f"Disk:   at most {self.disk_bytes / 1e6:.1f} MB in the storage"
         if self.kept_bytes is None:
             return f"{sentence}, and embeddings of a size that is known once the pictures are decoded."
         if self.kept_bytes:
@@ -198,13 +206,46 @@ class Preview:
         return f"{sentence}, and as much in MLflow."
 
     def _power_sentence(self) -> str:
-        unit = "points" if self.power.noise is not None else "times the noise of one trial"
+        unit = "points" if self.power.noise is not None else "times a trial's noise"
         if len(self.plan.seeds) < 2:
-            return "Power: none with one seed."
+            return "Power:  none with one seed."
         return (
-            f"Power: a difference of {self.power.detectable:.2f} {unit} between two cells is detected with 80% "
-            f"probability; intervals reach {self.power.half_width:.2f} {unit} to each side ({self.power.source})."
+            f"Power:  detects {self.power.detectable:.2f} {unit} between two cells (80%), "
+            f"intervals reach {self.power.half_width:.2f} to each side ({self.power.source})."
         )
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A preview with everything behind it."""
+
+    preview: Preview
+
+    def data(self) -> dict[str, Any]:
+        """The same as the preview's."""
+        return self.preview.data()
+
+    def text(self) -> Iterable[RenderableType]:
+        """Cells, shared settings with their origins, notes, verdicts to expect, then the eight lines."""
+        found, plan = self.preview, self.preview.plan
+        if plan.space.arms:
+            arms = ((arm.name, arm.protocol.name if arm.protocol else "", _knobs(plan, arm.name)) for arm in plan.arms)
+            yield table("Arms", ("arm", "protocol", "knobs"), arms)
+        yield table("Cells", ("cell", "digest"), ((cell.label, cell.digest) for cell in plan.cells))
+        rows = ((key, value, plan.origins.get(key, "")) for key, value in plan.base_settings.items())
+        yield table("Shared settings", ("setting", "value", "origin"), rows)
+        if found.power.chances:
+            title = f"Verdicts to expect with {len(plan.seeds)} seeds and a margin of {plan.margin:g}"
+            columns = ("one level differs by", "matters", "does not matter", "undecided")
+            chances = ((f"{c.difference:g}", *map(_percent, _shares(c))) for c in found.power.chances)
+            yield table(title, columns, chances, right=columns)
+        yield from (f"Note:   {note}" for note in found.notes)
+        yield from list(replace(found, notes=()).text())[:-1]
+
+
+def _in_a_line(text: str) -> str:
+    """Cut where the screen ends."""
+    return shortened(one_line(text), console_for(False).width)
 
 
 def _knobs(plan: Plan, arm: str) -> str:
@@ -280,7 +321,7 @@ def _power(plan: Plan, stored: list[Results]) -> Power:
 
     seeds, cells = len(plan.seeds), max(len(plan.cells) + plan.search.num_samples, 2)
     alike = (item for item in stored if _alike(plan, item) and item.plan.metric == plan.metric)
-    noise, df, source = next(filter(None, map(_noise, alike)), (None, 0, "the noise is not known yet"))
+    noise, df, source = next(filter(None, map(_noise, alike)), (None, 0, "not known yet"))
     unit, level = 1.0 if noise is None else noise, level_left([seeds], planned=seeds)
     power = Power(
         noise,
@@ -320,3 +361,7 @@ def _noise(results: Results) -> tuple[float, int, str] | None:
 
     known = typical_noise(fit_pairs(seed_table(results).values))
     return None if known is None else (*known, f"noise {known[0]:.2f} measured in {results.name}")
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 10 else duration(seconds)

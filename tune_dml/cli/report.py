@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from tune_dml.report.study import MeasuredStudy
 
 ORDER = 90
+EXAMPLES = """
+tune-dml report rho1
+tune-dml report rho1 -o out --figures pdf
+tune-dml report rho1 --check 'sensitive(regularizer.rho)'
+"""
 _FORMS: dict[str, tuple[Literal["pdf", "png"], ...]] = {
     "svg": (), "pdf": ("pdf",), "png": ("png",), "all": ("pdf", "png")
 }  # fmt: skip
@@ -139,6 +144,15 @@ def _publish(
     return Written(sweep, files, attach_report(sweep, files, session), again)
 
 
+def answer_lines(summary: SweepSummary) -> Iterable[str]:
+    """The answer in plain words, and the step that follows from it."""
+    yield from summary.answer.sentences
+    step = summary.answer.step
+    if step is not None:
+        yield f"Next:    {step.command}"
+        yield f"         {summary.answer.cost}. It should settle {step.settles}."
+
+
 @dataclass(frozen=True)
 class Written:
     """A report on disk and what it says."""
@@ -202,17 +216,12 @@ class Written:
         yield table(self.sweep.name, columns, rows, right=columns[1:])
         if any(not math.isnan(row.low) for row in summary.rows):
             yield COMPARISON_BARS
-        for verdict in summary.verdicts:
-            yield f"- {verdict}"
-        yield ""
-        yield from summary.answer.sentences
-        if summary.answer.step is not None:
-            step = summary.answer.step
-            yield f"Next:    {step.command}"
-            yield f"         {summary.answer.cost}. It should settle {step.settles}."
-        yield from (f"Unmet:   {condition}" for condition in self.unmet)
+        yield from (f"- {verdict}" for verdict in summary.verdicts)
         yield from (f"Note:    {note}" for note in self.sweep.results.notes)
         yield from race_lines(self.sweep.results)
+        yield from (f"Unmet:   {condition}" for condition in self.unmet)
+        yield ""
+        yield from answer_lines(summary)
         if self.sweep.interrupted and self.attachment:
             yield f"Not complete. Continue with: tune-dml {self.again} {self.sweep.name}"
         yield f"Report:  {self.files.html}"

@@ -11,6 +11,10 @@ from tune_dml.cli.screen import console_for
 from tune_dml.planning.request import Session, margin_problems
 
 ORDER = 50
+EXAMPLES = """
+tune-dml resume rho1                                  # what is missing
+tune-dml resume rho1 --retry-failed
+"""
 
 
 @verb

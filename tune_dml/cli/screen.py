@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+WIDTH = 80
+"""Of a line that stands on every terminal."""
 COMPARISON_BARS = "Cells whose comparison bars do not overlap differ (within seeds, all at once)."
 
 
@@ -54,7 +56,7 @@ def show(view: View, as_json: bool) -> None:
         return
     console = console_for(False)
     for part in view.text():
-        console.print(part)
+        console.print(part, markup=False)
 
 
 def console_for(as_json: bool) -> Console:
@@ -84,10 +86,13 @@ def number(value: float | None, *, sign: bool = False) -> str:
     return "" if value is None or math.isnan(value) else format(value, "+.2f" if sign else ".2f")
 
 
-def interval(low: float | None, high: float | None) -> str:
-    """Both ends; nothing where there is no interval."""
-    known = low is not None and high is not None and math.isfinite(low) and math.isfinite(high)
-    return f"{low:.2f} to {high:.2f}" if known else ""
+def intervals(ends: Sequence[tuple[float, float]]) -> list[str]:
+    """Both ends of each, their points below each other; nothing where there is no interval."""
+    known = [math.isfinite(low) and math.isfinite(high) for low, high in ends]
+    lows = [f"{low:.2f}" if there else "" for (low, _), there in zip(ends, known, strict=True)]
+    highs = [f"{high:.2f}" if there else "" for (_, high), there in zip(ends, known, strict=True)]
+    left, right = (max(map(len, texts), default=0) for texts in (lows, highs))
+    return [f"{low:>{left}} to {high:>{right}}" if low else "" for low, high in zip(lows, highs, strict=True)]
 
 
 @contextmanager

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tune_dml.cli._race import race_data, race_lines
+from tune_dml.cli._standing import state_of, summary_of
 from tune_dml.cli.options import Json, SweepArgument, verb
+from tune_dml.cli.report import answer_lines
 from tune_dml.cli.screen import number, show, table
+from tune_dml.record.ledger import is_running
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -19,6 +22,10 @@ if TYPE_CHECKING:
     from tune_dml.record.results import Results, TrialResult
 
 ORDER = 70
+EXAMPLES = """
+tune-dml status rho1
+tune-dml status rho1 --trials                         # every trial with its id
+"""
 STATUSES = ("finished", "running", "diverged", "failed", "missing")
 
 
@@ -48,6 +55,7 @@ class Status:
         return {
             "sweep": self.results.name,
             "dataset": self.results.plan.dataset,
+            "state": state_of(self.results),
             "counts": {status: self.results.count(status) for status in STATUSES},  # type: ignore[arg-type]
             "notes": list(self.results.notes),
             "race": race_data(self.results),
@@ -78,9 +86,12 @@ class Status:
             yield table("", columns, (_row(trial, metric) for trial in self.results.trials))
         yield from self.results.notes
         yield from race_lines(self.results)
+        yield from self._answer()
         left = self.results.count("running") + self.results.count("missing")
         broken = self.results.count("failed") + self.results.count("diverged")
-        if left:
+        if is_running(self.results.folder):
+            yield f"{left} trials to go; it is running. Ask again, or stop it with Ctrl-C where it runs: it can be resumed."
+        elif left:
             yield f"{left} trials to go: tune-dml resume {self.results.name}"
         elif self.results.incomplete:
             yield f"The race goes on: tune-dml resume {self.results.name}"
@@ -88,6 +99,13 @@ class Status:
             yield f"{broken} trials failed or diverged; to try them again: tune-dml resume {self.results.name} --retry-failed"
         else:
             yield f"Complete: tune-dml report {self.results.name}"
+
+    def _answer(self) -> Iterable[RenderableType]:
+        """The answer so far, and the step that would settle more: how many seeds, for one."""
+        summary = summary_of(self.results)
+        if summary is not None:
+            yield ""
+            yield from answer_lines(summary)
 
 
 def _row(trial: TrialResult, metric: str) -> tuple[object, ...]:

@@ -7,6 +7,12 @@ from tune_dml.cli.screen import console_for, progress_bar
 from tune_dml.planning.request import Racing, Request, Resources, Session
 
 ORDER = 40
+EXAMPLES = """
+tune-dml sweep sec_rho --seeds 5 --name rho1
+tune-dml sweep mine.yaml                              # `tune-dml init FOLDER` writes one
+tune-dml sweep sec_eta --set training.steps=100 --set loss.name=triplet
+tune-dml sweep sec_rho --until-decided --max-seeds 30
+"""
 
 
 @verb

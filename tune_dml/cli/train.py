@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from trainables.resolve import Layer
 
 ORDER = 100
+EXAMPLES = """
+tune-dml train --set loss.name=triplet --set training.steps=50
+tune-dml train 3f2a                                   # a stored trial again: `tune-dml status SWEEP --trials`
+tune-dml train --protocol glyphs/triplet --show       # the settings alone
+"""
+BARE_SHOWS_HELP = True
 
 
 @verb
@@ -247,7 +253,7 @@ def _stored(trial: str, storage: Path) -> tuple[dict[str, Value], int, dict[str,
         results = load_results(storage, name)
         matches += [(results, item) for item in (*results.trials, *results.confirmed) if item.key.startswith(trial)]
     if len({item.key for _, item in matches}) != 1:
-        rule = "no stored trial has this id" if not matches else "several stored trials begin with this id"
+        rule = "unknown trial" if not matches else "several stored trials begin with this id"
         raise ConfigError(
             Problem("TRIAL", rule, trial, f"`tune-dml status SWEEP --trials` lists them (under {storage}).")
         )

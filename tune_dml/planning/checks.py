@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from trainables.config import FREE_SEEDS, TrialConfig, canonical
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
+from trainables.resolve import FOLLOWS_LENGTH
 from tune_dml.planning import initial_weights
 from tune_dml.planning.data import SweepData, data_problems, task_of
+from tune_dml.planning.file_errors import in_words_of_file
 from tune_dml.planning.plan import Plan, make_plan
 from tune_dml.planning.request import Request
-from tune_dml.planning.study import study_of
-from tune_dml.space import Grid, Protocol
+from tune_dml.planning.study import Study, study_of
+from tune_dml.space import Grid, Protocol, Space
 
 if TYPE_CHECKING:
     from trainables.data.base import Pictures
@@ -65,6 +67,17 @@ def prepare(
         decode: whether to decode the pictures.
     """
     study = study_of(request)
+    try:
+        return _checked(study, cache_dir, other_checks, progress, decode)
+    except ConfigError as error:
+        if isinstance(request.space, Space) or not str(request.space).endswith((".yaml", ".yml")):
+            raise
+        raise ConfigError(in_words_of_file(error.problems, study.space, request)) from None
+
+
+def _checked(
+    study: Study, cache_dir: Path | None, other_checks: Sequence[Check], progress: DataProgress | None, decode: bool
+) -> CheckedPlan:
     others = [problem for check in other_checks for problem in check()]
     try:
         plan = make_plan(study)
@@ -83,7 +96,13 @@ def prepare(
     configs = plan.configs(plan.cells, plan.seeds[:1])
     problems += _training_problems(plan, configs, pictures, build=decode and not problems)
     raise_if_any(problems)
-    notes = (*study.notes, *_dropped(plan), *_comparison_notes(plan), *_data_notes(plan, configs, pictures))
+    notes = (
+        *study.notes,
+        *_shortened(plan),
+        *_dropped(plan),
+        *_comparison_notes(plan),
+        *_data_notes(plan, configs, pictures),
+    )
     return CheckedPlan(replace(plan, data_digest=digest), notes, _kept_bytes(configs, pictures))
 
 
@@ -101,7 +120,7 @@ def _comparison_problems(plan: Plan) -> list[Problem]:
         return []
     rule = "with one value and no baseline nothing can be compared"
     remedy = "List more values, or train it alone with `tune-dml train`."
-    return [Problem(plan.space.name, rule, plan.cells[0].label, remedy)]
+    return [Problem(plan.space.name, rule, None, remedy)]
 
 
 def _metric_problems(plan: Plan) -> list[Problem]:
@@ -132,6 +151,13 @@ def _training_problems(
     if build and not problems:
         problems = initial_weights.network_problems(first, pictures)
     return list(dict.fromkeys(problems))
+
+
+def _shortened(plan: Plan) -> list[str]:
+    """That training ends before its first evaluation was due."""
+    shorter = [arm for arm in plan.main_arms if arm.origins.get("training.eval_every") == FOLLOWS_LENGTH]
+    every = {arm.base_settings["training.eval_every"] for arm in shorter}
+    return [f"training.eval_every={value}, where training ends" for value in sorted(every)]
 
 
 def _comparison_notes(plan: Plan) -> list[str]:

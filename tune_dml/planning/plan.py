@@ -154,7 +154,7 @@ class Plan:
         if values and self.search.method != "grid":
             problems.append(Problem("--add", "only a grid has listed values", None, "Use --num-samples."))
         if num_samples and self.search.method == "grid":
-            problems.append(Problem("--num-samples", "a grid proposes nothing", num_samples, "Use --add."))
+            problems.append(Problem("--num-samples", "a grid proposes nothing", None, "Use --add."))
         if problems:
             raise ConfigError(problems)
         kept = {cell.digest for cell in self.cells}
@@ -218,13 +218,14 @@ def make_plan(study: Study, data_digest: str = "") -> Plan:
     problems = study_problems(study)
     arms: tuple[PlannedArm, ...] = ()
     cells: tuple[Cell, ...] = ()
-    if not problems:
+    if not study.space.problems():
         try:
             arms = _resolved_arms(study)
-            cells = _planned_cells(arms, study.search)
+            cells = () if problems else _planned_cells(arms, study.search)
         except ConfigError as error:
             problems += error.problems
-    raise_if_any([*problems, *arm_problems(study.space, arms), *naming_problems(study)])
+    unfair = [] if problems else arm_problems(study.space, arms)
+    raise_if_any(dict.fromkeys([*problems, *unfair, *naming_problems(study)]))
     return Plan(
         study.name, study.space, study.dataset, study.seeds, cells, study.search, arms, data_digest,
         stated_margin=study.margin, settings=study.settings, protocol=study.protocol,
@@ -246,23 +247,29 @@ def _planned_cells(arms: Sequence[PlannedArm], search: Search) -> tuple[Cell, ..
 def _collected(arms: Sequence[_A], make: Callable[[_A], Sequence[T]]) -> tuple[T, ...]:
     """What is made of each arm, together; raises ConfigError with every problem, and the arms where not all have it."""
     made: list[T] = []
-    wrong: dict[Problem, list[str]] = {}
+    wrong: dict[tuple[str, ...], Problem] = {}
+    names: dict[tuple[str, ...], list[str]] = {}
     for arm in arms:
         try:
             made += make(arm)
         except ConfigError as error:
             for problem in error.problems:
-                wrong.setdefault(problem, []).append(arm.name)
+                same = problem.place, problem.rule, repr(problem.value)
+                wrong[same] = problem
+                names.setdefault(same, []).append(arm.name)
     every = len(arms) > 1  # a problem of all arms needs no names
     raise_if_any(
-        problem if every and len(names) == len(arms) else replace(problem, place=f"{problem.place}{_of_arms(names)}")
-        for problem, names in wrong.items()
+        problem
+        if every and len(names[same]) == len(arms)
+        else replace(problem, place=f"{problem.place}{_of_arms(problem.place, names[same])}")
+        for same, problem in wrong.items()
     )
     return tuple(made)
 
 
-def _of_arms(names: Sequence[str]) -> str:
-    named = [name for name in names if name]
+def _of_arms(place: str, names: Sequence[str]) -> str:
+    """Which arms a problem is about, unless its place says so."""
+    named = [name for name in names if name and f"(arm {name})" not in place]
     return f" of {', '.join(named)}" if named else ""
 
 
@@ -286,9 +293,11 @@ def _added_arms(plan: Plan, names: Sequence[str]) -> tuple[tuple[PlannedArm, ...
 def _with_values(space: Space, values: Mapping[str, Sequence[Value]]) -> Space:
     """The space with values added to listed knobs, numbers in order. Raises ConfigError for unknown or unlisted knobs."""
     listed = [knob.path for arm in space.every_arm for knob in space.knobs_of(arm) if isinstance(knob.domain, Grid)]
-    rule = "values can be added to a listed knob of the space"
+    rule = "must name a listed knob of the space"
     raise_if_any(
-        Problem("--add", rule, path, nearest(path, listed, what="knob")) for path in values if path not in listed
+        Problem("--add", rule, path, nearest(path, listed, what="knob", dotted=True))
+        for path in values
+        if path not in listed
     )
 
     def grown(knob: Knob) -> Knob:

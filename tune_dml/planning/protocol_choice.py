@@ -91,9 +91,9 @@ def _asked_for(name: str, wanted: _Wanted) -> Choice:
         remedy = nearest(name, here or list(known), what="protocol")
         return Choice(None, problems=(Problem("--protocol", "unknown protocol", name, remedy),))
     if name not in here:
-        rule = f"the protocol is for {known[name].dataset}, the sweep trains on {wanted.dataset}"
+        rule = f"{name} is for {known[name].dataset}, the sweep trains on {wanted.dataset}"
         remedy = f"Those for {wanted.dataset}: {', '.join(here) or 'none'}."
-        return Choice(None, problems=(Problem("--protocol", rule, name, remedy),))
+        return Choice(None, problems=(Problem("--protocol", rule, None, remedy),))
     return Choice(known[name], "" if wanted.is_met_by(known[name]) else _unprinted(known[name], wanted))
 
 

@@ -108,7 +108,11 @@ class Racing:
         problems = []
         for flag, value in (("--max-seeds", self.max_seeds), ("--budget", self.budget)):
             if value is not None and not self.until_decided:
-                problems.append(Problem(flag, "limits a race", value, "Add --until-decided, or leave it out."))
+                problems.append(
+                    Problem(
+                        flag, "limits a race, which was not asked for", None, "Add --until-decided, or leave it out."
+                    )
+                )
         if self.max_seeds is not None and self.max_seeds < _MIN_SEEDS:
             rule = f"must be at least {_MIN_SEEDS}: fewer seeds cannot tell noise from differences"
             problems.append(Problem("--max-seeds", rule, self.max_seeds, f"Use --max-seeds {_MIN_SEEDS} or more."))
@@ -187,6 +191,7 @@ def folder_problems(flag: str, folder: Path | None) -> list[Problem]:
             return []
     except NotADirectoryError:
         rule = f"must be a folder, but {there} is a file"
+        return [Problem(flag, rule, None if there == folder else str(folder), "Choose another folder.")]
     except OSError as error:
         rule = f"must be a folder that can be written: {error.strerror}"
     return [Problem(flag, rule, str(folder), "Choose another folder.")]

@@ -20,20 +20,33 @@ def study_problems(study: Study) -> list[Problem]:
     space, seeds = study.space, study.seeds
     problems = [*study.problems, *space.problems(), *_override_problems(space, study.arms, study.settings)]
     problems += search_problems(study.arms, study.search)
+    if study.settings.get("data.root") and not _reads_a_folder(study.dataset):
+        rule = f"the data set {study.dataset!r} is made from installed packages and reads no folder"
+        remedy = "Leave it out, or use --dataset image_folder for a folder of your own."
+        problems.append(Problem("--data-root", rule, None, remedy))
     if not seeds:
-        problems.append(Problem("seeds", "at least one seed is needed", len(seeds), "Use --seeds 3."))
+        problems.append(Problem("--seeds", "at least one seed is needed", None, "Use --seeds 3."))
     if len(set(seeds)) < len(seeds):
-        problems.append(Problem("seeds", "seeds must differ", list(seeds), "Remove the repeats."))
+        problems.append(Problem("--seeds", "seeds must differ", list(seeds), "Remove the repeats."))
     return problems
+
+
+def _reads_a_folder(dataset: str) -> bool:
+    """Whether a data set is read from files; true of one that is not known, which is said elsewhere."""
+    return bool(getattr(methods_of("data").get(dataset), "needs_root", True))
 
 
 def naming_problems(study: Study) -> list[Problem]:
     """What is wrong with the sweep's name and margin."""
-    problems = margin_problems(study.margin)
-    if _NAME.fullmatch(study.name):
-        return problems
+    return [*name_rule_problems("--name", study.name, "Example: --name eta1."), *margin_problems(study.margin)]
+
+
+def name_rule_problems(place: str, name: str, remedy: str) -> list[Problem]:
+    """Why a sweep cannot bear a name: it is that of a folder too, and cannot leave the storage."""
+    if _NAME.fullmatch(name):
+        return []
     rule = "a sweep's name has letters, digits, '.', '_' and '-', starts with a letter or digit, at most 100 of them"
-    return [Problem("--name", rule, study.name, "Example: --name eta1."), *problems]
+    return [Problem(place, rule, name, remedy)]
 
 
 def is_searched(arm: StudyArm | PlannedArm) -> bool:
@@ -48,16 +61,16 @@ def search_problems(arms: Sequence[StudyArm | PlannedArm], search: Search) -> li
     ranges = dict.fromkeys(knob.path for arm in listed for knob in arm.knobs if isinstance(knob.domain, Range))
     if ranges:
         rule = f"a grid needs listed values, but {', '.join(ranges)} is a range"
-        problems.append(Problem("--search", rule, search.method, "Use --search tpe --num-samples 20, or list values."))
+        problems.append(Problem("--search", rule, None, "Use --search tpe --num-samples 20, or list values."))
     if search.method == "grid" and search.num_samples:
         rule = "a grid has its own number of cells"
-        problems.append(Problem("--num-samples", rule, search.num_samples, "Leave it out, or use --search tpe."))
+        problems.append(Problem("--num-samples", rule, None, "Leave it out, or use --search tpe."))
     if search.method != "grid" and search.num_samples < 1:
         rule = f"--search {search.method} needs the number of cells to propose"
-        problems.append(Problem("--num-samples", rule, search.num_samples, "Use --num-samples 20."))
+        problems.append(Problem("--num-samples", rule, search.num_samples or None, "Use --num-samples 20."))
     if search.method != "grid" and arms and not any(map(is_searched, arms)):
         rule = "a search needs an arm with knobs; these arms have none"
-        problems.append(Problem("--search", rule, search.method, "Leave it out: their cells are all known."))
+        problems.append(Problem("--search", rule, None, "Leave it out: their cells are all known."))
     return problems
 
 
@@ -109,23 +122,30 @@ def _override_problems(space: Space, arms: Sequence[StudyArm], overrides: Mappin
     knobs = dict.fromkeys(knob.path for arm in arms for knob in arm.knobs)
     ties = dict.fromkeys(tie for arm in arms for tie in arm.ties)
     decided = {path: arm.name for arm in space.arms for path in arm.settings}
-    for path, value in overrides.items():
+    for path in overrides:
         for knob in knobs:
             if _same_setting(path, knob):
                 rule = f"{knob} is the knob that {space.name} searches and cannot be set"
                 remedy = f"Leave it out, or use `tune-dml train --set {path}=...` for one trial."
-                problems.append(Problem("--set", rule, value, remedy))
+                problems.append(Problem("--set", rule, None, remedy))
         for tie in ties:
             if _same_setting(path, tie.path):
                 rule = f"{tie.path} follows {tie.knob} in {space.name} and cannot be set"
-                problems.append(Problem("--set", rule, value, "Leave it out."))
+                problems.append(Problem("--set", rule, None, "Leave it out."))
         for own, name in decided.items():
             if _same_setting(path, own):
                 rule = f"{own} is what the arms of {space.name} differ in ({name} sets it) and cannot be set for all"
-                problems.append(Problem("--set", rule, value, "Leave it out, or choose arms with --arm."))
+                problems.append(Problem("--set", rule, None, "Leave it out, or choose arms with --arm."))
     for path in sorted({"seed", "data.name"} & set(overrides)):
         flag = "--seeds" if path == "seed" else "--dataset"
-        problems.append(Problem("--set", f"{path} has a flag of its own", overrides[path], f"Use {flag}."))
+        problems.append(
+            Problem(
+                "--set",
+                f"{path} has a flag of its own",
+                None,
+                f"Use {flag} {'3' if path == 'seed' else overrides[path]}.",
+            )
+        )
     return problems
 
 

@@ -18,7 +18,7 @@ from tune_dml.planning import initial_weights
 from tune_dml.planning.cells import StudyArm
 from tune_dml.planning.protocol_choice import Choice, choose_protocol, protocol_layer
 from tune_dml.planning.request import Request, Vary
-from tune_dml.planning.sweep_file import read_sweep_file
+from tune_dml.planning.sweep_file import read_with_problems
 from tune_dml.planning.tuning import with_tuned_knobs
 from tune_dml.space import Arm, Number, Protocol, SearchMethod, Space, Value
 
@@ -82,7 +82,7 @@ class Study:
 
 def study_of(request: Request) -> Study:
     """Read the space or the sweep file, and decide what the request leaves open. Raises ConfigError for an unknown space."""
-    space, request = _space_of(request)
+    space, request, problems = _space_of(request)
     dataset = request.dataset or space.default_dataset
     samples = request.num_samples or 0
     asked = 3 if request.seeds is None else request.seeds
@@ -97,6 +97,7 @@ def study_of(request: Request) -> Study:
         settings=settings,
         search=Search(request.search or "grid", samples, window=max(4, samples // 5)),
         margin=request.margin,
+        problems=tuple(problems),
         protocol=request.protocol,
     )
     return with_arms(study, request.arms, request.tune)
@@ -140,23 +141,24 @@ def with_arms(study: Study, names: Sequence[str] | None, tune: Mapping[str, Sequ
     )
 
 
-def _space_of(request: Request) -> tuple[Space, Request]:
-    """The space that is meant, and the request with what a sweep file adds."""
+def _space_of(request: Request) -> tuple[Space, Request, list[Problem]]:
+    """The space that is meant, the request with what a sweep file adds, and what is wrong with the file."""
     if isinstance(request.space, Space):
-        return request.space, request
+        return request.space, request, []
     name = str(request.space)
     if not name.endswith((".yaml", ".yml")):
-        return find_space(name), request
-    request = request.over(read_sweep_file(Path(name)))
+        return find_space(name), request, []
+    file, problems = read_with_problems(Path(name))
+    request = request.over(file)
     assert isinstance(request.space, Space)  # noqa: S101 - a sweep file declares one
-    return request.space, request
+    return request.space, request, problems
 
 
 def _unknown_arms(space: Space, names: Sequence[str]) -> list[Problem]:
     known = [arm.name for arm in space.every_arm if arm.name]
     alone = "It is one arm without a name: leave --arm out."
     return [
-        Problem("--arm", f"{space.name} has no such arm", name, nearest(name, known, what="arm") if known else alone)
+        Problem("--arm", f"unknown arm of {space.name}:", name, nearest(name, known, what="arm") if known else alone)
         for name in names
     ]
 

@@ -37,14 +37,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from trainables.errors import ConfigError, Problem, raise_if_any
-from trainables.methods import problems_of
+from trainables.registries import every_setting
 from tune_dml.catalogue import named_protocol
+from tune_dml.planning.file_errors import in_words_of_file, problems_of_file, read_mapping
 from tune_dml.planning.request import Request, Vary
-from tune_dml.space import Arm, Baseline, Domain, Grid, Knob, Range, SearchMethod, Space, Tie, Value
+from tune_dml.space import Arm, Baseline, Domain, Grid, Knob, Protocol, Range, SearchMethod, Space, Tie, Value
 from tune_dml.text import is_number
 
 _Distribution = Literal["constant", "categorical", "uniform", "log_uniform", "log_uniform_values", "int_uniform"]
@@ -108,23 +108,44 @@ class _Arm(_Part):
 
 
 class _File(_Part):
-    method: Literal[SearchMethod, "bayes"] = "grid"
-    parameters: dict[str, _Parameter] = Field(default_factory=dict)
-    arms: dict[str, _Arm] = Field(default_factory=dict)
-    metric: _Metric = _Metric()
-    name: str | None = None
-    description: str = ""
-    run_cap: Annotated[int, Field(ge=1)] | None = None
-    dataset: str | None = None
-    protocol: str | None = None
-    data_root: str | None = None
-    seeds: Annotated[int, Field(ge=1)] | list[int] | None = None
-    fixed: dict[str, Value] = Field(default_factory=dict)
-    tune: dict[str, list[Value]] | list[str] = Field(default_factory=list)
-    baseline: _Baseline | str | None = None
-    margin: Annotated[float, Field(gt=0)] = 1.0
-    vary: Vary | None = None
-    differs: str = ""
+    method: Annotated[Literal[SearchMethod, "bayes"], Field(description="how cells are chosen; bayes is tpe")] = "grid"
+    parameters: Annotated[
+        dict[str, _Parameter],
+        Field(description="the knobs that are searched, by dotted names; may be left out where arms are listed"),
+    ] = Field(default_factory=dict)
+    arms: Annotated[
+        dict[str, _Arm], Field(description="methods that are compared: name -> dotted settings, or an arm in full")
+    ] = Field(default_factory=dict)
+    metric: Annotated[_Metric, Field(description="what the sweep is judged by")] = _Metric()
+    name: Annotated[str | None, Field(description="the sweep's name; the file's otherwise")] = None
+    description: Annotated[str, Field(description="the title of the report")] = ""
+    run_cap: Annotated[int | None, Field(ge=1, description="cells to propose, for every method but grid")] = None
+    dataset: Annotated[str | None, Field(description="`tune-dml datasets` lists them")] = None
+    protocol: Annotated[
+        str | None, Field(description="train by this protocol; the one printed for data set and loss otherwise")
+    ] = None
+    data_root: Annotated[str | None, Field(description="folder of the pictures, from the file's own folder")] = None
+    seeds: Annotated[
+        Annotated[int, Field(ge=1)] | list[int] | None,
+        Field(description="how many paired seeds (3), or which ([0, 1, 7])"),
+    ] = None
+    fixed: Annotated[dict[str, Value], Field(description="settings that all trials share, by dotted names")] = Field(
+        default_factory=dict
+    )
+    tune: Annotated[
+        dict[str, list[Value]] | list[str],
+        Field(description="settings tuned away in every arm: names, or names with their values"),
+    ] = Field(default_factory=list)
+    baseline: Annotated[
+        _Baseline | str | None, Field(description="what the others are compared with: settings, or the name of an arm")
+    ] = None
+    margin: Annotated[
+        float, Field(gt=0, description="differences below this do not matter, in units of the metric")
+    ] = 1.0
+    vary: Annotated[Vary | None, Field(description="let seeds vary this source of chance alone")] = None
+    differs: Annotated[
+        str, Field(description="why arms may differ in protocol, pair term or reduction; they must not otherwise")
+    ] = ""
 
     @model_validator(mode="after")
     def _compares_something(self) -> Self:
@@ -133,26 +154,56 @@ class _File(_Part):
         return self
 
 
+def sweep_file_schema() -> dict[str, Any]:
+    """The JSON schema of a sweep file; dotted names are those of every section and method, and of methods yet unknown."""
+    schema = _File.model_json_schema()
+    dotted = {"anyOf": [{"enum": every_setting()}, {"pattern": r"^\w+(\.\w+)+$"}]}
+    for keys in ("parameters", "fixed"):
+        schema["properties"][keys]["propertyNames"] = dotted
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "A sweep file of tune-dml"}
+
+
 def read_sweep_file(path: Path) -> Request:
     """Read and check a sweep file; raises ConfigError with every problem. Loads no Python objects from YAML."""
+    request, problems = read_with_problems(path)
+    assert isinstance(request.space, Space)  # noqa: S101 - a sweep file declares one
+    raise_if_any([*problems, *in_words_of_file(request.space.problems(), request.space, Request(path))])
+    return request
+
+
+def read_with_problems(path: Path) -> tuple[Request, list[Problem]]:
+    """What a sweep file asks for as far as it can be understood, and its problems.
+
+    Raises ConfigError where nothing of it can be understood.
+    """
+    raw = read_mapping(path)
+    problems: list[Problem] = []
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(Problem(str(path), "the sweep file must be readable", error.strerror)) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(Problem(str(path), f"the sweep file must be YAML: {error}")) from None
-    if not isinstance(raw, dict):
-        raise ConfigError(Problem(str(path), "a sweep file is a mapping", raw, "Start with `method: grid`."))
-    try:
-        file = _File(**{str(key): value for key, value in raw.items()})
+        file = _File(**raw)
     except ValidationError as error:
-        raise ConfigError(problems_of(error, str(path), list(_File.model_fields))) from None
-    return _request(path, file)
+        problems = problems_of_file(error, path, raw, _File)
+        try:
+            file = _File(**_without(raw, [item["loc"][:2] for item in error.errors()]))
+        except ValidationError:
+            raise ConfigError(problems) from None
+    return _request(path, file, problems), problems
 
 
-def _request(path: Path, file: _File) -> Request:
-    space = _space(path, file)
-    raise_if_any(space.problems())
+def _without(raw: dict[str, Any], places: list[tuple[Any, ...]]) -> dict[str, Any]:
+    """The mapping without these keys; of `parameters` and `arms` only single ones are left out."""
+    several = {"parameters", "arms"}
+    kept = {key: value for key, value in raw.items() if (key,) not in {p[:1] for p in places} or key in several}
+    for key in several & kept.keys():
+        wrong = [place[1] if len(place) > 1 else None for place in places if place[:1] == (key,)]
+        if isinstance(raw[key], dict) and None not in wrong:
+            kept[key] = {name: value for name, value in raw[key].items() if name not in wrong}
+        elif wrong:
+            del kept[key]
+    return kept
+
+
+def _request(path: Path, file: _File, problems: list[Problem]) -> Request:
+    space = _space(path, file, problems)
     seeds = tuple(file.seeds) or None if isinstance(file.seeds, list) else file.seeds
     root = (path.parent / Path(file.data_root).expanduser()) if file.data_root else None
     method: SearchMethod = "tpe" if file.method == "bayes" else file.method
@@ -171,7 +222,7 @@ def _request(path: Path, file: _File) -> Request:
     )
 
 
-def _space(path: Path, file: _File) -> Space:
+def _space(path: Path, file: _File, problems: list[Problem]) -> Space:
     fixed = {**file.fixed, **_fixed(file.parameters)}
     knobs = _knobs(file.parameters)
     name = file.name or path.stem
@@ -184,7 +235,7 @@ def _space(path: Path, file: _File) -> Space:
         citation=None,
         scientific=knobs,
         fixed=fixed,
-        arms=tuple(_arm(name, arm) for name, arm in file.arms.items()),
+        arms=tuple(_arm(path, name, arm, problems) for name, arm in file.arms.items()),
         baseline=Baseline(baseline.label, baseline.settings) if isinstance(baseline, _Baseline) else baseline,
         default_dataset=file.dataset or Space.default_dataset,
         metric=file.metric.name,
@@ -195,14 +246,20 @@ def _space(path: Path, file: _File) -> Space:
     )
 
 
-def _arm(name: str, arm: _Arm) -> Arm:
+def _arm(path: Path, name: str, arm: _Arm, problems: list[Problem]) -> Arm:
+    """The arm as a space declares it; without a protocol, and a problem more, where the one it names is not known."""
+    chosen: tuple[Protocol, ...] = ()
+    try:
+        chosen = () if arm.protocol is None else (named_protocol(arm.protocol, f"{path}, arms.{name}.protocol"),)
+    except ConfigError as error:
+        problems += error.problems
     return Arm(
         name,
         {**arm.settings, **_fixed(arm.parameters)},
         knobs=None if arm.knobs is None else tuple(arm.knobs),
         own_knobs=_knobs(arm.parameters),
         ties=tuple(Tie(path, tie.knob, _whole(tie.factor)) for path, tie in arm.ties.items()),
-        protocols=() if arm.protocol is None else (named_protocol(arm.protocol, f"arms.{name}.protocol"),),
+        protocols=chosen,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from trainables.errors import ConfigError, Problem
+from trainables.errors import ConfigError, Problem, nearest
 from trainables.resolve import Layer, resolve
 from tune_dml.planning.cells import StudyArm
 from tune_dml.space import Arm, Grid, Knob, Space, Value
@@ -26,7 +26,9 @@ def with_tuned_knobs(
     """
     searched = {knob.path for arm in arms for knob in arm.knobs} | {tie.path for arm in arms for tie in arm.ties}
     problems = [
-        Problem("--tune", f"{space.name} searches it already", path, "Leave it out, or add values with `extend --add`.")
+        Problem(
+            "--tune", f"{space.name} searches {path} already", None, "Leave it out, or add values with `extend --add`."
+        )
         for path in asked
         if path in searched
     ]
@@ -38,6 +40,8 @@ def with_tuned_knobs(
             problems += error.problems
             continue
         for path, values in asked.items():
+            if path in searched:
+                continue
             if wrong := _problem(path, values, own):
                 problems.append(wrong)
             else:
@@ -48,11 +52,16 @@ def with_tuned_knobs(
 
 def _problem(path: str, values: Sequence[Value], own: Mapping[str, Value]) -> Problem | None:
     if path not in own:
-        return Problem("--tune", "can tune a setting that every arm has", path, "Example: --tune optim.lr.")
+        return Problem(
+            "--tune",
+            "must name a setting that every arm has",
+            path,
+            nearest(path, list(own), what="setting", dotted=True),
+        )
     value = own[path]
     if not values and not (is_number(value) and value > 0):
-        rule = f"three values around {value!r} are not defined"
-        return Problem("--tune", rule, path, f"Give the values: --tune {path}=A,B,C.")
+        rule = f"three values around {path}={value} are not defined"
+        return Problem("--tune", rule, None, f"Give the values: --tune {path}=A,B,C.")
     return None
 
 

@@ -15,6 +15,7 @@ line that cannot be read stays where it is, is skipped, and said aloud wherever 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import time
@@ -28,7 +29,7 @@ from filelock import FileLock, Timeout
 
 from trainables.errors import ConfigError, Problem
 
-_LEDGER = "ledger.jsonl"
+LEDGER = "ledger.jsonl"
 _UNREADABLE = "ledger.unreadable"
 
 TrialKind = Literal["started", "retry", "ended", "reset", "rescored"]
@@ -118,12 +119,12 @@ def read_events(sweep: Path, start: int = 0, on_garbage: Callable[[str], None] =
 
     def skip(at: int, line: bytes) -> None:
         on_garbage(
-            f"{_LEDGER}: the {len(line)} bytes from {at} cannot be read and are skipped; "
+            f"{LEDGER}: the {len(line)} bytes from {at} cannot be read and are skipped; "
             "a trial whose end they told of runs again"
         )
 
     events = []
-    for behind, row in GrowingFile(sweep / _LEDGER, start).unread(skip):
+    for behind, row in GrowingFile(sweep / LEDGER, start).unread(skip):
         try:
             events.append(Event(**row, behind=behind))
         except TypeError:  # an object, but no event
@@ -159,13 +160,13 @@ class Ledger:
             remedy = f"Follow it with `tune-dml status {self.sweep.name}`, or stop it first."
             raise ConfigError(Problem(self.sweep.name, rule, None, remedy)) from None
         lock.write_text(str(os.getpid()))
-        torn = _torn_end(self.sweep / _LEDGER)
+        torn = _torn_end(self.sweep / LEDGER)
         if torn:
             with (self.sweep / _UNREADABLE).open("ab") as aside:
                 aside.write(torn + b"\n")
-        self._file = open_whole(self.sweep / _LEDGER)
+        self._file = open_whole(self.sweep / LEDGER)
         if torn:
-            self.append("note", text=f"{_LEDGER}: its last {len(torn)} bytes were torn; they are kept in {_UNREADABLE}")
+            self.append("note", text=f"{LEDGER}: its last {len(torn)} bytes were torn; they are kept in {_UNREADABLE}")
         return self
 
     def __exit__(
@@ -193,6 +194,18 @@ class Ledger:
         self._steps[key].add(int(row["step"]))
         with open_whole(path) as file:
             write_row(file, {**row, "time": row.get("time", time.time())})
+
+
+def is_running(sweep: Path) -> bool:
+    """Whether a process of this machine, or of one that shares the folder, runs the sweep now: it holds the lock."""
+    try:
+        with (sweep / "lock").open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
 
 
 def write_row(file: BinaryIO, row: Mapping[str, Any]) -> None:

@@ -228,7 +228,7 @@ def load_state(storage: Path, name: str) -> SweepState:
     if not (storage / name / "plan.json").exists():
         known = sweep_names(storage)
         remedy = nearest(name, known, what="sweep") if known else "There is none yet: start one with `tune-dml sweep`."
-        raise ConfigError(Problem("SWEEP", f"no sweep of this name under {storage}", name, remedy))
+        raise ConfigError(Problem("SWEEP", f"unknown sweep under {storage}:", name, remedy))
     return read_state(storage / name)
 
 

@@ -116,6 +116,7 @@ class Progress:
             key: trial.status for key, trial in state.recorded.items() if trial.status in _ENDS and key in own
         }
         self._began = clock()
+        self._waits_for = ""
 
     @property
     def plan(self) -> Plan:
@@ -159,10 +160,18 @@ class Progress:
             live.stop()
         self._print(f"{self._counts} in {duration(self._clock() - self._began)}")
 
+    def waiting(self, text: str) -> None:
+        """What the sweep waits for before its first trial begins: `starting Ray ...`."""
+        with self._lock:
+            self._waits_for = text
+        if self._live is None:
+            self._print(text)
+
     def started(self, key: str, label: str, seed: int, steps: int = 0) -> None:
         """A trial of `steps` steps, where known, begins, or begins again after a lost process."""
         with self._lock:
             again = key in self._counts.running
+            self._waits_for = ""
             self._counts.ended.pop(key, None)
             self._counts.running[key] = _Running(label, seed, self._clock(), steps)
         if not again:
@@ -204,7 +213,7 @@ class Progress:
     def __rich__(self) -> RenderableType:
         with self._lock:
             running = list(self._counts.running.values())
-            parts: list[RenderableType] = []
+            parts: list[RenderableType] = [Text(self._waits_for, style="dim")] if self._waits_for else []
             if running:
                 parts.append(_running_table(running[:RUNNING_SHOWN], self.plan.metric, self._clock()))
             if (hidden := len(running) - RUNNING_SHOWN) > 0:

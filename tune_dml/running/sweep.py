@@ -274,11 +274,15 @@ def _value(body: Mapping[str, Any], metric: str, diverged: float) -> float:
 
 def _fit(folder: Path, recorder: Recorder, execution: Execution) -> None:
     resources = execution.resources
+    recorder.progress.waiting(
+        "starting Ray ..." if execution.address is None else f"connecting to Ray at {execution.address} ..."
+    )
     with cluster.connected(execution.address, engine=resources.engine) as capacity, _ends_by_sigterm():
         concurrent = cluster.refuse_unless_it_fits(capacity, resources)
         if execution.max_concurrent is not None:
             concurrent = min(concurrent, execution.max_concurrent)
         recorder.progress.slots = concurrent
+        recorder.progress.waiting("starting the first trials ...")
         engine = train_engine if resources.engine == "train" else local_engine
         trainable = engine(folder, resources, execution.cache_dir)
         Tuner(

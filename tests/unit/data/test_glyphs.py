@@ -101,4 +101,4 @@ def test_wrong_knobs_are_all_named():
     with pytest.raises(ConfigError) as error:
         build_dataset("glyphs", size=4, facse=3)
     assert {problem.place for problem in error.value.problems} == {"data.size", "data.facse"}
-    assert "Did you mean 'faces'?" in str(error.value)
+    assert "Did you mean 'data.faces'?" in str(error.value)

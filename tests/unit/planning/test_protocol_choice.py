@@ -143,9 +143,9 @@ def test_a_value_that_is_set_is_what_is_tuned_around():
 @pytest.mark.parametrize(
     ("tune", "words"),
     [
-        ({"optim.lr": ()}, "searches it already"),
-        ({"optim.rate": ()}, "can tune a setting that every arm has"),
-        ({"optim.name": ()}, "three values around 'adamw' are not defined"),
+        ({"optim.lr": ()}, "searches optim.lr already"),
+        ({"optim.rate": ()}, "must name a setting that every arm has"),
+        ({"optim.name": ()}, "three values around optim.name=adamw are not defined"),
     ],
 )
 def test_what_cannot_be_tuned_is_said(tune, words):

@@ -118,7 +118,7 @@ def test_a_folder_is_beside_the_file_and_a_home_is_the_users(file, tmp_path, mon
         ("method: grid\nparameters: {a.b: {min: 2, max: 1, distribution: uniform}}\n", ["min < max"]),
         ("method: grid\nparameters: {a.b: {values: [1, 1]}}\n", ["must differ"]),
         ("method: grid\nparameters: {}\n", ["parameters"]),
-        ("- method: grid\n", ["a sweep file is a mapping"]),
+        ("- method: grid\n", ["a sweep file must be a mapping"]),
         ("method: [grid\n", ["must be YAML"]),
         ("!!python/object/apply:os.system [echo]\n", ["must be YAML"]),
     ],
@@ -131,7 +131,7 @@ def test_what_is_wrong_is_named_with_the_file(file, text, words):
 
 
 def test_a_file_that_is_not_there_is_named():
-    with pytest.raises(ConfigError, match=r"none\.yaml: the sweep file must be readable"):
+    with pytest.raises(ConfigError, match=r"none\.yaml: the sweep file cannot be read"):
         read_sweep_file(Path("none.yaml"))
 
 
@@ -187,7 +187,7 @@ differs: M is what they differ in
         ("arms: {a: {settings: {loss.name: triplet}, knob: []}}", "knob"),
         (
             "arms: {a: {settings: {}, protocol: glyphs/drop}}",
-            "arms.a.protocol: unknown protocol, but got 'glyphs/drop'",
+            "arms.a.protocol: unknown protocol 'glyphs/drop'",
         ),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal
 
 from tune_dml.report.drawing.canvas import Canvas, Mark, outline
@@ -19,23 +20,40 @@ _SMALLER = 0.86
 
 def printed(canvas: Canvas, form: Literal["pdf", "png"]) -> bytes:
     """The canvas as a file, in the colours of a light page."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure as NewFigure
-
-    style = {"pdf.fonttype": 42, "font.family": "DejaVu Sans", "text.parse_math": False}
-    with mpl.rc_context({**mpl.rcParamsDefault, **style, "backend": mpl.rcParams["backend"]}):
-        figure = NewFigure(figsize=(canvas.width / DOTS, canvas.height / DOTS), facecolor="white")
+    with _own_style():
+        figure = _drawn(canvas)
         _attach(figure, form)
-        ax: Any = figure.add_axes((0, 0, 1, 1))
-        ax.set_axis_off()
-        ax.set_xlim(0, canvas.width)
-        ax.set_ylim(canvas.height, 0)
-        for order, mark in enumerate(canvas.marks):
-            _draw(ax, mark, order)
         buffer = io.BytesIO()
         metadata = {"CreationDate": None, "Creator": None, "Producer": None} if form == "pdf" else {"Software": None}
         figure.savefig(buffer, format=form, dpi=2 * DOTS, metadata=metadata)
         return buffer.getvalue()
+
+
+def matplotlib_figure(canvas: Canvas) -> Figure:
+    """The canvas as a figure that a notebook shows and `savefig` writes."""
+    with _own_style():
+        return _drawn(canvas)
+
+
+def _own_style() -> AbstractContextManager[None]:
+    """Whatever the user has set for other figures."""
+    import matplotlib as mpl
+
+    style = {"pdf.fonttype": 42, "font.family": "DejaVu Sans", "text.parse_math": False}
+    return mpl.rc_context({**mpl.rcParamsDefault, **style, "backend": mpl.rcParams["backend"]})
+
+
+def _drawn(canvas: Canvas) -> Figure:
+    from matplotlib.figure import Figure as NewFigure
+
+    figure = NewFigure(figsize=(canvas.width / DOTS, canvas.height / DOTS), facecolor="white")
+    ax: Any = figure.add_axes((0, 0, 1, 1))
+    ax.set_axis_off()
+    ax.set_xlim(0, canvas.width)
+    ax.set_ylim(canvas.height, 0)
+    for order, mark in enumerate(canvas.marks):
+        _draw(ax, mark, order)
+    return figure
 
 
 def _attach(figure: Figure, form: str) -> None:

@@ -1,0 +1,215 @@
+"""Wrong inputs and what is said of them: the rule, the value, the place, the remedy, in words of whoever typed it.
+
+What is said now stands in `messages.txt`. After a change that is meant:
+
+    python tests/unit/cli/test_messages.py
+"""
+
+import contextlib
+import io
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from helpers.toys import write_sweep
+
+from tune_dml.cli import main
+
+SAID = Path(__file__).with_name("messages.txt")
+LINES = """
+plan sec_roh
+plan sec_rho --dataset glyfs
+plan sec_rho --set loss.margn=0.2
+plan sec_rho --set loss.name=tripplet
+plan sec_rho --set training.steps=x
+plan sec_rho --set training.steps=100 --set training.eval_every=200
+plan sec_rho --set training.steps=0
+plan sec_rho --set foo=1
+plan sec_rho --set rho=0.5
+plan sec_rho --set optim=0.5
+plan sec_rho --set optim.learnrate=0.5
+plan sec_rho --set regularizer.rho=1
+plan sec_rho --set seed=3
+plan sec_rho --set data.name=digits
+plan sec_rho --set loss.margin
+plan sec_rho --set batch.batch_size=7
+plan sec_rho --set model.backbone=resnet51
+plan sec_rho --set optim.lr=-1
+plan sec_rho --set optim.lr=nan
+plan sec_rho --set batch.sampler=nothing
+plan sec_rho --set data.folds=3 --set data.fold=5
+plan sec_rho --seeds 0 --set loss.margin
+plan sec_rho --seeds 1,1 --margin 0 --search tpe --arm x --set lr=x
+plan sec_rho --num-samples 5
+plan sec_rho --protocol glyphs/tripet
+plan sec_rho --protocol sec/cub200
+plan sec_rho --tune lr
+plan sec_rho --tune regularizer.rho
+plan sec_rho --tune loss.name
+plan sec_rho --workers 0 --gpus-per-worker 1.5
+plan sec_rho --gpus 1
+plan sec_rho --seed 3
+plan sec_rho --name ../x
+plan sec_rho --dataset image_folder
+plan sec_rho --dataset image_folder --data-root nowhere
+plan sec_rho --dataset digits --data-root nowhere
+plan folder
+plan no.yaml
+plan
+swep sec_rho
+sweep sec_rho --max-seeds 5
+sweep sec_rho --until-decided --max-seeds 1 --budget 0
+sweep sec_rho --storage file
+sweep sec_rho --time-budget 0 --max-concurrent 0
+sweep sec_rho --dataset digits --name toy --seeds 5
+status tyo
+report toy --margin 0 -o file
+extend toy
+extend toy --add margin=0.3
+extend toy --add loss.margin
+extend toy --add loss.margin=-1
+extend toy --num-samples 3
+extend toy --arm x
+confirm toy --top 0 --seeds 0
+train deadbeef
+train --protocol glyphs/tripet
+train --set optim.lrr=3
+datasets verify glyhps
+datasets verify image_folder
+datasets verify digits --root . --set optim.lr=1
+""".strip().splitlines()
+MARGIN = "parameters: {loss.margin: {values: [0.1, 0.2]}}"
+FILES = {
+    "empty": "",
+    "a list": "- method: grid",
+    "no YAML": "method: [grid",
+    "a tab": "parameters:\n\tloss.margin: 1",
+    "a key twice": f"seeds: 3\n{MARGIN}\nseeds: 4",
+    "nothing to compare": "dataset: glyphs",
+    "one value": "parameters: {loss.margin: {values: [0.1]}}",
+    "unknown key": "paramters: {loss.margin: {values: [0.1]}}",
+    "a key of another tool": f"{MARGIN}\nprogram: train.py",
+    "seeds of none": f"{MARGIN}\nseeds: 0",
+    "seeds in words": f"{MARGIN}\nseeds: many",
+    "seeds twice": f"{MARGIN}\nseeds: [0, 0]",
+    "metric in short": f"{MARGIN}\nmetric: val/recall_at_1",
+    "metric unknown": f"{MARGIN}\nmetric: {{name: val/recal_at_1}}",
+    "metric's key": f"{MARGIN}\nmetric: {{nam: val/recall_at_1}}",
+    "metric's goal": f"{MARGIN}\nmetric: {{goal: maximise}}",
+    "method": f"{MARGIN}\nmethod: gird",
+    "values in short": "parameters: {loss.margin: [0.1, 0.2]}",
+    "values and value": "parameters: {loss.margin: {value: 1, values: [0.1, 0.2]}}",
+    "no values": "parameters: {loss.margin: {values: []}}",
+    "half a range": "parameters: {loss.margin: {min: 1}}",
+    "a range in a grid": "parameters: {loss.margin: {min: 0.1, max: 0.5}}",
+    "a range turned round": "parameters: {loss.margin: {min: 0.5, max: 0.1}}\nmethod: tpe\nrun_cap: 5",
+    "a distribution": "parameters: {loss.margin: {min: 0.1, max: 0.2, distribution: normal}}",
+    "settings nested": "parameters: {loss: {margin: {values: [0.1, 0.2]}}}",
+    "unknown knob": "parameters: {loss.margn: {values: [0.1, 0.2]}}",
+    "knob in short": "parameters: {margin: {values: [0.1, 0.2]}}",
+    "a value twice": "parameters: {loss.margin: {values: [0.1, 0.1]}}",
+    "searched and fixed": f"{MARGIN}\nfixed: {{loss.margin: 1}}",
+    "fixed as a list": f"{MARGIN}\nfixed: [loss.margin]",
+    "fixed wrongly": f"{MARGIN}\nfixed: {{training.step: 300, optim.lr: fast}}",
+    "data set": f"{MARGIN}\ndataset: glyfs",
+    "no folder": f"{MARGIN}\ndataset: image_folder",
+    "no cap": "parameters: {loss.margin: {min: 0.1, max: 0.5}}\nmethod: bayes",
+    "a cap of none": f"{MARGIN}\nmethod: bayes\nrun_cap: 0",
+    "margin": f"{MARGIN}\nmargin: 0",
+    "name": f"{MARGIN}\nname: my sweep",
+    "protocol": f"{MARGIN}\nprotocol: glyphs/tripet",
+    "tune": f"{MARGIN}\ntune: [lr]",
+    "tune in short": f"{MARGIN}\ntune: optim.lr",
+    "baseline": f"{MARGIN}\nbaseline: none",
+    "half a baseline": f"{MARGIN}\nbaseline: {{label: none}}",
+    "baseline's setting": f"{MARGIN}\nbaseline: {{label: none, settings: {{loss.mrgin: 0}}}}",
+    "an arm's setting": "arms: {triplet: {loss.name: tripplet}, ms: {loss.name: multi_similarity}}",
+    "an arm's key": "arms: {triplet: {name: triplet}, ms: {loss.name: multi_similarity}}",
+    "arms as a list": "arms: [triplet, ms]",
+    "an arm's knob": f"arms: {{a: {{settings: {{loss.name: triplet}}, knobs: [loss.margn]}}, b: {{}}}}\n{MARGIN}",
+    "an arm's tie": "arms: {a: {ties: {loss.margin: {knob: optim.lr}}}, b: {loss.name: npair}}",
+    "an arm's protocol": "arms: {a: {protocol: glyphs/tripet}, b: {loss.name: triplet}}",
+    "everything": "paramters: {}\nparameters: {loss.margin: {valus: [1]}, optim.rl: {values: [1, 2]}}\nseeds: 0\nmargin: -1\n"
+    "dataset: glyfs\nfixed: {training.step: 3}",
+}
+TOLD_BEFORE = ("constrained", "unable to parse", "instance of", "data method", "Known knobs: .", "No such file", "None")
+
+
+def said_of(*words: str) -> str:
+    """What a command line says of a wrong input; the working directory stands as HERE."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        patch.object(sys, "argv", ["tune-dml", *words]),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            main()
+            code: object = 0
+        except SystemExit as end:
+            code = end.code
+    assert code in {1, 2}, out.getvalue()
+    assert not out.getvalue()
+    return err.getvalue().replace(str(Path.cwd()), "HERE").rstrip()
+
+
+def make_inputs() -> None:
+    """What the lines speak of: a sweep, a folder, a file."""
+    write_sweep(Path("sweeps/toy"))
+    Path("folder").mkdir()
+    Path("file").write_text("")
+
+
+def of_file(text: str) -> str:
+    """What `plan mine.yaml` says of a sweep file; the file is all that it has to speak of."""
+    Path("mine.yaml").write_text(text)
+    said = said_of("plan", "mine.yaml")
+    Path("mine.yaml").unlink()
+    return said
+
+
+def every_message() -> dict[str, str]:
+    return {line: said_of(*line.split()) for line in LINES} | {name: of_file(text) for name, text in FILES.items()}
+
+
+def as_text(messages: dict[str, str]) -> str:
+    return "\n".join(f"$ {name}\n{said}\n" for name, said in messages.items())
+
+
+@pytest.fixture
+def said(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    make_inputs()
+    return every_message()
+
+
+def test_what_is_said_of_wrong_inputs(said):
+    assert as_text(said) == SAID.read_text()
+    for name, text in said.items():
+        wrong = [words for words in TOLD_BEFORE if words in text]
+        assert not wrong, f"{name}: {text}"
+        assert not re.search(r"\b_[A-Z]", text), f"{name} names a class: {text}"
+        for line in text.splitlines():
+            quoted = re.findall(r"'([^']*)'", line)
+            meant = line.partition("Did you mean")[2]
+            assert not [word for word in quoted if f"'{word}'" in meant and line.count(f"'{word}'") > 1], line
+    for name in FILES:
+        assert not re.search(r"(?<![`-])--\w", said[name]), f"{name} speaks of flags: {said[name]}"
+        assert all(line.startswith("mine.yaml") for line in said[name].splitlines() if "problems:" not in line), said[
+            name
+        ]
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, {"COLUMNS": "100"}):
+        os.chdir(folder)
+        make_inputs()
+        SAID.write_text(as_text(every_message()))

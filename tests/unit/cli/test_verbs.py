@@ -1,0 +1,227 @@
+"""Verbs of every day: what is there, where it stands, what it says; a first sweep file; names and folders kept apart."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from filelock import FileLock
+from helpers.toys import plan_of, write_sweep
+from PIL import Image
+
+import tune_dml
+from tune_dml.planning.plan import Plan
+from tune_dml.planning.request import Request
+from tune_dml.planning.study import study_of
+from tune_dml.planning.sweep_file import read_sweep_file, sweep_file_schema
+from tune_dml.record.ledger import is_running
+from tune_dml.space import Grid, Knob
+
+MARGIN = Knob("loss.margin", Grid((0.1, 0.2)))
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """One sweep that is complete, one that is planned only."""
+    storage = tmp_path_factory.mktemp("storage")
+    write_sweep(storage / "toy")
+    (storage / "planned").mkdir()
+    plan_of(MARGIN, name="planned").save(storage / "planned" / "plan.json")
+    return storage
+
+
+@pytest.fixture
+def pictures():
+    """Eight classes of six pictures each."""
+    random = np.random.default_rng(0)
+    for number in range(8):
+        folder = Path(f"my birds/kind {number}")
+        folder.mkdir(parents=True)
+        for picture in range(6):
+            pixels = random.integers(0, 255, (20, 20, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / f"{picture}.png")
+
+
+def test_sweeps_are_listed_with_state_and_answer(command_line, stored):
+    code, out, _ = command_line("list", "--storage", stored)
+    lines = {line.split()[0]: line for line in out.splitlines() if line.strip().startswith(("toy", "planned"))}
+    assert code == 0
+    assert "complete" in lines["toy"]
+    assert "rho matters" in lines["toy"]
+    assert "not begun" in lines["planned"]
+    assert max(map(len, out.splitlines())) <= 120
+    _, out, _ = command_line("list", "--storage", stored, "--json")
+    assert {row["sweep"]: (row["state"], bool(row["answer"])) for row in json.loads(out)} == {
+        "toy": ("complete", True),
+        "planned": ("not begun", False),
+    }
+    assert "No sweep under" in command_line("list", "--storage", stored / "none")[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("sec_rho", ["regularizer.rho", "0.01, 0.1, 0.5, 0.9, 1", "SEC-supplement, table 4", "tune-dml sweep sec_rho"]),
+        ("triplet", ["[D²_ap - D²_an + m]_+", "loss.margin", "--set loss.name=triplet"]),
+        ("cosine", ["Choose it: --set optim.lr_schedule=cosine"]),
+        ("cub200", ["Expected:", "Get it:"]),
+        ("toy", ["State:   complete", "rho matters", "Next:    tune-dml extend toy", "Best configuration:"]),
+        ("planned", ["not begun", "No trial has a number yet"]),
+    ],
+)
+def test_anything_is_shown_by_its_name(command_line, stored, name, words):
+    code, out, _ = command_line("show", name, "--storage", stored)
+    assert code == 0
+    assert [word for word in words if word not in out] == []
+    assert json.loads(command_line("show", name, "--storage", stored, "--json")[1])
+
+
+def test_a_name_that_nothing_bears_is_answered_with_a_near_one(command_line, stored):
+    code, _, err = command_line("show", "sec_roh", "--storage", stored)
+    assert (code, "Did you mean 'sec_rho'?" in err) == (1, True)
+
+
+@pytest.mark.parametrize("verb", ["spaces", "methods"])
+def test_lists_have_a_line_of_eighty_columns_for_each(command_line, verb):
+    _, out, _ = command_line(verb)
+    rows = json.loads(command_line(verb, "--json")[1])
+    assert len(out.splitlines()) <= len(rows) + 1
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_a_plan_is_eight_lines_and_its_notes(command_line):
+    code, out, _ = command_line("plan", "sec_rho", "--dataset", "digits", "--set", "training.steps=5")
+    lines = [line for line in out.splitlines() if not line.startswith("Note:")]
+    assert (code, len(lines) <= 8) == (0, True)
+    assert "training.eval_every=5, where training ends" in out
+    assert "optim.weight_decay" not in out
+    whole = command_line("plan", "sec_rho", "--dataset", "digits", "--all")[1]
+    assert "optim.weight_decay" in whole
+    assert "Trials: 18" in whole
+
+
+def test_status_says_what_stands_still_and_what_would_settle_more(command_line, tmp_path):
+    write_sweep(tmp_path / "toy")
+    ledger = tmp_path / "toy" / "ledger.jsonl"
+    whole = ledger.read_text().splitlines()
+    last = max(number for number, line in enumerate(whole) if '"ended"' in line)
+    ledger.write_text("\n".join(whole[:last]) + "\n")
+    out = command_line("status", "toy", "--storage", tmp_path)[1]
+    assert out.startswith("interrupted ")
+    assert "stopped on the way" in out
+    assert re.search(r"Next:    tune-dml \w+ toy", out)
+    with FileLock(tmp_path / "toy" / "lock"):
+        assert is_running(tmp_path / "toy")
+        assert command_line("status", "toy", "--storage", tmp_path)[1].startswith("running ")
+        for words in (["rm", "toy", "--yes"], ["mv", "toy", "new"]):
+            code, _, err = command_line(*words, "--storage", tmp_path)
+            assert (code, "is running this one" in err) == (1, True)
+    assert not is_running(tmp_path / "toy")
+
+
+def test_a_sweep_gets_another_name(command_line, tmp_path):
+    write_sweep(tmp_path / "toy")
+    write_sweep(tmp_path / "other")
+    before = Plan.load(tmp_path / "toy" / "plan.json")
+    for name, words in (("../x", "a sweep's name has"), ("other", "the name is in use"), ("..", "a sweep's name has")):
+        code, _, err = command_line("mv", "toy", name, "--storage", tmp_path)
+        assert (code, words in err) == (1, True)
+    assert command_line("mv", "toy", "new", "--storage", tmp_path)[0] == 0
+    moved = tune_dml.load_sweep("new", storage=tmp_path)
+    assert (moved.name, moved.results.plan.identity()) == ("new", before.identity())
+    assert moved.results.count("finished") > 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "other"]
+
+
+def test_a_sweep_is_removed_only_when_that_is_meant(command_line, tmp_path, monkeypatch):
+    write_sweep(tmp_path / "toy")
+    (tmp_path / "beside").mkdir()
+    (tmp_path / "toy2").mkdir()
+    for name in ("beside", "..", "toy/..", "toy2"):
+        assert command_line("rm", name, "--yes", "--storage", tmp_path)[0] == 1
+    code, _, err = command_line("rm", "toy", "--storage", tmp_path)
+    assert (code, "Add --yes" in err) == (1, True)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    assert (tmp_path / "toy").exists()
+    assert command_line("rm", "toy", "--yes", "--storage", tmp_path)[0] == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["beside", "toy2"]
+
+
+@pytest.mark.usefixtures("pictures")
+def test_a_folder_of_pictures_becomes_a_sweep_that_can_run(command_line, cache_dir):
+    code, out, _ = command_line("init", "my birds")
+    assert (code, "Next: tune-dml sweep my_birds.yaml" in out) == (0, True)
+    study = study_of(Request("my_birds.yaml"))
+    assert (study.name, study.dataset, study.problems) == ("my_birds", "image_folder", ())
+    assert Path(read_sweep_file(Path("my_birds.yaml")).data_root).resolve() == Path("my birds").resolve()
+    code, out, err = command_line("plan", "my_birds.yaml", "--cache-dir", cache_dir)
+    assert (code, err) == (0, "")
+    assert "3: margin=0.1, margin=0.2, margin=0.5" in out
+    code, _, err = command_line("init", "my birds")
+    assert (code, "is there already" in err) == (1, True)
+    assert "the data folder must exist" in command_line("init", "nowhere")[2]
+
+
+def test_the_schema_of_a_sweep_file_documents_every_key_and_names_every_setting(command_line):
+    schema = json.loads(command_line("schema")[1])
+    assert schema == json.loads(json.dumps(sweep_file_schema()))
+    assert [key for key, about in schema["properties"].items() if not about.get("description")] == []
+    assert {"loss.margin", "regularizer.rho", "training.steps"} <= set(
+        schema["properties"]["parameters"]["propertyNames"]["anyOf"][0]["enum"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("plan sec_r", ["sec_rho"]),
+        ("plan sec_rho --dataset dig", ["digits"]),
+        ("plan sec_rho --set optim.lr", ["optim.lr=", "optim.lr_schedule="]),
+        ("plan sec_rho --set loss.name=contrastive --set loss.thr", ["loss.threshold="]),
+        ("status to", ["toy"]),
+        ("extend toy --add reg", ["regularizer.rho="]),
+        ("show dig", ["digits"]),
+    ],
+)
+def test_a_shell_is_offered_names(line, offered, capsys, monkeypatch):
+    from tune_dml.cli import application
+
+    write_sweep(Path("sweeps/toy"))
+    monkeypatch.setenv("COMP_WORDS", f"tune-dml {line}")
+    monkeypatch.setenv("COMP_CWORD", str(len(line.split())))
+    monkeypatch.setenv("_TUNE_DML_COMPLETE", "complete_bash")
+    with pytest.raises(SystemExit):
+        application()(prog_name="tune-dml")
+    assert capsys.readouterr().out.split() == offered
+
+
+def test_help_ends_with_examples_that_are_commands(command_line):
+    _, out, _ = command_line("plan", "--help")
+    assert "Examples:\n    tune-dml plan sec_rho" in out
+    code, out, _ = command_line("train")
+    assert code == 2
+    assert command_line("--version")[1].strip() == tune_dml.__version__
+
+
+def test_a_notebook_sees_answer_curve_and_best(stored):
+    sweep = tune_dml.load_sweep("toy", storage=stored)
+    shown = sweep._repr_html_()
+    assert "rho matters" in shown
+    assert "data:image/svg+xml;base64," in shown
+    curve = sweep.curve("regularizer.rho")
+    assert [*curve["value"][:-1]] == [0.01, 0.1, 0.5, 0.9, 1.0]
+    assert [*curve["baseline"]] == [False] * 5 + [True]
+    assert (curve["low"] < curve["mean"]).all()
+    best = sweep.best()
+    assert best.iloc[0]["cell"] == "rho=0.01"
+    assert len(best) == len(sweep.results.cells)
+    assert sweep.plot().axes
+    with pytest.raises(tune_dml.api.ConfigError, match=r"Known knobs: regularizer\.rho|Did you mean"):
+        sweep.curve("rho")
+    assert "load_sweep" in dir(tune_dml)
+    empty = tune_dml.load_sweep("planned", storage=stored)
+    assert empty.best().empty
+    assert empty._repr_html_()
+    with pytest.raises(tune_dml.api.ConfigError, match="nothing to draw"):
+        empty.plot()

@@ -1,0 +1,89 @@
+"""What a shell offers at the tabulator: spaces, sweep files, sweeps, knobs, data sets, protocols, arms, methods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from tune_dml.planning.request import Session
+
+
+def spaces(incomplete: str) -> list[str]:
+    """Search spaces, and sweep files of the working directory."""
+    from tune_dml import catalogue
+
+    return _beginning(incomplete, [*catalogue.spaces(), *_sweep_files(incomplete)])
+
+
+def sweeps(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The sweeps of the storage that the line names so far."""
+    from tune_dml.record.state import sweep_names
+
+    return _beginning(incomplete, sweep_names(Path(ctx.params.get("storage") or Session.storage)))
+
+
+def settings(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Dotted settings, those of the methods that the line chooses by --set among them, with the `=` that follows."""
+    from trainables.config import SECTIONS
+    from trainables.methods import knob_names
+    from trainables.registries import methods_chosen
+
+    given = dict(pair.split("=", 1) for pair in ctx.params.get("settings") or () if "=" in pair)
+    names: dict[str, None] = {}
+    for section, model in SECTIONS.items():
+        own: dict[str, Any] = {k.partition(".")[2]: v for k, v in given.items() if k.startswith(f"{section}.")}
+        knobs = [knob for method in methods_chosen(section, own).values() for knob in sorted(knob_names(method))]
+        names |= dict.fromkeys(f"{section}.{name}=" for name in [*model.own_fields(), *knobs])
+    return _beginning(incomplete, names)
+
+
+def tuned(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Dotted settings."""
+    return [name.removesuffix("=") for name in settings(ctx, incomplete)]
+
+
+def values_of_knobs(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The knobs of the sweep that the line names, of all that are kept where it stands behind."""
+    from tune_dml.planning.plan import Plan
+    from tune_dml.record.state import sweep_names
+
+    storage = Path(ctx.params.get("storage") or Session.storage)
+    names = [name] if (name := ctx.params.get("sweep_name")) else sweep_names(storage)
+    paths = [path for name in names if (path := storage / name / "plan.json").exists()]
+    return _beginning(
+        incomplete, dict.fromkeys(f"{knob.path}=" for path in paths for knob in Plan.load(path).space.knobs)
+    )
+
+
+def datasets(incomplete: str) -> list[str]:
+    """Data sets."""
+    from trainables.data import DATASETS
+
+    return _beginning(incomplete, DATASETS)
+
+
+def protocols(incomplete: str) -> list[str]:
+    """Protocols."""
+    from tune_dml import catalogue
+
+    return _beginning(incomplete, catalogue.protocols())
+
+
+def subjects(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Whatever `show` shows."""
+    from trainables.registries import methods_of
+
+    methods = [*methods_of("loss"), *methods_of("regularizer")]
+    return [*spaces(incomplete), *_beginning(incomplete, methods), *datasets(incomplete), *sweeps(ctx, incomplete)]
+
+
+def _sweep_files(incomplete: str) -> Iterator[str]:
+    folder = Path(incomplete).parent
+    return (str(path) for path in sorted(folder.glob("*.y*ml")))
+
+
+def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]

@@ -1,0 +1,49 @@
+"""In a word and in a line: where a sweep stands, and what it says so far."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING
+
+from tune_dml.record.ledger import LEDGER, is_running
+from tune_dml.text import age
+
+if TYPE_CHECKING:
+    from tune_dml.record.results import Results
+    from tune_dml.report import SweepSummary
+
+
+def state_of(results: Results) -> str:
+    """`complete`, `running 5/18`, `interrupted 5/18`, `not begun`, `2 of 18 failed`."""
+    ended = sum(trial.status in {"finished", "failed", "diverged"} for trial in results.trials)
+    lost = results.count("failed") + results.count("diverged")
+    if is_running(results.folder):
+        return f"running {ended}/{len(results.trials)}"
+    if results.incomplete:
+        begun = ended or results.count("running")
+        return f"interrupted {ended}/{len(results.trials)}" if begun else "not begun"
+    return f"{lost} of {len(results.trials)} failed" if lost else "complete"
+
+
+def last_spoken(results: Results) -> float:
+    """When its record last grew, in seconds since the epoch."""
+    files = [results.folder / LEDGER, results.folder / "plan.json"]
+    return max(path.stat().st_mtime for path in files if path.exists())
+
+
+def age_of(results: Results) -> str:
+    """How long ago that was."""
+    return age(time.time() - last_spoken(results))
+
+
+def has_numbers(results: Results) -> bool:
+    """Whether a finished trial has the sweep's metric: nothing can be said before."""
+    return any(math.isfinite(trial.metrics.get(results.plan.metric, math.nan)) for trial in results.trials)
+
+
+def summary_of(results: Results) -> SweepSummary | None:
+    """What the report says of it; None while there is no number."""
+    from tune_dml import report
+
+    return report.summary(results) if has_numbers(results) else None

@@ -1,0 +1,104 @@
+"""`tune-dml init`: a sweep file for a folder of pictures, ready to run and to change."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tune_dml.cli.options import Json, absolute, verb
+
+ORDER = 35
+EXAMPLES = """
+tune-dml init pictures                                # pictures/CLASS/*.jpg -> pictures.yaml
+tune-dml sweep pictures.yaml
+"""
+INSTANCES, MOST_CLASSES = 3, 30  # of a batch
+
+_TEXT = """\
+# A sweep over {pictures} pictures of {classes} classes in {folder}.
+# Run it: tune-dml sweep {file}        What it would cost: tune-dml plan {file}
+# Every key: `tune-dml schema`. Losses and their knobs: `tune-dml methods`. Settings: `tune-dml train --show`.
+
+name: {name}
+description: margin of the triplet loss
+
+dataset: image_folder                # {folder}/CLASS/*.png, .jpg, .jpeg, .webp or .bmp
+data_root: {root}                    # the first half of the classes trains, the other one is the sealed test
+
+parameters:                          # the knobs that are searched, by dotted names
+  loss.margin: {{values: [0.1, 0.2, 0.5]}}
+  # optim.lr: {{values: [0.0003, 0.001, 0.003]}}
+  # optim.lr: {{min: 1.0e-4, max: 1.0e-2, distribution: log_uniform}}    # a range needs `method` and `run_cap`
+
+fixed:                               # what all trials share
+  loss.name: semihard_triplet
+  batch.instances_per_class: {instances}       # pictures of each class in a batch
+  batch.batch_size: {batch}
+  data.size: 64                      # pictures are cut to squares of so many pixels
+  training.steps: {steps}
+
+seeds: 3                             # every value runs once a seed, on the same batches and classes
+metric: {{name: val/recall_at_1, goal: maximize}}
+margin: 1.0                          # differences below this (percentage points) do not matter
+
+# method: bayes                      # grid (the default), bayes, tpe, gp, random, qmc
+# run_cap: 20                        # values to propose, for all but grid
+# tune: [optim.lr]                   # give every value its own best learning rate
+# baseline: {{label: no margin, settings: {{loss.margin: 0.0}}}}
+# arms: {{triplet: {{loss.name: semihard_triplet}}, ms: {{loss.name: multi_similarity}}}}   # compare methods, in place of knobs
+"""
+
+
+@verb
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Pictures, one folder a class.")],
+    *,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="File to write; FOLDER.yaml by default.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a commented sweep file for a folder of pictures; `tune-dml sweep FOLDER.yaml` runs it."""
+    from trainables.errors import Problem, raise_if_any
+
+    root = folder.expanduser().absolute()
+    name = re.sub(r"[^A-Za-z0-9._-]+", "_", root.name).strip("._-") or "pictures"
+    path = absolute(output) or Path.cwd() / f"{name}.yaml"
+    if path.exists():
+        raise_if_any([Problem(str(path), "the file is there already", None, "Write another one with -o FILE.")])
+    path.write_text(sweep_text(root, path, name), encoding="utf-8")
+    if as_json:
+        typer.echo(json.dumps({"file": str(path), "next": f"tune-dml sweep {path.name}"}))
+        return
+    typer.echo(f"Wrote {path.name}: three values of the triplet loss's margin, three seeds, and what else can be said.")
+    typer.echo(f"Next: tune-dml sweep {path.name}")
+
+
+def sweep_text(root: Path, path: Path, name: str) -> str:
+    """A sweep file whose batches fit the pictures; raises ConfigError where they cannot be swept."""
+    import os
+
+    from trainables.data import build_dataset
+    from trainables.errors import raise_if_any
+
+    pictures = build_dataset("image_folder", root=root, cache_dir=None)
+    raise_if_any(pictures.check())
+    counts = pictures.counts()
+    training = counts["classes"] - counts["test_classes"]
+    training -= max(1, round(training / 4))  # those that validate
+    classes = max(1, min(MOST_CLASSES, training))
+    return _TEXT.format(
+        pictures=counts["images"],
+        classes=counts["classes"],
+        folder=root.name,
+        file=path.name,
+        name=name,
+        root=os.path.relpath(root, path.parent),
+        instances=INSTANCES,
+        batch=classes * INSTANCES,
+        steps=300,
+    )

@@ -1,0 +1,95 @@
+"""`tune-dml list`: the sweeps of a folder, each with its state, its age and its answer in a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tune_dml.cli._standing import age_of, last_spoken, state_of, summary_of
+from tune_dml.cli.options import Json, verb
+from tune_dml.cli.screen import console_for, show
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from tune_dml.record.results import Results
+
+ORDER = 69
+EXAMPLES = """
+tune-dml list
+tune-dml list --storage /shared/sweeps
+"""
+
+
+@verb
+def list(*, storage: Path, as_json: Json = False) -> None:
+    """The sweeps that are kept: state, age and the answer in a line; the latest first."""
+    from tune_dml.record.results import results_of
+    from tune_dml.record.state import sweep_names
+
+    folder = storage.absolute()
+    found = [Listed.of(results_of(folder / name)) for name in sweep_names(folder)]
+    show(Sweeps(folder, tuple(sorted(found, key=lambda sweep: -sweep.spoken))), as_json)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A sweep in a line."""
+
+    results: Results
+    state: str
+    spoken: float
+    answer: str
+    """The first sentence of the report's answer; empty while there is no number."""
+
+    @classmethod
+    def of(cls, results: Results) -> Listed:
+        """Read and judge it."""
+        summary = summary_of(results)
+        answer = summary.answer.sentences[0] if summary and summary.answer.sentences else ""
+        return cls(results, state_of(results), last_spoken(results), answer)
+
+
+@dataclass(frozen=True)
+class Sweeps:
+    """Every sweep of a folder."""
+
+    storage: Path
+    sweeps: tuple[Listed, ...]
+
+    def data(self) -> Any:
+        """An entry for each."""
+        return [
+            {
+                "sweep": sweep.results.name,
+                "state": sweep.state,
+                "last": datetime.fromtimestamp(sweep.spoken, UTC).isoformat(timespec="seconds"),
+                "space": sweep.results.plan.space.name,
+                "dataset": sweep.results.plan.dataset,
+                "trials": len(sweep.results.trials),
+                "finished": sweep.results.count("finished"),
+                "answer": sweep.answer,
+            }
+            for sweep in self.sweeps
+        ]
+
+    def text(self) -> Iterable[RenderableType]:
+        """A line for each."""
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        if not self.sweeps:
+            yield f"No sweep under {self.storage} yet. Start one: tune-dml sweep sec_rho, or tune-dml init FOLDER."
+            return
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, width=console_for(False).width)
+        for column in ("sweep", "state"):
+            table.add_column(column, no_wrap=True)
+        table.add_column("age", justify="right", no_wrap=True)
+        table.add_column("answer", no_wrap=True, overflow="ellipsis", ratio=1)
+        for sweep in self.sweeps:
+            table.add_row(*map(Text, (sweep.results.name, sweep.state, age_of(sweep.results), sweep.answer)))
+        yield table

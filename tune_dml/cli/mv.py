@@ -1,0 +1,42 @@
+"""`tune-dml mv`: a sweep gets another name."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tune_dml.cli.options import Json, SweepArgument, verb
+
+ORDER = 72
+EXAMPLES = """
+tune-dml mv rho1 momentum
+"""
+
+
+@verb
+def mv(
+    sweep_name: SweepArgument,
+    new_name: Annotated[str, typer.Argument(metavar="NEW", help="Its new name.")],
+    *,
+    storage: Path,
+    as_json: Json = False,
+) -> None:
+    """Give a sweep another name; every trial keeps its identity. Refused while it runs, or where the name is in use."""
+    from trainables.errors import Problem, raise_if_any
+    from tune_dml.planning.rules import name_rule_problems
+    from tune_dml.record.ledger import Ledger
+    from tune_dml.record.state import load_state
+
+    state = load_state(storage.absolute(), sweep_name)
+    target = state.folder.with_name(new_name) if not name_rule_problems("NEW", new_name, "") else state.folder
+    taken = [Problem("NEW", "the name is in use", new_name, "Choose another one.")] if target.exists() else []
+    raise_if_any(name_rule_problems("NEW", new_name, "Example: rho1.") or taken)
+    with Ledger(state.folder):  # refused while another process runs it
+        state.folder.rename(target)
+        replace(state.stored, name=new_name).save(target / "plan.json")
+    said = f"{sweep_name} is {new_name} now: {target}. MLflow keeps the old name of runs that are there."
+    typer.echo(json.dumps({"sweep": new_name, "folder": str(target)}) if as_json else said)

@@ -1,0 +1,242 @@
+"""`tune-dml show`: everything about one thing, by its name: a space, a method, a data set or a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tune_dml.cli import _complete
+from tune_dml.cli._standing import age_of, state_of, summary_of
+from tune_dml.cli.options import Json, verb
+from tune_dml.cli.screen import View, table
+from tune_dml.cli.screen import show as show_view
+from tune_dml.space import Knob, Space
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from tune_dml.record.results import Results
+
+ORDER = 25
+EXAMPLES = """
+tune-dml show sec_rho                                 # a space: its knobs, values, arms, printed tables
+tune-dml show triplet                                 # a loss: its formula and knobs
+tune-dml show cub200                                  # a data set: where to get it
+tune-dml show rho1                                    # a sweep: its answer, and what to do next
+"""
+_KINDS = ("task", "loss", "regularizer", "backbone", "pooling", "head", "optimizer", "lr_schedule")
+
+
+@verb
+def show(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="SPACE|METHOD|DATASET|SWEEP", help="What to show.", autocompletion=_complete.subjects),
+    ],
+    *,
+    storage: Path,
+    as_json: Json = False,
+) -> None:
+    """Everything about one space, method, data set or sweep, found by its name; of several that bear it, each."""
+    from trainables.errors import ConfigError, Problem, nearest
+
+    found = list(_bearing(name, storage.absolute()))
+    if not found:
+        remedy = nearest(name, _every_name(storage.absolute()), what="space, method, data set or sweep")
+        raise ConfigError(Problem("NAME", "unknown space, method, data set or sweep", name, remedy))
+    show_view(found[0] if len(found) == 1 else Several(tuple(found)), as_json)
+
+
+def _bearing(name: str, storage: Path) -> Iterator[View]:
+    """What bears a name."""
+    from trainables.data import DATASETS
+    from trainables.registries import methods_of
+    from tune_dml import catalogue
+    from tune_dml.cli.datasets import DataSets, row_of
+    from tune_dml.record.results import load_results
+    from tune_dml.record.state import sweep_names
+
+    if name in sweep_names(storage):
+        yield ShownSweep(load_results(storage, name))
+    if name in catalogue.spaces():
+        yield ShownSpace(catalogue.spaces()[name])
+    yield from (ShownMethod(kind, name, methods_of(kind)[name]) for kind in _KINDS if name in methods_of(kind))
+    if name in DATASETS:
+        yield DataSets("", (row_of(name, DATASETS[name]),))
+
+
+def _every_name(storage: Path) -> list[str]:
+    from trainables.data import DATASETS
+    from trainables.registries import methods_of
+    from tune_dml import catalogue
+    from tune_dml.record.state import sweep_names
+
+    methods = [name for kind in _KINDS for name in methods_of(kind)]
+    return [*sweep_names(storage), *catalogue.spaces(), *methods, *DATASETS]
+
+
+@dataclass(frozen=True)
+class Several:
+    """Things of one name, one after the other."""
+
+    views: tuple[View, ...]
+
+    def data(self) -> Any:
+        """A list."""
+        return [view.data() for view in self.views]
+
+    def text(self) -> Iterable[RenderableType]:
+        """With a line between them."""
+        for number, view in enumerate(self.views):
+            if number:
+                yield ""
+            yield from view.text()
+
+
+@dataclass(frozen=True)
+class ShownSpace:
+    """A search space."""
+
+    space: Space
+
+    def data(self) -> dict[str, Any]:
+        """What it declares."""
+        space = self.space
+        return {
+            "space": space.name,
+            "title": space.title,
+            "question": space.question,
+            "citation": str(space.citation or ""),
+            "knobs": {knob.path: domain_text(knob) for knob in space.knobs},
+            "arms": [arm.name for arm in space.every_arm if arm.name],
+            "baseline": space.baseline_name,
+            "fixed": dict(space.fixed),
+            "protocols": {protocol.dataset: protocol.name for protocol in space.protocols},
+            "published": [f"{item.paper}, table {item.table}, {item.dataset}" for item in space.published],
+            "notes": [*space.notes, *space.identities],
+        }
+
+    def text(self) -> Iterable[RenderableType]:
+        """A paragraph, the knobs, what is printed, and what to run."""
+        space = self.space
+        yield f"{space.name}: {space.title}"
+        yield from filter(None, (space.question, str(space.citation or "")))
+        rows = [
+            (knob.path, domain_text(knob), "tuned away" if space.is_nuisance(knob.path) else "") for knob in space.knobs
+        ]
+        if rows:
+            yield table("", ("knob", "values", ""), rows)
+        arms = [arm.name for arm in space.every_arm if arm.name]
+        lines = {
+            "Arms": ", ".join(arms),
+            "Baseline": space.baseline_name or "",
+            "Fixed": ", ".join(f"{path}={value}" for path, value in space.fixed.items()),
+            "Printed": "; ".join(dict.fromkeys(f"{p.paper}, table {p.table} ({p.dataset})" for p in space.published)),
+            "Protocols": ", ".join(protocol.name for protocol in space.protocols),
+        }
+        yield from (f"{title + ':':<11}{text}" for title, text in lines.items() if text)
+        yield from (f"{'Note:':<11}{note}" for note in space.notes)
+        yield f"{'Run it:':<11}tune-dml plan {space.name}; then tune-dml sweep {space.name}"
+
+
+def domain_text(knob: Knob) -> str:
+    """`0.1, 0.5, 1`, or `0.001 to 0.1, log`."""
+    from tune_dml.space import Grid
+    from tune_dml.text import value_text
+
+    if isinstance(knob.domain, Grid):
+        return ", ".join(map(value_text, knob.domain.values))
+    return f"{knob.domain.low:g} to {knob.domain.high:g}, {knob.domain.scale}"
+
+
+@dataclass(frozen=True)
+class ShownMethod:
+    """A loss, a backbone, a schedule ..."""
+
+    kind: str
+    name: str
+    method: type
+
+    def data(self) -> dict[str, Any]:
+        """Its formula, knobs and citation."""
+        from trainables.methods import parameters_of
+
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "formula": (self.method.__doc__ or "").strip(),
+            "citation": getattr(self.method, "citation", ""),
+            "knobs": [
+                {
+                    "name": k.name,
+                    "default": k.default,
+                    "required": k.required,
+                    "rule": k.domain,
+                    "meaning": k.description,
+                }
+                for k in parameters_of(self.method)
+            ],
+        }
+
+    def text(self) -> Iterable[RenderableType]:
+        """Its docstring, a table of knobs, and how to choose it."""
+        import inspect
+
+        data, section = self.data(), {"lr_schedule": "optim", "optimizer": "optim"}.get(self.kind, self.kind)
+        section = "model" if self.kind in {"backbone", "pooling", "head"} else section
+        field = self.kind if self.kind in {"backbone", "pooling", "head", "lr_schedule"} else "name"
+        yield f"{self.kind} {self.name}: {inspect.cleandoc(data['formula'])}"
+        if data["citation"]:
+            yield str(data["citation"])
+        rows = [
+            (f"{section}.{k['name']}", "(required)" if k["required"] else k["default"], k["rule"], k["meaning"])
+            for k in data["knobs"]
+        ]
+        if rows:
+            yield table("", ("knob", "default", "rule", "meaning"), rows)
+        yield f"Choose it: --set {section}.{field}={self.name}"
+
+
+@dataclass(frozen=True)
+class ShownSweep:
+    """A sweep: where it stands and what it says."""
+
+    results: Results
+
+    def data(self) -> dict[str, Any]:
+        """State, answer, next step, where things are."""
+        results, summary = self.results, summary_of(self.results)
+        return {
+            "sweep": results.name,
+            "space": results.plan.space.name,
+            "dataset": results.plan.dataset,
+            "state": state_of(results),
+            "answer": [*summary.answer.sentences] if summary else [],
+            "facts": dict(summary.answer.facts) if summary else {},
+            "next": summary.answer.step.command if summary and summary.answer.step else None,
+            "folder": str(results.folder),
+            "report": str(self._report) if self._report.exists() else None,
+        }
+
+    @property
+    def _report(self) -> Path:
+        return self.results.folder / "report" / "report.html"
+
+    def text(self) -> Iterable[RenderableType]:
+        """The answer, five facts, the next step and the links."""
+        from tune_dml.cli.report import answer_lines
+
+        results, summary = self.results, summary_of(self.results)
+        yield f"{results.name}: {results.plan.space.title}, on {results.plan.dataset}"
+        yield f"State:   {state_of(results)}; last change: {age_of(results)}"
+        if summary is None:
+            yield f"No trial has a number yet. Follow it: tune-dml status {results.name}"
+            return
+        yield from answer_lines(summary)
+        yield from (f"{name + ':':<20} {text}" for name, text in summary.answer.facts)
+        yield f"Report:  {self._report if self._report.exists() else f'tune-dml report {results.name}'}"
+        yield f"Folder:  {results.folder}"

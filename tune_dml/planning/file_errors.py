@@ -1,0 +1,217 @@
+"""What is wrong with a sweep file, in the words of the file: its keys, its lines, and no flag that nobody typed."""
+
+from __future__ import annotations
+
+import re
+import types
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from trainables.config import SECTIONS
+from trainables.errors import ConfigError, Problem, nearest
+from trainables.methods import rule_of
+from tune_dml.planning.request import Request
+from tune_dml.space import Space
+
+_KEYS = {"search": "method", "num_samples": "run_cap"}
+"""Field of a request -> key of a file, where they differ."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain data alone; a key may stand once, and 1e-3 is a number."""
+
+
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+    keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+    for key, _ in node.value:
+        if isinstance(key, yaml.ScalarNode) and keys.count(key.value) > 1 and key.value != "<<":
+            raise yaml.constructor.ConstructorError(None, None, f"`{key.value}` stands there twice", key.start_mark)
+    loader.flatten_mapping(node)
+    return loader.construct_mapping(node, deep=True)
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+"), list("-+0123456789")
+)
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """The file's content; raises ConfigError where it cannot be read, is no YAML or no mapping."""
+    try:
+        raw = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a SafeLoader
+    except OSError as error:
+        others = [item.stem for item in path.parent.glob("*.y*ml")]
+        remedy = nearest(path.stem, others, what="sweep file") if others else "`tune-dml init FOLDER` writes one."
+        reason = str(error.strerror).lower()
+        raise ConfigError(Problem(str(path), f"the sweep file cannot be read: {reason}", None, remedy)) from None
+    except UnicodeDecodeError:
+        raise ConfigError(Problem(str(path), "the sweep file must be text in UTF-8")) from None
+    except yaml.YAMLError as error:
+        raise ConfigError(_no_yaml(path, error)) from None
+    if not isinstance(raw, dict):
+        rule = "the sweep file is empty" if raw is None else "a sweep file must be a mapping"
+        raise ConfigError(Problem(str(path), rule, raw, "`tune-dml init FOLDER` writes one to start from."))
+    return {str(key): value for key, value in raw.items()}
+
+
+def _no_yaml(path: Path, error: yaml.YAMLError) -> Problem:
+    mark = getattr(error, "problem_mark", None)
+    where = f"{path}, line {mark.line + 1}" if mark else str(path)
+    what = str(getattr(error, "problem", None) or "it cannot be parsed")
+    remedy = "Indent with spaces." if "\\t" in what else ""
+    return Problem(where, f"the sweep file must be YAML: {what}", None, remedy)
+
+
+def problems_of_file(
+    error: ValidationError, path: Path, raw: Mapping[str, Any], model: type[BaseModel]
+) -> list[Problem]:
+    """Pydantic's complaints about the file, each at its key; of several forms that a value may have, one sentence."""
+    found: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for item in error.errors():
+        found.setdefault(_keys(item["loc"], raw, item["type"]), []).append(item)
+    problems = []
+    for keys, items in found.items():
+        inner = any(len(other) > len(keys) and other[: len(keys)] == keys for other in found)
+        typed = [item for item in items if not item["type"].endswith(("_type", "_parsing"))]
+        if inner and not typed:
+            continue  # it has another form, in which something else is wrong
+        problems.append(_problem_at(path, keys, typed[:1] or items, model))
+    return problems
+
+
+def _problem_at(
+    path: Path, keys: tuple[str, ...], complaints: Sequence[Mapping[str, Any]], model: type[BaseModel]
+) -> Problem:
+    """What is wrong at one key."""
+    place = f"{path}, {'.'.join(keys)}" if keys else str(path)
+    kind, value = complaints[0]["type"], complaints[0]["input"]
+    if kind == "extra_forbidden":
+        return _unknown_key(path, keys, _model_at(model, keys[:-1]))
+    if kind == "missing":
+        return Problem(place, "must be given")
+    if kind == "literal_error":
+        known = [name.strip(" '") for name in re.split(",| or ", complaints[0]["ctx"]["expected"])]
+        return Problem(place, f"unknown {keys[-1]}", value, nearest(str(value), known, what="value"))
+    first, *others = [rule_of(complaint) for complaint in complaints]
+    rule = " or ".join([first, *(other.removeprefix("must be ") for other in others)])
+    return Problem(place, rule, value if keys else None, _example(keys))
+
+
+def _unknown_key(path: Path, keys: Sequence[str], model: type[BaseModel] | None) -> Problem:
+    *above, name = keys
+    place = f"{path}, {'.'.join(above)}" if above else str(path)
+    if above and above[-1] in SECTIONS:
+        remedy = f"Write the setting in one word: `{above[-1]}.{name}: ...`."
+        return Problem(place, "unknown key", name, remedy)
+    known = list(model.model_fields) if model else []
+    if "settings" in known:  # an arm may be written in short, as its settings
+        known += [f"{section}.name" for section in ("loss", "regularizer") if name == "name"]
+    return Problem(place, "unknown key", name, nearest(name, known, what="key", dotted=True))
+
+
+_EXAMPLES = {
+    "metric": "Example: metric: {name: val/recall_at_1, goal: maximize}.",
+    "seeds": "Example: seeds: 3, or seeds: [0, 1, 7].",
+    "tune": "Example: tune: [optim.lr].",
+    "baseline": "Example: baseline: {label: no margin, settings: {loss.margin: 0.0}}, or the name of an arm.",
+    "arms": "Example: arms: {triplet: {loss.name: triplet}, ms: {loss.name: multi_similarity}}.",
+    "fixed": "Example: fixed: {training.steps: 300}.",
+    "parameters": "Example: parameters: {loss.margin: {values: [0.1, 0.2]}}.",
+    "margin": "Example: margin: 1.0, for one percentage point.",
+}
+
+
+def _example(keys: Sequence[str]) -> str:
+    if not keys:
+        return str(_EXAMPLES["parameters"])
+    return _EXAMPLES.get(keys[0], "") if len(keys) == 1 or keys[0] == "parameters" else ""
+
+
+def _keys(location: Iterable[Any], raw: Any, kind: str) -> tuple[str, ...]:
+    """The keys of a file that lead to a complaint: without the names of forms that pydantic tried on the way."""
+    keys, here, parts = [], raw, list(location)
+    for number, part in enumerate(parts):
+        last = number == len(parts) - 1
+        if (isinstance(here, dict) and part in here) or (
+            isinstance(here, list) and isinstance(part, int) and part < len(here)
+        ):
+            here = here[part]
+        elif not (last and kind == "missing"):
+            continue
+        keys.append(str(part))
+    return tuple(keys)
+
+
+def _model_at(model: type[BaseModel], keys: Sequence[str]) -> type[BaseModel] | None:
+    """The form of what stands at these keys; None where they are free."""
+    here: type[BaseModel] | None = model
+    named = True
+    for key in keys:
+        if here is None:
+            return None
+        if not named:  # the name of a parameter, an arm or a tie
+            named = True
+            continue
+        annotation = here.model_fields[key].annotation if key in here.model_fields else None
+        named = typing.get_origin(annotation) is not dict
+        here = _model_in(annotation)
+    return here
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if (
+        isinstance(annotation, type)
+        and not isinstance(annotation, types.GenericAlias)
+        and issubclass(annotation, BaseModel)
+    ):
+        return annotation
+    return next(filter(None, map(_model_in, typing.get_args(annotation))), None)
+
+
+def in_words_of_file(problems: Sequence[Problem], space: Space, asked: Request) -> list[Problem]:
+    """Problems of what a file asks for: its keys stand where a flag would, unless that flag was given beside it."""
+    path = str(asked.space)
+    flags = {
+        f"--{field.name.replace('_', '-')}": _KEYS.get(field.name, field.name)
+        for field in fields(Request)
+        if getattr(asked, field.name) is None and field.name not in {"settings", "arms"}
+    }
+
+    def reworded(text: str) -> str:
+        for flag, key in flags.items():
+            text = re.sub(rf"{flag} (?!and |or )(\w+(?:\.\w+)*)", rf"`{key}: \1`", text)
+            text = re.sub(rf"{flag}(?![\w-])", f"`{key}`", text)
+        return text.replace("` `", "` and `")
+
+    def placed(place: str) -> str:
+        if place.startswith(path):
+            return place
+        if place in flags:
+            return f"{path}, {flags[place]}"
+        place = place.replace(f" (space {space.name})", " (fixed)").replace(" (knob)", " (parameters)")
+        if place == space.name or place.startswith(f"{space.name}."):
+            return ", ".join(filter(None, (path, _key_of(place.removeprefix(space.name)[1:], space))))
+        return place if place.startswith("--") or "/" in place else f"{path}, {place}"
+
+    said = {problem.place for problem in problems if problem.place.startswith(f"{path}, ")}
+    return [
+        replace(problem, place=placed(problem.place), rule=reworded(problem.rule), remedy=reworded(problem.remedy))
+        for problem in problems
+        if problem.place in said or placed(problem.place) not in said
+    ]
+
+
+def _key_of(place: str, space: Space) -> str:
+    """The key of a file at which what a space calls `margin`, `loss.margin` or `ARM.loss.margin` stands."""
+    if place in {knob.path for knob in space.scientific}:
+        return f"parameters.{place}"
+    if place.partition(".")[0] in {arm.name for arm in space.arms}:
+        return f"arms.{place}"
+    return place

@@ -1,0 +1,111 @@
+"""A sweep where people compute: its curve and its best cells as tables, Figure 1 as a figure, and what a notebook shows of it."""
+
+from __future__ import annotations
+
+import base64
+import html
+from typing import TYPE_CHECKING, Any
+
+from trainables.errors import ConfigError, Problem, nearest
+from tune_dml.record.results import Results
+from tune_dml.report.cell import best_cells
+from tune_dml.report.drawing.paper import matplotlib_figure
+from tune_dml.report.measured import Measured, measure
+from tune_dml.report.questions import answers
+from tune_dml.report.section import Figure, Section, figures_of
+from tune_dml.report.summary import answer_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure as _Figure
+
+    MatplotlibFigure = _Figure
+
+
+def curve_table(results: Results, knob: str | None = None) -> pd.DataFrame:
+    """One row per value of each knob, or of one, the baseline last: seeds, mean, ends of the comparison bar, what was lost.
+
+    Raises ConfigError for a knob that the sweep does not search.
+    """
+    import pandas as pd
+
+    measured = measure(results)
+    _refuse_unknown(measured, knob)
+    rows: list[dict[str, Any]] = [
+        {
+            "arm": item.arm or results.plan.space.name,
+            "knob": item.path,
+            "value": point.value,
+            "label": point.label,
+            "seeds": len(point.seeds),
+            "mean": point.mean,
+            "low": point.mean - point.half_bar,
+            "high": point.mean + point.half_bar,
+            "lost": len(point.failures),
+            "baseline": point is item.baseline,
+        }
+        for item in measured.knobs
+        if knob in {None, item.path}
+        for point in item.points_and_baseline
+    ]
+    return pd.DataFrame(rows)
+
+
+def best_table(results: Results) -> pd.DataFrame:
+    """One row per cell that validation can select, the best first: its knobs, seeds, mean and training time."""
+    import pandas as pd
+
+    cells = {cell.cell.digest: cell for cell in measure(results).cells}
+    rows: list[dict[str, Any]] = [
+        {
+            "cell": cell.label,
+            "arm": cell.arm or results.plan.space.name,
+            **cell.knobs,
+            "seeds": len(cells[cell.digest].values),
+            results.plan.metric: cells[cell.digest].mean,
+            "seconds": sum(cells[cell.digest].seconds),
+            "baseline": cell.baseline,
+        }
+        for cell in best_cells(results)
+    ]
+    return pd.DataFrame(rows)
+
+
+def curve_plot(results: Results, knob: str | None = None) -> MatplotlibFigure:
+    """Figure 1 of the report, of the first knob or of one, for matplotlib.
+
+    Raises ConfigError where there is no such knob, or nothing to draw yet.
+    """
+    measured = measure(results)
+    _refuse_unknown(measured, knob)
+    figure = _first_figure(answers(measured, traces=False), knob)
+    if figure is None or not any(cell.values for cell in measured.cells):
+        rule = "there is nothing to draw before some value of a knob has a number"
+        raise ConfigError(Problem("SWEEP", rule, None, f"See `tune-dml status {results.name}`."))
+    return matplotlib_figure(figure.views[0].draw(False))
+
+
+def notebook_html(results: Results) -> str:
+    """The answer, what to run next, and Figure 1."""
+    measured = measure(results)
+    sections = answers(measured, traces=False)
+    answer, figure = answer_of(measured, sections), _first_figure(sections, None)
+    parts = [f"<p><b>{html.escape(results.name)}</b>: {html.escape(' '.join(answer.sentences))}</p>"]
+    if answer.step is not None:
+        parts.append(f"<p>Next: <code>{html.escape(answer.step.command)}</code> ({html.escape(answer.cost)})</p>")
+    if figure is not None:
+        drawn = base64.b64encode(figure.views[0].draw(False).document().encode()).decode()
+        described = html.escape(figure.description, quote=True)
+        parts.append(f'<img src="data:image/svg+xml;base64,{drawn}" alt="{described}">')
+    return "\n".join(parts)
+
+
+def _first_figure(sections: tuple[Section, ...], knob: str | None) -> Figure | None:
+    about = [section for section in sections if section.knob is not None and knob in {None, section.knob.path}]
+    return next(iter(figures_of(about)), None)
+
+
+def _refuse_unknown(measured: Measured, knob: str | None) -> None:
+    known = [item.path for item in measured.knobs]
+    if knob is not None and knob not in known:
+        raise ConfigError(Problem("knob", "unknown knob", knob, nearest(knob, known, what="knob", dotted=True)))
