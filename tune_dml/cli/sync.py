@@ -54,7 +54,8 @@ class Synced:
         """What was missing, and whether it is there now."""
         found, counts = self.found, self.found.counts
         if found.error:
-            yield f"{self.sweep}: MLflow is away ({found.error}); the ledger keeps everything. Try again: tune-dml sync {self.sweep}"
+            yield f"{self.sweep}: MLflow is away ({found.error}); the ledger keeps everything."
+            yield f"  next: tune-dml sync {self.sweep}"
             return
         yield from (f"was missing: {line}" for line in found.before[:_SHOWN])
         if len(found.before) > _SHOWN:

@@ -246,8 +246,9 @@ class Projection:
         tags = {"cell": cell.label[:TAG_LIMIT]}
         if cell.arm:
             tags["arm"] = cell.arm[:TAG_LIMIT]
-        arms = [arm.name for arm in self.state.plan.arms]
-        if self._colours and cell.arm in arms:
+        plan = self.state.plan
+        arms = [arm.name for arm in plan.arms]
+        if self._colours and len(plan.main_arms) > 1 and cell.arm in arms:  # else MLflow's own tell the cells apart
             tags["mlflow.runColor"] = self._colours[arms.index(cell.arm) % len(self._colours)]
         return tags
 

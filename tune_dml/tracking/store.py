@@ -90,7 +90,10 @@ def sweep_link(uri: str, experiment_id: str, sweep: str) -> str:
     server = mask(uri).rstrip("/") if uri.startswith(("http://", "https://")) else "http://127.0.0.1:5000"
     name = sweep.replace("'", "")
     query = quote(f"tags.sweep = '{name}' AND tags.level = 'cell'", safe="")
-    return f"{server}/#/experiments/{experiment_id}/runs?searchFilter={query}&compareRunsMode=CHART"
+    flat = (
+        "orderByKey=metrics.%60mean%60&orderByAsc=false"  # sorted by a metric, runs are not folded below their parents
+    )
+    return f"{server}/#/experiments/{experiment_id}/runs?searchFilter={query}&{flat}&compareRunsMode=CHART"
 
 
 def _program() -> str:
