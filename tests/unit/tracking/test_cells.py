@@ -45,7 +45,7 @@ def test_a_cells_figures_are_the_reports(curve, uri):
 
 
 def test_runs_are_nested_and_charts_get_the_knob(curve, uri):
-    _, said, tracker = curve
+    _, _, tracker = curve
     tracker().stop()
     seen = StoredRuns(uri, "demo")
     (parent,) = seen.parents
