@@ -153,7 +153,7 @@ class RunPusher:
         if planned is not None:
             above = self._cell_run(planned.cell)
             params = {**projection.parameters(planned.cell), "seed": str(planned.seed)}
-        tags |= {_PARENT_TAG: above.id, _SWEEP_TAG: self._runs[PARENT].id}
+        tags |= {"level": "trial", _PARENT_TAG: above.id, _SWEEP_TAG: self._runs[PARENT].id}
         if run is None:
             name = f"{planned.cell.label}, seed {planned.seed}" if planned else trial.key
             own = {**projection.trial_tags(trial.key), NOTE: trial_note(projection, trial.key)}

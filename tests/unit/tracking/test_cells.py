@@ -5,7 +5,7 @@ import time
 
 import pytest
 from helpers.stored_runs import StoredRuns
-from helpers.toys import METRIC, Driver, plan_of, space_of, write_sweep
+from helpers.toys import METRIC, SETTINGS, Driver, plan_of, space_of, write_sweep
 
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.state import SweepState, read_state
@@ -130,9 +130,12 @@ def test_each_figure_is_shown_once_and_the_sweeps_own_always(driver, tracker, ml
 
 
 def test_arms_keep_their_order_of_colours(tmp_path, uri):
-    margin = Knob("loss.margin", Grid((0.1, 1.0)), "m")
-    arms = (Arm("one"), Arm("two", {"optim.lr": 0.5}), Arm("none", {"loss.name": "contrastive"}, knobs=()))
-    plan = plan_of(space=space_of(margin, arms=arms, baseline="none", fixed={"loss.name": "triplet"}), seeds=1)
+    sizes = Knob("batch.batch_size", Grid((6, 9), "log"), symbol="B")
+    rho = Knob("regularizer.rho", Grid((0.1, 1.0), "log"), "rho")
+    sec = Arm("SEC", {"regularizer.name": "sec"}, own_knobs=(rho,))
+    plain_arm = Arm("plain", {"regularizer.name": "none", "regularizer.eta": 0.0}, knobs=())
+    arms, shared = (sec, Arm("L2", {"regularizer.name": "l2"}), plain_arm), {"batch.instances_per_class": 3}
+    plan = plan_of(space=space_of(sizes, arms=arms, baseline="plain", fixed={**SETTINGS, **shared}), seeds=1)
     driver = Driver(tmp_path / "toy", plan)
     driver.session()
     for trial in driver.trials:
@@ -142,7 +145,7 @@ def test_arms_keep_their_order_of_colours(tmp_path, uri):
     seen = StoredRuns(uri)
     by_arm = {run.data.tags["arm"]: run.data.tags["mlflow.runColor"] for run in seen.runs if "arm" in run.data.tags}
     assert by_arm == dict(zip([arm.name for arm in plan.arms], colours, strict=True))
-    assert {run.data.params["loss.margin"] for run in seen.runs if run.data.tags.get("arm") == "none"} == {"none"}
+    assert {run.data.params["regularizer.rho"] for run in seen.runs if run.data.tags.get("arm") == "L2"} == {"none"}
 
 
 def test_names_are_text_in_descriptions():
