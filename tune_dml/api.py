@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from tune_dml.report import ReportFiles
     from tune_dml.report.notebook import MatplotlibFigure
-    from tune_dml.tracking import SyncReport, Tracker
+    from tune_dml.tracking import Reconciled, SyncReport, Tracker
 
 
 @dataclass(frozen=True)
@@ -319,12 +319,27 @@ class Attachment:
     """What shows it."""
     refusal: str | None
     """Why it is not there; None when it is."""
+    link: str = ""
+    """The page with the sweep's curve, once the store is being shown."""
 
 
 def attach_report(sweep: Sweep, files: ReportFiles, session: Session) -> Attachment:
     """Put a written report beside the sweep's run in MLflow; never raises for trouble with the store."""
     tracker = _tracker(read_state(sweep.folder), session)
-    return Attachment(refusal=tracker.attach([files.folder], "report"), ui_command=tracker.ui_command())
+    refusal = tracker.attach([files.folder], "report", files.summary.judgement)
+    return Attachment(tracker.ui_command(), refusal, tracker.link())
+
+
+def sync(name: str, session: Session) -> Reconciled:
+    """Compare MLflow with a sweep's ledger: every run, parameter, metric and point; push what is missing, and compare again.
+
+    Raises ConfigError when there is no such sweep, or while another process runs it.
+    """
+    from tune_dml.report import summary
+
+    state = load_state(session.sweeps, name)
+    with Ledger(state.folder):
+        return _tracker(state, session).reconcile(summary(Results.of(state)).judgement)
 
 
 def _opened(state: SweepState, selection: str = "") -> Results:
@@ -396,9 +411,11 @@ def _race_rule(state: SweepState, racing: Racing) -> RaceRule | None:
 
 def _tracker(state: SweepState, session: Session, say: Callable[[str], None] | None = None) -> Tracker:
     from tune_dml import tracking
+    from tune_dml.report.drawing.colours import arm_colours
 
     uri, _ = tracking.tracking_uri(session.tracking_uri)
-    return tracking.Tracker(state, uri, tracking.experiment_name(session.experiment, state.plan), say=say)
+    experiment = tracking.experiment_name(session.experiment, state.plan)
+    return tracking.Tracker(state, uri, experiment, say=say, colours=arm_colours())
 
 
 def _session_problems(session: Session, resources: Resources) -> list[Problem]:

@@ -15,10 +15,11 @@ class StoredRuns:
         self.client = MlflowClient(uri)
         experiments = [experiment.experiment_id for experiment in self.client.search_experiments()]
         self.runs = list(self.client.search_runs(experiments, f"tags.sweep = '{sweep}'", max_results=1000))
-        self.children = [run for run in self.runs if "mlflow.parentRunId" in run.data.tags]
+        self.children = [run for run in self.runs if "tune_dml.trial_key" in run.data.tags]
+        self.cells = {run.data.tags["cell"]: run for run in self.runs if "tune_dml.cell_key" in run.data.tags}
         self.parents = [run for run in self.runs if "mlflow.parentRunId" not in run.data.tags]
         self.by_key = {run.data.tags["tune_dml.trial_key"].rpartition("-")[2]: run for run in self.children}
-        once = {(run.data.tags["mlflow.parentRunId"], run.data.tags["tune_dml.trial_key"]) for run in self.children}
+        once = {(run.data.tags["tune_dml.sweep_run"], run.data.tags["tune_dml.trial_key"]) for run in self.children}
         assert len(once) == len(self.children), "doubled"
 
     def history(self, run: Any, name: str = METRIC) -> list[tuple[int, int, float]]:

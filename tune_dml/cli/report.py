@@ -185,6 +185,7 @@ class Written:
             "files": [str(path) for path in self.files.paths],
             "mlflow": {
                 "command": self.attachment.ui_command,
+                "link": self.attachment.link,
                 "waiting": tracking.waiting if tracking else 0,
                 "error": (tracking.error if tracking else None) or self.attachment.refusal,
             }
@@ -234,6 +235,8 @@ class Written:
         elif self.attachment.refusal:
             yield f"MLflow:  the report is not attached: {self.attachment.refusal}"
         yield f"MLflow:  {self.attachment.ui_command}"
+        if self.attachment.link:
+            yield f"         {self.attachment.link}"
 
 
 @dataclass(frozen=True)

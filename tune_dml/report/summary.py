@@ -6,8 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tune_dml.record.judgement import Judgement
 from tune_dml.record.results import Results
 from tune_dml.report.cell import MeasuredCell, best_cells
+from tune_dml.report.description import judgement_of
 from tune_dml.report.measured import Measured, measure
 from tune_dml.report.questions import answers
 from tune_dml.report.section import Section
@@ -102,6 +104,8 @@ class SweepSummary:
     """Status -> trials."""
     findings: tuple[str, ...]
     """Failed trials and extendable edges; empty when a check passes."""
+    judgement: Judgement
+    """The answer and its numbers, as MLflow shows them."""
 
 
 def summary(results: Results, margin: float | None = None) -> SweepSummary:
@@ -112,16 +116,18 @@ def summary(results: Results, margin: float | None = None) -> SweepSummary:
 
 def summarise(measured: Measured, sections: Sequence[Section]) -> SweepSummary:
     """The short form of a report."""
+    answer = answer_of(measured, sections)
     return SweepSummary(
         measured.results.name,
         measured.metric.axis,
         measured.margin,
-        answer_of(measured, sections),
+        answer,
         tuple(_row(measured, cell) for cell in measured.cells),
         tuple(sentence for section in sections for sentence in section.verdicts),
         tuple(step.command for step in sorted(_steps(sections), key=lambda step: -step.urgency)),
         measured.counts,
         tuple(finding for section in sections for finding in section.findings),
+        judgement_of(measured, sections, answer.sentences, answer.step),
     )
 
 

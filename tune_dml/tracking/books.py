@@ -1,6 +1,6 @@
 """What has been pushed to MLflow, remembered in <sweep>/mlflow.json. A convenience: losing it costs a replay, nothing more.
 
-{"uri": ..., "experiment": ..., "experiment_id": ..., "runs": {"parent": run, key: run, ...},
+{"uri": ..., "experiment": ..., "experiment_id": ..., "runs": {"parent": run, "cell-" + digest: run, key: run, ...},
  "rows": {key: evaluations pushed}, "ended": {key: time of the end that was pushed}, "sessions": attached,
  "evidence": {key: time of the end whose files were pushed}, "opened": {key: of the end whose test metrics were}}
 """
@@ -12,10 +12,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from trainables.files import write_whole
+from tune_dml.planning.cells import Cell
 from tune_dml.tracking.client import Run
 from tune_dml.tracking.projection import TrialRun
 
 PARENT = "parent"
+CELL = "cell-"
+
+
+def cell_key(cell: Cell) -> str:
+    """What a cell's run goes by beside the keys of trials."""
+    return CELL + cell.digest
 
 
 class Books:
@@ -75,6 +82,13 @@ class Books:
             known = ended is not None and self.ended.get(key) == trial.state.settled
             trial.settled = known and present[key].status == trial.status(final=False)
             trial.shown = trial.state.version if trial.settled else 0
+
+    def forget(self, trial: TrialRun) -> None:
+        """The store lacks something of a trial: push it from the beginning, files and all."""
+        for known in (self.rows, self.ended, self.evidence, self.opened):
+            known.pop(trial.key, None)
+        trial.forget()
+        trial.shown, trial.settled = 0, False
 
     def skip_known_rows(self, trial: TrialRun) -> None:
         """Before a trial's first push in this process: pass over what an earlier process pushed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import re
@@ -29,6 +30,8 @@ class Run:
     tags: dict[str, str]
     params: frozenset[str]
     """Names alone: a logged parameter cannot change."""
+    has_data: bool = False
+    """Its data set is known."""
 
 
 @contextlib.contextmanager
@@ -98,6 +101,21 @@ def experiment_id_of(client: Any, name: str, uri: str) -> str:
     return str(experiment.experiment_id)
 
 
+def describe_experiment(client: Any, experiment_id: str, text: str) -> None:
+    """Its description, where nobody has written one."""
+    if not client.get_experiment(experiment_id).tags.get("mlflow.note.content"):
+        client.set_experiment_tag(experiment_id, "mlflow.note.content", text)
+
+
+def log_data_set(client: Any, run_id: str, name: str, digest: str) -> None:
+    """A run's data set; MLflow keeps one of equal ones, and 36 characters of its digest: the source has it whole."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    source = json.dumps({"name": name, "digest": digest})
+    found = Dataset(name, digest[:32], "tune_dml", source)
+    client.log_inputs(run_id, [DatasetInput(found, [InputTag("mlflow.data.context", "training")])])
+
+
 def search_runs(client: Any, experiment_id: str, query: str) -> Iterator[Run]:
     """Every active run of a query, page by page, the earliest first."""
     shared: dict[frozenset[str], frozenset[str]] = {}  # the trials of a sweep have the same parameters
@@ -107,10 +125,40 @@ def search_runs(client: Any, experiment_id: str, query: str) -> Iterator[Run]:
         page = client.search_runs([experiment_id], query, max_results=1000, order_by=order, page_token=token)
         for run in page:
             names = frozenset(run.data.params)
-            yield Run(run.info.run_id, run.info.status, dict(run.data.tags), shared.setdefault(names, names))
+            known = bool(run.inputs and run.inputs.dataset_inputs)
+            yield Run(run.info.run_id, run.info.status, dict(run.data.tags), shared.setdefault(names, names), known)
         token = page.token
         if not token:
             return
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A run to be compared with what it should be."""
+
+    id: str
+    status: str
+    params: dict[str, str]
+    metrics: frozenset[str]
+
+
+def stored_run(client: Any, run_id: str) -> StoredRun | None:
+    """A run as it is now; None where it was deleted."""
+    try:
+        run = client.get_run(run_id)
+    except Exception as error:
+        if getattr(error, "error_code", "") == "RESOURCE_DOES_NOT_EXIST":
+            return None
+        raise
+    if run.info.lifecycle_stage != "active":
+        return None
+    return StoredRun(run_id, run.info.status, dict(run.data.params), frozenset(run.data.metrics))
+
+
+def history_of(client: Any, run_id: str, metric: str) -> list[Point]:
+    """Every point of one metric."""
+    found = client.get_metric_history(run_id, metric)
+    return [Point(metric, point.value, point.step, point.timestamp) for point in found]
 
 
 def log_in_batches(

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Trial
 from tune_dml.record.ledger import GrowingFile, history_file
 from tune_dml.record.sealed import Opening, sealed_metrics, without_sealed
@@ -26,6 +27,13 @@ VALUE_LIMIT = 500
 """A longer parameter shows its beginning and its length; plan.json, attached to the parent run, has it whole."""
 
 TAG_LIMIT = 2000
+MOST_METRICS = 25
+"""Keys of a trial's run, those of opened test metrics aside; the ledger keeps all."""
+NONE = "none"
+"""A knob that a cell does not have, which charts would otherwise put at the top of its axis."""
+
+_BESIDE_RECALL = re.compile(r"(.*[/_])?(precision|map|ndcg)_at_\d+")
+"""At 1 these are recall at 1 under other names, and further on they follow recall and MAP@R: runs show those."""
 _METRIC_NAME = re.compile(r"[^\w\-. :/]")  # what MLflow does not allow in a name
 
 
@@ -56,6 +64,10 @@ class TrialRun:
 
     state: TrialState
     history: GrowingFile
+    metric: str
+    """The sweep's, which is always shown."""
+    names: set[str] = field(default_factory=set)
+    """Metrics that are shown: the first that were met."""
     steps: dict[int, frozenset[str]] = field(default_factory=dict)
     """Steps met in the history and their metrics; a row reported twice counts once, as first written."""
     shown: int = 0
@@ -77,6 +89,7 @@ class TrialRun:
         """Begin again: MLflow has nothing of it."""
         self.history.offset = 0
         self.steps.clear()
+        self.names.clear()
 
     def status(self, *, final: bool) -> RunStatus:
         """MLflow's word for where the trial stands; `final` when no driver will be left running."""
@@ -99,18 +112,31 @@ class TrialRun:
 
     def unread(self) -> list[Row]:
         """The rows that `taken` has not been told of; a step met before comes with no metrics."""
-        seen = set(self.steps)
+        seen, names = set(self.steps), set(self.names)
         rows = []
         for offset, body in self.history.unread():
             step = int(body["step"])
-            rows.append(Row(offset, step, () if step in seen else _points(body, step, self.state.started)))
+            points = () if step in seen else _points(body, step, self.state.started)
+            rows.append(Row(offset, step, self._shown(points, names)))
             seen.add(step)
         return rows
+
+    def _shown(self, points: Sequence[Point], names: set[str], asked: Collection[str] = ()) -> tuple[Point, ...]:
+        """The points that have a place beside the metrics `names`, which grow by theirs; those `asked` for always have."""
+        chosen = []
+        for point in points:
+            own = point.name == self.metric
+            room = len(names - {self.metric}) < MOST_METRICS - 1 and not _BESIDE_RECALL.fullmatch(point.name)
+            if own or room or point.name in names or point.name in asked:
+                names.add(point.name)
+                chosen.append(point)
+        return tuple(chosen)
 
     def taken(self, rows: Sequence[Row]) -> None:
         """These rows are where they belong; reading goes on behind them."""
         for row in rows:
             self.steps.setdefault(row.step, frozenset(point.name for point in row.points))
+            self.names.update(point.name for point in row.points)
         self.history.offset = max((row.offset for row in rows), default=self.history.offset)
 
     def skip(self, count: int) -> None:
@@ -125,7 +151,7 @@ class TrialRun:
         if ended is None or ended.body.get("step") is None:
             return ()
         step = int(ended.body["step"])
-        points = _points(self.state.metrics, step, ended.time)
+        points = self._shown(_points(self.state.metrics, step, ended.time), set(self.names), self.state.rescored)
         return tuple(point for point in points if point.name not in self.steps.get(step, ()))
 
     def sealed_points(self, sweep: Path) -> tuple[Point, ...]:
@@ -133,23 +159,44 @@ class TrialRun:
         ended = self.state.ended
         if ended is None:
             return ()
-        return _numbers(sealed_metrics(sweep, self.state), int(ended.body.get("step") or 0), ended.time)
+        points = numbers(sealed_metrics(sweep, self.state), int(ended.body.get("step") or 0), ended.time)
+        return tuple(point for point in points if not _BESIDE_RECALL.fullmatch(point.name))
 
 
 class Projection:
     """The runs that MLflow should have of a sweep."""
 
-    def __init__(self, state: SweepState):
+    def __init__(self, state: SweepState, colours: Sequence[str] = ()):
         self.state = state
         self.runs: dict[str, TrialRun] = {}
         """Key -> run of every trial that the ledger speaks of."""
+        self._colours = colours
+        self._trials: dict[str, list[str]] = {}
+        self._indexed = -1
 
     def update(self) -> None:
         """Take in what the ledger has gained."""
         self.state.update()
         if len(self.runs) < len(self.state.recorded):
             for key, trial in self.state.recorded.items():
-                self.runs.setdefault(key, TrialRun(trial, history_file(self.state.folder, key)))
+                self.runs.setdefault(key, TrialRun(trial, history_file(self.state.folder, key), self.metric))
+
+    @property
+    def metric(self) -> str:
+        """The sweep's, as MLflow has it."""
+        return _METRIC_NAME.sub("_", self.state.plan.metric)[:250]
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether trials are left that were asked for, or a race is under way."""
+        left = any(self.state.trial(key).ended is None for key in self.state.trials)
+        return left or (self.state.race is not None and not self.state.race.over)
+
+    @property
+    def judged(self) -> float:
+        """When what a report says last changed: with the trials, and with each look that spends error."""
+        looks = self.state.looks
+        return max(self.last_active, looks[-1].time if looks else 0.0)
 
     @property
     def last_active(self) -> float:
@@ -179,17 +226,56 @@ class Projection:
             "paper": (paper or (published.paper if published else ""))[:TAG_LIMIT],
             "table": citation.place if citation else (published.table if published else ""),
             "git_commit": self._commit(),
+            "metric": plan.metric,
         }
 
     def trial_tags(self, key: str) -> dict[str, str]:
         """Identity tags of a trial's run."""
         trial = self.planned(key)
-        own = {"cell": trial.cell.label[:TAG_LIMIT], "seed": str(trial.seed)} if trial else {}
-        if trial and trial.cell.arm:
-            own["arm"] = trial.cell.arm[:TAG_LIMIT]
+        own = {**self._cell_tags(trial.cell), "seed": str(trial.seed)} if trial else {}
         if key in self.state.confirming:
             own["tune_dml.confirmation"] = "true"
-        return {**self.common_tags(), **own, "tune_dml.trial_key": f"{self.sweep_id}-{key}"}
+        return {**self.common_tags(), **own, "level": "trial", "tune_dml.trial_key": f"{self.sweep_id}-{key}"}
+
+    def cell_tags(self, cell: Cell) -> dict[str, str]:
+        """Identity tags of a cell's run."""
+        own = {"level": "cell", "tune_dml.cell_key": f"{self.ledger_id}-{cell.digest}"}
+        return {**self.common_tags(), **self._cell_tags(cell), **own}
+
+    def _cell_tags(self, cell: Cell) -> dict[str, str]:
+        tags = {"cell": cell.label[:TAG_LIMIT]}
+        if cell.arm:
+            tags["arm"] = cell.arm[:TAG_LIMIT]
+        plan = self.state.plan
+        arms = [arm.name for arm in plan.arms]
+        if self._colours and len(plan.main_arms) > 1 and cell.arm in arms:  # else MLflow's own tell the cells apart
+            tags["mlflow.runColor"] = self._colours[arms.index(cell.arm) % len(self._colours)]
+        return tags
+
+    def trials_of(self, cell: Cell) -> list[TrialState]:
+        """The trials that the sweep asks of a cell, in order; those of its confirmation are none of them."""
+        if self._indexed != len(self.state.trials):
+            self._trials = {}
+            for key, trial in self.state.trials.items():
+                self._trials.setdefault(trial.cell.digest, []).append(key)
+            self._indexed = len(self.state.trials)
+        return [self.state.trial(key) for key in self._trials.get(cell.digest, ())]
+
+    def cells_begun(self) -> list[Cell]:
+        """The cells of which some trial has begun, in the order of that."""
+        planned = (self.planned(key) for key in self.runs)
+        return list({trial.cell.digest: trial.cell for trial in planned if trial}.values())
+
+    def cell_started(self, cell: Cell) -> float:
+        """When the ledger first spoke of one of its trials."""
+        begun = [trial.started for trial in self.trials_of(cell) if trial.started]
+        return min(begun, default=self.state.born or 0.0)
+
+    def parameters(self, cell: Cell) -> dict[str, str]:
+        """Every resolved setting of a cell, flat and dotted; `none` for a knob that its arm does not have."""
+        plan = self.state.plan
+        absent = {knob.path: NONE for arm in plan.arms for knob in plan.knobs_of(arm.name)}
+        return {name: _text(value) for name, value in {**absent, **cell.knobs, **cell.settings}.items()}
 
     def planned(self, key: str) -> Trial | None:
         """A trial of the sweep, or of its confirmation."""
@@ -208,8 +294,14 @@ class Projection:
             **{f"tune_dml.{status}": str(counts[status]) for status in ("finished", "diverged", "failed")},
             "tune_dml.seeds": json.dumps(list(plan.seeds)),
             "tune_dml.search": json.dumps(asdict(plan.search)),
-            "mlflow.note.content": f"{plan.space.title}: {plan.space.question}"[:TAG_LIMIT],
+            "level": "sweep",
         }
+
+    def parent_points(self) -> tuple[Point, ...]:
+        """How many trials have ended, and how."""
+        counts = Counter(t.status for key, t in self.state.recorded.items() if key not in self.state.confirming)
+        ended = {f"trials_{status}": counts[status] for status in ("finished", "diverged", "failed")}
+        return numbers(ended, sum(ended.values()), self.last_active) if any(ended.values()) else ()
 
     def parent_parameters(self) -> dict[str, str]:
         """What every cell shares, and the domain of each knob."""
@@ -232,11 +324,6 @@ class Projection:
         return str(git.get("commit") or "")
 
 
-def parameters(trial: Trial) -> dict[str, str]:
-    """Every resolved setting of a trial, flat and dotted, and its seed."""
-    return {name: _text(value) for name, value in {**trial.cell.settings, "seed": trial.seed}.items()}
-
-
 def milliseconds(seconds: float) -> int:
     """MLflow counts in milliseconds."""
     return round(seconds * 1000)
@@ -245,11 +332,11 @@ def milliseconds(seconds: float) -> int:
 def _points(row: Mapping[str, Any], step: int, time: float) -> tuple[Point, ...]:
     """The numbers of a row as metrics, those of sealed ones excepted."""
     figures = {name: value for name, value in without_sealed(row).items() if name not in {"step", "time"}}
-    return _numbers(figures, step, float(row.get("time", time)))
+    return numbers(figures, step, float(row.get("time", time)))
 
 
-def _numbers(figures: Mapping[str, Any], step: int, time: float) -> tuple[Point, ...]:
-    """Figures as metrics. What is no number (a note in words) has no place among them."""
+def numbers(figures: Mapping[str, Any], step: int, time: float) -> tuple[Point, ...]:
+    """Figures as metrics, at a time in seconds. What is no number (a note in words) has no place among them."""
     return tuple(
         Point(_METRIC_NAME.sub("_", name)[:250], float(value), step, milliseconds(time))
         for name, value in figures.items()

@@ -1,22 +1,42 @@
 """The runs of a sweep in one MLflow store: found or made once, then told what they lack.
 
+The sweep's own run holds those of its cells, and each of these its trials'. A store of an older version has the trials right
+under the sweep: they are moved below their cells, as they are.
+
 Exactly once: a trial's run is looked up by its tag before it is created, requests are never repeated blindly, and a metric
 keeps the time of its row, so that pushing it again adds nothing.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tune_dml.tracking.books import PARENT, Books
-from tune_dml.tracking.client import Run, experiment_id_of, log_in_batches, open_client, reason_of, search_runs
-from tune_dml.tracking.projection import Point, Projection, RunStatus, TrialRun, milliseconds, parameters
+from tune_dml.planning.cells import Cell
+from tune_dml.record.judgement import Judgement
+from tune_dml.tracking.books import CELL, PARENT, Books, cell_key
+from tune_dml.tracking.cells import cell_points, cell_status
+from tune_dml.tracking.client import (
+    Run,
+    describe_experiment,
+    experiment_id_of,
+    log_data_set,
+    log_in_batches,
+    open_client,
+    reason_of,
+    search_runs,
+)
+from tune_dml.tracking.descriptions import cell_note, experiment_note, sweep_note, trial_note
+from tune_dml.tracking.projection import Point, Projection, RunStatus, TrialRun, milliseconds, numbers
 from tune_dml.tracking.store import check
 
 SAVE_EVERY = 200  # trials between two writes of the bookkeeping within a push
+NOTE = "mlflow.note.content"
+"""The tag that MLflow shows as a description."""
 _PARENT_TAG = "mlflow.parentRunId"
+_SWEEP_TAG = "tune_dml.sweep_run"
 _REFUSALS = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_DOES_NOT_EXIST"}  # of one run, not of the server
 
 
@@ -47,6 +67,8 @@ class RunPusher:
         self._projection = projection
         self._books = books
         self._runs: dict[str, Run] = {}
+        self._shown: dict[str, tuple[Point, ...]] = {}
+        """What this process has pushed of cells and of the sweep itself."""
 
     def connect(self) -> None:
         """Find the experiment, the parent run and every child run, once; create the parent if there is none."""
@@ -56,12 +78,13 @@ class RunPusher:
             raise ConnectionError(str(problems[0]))
         self.client = self.client or open_client(self._uri)
         experiment_id = experiment_id_of(self.client, self._experiment, self._uri)
+        describe_experiment(self.client, experiment_id, experiment_note(self._projection.state.plan.space))
         parent = self._parent(experiment_id)
-        self._runs = {PARENT: parent}
-        for run in search_runs(self.client, experiment_id, f"tags.`{_PARENT_TAG}` = '{parent.id}'"):
-            key = run.tags.get("tune_dml.trial_key", "").rpartition("-")[2]
-            if key:
-                self._runs[key] = self._one_of(self._runs.get(key), run, key)
+        self._runs, self._shown = {PARENT: parent}, {}
+        for tag in (_SWEEP_TAG, _PARENT_TAG):  # an older version's trials have the second alone
+            for run in search_runs(self.client, experiment_id, f"tags.`{tag}` = '{parent.id}'"):
+                if key := _key_of(run):
+                    self._runs[key] = self._one_of(self._runs.get(key), run, key)
         self._books.adopt(experiment_id, self._runs, self._projection.runs)
         self._books.save()
         self.connected = True
@@ -70,7 +93,8 @@ class RunPusher:
         """Every trial that has news or another status, then the sweep's own run."""
         for trial in self._projection.runs.values():
             run = self._runs.get(trial.key)
-            if not trial.due and run is not None and run.status == trial.status(final=push.final):
+            there = run is not None and _SWEEP_TAG in run.tags and run.status == trial.status(final=push.final)
+            if there and not trial.due:
                 continue
             try:
                 self._push_trial(trial, run, push)
@@ -82,6 +106,7 @@ class RunPusher:
             if push.trials % SAVE_EVERY == SAVE_EVERY - 1:
                 self._books.save()
         self.push_opened()
+        self._push_cells(push)
         self._push_parent(push)
 
     def push_opened(self) -> None:
@@ -108,7 +133,7 @@ class RunPusher:
 
     def _one_of(self, known: Run | None, other: Run, key: str) -> Run:
         """Of two runs of one trial, which a lost answer to a creation can leave, keep the one on the books."""
-        if known is None:
+        if known is None or known.id == other.id:
             return other
         keep, drop = (other, known) if self._books.runs.get(key) == other.id else (known, other)
         self.client.delete_run(drop.id)
@@ -122,12 +147,16 @@ class RunPusher:
         return Run(info.run_id, "RUNNING", tags, frozenset())
 
     def _push_trial(self, trial: TrialRun, run: Run | None, push: Push) -> None:
-        version, ended = trial.state.version, trial.state.ended
-        planned = self._projection.planned(trial.key)
-        params, tags = parameters(planned) if planned else {}, trial.tags(final=push.final)
+        version, ended, projection = trial.state.version, trial.state.ended, self._projection
+        planned, above = projection.planned(trial.key), self._runs[PARENT]
+        params, tags = {}, trial.tags(final=push.final)
+        if planned is not None:
+            above = self._cell_run(planned.cell)
+            params = {**projection.parameters(planned.cell), "seed": str(planned.seed)}
+        tags |= {"level": "trial", _PARENT_TAG: above.id, _SWEEP_TAG: self._runs[PARENT].id}
         if run is None:
             name = f"{planned.cell.label}, seed {planned.seed}" if planned else trial.key
-            own = self._projection.trial_tags(trial.key) | {_PARENT_TAG: self._books.runs[PARENT]}
+            own = {**projection.trial_tags(trial.key), NOTE: trial_note(projection, trial.key)}
             run = self._create(self._books.experiment_id, name, trial.state.started, {**own, **tags})
             self._runs[trial.key], self._books.runs[trial.key] = run, run.id
         self._books.skip_known_rows(trial)
@@ -140,11 +169,69 @@ class RunPusher:
         self._books.pushed(trial, version, pushed)
         push.trials, push.rows = push.trials + 1, push.rows + pushed
 
+    def _cell_run(self, cell: Cell) -> Run:
+        """The run of a cell, made when its first trial has news."""
+        key = cell_key(cell)
+        if key not in self._runs:
+            projection, parent = self._projection, self._runs[PARENT]
+            above = {_PARENT_TAG: parent.id, _SWEEP_TAG: parent.id, NOTE: cell_note(projection, cell)}
+            started = projection.cell_started(cell)
+            run = self._create(self._books.experiment_id, cell.label, started, {**projection.cell_tags(cell), **above})
+            self._runs[key], self._books.runs[key] = run, run.id
+        return self._runs[key]
+
+    def _push_cells(self, push: Push) -> None:
+        """The curve: each cell's mean so far, its configuration and its data."""
+        projection = self._projection
+        for cell in projection.cells_begun():
+            run, trials = self._cell_run(cell), projection.trials_of(cell)
+            self._push_data(run)
+            self._push_new(run, cell_points(trials, projection.state.plan.metric), projection.parameters(cell))
+            active = max((trial.active for trial in trials), default=projection.last_active)
+            self._set_status(run, cell_status(trials, final=push.final), active)
+
+    def _push_new(self, run: Run, points: tuple[Point, ...], params: Mapping[str, str]) -> None:
+        """Points that this process has not pushed; MLflow keeps one of equal ones."""
+        known = set(self._shown.get(run.id, ()))
+        self._log_news(run, [point for point in points if point not in known], params, {})
+        self._shown[run.id] = points
+
+    def _push_data(self, run: Run) -> None:
+        """The data set, where the run does not have it."""
+        plan = self._projection.state.plan
+        if not run.has_data and plan.data_digest:
+            log_data_set(self.client, run.id, plan.dataset, plan.data_digest)
+            run.has_data = True
+
     def _push_parent(self, push: Push) -> None:
         run, projection = self._runs[PARENT], self._projection
-        self._log_news(run, (), projection.parent_parameters(), projection.parent_tags())
+        self._push_data(run)
+        self._push_new(run, projection.parent_points(), projection.parent_parameters())
+        self._log_news(run, (), {}, projection.parent_tags())
         status = projection.parent_status(final=push.final, interrupted=push.interrupted)
         self._set_status(run, status, projection.last_active)
+
+    def push_judgement(self, judgement: Judgement, *, reported: bool) -> None:
+        """What a report says: the answer on the sweep's run, the ends of each cell's interval on the cell's.
+
+        `reported`: the report itself is attached.
+        """
+        projection, parent = self._projection, self._runs[PARENT]
+        self._log_judged(
+            parent, judgement.figures, sum(trial.ended is not None for trial in projection.state.recorded.values())
+        )
+        note = sweep_note(projection, judgement, self._books.experiment_id, parent.id, reported=reported)
+        self._log_news(parent, (), {}, {NOTE: note})
+        for cell in projection.cells_begun():
+            if (found := judgement.cells.get(cell.label)) and (run := self._runs.get(cell_key(cell))):
+                points = cell_points(projection.trials_of(cell), projection.state.plan.metric)
+                self._log_judged(run, found.figures, points[-1].step if points else 0)
+                self._log_news(run, (), {}, {NOTE: cell_note(projection, cell, found.text)})
+
+    def _log_judged(self, run: Run, figures: Mapping[str, float], step: int) -> None:
+        """Figures as of the last event that they follow from; those that say nothing are left out."""
+        said = {name: value for name, value in figures.items() if math.isfinite(value)}
+        log_in_batches(self.client, run.id, numbers(said, step, self._projection.judged), {}, {})
 
     def _log_news(self, run: Run, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]) -> None:
         """Metrics, and of the parameters and tags those that the run does not have yet."""
@@ -162,3 +249,10 @@ class RunPusher:
         else:
             self.client.set_terminated(run.id, status, milliseconds(moment))
         run.status = status
+
+
+def _key_of(run: Run) -> str:
+    """What a run is known by: a trial's key, or that of a cell; empty for a stranger."""
+    if cell := run.tags.get("tune_dml.cell_key", ""):
+        return CELL + cell.rpartition("-")[2]
+    return run.tags.get("tune_dml.trial_key", "").rpartition("-")[2]

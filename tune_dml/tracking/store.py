@@ -25,7 +25,7 @@ import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from trainables.errors import Problem
 from tune_dml.planning.plan import Plan
@@ -81,6 +81,19 @@ def ui_command(uri: str) -> str:
     if mask(uri) != uri:  # the secret stays where it is
         return f'{_program()} ui --backend-store-uri "$MLFLOW_TRACKING_URI"'
     return f"{_program()} ui --backend-store-uri {shlex.quote(uri)}"
+
+
+def sweep_link(uri: str, experiment_id: str, sweep: str) -> str:
+    """The page with the cells of one sweep as a chart; for a database, as `mlflow ui` serves it on its own port."""
+    if not experiment_id:
+        return ""
+    server = mask(uri).rstrip("/") if uri.startswith(("http://", "https://")) else "http://127.0.0.1:5000"
+    name = sweep.replace("'", "")
+    query = quote(f"tags.sweep = '{name}' AND tags.level = 'cell'", safe="")
+    flat = (
+        "orderByKey=metrics.%60mean%60&orderByAsc=false"  # sorted by a metric, runs are not folded below their parents
+    )
+    return f"{server}/#/experiments/{experiment_id}/runs?searchFilter={query}&{flat}&compareRunsMode=CHART"
 
 
 def _program() -> str:

@@ -16,15 +16,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tune_dml.record.judgement import Judgement
 from tune_dml.record.provenance import mask
 from tune_dml.record.state import SweepState
 from tune_dml.tracking.background import PATIENCE, SyncThread
 from tune_dml.tracking.books import PARENT, Books
 from tune_dml.tracking.client import load_mlflow, quiet_mlflow, reason_of
+from tune_dml.tracking.descriptions import BEST_CONFIGURATION, REPORT
 from tune_dml.tracking.files import FilePusher, replace_files
 from tune_dml.tracking.projection import Projection, TrialRun
+from tune_dml.tracking.proof import Counts, Proof
 from tune_dml.tracking.runs import Push, RunPusher
-from tune_dml.tracking.store import ui_command
+from tune_dml.tracking.store import sweep_link, ui_command
 
 LAST_ATTEMPTS = 3  # syncs that `stop` tries
 
@@ -43,10 +46,37 @@ class SyncReport:
     """Why they wait, in one line; nothing is lost meanwhile."""
 
 
+@dataclass(frozen=True)
+class Reconciled:
+    """What a store lacked of a sweep, and whether it lacks something still."""
+
+    before: tuple[str, ...]
+    """One line for each difference that was met."""
+    after: tuple[str, ...]
+    """Those that are left."""
+    counts: Counts
+    """What was compared in the end."""
+    error: str | None
+    """Why it could not be done; None when it was."""
+
+    @property
+    def equal(self) -> bool:
+        """Whether the store shows what the ledger has."""
+        return not self.after and self.error is None
+
+
 class Tracker:
     """One per sweep, on the driver; safe to call from any thread."""
 
-    def __init__(self, state: SweepState, uri: str, experiment: str, *, say: Callable[[str], None] | None = None):
+    def __init__(
+        self,
+        state: SweepState,
+        uri: str,
+        experiment: str,
+        *,
+        say: Callable[[str], None] | None = None,
+        colours: Sequence[str] = (),
+    ):
         """Contacts nothing yet.
 
         Args:
@@ -54,10 +84,11 @@ class Tracker:
             uri: from `tracking_uri`.
             experiment: from `experiment_name`.
             say: told, from the background thread, when the store goes away and when it is back.
+            colours: of the sweep's arms, in their order, from the first again where there are more arms.
         """
         self.uri = uri
         self._say = say or (lambda text: None)
-        self._projection = Projection(state)
+        self._projection = Projection(state, colours)
         self._books = Books(state.folder / "mlflow.json", mask(uri), experiment)
         self._runs = RunPusher(uri, experiment, self._projection, self._books)
         self._files = FilePusher(self._projection, self._books)
@@ -96,12 +127,51 @@ class Tracker:
             report = self._sync(Push(final=True, interrupted=interrupted))
         return report
 
-    def attach(self, paths: Sequence[Path], subfolder: str) -> str | None:
+    def attach(self, paths: Sequence[Path], subfolder: str, judgement: Judgement | None = None) -> str | None:
         """Log files and folders to the parent run under a folder, replacing what was attached there before.
 
-        Returns why it could not be done, or None.
+        With the `judgement` of the report that they are, descriptions and figures of the runs say it too. Returns why it
+        could not be done, or None.
         """
-        return self._once(lambda: replace_files(self._runs.client, self._books.runs[PARENT], paths, subfolder))
+
+        def act() -> None:
+            replace_files(self._runs.client, self._books.runs[PARENT], paths, subfolder)
+            if judgement is not None:
+                self._describe(judgement)
+
+        return self._once(act)
+
+    def reconcile(self, judgement: Judgement) -> Reconciled:
+        """Compare the store with the ledger, push what differs, and compare again. Never raises for trouble with the store."""
+        before: list[str] = []
+        after: list[str] = []
+        counted = Counts()
+
+        def act() -> None:
+            nonlocal counted
+            proof = Proof(self._runs.client, self._projection, self._books)
+            before.extend(proof.differences())
+            for key in proof.differing:
+                self._books.forget(self._projection.runs[key])
+            push = Push(final=True, interrupted=self._projection.incomplete)
+            self._push(push)
+            self._describe(judgement)
+            if push.error:
+                raise ConnectionError(push.error)
+            after.extend(proof.differences())
+            counted = proof.counts
+
+        error = self._once(act)
+        return Reconciled(tuple(before), tuple(after), counted, error)
+
+    def _describe(self, judgement: Judgement) -> None:
+        """Descriptions, intervals and the best configuration, on runs that are there."""
+        client, run_id = self._runs.client, self._books.runs[PARENT]
+        reported = f"{REPORT}/report.html" in {entry.path for entry in client.list_artifacts(run_id, REPORT)}
+        self._runs.push_judgement(judgement, reported=reported)
+        best = next((cell for cell in self._projection.cells_begun() if cell.label == judgement.best), None)
+        if best is not None:
+            client.log_dict(run_id, {"cell": best.label, "settings": dict(best.settings)}, BEST_CONFIGURATION)
 
     def show_opened(self) -> str | None:
         """Push the test metrics of a sweep that has been opened. Returns why it could not be done, or None."""
@@ -123,6 +193,10 @@ class Tracker:
             self._runs.connected = False
             return reason_of(error)
         return None
+
+    def link(self) -> str:
+        """What opens the curve of this sweep in MLflow's pages; empty while its experiment is not known."""
+        return sweep_link(self.uri, self._books.experiment_id, self._projection.state.plan.name)
 
     def ui_command(self) -> str:
         """The one command that shows this store in MLflow's own pages."""

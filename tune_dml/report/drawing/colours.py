@@ -54,6 +54,11 @@ def arm_colour(arm: int) -> str:
     return f"arm{arm % ARMS}"
 
 
+def arm_colours() -> list[str]:
+    """The arms' colours on a light page, in order."""
+    return [PALETTE[arm_colour(arm)][0] for arm in range(ARMS)]
+
+
 def series_colours(count: int, ordered: bool) -> list[str]:
     """Roles for values of a knob: a ramp where they have an order, else as arms."""
     if not ordered:

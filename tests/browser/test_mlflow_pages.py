@@ -1,0 +1,78 @@
+"""MLflow's own pages of a sweep, from a real server, in headless Chromium: descriptions, curve and figure are there."""
+
+import json
+import shutil
+import subprocess
+from urllib.parse import quote
+
+import pytest
+from helpers.mlflow_server import Server
+from helpers.toys import rho_space, write_sweep
+
+from tune_dml import api
+from tune_dml.planning.request import Session
+
+CHROMIUM = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome on the PATH"),
+]
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-extensions",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """(server, printed link, sweep's run, cells' runs, a function that gives a page as it is after its scripts)."""
+    folder = tmp_path_factory.mktemp("pages")
+    space = rho_space(title="<b>Momentum</b>\nof the mean")
+    results = write_sweep(folder / "sweeps" / "demo", space=space)
+    (results.folder / "mlflow.json").unlink()  # what the toy pretends
+    (folder / "server").mkdir()
+    with Server(folder / "server") as server:
+        session = Session(folder / "sweeps", tracking_uri=server.uri)
+        sweep = api.load_sweep("demo", storage=folder / "sweeps")
+        attachment = api.attach_report(sweep, api.write_report(sweep, folder / "report"), session)
+        assert attachment.refusal is None
+        runs = json.loads((results.folder / "mlflow.json").read_text())["runs"]
+        cells = [run for key, run in runs.items() if key.startswith("cell-")]
+
+        def page(address):
+            command = [CHROMIUM, *FLAGS, f"--user-data-dir={folder / 'profile'}", "--window-size=1400,1800"]
+            command += ["--virtual-time-budget=60000", "--dump-dom", address]
+            done = subprocess.run(command, check=True, capture_output=True, timeout=200)
+            return done.stdout.decode()
+
+        yield server.uri, attachment.link, runs["parent"], cells, page
+
+
+def test_the_sweeps_run_begins_with_the_answer_and_shows_its_figure(shown):
+    uri, _, parent, _, page = shown
+    text = page(f"{uri}/#/experiments/1/runs/{parent}")
+    assert "rho matters on glyphs" in text
+    assert "After 18 of 18 trials" in text
+    assert f"get-artifact?path=report/figures/curve-regularizer-rho.svg&amp;run_uuid={parent}" in text
+    assert "best_mean" in text
+
+
+def test_the_printed_link_lists_the_cells_and_nothing_else(shown):
+    _, link, _, _, page = shown
+    text = page(link)
+    assert all(f">{label}<" in text for label in ("no SEC", "rho=0.01", "rho=1"))
+    assert "seed 0<" not in text
+    assert "<b>Momentum</b>" not in text  # a title is text
+    assert "Momentum" in text
+
+
+def test_comparing_the_cells_draws_the_curve(shown):
+    uri, _, _, cells, page = shown
+    runs, experiments = quote(json.dumps(cells)), quote('["1"]')
+    text = page(f"{uri}/#/compare-runs?runs={runs}&experiments={experiments}")
+    assert "Comparing 6 Runs" in text
+    assert "Parallel Coordinates Plot" in text
+    axes = text[text.index("Parallel Coordinates Plot") :]
+    assert all(f">{label}<" in axes for label in ("regularizer.rho", "none", "0.01", "0.9", "mean"))

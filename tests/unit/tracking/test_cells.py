@@ -1,0 +1,191 @@
+"""A cell's run between the sweep's and its trials': the curve, with the report's own numbers."""
+
+import dataclasses
+import time
+
+import pytest
+from helpers.stored_runs import StoredRuns
+from helpers.toys import METRIC, SETTINGS, Driver, plan_of, space_of, write_sweep
+
+from tune_dml.record.ledger import Ledger
+from tune_dml.record.state import SweepState, read_state
+from tune_dml.report import summary
+from tune_dml.space import Arm, Grid, Knob
+from tune_dml.tracking import Reconciled
+from tune_dml.tracking.descriptions import plain
+from tune_dml.tracking.tracker import Tracker
+
+
+@pytest.fixture
+def curve(tmp_path, uri):
+    """A sweep of the momentum with its judgement, and a new process's tracker of it."""
+    failures = {("rho=0.9", 1): ("diverged", "loss is not finite")}
+    results = write_sweep(tmp_path / "sweeps" / "demo", failures=failures, evidence=False)
+    (results.folder / "mlflow.json").unlink()
+
+    def make(**options):
+        return Tracker(read_state(results.folder), uri, "toys", **options)
+
+    return results, summary(results), make
+
+
+def test_a_cells_figures_are_the_reports(curve, uri):
+    _, said, tracker = curve
+    assert tracker().stop().error is None
+    assert tracker().attach([], "report", said.judgement) is None
+    cells = StoredRuns(uri, "demo").cells
+    assert set(cells) == {row.label for row in said.rows}
+    for row in said.rows:
+        shown = cells[row.label].data.metrics
+        assert (shown["mean"], shown["seeds"]) == (row.mean, row.n)
+        assert (shown["low"], shown["high"]) == (row.low, row.high)
+    assert cells["rho=0.9"].data.metrics["seeds"] == 2
+    assert "difference" not in cells["no SEC"].data.metrics
+    assert cells["rho=0.1"].data.metrics["difference_low"] == said.rows[2].difference_low
+
+
+def test_runs_are_nested_and_charts_get_the_knob(curve, uri):
+    _, _, tracker = curve
+    tracker().stop()
+    seen = StoredRuns(uri, "demo")
+    (parent,) = seen.parents
+    assert {run.data.tags["mlflow.parentRunId"] for run in seen.cells.values()} == {parent.info.run_id}
+    for run in seen.children:
+        assert run.data.tags["mlflow.parentRunId"] == seen.cells[run.data.tags["cell"]].info.run_id
+    values = {label: run.data.params["regularizer.rho"] for label, run in seen.cells.items()}
+    assert values["no SEC"] == "none"
+    assert values["rho=0.1"] == "0.1"
+    assert {run.data.tags["level"] for run in seen.runs} == {"sweep", "cell", "trial"}
+    (data,) = {entry.dataset.digest for run in seen.cells.values() for entry in run.inputs.dataset_inputs}
+    assert data == "d" * 32
+
+
+def test_the_sweeps_run_says_the_answer_once_it_is_known(curve, uri, tmp_path):
+    _, said, tracker = curve
+    tracker().stop()
+    before = StoredRuns(uri, "demo")
+    assert before.parents[0].data.metrics["trials_finished"] == 17
+    page = tmp_path / "report.html"
+    page.touch()
+    for _ in range(2):
+        assert tracker().attach([page], "report", said.judgement) is None
+    after = StoredRuns(uri, "demo")
+    (parent,) = after.parents
+    note = parent.data.tags["mlflow.note.content"]
+    assert "rho matters on glyphs" in note
+    assert "After 18 of 18 trials" in note
+    assert f"runs/{parent.info.run_id}/artifacts/report/report.html" in note
+    assert "no weights are kept" in note
+    assert parent.data.metrics["best_mean"] == max(row.mean for row in said.rows)
+    assert len(after.history(parent, "best_mean")) == 1
+    assert len(after.runs) == len(before.runs)
+    assert "level` cell" in after.client.get_experiment_by_name("toys").tags["mlflow.note.content"]
+    tracker().stop()
+    assert StoredRuns(uri, "demo").parents[0].data.tags["mlflow.note.content"] == note
+
+
+def test_replays_add_no_point_to_the_curve(curve, uri):
+    results, said, tracker = curve
+    tracker().attach([], "report", said.judgement)
+    before = StoredRuns(uri, "demo").snapshot()
+    (results.folder / "mlflow.json").unlink()
+    tracker().stop()
+    assert tracker().attach([], "report", said.judgement) is None
+    assert StoredRuns(uri, "demo").snapshot() == before
+
+
+def test_an_older_versions_trials_are_moved_below_their_cells(curve, uri):
+    """It had them right under the sweep, with less tags; their points stay as they are."""
+    _, _, tracker = curve
+    tracker().stop()
+    seen = StoredRuns(uri, "demo")
+    (parent,) = seen.parents
+    for run in seen.children:
+        seen.client.set_tag(run.info.run_id, "mlflow.parentRunId", parent.info.run_id)
+        for tag in ("tune_dml.sweep_run", "level", "metric"):
+            seen.client.delete_tag(run.info.run_id, tag)
+    for run in seen.cells.values():
+        seen.client.delete_run(run.info.run_id)
+    points = {run.info.run_id: seen.history(run) for run in seen.children}
+    assert tracker().stop().error is None
+    after = StoredRuns(uri, "demo")
+    assert {run.info.run_id: after.history(run) for run in after.children} == points
+    for run in after.children:
+        assert run.data.tags["mlflow.parentRunId"] == after.cells[run.data.tags["cell"]].info.run_id
+        assert run.data.tags["level"] == "trial"
+
+
+def test_each_figure_is_shown_once_and_the_sweeps_own_always(driver, tracker, mlflow_has):
+    trial = driver.trials[0]
+    driver.started(trial)
+    many = {f"train/m{number}": 1.0 for number in range(40)}
+    same = {f"val/{name}_at_1": 1.0 for name in ("precision", "map", "ndcg")}
+    driver.row(trial, 1, **same, **many, **{"val/map_at_r": 1.0})
+    driver.ended(trial, step=1, metrics={METRIC: 51.0, **same})
+    tracker().sync()
+    metrics = mlflow_has().by_key[trial.key].data.metrics
+    assert len(metrics) == 25
+    assert METRIC in metrics
+    assert not set(same) & set(metrics)
+
+
+def test_arms_keep_their_order_of_colours(tmp_path, uri):
+    sizes = Knob("batch.batch_size", Grid((6, 9), "log"), symbol="B")
+    rho = Knob("regularizer.rho", Grid((0.1, 1.0), "log"), "rho")
+    sec = Arm("SEC", {"regularizer.name": "sec"}, own_knobs=(rho,))
+    plain_arm = Arm("plain", {"regularizer.name": "none", "regularizer.eta": 0.0}, knobs=())
+    arms, shared = (sec, Arm("L2", {"regularizer.name": "l2"}), plain_arm), {"batch.instances_per_class": 3}
+    plan = plan_of(space=space_of(sizes, arms=arms, baseline="plain", fixed={**SETTINGS, **shared}), seeds=1)
+    driver = Driver(tmp_path / "toy", plan)
+    driver.session()
+    for trial in driver.trials:
+        driver.run(trial, rows=1)
+    colours = ["#111111", "#222222", "#333333"]
+    assert Tracker(SweepState(driver.folder, plan), uri, "toys", colours=colours).stop().error is None
+    seen = StoredRuns(uri)
+    by_arm = {run.data.tags["arm"]: run.data.tags["mlflow.runColor"] for run in seen.runs if "arm" in run.data.tags}
+    assert by_arm == dict(zip([arm.name for arm in plan.arms], colours, strict=True))
+    assert {run.data.params["regularizer.rho"] for run in seen.runs if run.data.tags.get("arm") == "L2"} == {"none"}
+
+
+def test_names_are_text_in_descriptions():
+    assert plain("<b>x</b>\n[y](z)") == r"&lt;b&gt;x&lt;/b&gt; \[y\]\(z\)"
+
+
+def test_odd_names_reach_the_store(tmp_path, uri):
+    knob = Knob("loss.margin", Grid((0.1, 1.0)), "<i>m</i>\nargin")
+    driver = Driver(tmp_path / "toy", plan_of(space=space_of(knob, title="<script>\n"), seeds=1))
+    driver.session()
+    driver.run(driver.trials[0])
+    assert Tracker(SweepState(driver.folder, driver.plan), uri, "toys").stop().error is None
+    (cell,) = StoredRuns(uri).cells.values()
+    assert "<i>" not in cell.data.tags["mlflow.note.content"]
+
+
+def test_sync_says_what_was_missing_repairs_it_and_proves_it(curve, uri):
+    results, said, tracker = curve
+    first = tracker().reconcile(said.judgement)
+    assert first.equal
+    seen = StoredRuns(uri, "demo")
+    run = seen.children[0]
+    seen.client.delete_run(run.info.run_id)
+    seen.client.update_run(seen.cells["rho=0.5"].info.run_id, status="RUNNING")
+    key = next(trial.key for trial in results.trials if trial.cell.label == "rho=0.1")
+    with Ledger(results.folder) as ledger:
+        ledger.report(key, {"step": 4000, "time": time.time(), METRIC: 1.0})
+    again = tracker().reconcile(said.judgement)
+    assert len(again.before) == 3
+    assert any("its run is missing" in line for line in again.before)
+    assert any("is RUNNING, should be FINISHED" in line for line in again.before)
+    assert any("1 of" in line and "points are missing" in line for line in again.before)
+    assert again.equal
+    assert again.counts.runs == 1 + 6 + 18
+    assert tracker().reconcile(said.judgement) == dataclasses.replace(again, before=())
+
+
+def test_a_store_that_is_away_is_not_equal(curve):
+    results, said, _ = curve
+    away = Tracker(read_state(results.folder), "http://127.0.0.1:9/", "toys").reconcile(said.judgement)
+    assert isinstance(away, Reconciled)
+    assert not away.equal
+    assert "must answer" in str(away.error)
