@@ -162,16 +162,15 @@ def _best(found: Sequence[Space]) -> str:
 
 
 def _ours(found: Sequence[Space]) -> str:
-    """The best cell of the committed results, with its seeds."""
-    shown = []
-    for space in found:
-        path = RESULTS / space.name / "verdicts.json"
-        if path.is_file():
-            body = json.loads(path.read_text(encoding="utf-8"))
-            cells = [cell for cell in body["cells"] if isinstance(cell.get("mean"), int | float)]
+    """The best cell of the committed results of these spaces, with its seeds."""
+    names, shown = {space.name for space in found}, []
+    for path in sorted(RESULTS.glob("*/verdicts.json")):
+        body = json.loads(path.read_text(encoding="utf-8"))
+        if body["space"] in names:
+            cells = [cell for cell in body["cells"] if isinstance(cell["mean"], int | float)]
             best = max(cells, key=lambda cell: cell["mean"])
             text = f"{best['mean']:.2f} ({best['label']}, {best['n']} seeds)"
-            shown.append(f"[{text}](results/{space.name}/README.md)")
+            shown.append(f"[{text}](results/{path.parent.name}/README.md)")
     return "<br>".join(shown) or "not yet"
 
 

@@ -90,6 +90,12 @@ def test_arms_that_noise_cannot_tell_apart_ask_for_more_seeds(tmp_path):
     assert command.startswith("tune-dml extend toy --seeds ")
 
 
+def test_one_judging_seed_is_said_to_give_no_noise_estimate(tmp_path):
+    found = section(measure(written(tmp_path, seeds=range(2))))
+    assert "one seed gives no noise estimate" in found.card.sentence
+    assert found.plain == "SEC leads on digits; one seed gives no noise estimate."
+
+
 def test_an_arm_that_diverged_everywhere_is_said_and_never_called_equal(tmp_path):
     means = dict.fromkeys(MEANS, 60.0)
     failures = {(label, 0): ("diverged", "loss is not finite") for label in means if label.startswith("L2")}

@@ -181,6 +181,8 @@ def _plain(measured: Measured, compared: _Compared) -> str:
         return f"{best.arm} is the best of {len(compared.arms)} methods on {dataset}, each at its best configuration."
     if word == "no difference":
         return f"No two of {len(compared.arms)} methods differ by {margin} or more on {dataset}, each at its best."
+    if not compared.matters.differences:
+        return f"{best.arm} leads on {dataset}; {compared.matters.reason}."
     rivals = [d.second for d in compared.differences(best.arm) if _verdict(measured, d) != "better"]
     named = ", ".join(rivals) if 0 < len(rivals) < 4 else f"{len(rivals)} others"
     return f"{best.arm} leads on {dataset}, but is not told from {named}."
