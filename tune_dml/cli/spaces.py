@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tune_dml.cli.options import Json, verb
-from tune_dml.cli.screen import show
+from tune_dml.cli.screen import WIDTH, show
 from tune_dml.space import Grid, Knob, Space
 from tune_dml.text import shortened
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 ORDER = 10
-WIDTH = 80
-"""Of a line, on any terminal."""
 
 
 @verb

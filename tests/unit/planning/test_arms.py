@@ -121,7 +121,7 @@ def test_an_arm_that_is_added_trains_by_the_protocol_that_was_asked_for(cache_di
     assert [arm.protocol.name for arm in plan.arms] == ["digits/quick"] * 2
     wrong = replace(TRIPLET, name="wrong", settings={"loss.name": "triplet", "loss.k": 3})
     begun = prepare(Request(space(TOPK, wrong), "digits", arms=["topk"]), cache_dir=cache_dir).plan
-    assert "loss.k (arm wrong) of wrong: unknown setting" in said(begun.extended, arms=["wrong"])[0]
+    assert "loss.k (arm wrong): unknown setting" in said(begun.extended, arms=["wrong"])[0]
 
 
 def test_cells_that_two_arms_share_run_once_and_are_said(cache_dir):
