@@ -69,7 +69,7 @@ def test_known_trials_are_not_run_again():
     assert {trial.key for trial in started} == {trial.key for trial in plan.trials()[5:]}
 
 
-@pytest.mark.parametrize("method", ["tpe", "random", "gp", "qmc"])
+@pytest.mark.parametrize("method", ["tpe", "random", "gp", "qmc", "cmaes", "nsga2"])
 def test_an_adaptive_search_proposes_its_budget_without_repeats(method):
     plan = plan_of(LR, search=Search(method, 8, window=4))
     cells = []
@@ -79,7 +79,7 @@ def test_an_adaptive_search_proposes_its_budget_without_repeats(method):
     assert len(started) == 27
 
 
-@pytest.mark.parametrize("method", ["tpe", "random", "qmc"])
+@pytest.mark.parametrize("method", ["tpe", "random", "qmc", "cmaes", "nsga2"])
 def test_proposals_do_not_depend_on_the_order_or_the_number_of_slots(method):
     plan = plan_of(LR, RHO, search=Search(method, 14, window=4))
     labels = []
@@ -90,7 +90,7 @@ def test_proposals_do_not_depend_on_the_order_or_the_number_of_slots(method):
     assert labels[0] == labels[1] == labels[2]
 
 
-@pytest.mark.parametrize("method", ["tpe", "qmc"])
+@pytest.mark.parametrize("method", ["tpe", "qmc", "cmaes", "nsga2"])
 @pytest.mark.parametrize("repeats", [False, True])
 def test_a_search_cut_short_and_rebuilt_proposes_the_same_cells(method, repeats):
     """Also where rates above 1e-2 diverge, and where a listed knob makes a search propose known cells."""
@@ -222,7 +222,7 @@ def two_arms(method, cells=14):
     return toys.plan_of(space=space, overrides=SIZES, seeds=1, search=Search(method, cells, window=4))
 
 
-@pytest.mark.parametrize("method", ["tpe", "random", "gp", "qmc"])
+@pytest.mark.parametrize("method", ["tpe", "random", "gp", "qmc", "cmaes", "nsga2"])
 def test_a_search_over_arms_asks_each_for_its_own_knobs_and_repeats_itself(method):
     runs = []
     for order, slots in [(0, 1), (1, 4)]:
