@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import optuna
-from cmaes import CMA
+from cmaes import CMA  # type: ignore[import-untyped]
 from numpy.random import SeedSequence
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
@@ -54,7 +54,7 @@ def place_in_generation(sampler: BaseSampler, study: optuna.Study, number: int) 
         sampler.get_parent_population(study, sampler.get_trial_generation(study, trial))
 
 
-class _Evolution(BaseSampler):
+class _Evolution(BaseSampler):  # type: ignore[misc]
     """CMA-ES over the knobs with ranges that every cell has; other knobs are drawn at random.
 
     Told cells are its generations, in the order in which they were told, whoever proposed them; a point is drawn from the
@@ -118,4 +118,4 @@ def _value(one: FloatDistribution | IntDistribution, share: float) -> float | in
     low, high = _ends(one)
     number = low + share * (high - low)
     number = min(max(math.exp(number) if one.log else number, one.low), one.high)
-    return round(number) if isinstance(one, IntDistribution) else number
+    return round(number) if isinstance(one, IntDistribution) else float(number)
