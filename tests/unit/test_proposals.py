@@ -258,13 +258,14 @@ def test_generations_are_the_same_after_an_interruption_at_any_place(method):
 
 def searched_rates(method, seed):
     """log10 lr of 60 cells, where the best is -3."""
-    plan = plan_of(LR, MARGIN, search=Search(method, 60, window=4, seed=seed), seeds=1)
+    margin = Knob("loss.margin", Range(0.05, 0.5))
+    plan = plan_of(LR, margin, search=Search(method, 60, window=4, seed=seed), seeds=1)
     cells = []
     run(
         Proposals(plan, known={}, on_cell=cells.append), random.Random(0), 1,
         value=lambda trial: -abs(math.log10(trial.cell.settings["optim.lr"]) + 3),
     )  # fmt: skip
-    return [math.log10(cell.settings["optim.lr"]) for cell in cells]
+    return [round(math.log10(cell.settings["optim.lr"]), 9) for cell in cells]
 
 
 def test_an_evolution_closes_in_on_the_best():
