@@ -27,8 +27,8 @@ from tune_dml.papers.paper import Value as Value
 Number = float | int  # a plan that is read back has the very numbers that were declared
 Origin = Literal["paper", "ours", "user"]
 Scale = Literal["linear", "log", "category"]
-SearchMethod = Literal["grid", "tpe", "gp", "random", "qmc"]
-"""How cells are chosen: the grid itself, a search that learns (tpe, gp), or points that ignore what is known (random, qmc)."""
+SearchMethod = Literal["grid", "tpe", "gp", "cmaes", "nsga2", "random", "qmc"]
+"""How cells are chosen: the grid itself, a search that learns (tpe to nsga2), or points that ignore what is known."""
 
 
 @dataclass(frozen=True)

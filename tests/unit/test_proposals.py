@@ -69,7 +69,7 @@ def test_known_trials_are_not_run_again():
     assert {trial.key for trial in started} == {trial.key for trial in plan.trials()[5:]}
 
 
-@pytest.mark.parametrize("method", ["tpe", "random", "gp", "qmc"])
+@pytest.mark.parametrize("method", ["tpe", "random", "gp", "qmc", "cmaes", "nsga2"])
 def test_an_adaptive_search_proposes_its_budget_without_repeats(method):
     plan = plan_of(LR, search=Search(method, 8, window=4))
     cells = []
@@ -79,7 +79,7 @@ def test_an_adaptive_search_proposes_its_budget_without_repeats(method):
     assert len(started) == 27
 
 
-@pytest.mark.parametrize("method", ["tpe", "random", "qmc"])
+@pytest.mark.parametrize("method", ["tpe", "random", "qmc", "cmaes", "nsga2"])
 def test_proposals_do_not_depend_on_the_order_or_the_number_of_slots(method):
     plan = plan_of(LR, RHO, search=Search(method, 14, window=4))
     labels = []
@@ -90,7 +90,7 @@ def test_proposals_do_not_depend_on_the_order_or_the_number_of_slots(method):
     assert labels[0] == labels[1] == labels[2]
 
 
-@pytest.mark.parametrize("method", ["tpe", "qmc"])
+@pytest.mark.parametrize("method", ["tpe", "qmc", "cmaes", "nsga2"])
 @pytest.mark.parametrize("repeats", [False, True])
 def test_a_search_cut_short_and_rebuilt_proposes_the_same_cells(method, repeats):
     """Also where rates above 1e-2 diverge, and where a listed knob makes a search propose known cells."""
@@ -222,7 +222,7 @@ def two_arms(method, cells=14):
     return toys.plan_of(space=space, overrides=SIZES, seeds=1, search=Search(method, cells, window=4))
 
 
-@pytest.mark.parametrize("method", ["tpe", "random", "gp", "qmc"])
+@pytest.mark.parametrize("method", ["tpe", "random", "gp", "qmc", "cmaes", "nsga2"])
 def test_a_search_over_arms_asks_each_for_its_own_knobs_and_repeats_itself(method):
     runs = []
     for order, slots in [(0, 1), (1, 4)]:
@@ -235,6 +235,50 @@ def test_a_search_over_arms_asks_each_for_its_own_knobs_and_repeats_itself(metho
     assert {cell.arm for cell in cells} == {"triplet", "topk"}
     for cell in cells:
         assert set(cell.knobs) == {"optim.lr", "loss.margin" if cell.arm == "triplet" else "loss.k"}
+
+
+@pytest.mark.parametrize("method", ["cmaes", "nsga2"])
+def test_generations_are_the_same_after_an_interruption_at_any_place(method):
+    """Three generations and more, while rates above 1e-2 diverge."""
+    plan = plan_of(LR, MARGIN, search=Search(method, 36, window=4), seeds=1)
+
+    def value(trial):
+        return math.inf if trial.cell.settings["optim.lr"] > 1e-2 else value_of(trial)
+
+    whole = []
+    run(Proposals(plan, known={}, on_cell=whole.append), random.Random(0), value=value)
+    for until in (9, 21, 30):
+        first = []
+        before = Proposals(plan, known={}, on_cell=first.append)
+        run(before, random.Random(3), until=until, value=value)
+        after = Proposals(plan, known=dict(before.known), proposed=list(first), on_cell=first.append)
+        run(after, random.Random(4), value=value)
+        assert [cell.label for cell in first] == [cell.label for cell in whole]
+
+
+def searched_rates(method, seed):
+    """log10 lr of 60 cells, where the best is -3."""
+    margin = Knob("loss.margin", Range(0.05, 0.5))
+    plan = plan_of(LR, margin, search=Search(method, 60, window=4, seed=seed), seeds=1)
+    cells = []
+    run(
+        Proposals(plan, known={}, on_cell=cells.append), random.Random(0), 1,
+        value=lambda trial: -abs(math.log10(trial.cell.settings["optim.lr"]) + 3),
+    )  # fmt: skip
+    return [round(math.log10(cell.settings["optim.lr"]), 9) for cell in cells]
+
+
+def test_an_evolution_closes_in_on_the_best():
+    """The mean distance to the best rate, the last 12 of 60 cells against the first, over three searches."""
+    away = [[abs(rate + 3) for rate in searched_rates("cmaes", seed)] for seed in range(3)]
+    assert mean(mean(one[-12:]) for one in away) < 0.6 * mean(mean(one[:12]) for one in away)
+
+
+def test_later_generations_have_the_rates_of_earlier_ones():
+    rates = searched_rates("nsga2", 0)
+    assert len(set(rates[:12])) == 12
+    inherited = [rate in rates[:index] for index, rate in enumerate(rates)]
+    assert mean(inherited[20:]) > 0.25
 
 
 def test_a_search_over_arms_goes_on_where_it_was_cut_short():

@@ -2,7 +2,7 @@
 
 name: my_margin                      # optional; the file's name otherwise
 description: how large a margin      # optional; the study's title
-method: grid                         # grid (the default) | bayes (= tpe) | tpe | gp | random | qmc
+method: grid                         # grid (the default) | bayes (= tpe) | tpe | gp | cmaes | nsga2 | random | qmc
 metric: {name: val/recall_at_1, goal: maximize}
 parameters:                          # what all arms share; may be left out where arms are listed
   loss.margin: {values: [0.1, 0.2, 0.5]}

@@ -25,6 +25,7 @@ from ray.tune.search import Searcher
 
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, Trial
+from tune_dml.running.samplers import place_in_generation, sampler_for
 from tune_dml.space import Grid, Knob, Value
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class Proposals:
         self._tell_up_to(len(self.asked) - self.plan.search.window)
         index = len(self.plan.cells) + adaptive
         for attempt in range(REPEATS):
-            self.study.sampler = _sampler(self.plan, len(self.asked), attempt)
+            self.study.sampler = self._sampler(attempt)
             if self.plan.search.method == "qmc" and attempt == 0:
                 self.study.enqueue_trial(self.points.low_discrepancy(adaptive, self.plan.search.seed))
             ticket = self.study.ask()
@@ -143,6 +144,10 @@ class Proposals:
             f"{self.plan.search.method} proposed only known cells {REPEATS} times after {adaptive} of "
             f"{self.plan.search.num_samples} samples: the space has no further cells to try"
         )
+
+    def _sampler(self, attempt: int = 0) -> optuna.samplers.BaseSampler:
+        conditional = len(self.points.arms) > 1
+        return sampler_for(self.plan.search, len(self.asked), attempt, conditional=conditional)
 
     def _take(self, cell: Cell, number: int) -> None:
         self.digests.add(cell.digest)
@@ -160,6 +165,7 @@ class Proposals:
         self._asked_for(cell, len(self.study.get_trials(deepcopy=False)) - 1)
 
     def _asked_for(self, cell: Cell, number: int) -> None:
+        place_in_generation(self._sampler(), self.study, number)
         keys = tuple(self.plan.trial(cell, seed).key for seed in self.plan.seeds)
         self.asked.append(_AskedCell(cell, keys, number))
 
@@ -325,25 +331,14 @@ def _restated(study: optuna.Study, plan: Plan, running: Set[int]) -> optuna.Stud
 
     again = _new_study(plan)
     for told in study.get_trials(deepcopy=False):
-        anew = create_trial(state=TrialState.RUNNING, params=told.params, distributions=told.distributions)
+        anew = create_trial(
+            state=TrialState.RUNNING,
+            params=told.params,
+            distributions=told.distributions,
+            system_attrs=told.system_attrs,
+        )
         again.add_trial(anew if told.number in running else told)
     return again
-
-
-def _sampler(plan: Plan, number: int, attempt: int) -> optuna.samplers.BaseSampler:
-    """A fresh sampler whose seed depends on the proposal's number alone; after repeats it turns to random draws."""
-    import optuna
-    from numpy.random import SeedSequence
-
-    seed = int(SeedSequence([plan.search.seed, number, attempt]).generate_state(1)[0])
-    if plan.search.method in {"random", "qmc"} or attempt > 0:
-        return optuna.samplers.RandomSampler(seed=seed)
-    if plan.search.method == "gp":
-        return optuna.samplers.GPSampler(seed=seed, deterministic_objective=False)
-    conditional = len(_Points.of(plan).arms) > 1
-    return optuna.samplers.TPESampler(
-        seed=seed, multivariate=True, group=conditional, constant_liar=True, warn_independent_sampling=False
-    )
 
 
 def _value_at(knob: Knob, share: float) -> Value:

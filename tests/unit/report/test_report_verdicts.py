@@ -165,13 +165,30 @@ def test_a_random_search_claims_the_importance_of_no_knob(tmp_path: Path) -> Non
     assert not [
         sentence for sentence in found.files.summary.verdicts if re.match(r"(lr|m) (matters|does not)", sentence)
     ]
-    assert "no importance is claimed of lr and m" in " ".join(found.files.summary.verdicts)
+    assert "no two values of lr and m are compared" in " ".join(found.files.summary.verdicts)
+    assert found.data["importance"][0]["shares"] == []
+    assert "How much each knob mattered is not claimed" in " ".join(found.files.summary.verdicts)
     best = found.data["configuration"]
     truth = {cell["label"]: cell["mean"] for cell in found.data["cells"]}
     assert truth[best["label"]] == max(truth.values())
     assert best["score"]["low"] < best["score"]["mean"] < best["score"]["high"]
     assert best["command"] in {"tune-dml extend s --seeds 6", "tune-dml extend s --num-samples 12"}
     assert "Which configuration is best, and which knob mattered?" in found.text
+
+
+def test_a_search_tells_which_knob_mattered_where_a_model_predicts(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    points = [(float(10 ** -random.uniform(1, 4)), float(random.uniform(0.1, 1))) for _ in range(24)]
+    means = {(lr, m): float(70 - 6 * (np.log10(lr) + 2.5) ** 2) for lr, m in points}
+    options: dict[str, Any] = {"baseline": None, "search": Search("tpe", 24), "seeds": range(3)}
+    found = judged(tmp_path, space=space_of(LR, MARGIN), means=means, **options)
+    (one,) = found.data["importance"]
+    shares = {row["knob"]: row for row in one["shares"]}
+    assert shares["lr"]["low"] > 0.5
+    assert shares["m"]["low"] == 0
+    assert one["predicted"] > 0.5
+    assert re.search(r"lr (certainly )?mattered most", " ".join(found.files.summary.verdicts))
+    assert "What each knob explains of" in found.text
 
 
 def test_a_nuisance_knob_that_was_not_crossed_is_not_tuned_away(tmp_path: Path) -> None:
@@ -211,6 +228,9 @@ def test_main_effects_and_interactions_of_a_full_grid(tmp_path: Path) -> None:
     means = {(a, b): STEEP[a] + b * (10 if a == 0.01 else 0) for a, b in crossed(list(STEEP), [0.0, 0.5, 1.0])}
     found = judged(tmp_path, space=space, means=means, seeds=range(5))
     (pair,) = found.data["interactions"]
+    (importance,) = found.data["importance"]
+    assert sum(row["share"] for row in importance["shares"]) == pytest.approx(1)
+    assert importance["pairs"][0]["share"] > 0
     assert (pair["first"], pair["second"], pair["verdict"]) == ("rho", "eta", "interact")
     assert "rho=0.01" in pair["levels"]
     assert "Rho and eta interact." in found.files.summary.verdicts

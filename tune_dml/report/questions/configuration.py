@@ -175,7 +175,7 @@ def _importance(knobs: Sequence[MeasuredKnob]) -> str:
     parts = [f"{word} {' and '.join(names)}" for word, names in verdicts.items() if names]
     if uncrossed:
         parts.append(
-            f"no importance is claimed of {' and '.join(uncrossed)}, whose values were not crossed with the others' (a grid "
+            f"no two values of {' and '.join(uncrossed)} are compared, as they were not crossed with the others' (a grid "
             "would tell)"
         )
     return f"Which knob mattered: {'; '.join(parts)}."

@@ -1,0 +1,214 @@
+"""Several knobs: how much of the outcome does each explain, by itself and together with others?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from tune_dml.report.cell import MeasuredArm, MeasuredCell
+from tune_dml.report.drawing.charts import Whisker, whiskers
+from tune_dml.report.knob import level_key
+from tune_dml.report.measured import Measured
+from tune_dml.report.naming import slug, symbol_of
+from tune_dml.report.questions import question
+from tune_dml.report.section import Block, Card, Entry, Figure, Heading, Section, Table, Text, words
+from tune_dml.report.steps import Step, extend
+from tune_dml.space import Grid, Knob, Value
+from tune_dml.stats.importance import Importance, importance_of_grid, importance_of_search, levels_a_knob
+
+MOST_CELLS_OF_A_GRID = 2000
+"""Of a larger grid no shares are taken: each is a contrast of all cells."""
+
+
+@dataclass(frozen=True)
+class KnobShare:
+    """What a knob explains."""
+
+    knob: str
+    share: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class PairShare:
+    """What two knobs explain together beyond what each does by itself."""
+
+    first: str
+    second: str
+    share: float
+
+
+@dataclass(frozen=True)
+class ImportanceOfArm:
+    """The knobs of one method, those that explain most first; no shares where none is claimed."""
+
+    arm: str
+    searched: bool
+    cells: int
+    shares: tuple[KnobShare, ...]
+    pairs: tuple[PairShare, ...]
+    predicted: float
+    problem: str
+    sentence: str
+
+
+@question(order=303, unanswered={"importance": ()})
+def importance(measured: Measured) -> Section | None:
+    """None unless an arm has several knobs that were searched or fully crossed; a race's cells have unequal seeds."""
+    if measured.race is not None:
+        return None
+    level = measured.looks.level
+    arms = [arm for arm in measured.arms if not arm.baseline and len(arm.knobs) > 1]
+    found = [one for arm in arms if (one := _importance_of(measured, arm, level / len(arms))) is not None]
+    if not found:
+        return None
+    sentences = tuple(one.sentence for one in found)
+    body: list[Block] = []
+    for one in found:
+        body += [Heading(one.arm)] if one.arm else []
+        body.append(Text(one.sentence, badge="undecided" if one.problem else ""))
+        body += [_figure(measured, one), _table(measured, one, level / len(arms))] if one.shares else []
+    return Section(
+        "importance-of-knobs",
+        f"What each knob explains of {measured.metric.label}",
+        "Importance",
+        tuple(body),
+        Card(found[0].shares[0].knob if found[0].shares else "open", "undecided" if found[0].problem else "sensitive",
+             "Which knob explains most?", sentences[0]),
+        sentences,
+        steps=_steps(measured, found),
+        data={"importance": found},
+    )  # fmt: skip
+
+
+def _importance_of(measured: Measured, arm: MeasuredArm, level: float) -> ImportanceOfArm | None:
+    searched = measured.results.plan.search.num_samples > 0
+    trained = arm.trained
+    if not trained or (not searched and len(trained) > MOST_CELLS_OF_A_GRID):
+        return None
+    values = np.array([[cell.values.get(seed, math.nan) for seed in measured.seeds] for cell in trained])
+    if searched:
+        places = [_places(knob, trained, len(arm.knobs)) for knob in arm.knobs]
+        judged = importance_of_search([tried for tried, _ in places], [all_ for _, all_ in places], values, level)
+    else:
+        shape = _full_grid(arm)
+        if shape is None:
+            return None
+        order, sizes = shape
+        judged = importance_of_grid(values[order].reshape(*sizes, -1), level)
+    names = [symbol_of(knob) for knob in arm.knobs]
+    shares = sorted(
+        map(KnobShare, names, judged.share.tolist(), judged.low.tolist(), judged.high.tolist()),
+        key=lambda row: -row.share,
+    )
+    pairs = [
+        PairShare(names[i], names[k], float(judged.pairs[i, k])) for i, k in combinations(range(len(names)), 2)
+    ]  # fmt: skip
+    if judged.problem:
+        shares, pairs = [], []
+    sentence = _sentence(measured, arm, judged, shares, pairs)
+    return ImportanceOfArm(
+        arm.name, searched, len(trained), tuple(shares), tuple(pairs), judged.predicted, judged.problem, sentence
+    )
+
+
+def _full_grid(arm: MeasuredArm) -> tuple[list[int], list[int]] | None:
+    """The order of the cells, last knob fastest, and the levels a knob; None unless every combination trained."""
+    keys = [tuple(level_key(cell.cell.knobs[knob.path]) for knob in arm.knobs) for cell in arm.cells]
+    levels = [sorted({key[index] for key in keys}) for index in range(len(arm.knobs))]
+    sizes = [len(level) for level in levels]
+    if not len(set(keys)) == len(keys) == math.prod(sizes) == len(arm.trained):
+        return None
+    ranks = [tuple(level.index(part) for level, part in zip(levels, key, strict=True)) for key in keys]
+    return sorted(range(len(keys)), key=lambda row: ranks[row]), sizes
+
+
+def _places(knob: Knob, cells: Sequence[MeasuredCell], knobs: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where a knob was in each cell, and the places its effect is taken over, in columns from 0 to 1."""
+    tried: list[Value] = [cell.cell.knobs[knob.path] for cell in cells]
+    domain = knob.domain
+    if isinstance(domain, Grid):
+        keys = [level_key(value) for value in domain.values]
+        every = np.eye(len(keys)) if domain.scale == "category" else np.linspace(0, 1, len(keys))[:, None]
+        return every[[keys.index(level_key(value)) for value in tried]], every
+    low, high = float(domain.low), float(domain.high)
+    numbers = np.array(tried, dtype=float)
+    if domain.scale == "log":
+        low, high, numbers = math.log(low), math.log(high), np.log(numbers)
+    shares = (numbers - low) / (high - low) if high > low else np.zeros(len(numbers))
+    count = levels_a_knob(knobs)
+    return shares[:, None], ((np.arange(count) + 0.5) / count)[:, None]
+
+
+def _sentence(
+    measured: Measured,
+    arm: MeasuredArm,
+    judged: Importance,
+    shares: Sequence[KnobShare],
+    pairs: Sequence[PairShare],
+) -> str:
+    where = f" in {arm.name}" if arm.name else ""
+    if judged.problem:
+        return f"How much each knob mattered{where} is not claimed: {judged.problem}."
+    first, others = shares[0], shares[1:]
+    certain = "certainly " if first.low > max(other.high for other in others) else ""
+    listed = ", ".join(f"{row.knob} {row.share:.0%} (from {row.low:.0%} to {row.high:.0%})" for row in shares)
+    text = f"{first.knob} {certain}mattered most{where}: of what the knobs explain of {measured.metric.label}, {listed}"
+    if not certain:
+        text += "; the order is not certain"
+    strongest = max(pairs, key=lambda pair: pair.share)
+    if strongest.share >= 0.05:
+        text += f"; {strongest.share:.0%} is what {strongest.first} and {strongest.second} do only together"
+    if measured.results.plan.search.num_samples:
+        text += (
+            f". A model of {len(arm.trained)} configurations says so, which predicts {judged.predicted:.0%} of the variance "
+            "of those it has not seen"
+        )
+    lost = sum(cell.diverged for cell in arm.cells)
+    return f"{text}. Among the configurations that trained: {lost} diverged." if lost else f"{text}."
+
+
+def _steps(measured: Measured, found: Sequence[ImportanceOfArm]) -> tuple[Step, ...]:
+    """More cells where a search is too small for a model."""
+    if not any(one.searched and one.problem for one in found):
+        return ()
+    more = max(10, measured.results.plan.search.num_samples)
+    return extend(
+        measured.results, "which knob mattered, if a model of the configurations can tell", 25, num_samples=more
+    )
+
+
+def _figure(measured: Measured, one: ImportanceOfArm) -> Figure:
+    items = [
+        Whisker(row.knob, 100 * row.share, 100 * row.low, 100 * row.high, tip=f"{row.knob}: {row.share:.0%}")
+        for row in one.shares
+    ]
+    return Figure(
+        f"shares-{slug(one.arm)}" if one.arm else "shares",
+        lambda narrow: whiskers(items, "share of what the knobs explain, %", narrow=narrow, zero=True),
+        one.sentence,
+        f"Shapley effects on {measured.metric.label}: what knobs do together is shared equally between them.",
+    )
+
+
+def _table(measured: Measured, one: ImportanceOfArm, level: float) -> Table:
+    rows = [(words(row.knob), _share(row.share), _share(row.low), _share(row.high)) for row in one.shares]
+    rows += [
+        (words(f"{pair.first} with {pair.second} only"), _share(pair.share), _share(math.nan), _share(math.nan))
+        for pair in one.pairs
+    ]
+    caption = (
+        f"Shares of what the knobs explain of {measured.metric.label} (Shapley effects), with {100 * (1 - level):.3g}% "
+        "intervals for all knobs at once; pairs are in the knobs' shares already."
+    )
+    name = f"importance-{slug(one.arm)}" if one.arm else "importance-of-knobs"
+    return Table(name, caption, ("knob", "share", "low", "high"), tuple(rows), folded="Shares in numbers")
+
+
+def _share(value: float) -> Entry:
+    return Entry(f"{value:.0%}", value) if math.isfinite(value) else Entry("-")
