@@ -27,6 +27,7 @@ from typing import Any, BinaryIO, Literal, Self
 from filelock import FileLock, Timeout
 
 from trainables.errors import ConfigError, Problem
+from trainables.files import existing, patiently
 
 LEDGER = "ledger.jsonl"
 UNREADABLE = "ledger.unreadable"
@@ -184,21 +185,27 @@ class Ledger:
     def report(self, key: str, row: Mapping[str, Any]) -> None:
         """Append one evaluation to a trial's history; a step already there is not written again."""
         path = history_file(self.sweep, key).path
-        path.parent.mkdir(parents=True, exist_ok=True)
+        patiently(lambda: existing(self.sweep) and path.parent.mkdir(parents=True, exist_ok=True), self.sweep)
         if key not in self._steps:
             self._steps[key] = {int(old["step"]) for _, old in GrowingFile(path).unread()}
         if row["step"] in self._steps[key]:
             return
         self._steps[key].add(int(row["step"]))
-        with open_whole(path) as file:
+        with patiently(lambda: open_whole(path), path.parent) as file:
             write_row(file, {**row, "time": row.get("time", time.time())})
 
 
 def write_row(file: BinaryIO, row: Mapping[str, Any]) -> None:
-    """Append one JSON line and force it to disk."""
-    file.write(json.dumps(row, allow_nan=True).encode() + b"\n")
-    file.flush()
-    os.fsync(file.fileno())
+    """Append one JSON line and force it to disk; a disk that is full halfway through the line gets its rest later."""
+    rest = json.dumps(row, allow_nan=True).encode() + b"\n"
+
+    def append() -> None:
+        nonlocal rest
+        while rest:
+            rest = rest[os.write(file.fileno(), rest) :]
+        os.fsync(file.fileno())
+
+    patiently(append, Path(file.name).parent)
 
 
 def _torn_end(path: Path) -> bytes:
