@@ -194,7 +194,7 @@ def postgres(tmp_path):
             threading.Event().wait(0.1)
         return server
 
-    yield f"postgresql://mlflow@127.0.0.1:{port}/postgres", start
+    yield f"postgresql+psycopg2://mlflow@127.0.0.1:{port}/postgres", start
     shutil.rmtree(place)
     place.with_suffix(".log").unlink()
 

@@ -116,19 +116,27 @@ def test_a_node_dies_and_a_cancelled_sweep_is_resumed(cluster, tmp_path, found):
 
 @pytest.mark.slow
 def test_a_cluster_that_grows_starts_nodes_for_trials(tmp_path):
-    """Ray's own autoscaler, with nodes that are processes here: at first there is none that a trial could run on."""
-    from ray.cluster_utils import AutoscalingCluster
+    """Ray's own autoscaler, with nodes that are processes here: at first there is none that a trial could run on.
 
+    Not by `ray.cluster_utils.AutoscalingCluster`: its start ends every other Ray of this machine, and wheels lack its file.
+    """
     node = {
         "resources": {"CPU": 1, "object_store_memory": 80_000_000},
         "node_config": {},
         "min_workers": 0,
         "max_workers": 2,
     }
-    # Only its configuration: its start ends every other Ray of this machine.
-    growing = AutoscalingCluster({"CPU": 0}, {"worker": node})
+    head = {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0}
+    commands = ("initialization", "setup", "head_setup", "worker_setup", "head_start_ray", "worker_start_ray")
+    lists = ("cluster_synced_files", "rsync_exclude", "rsync_filter", *(f"{each}_commands" for each in commands))
+    growing = {
+        **{"cluster_name": "growing", "max_workers": 2, "provider": {"type": "fake_multinode"}, "upscaling_speed": 1.0},
+        **{"available_node_types": {"head": head, "worker": node}, "head_node_type": "head", "idle_timeout_minutes": 5},
+        **{"auth": {}, "docker": {}, "file_mounts": {}, "file_mounts_sync_continuously": False},
+        **{name: [] for name in lists},
+    }
     config = tmp_path / "autoscaling.json"
-    config.write_text(json.dumps(growing._config))
+    config.write_text(json.dumps(growing))
     environment = {"RAY_FAKE_CLUSTER": "1", "AUTOSCALER_UPDATE_INTERVAL_S": "1"}
     options = {"workers": 0, "environment": environment, "head_arguments": (f"--autoscaling-config={config}",)}
     here, storage = tmp_path / "laptop", tmp_path / "shared"
