@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import heapq
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -104,7 +105,7 @@ def real(trials: int, seconds: float, rows: int, slots: int) -> tuple[float, flo
     from tune_dml.space import Grid, Knob, Space
 
     values = tuple(round((index + 1) / (trials + 1), 5) for index in range(trials))
-    fixed = {"regularizer.name": "sec", "regularizer.eta": 0.5, "training.steps": rows}
+    fixed = {"regularizer.name": "sec", "regularizer.eta": 0.5, "training.steps": rows, "training.eval_every": 1}
     space = Space(
         "bench", "own", "", None, (Knob("regularizer.rho", Grid(values), "rho"),), fixed=fixed, default_dataset="digits"
     )
@@ -126,6 +127,10 @@ def real(trials: int, seconds: float, rows: int, slots: int) -> tuple[float, flo
 
 def on_raylets(number: int, *sweeps: tuple[int, float, int]) -> list[tuple[float, float]]:
     """`real` for each (trials, seconds, rows), on a cluster of so many raylets."""
+    temporary = tempfile.mkdtemp(prefix="r")
+    os.environ["RAY_TMPDIR"] = (
+        temporary  # else every program that starts Ray here meanwhile finds this one and joins it
+    )
     import ray
     from ray.cluster_utils import Cluster
 
@@ -140,6 +145,7 @@ def on_raylets(number: int, *sweeps: tuple[int, float, int]) -> list[tuple[float
     finally:
         ray.shutdown()
         cluster.shutdown()
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def draw(path: Path, costs: Costs, rows: int) -> None:

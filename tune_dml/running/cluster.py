@@ -168,6 +168,7 @@ def _init_arguments(address: str | None, engine: str) -> dict[str, Any]:
     capacity = local_capacity()
     return {
         **common,
+        "address": "local",  # by default Ray joins whatever else was started on this machine
         "num_cpus": int(capacity.total("CPU")),
         # Without the dashboard a stopped trial of engine `train` leaks its workers and the sweep hangs.
         "include_dashboard": engine == "train",
