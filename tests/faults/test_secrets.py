@@ -43,7 +43,7 @@ def test_no_file_of_a_sweep_holds_a_secret(tmp_path, monkeypatch, cache_dir):
     Path("settings.py").write_text("x = 1\n")
     subprocess.run(["git", "add", "settings.py"], check=True)
     Path("settings.py").write_text(f'password = "{PLANTED["PGPASSWORD"]}"\n')
-    words = ["sweep", sweep_file((0.1,), steps=10, every=10), "--name", "toy", "--cache-dir", cache_dir]
+    words = ["sweep", sweep_file((0.1, 0.5), steps=10, every=10), "--name", "toy", "--cache-dir", cache_dir]
     run = Running(words, place / "sweeps" / "toy", PLANTED)
     assert run.end() == 0, run.said()
     assert (place / "sweeps" / "toy" / "report" / "report.html").exists()
