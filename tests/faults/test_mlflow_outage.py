@@ -185,6 +185,10 @@ def postgres(tmp_path):
     started = [*as_owner, programs / "postgres", "-D", data, "-p", str(port), "-k", place, "-h", "127.0.0.1"]
 
     def start():
+        if (lock := data / "postmaster.pid").exists():  # of one that was killed: until it is gone a second is refused
+            gone = Path("/proc") / lock.read_text().split()[0]
+            while gone.exists():
+                threading.Event().wait(0.1)
         with (place.with_suffix(".log")).open("a") as log:
             server = subprocess.Popen(started, cwd=place, stdout=log, stderr=log, start_new_session=True)
         deadline = time.monotonic() + 60

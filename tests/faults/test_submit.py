@@ -143,6 +143,9 @@ def test_a_cluster_that_grows_starts_nodes_for_trials(tmp_path):
     here.mkdir()
     (here / "mine.yaml").write_text(SWEEP)
     with Cluster(tmp_path / "cluster", **options) as cluster:
+        (cluster.home / "ray_bootstrap_config.yaml").write_text(
+            json.dumps(growing)
+        )  # as `ray up` leaves it on the head
         assert cluster.alive() == 1
         flags = ("--storage", storage, "--name", "there", "--cache-dir", tmp_path / "cache")
         asked = cluster.run("submit", cluster.http, "--", "sweep", "mine.yaml", *flags, cwd=here)

@@ -185,7 +185,12 @@ class Ledger:
     def report(self, key: str, row: Mapping[str, Any]) -> None:
         """Append one evaluation to a trial's history; a step already there is not written again."""
         path = history_file(self.sweep, key).path
-        patiently(lambda: existing(self.sweep) and path.parent.mkdir(parents=True, exist_ok=True), self.sweep)
+
+        def make_folder() -> None:
+            existing(self.sweep)
+            path.parent.mkdir(parents=True, exist_ok=True)
+
+        patiently(make_folder, self.sweep)
         if key not in self._steps:
             self._steps[key] = {int(old["step"]) for _, old in GrowingFile(path).unread()}
         if row["step"] in self._steps[key]:
