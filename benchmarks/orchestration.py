@@ -24,7 +24,15 @@ SLOTS = len(os.sched_getaffinity(0))
 
 def settings(steps: int, rho: float) -> dict[str, Any]:
     sec = {"regularizer.name": "sec", "regularizer.eta": 0.5, "regularizer.rho": rho}
-    return {"data.name": "digits", "training.steps": steps, "training.eval_every": steps // 2, "seed": 0, **sec}
+    batch = {"batch.batch_size": 60, "batch.instances_per_class": 20}  # digits has three training classes
+    return {
+        "data.name": "digits",
+        "training.steps": steps,
+        "training.eval_every": steps // 2,
+        "seed": 0,
+        **batch,
+        **sec,
+    }
 
 
 def rhos(trials: int) -> list[float]:

@@ -5,6 +5,8 @@ The same training code runs bare, inside a Tune actor, or as one of several Ray 
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import pickle
 import time
@@ -14,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from trainables.files import write_whole
+from trainables.files import existing, patiently, write_whole
 
 if TYPE_CHECKING:
     import torch
@@ -92,35 +94,53 @@ class FolderContext:
         now = time.monotonic()
         if self.rank == 0 and now - self._marked >= 1.0:
             self._marked = now
-            self.folder.mkdir(parents=True, exist_ok=True)
-            (self.folder / ALIVE).touch()
+            with contextlib.suppress(OSError):  # a row or a checkpoint will say what is wrong, and wait
+                self._make_folder()
+                (self.folder / ALIVE).touch()
 
     def report(self, row: Row, state: Mapping[str, Any] | None = None) -> None:
         """Save the state (whole or not at all), then report: a row is never known without its checkpoint."""
         if state is not None and self.rank == 0:
             import torch
 
+            content = io.BytesIO()  # torch's writer takes a full disk for a broken file
+            torch.save(dict(state), content)
+            self._wait_for_folder()
             if (last := self.folder / CHECKPOINT).exists():
-                last.replace(self.folder / PREVIOUS)
-            write_whole(self.folder / CHECKPOINT, lambda file: torch.save(dict(state), file))
+                patiently(lambda: last.replace(self.folder / PREVIOUS), self.folder, self.say)
+            self._write(CHECKPOINT, content.getvalue())
         self.sink(row)
+
+    def _write(self, name: str, content: bytes | str, *, private: bool = False) -> None:
+        def write() -> None:
+            self._make_folder()
+            write_whole(self.folder / name, content, private=private)
+
+        patiently(write, self.folder.parent, self.say)
+
+    def _make_folder(self) -> None:
+        existing(self.folder.parent)
+        self.folder.mkdir(exist_ok=True)
+
+    def _wait_for_folder(self) -> None:
+        patiently(self._make_folder, self.folder.parent, self.say)
 
     def seal(self, figures: Row) -> None:
         """Write the sealed file, whole or not at all."""
         if self.rank == 0:
-            write_whole(self.folder / SEALED, json.dumps(figures) + "\n", private=True)
+            self._write(SEALED, json.dumps(figures) + "\n", private=True)
 
     def keep(self, name: str, data: bytes) -> None:
         """Write it beside the sealed file, whole or not at all."""
         if self.rank == 0:
-            write_whole(self.folder / name, data, private=True)
+            self._write(name, data, private=True)
 
     def leave(self, files: Mapping[str, bytes]) -> None:
         """Write each file whole or not at all, then take away what is no longer among them."""
         if self.rank != 0:
             return
         for name, data in files.items():
-            write_whole(self.folder / EVIDENCE / name, data)
+            self._write(f"{EVIDENCE}/{name}", data)
         for old in (self.folder / EVIDENCE).glob("*"):
             if old.name not in files:
                 old.unlink()
@@ -132,6 +152,7 @@ class FolderContext:
         """
         import torch
 
+        self._wait_for_folder()
         for path in (self.folder / CHECKPOINT, self.folder / PREVIOUS):
             try:
                 state: dict[str, Any] = torch.load(path, map_location=self.device, weights_only=True)

@@ -1,11 +1,58 @@
-"""Files that are whole or absent, whatever kills their writer."""
+"""Files that are whole or absent, whatever kills their writer; storage that fails for a while is waited for."""
 
 from __future__ import annotations
 
+import errno
 import os
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
+
+_Result = TypeVar("_Result")
+
+PATIENCE = 600.0
+"""Seconds that storage may fail before whoever writes gives up."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
+_PASSING = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN}
+)
+"""A full disk, one mounted read-only after an error, a server of files that is away: what people and machines mend."""
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def patiently(write: Callable[[], _Result], place: Path, say: Callable[[str], None] = _say) -> _Result:
+    """What `write` returns, tried again for as long as the storage at a place fails in a way that passes; said once.
+
+    Raises OSError when it still fails after `PATIENCE` seconds, and at once when waiting cannot help.
+    """
+    began, pause = time.monotonic(), _FIRST_PAUSE
+    while True:
+        try:
+            result = write()
+        except OSError as error:
+            if error.errno not in _PASSING or time.monotonic() - began > PATIENCE:
+                raise
+            if pause == _FIRST_PAUSE:
+                say(f"{place}: {error.strerror}; waiting up to {PATIENCE / 60:.0f} minutes for it to pass")
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            continue
+        if pause > _FIRST_PAUSE:
+            say(f"{place}: can be written again after {time.monotonic() - began:.0f} s")
+        return result
+
+
+def existing(folder: Path) -> Path:
+    """The folder; raises OSError (ESTALE) when it is not there: its file system is gone, and must not be begun anew below it."""
+    if not folder.is_dir():
+        raise OSError(errno.ESTALE, "the folder is gone, as of a file system that is no longer mounted", str(folder))
+    return folder
 
 
 def write_whole(path: Path, content: bytes | str | Callable[[BinaryIO], object], *, private: bool = False) -> None:

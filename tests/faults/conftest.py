@@ -9,6 +9,14 @@ import pytest
 FOUND = os.environ.get("TUNE_DML_FAULTS")
 
 
+def pytest_collection_modifyitems(items):
+    """A start of Ray and two more after a fault take minutes on a busy machine."""
+    for item in items:
+        ours = item.path.parent == Path(__file__).parent and item.get_closest_marker("slow")
+        if ours and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(900))
+
+
 @pytest.fixture
 def found(request):
     """Call it with what happened and the outcome."""

@@ -1,10 +1,17 @@
 """A tracking server that goes away during a sweep and comes back: nothing is lost, nothing is doubled, nobody waits."""
 
+import contextlib
 import json
+import os
+import shutil
+import signal
 import socket
+import subprocess
+import tempfile
 import threading
 import time
 import urllib.request
+from pathlib import Path
 
 import pytest
 from helpers.mlflow_server import Server
@@ -111,3 +118,90 @@ def test_a_sweep_that_never_sees_its_server_ends_and_says_what_waits(driver):
     report = tracker.stop()
     assert report.waiting == 4
     assert "the server must answer" in str(report.error)
+
+
+@pytest.fixture
+def postgres(tmp_path):
+    """A PostgreSQL of its own on the loopback, from Debian's packages; as its own user where we are root, whom it refuses."""
+    pytest.importorskip("psycopg2", reason="MLflow speaks to PostgreSQL through psycopg2 (pip install psycopg2-binary)")
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+    if not programs:
+        pytest.skip("PostgreSQL is not installed (apt-get install postgresql)")
+    place = Path(tempfile.mkdtemp(prefix="pg"))  # its socket's path must be short, and its own user must reach it
+    as_owner = ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
+    if as_owner:
+        shutil.chown(place, "postgres")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    data, programs = place / "data", programs[-1].parent
+    subprocess.run(
+        [*as_owner, programs / "initdb", "-D", data, "-U", "mlflow", "-A", "trust"],
+        check=True,
+        capture_output=True,
+        cwd=place,
+    )
+    started = [*as_owner, programs / "postgres", "-D", data, "-p", str(port), "-k", place, "-h", "127.0.0.1"]
+
+    def start():
+        if (lock := data / "postmaster.pid").exists():  # of one that was killed: until it is gone a second is refused
+            gone = Path("/proc") / lock.read_text().split()[0]
+            while gone.exists():
+                threading.Event().wait(0.1)
+        with (place.with_suffix(".log")).open("a") as log:
+            server = subprocess.Popen(started, cwd=place, stdout=log, stderr=log, start_new_session=True)
+        deadline = time.monotonic() + 60
+        ready = [programs / "pg_isready", "-h", "127.0.0.1", "-p", str(port)]
+        while subprocess.run(ready, capture_output=True, check=False).returncode:
+            assert time.monotonic() < deadline, place.with_suffix(".log").read_text()
+            threading.Event().wait(0.1)
+        return server
+
+    yield f"postgresql+psycopg2://mlflow@127.0.0.1:{port}/postgres", start
+    shutil.rmtree(place)
+    place.with_suffix(".log").unlink()
+
+
+@pytest.mark.slow
+def test_postgresql_dies_and_comes_back_under_the_server(server, postgres, driver, monkeypatch, found):
+    monkeypatch.setattr(background, "INTERVAL", 0.1)
+    one, two, three, _ = driver.trials
+    server.store, start = postgres
+    came_back, said = threading.Event(), []
+
+    def say(text):
+        said.append(text)
+        if "again" in text:
+            came_back.set()
+
+    database = start()
+    try:
+        with server:
+            tracker = Tracker(SweepState(driver.folder, driver.plan), server.uri, "toys", say=say)
+            run(driver, one, 3)
+            run(driver, two, 2, end=False)
+            assert tracker.sync() == SyncReport(trials=2, rows=5)
+            os.killpg(database.pid, signal.SIGKILL)
+            database.wait()
+            tracker.start()
+            run(driver, two, 5, first=3)
+            run(driver, three, 2)
+            tracker.notify()
+            deadline = time.monotonic() + 90
+            while not said:
+                assert time.monotonic() < deadline
+                threading.Event().wait(0.1)
+            since = time.time()
+            database = start()
+            assert came_back.wait(120), said
+            seconds = time.time() - since
+            assert tracker.stop().error is None
+            stored = contents(server.uri)
+        assert stored[one.key] == ("FINISHED", [1, 2, 3])
+        assert stored[two.key] == ("FINISHED", [1, 2, 3, 4, 5])
+        assert stored[three.key] == ("FINISHED", [1, 2])
+        row = {"finished": 3, "repeated": 0, "lost": 0, "doubled": 0, "seconds": round(seconds, 1)}
+        found("kill -9 of PostgreSQL under the MLflow server (three of our own trials' records, no Ray)", row)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(database.pid, signal.SIGKILL)
+        database.wait()

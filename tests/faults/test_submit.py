@@ -112,3 +112,45 @@ def test_a_node_dies_and_a_cancelled_sweep_is_resumed(cluster, tmp_path, found):
     alive = [event.time for event in events if event.time > since and event.kind in {"started", "ended"}]
     row = {"finished": len(ends), "lost": 0, "doubled": 0, "repeated": len(begun) - 8, "seconds": min(alive) - since}
     found("kill -9 of a worker node of three, then cancel, then resume (eight trials, submitted)", row)
+
+
+@pytest.mark.slow
+def test_a_cluster_that_grows_starts_nodes_for_trials(tmp_path):
+    """Ray's own autoscaler, with nodes that are processes here: at first there is none that a trial could run on.
+
+    Not by `ray.cluster_utils.AutoscalingCluster`: its start ends every other Ray of this machine, and wheels lack its file.
+    """
+    node = {
+        "resources": {"CPU": 1, "object_store_memory": 80_000_000},
+        "node_config": {},
+        "min_workers": 0,
+        "max_workers": 2,
+    }
+    head = {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0}
+    commands = ("initialization", "setup", "head_setup", "worker_setup", "head_start_ray", "worker_start_ray")
+    lists = ("cluster_synced_files", "rsync_exclude", "rsync_filter", *(f"{each}_commands" for each in commands))
+    growing = {
+        **{"cluster_name": "growing", "max_workers": 2, "provider": {"type": "fake_multinode"}, "upscaling_speed": 1.0},
+        **{"available_node_types": {"head": head, "worker": node}, "head_node_type": "head", "idle_timeout_minutes": 5},
+        **{"auth": {}, "docker": {}, "file_mounts": {}, "file_mounts_sync_continuously": False},
+        **{name: [] for name in lists},
+    }
+    config = tmp_path / "autoscaling.json"
+    config.write_text(json.dumps(growing))
+    environment = {"RAY_FAKE_CLUSTER": "1", "AUTOSCALER_UPDATE_INTERVAL_S": "1"}
+    options = {"workers": 0, "environment": environment, "head_arguments": (f"--autoscaling-config={config}",)}
+    here, storage = tmp_path / "laptop", tmp_path / "shared"
+    here.mkdir()
+    (here / "mine.yaml").write_text(SWEEP)
+    with Cluster(tmp_path / "cluster", **options) as cluster:
+        (cluster.home / "ray_bootstrap_config.yaml").write_text(
+            json.dumps(growing)
+        )  # as `ray up` leaves it on the head
+        assert cluster.alive() == 1
+        flags = ("--storage", storage, "--name", "there", "--cache-dir", tmp_path / "cache")
+        asked = cluster.run("submit", cluster.http, "--", "sweep", "mine.yaml", *flags, cwd=here)
+        assert asked.returncode == 0, asked.stdout
+        followed = cluster.run("logs", cluster.http, "there", "--follow", cwd=here)
+        assert followed.returncode == 0, followed.stdout
+        assert cluster.alive() > 1
+    assert {trial.status for trial in results_of(storage / "there").trials} == {"finished"}

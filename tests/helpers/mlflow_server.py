@@ -11,17 +11,18 @@ import urllib.request
 
 
 class Server:
-    """`mlflow server` on the loopback with a SQLite store; `with` starts it, and it can be started again."""
+    """`mlflow server` on the loopback with a SQLite store unless told otherwise; `with` starts it, and it can be started again."""
 
     def __init__(self, folder):
         self.folder = folder
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self.port = probe.getsockname()[1]
         self.uri = f"http://127.0.0.1:{self.port}"
+        self.store = f"sqlite:///{folder / 'mlflow.db'}"
 
     def __enter__(self):
         command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--host", "127.0.0.1"]
-        command += ["--port", str(self.port), "--backend-store-uri", f"sqlite:///{self.folder / 'mlflow.db'}"]
+        command += ["--port", str(self.port), "--backend-store-uri", self.store]
         command += ["--artifacts-destination", str(self.folder / "artifacts")]
         environment = os.environ | {
             "MLFLOW_DISABLE_TELEMETRY": "true",

@@ -17,12 +17,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from tune_dml.planning.request import Session
+from tune_dml.record.ledger import Event, read_events
 
 TRAINING = ("sweep", "resume", "extend", "confirm")
 ATTEMPTS = 3
@@ -65,6 +67,7 @@ def _speak(word: int, code: int) -> None:
 def supervise(words: Sequence[str]) -> int:
     """Run a verb that trains to an end that was said; its exit code."""
     folder: Path | None = None
+    began = time.time()
     for attempt in range(1, ATTEMPTS + 1):
         driver = _Driver(words)
         code = driver.wait()
@@ -77,9 +80,15 @@ def supervise(words: Sequence[str]) -> int:
             return code or 1  # nothing had begun
         if driver.was_told:
             break  # to end, and it did, if not in order
-        then = "going on from where it stopped" if attempt < ATTEMPTS else "closing the session"
+        budgets = _budgets_left(_given(words), folder, began)
+        spent = any(left <= 0 for left in budgets.values())
+        closing = "its budget is spent, closing the session" if spent else "closing the session"
+        then = "going on from where it stopped" if attempt < ATTEMPTS and not spent else closing
         _say(f"The driver of {folder.name} ended without a word ({_cause(code)}): {then}.")
-        words = _again(words, folder)
+        if spent:
+            break
+        again = _again(words, folder)
+        words = [*again, *(word for flag, left in budgets.items() for word in (flag, f"{left:.6g}"))]
     return _close(words, folder)
 
 
@@ -154,6 +163,33 @@ def _again(words: Sequence[str], folder: Path) -> list[str]:
     if words[0] in {"sweep", "confirm"}:
         return list(words)
     return ["resume", folder.name, *_flags("resume", _given(words))]
+
+
+def _budgets_left(given: Mapping[str, Any], folder: Path, began: float) -> dict[str, float]:
+    """Flag -> what is left of each budget that was given: it is one for all drivers of a command."""
+    left: dict[str, float] = {}
+    if (seconds := given.get("time_budget")) is not None:
+        left["--time-budget"] = seconds - (time.time() - began)
+    if (hours := given.get("gpu_hours")) is not None:
+        left["--gpu-hours"] = hours - _hours_spent(read_events(folder), began, time.time())
+    return left
+
+
+def _hours_spent(events: Sequence[Event], began: float, now: float) -> float:
+    """GPU-hours, or worker-hours without GPUs, of the trials since then; one whose driver died counts until its next sign."""
+    share, seconds = 1.0, 0.0
+    since: dict[str, float] = {}
+    for event in events:
+        if event.time < began:
+            continue
+        if event.kind == "session":
+            asked = event.body["resources"]
+            share = asked["workers"] * (asked["gpus_per_worker"] or 1)
+        elif event.kind == "started":
+            since.setdefault(event.key, event.time)
+        elif event.kind == "ended" and event.key in since:
+            seconds += max(event.time - since.pop(event.key), 0.0)
+    return share / 3600 * (seconds + sum(max(now - start, 0.0) for start in since.values()))
 
 
 def _given(words: Sequence[str]) -> Mapping[str, Any]:

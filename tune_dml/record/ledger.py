@@ -28,6 +28,7 @@ from typing import Any, BinaryIO, Literal, Self
 from filelock import FileLock, Timeout
 
 from trainables.errors import ConfigError, Problem
+from trainables.files import existing, patiently
 
 LEDGER = "ledger.jsonl"
 _UNREADABLE = "ledger.unreadable"
@@ -186,13 +187,18 @@ class Ledger:
     def report(self, key: str, row: Mapping[str, Any]) -> None:
         """Append one evaluation to a trial's history; a step already there is not written again."""
         path = history_file(self.sweep, key).path
-        path.parent.mkdir(parents=True, exist_ok=True)
+
+        def make_folder() -> None:
+            existing(self.sweep)
+            path.parent.mkdir(parents=True, exist_ok=True)
+
+        patiently(make_folder, self.sweep)
         if key not in self._steps:
             self._steps[key] = {int(old["step"]) for _, old in GrowingFile(path).unread()}
         if row["step"] in self._steps[key]:
             return
         self._steps[key].add(int(row["step"]))
-        with open_whole(path) as file:
+        with patiently(lambda: open_whole(path), path.parent) as file:
             write_row(file, {**row, "time": row.get("time", time.time())})
 
 
@@ -209,10 +215,16 @@ def is_running(sweep: Path) -> bool:
 
 
 def write_row(file: BinaryIO, row: Mapping[str, Any]) -> None:
-    """Append one JSON line and force it to disk."""
-    file.write(json.dumps(row, allow_nan=True).encode() + b"\n")
-    file.flush()
-    os.fsync(file.fileno())
+    """Append one JSON line and force it to disk; a disk that is full halfway through the line gets its rest later."""
+    rest = json.dumps(row, allow_nan=True).encode() + b"\n"
+
+    def append() -> None:
+        nonlocal rest
+        while rest:
+            rest = rest[os.write(file.fileno(), rest) :]
+        os.fsync(file.fileno())
+
+    patiently(append, Path(file.name).parent)
 
 
 def _torn_end(path: Path) -> bytes:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from trainables.errors import ConfigError, Problem
 from tune_dml.planning.request import Resources
 from tune_dml.running.handshake import address_problems
 
 MOST_NODES = 1000  # of one kind, where an autoscaler sets no limit
+BOOTSTRAP = "~/ray_bootstrap_config.yaml"  # where `ray up` puts the cluster file on the head, with resources filled in
 DRIVERS_PER_NODE = 64  # trial drivers of engine `train`; they only wait, so their number is no real limit
 
 
@@ -149,13 +152,30 @@ def connected(address: str | None, *, engine: str) -> Iterator[Capacity]:
 
 
 def _nodes_to_come() -> tuple[Mapping[str, float], ...]:
-    """The nodes that an autoscaler may start, as it has told the cluster; none where there is no autoscaler."""
+    """The nodes that an autoscaler may start; none where there is no autoscaler, or it does not say.
+
+    Some tell the cluster; Ray's own has its limits in a file on the head, where a submitted driver runs.
+    """
     from ray._private.state import state
     from ray.util.client import ray as client
 
-    config = None if client.is_connected() else state.get_cluster_config()
-    groups = config.node_group_configs if config is not None else ()
-    return tuple(dict(group.resources) for group in groups for _ in range(min(max(group.max_count, 0), MOST_NODES)))
+    if client.is_connected():
+        return ()
+    if (config := state.get_cluster_config()) is not None and config.node_group_configs:
+        return _times((group.resources, group.max_count) for group in config.node_group_configs)
+    from ray.experimental.internal_kv import _internal_kv_get
+
+    file = Path(BOOTSTRAP).expanduser()
+    if not file.exists() or _internal_kv_get(b"__autoscaling_status") is None:
+        return ()
+    launched = yaml.safe_load(file.read_text())
+    limit = launched.get("max_workers", MOST_NODES)
+    kinds = launched.get("available_node_types", {}).values()
+    return _times((kind.get("resources", {}), min(kind.get("max_workers", 0), limit)) for kind in kinds)
+
+
+def _times(kinds: Iterable[tuple[Mapping[str, float], int]]) -> tuple[Mapping[str, float], ...]:
+    return tuple(dict(resources) for resources, count in kinds for _ in range(min(max(count, 0), MOST_NODES)))
 
 
 def _init_arguments(address: str | None, engine: str) -> dict[str, Any]:
@@ -168,6 +188,7 @@ def _init_arguments(address: str | None, engine: str) -> dict[str, Any]:
     capacity = local_capacity()
     return {
         **common,
+        "address": "local",  # by default Ray joins whatever else was started on this machine
         "num_cpus": int(capacity.total("CPU")),
         # Without the dashboard a stopped trial of engine `train` leaks its workers and the sweep hangs.
         "include_dashboard": engine == "train",

@@ -209,6 +209,7 @@ def execute(
     _silence_tune()
     with Ledger(state.folder) as ledger:
         record_look(state.folder, purpose.look)
+        (state.folder / "trials").mkdir(exist_ok=True)  # what is missing later is missing storage
         confirmation = purpose.confirmation
         if confirmation is None:
             state.stored.save(state.folder / "plan.json")

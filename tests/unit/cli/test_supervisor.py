@@ -1,5 +1,6 @@
 """Who watches the driver, without Ray: a program of three lines stands for the driver."""
 
+import json
 import os
 import signal
 import subprocess
@@ -38,9 +39,9 @@ def drivers(tmp_path, monkeypatch):
 
     monkeypatch.setattr(_supervisor, "_Driver", Driver)
 
-    def run(*ends):
+    def run(*ends, words=WORDS):
         Driver.ends = [*ends, (0, True, False)]
-        return _supervisor.supervise(WORDS), seen
+        return _supervisor.supervise(words), seen
 
     return run
 
@@ -70,6 +71,27 @@ def test_a_driver_that_was_told_to_end_is_not_begun_again(drivers):
     code, seen = drivers((143, False, True, "SIGTERM"))
     assert code == 130
     assert seen[-1][:2] == ["report", "toy"]
+
+
+def test_a_budget_is_one_for_all_drivers(drivers, tmp_path, monkeypatch, capfd):
+    """Of 2 worker-hours one trial has taken one and a half, of 100,000 seconds 5,400 have gone: the next driver gets the rest."""
+    monkeypatch.setattr(_supervisor.time, "time", iter([1000.0, 6400.0, 6400.0, 6400.0, *[99_999.0] * 9]).__next__)
+    resources = {"workers": 1, "gpus_per_worker": 0.0}
+    lines = [
+        {"kind": "ended", "time": 10.0, "key": "before", "body": {}},
+        {"kind": "session", "time": 1000.0, "key": "", "body": {"resources": resources}},
+        {"kind": "started", "time": 1000.0, "key": "a", "body": {}},
+        {"kind": "ended", "time": 2800.0, "key": "a", "body": {}},
+        {"kind": "started", "time": 2800.0, "key": "b", "body": {}},
+    ]
+    (tmp_path / "sweeps" / "toy" / "ledger.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    budgets = ["--gpu-hours", "2", "--time-budget", "100000"]
+    code, seen = drivers(LOST, LOST, words=[*WORDS, *budgets])
+    assert seen[1][-4:] == ["--time-budget", "94600", "--gpu-hours", "0.5"]
+    assert code == 130  # the second one's are spent when it is lost: the session is closed
+    assert seen[2][:2] == ["report", "toy"]
+    said = capfd.readouterr().err
+    assert said.count("going on") == said.count("its budget is spent") == 1
 
 
 def test_where_the_cluster_is_gone_too_the_session_is_closed(drivers):

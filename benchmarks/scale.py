@@ -1,0 +1,197 @@
+"""Where a sweep's driver becomes the bottleneck: an event simulation from measured costs, beside real sweeps.
+
+    python benchmarks/scale.py [--trials 60] [--figure docs/scale.svg]
+
+Measured: a driver's seconds a trial and a row, from sweeps whose trials do nothing but report, with 2 and with 20 rows.
+Checked: sweeps of trials that sleep a second, on 2 and 4 raylets of 4 slots each, against what the simulation says of them.
+Then simulated: 20,000 trials on 512 GPUs, by how long a trial is. Nothing here computes, so no GPU is needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
+FIGURES = {"val/recall_at_1": 0.5, **{f"train/figure_{number}": 0.1 for number in range(20)}}
+SLOTS_PER_RAYLET = 4
+LENGTHS = (5, 10, 20, 30, 60, 120, 300, 900, 3600)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What the driver, one thread, is busy for."""
+
+    trial: float
+    """Seconds for a trial's start and end together."""
+    row: float
+    """Seconds for one row."""
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A sweep as the simulation sees it."""
+
+    wall: float
+    busy: float
+    """Share of the time in which the slots trained."""
+    driver: float
+    """Share of the time in which the driver was busy."""
+
+
+def simulate(costs: Costs, *, slots: int, trials: int, seconds: float, rows: int) -> Simulated:
+    """Every slot runs trial after trial; starts, rows and ends wait in one queue for the driver, first come first served.
+
+    A trial does not wait for its rows to be taken, but its slot waits for its end to be taken and for the next start.
+    """
+    free, work = 0.0, 0.0
+    events = [(0.0, slot, "start") for slot in range(slots)]
+    heapq.heapify(events)
+    begun, last = 0, 0.0
+    while events:
+        now, slot, kind = heapq.heappop(events)
+        if kind == "start" and begun == trials:
+            continue
+        cost = costs.row if kind == "row" else costs.trial / 2
+        free = max(free, now) + cost
+        work += cost
+        last = max(last, free)
+        if kind == "start":
+            begun += 1
+            for row in range(rows):
+                heapq.heappush(events, (free + seconds * (row + 1) / rows, slot, "row"))
+            heapq.heappush(events, (free + seconds * (1 + 1e-9), slot, "end"))
+        elif kind == "end":
+            heapq.heappush(events, (free, slot, "start"))
+    return Simulated(last, trials * seconds / (slots * last), work / last)
+
+
+def stand_in(seconds: float, rows: int) -> Callable[..., Callable[[dict[str, Any]], None]]:
+    """In place of an engine: a trial that sleeps and reports."""
+
+    def engine(*_: object) -> Callable[[dict[str, Any]], None]:
+        def trial(config: dict[str, Any]) -> None:
+            import time
+
+            from ray import tune
+
+            from tune_dml.running.trial import as_text
+
+            for row in range(rows):
+                time.sleep(seconds / rows)
+                tune.report(as_text({"row": {"step": row + 1, **FIGURES}}))
+            ended = {"status": "finished", "reason": "", "metrics": FIGURES, "step": rows, "seconds": seconds}
+            tune.report(as_text({"ended": ended}))
+
+        return trial
+
+    return engine
+
+
+def real(trials: int, seconds: float, rows: int, slots: int) -> tuple[float, float]:
+    """Seconds a trial once every slot has a process, by the clock, and of the driver's processor over the whole sweep."""
+    import tune_dml
+    from tune_dml.record.ledger import read_events
+    from tune_dml.running import sweep
+    from tune_dml.space import Grid, Knob, Space
+
+    values = tuple(round((index + 1) / (trials + 1), 5) for index in range(trials))
+    fixed = {"regularizer.name": "sec", "regularizer.eta": 0.5, "training.steps": rows, "training.eval_every": 1}
+    space = Space(
+        "bench", "own", "", None, (Knob("regularizer.rho", Grid(values), "rho"),), fixed=fixed, default_dataset="digits"
+    )
+    before, engine = Path.cwd(), sweep.local_engine
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        sweep.local_engine = stand_in(seconds, rows)  # type: ignore[assignment]
+        try:
+            processor = time.process_time()
+            done = tune_dml.run_sweep(space, seeds=1)
+            processor = time.process_time() - processor
+            ends = sorted(event.time for event in read_events(done.folder) if event.kind == "ended")
+        finally:
+            sweep.local_engine = engine
+            os.chdir(before)
+    steady = ends[2 * slots : len(ends) - slots]
+    return (steady[-1] - steady[0]) / (len(steady) - 1), processor / trials
+
+
+def on_raylets(number: int, *sweeps: tuple[int, float, int]) -> list[tuple[float, float]]:
+    """`real` for each (trials, seconds, rows), on a cluster of so many raylets."""
+    temporary = tempfile.mkdtemp(prefix="r")
+    os.environ["RAY_TMPDIR"] = (
+        temporary  # else every program that starts Ray here meanwhile finds this one and joins it
+    )
+    import ray
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": SLOTS_PER_RAYLET, "object_store_memory": 80_000_000}
+    )
+    for _ in range(number - 1):
+        cluster.add_node(num_cpus=SLOTS_PER_RAYLET, object_store_memory=80_000_000)
+    ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+    try:
+        return [real(*sweep, slots=number * SLOTS_PER_RAYLET) for sweep in sweeps]
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def draw(path: Path, costs: Costs, rows: int) -> None:
+    """Share of the time in which 512 GPUs train, against a trial's length."""
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(6, 3.2))
+    shares = [100 * simulate(costs, slots=512, trials=20_000, seconds=length, rows=rows).busy for length in LENGTHS]
+    drivers = [100 * simulate(costs, slots=512, trials=20_000, seconds=length, rows=rows).driver for length in LENGTHS]
+    axes.semilogx(LENGTHS, shares, "o-", color="black", label="GPUs train")
+    axes.semilogx(LENGTHS, drivers, "s--", color="tab:red", label="the driver is busy")
+    axes.set(xlabel="seconds of a trial", ylabel="share of the time [%]", ylim=(0, 103))
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, bbox_inches="tight")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--trials", type=int, default=60)
+    parser.add_argument("--rows", type=int, default=20, help="of a simulated trial")
+    parser.add_argument("--figure", type=Path)
+    asked = parser.parse_args()
+    trials = asked.trials
+    few, many, checked = on_raylets(2, (trials, 0.0, 2), (trials, 0.0, 20), (trials, 1.0, 2))
+    by_clock, by_processor = (Costs(few[i] - 2 * (row := (many[i] - few[i]) / 18), row) for i in range(2))
+    print(
+        f"driver by the clock:     {by_clock.trial * 1000:6.1f} ms a trial, {by_clock.row * 1000:5.1f} ms a row of 21 figures"
+    )
+    print(
+        f"driver by its processor: {by_processor.trial * 1000:6.1f} ms a trial, {by_processor.row * 1000:5.1f} ms a row"
+    )
+    (wider,) = on_raylets(4, (trials, 1.0, 2))
+    for raylets, (measured, _) in ((2, checked), (4, wider)):
+        slots = raylets * SLOTS_PER_RAYLET
+        expected = simulate(by_clock, slots=slots, trials=10_000, seconds=1.0, rows=2).wall / 10_000
+        print(f"{raylets} raylets, {slots} slots, trials of 1 s: {measured:.3f} s a trial; simulated {expected:.3f}")
+    print(f"20,000 trials of {asked.rows} rows on 512 GPUs, from the processor's costs")
+    for length in LENGTHS:
+        found = simulate(by_processor, slots=512, trials=20_000, seconds=length, rows=asked.rows)
+        print(
+            f"{length:6} s a trial: GPUs train {found.busy:6.1%}, driver busy {found.driver:6.1%}, {found.wall / 3600:7.2f} h"
+        )
+    if asked.figure:
+        draw(asked.figure, by_processor, asked.rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Secrets in the environment and in addresses reach no file that a sweep leaves, no screen, and no upload."""
+
+import sqlite3
+import subprocess
+from pathlib import Path
+
+import pytest
+from helpers.sweeps import Running, sweep_file
+
+from tune_dml.running.jobs import collect_upload
+
+PLANTED = {
+    "MLFLOW_TRACKING_PASSWORD": "planted-mlflow-7c41",
+    "MLFLOW_TRACKING_TOKEN": "planted-bearer-19ab",
+    "AWS_SECRET_ACCESS_KEY": "planted-aws-50fe",
+    "HF_TOKEN": "planted-hf-88d0",
+    "PGPASSWORD": "planted-pg-31c7",
+}
+IN_ADDRESS = "planted-url-6e02"
+
+
+def holding(folder):
+    """Files that hold something planted; a database as it is on disk, pages that are no longer used included."""
+    words = [word.encode() for word in (*PLANTED.values(), IN_ADDRESS)]
+    return [
+        path for path in Path(folder).rglob("*") if path.is_file() and any(word in path.read_bytes() for word in words)
+    ]
+
+
+@pytest.mark.slow
+def test_no_file_of_a_sweep_holds_a_secret(tmp_path, monkeypatch, cache_dir):
+    """A repository whose remote has a token in its address, and a change with a password that is not committed."""
+    monkeypatch.chdir(tmp_path)
+    place = tmp_path / "project"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    for words in (
+        ["init", "-q"],
+        ["remote", "add", "origin", f"https://user:{IN_ADDRESS}@example.org/project.git"],
+        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "first"],
+    ):
+        subprocess.run(["git", *words], check=True)
+    Path("settings.py").write_text("x = 1\n")
+    subprocess.run(["git", "add", "settings.py"], check=True)
+    Path("settings.py").write_text(f'password = "{PLANTED["PGPASSWORD"]}"\n')
+    words = ["sweep", sweep_file((0.1, 0.5), steps=10, every=10), "--name", "toy", "--cache-dir", cache_dir]
+    run = Running(words, place / "sweeps" / "toy", PLANTED)
+    assert run.end() == 0, run.said()
+    assert (place / "sweeps" / "toy" / "report" / "report.html").exists()
+    assert sqlite3.connect(place / "mlflow.db").execute("select count(*) from runs").fetchone()[0] > 1
+    planted_by_us = {place / "settings.py", place / ".git" / "config"}
+    assert set(holding(tmp_path)) - planted_by_us == set()
+    assert holding(cache_dir) == []
+
+    away = ["sweep", "toy.yaml", "--name", "away", "--tracking-uri", f"http://user:{IN_ADDRESS}@127.0.0.1:9/"]
+    refused = Running([*away, "--cache-dir", cache_dir], place / "sweeps" / "away", PLANTED)
+    refused.end()
+    assert IN_ADDRESS not in refused.said()
+    assert set(holding(tmp_path)) - planted_by_us == set()
+
+
+def test_no_upload_holds_a_secret(tmp_path, monkeypatch):
+    place = tmp_path / "modules"
+    (place / ".aws").mkdir(parents=True)
+    (place / "mine.py").write_text("x = 1\n")
+    for name in (".env", ".netrc", "id_ed25519", "server.pem", ".aws/credentials", "auth_token"):
+        (place / name).write_text(IN_ADDRESS)
+    place.chmod(0o755)
+    upload = collect_upload([], place)
+    assert "mine.py" in upload.files
+    assert not [
+        path for path in upload.files.values() if path.read_bytes().count(IN_ADDRESS.encode()) and place in path.parents
+    ]
+    assert len(upload.kept_back) == 6

@@ -1,0 +1,176 @@
+"""Storage that fills up, goes away and returns, is read-only, or has been written under another clock."""
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+from helpers.sweeps import Running, outcome, sweep_file, table
+
+from trainables import files
+from trainables.files import patiently
+from tune_dml.record.ledger import read_events
+
+WAITED = "waiting up to 10 minutes"
+
+
+class TestPatience:
+    """Without a disk: what is waited for, what is not, and what is said."""
+
+    def test_a_failure_that_passes_is_waited_for_and_said_once(self, tmp_path, monkeypatch):
+        pauses, said = [], []
+        monkeypatch.setattr(files.time, "sleep", pauses.append)
+        ends = iter([errno.ENOSPC, errno.EROFS, errno.ESTALE, None])
+
+        def write():
+            if (number := next(ends)) is not None:
+                raise OSError(number, os.strerror(number))
+            return "written"
+
+        assert patiently(write, tmp_path, said.append) == "written"
+        assert pauses == [0.2, 0.4, 0.8]
+        assert [WAITED in text for text in said] == [True, False]
+        assert str(tmp_path) in said[0]
+
+    @pytest.mark.parametrize("number", [errno.EACCES, errno.ENOTDIR])
+    def test_what_waiting_cannot_mend_is_raised_at_once(self, tmp_path, number):
+        def write():
+            raise OSError(number, os.strerror(number))
+
+        with pytest.raises(OSError, match=os.strerror(number)):
+            patiently(write, tmp_path)
+
+    def test_patience_ends(self, tmp_path, monkeypatch):
+        clock = iter(range(0, 10_000, 100))
+        monkeypatch.setattr(files.time, "monotonic", lambda: next(clock))
+        monkeypatch.setattr(files.time, "sleep", lambda seconds: None)
+
+        def write():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        with pytest.raises(OSError, match="No space left"):
+            patiently(write, tmp_path, lambda text: None)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of its own, 24 MB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", place], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"a file system of its own needs the right to mount: {mounted.stderr.decode().strip()}")
+    yield place
+    os.chdir("/")
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, cache_dir):
+    place, before = tmp_path_factory.mktemp("undisturbed"), os.getcwd()
+    os.chdir(place)
+    try:
+        run = begin(place, cache_dir)
+        assert run.end() == 0, run.said()
+    finally:
+        os.chdir(before)
+    return table(run.folder)
+
+
+def begin(place, cache_dir, verb="sweep"):
+    words = [verb, sweep_file() if verb == "sweep" else "toy", "--cache-dir", cache_dir]
+    return Running([*words, *(["--name", "toy"] if verb == "sweep" else [])], place / "sweeps" / "toy")
+
+
+def fill(disk):
+    with (disk / "filler").open("wb", buffering=0) as file:
+        for size in (1 << 20, 4096, 1):
+            try:
+                while True:
+                    file.write(b"0" * size)
+            except OSError:
+                continue
+
+
+def wait_for_words(run, words, seconds=90):
+    deadline = time.monotonic() + seconds
+    while words not in run.said():
+        assert time.monotonic() < deadline, run.said()
+        assert run.process.poll() is None, run.said()
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_a_disk_that_fills_up_is_waited_for(small_disk, monkeypatch, undisturbed, found, cache_dir):
+    """Results, MLflow's store and the books of what it lacks all lie on it."""
+    monkeypatch.chdir(small_disk)
+    sweep = begin(small_disk, cache_dir)
+    sweep.output = small_disk.parent / "said"  # what is said goes to another disk
+    sweep.wait_until(sweep.in_the_middle)
+    fill(small_disk)
+    threading.Event().wait(8)  # every trial and the driver want to write by now
+    assert sweep.process.poll() is None
+    (small_disk / "filler").unlink()
+    since = time.time()
+    assert sweep.end() == 0
+    assert table(sweep.folder) == undisturbed
+    assert {event.kind for event in read_events(sweep.folder)} >= {"session", "ended"}
+    found("the disk of results and MLflow is full for 8 s", outcome(sweep.folder, since))
+
+
+@pytest.mark.slow
+def test_storage_that_disappears_and_returns_is_waited_for(tmp_path, monkeypatch, undisturbed, found, cache_dir):
+    """An empty folder stands in its place, as below a mount: nothing may be begun anew in it."""
+    monkeypatch.chdir(tmp_path)
+    sweep = begin(tmp_path, cache_dir)
+    sweep.wait_until(sweep.in_the_middle)
+    place, away = tmp_path / "sweeps", tmp_path / "away"
+    place.rename(away)
+    place.mkdir()
+    wait_for_words(sweep, WAITED)
+    threading.Event().wait(4)
+    left = sorted(path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file())
+    shutil.rmtree(place)
+    away.rename(place)
+    since = time.time()
+    assert sweep.end() == 0, sweep.said()
+    assert not [name for name in left if "/ray/" not in name]  # Tune's own bookkeeping, which nobody reads, apart
+    assert table(sweep.folder) == undisturbed
+    found("the storage disappears for 4 s and returns", outcome(sweep.folder, since))
+
+
+@pytest.mark.slow
+def test_read_only_storage_is_refused_before_anything_begins(small_disk, tmp_path, monkeypatch, cache_dir):
+    monkeypatch.chdir(tmp_path)
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    words = ["sweep", sweep_file(), "--name", "toy", "--cache-dir", cache_dir, "--storage", small_disk / "sweeps"]
+    run = Running(words, tmp_path / "sweeps" / "toy")
+    assert run.end() == 1
+    assert "Traceback" not in run.said()
+    assert "--storage" in run.said()
+
+
+@pytest.mark.slow
+def test_a_clock_that_jumps_back_a_day(tmp_path, monkeypatch, undisturbed, found, cache_dir):
+    """What was written before the jump bears times that are yet to come."""
+    monkeypatch.chdir(tmp_path)
+    sweep = begin(tmp_path, cache_dir)
+    sweep.wait_until(sweep.in_the_middle)
+    os.kill(sweep.driver, signal.SIGSTOP)
+    sweep.stop()
+    for path in [sweep.folder / "ledger.jsonl", *sweep.folder.glob("trials/*/history.jsonl")]:
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps({**row, "time": row["time"] + 86_400}) + "\n" for row in rows))
+    since = time.time()
+    again = begin(tmp_path, cache_dir, "resume")
+    assert again.end() == 0, again.said()
+    assert table(sweep.folder) == undisturbed
+    row = outcome(sweep.folder, since + 86_000)
+    found("the clock jumps back by a day; then resume", {**row, "seconds": 0.0})
