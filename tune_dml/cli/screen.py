@@ -86,15 +86,6 @@ def number(value: float | None, *, sign: bool = False) -> str:
     return "" if value is None or math.isnan(value) else format(value, "+.2f" if sign else ".2f")
 
 
-def intervals(ends: Sequence[tuple[float, float]]) -> list[str]:
-    """Both ends of each, their points below each other; nothing where there is no interval."""
-    known = [math.isfinite(low) and math.isfinite(high) for low, high in ends]
-    lows = [f"{low:.2f}" if there else "" for (low, _), there in zip(ends, known, strict=True)]
-    highs = [f"{high:.2f}" if there else "" for (_, high), there in zip(ends, known, strict=True)]
-    left, right = (max(map(len, texts), default=0) for texts in (lows, highs))
-    return [f"{low:>{left}} to {high:>{right}}" if low else "" for low, high in zip(lows, highs, strict=True)]
-
-
 @contextmanager
 def progress_bar(console: Console, title: str) -> Iterator[Callable[[int, int], None]]:
     """A bar, told of (done, total), that appears with the first pictures and goes when all are done."""

@@ -204,7 +204,9 @@ def _decide(
     bounds: Bounds, margin: float, flat: bool, diverged: Sequence[str]
 ) -> tuple[Literal["sensitive", "insensitive", "undecided"], str, tuple[int, int]]:
     surest = np.unravel_index(int(bounds.low.argmax()), bounds.low.shape)
-    widest = np.unravel_index(int(np.nan_to_num(bounds.estimate).argmax()), bounds.low.shape)
+    apart = np.nan_to_num(bounds.estimate)
+    np.fill_diagonal(apart, -np.inf)  # where all means are equal, still two values and not one twice
+    widest = np.unravel_index(int(apart.argmax()), bounds.low.shape)
     sure, wide = (int(surest[0]), int(surest[1])), (int(widest[0]), int(widest[1]))
     if bounds.low.max() > margin:
         return "sensitive", "a difference is certainly larger than the margin", sure
