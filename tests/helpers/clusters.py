@@ -28,9 +28,8 @@ class Cluster:
     Nodes do not see the project: its editable install is taken out of their Python, and PYTHONPATH is not theirs.
     """
 
-    def __init__(self, folder, workers=2, environment=(), head_cpus=0, head_arguments=()):
+    def __init__(self, folder, workers=2, environment=(), head_cpus=0):
         self.folder, self.workers, self.head_cpus = Path(folder), workers, head_cpus
-        self.head_arguments = head_arguments
         self.gcs, self.dashboard, self.client = free_port(), free_port(), free_port()
         self.address, self.http = f"127.0.0.1:{self.gcs}", f"http://127.0.0.1:{self.dashboard}"
         self.nodes = []
@@ -61,7 +60,6 @@ class Cluster:
             *("--head", f"--port={self.gcs}", f"--dashboard-port={self.dashboard}", "--dashboard-host=127.0.0.1"),
             *(f"--ray-client-server-port={self.client}", f"--num-cpus={self.head_cpus}"),
             *(f"--dashboard-agent-listen-port={free_port()}", "--resources", json.dumps({"trial_driver": 64})),
-            *self.head_arguments,
         )
         self.wait_for(1)
         for number in range(self.workers):  # one after the other: raylets that start together choose the same ports
