@@ -291,7 +291,7 @@ def test_the_verdict_names_its_pairs_and_keeps_cells_with_a_lost_seed() -> None:
 
 
 def test_equal_means_are_still_two_values() -> None:
-    table = table_of([[60.0, 62.0], [62.0, 60.0], [61.0, 61.0]])
+    table = table_of(np.array([[60.0, 62.0], [62.0, 60.0], [61.0, 61.0]]))
     largest = judge_matters(table, 1.0).largest
     assert largest is not None
     assert largest.first != largest.second
