@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tune_dml.api import (
-        Sweep,
         confirm_sweep,
         extend_sweep,
         load_sweep,
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
         run_sweep,
         write_report,
     )
+    from tune_dml.sweep import Sweep
 
 __all__ = [
     "Sweep",

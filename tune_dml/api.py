@@ -31,76 +31,11 @@ from tune_dml.record.rescore import Rescoring, compute_metrics
 from tune_dml.record.results import Results, load_results
 from tune_dml.record.state import SweepState, load_state, read_state
 from tune_dml.space import Value
+from tune_dml.sweep import Sweep
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from tune_dml.report import ReportFiles
-    from tune_dml.report.notebook import MatplotlibFigure
-    from tune_dml.tracking import Reconciled, SyncReport, Tracker
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """A sweep and how its last session ended."""
-
-    results: Results
-    interrupted: bool = False
-    tracking: SyncReport | None = None
-    """What MLflow has; None when the sweep was only loaded."""
-    confirmation: bool = False
-    """The session measured its best cells again; else it ran trials of its own."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return self.results.name
-
-    @property
-    def folder(self) -> Path:
-        """Where it is kept."""
-        return self.results.folder
-
-    @property
-    def exit_code(self) -> int:
-        """0 done, 3 finished with failed or diverged trials, 130 interrupted and resumable."""
-        if self.interrupted:
-            return 130
-        ran = self.results.confirmed if self.confirmation else self.results.trials
-        return 3 if any(trial.status in {"failed", "diverged"} for trial in ran) else 0
-
-    @property
-    def opened(self) -> bool:
-        """Whether its test metrics have been opened."""
-        return self.results.opened
-
-    def table(self) -> pd.DataFrame:
-        """One row per trial; see `Results.table`."""
-        return self.results.table()
-
-    def curve(self, knob: str | None = None) -> pd.DataFrame:
-        """One row per value of each knob, or of one: seeds, mean, comparison bar; the baseline last."""
-        from tune_dml.report.notebook import curve_table
-
-        return curve_table(self.results, knob)
-
-    def best(self) -> pd.DataFrame:
-        """One row per cell that validation can select, the best first."""
-        from tune_dml.report.notebook import best_table
-
-        return best_table(self.results)
-
-    def plot(self, knob: str | None = None) -> MatplotlibFigure:
-        """The curve of the first knob, or of one, as the report draws it: a matplotlib figure."""
-        from tune_dml.report.notebook import curve_plot
-
-        return curve_plot(self.results, knob)
-
-    def _repr_html_(self) -> str:
-        """In a notebook: the answer, what to run next, and the curve."""
-        from tune_dml.report.notebook import notebook_html
-
-        return notebook_html(self.results)
+    from tune_dml.tracking import Reconciled, Tracker
 
 
 def run(

@@ -59,7 +59,11 @@ REPORT = {str(path.relative_to(ROOT)) for path in sources("tune_dml/report")}
     [
         ("tune_dml", ["ray"], RAY),
         ("tune_dml", ["mlflow"], {"tune_dml/tracking/client.py"}),
-        ("tune_dml", ["optuna"], {"tune_dml/running/search.py", "tune_dml/record/imported/studies.py"}),
+        (
+            "tune_dml",
+            ["optuna"],
+            {"tune_dml/running/search.py", "tune_dml/running/samplers.py", "tune_dml/record/imported/studies.py"},
+        ),
         ("tune_dml", ["matplotlib", "plotly"], REPORT),
         ("trainables", ["torch.distributed"], {"trainables/distributed.py"}),
         ("trainables", ["tune_dml", "ray", "optuna", "mlflow", "search_spaces"], ()),

@@ -16,7 +16,7 @@ from tune_dml.planning.request import Session
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from tune_dml.api import Sweep
+    from tune_dml.sweep import Sweep
 
 ORDER = 85
 EXAMPLES = """

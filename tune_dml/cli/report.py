@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
-from trainables.errors import raise_if_any
+from trainables.errors import Problem, raise_if_any
 from tune_dml.cli._elsewhere import Elsewhere
 from tune_dml.cli._race import race_data, race_lines
 from tune_dml.cli.options import Ending, Json, Margin, Output, absolute, verb
@@ -21,9 +21,11 @@ from tune_dml.planning.request import Session, folder_problems, margin_problems,
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from tune_dml.api import Attachment, Sweep
+    from tune_dml.api import Attachment
+    from tune_dml.record.results import Results
     from tune_dml.report import ReportFiles, SweepSummary
     from tune_dml.report.study import MeasuredStudy
+    from tune_dml.sweep import Sweep
 
 ORDER = 90
 EXAMPLES = """
@@ -34,6 +36,15 @@ tune-dml report rho1 --check 'sensitive(regularizer.rho)'
 _FORMS: dict[str, tuple[Literal["pdf", "png"], ...]] = {
     "svg": (), "pdf": ("pdf",), "png": ("png",), "all": ("pdf", "png")
 }  # fmt: skip
+
+_PaperSd = Annotated[float | None, typer.Option(help="Run-to-run s.d. of the papers' numbers; ours if left out.")]
+_Conditions = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="CONDITION",
+        help="Exit 3 unless it holds: 'sensitive(regularizer.rho)', 'not at_edge and not failed'; repeatable.",
+    ),
+]
 
 
 @verb
@@ -46,17 +57,9 @@ def report(
     elsewhere: Elsewhere,
     storage: Path,
     margin: Margin = None,
-    paper_sd: Annotated[
-        float | None, typer.Option(help="Run-to-run s.d. of the papers' numbers; ours if left out.")
-    ] = None,
+    paper_sd: _PaperSd = None,
     unseal_test: Annotated[bool, typer.Option(help="Open the test metrics first, as `tune-dml open` does.")] = False,
-    check: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="CONDITION",
-            help="Exit 3 unless it holds: 'sensitive(regularizer.rho)', 'not at_edge and not failed'; repeatable.",
-        ),
-    ] = None,
+    check: _Conditions = None,
     figures: Annotated[
         Literal["svg", "pdf", "png", "all"], typer.Option(help="What figures are written as, for papers; SVG always.")
     ] = "svg",
@@ -68,42 +71,57 @@ def report(
 
     HTML, CSV, LaTeX and JSON verdicts; a sweep's is attached to its MLflow run.
     """
-    from tune_dml.api import Sweep, load_sweep, open_test
-    from tune_dml.report import write_report as write_foreign
-    from tune_dml.report.naming import slug
-    from tune_dml.report.study import measure_study, write_study
-
-    names = sweep_names or []
-    session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
+    from tune_dml.api import load_sweep, open_test
     from tune_dml.report.export import checks
 
-    conditions = check or []
-    raise_if_any(
-        [
-            *margin_problems(margin),
-            *paper_sd_problems(paper_sd),
-            *folder_problems("-o", absolute(output)),
-            *checks.condition_problems(conditions),
-            *elsewhere.problems(names),
-        ]
-    )
+    names, conditions = sweep_names or [], check or []
+    session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
+    problems = [*margin_problems(margin), *paper_sd_problems(paper_sd), *folder_problems("-o", absolute(output))]
+    problems += [*checks.condition_problems(conditions), *elsewhere.problems(names)]
+    if len(names) > 1:
+        problems += _study_problems(
+            {"--check": bool(check), "--unseal-test": unseal_test, "--paper-sd": bool(paper_sd)}
+        )
+    raise_if_any(problems)
     if elsewhere.sources:
         results = elsewhere.read(margin, experiment, absolute(output))
-        sweep, folder = Sweep(results), absolute(output) or Path.cwd() / f"{slug(results.name)}-report"
-        files = write_foreign(results, folder, paper_sd=paper_sd, forms=_FORMS[figures])
-        _end(Written(sweep, files, None, ""), conditions, as_json)
+        _end(_foreign(results, absolute(output), paper_sd, _FORMS[figures]), conditions, as_json)
     if len(names) > 1:
-        loaded_all = [load_sweep(name, storage=storage).results for name in names]
-        folder = absolute(output) or storage.absolute() / f"study-{'-'.join(names)}"
-        study = measure_study(loaded_all, margin)
-        show(WrittenStudy(study, write_study(study, folder)), as_json)
-        raise typer.Exit(0)
+        show(_study(names, storage, absolute(output), margin), as_json)
+        return
     (sweep_name,) = names
     if unseal_test:
         open_test(sweep_name, session)
     loaded = load_sweep(sweep_name, storage=storage)
     written = _publish(loaded, session, output, margin=margin, paper_sd=paper_sd, forms=_FORMS[figures])
     _end(written, conditions, as_json)
+
+
+def _study_problems(asked: Mapping[str, bool]) -> list[Problem]:
+    """Flags that say something of one sweep."""
+    rule = "is about one sweep, and several are named"
+    return [Problem(flag, rule, None, "Report that sweep alone.") for flag, given in asked.items() if given]
+
+
+def _foreign(
+    results: Results, folder: Path | None, paper_sd: float | None, forms: Sequence[Literal["pdf", "png"]]
+) -> Written:
+    """The report of results that no sweep of ours made."""
+    from tune_dml.report import write_report
+    from tune_dml.report.naming import slug
+    from tune_dml.sweep import Sweep
+
+    folder = folder or Path.cwd() / f"{slug(results.name)}-report"
+    return Written(Sweep(results), write_report(results, folder, paper_sd=paper_sd, forms=forms), None, "")
+
+
+def _study(names: Sequence[str], storage: Path, folder: Path | None, margin: float | None) -> WrittenStudy:
+    """The report of several sweeps of one space."""
+    from tune_dml.api import load_sweep
+    from tune_dml.report.study import measure_study, write_study
+
+    study = measure_study([load_sweep(name, storage=storage).results for name in names], margin)
+    return WrittenStudy(study, write_study(study, folder or storage.absolute() / f"study-{'-'.join(names)}"))
 
 
 def _end(written: Written, conditions: Sequence[str], as_json: bool) -> NoReturn:

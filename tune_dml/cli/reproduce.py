@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from trainables.errors import Problem
-    from tune_dml.api import Sweep
     from tune_dml.planning.reproduction import PrintedTable
     from tune_dml.report.printed.reproduction import Reproduced
+    from tune_dml.sweep import Sweep
 
 ORDER = 45
 

@@ -14,7 +14,7 @@ from tune_dml.planning.plan import Plan
 from tune_dml.planning.sweep_file import read_sweep_file
 from tune_dml.space import Arm, Grid, Space
 
-DIFFERENCES = 4  # that a message names
+_DIFFERENCES = 4  # that a message names
 
 
 def continuation_problems(plan: Plan, cache_dir: Path | None) -> list[Problem]:
@@ -82,8 +82,8 @@ def _differences(stored: Plan, plan: Plan) -> str:
         for name in dict.fromkeys([*then, *now])
         if then.get(name) != now.get(name)
     ]
-    more = f", and {len(texts) - DIFFERENCES} more differences" if len(texts) > DIFFERENCES else ""
-    return ", ".join(texts[:DIFFERENCES]) + more if texts else "other cells"
+    more = f", and {len(texts) - _DIFFERENCES} more differences" if len(texts) > _DIFFERENCES else ""
+    return ", ".join(texts[:_DIFFERENCES]) + more if texts else "other cells"
 
 
 def _described(plan: Plan) -> dict[str, str]:

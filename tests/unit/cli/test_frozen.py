@@ -19,12 +19,13 @@ from typer.testing import CliRunner
 
 from trainables.errors import ConfigError
 from tune_dml import api
-from tune_dml.api import Attachment, Sweep
+from tune_dml.api import Attachment
 from tune_dml.cli import application
 from tune_dml.planning.checks import prepare
 from tune_dml.planning.request import Request
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.results import results_of
+from tune_dml.sweep import Sweep
 
 FROZEN = Path(__file__).with_name("frozen.json")
 QUICK = {"data.name": "digits", "training.steps": 4, "training.eval_every": 2}

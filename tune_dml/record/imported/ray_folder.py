@@ -11,7 +11,7 @@ from trainables.errors import ConfigError, Problem
 from tune_dml.record.imported.rows import Asked, Found, Row, chosen_metric, is_measured, plain_value
 from tune_dml.text import one_line, shortened
 
-BESIDE = frozenset({
+_BESIDE = frozenset({
     "time_this_iter_s", "time_total_s", "training_iteration", "timestamp", "pid", "iterations_since_restore",
     "time_since_restore", "done", "should_checkpoint", "checkpoint_dir_name",
 })  # fmt: skip
@@ -68,7 +68,7 @@ def _results(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
-    rest = {name: value for name, value in row.items() if name not in BESIDE and name != "config"}
+    rest = {name: value for name, value in row.items() if name not in _BESIDE and name != "config"}
     return {name: float(value) for name, value in _flat(rest, "/") if is_measured(value)}
 
 

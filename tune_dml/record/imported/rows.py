@@ -12,7 +12,7 @@ from tune_dml.record.state import TrialStatus
 from tune_dml.space import Value
 from tune_dml.text import one_line, shortened
 
-LONGEST_NAME = 80
+_LONGEST_NAME = 80
 """Letters of a name or a value that the report shows."""
 
 
@@ -88,9 +88,9 @@ def parsed(text: str) -> Value:
     try:
         number = float(text)
     except ValueError:
-        return shortened(text, LONGEST_NAME)
+        return shortened(text, _LONGEST_NAME)
     if not math.isfinite(number):
-        return shortened(text, LONGEST_NAME)
+        return shortened(text, _LONGEST_NAME)
     return int(number) if text.lstrip("+-").isdigit() else number
 
 
@@ -100,7 +100,7 @@ def plain_value(value: object) -> Value:
         return value
     if isinstance(value, int | float):
         return value if math.isfinite(value) else str(value)
-    return shortened(one_line(str(value)), LONGEST_NAME)
+    return shortened(one_line(str(value)), _LONGEST_NAME)
 
 
 def is_measured(value: object) -> bool:

@@ -19,10 +19,10 @@ from tune_dml.record.results import Imported, Results, TrialResult
 from tune_dml.space import Grid, Knob, Scale, Space, Value
 from tune_dml.text import is_number, one_line, value_text
 
-NO_PROTOCOL = 0
+_NO_PROTOCOL = 0
 """The protocol version of what was trained by rules that are not ours."""
-MOST_KNOBS = 20
-LOG_FROM = 100
+_MOST_KNOBS = 20
+_LOG_FROM = 100
 """A knob whose largest value is so many times its smallest is drawn on a logarithmic axis."""
 
 Point = tuple[Hashable, ...]
@@ -53,7 +53,7 @@ def results_of_rows(found: Found, asked: Asked, folder: Path) -> Results:
     arm = PlannedArm("", fixed, dict.fromkeys(fixed, "the same in every training"))
     plan = Plan(
         asked.name, space, found.source, tuple(sorted(set(seeds))), tuple(cells.values()) if crossed else (), search, (arm,),
-        data_digest="", protocol_version=NO_PROTOCOL,
+        data_digest="", protocol_version=_NO_PROTOCOL,
     )  # fmt: skip
     trials, histories = [], {}
     for index, (row, point, seed) in enumerate(zip(found.rows, points, seeds, strict=True)):
@@ -99,8 +99,8 @@ def _knobs(found: Found, asked: Asked, seed: str | None) -> tuple[tuple[Knob, ..
         rule = f"some setting of {found.source} must vary"
         remedy = f"Its settings are {', '.join(names)}." if names else "It has no settings: name them in columns."
         raise ConfigError(Problem("--knob", rule, None, remedy))
-    if len(varying) > MOST_KNOBS:
-        rule = f"at most {MOST_KNOBS} settings are looked at together"
+    if len(varying) > _MOST_KNOBS:
+        rule = f"at most {_MOST_KNOBS} settings are looked at together"
         remedy = f"Name those that you ask about; {', '.join(list(varying)[:8])} ... vary."
         raise ConfigError(Problem("--knob", rule, len(varying), remedy))
     ends = [name.rpartition(".")[2] for name in varying]
@@ -129,7 +129,7 @@ def _scale(values: Sequence[Value]) -> Scale:
     if len(numbers) < len(values):
         return "category"
     positive = [number for number in numbers if number > 0]
-    wide = len(positive) == len(numbers) and max(positive) >= LOG_FROM * min(positive)
+    wide = len(positive) == len(numbers) and max(positive) >= _LOG_FROM * min(positive)
     return "log" if wide else "linear"
 
 

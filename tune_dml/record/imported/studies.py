@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from optuna.study import Study
     from optuna.trial import FrozenTrial
 
-OBJECTIVE = "objective"
+_OBJECTIVE = "objective"
 """What a study calls its value where nobody has named it."""
 _STATUSES: dict[str, tuple[TrialStatus, str]] = {
     "COMPLETE": ("finished", ""),
@@ -32,7 +32,7 @@ def read_optuna(storage: str, study_name: str | None, asked: Asked) -> Found:
     study = _load(storage, study_name)
     names = list(study.metric_names or [])
     if not names:
-        names = [OBJECTIVE] if len(study.directions) == 1 else [f"value_{i}" for i in range(len(study.directions))]
+        names = [_OBJECTIVE] if len(study.directions) == 1 else [f"value_{i}" for i in range(len(study.directions))]
     if len(names) > 1 and asked.metric not in names:
         rule = "a study of several objectives is judged by one of them"
         raise ConfigError(Problem("--metric", rule, asked.metric, f"Name one of {', '.join(names)}."))

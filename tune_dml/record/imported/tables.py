@@ -10,14 +10,14 @@ from tune_dml.record.imported.rows import Asked, Found, Row, is_measured, parsed
 from tune_dml.record.state import TrialStatus
 from tune_dml.text import one_line
 
-STATUSES: dict[str, TrialStatus] = {
+_STATUSES: dict[str, TrialStatus] = {
     "": "finished", "finished": "finished", "complete": "finished", "completed": "finished", "ok": "finished",
     "terminated": "finished", "failed": "failed", "fail": "failed", "error": "failed", "killed": "failed",
     "pruned": "failed", "crashed": "failed", "diverged": "diverged", "nan": "diverged", "running": "running",
     "waiting": "missing", "missing": "missing", "pending": "missing",
 }  # fmt: skip
 """What a column `status` may say, in any case."""
-BESIDE = ("status", "reason", "seconds")
+_BESIDE = ("status", "reason", "seconds")
 """Columns that are no settings; all may be absent."""
 
 
@@ -73,13 +73,13 @@ def _metric(place: str, columns: list[str], asked: Asked) -> str:
 def _row(place: str, line: int, fields: dict[str, str], metric: str) -> tuple[Row, list[Problem]]:
     where, problems = f"{place}, line {line}", []
     number, word = parsed(fields.pop(metric)), fields.pop("status", "").strip().lower()
-    if word not in STATUSES:
-        rule = f"`status` must be one of {', '.join(sorted(filter(None, STATUSES)))}"
+    if word not in _STATUSES:
+        rule = f"`status` must be one of {', '.join(sorted(filter(None, _STATUSES)))}"
         problems.append(Problem(where, rule, word))
     if number is not None and not is_measured(number) and str(number).lower() not in {"inf", "-inf", "+inf"}:
         problems.append(Problem(where, f"`{metric}` must be a number, or empty", number))
     seconds = parsed(fields.pop("seconds", ""))
-    status = STATUSES.get(word, "finished")
+    status = _STATUSES.get(word, "finished")
     reason = one_line(fields.pop("reason", ""))
     measured = {metric: float(number)} if is_measured(number) else {}  # type: ignore[arg-type]
     settings = {name: parsed(text) for name, text in fields.items()}
