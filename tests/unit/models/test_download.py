@@ -120,7 +120,7 @@ def test_a_killed_download_is_resumed_by_the_next_process(server, target):
     server.stalls.clear()
     code = (
         "import sys; from pathlib import Path; from trainables.models import download as d\n"
-        "d.CHUNK = 1000; d.download(sys.argv[1], Path(sys.argv[2]))"
+        "d._CHUNK = 1000; d.download(sys.argv[1], Path(sys.argv[2]))"
     )
     process = subprocess.Popen([sys.executable, "-c", code, server.url(), str(target)])
     part = target.with_name("w.pth.part")
