@@ -25,7 +25,7 @@ def runs_of(here):
     client = MlflowClient(here["tracking_uri"])
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
     runs = client.search_runs(experiments, "tags.sweep = 'rho1'", max_results=1000)
-    return client, [run for run in runs if run.data.tags.get("mlflow.parentRunId")]
+    return client, [run for run in runs if run.data.tags.get("level") == "trial"]
 
 
 def test_a_sweep_leaves_its_test_metrics_in_sealed_files_alone(a_copy, here):

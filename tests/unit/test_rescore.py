@@ -162,7 +162,7 @@ def test_a_metric_that_did_not_exist_is_computed_without_training_again(sweep, t
 def runs_of(folder):
     client = MlflowClient(session_of(folder).tracking_uri)
     (experiment,) = [item for item in client.search_experiments() if item.name == "toys"]
-    runs = client.search_runs([experiment.experiment_id], "tags.`mlflow.parentRunId` != ''")
+    runs = client.search_runs([experiment.experiment_id], "tags.level = 'trial'")
     return {run.data.tags["tune_dml.trial_key"].rpartition("-")[2]: run.data.metrics for run in runs}
 
 

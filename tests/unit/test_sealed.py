@@ -56,7 +56,7 @@ def mlflow_metrics(results):
     """Trial key -> metrics of its run."""
     client = MlflowClient(session_of(results).tracking_uri)
     (experiment,) = [item for item in client.search_experiments() if item.name == "toys"]
-    runs = client.search_runs([experiment.experiment_id], "tags.`mlflow.parentRunId` != ''")
+    runs = client.search_runs([experiment.experiment_id], "tags.level = 'trial'")
     return {run.data.tags["tune_dml.trial_key"].rpartition("-")[2]: (client, run) for run in runs}
 
 

@@ -85,7 +85,7 @@ def test_sop_halves_come_from_the_two_lists(build, tmp_path):
     assert pictures.extras["super_labels"].tolist() == [1, 1, 0, 0, 1, 1, 0, 0, 1, 1]
     text = (root / "Ebay_test.txt").read_text().replace(" 4 1 ", " 3 1 ")
     (root / "Ebay_test.txt").write_text(text)
-    assert "in both Ebay_train.txt and Ebay_test.txt, but 1 are, but got '3'" in _text(build("sop", root).check())
+    assert "in both Ebay_train.txt and Ebay_test.txt, but 1 are (given: '3')" in _text(build("sop", root).check())
 
 
 @pytest.mark.parametrize("lists", ["", "Eval"])
