@@ -147,7 +147,7 @@ class TestAGrid:
     def test_another_plan_under_the_name_is_refused_and_touches_nothing(self, sweep, here):
         _, folder = sweep
         before = {path: path.read_bytes() for path in (folder / "sweeps").rglob("*.json*")}
-        with pytest.raises(ConfigError, match="the sweep rho1 is there already, with .*values of regularizer"):
+        with pytest.raises(ConfigError, match=r"the sweep rho1 is there already, with .*values of regularizer"):
             tune_dml.run_sweep("sec_eta", dataset="digits", name="rho1", **here)
         assert {path: path.read_bytes() for path in (folder / "sweeps").rglob("*.json*")} == before
 
