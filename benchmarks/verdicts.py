@@ -16,15 +16,14 @@ import argparse
 import math
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from functools import cache
 
 import numpy as np
 from earlier_verdicts import interior_before, matches_before, old_claims, tau_before
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 from scipy.stats import kendalltau
 from scipy.stats import t as student
+from simulated_sweeps import KINDS, Array, rate, simulate
+from verdict_races import race
 
 from tune_dml.stats import SeedTable
 from tune_dml.stats.best import compare_with_best, judge_best
@@ -35,12 +34,9 @@ from tune_dml.stats.looks import level_left
 from tune_dml.stats.matters import compare_all_with, judge_matters
 from tune_dml.stats.noise import fit_pairs
 from tune_dml.stats.printed import judge_printed
-from tune_dml.stats.racing import Race, next_look, standing
 from tune_dml.stats.selection import score_of_best, tuned_on_other_seeds
 from tune_dml.stats.simultaneous import against, all_pairs, at_most, half_widths
 
-Array = NDArray[np.float64]
-KINDS = ("iid", "t3", "ramp", "one cell 5x", "slope", "measured-like", "15 % holes")
 PRINTED = (
     ("SEC, rho, Cars", (0.01, 0.1, 0.5, 0.9, 1.0), (74.57, 72.0, 68.54, 68.28, 67.89), 1),
     ("DRO, gamma, Cars", (0.001, 0.01, 0.1, 1.0), (75.0, 73.1, 72.5, 70.5), 1),
@@ -48,46 +44,6 @@ PRINTED = (
     ("MPA, K, CUB", (1, 4, 8, 12, 16), (68.4, 69.0, 69.1, 69.3, 67.6), 3),
     ("MPA, K, Cars", (1, 4, 8, 12, 16), (86.0, 86.1, 86.6, 86.5, 86.4), 3),
 )
-DEMO = (56.4, 56.0, 65.9, 75.5, 76.8, 76.1)
-
-
-def simulate(kind: str, cells: int, seeds: int, sweeps: int, rng: np.random.Generator) -> Array:
-    """Sweeps without any true difference, shape (sweeps, cells, seeds)."""
-    noise = rng.standard_normal((sweeps, cells, seeds))
-    x = np.linspace(-0.5, 0.5, cells)[:, None]
-    if kind == "t3":
-        noise = rng.standard_t(3, noise.shape) / math.sqrt(3)
-    elif kind == "ramp":
-        noise *= np.linspace(1, 5, cells)[:, None]
-    elif kind == "one cell 5x":
-        noise[:, cells // 2] *= 5
-    elif kind == "slope":
-        noise += 10 * x * rng.standard_normal((sweeps, 1, seeds))
-    elif kind == "measured-like":
-        both = rng.standard_normal((2, sweeps, 1, seeds))
-        noise = noise * np.linspace(0.6, 1.4, cells)[:, None] + _reaction(cells) * (x * both[0] + x**2 * both[1])
-    elif kind == "15 % holes":
-        noise[rng.random(noise.shape) < 0.15] = np.nan
-    return noise + rng.standard_normal((sweeps, 1, seeds))
-
-
-@cache
-def _reaction(cells: int) -> float:
-    """The size of slope and curvature at which the covariance of `cells` values has the demo's epsilon, 0.37."""
-    x = np.linspace(-0.5, 0.5, cells)
-
-    def excess(size: float) -> float:
-        covariance = np.diag(np.linspace(0.6, 1.4, cells) ** 2) + size**2 * (np.outer(x, x) + np.outer(x**2, x**2))
-        centred = covariance - covariance.mean(0) - covariance.mean(1)[:, None] + covariance.mean()
-        return float(np.trace(centred) ** 2 / ((cells - 1) * (centred**2).sum())) - 0.37
-
-    return float(brentq(excess, 0.1, 50)) if cells > 3 else 3.0
-
-
-def rate(hits: Array | NDArray[np.bool_], goal: float = 0.05) -> str:
-    """A share of sweeps, marked when it is certainly above the goal."""
-    share, error = float(np.mean(hits)), math.sqrt(goal * (1 - goal) / np.size(hits))
-    return f"{share:.3f}{'!' if share > goal + 2 * error else ' '}"
 
 
 def covered(hits: NDArray[np.bool_]) -> str:
@@ -313,95 +269,6 @@ def effects(sweeps: int) -> Iterable[str]:
                 moved = estimate_contrasts(values + 2.0 * (first == 0)[:, None], families[0])
                 power = ((moved.low > 0) | (moved.high < 0)).any(1).mean()
                 yield f"{rows} x {columns} {seeds:3d} seeds {kind:>12}:  " + " ".join(rates) + f"   {power:.2f}"
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a race (or uniform allocation) costs."""
-
-    trials: float
-    decided: float
-    wrong: float
-
-
-def run_race(
-    means: Array, noise: Array, *, racing: bool, pairs: bool = False, margin: float = 1.0, most: int | None = None
-) -> Cost:
-    """Play sweeps, (sweeps, cells, seeds) of noise, until every cell is settled or the seeds are spent.
-
-    `pairs`: every cell is judged by the intervals of all pairs, as a report of an extended sweep is.
-    """
-    numbers, (sweeps, cells, available) = means[:, None] + noise, noise.shape
-    most = most or available
-    seen = np.full_like(numbers, np.nan)
-    runs, used = np.ones((sweeps, cells), dtype=bool), np.zeros(sweeps)
-    wrong, decided = np.zeros(sweeps, dtype=bool), np.zeros(sweeps, dtype=bool)
-    going, state, seeds, at = np.arange(sweeps), None, 0, []
-    while len(going) and seeds < most:
-        ahead = min(most, next_look(seeds))
-        seen[going, :, seeds:ahead] = np.where(runs[going][..., None], numbers[going, :, seeds:ahead], np.nan)
-        used[going] += runs[going].sum(1) * (ahead - seeds)
-        seeds = ahead
-        at.append(seeds)
-        state = standing(seen[going][..., :seeds], margin, level_left(at, planned=most), state)
-        if pairs:
-            state = _by_all_pairs(state, margin)
-        gap = means[state.leader][:, None] - means
-        false = (state.worse & (means == means.max())) | (state.tied & (np.abs(gap) > margin))
-        done = state.decided
-        flat = done & ~state.matters
-        wrong[going] |= false.any(1) | (state.matters & (np.ptp(means) <= margin)) | (flat & (np.ptp(means) > margin))
-        decided[going[done]] = True
-        runs[going] = state.runs if racing else True
-        names = ("low", "high", "ahead", "leader", "worse", "tied", "matters")
-        state = Race(*(getattr(state, name)[~done] for name in names))
-        going = going[~done]
-    return Cost(float(used.mean()), float(decided.mean()), float(wrong.mean()))
-
-
-def _by_all_pairs(state: Race, margin: float) -> Race:
-    """The same, "tied" by the simultaneous intervals too."""
-    at = state.leader[:, None, None]
-    behind = np.take_along_axis(state.high, at, 1)[:, 0]
-    ahead = -np.take_along_axis(state.low, at, 1)[:, 0]
-    return replace(state, tied=~state.worse & (behind < margin) & (ahead < margin))
-
-
-def race(sweeps: int) -> Iterable[str]:
-    """Trials until every cell is settled, racing against uniform allocation; false final verdicts."""
-    few = max(60, sweeps // 10)
-    x = np.linspace(-1, 1, 18)
-    yield f"Trials until settled (at most 200 seeds, margin 1, {few} sweeps): race; uniform allocation judged by all pairs, ratio"
-    yield "(goal), and judged by the race's rule, ratio; decided; wrong final verdicts of the race"
-    for name, means, sd, goal in (
-        ("demo's curve, s.d. 2.06", np.array(DEMO), 2.06, 0.45),
-        ("demo's curve, s.d. 1", np.array(DEMO), 1.0, 0.45),
-        ("18 cells, 6 deep", -6 * x**2, 1.0, 0.35),
-        ("18 cells, 3 deep", -3 * x**2, 1.0, 0.35),
-        ("18 cells, flat", 0 * x, 1.0, 0.7),
-        ("6 cells at the margin", np.array([0.0, 0, 0, 0, 0, 1.0]), 1.0, 1.0),
-    ):
-        noise = sd * simulate("iid", len(means), 200, few, np.random.default_rng(0))
-        ours = run_race(means, noise, racing=True)
-        extended = run_race(means, noise, racing=False, pairs=True)
-        same = run_race(means, noise, racing=False)
-        yield (
-            f"{name:>24}: {ours.trials:6.0f}; {extended.trials:6.0f}  {ours.trials / extended.trials:.2f} ({goal}); "
-            f"{same.trials:6.0f}  {ours.trials / same.trials:.2f};  {ours.decided:.2f}  {rate(np.full(few, ours.wrong))}"
-        )
-    yield f"Wrong final verdicts of races to at most 60 seeds, margin 1, noise 0.5, {4 * few} races each"
-    for name, means in (
-        ("17 equal, one 3 below", np.array([0.0] * 17 + [-3])),
-        ("one at the margin", np.array([0.0] * 5 + [1.0])),
-        ("six over 1.02", np.linspace(0, 1.02, 6)),
-        ("six over 1.1", np.linspace(0, 1.1, 6)),
-        ("flat", np.zeros(6)),
-    ):
-        row = []
-        for kind in KINDS:
-            numbers = 0.5 * simulate(kind, len(means), 60, 4 * few, np.random.default_rng(1))
-            row.append(f"{kind} {rate(np.full(4 * few, run_race(means, numbers, racing=True).wrong))}")
-        yield f"{name:>24}: " + "  ".join(row)
 
 
 def speed(sweeps: int) -> Iterable[str]:

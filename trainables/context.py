@@ -89,6 +89,9 @@ class FolderContext:
     """Told what a person should know."""
     _marked: float = 0.0
 
+    def __post_init__(self) -> None:
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+
     def alive(self) -> None:
         """Leave a mark that whoever waits for this trial can see, once a second."""
         now = time.monotonic()

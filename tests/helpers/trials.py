@@ -73,7 +73,6 @@ def run(config, folder, stop_after=None, cache_dir=None, threads=1):
         if stop_after is not None and row["step"] == stop_after:
             raise Killed
 
-    folder.parent.mkdir(parents=True, exist_ok=True)
     context = FolderContext(folder, torch.device("cpu"), threads=threads, sink=sink)
     return train(config, context, cache_dir=cache_dir), rows
 

@@ -24,6 +24,6 @@ class ContrastiveLoss(MarginKnobs, PooledLoss):
     def __init__(self, *, margin: MarginWidth = 0.2, threshold: Threshold = 0.5):
         super().__init__(Margin(margin, threshold), Mean())
 
-    def candidates(self, pairs: Pairs, losses: Tensor) -> Tensor:
+    def candidates(self, pairs: Pairs) -> Tensor:
         """One group per sign."""
         return torch.stack(pairs.unordered())

@@ -6,7 +6,6 @@ from types import MappingProxyType
 from typing import Annotated
 
 from pydantic import Field
-from torch import Tensor
 
 from trainables.losses.parts.pair_terms import (
     BaseName,
@@ -17,8 +16,7 @@ from trainables.losses.parts.pair_terms import (
     Threshold,
     pair_term,
 )
-from trainables.losses.parts.pairs import Pairs
-from trainables.losses.parts.robust import PooledLoss
+from trainables.losses.parts.robust import DropZeros, PooledLoss
 from trainables.losses.parts.uncertainty import ChiSquared
 
 
@@ -47,13 +45,7 @@ class DroChi2Loss(MarginKnobs, PooledLoss):
         threshold: Threshold = 0.5,
         beta_pos: BetaPositive = 2.0,
         beta_neg: BetaNegative = 40.0,
-        drop_zeros: Annotated[bool, Field(description="leave pairs without loss out of n")] = False,
+        drop_zeros: DropZeros = False,
     ):
         term = pair_term(base, margin=margin, threshold=threshold, beta_pos=beta_pos, beta_neg=beta_neg)
-        super().__init__(term, ChiSquared(radius))
-        self.drop_zeros = drop_zeros
-
-    def candidates(self, pairs: Pairs, losses: Tensor) -> Tensor:
-        """Every pair, or every pair with a loss."""
-        mask = super().candidates(pairs, losses)
-        return mask & (losses > 0) if self.drop_zeros else mask
+        super().__init__(term, ChiSquared(radius), drop_zeros=drop_zeros)

@@ -6,7 +6,6 @@ from types import MappingProxyType
 from typing import Annotated, Literal
 
 from pydantic import Field
-from torch import Tensor
 
 from trainables.losses.parts.pair_terms import (
     BaseName,
@@ -17,9 +16,8 @@ from trainables.losses.parts.pair_terms import (
     Threshold,
     pair_term,
 )
-from trainables.losses.parts.pairs import Pairs
 from trainables.losses.parts.random_stream import RandomStream, SamplingSeed
-from trainables.losses.parts.robust import PooledLoss
+from trainables.losses.parts.robust import DropZeros, PooledLoss
 from trainables.losses.parts.uncertainty import Entropic, ExpMinusOne, Sampled, UncertaintySet
 
 
@@ -49,17 +47,12 @@ class DroKLLoss(MarginKnobs, PooledLoss):
         weights: Annotated[
             Literal["softmax", "expm1"], Field(description="p* of the paper, or of its code")
         ] = "softmax",
-        drop_zeros: Annotated[bool, Field(description="leave pairs without loss out of n")] = False,
+        drop_zeros: DropZeros = False,
         sampling_seed: SamplingSeed = 0,
     ):
         term = pair_term(base, margin=margin, threshold=threshold, beta_pos=beta_pos, beta_neg=beta_neg)
         uncertainty: UncertaintySet = Entropic(gamma) if weights == "softmax" else ExpMinusOne(gamma)
         stream = RandomStream(sampling_seed) if samples else None
-        super().__init__(term, Sampled(uncertainty, samples, stream) if samples and stream else uncertainty)
+        chosen = Sampled(uncertainty, samples, stream) if samples and stream else uncertainty
+        super().__init__(term, chosen, drop_zeros=drop_zeros)
         self.stream = stream
-        self.drop_zeros = drop_zeros
-
-    def candidates(self, pairs: Pairs, losses: Tensor) -> Tensor:
-        """Every pair, or every pair with a loss."""
-        mask = super().candidates(pairs, losses)
-        return mask & (losses > 0) if self.drop_zeros else mask

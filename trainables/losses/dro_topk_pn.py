@@ -48,6 +48,6 @@ class DroTopKPNLoss(MarginKnobs, PooledLoss):
         term = pair_term(base, margin=margin, threshold=threshold, beta_pos=beta_pos, beta_neg=beta_neg)
         super().__init__(term, BalancedTopK(k))
 
-    def candidates(self, pairs: Pairs, losses: Tensor) -> Tensor:
+    def candidates(self, pairs: Pairs) -> Tensor:
         """One group per sign."""
         return torch.stack(pairs.unordered())

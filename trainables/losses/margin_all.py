@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from pydantic import Field
-from torch import Tensor
 
 from trainables.losses.parts.pair_terms import Margin, MarginKnobs, MarginWidth, Threshold
-from trainables.losses.parts.pairs import Pairs
 from trainables.losses.parts.robust import PooledLoss
 from trainables.losses.parts.uncertainty import Mean
 
@@ -33,10 +31,4 @@ class MarginAllLoss(MarginKnobs, PooledLoss):
             Literal["all", "nonzero"], Field(description="average over all pairs, or over those with a loss")
         ] = "all",
     ):
-        super().__init__(Margin(margin, threshold), Mean())
-        self.denominator = denominator
-
-    def candidates(self, pairs: Pairs, losses: Tensor) -> Tensor:
-        """Every pair, or every pair with a loss."""
-        mask = super().candidates(pairs, losses)
-        return mask & (losses > 0) if self.denominator == "nonzero" else mask
+        super().__init__(Margin(margin, threshold), Mean(), drop_zeros=denominator == "nonzero")

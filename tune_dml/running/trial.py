@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainables.errors import Diverged
+from trainables.files import existing, patiently
 from trainables.resolve import read_settings
 from tune_dml.planning.request import Resources
 from tune_dml.record.ledger import trial_folder
@@ -59,6 +60,13 @@ def read_message(result: Mapping[str, Any]) -> dict[str, Any]:
     return message
 
 
+def _folder_of(sweep: Path, key: str, say: Callable[[str], None]) -> Path:
+    """A trial's folder, once the sweep's is there: storage that is gone is waited for and not begun anew below its mount."""
+    folder = trial_folder(sweep, key)
+    patiently(lambda: existing(folder.parent), folder.parent, say)
+    return folder
+
+
 def local_engine(sweep: Path, resources: Resources, cache_dir: Path | None) -> Callable[[dict[str, Any]], None]:
     """A Tune function that trains in its own actor."""
 
@@ -70,11 +78,10 @@ def local_engine(sweep: Path, resources: Resources, cache_dir: Path | None) -> C
         def sink(row: Row) -> None:
             tune.report(as_text({"row": row}))
 
-        folder = trial_folder(sweep, config["key"])
-
         def say(text: str) -> None:
             tune.report(as_text({"note": text}))
 
+        folder = _folder_of(sweep, config["key"], say)
         context = FolderContext(folder, _device(), threads=resources.cpus_per_worker, sink=sink, say=say)
         ended = run_trial(config["settings"], context, cache_dir)
         tune.report(as_text({"ended": ended}))
@@ -90,15 +97,18 @@ def train_engine(sweep: Path, resources: Resources, cache_dir: Path | None) -> C
 
         from trainables.context import FolderContext
 
+        def say(text: str) -> None:
+            post({"note": text})
+
         ranks = ray.train.get_context()
         context = FolderContext(
-            trial_folder(sweep, config["key"]),
+            _folder_of(sweep, config["key"], say),
             _device(),
             rank=ranks.get_world_rank(),
             world_size=ranks.get_world_size(),
             threads=resources.cpus_per_worker,
             sink=lambda row: post({"row": row}) if ranks.get_world_rank() == 0 else None,
-            say=lambda text: post({"note": text}),
+            say=say,
         )
         return run_trial(config["settings"], context, cache_dir)
 

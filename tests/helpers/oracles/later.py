@@ -3,17 +3,10 @@
 
 import torch
 
+from helpers.oracles.naming import oracles_by_name
 from helpers.oracles.pairs import Batch, lse, pair_loss
 
-ORACLES = {}
-
-
-def oracle(name):
-    def register(function):
-        ORACLES[name] = function
-        return function
-
-    return register
+ORACLES, oracle = oracles_by_name()
 
 
 @oracle("supcon")

@@ -8,15 +8,9 @@ import math
 
 import torch
 
-ORACLES = {}
+from helpers.oracles.naming import oracles_by_name
 
-
-def oracle(name):
-    def register(function):
-        ORACLES[name] = function
-        return function
-
-    return register
+ORACLES, oracle = oracles_by_name()
 
 
 def unit(vectors):

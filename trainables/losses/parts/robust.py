@@ -19,6 +19,7 @@ from trainables.losses.parts.pair_terms import PairTerm
 from trainables.losses.parts.pairs import PairLoss, Pairs, Solution
 from trainables.losses.parts.uncertainty import UncertaintySet, WorstCase, entropy
 
+DropZeros = Annotated[bool, Field(description="leave pairs without loss out of n")]
 Reduction = Annotated[Literal["mean", "sum"], Field(description="over the B anchors")]
 
 
@@ -37,21 +38,26 @@ class _RobustLoss(PairLoss):
 
 
 class PooledLoss(_RobustLoss):
-    """F = sum over groups of max over p in U of sum p_ij l_ij, i < j; one group of all pairs unless overridden."""
+    """F = sum over groups of max over p in U of sum p_ij l_ij, i < j; one group of all pairs unless overridden.
 
-    def __init__(self, term: PairTerm, uncertainty: UncertaintySet):
+    With `drop_zeros` pairs without a loss cannot be chosen and do not count.
+    """
+
+    def __init__(self, term: PairTerm, uncertainty: UncertaintySet, *, drop_zeros: bool = False):
         super().__init__()
         self.term = term
         self.uncertainty = uncertainty
+        self.drop_zeros = drop_zeros
 
-    def candidates(self, pairs: Pairs, losses: Tensor) -> Tensor:
+    def candidates(self, pairs: Pairs) -> Tensor:
         """Who may be chosen: mask (G, B, B) over ordered pairs, here every unordered pair once, G = 1."""
         positive, negative = pairs.unordered()
         return (positive | negative)[None]
 
     def solve(self, pairs: Pairs) -> Solution:
         losses, slopes = self.term(pairs)
-        mask = self.candidates(pairs, losses).flatten(start_dim=1)
+        mask = self.candidates(pairs)
+        mask = (mask & (losses > 0) if self.drop_zeros else mask).flatten(start_dim=1)
         value, p = self.uncertainty.worst_case(losses.reshape(1, -1).expand(len(mask), -1), mask)
         self._p = (p.reshape(1, -1),)  # the groups of a pooled loss share one unit of weight
         return Solution(value.sum(), slopes.mul_(p.sum(dim=0).view_as(slopes)))

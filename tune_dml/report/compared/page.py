@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 from tune_dml.report.compared.comparison import Comparison, Paired
 from tune_dml.report.drawing.charts import Whisker, whiskers
 from tune_dml.report.measured import ALPHA
-from tune_dml.report.page import Head, page_of
+from tune_dml.report.page import Head, page_of, write_page
 from tune_dml.report.section import Block, Entry, Figure, Notes, Section, Table, Text, number, plain, signed, words
 from tune_dml.report.summary import Answer
 from tune_dml.text import duration, value_text
@@ -74,12 +73,7 @@ def _verdict(comparison: Comparison, name: str, rows: list[Paired]) -> str:
 
 def write_comparison(comparison: Comparison, folder: Path) -> tuple[Path, Path]:
     """`comparison.html` and `comparison.json` in a folder, made if missing."""
-    folder.mkdir(parents=True, exist_ok=True)
-    page, body = folder / "comparison.html", folder / "comparison.json"
-    page.write_text(_page(comparison), encoding="utf-8", newline="\n")
-    text = json.dumps(comparison_data(comparison), indent=1, allow_nan=False, ensure_ascii=False)
-    body.write_text(text + "\n", encoding="utf-8", newline="\n")
-    return page, body
+    return write_page(folder, "comparison", _page(comparison), comparison_data(comparison))
 
 
 def _page(comparison: Comparison) -> str:

@@ -8,9 +8,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
+from pathlib import Path
+from typing import Any
 
 from tune_dml.report.drawing.canvas import SVG_STYLE
 from tune_dml.report.drawing.colours import css_classes, css_variables
@@ -55,6 +58,16 @@ def page_text(measured: Measured, sections: Sequence[Section]) -> str:
     title = plan.space.title or plan.name
     answer = answer_of(measured, sections)
     return page_of(Head(plan.name, kicker, title, answer, footer, downloads, len(measured.knobs) > 1), sections)
+
+
+def write_page(folder: Path, name: str, page: str, data: Mapping[str, Any]) -> tuple[Path, Path]:
+    """`NAME.html` and its numbers, `NAME.json`, in a folder, made if missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    html_file, json_file = folder / f"{name}.html", folder / f"{name}.json"
+    html_file.write_text(page, encoding="utf-8", newline="\n")
+    text = json.dumps(data, indent=1, allow_nan=False, ensure_ascii=False)
+    json_file.write_text(text + "\n", encoding="utf-8", newline="\n")
+    return html_file, json_file
 
 
 def page_of(head: Head, sections: Sequence[Section]) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tune_dml.report.drawing.charts import Whisker, whiskers
-from tune_dml.report.page import Head, page_of
+from tune_dml.report.page import Head, page_of, write_page
 from tune_dml.report.questions.sensitivity import plain_sentence
 from tune_dml.report.section import Block, Figure, Section, Table, Text, plain, signed, words
 from tune_dml.report.study.findings import Gain, MeasuredStudy, Transfer, Tuning
@@ -86,12 +85,7 @@ def _ends(study: MeasuredStudy, gain: Gain) -> str:
 
 def write_study(study: MeasuredStudy, folder: Path) -> tuple[Path, Path]:
     """`study.html` and `study.json` in a folder, made if missing."""
-    folder.mkdir(parents=True, exist_ok=True)
-    page, body = folder / "study.html", folder / "study.json"
-    page.write_text(_page(study), encoding="utf-8", newline="\n")
-    text = json.dumps(study_data(study), indent=1, allow_nan=False, ensure_ascii=False)
-    body.write_text(text + "\n", encoding="utf-8", newline="\n")
-    return page, body
+    return write_page(folder, "study", _page(study), study_data(study))
 
 
 def _page(study: MeasuredStudy) -> str:

@@ -1,0 +1,52 @@
+"""Sweeps drawn under the kinds of noise that real ones show, and how a rate over them is printed."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+
+Array = NDArray[np.float64]
+KINDS = ("iid", "t3", "ramp", "one cell 5x", "slope", "measured-like", "15 % holes")
+
+
+def simulate(kind: str, cells: int, seeds: int, sweeps: int, rng: np.random.Generator) -> Array:
+    """Sweeps without any true difference, shape (sweeps, cells, seeds)."""
+    noise = rng.standard_normal((sweeps, cells, seeds))
+    x = np.linspace(-0.5, 0.5, cells)[:, None]
+    if kind == "t3":
+        noise = rng.standard_t(3, noise.shape) / math.sqrt(3)
+    elif kind == "ramp":
+        noise *= np.linspace(1, 5, cells)[:, None]
+    elif kind == "one cell 5x":
+        noise[:, cells // 2] *= 5
+    elif kind == "slope":
+        noise += 10 * x * rng.standard_normal((sweeps, 1, seeds))
+    elif kind == "measured-like":
+        both = rng.standard_normal((2, sweeps, 1, seeds))
+        noise = noise * np.linspace(0.6, 1.4, cells)[:, None] + _reaction(cells) * (x * both[0] + x**2 * both[1])
+    elif kind == "15 % holes":
+        noise[rng.random(noise.shape) < 0.15] = np.nan
+    return noise + rng.standard_normal((sweeps, 1, seeds))
+
+
+@cache
+def _reaction(cells: int) -> float:
+    """The size of slope and curvature at which the covariance of `cells` values has the demo's epsilon, 0.37."""
+    x = np.linspace(-0.5, 0.5, cells)
+
+    def excess(size: float) -> float:
+        covariance = np.diag(np.linspace(0.6, 1.4, cells) ** 2) + size**2 * (np.outer(x, x) + np.outer(x**2, x**2))
+        centred = covariance - covariance.mean(0) - covariance.mean(1)[:, None] + covariance.mean()
+        return float(np.trace(centred) ** 2 / ((cells - 1) * (centred**2).sum())) - 0.37
+
+    return float(brentq(excess, 0.1, 50)) if cells > 3 else 3.0
+
+
+def rate(hits: Array | NDArray[np.bool_], goal: float = 0.05) -> str:
+    """A share of sweeps, marked when it is certainly above the goal."""
+    share, error = float(np.mean(hits)), math.sqrt(goal * (1 - goal) / np.size(hits))
+    return f"{share:.3f}{'!' if share > goal + 2 * error else ' '}"
