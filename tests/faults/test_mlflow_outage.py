@@ -53,7 +53,7 @@ def contents(uri):
 
 @pytest.mark.slow
 def test_an_outage_during_a_sweep_loses_nothing_and_doubles_nothing(tmp_path, server, driver, capfd, monkeypatch):
-    monkeypatch.setattr(background, "INTERVAL", 0.1)
+    monkeypatch.setattr(background, "_INTERVAL", 0.1)
     monkeypatch.setenv("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # of this reader's downloads
     said, books = [], driver.folder / "mlflow.json"
     one, two, three, four = driver.trials
@@ -163,7 +163,7 @@ def postgres(tmp_path):
 
 @pytest.mark.slow
 def test_postgresql_dies_and_comes_back_under_the_server(server, postgres, driver, monkeypatch, found):
-    monkeypatch.setattr(background, "INTERVAL", 0.1)
+    monkeypatch.setattr(background, "_INTERVAL", 0.1)
     one, two, three, _ = driver.trials
     server.store, start = postgres
     came_back, said = threading.Event(), []

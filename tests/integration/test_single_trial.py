@@ -15,7 +15,7 @@ SETTINGS = {"data.name": "digits", "training.steps": 4, "training.eval_every": 2
 
 def ended(storage, cache_dir, **settings):
     own = {**SETTINGS, **{name.replace("__", "."): value for name, value in settings.items()}}
-    single = train.single_trial(None, settings=own, storage=storage, cache_dir=cache_dir)
+    single = train._single_trial(None, settings=own, storage=storage, cache_dir=cache_dir)
     return train.run(single, Console(file=io.StringIO()))
 
 
@@ -45,7 +45,7 @@ def test_a_trial_that_fails_leaves_and_says_nothing(tmp_path, cache_dir):
 
 
 def test_the_folder_may_be_left_out(cache_dir):
-    single = train.single_trial(None, settings=SETTINGS, storage=Path("unused"), cache_dir=cache_dir)
+    single = train._single_trial(None, settings=SETTINGS, storage=Path("unused"), cache_dir=cache_dir)
     body = train.run(train.SingleTrial(single.config, single.origins, cache_dir=cache_dir), Console(file=io.StringIO()))
     assert body.pictures == ()
     with pytest.raises(FileNotFoundError):

@@ -105,7 +105,7 @@ class TestAGrid:
 
         done, folder = sweep
         trial = done.results.trials[3]
-        single = train.single_trial(trial.key, settings={}, storage=folder / "sweeps", cache_dir=cache_dir)
+        single = train._single_trial(trial.key, settings={}, storage=folder / "sweeps", cache_dir=cache_dir)
         ended = train.run(single, Console(quiet=True))
         assert ended.status == "finished"
         assert single.recorded

@@ -9,9 +9,9 @@ import yaml
 from tune_dml.planning.request import Resources
 from tune_dml.running.cluster import (
     Capacity,
+    _capacity_at,
+    _capacity_problems,
     address_of,
-    capacity_at,
-    capacity_problems,
     resource_problems,
 )
 from tune_dml.running.cluster_file import cluster_file_problems
@@ -42,11 +42,11 @@ def nodes(*each):
 )
 def test_how_many_trials_fit(capacity, resources, fits):
     assert capacity.trials_that_fit(resources) == fits
-    assert bool(capacity_problems(capacity, resources)) == (fits == 0)
+    assert bool(_capacity_problems(capacity, resources)) == (fits == 0)
 
 
 def test_what_never_fits_names_need_and_supply():
-    (problem,) = capacity_problems(nodes((2, 0)), Resources(workers=3, gpus_per_worker=1))
+    (problem,) = _capacity_problems(nodes((2, 0)), Resources(workers=3, gpus_per_worker=1))
     assert "2 CPUs and 0 GPUs" in str(problem)
     assert "3 worker(s) x 1 CPU and 1 GPU" in str(problem)
     assert "--workers" in problem.remedy
@@ -173,7 +173,7 @@ def test_a_local_cluster_is_not_started_to_be_asked(monkeypatch):
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", lambda **arguments: pytest.fail("started"))
-    assert capacity_at(None).total("CPU") >= 1
+    assert _capacity_at(None).total("CPU") >= 1
     assert not resource_problems(Resources(), (None, "default"))
     (problem,) = resource_problems(Resources(cpus_per_worker=999), (None, "default"))
     assert "999 CPU" in str(problem)

@@ -3,7 +3,7 @@
 import pytest
 
 from trainables.errors import ConfigError
-from tune_dml.cli.submit import read_command
+from tune_dml.cli.submit import _read_command
 from tune_dml.running import jobs
 
 
@@ -98,16 +98,16 @@ def test_of_two_who_ask_at_once_one_gets_the_others():
 
 
 def test_a_command_is_read_as_here_and_named():
-    command = read_command(["sweep", "sec_rho", "--dataset", "cub200", "--storage", "/mnt/shared"])
+    command = _read_command(["sweep", "sec_rho", "--dataset", "cub200", "--storage", "/mnt/shared"])
     assert command.sweep == "sec_rho-cub200"
     assert command.words[-2:] == ("--name", "sec_rho-cub200")
     capacity = {"CPU": 8.0, "GPU": 4.0}
     assert "Ceiling: none was set" in command.ceiling(capacity)
-    timed = read_command([*command.words, "--time-budget", "7200"])
+    timed = _read_command([*command.words, "--time-budget", "7200"])
     assert timed.ceiling(capacity).startswith("Ceiling: 8.00 GPU-hours: 4 GPUs for 2 h")
-    paid = read_command([*command.words, "--gpu-hours", "12"])
+    paid = _read_command([*command.words, "--gpu-hours", "12"])
     assert paid.ceiling(capacity) == "Ceiling: 12 GPU-hours. Then it stops, resumable."
-    assert read_command(["resume", "x", "--storage", "/s"]).sweep == "x"
+    assert _read_command(["resume", "x", "--storage", "/s"]).sweep == "x"
 
 
 @pytest.mark.parametrize(
@@ -121,4 +121,4 @@ def test_a_command_is_read_as_here_and_named():
 )
 def test_a_command_that_cannot_be_a_job_is_refused(words, rule):
     with pytest.raises(ConfigError, match=rule):
-        read_command(words)
+        _read_command(words)

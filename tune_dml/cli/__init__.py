@@ -25,7 +25,7 @@ from tune_dml.cli._command import Command, epilog
 
 __all__ = ["main"]
 
-SHORT = 62  # characters of a verb's line in the help of all
+_SHORT = 62  # characters of a verb's line in the help of all
 
 
 def main() -> None:
@@ -65,7 +65,7 @@ def application() -> typer.Typer:
             app.add_typer(verb, name=name)
         else:
             examples, bare = getattr(module, "EXAMPLES", ""), getattr(module, "BARE_SHOWS_HELP", False)
-            short = textwrap.shorten(re.split("[:;.]", inspect.getdoc(verb) or "")[0], SHORT, placeholder=" ...")
+            short = textwrap.shorten(re.split("[:;.]", inspect.getdoc(verb) or "")[0], _SHORT, placeholder=" ...")
             app.command(name, cls=Command, short_help=short, epilog=epilog(examples), no_args_is_help=bare)(verb)
     app.callback(invoke_without_command=True)(_whole)
     return app

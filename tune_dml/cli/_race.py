@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tune_dml.record.race import Race
     from tune_dml.record.results import Results
 
-CELLS_SHOWN = 60
+_CELLS_SHOWN = 60
 
 
 def race_lines(results: Results) -> Iterator[str]:
@@ -20,13 +20,13 @@ def race_lines(results: Results) -> Iterator[str]:
         return
     labels = {cell.digest: cell.label for cell in results.cells}
     stops = sorted(race.settled.values(), key=lambda settled: settled.seeds)
-    yield from (f"Stopped: {labels[settled.cell]} {settled.sentence}" for settled in stops[:CELLS_SHOWN])
-    if (hidden := len(stops) - CELLS_SHOWN) > 0:
+    yield from (f"Stopped: {labels[settled.cell]} {settled.sentence}" for settled in stops[:_CELLS_SHOWN])
+    if (hidden := len(stops) - _CELLS_SHOWN) > 0:
         yield f"Stopped: {hidden} more cells (`tune-dml status {results.name} --json` lists them)"
     seeds, used = len(results.plan.seeds), _trials(results)
     line = f"Race:    {_outcome(race)} after {seeds} seeds, {used} trials (uniform allocation: {seeds * len(labels)})"
     open_cells = [label for digest, label in labels.items() if digest not in race.settled]
-    yield f"{line}; still open: {', '.join(open_cells[:CELLS_SHOWN])}" if open_cells else line
+    yield f"{line}; still open: {', '.join(open_cells[:_CELLS_SHOWN])}" if open_cells else line
 
 
 def race_data(results: Results) -> dict[str, Any] | None:

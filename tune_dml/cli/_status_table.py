@@ -17,7 +17,7 @@ from tune_dml.record.results import Results, TrialResult
 from tune_dml.running.progress import PLAIN_MARKS, STYLES
 from tune_dml.text import one_line, value_text
 
-CELLS_SHOWN = 60
+_CELLS_SHOWN = 60
 
 
 def status_table(results: Results) -> RenderableType:
@@ -29,7 +29,7 @@ def status_table(results: Results) -> RenderableType:
     for trial in results.trials:
         rows.setdefault(trial.cell.digest, []).append(trial)
     listed = list(rows.values())
-    if len(listed) > CELLS_SHOWN:
+    if len(listed) > _CELLS_SHOWN:
         listed = [trials for trials in listed if any(trial.status != "finished" for trial in trials)]
     table = Table(
         title=f"{results.name}: {results.plan.metric}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
@@ -37,12 +37,12 @@ def status_table(results: Results) -> RenderableType:
     table.add_column("cell", overflow="fold")
     for seed in results.plan.seeds:
         table.add_column(f"seed {seed}", justify="right", no_wrap=True)
-    for trials in listed[:CELLS_SHOWN]:
+    for trials in listed[:_CELLS_SHOWN]:
         table.add_row(escape(trials[0].cell.label), *(_entry(results, trial) for trial in trials))
     parts: list[RenderableType] = [Text(_status_line(results))]
-    if listed or len(rows) <= CELLS_SHOWN:
+    if listed or len(rows) <= _CELLS_SHOWN:
         parts.append(table)
-    if (hidden := len(rows) - min(len(listed), CELLS_SHOWN)) > 0:
+    if (hidden := len(rows) - min(len(listed), _CELLS_SHOWN)) > 0:
         parts.append(Text(f"{hidden} of {len(rows)} cells are not listed", style="dim"))
     return Group(*parts, *_reasons(results))
 
@@ -82,7 +82,7 @@ def _reasons(results: Results) -> list[RenderableType]:
         if trial.status in {"failed", "diverged"}:
             alike.setdefault((trial.status, one_line(trial.reason)), []).append(trial)
     lines: list[RenderableType] = []
-    for (status, reason), trials in list(alike.items())[:CELLS_SHOWN]:
+    for (status, reason), trials in list(alike.items())[:_CELLS_SHOWN]:
         where = f"{trials[0].cell.label}, seed {trials[0].seed}"
         more = f" and {len(trials) - 1} more" if len(trials) > 1 else ""
         lines.append(Text(f"{status}: {reason or 'no reason was recorded'} [{where}{more}]", style=STYLES[status]))

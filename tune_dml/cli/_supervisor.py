@@ -27,12 +27,12 @@ from tune_dml.planning.request import Session
 from tune_dml.record.ledger import Event, read_events
 
 TRAINING = ("sweep", "resume", "extend", "confirm")
-ATTEMPTS = 3
+_ATTEMPTS = 3
 """Drivers in all; trials keep their own count of retries."""
 SUPERVISED = "TUNE_DML_SUPERVISED"
-NODE_CHECK = 2.0
+_NODE_CHECK = 2.0
 """Seconds between looks at the node that the driver is attached to."""
-PARTING = 30.0
+_PARTING = 30.0
 """Seconds that a driver may take to leave after its last word."""
 _INTERRUPTED = 130
 
@@ -49,7 +49,7 @@ def attend() -> Callable[[int], None]:
     def watch() -> None:
         from tune_dml.running.cluster import node_is_gone
 
-        while not select.select([life], [], [], NODE_CHECK)[0]:
+        while not select.select([life], [], [], _NODE_CHECK)[0]:
             if node_is_gone():
                 os._exit(1)  # Ray waits for ever, and what it holds cannot be ended otherwise
         os.kill(os.getpid(), signal.SIGKILL)  # the other end is closed, by whatever death
@@ -68,7 +68,7 @@ def supervise(words: Sequence[str]) -> int:
     """Run a verb that trains to an end that was said; its exit code."""
     folder: Path | None = None
     began = time.time()
-    for attempt in range(1, ATTEMPTS + 1):
+    for attempt in range(1, _ATTEMPTS + 1):
         driver = _Driver(words)
         code = driver.wait()
         if driver.has_spoken and (folder is None or code in {0, 3, _INTERRUPTED}):
@@ -83,7 +83,7 @@ def supervise(words: Sequence[str]) -> int:
         budgets = _budgets_left(_given(words), folder, began)
         spent = any(left <= 0 for left in budgets.values())
         closing = "its budget is spent, closing the session" if spent else "closing the session"
-        then = "going on from where it stopped" if attempt < ATTEMPTS and not spent else closing
+        then = "going on from where it stopped" if attempt < _ATTEMPTS and not spent else closing
         _say(f"The driver of {folder.name} ended without a word ({_cause(code)}): {then}.")
         if spent:
             break
@@ -142,7 +142,7 @@ class _Driver:
     def _leave(self, said: bytes) -> int:
         """Its exit code: the one it said, where Ray, cut off from its own, changes that or does not let it go."""
         try:
-            code = self._process.wait(PARTING if said else None)
+            code = self._process.wait(_PARTING if said else None)
         except subprocess.TimeoutExpired:
             self._process.kill()
             code = self._process.wait()

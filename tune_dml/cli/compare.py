@@ -42,12 +42,12 @@ def compare(
     raise_if_any([*margin_problems(margin), *folder_problems("-o", folder)])
     found = compare_sweeps([load_sweep(name, storage=storage).results for name in sweep_names], margin)
     page = write_comparison(found, folder)[0] if folder else None
-    show(Shown(found, page), as_json)
+    show(_Shown(found, page), as_json)
     raise typer.Exit(3 if found.refusals else 0)
 
 
 @dataclass(frozen=True)
-class Shown:
+class _Shown:
     """A comparison on the screen."""
 
     comparison: Comparison

@@ -137,7 +137,7 @@ def row_of(name: str, cls: type[DataSet]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Verified:
+class _Verified:
     """What was found of a data set, and what is wrong with it."""
 
     name: str
@@ -202,7 +202,7 @@ class Verified:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class _Prepared:
     """A data set in the cache."""
 
     pictures: Pictures
@@ -243,13 +243,13 @@ class Prepared:
         yield from (f"Note: {note}" for note in notes)
 
 
-def _verified(dataset: DataSet, progress: Progress) -> Verified:
+def _verified(dataset: DataSet, progress: Progress) -> _Verified:
     """Read everything: checksums, counts, that every picture decodes; collects every problem."""
     root: Path | None = getattr(dataset, "given", None) or getattr(dataset, "root", None)
     if problems := dataset.verify(progress):
-        return Verified(dataset.name, root, dataset.expected, tuple(problems))
+        return _Verified(dataset.name, root, dataset.expected, tuple(problems))
     counts = dataset.counts()
-    return Verified(
+    return _Verified(
         dataset.name,
         root,
         dataset.expected,
@@ -281,7 +281,7 @@ def _word(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def _prepared(dataset: DataSet, progress: Progress) -> Prepared:
+def _prepared(dataset: DataSet, progress: Progress) -> _Prepared:
     """Decode into the cache, from where an interrupted call stopped. Raises ConfigError with every problem."""
     from trainables.errors import raise_if_any
 
@@ -289,4 +289,4 @@ def _prepared(dataset: DataSet, progress: Progress) -> Prepared:
     there, start = dataset.is_prepared(), time.perf_counter()
     pictures = dataset.prepare(progress, fall_back=False)
     seconds = 0.0 if there else time.perf_counter() - start
-    return Prepared(pictures, seconds, getattr(dataset, "shorter_side", None))
+    return _Prepared(pictures, seconds, getattr(dataset, "shorter_side", None))

@@ -38,15 +38,15 @@ def doctor(
 ) -> None:
     """Versions, GPUs, Ray and its nodes, MLflow, data sets: what works, and what to do about the rest."""
     if cluster is not None:
-        diagnosis = Diagnosis(tuple(_cluster_file(cluster)), f"Ready for `ray up {cluster}`.")
+        diagnosis = _Diagnosis(tuple(_cluster_file(cluster)), f"Ready for `ray up {cluster}`.")
     else:
-        diagnosis = examine(Session(storage, address, tracking_uri=tracking_uri, cache_dir=cache_dir))
+        diagnosis = _examine(Session(storage, address, tracking_uri=tracking_uri, cache_dir=cache_dir))
     show(diagnosis, as_json)
     raise typer.Exit(0 if diagnosis.healthy else 1)
 
 
 @dataclass(frozen=True)
-class Finding:
+class _Finding:
     """One thing that was looked at."""
 
     subject: str
@@ -56,10 +56,10 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class _Diagnosis:
     """Everything that was looked at."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[_Finding, ...]
     ready: str = "Ready for `tune-dml sweep sec_rho`."
     """What can be said when nothing is wrong."""
 
@@ -79,12 +79,12 @@ class Diagnosis:
         yield self.ready if self.healthy else "Mend the problems above first."
 
 
-def examine(session: Session) -> Diagnosis:
+def _examine(session: Session) -> _Diagnosis:
     """Look at everything a sweep needs; starts no cluster and leaves nothing behind but a probe of the MLflow store.
 
     Of a cluster elsewhere each node is asked.
     """
-    checks: list[Callable[[], list[Finding]]] = [
+    checks: list[Callable[[], list[_Finding]]] = [
         _python,
         _packages,
         _torch,
@@ -93,48 +93,50 @@ def examine(session: Session) -> Diagnosis:
         lambda: _datasets(session.cache),
         _disk,
     ]
-    return Diagnosis(tuple(finding for check in checks for finding in check()))
+    return _Diagnosis(tuple(finding for check in checks for finding in check()))
 
 
-def _python() -> list[Finding]:
-    return [Finding("python", "ok", sys.version.split()[0])]
+def _python() -> list[_Finding]:
+    return [_Finding("python", "ok", sys.version.split()[0])]
 
 
-def _packages() -> list[Finding]:
+def _packages() -> list[_Finding]:
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as version_of
 
     findings = []
     for name in ("torch", "ray", "optuna", "mlflow", "numpy", "pandas", "scipy"):
         try:
-            findings.append(Finding(name, "ok", version_of(name)))
+            findings.append(_Finding(name, "ok", version_of(name)))
         except PackageNotFoundError:
-            findings.append(Finding(name, "problem", "not installed", "pip install tune-dml"))
+            findings.append(_Finding(name, "problem", "not installed", "pip install tune-dml"))
     if importlib.util.find_spec("faiss") is None:
         findings.append(
-            Finding("faiss", "note", "not installed: exact search in torch is used", "pip install 'tune-dml[cpu]'")
+            _Finding("faiss", "note", "not installed: exact search in torch is used", "pip install 'tune-dml[cpu]'")
         )
     else:
-        findings.append(Finding("faiss", "ok", "installed"))
+        findings.append(_Finding("faiss", "ok", "installed"))
     return findings
 
 
-def _torch() -> list[Finding]:
+def _torch() -> list[_Finding]:
     import torch
 
     if not torch.cuda.is_available():
-        return [Finding("GPU", "note", "none: trials train on CPU", "")]
+        return [_Finding("GPU", "note", "none: trials train on CPU", "")]
     names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-    return [Finding("GPU", "ok", ", ".join(names))]
+    return [_Finding("GPU", "ok", ", ".join(names))]
 
 
-def _cluster_file(file: Path) -> list[Finding]:
+def _cluster_file(file: Path) -> list[_Finding]:
     from tune_dml.running.cluster_file import cluster_file_problems
 
-    return _problems(file.name, cluster_file_problems(file)) or [Finding(file.name, "ok", "Ray's schema and our needs")]
+    return _problems(file.name, cluster_file_problems(file)) or [
+        _Finding(file.name, "ok", "Ray's schema and our needs")
+    ]
 
 
-def _ray(session: Session) -> list[Finding]:
+def _ray(session: Session) -> list[_Finding]:
     from tune_dml.running import cluster, handshake
 
     location, origin = cluster.address_of(session.address)
@@ -143,15 +145,15 @@ def _ray(session: Session) -> list[Finding]:
     if location is not None:
         return _nodes(location, origin, session)
     capacity = cluster.local_capacity()
-    findings = [Finding("Ray", "ok", f"local: {capacity.total('CPU'):g} CPUs, {capacity.total('GPU'):g} GPUs")]
+    findings = [_Finding("Ray", "ok", f"local: {capacity.total('CPU'):g} CPUs, {capacity.total('GPU'):g} GPUs")]
     if importlib.util.find_spec("ray.dashboard.optional_deps") is None:
         findings.append(
-            Finding("Ray dashboard", "problem", "missing: engine train needs it", "pip install 'ray[default]'")
+            _Finding("Ray dashboard", "problem", "missing: engine train needs it", "pip install 'ray[default]'")
         )
     return findings
 
 
-def _nodes(location: str, origin: str, session: Session) -> list[Finding]:
+def _nodes(location: str, origin: str, session: Session) -> list[_Finding]:
     """A cluster elsewhere, node by node."""
     from trainables.data import default_cache_dir
     from trainables.errors import ConfigError
@@ -164,37 +166,37 @@ def _nodes(location: str, origin: str, session: Session) -> list[Finding]:
     except ConfigError as error:
         return _problems("Ray", list(error.problems))
     levels: dict[bool, Level] = {True: "problem", False: "ok"}
-    each = [Finding(fact.subject, levels[fact.wrong], fact.found, fact.remedy) for fact in facts]
-    return [Finding("Ray", "ok", f"{location} ({origin}): {has}"), *each]
+    each = [_Finding(fact.subject, levels[fact.wrong], fact.found, fact.remedy) for fact in facts]
+    return [_Finding("Ray", "ok", f"{location} ({origin}): {has}"), *each]
 
 
-def _mlflow(flag: str | None) -> list[Finding]:
+def _mlflow(flag: str | None) -> list[_Finding]:
     from tune_dml import tracking
     from tune_dml.record.provenance import mask
 
     uri, origin = tracking.tracking_uri(flag)
     if problems := tracking.check(uri):
         return _problems("MLflow", problems)
-    return [Finding("MLflow", "ok", f"{mask(uri)} ({origin})")]
+    return [_Finding("MLflow", "ok", f"{mask(uri)} ({origin})")]
 
 
-def _datasets(cache_dir: Path | None) -> list[Finding]:
+def _datasets(cache_dir: Path | None) -> list[_Finding]:
     from trainables.data import DATASETS, build_dataset
 
     findings = []
     for name, kind in DATASETS.items():
         if not kind.needs_root:
             problems = build_dataset(name, cache_dir=cache_dir).check()
-            findings += _problems(f"data: {name}", problems) or [Finding(f"data: {name}", "ok", "ready")]
+            findings += _problems(f"data: {name}", problems) or [_Finding(f"data: {name}", "ok", "ready")]
     return findings
 
 
-def _disk() -> list[Finding]:
+def _disk() -> list[_Finding]:
     free = shutil.disk_usage(os.getcwd()).free / 2**30
     if free < 1:
-        return [Finding("disk", "problem", f"{free:.1f} GiB free here", "Free some, or use --storage.")]
-    return [Finding("disk", "ok", f"{free:.0f} GiB free here")]
+        return [_Finding("disk", "problem", f"{free:.1f} GiB free here", "Free some, or use --storage.")]
+    return [_Finding("disk", "ok", f"{free:.0f} GiB free here")]
 
 
-def _problems(subject: str, problems: list[Problem]) -> list[Finding]:
-    return [Finding(subject, "problem", f"{p.rule}: {p.value}" if p.value else p.rule, p.remedy) for p in problems]
+def _problems(subject: str, problems: list[Problem]) -> list[_Finding]:
+    return [_Finding(subject, "problem", f"{p.rule}: {p.value}" if p.value else p.rule, p.remedy) for p in problems]

@@ -16,7 +16,7 @@ EXAMPLES = """
 tune-dml init pictures                                # pictures/CLASS/*.jpg -> pictures.yaml
 tune-dml sweep pictures.yaml
 """
-INSTANCES, MOST_CLASSES = 3, 30  # of a batch
+_INSTANCES, _MOST_CLASSES = 3, 30  # of a batch
 
 _TEXT = """\
 # A sweep over {pictures} pictures of {classes} classes in {folder}.
@@ -70,7 +70,7 @@ def init(
     path = absolute(output) or Path.cwd() / f"{name}.yaml"
     if path.exists():
         raise_if_any([Problem(str(path), "the file is there already", None, "Write another one with -o FILE.")])
-    path.write_text(sweep_text(root, path, name), encoding="utf-8")
+    path.write_text(_sweep_text(root, path, name), encoding="utf-8")
     if as_json:
         typer.echo(json.dumps({"file": str(path), "next": f"tune-dml sweep {path.name}"}))
         return
@@ -78,7 +78,7 @@ def init(
     typer.echo(f"Next: tune-dml sweep {path.name}")
 
 
-def sweep_text(root: Path, path: Path, name: str) -> str:
+def _sweep_text(root: Path, path: Path, name: str) -> str:
     """A sweep file whose batches fit the pictures; raises ConfigError where they cannot be swept."""
     import os
 
@@ -90,7 +90,7 @@ def sweep_text(root: Path, path: Path, name: str) -> str:
     counts = pictures.counts()
     training = counts["classes"] - counts["test_classes"]
     training -= max(1, round(training / 4))  # those that validate
-    classes = max(1, min(MOST_CLASSES, training))
+    classes = max(1, min(_MOST_CLASSES, training))
     return _TEXT.format(
         pictures=counts["images"],
         classes=counts["classes"],
@@ -98,7 +98,7 @@ def sweep_text(root: Path, path: Path, name: str) -> str:
         file=path.name,
         name=name,
         root=os.path.relpath(root, path.parent),
-        instances=INSTANCES,
-        batch=classes * INSTANCES,
+        instances=_INSTANCES,
+        batch=classes * _INSTANCES,
         steps=300,
     )

@@ -31,12 +31,12 @@ def list(*, storage: Path, as_json: Json = False) -> None:
     from tune_dml.record.state import sweep_names
 
     folder = storage.absolute()
-    found = [Listed.of(results_of(folder / name)) for name in sweep_names(folder)]
-    show(Sweeps(folder, tuple(sorted(found, key=lambda sweep: -sweep.spoken))), as_json)
+    found = [_Listed.of(results_of(folder / name)) for name in sweep_names(folder)]
+    show(_Sweeps(folder, tuple(sorted(found, key=lambda sweep: -sweep.spoken))), as_json)
 
 
 @dataclass(frozen=True)
-class Listed:
+class _Listed:
     """A sweep in a line."""
 
     results: Results
@@ -46,7 +46,7 @@ class Listed:
     """The first sentence of the report's answer; empty while there is no number."""
 
     @classmethod
-    def of(cls, results: Results) -> Listed:
+    def of(cls, results: Results) -> _Listed:
         """Read and judge it."""
         summary = summary_of(results)
         answer = summary.answer.sentences[0] if summary and summary.answer.sentences else ""
@@ -54,11 +54,11 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class Sweeps:
+class _Sweeps:
     """Every sweep of a folder."""
 
     storage: Path
-    sweeps: tuple[Listed, ...]
+    sweeps: tuple[_Listed, ...]
 
     def data(self) -> Any:
         """An entry for each."""

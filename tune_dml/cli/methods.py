@@ -28,11 +28,11 @@ def methods(as_json: Json = False) -> None:
 
     losses = [_row("loss", name, cls) for name, cls in LOSSES.items()]
     regularizers = [_row("regularizer", name, cls) for name, cls in REGULARIZERS.items()]
-    show(Methods("Methods", (*losses, *regularizers)), as_json)
+    show(_Methods("Methods", (*losses, *regularizers)), as_json)
 
 
 @dataclass(frozen=True)
-class Methods(Listing):
+class _Methods(Listing):
     """Losses and regularizers."""
 
     def text(self) -> Iterable[RenderableType]:

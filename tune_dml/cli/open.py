@@ -39,11 +39,11 @@ def open(
 
     session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
     before = load_sweep(sweep_name, storage=storage)
-    show(Opened(open_test(sweep_name, session, selection=selection), before.opened), as_json)
+    show(_Opened(open_test(sweep_name, session, selection=selection), before.opened), as_json)
 
 
 @dataclass(frozen=True)
-class Opened:
+class _Opened:
     """A sweep whose test metrics are open."""
 
     sweep: Sweep

@@ -102,7 +102,7 @@ def values_of(pairs: list[str] | None) -> dict[str, list[Any]]:
     return {key.strip(): [parse_value(part.strip()) for part in text.split(",")] for key, _, text in split}
 
 
-def tuned_of(pairs: list[str] | None) -> dict[str, list[Any]] | None:
+def _tuned_of(pairs: list[str] | None) -> dict[str, list[Any]] | None:
     """`KEY` or `KEY=V,V` of --tune."""
     if not pairs:
         return None
@@ -141,7 +141,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "seeds": seeds_of,
     "settings": settings_of,
     "gpus_per_worker": _gpus,
-    "tune": tuned_of,
+    "tune": _tuned_of,
 }
 _COMPLETED: dict[str, Callable[..., list[str]]] = {"dataset": _complete.datasets, "protocol": _complete.protocols}
 _DECLARED = {option.name: option for group in (Request, Resources, Racing, Session) for option in options_of(group)}

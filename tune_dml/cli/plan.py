@@ -28,9 +28,9 @@ tune-dml plan sec_rho                                 # cells, cost, power of a 
 tune-dml plan mine.yaml --all                         # every setting, and where it comes from
 tune-dml plan sec_eta --dataset cub200 --data-root /data/CUB_200_2011
 """
-TRIAL_BYTES = 100_000
+_TRIAL_BYTES = 100_000
 """What a trial leaves at most (docs/log.md, evidence of a trial), hits of 60,000 queries among it; embeddings come on top."""
-DIFFERENCES = (0.0, 1.0, 2.0, 4.0)
+_DIFFERENCES = (0.0, 1.0, 2.0, 4.0)
 """True differences that are looked at, in margins."""
 
 
@@ -55,7 +55,7 @@ def plan(
 ) -> None:
     """Cells, what is done already, cost and power of a sweep; runs and changes nothing."""
     resources = Resources(workers, cpus_per_worker, gpus_per_worker, engine_of(workers))
-    found = preview(request, resources, Session(storage, cache_dir=cache_dir), probe=probe)
+    found = _preview(request, resources, Session(storage, cache_dir=cache_dir), probe=probe)
     show(Whole(found) if whole else found, as_json)
 
 
@@ -121,7 +121,7 @@ class Preview:
     @property
     def disk_bytes(self) -> int:
         """What all trials leave in the storage."""
-        return self.trials * (TRIAL_BYTES + (self.kept_bytes or 0))
+        return self.trials * (_TRIAL_BYTES + (self.kept_bytes or 0))
 
     def data(self) -> dict[str, Any]:
         """Everything as JSON."""
@@ -260,7 +260,7 @@ def _percent(share: float) -> str:
     return f"{share:.0%}"
 
 
-def preview(request: Request, resources: Resources, session: Session, *, probe: bool = False) -> Preview:
+def _preview(request: Request, resources: Resources, session: Session, *, probe: bool = False) -> Preview:
     """Check a request and look up its cost; decodes nothing and runs nothing, but a few steps of each kind of cell to `probe`.
 
     Raises ConfigError with every problem.
@@ -335,7 +335,7 @@ def _power(plan: Plan, stored: list[Results]) -> Power:
     level /= max(1, len(_questions(plan)))  # the knobs share the error, as in the report
     chances = tuple(
         verdict_chances(levels=levels, seeds=seeds, sd=noise, margin=margin, difference=margins * margin, alpha=level)
-        for margins in DIFFERENCES
+        for margins in _DIFFERENCES
     )
     return replace(
         power, chances=chances, seeds=seeds_range(margin=margin, sd=noise, df=df, levels=levels, alpha=level)

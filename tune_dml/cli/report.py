@@ -115,13 +115,13 @@ def _foreign(
     return Written(Sweep(results), write_report(results, folder, paper_sd=paper_sd, forms=forms), None, "")
 
 
-def _study(names: Sequence[str], storage: Path, folder: Path | None, margin: float | None) -> WrittenStudy:
+def _study(names: Sequence[str], storage: Path, folder: Path | None, margin: float | None) -> _WrittenStudy:
     """The report of several sweeps of one space."""
     from tune_dml.api import load_sweep
     from tune_dml.report.study import measure_study, write_study
 
     study = measure_study([load_sweep(name, storage=storage).results for name in names], margin)
-    return WrittenStudy(study, write_study(study, folder or storage.absolute() / f"study-{'-'.join(names)}"))
+    return _WrittenStudy(study, write_study(study, folder or storage.absolute() / f"study-{'-'.join(names)}"))
 
 
 def _end(written: Written, conditions: Sequence[str], as_json: bool) -> NoReturn:
@@ -258,7 +258,7 @@ class Written:
 
 
 @dataclass(frozen=True)
-class WrittenStudy:
+class _WrittenStudy:
     """A report of several sweeps on disk and what it says."""
 
     study: MeasuredStudy

@@ -71,12 +71,12 @@ def reproduce(
         )
     rows = compare(done.results, printed)
     files = write_reproduction(rows, printed, absolute(ending.output) or done.folder / "reproduction")
-    show(Reproduction(done, printed, rows, files), ending.as_json)
+    show(_Reproduction(done, printed, rows, files), ending.as_json)
     raise typer.Exit(done.exit_code)
 
 
 @dataclass(frozen=True)
-class Reproduction:
+class _Reproduction:
     """A printed table with ours beside it, on disk."""
 
     sweep: Sweep

@@ -36,11 +36,11 @@ def rescore(
 
     session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
     found, refusal = compute(sweep_name, session, metrics=metric)
-    show(Shown(sweep_name, found, refusal), as_json)
+    show(_Shown(sweep_name, found, refusal), as_json)
 
 
 @dataclass(frozen=True)
-class Shown:
+class _Shown:
     """The new metrics of a sweep."""
 
     sweep: str

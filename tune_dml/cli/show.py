@@ -48,7 +48,7 @@ def show(
     if not found:
         remedy = nearest(name, _every_name(storage.absolute()), what="space, method, data set or sweep")
         raise ConfigError(Problem("NAME", "unknown space, method, data set or sweep", name, remedy))
-    show_view(found[0] if len(found) == 1 else Several(tuple(found)), as_json)
+    show_view(found[0] if len(found) == 1 else _Several(tuple(found)), as_json)
 
 
 def _bearing(name: str, storage: Path) -> Iterator[View]:
@@ -61,10 +61,10 @@ def _bearing(name: str, storage: Path) -> Iterator[View]:
     from tune_dml.record.state import sweep_names
 
     if name in sweep_names(storage):
-        yield ShownSweep(load_results(storage, name))
+        yield _ShownSweep(load_results(storage, name))
     if name in catalogue.spaces():
-        yield ShownSpace(catalogue.spaces()[name])
-    yield from (ShownMethod(kind, name, methods_of(kind)[name]) for kind in _KINDS if name in methods_of(kind))
+        yield _ShownSpace(catalogue.spaces()[name])
+    yield from (_ShownMethod(kind, name, methods_of(kind)[name]) for kind in _KINDS if name in methods_of(kind))
     if name in DATASETS:
         yield DataSets("", (row_of(name, DATASETS[name]),))
 
@@ -80,7 +80,7 @@ def _every_name(storage: Path) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Several:
+class _Several:
     """Things of one name, one after the other."""
 
     views: tuple[View, ...]
@@ -98,7 +98,7 @@ class Several:
 
 
 @dataclass(frozen=True)
-class ShownSpace:
+class _ShownSpace:
     """A search space."""
 
     space: Space
@@ -111,7 +111,7 @@ class ShownSpace:
             "title": space.title,
             "question": space.question,
             "citation": str(space.citation or ""),
-            "knobs": {knob.path: domain_text(knob) for knob in space.knobs},
+            "knobs": {knob.path: _domain_text(knob) for knob in space.knobs},
             "arms": [arm.name for arm in space.every_arm if arm.name],
             "baseline": space.baseline_name,
             "fixed": dict(space.fixed),
@@ -126,7 +126,8 @@ class ShownSpace:
         yield f"{space.name}: {space.title}"
         yield from filter(None, (space.question, str(space.citation or "")))
         rows = [
-            (knob.path, domain_text(knob), "tuned away" if space.is_nuisance(knob.path) else "") for knob in space.knobs
+            (knob.path, _domain_text(knob), "tuned away" if space.is_nuisance(knob.path) else "")
+            for knob in space.knobs
         ]
         if rows:
             yield table("", ("knob", "values", ""), rows)
@@ -143,7 +144,7 @@ class ShownSpace:
         yield f"{'Run it:':<11}tune-dml plan {space.name}; then tune-dml sweep {space.name}"
 
 
-def domain_text(knob: Knob) -> str:
+def _domain_text(knob: Knob) -> str:
     """`0.1, 0.5, 1`, or `0.001 to 0.1, log`."""
     from tune_dml.space import Grid
     from tune_dml.text import value_text
@@ -154,7 +155,7 @@ def domain_text(knob: Knob) -> str:
 
 
 @dataclass(frozen=True)
-class ShownMethod:
+class _ShownMethod:
     """A loss, a backbone, a schedule ..."""
 
     kind: str
@@ -202,7 +203,7 @@ class ShownMethod:
 
 
 @dataclass(frozen=True)
-class ShownSweep:
+class _ShownSweep:
     """A sweep: where it stands and what it says."""
 
     results: Results

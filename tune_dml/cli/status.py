@@ -26,7 +26,7 @@ EXAMPLES = """
 tune-dml status rho1
 tune-dml status rho1 --trials                         # every trial with its id
 """
-STATUSES = ("finished", "running", "diverged", "failed", "missing")
+_STATUSES = ("finished", "running", "diverged", "failed", "missing")
 
 
 @verb
@@ -40,11 +40,11 @@ def status(
     """The matrix of cells and seeds: done, running, failed and why, missing."""
     from tune_dml.api import load_sweep
 
-    show(Status(load_sweep(sweep_name, storage=storage).results, trials), as_json)
+    show(_Status(load_sweep(sweep_name, storage=storage).results, trials), as_json)
 
 
 @dataclass(frozen=True)
-class Status:
+class _Status:
     """Where a sweep stands."""
 
     results: Results
@@ -56,7 +56,7 @@ class Status:
             "sweep": self.results.name,
             "dataset": self.results.plan.dataset,
             "state": state_of(self.results),
-            "counts": {status: self.results.count(status) for status in STATUSES},  # type: ignore[arg-type]
+            "counts": {status: self.results.count(status) for status in _STATUSES},  # type: ignore[arg-type]
             "notes": list(self.results.notes),
             "race": race_data(self.results),
             "trials": [

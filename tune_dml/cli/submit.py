@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from tune_dml.running.jobs import Job, Upload
 
 ORDER = 45
-GO_ON = ("sweep", "resume", "extend", "confirm")
-ANSWER = ("status", "report", "compare", "open", "plan", "doctor", "datasets", "version")
-TARGET = "cluster.yaml|ADDRESS"
+_GO_ON = ("sweep", "resume", "extend", "confirm")
+_ANSWER = ("status", "report", "compare", "open", "plan", "doctor", "datasets", "version")
+_TARGET = "cluster.yaml|ADDRESS"
 Target = Annotated[
-    str, typer.Argument(metavar=TARGET, help="A cluster file, http://HEAD:8265, HOST:6379 or ray://HOST:10001.")
+    str, typer.Argument(metavar=_TARGET, help="A cluster file, http://HEAD:8265, HOST:6379 or ray://HOST:10001.")
 ]
 
 
@@ -40,10 +40,10 @@ def submit(
     """Run `tune-dml VERB ...` on a cluster: sweep, resume, extend and confirm go on there; other verbs answer here."""
     from tune_dml.running import jobs
 
-    command = read_command(words)
+    command = _read_command(words)
     upload = jobs.collect_upload(command.files, working_dir)
     with jobs.cluster_client(target) as client:
-        if command.verb in ANSWER:
+        if command.verb in _ANSWER:
             with jobs.asked(client, command.words, upload) as job:
                 for text in jobs.follow(client, job):
                     typer.echo(text, nl=False)
@@ -51,9 +51,9 @@ def submit(
             raise typer.Exit(code)
         ceiling = command.ceiling(jobs.capacity_of(client))
         if not as_json:
-            show(Announcement(upload, ceiling), as_json=False)
+            show(_Announcement(upload, ceiling), as_json=False)
         job, new = jobs.submit(client, command.sweep, command.words, upload)
-    show(Submitted(target, command, job, new, upload, ceiling), as_json)
+    show(_Submitted(target, command, job, new, upload, ceiling), as_json)
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Command:
         return f"Ceiling: none was set; {now}. Set one with --gpu-hours or --time-budget."
 
 
-def read_command(words: Sequence[str]) -> Command:
+def _read_command(words: Sequence[str]) -> Command:
     """The command, its flags checked as here; raises ConfigError for one that cannot run as a job.
 
     A sweep gets its name said, since it is what its job is found by, and its storage must be a place that outlives the
@@ -102,9 +102,9 @@ def read_command(words: Sequence[str]) -> Command:
     from tune_dml.cli import application
 
     verb = words[0]
-    if verb not in (*GO_ON, *ANSWER):
+    if verb not in (*_GO_ON, *_ANSWER):
         raise ConfigError(
-            Problem("submit", "a verb that can run as a job", verb, f"One of {', '.join((*GO_ON, *ANSWER))}.")
+            Problem("submit", "a verb that can run as a job", verb, f"One of {', '.join((*_GO_ON, *_ANSWER))}.")
         )
     group: Any = typer.main.get_command(application())
     context = group.commands[verb].make_context(verb, list(words[1:]))
@@ -133,7 +133,7 @@ def _problems(command: Command) -> Iterable[Problem]:
 
 
 @dataclass(frozen=True)
-class Announcement:
+class _Announcement:
     """What is about to travel and to be spent."""
 
     upload: Upload
@@ -154,7 +154,7 @@ class Announcement:
 
 
 @dataclass(frozen=True)
-class Submitted:
+class _Submitted:
     """A job that the cluster has."""
 
     target: str
@@ -170,7 +170,7 @@ class Submitted:
             "job": self.job.id,
             "sweep": self.command.sweep,
             "new": self.new,
-            "upload": Announcement(self.upload, self.ceiling).data(),
+            "upload": _Announcement(self.upload, self.ceiling).data(),
         }
 
     def text(self) -> Iterable[RenderableType]:

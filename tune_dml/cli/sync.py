@@ -35,12 +35,12 @@ def sync(
     from tune_dml import api
 
     found = api.sync(sweep_name, Session(storage, tracking_uri=tracking_uri, experiment=experiment))
-    show(Synced(sweep_name, found), as_json)
+    show(_Synced(sweep_name, found), as_json)
     raise typer.Exit(0 if found.equal else 3)
 
 
 @dataclass(frozen=True)
-class Synced:
+class _Synced:
     """A sweep and what MLflow has of it."""
 
     sweep: str

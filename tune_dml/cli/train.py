@@ -47,7 +47,7 @@ def train(
     as_json: Json = False,
 ) -> None:
     """One trial without Ray or MLflow: debug a setting, or run a finished trial again to the same numbers."""
-    single = single_trial(
+    single = _single_trial(
         trial,
         settings=settings,
         protocol=protocol,
@@ -142,7 +142,7 @@ class Ended:
         yield "Test metrics are sealed: those of a sweep are opened once, by `tune-dml open SWEEP`."
 
 
-def single_trial(
+def _single_trial(
     trial: str | None,
     *,
     settings: Mapping[str, Value],

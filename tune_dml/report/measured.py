@@ -24,7 +24,7 @@ from tune_dml.stats.simultaneous import all_pairs, comparison_bars
 ALPHA = 0.05
 """The error that all looks at a sweep may spend together, for each family of statements."""
 
-STATUSES: tuple[TrialStatus, ...] = ("finished", "diverged", "failed", "running", "missing")
+_STATUSES: tuple[TrialStatus, ...] = ("finished", "diverged", "failed", "running", "missing")
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Measured:
     @cached_property
     def counts(self) -> dict[str, int]:
         """Status -> number of trials, those that occur."""
-        return {status: count for status in STATUSES if (count := self.results.count(status))}
+        return {status: count for status in _STATUSES if (count := self.results.count(status))}
 
     @cached_property
     def settings(self) -> Mapping[str, Value]:

@@ -18,7 +18,7 @@ from tune_dml.text import is_number
 Rows = Sequence[Mapping[str, float]]
 """What one trial logged, in order of step; numbers that are not finite are left out."""
 
-MOST_LINES = 6
+_MOST_LINES = 6
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,9 @@ def histories_of(rows: Mapping[str, Rows], levels: Mapping[str, Sequence[str]], 
 
 def _thinned(labels: list[str]) -> list[str]:
     """Ends and evenly spaced values between, when there are too many to tell apart."""
-    if len(labels) <= MOST_LINES:
+    if len(labels) <= _MOST_LINES:
         return labels
-    return [labels[i] for i in np.linspace(0, len(labels) - 1, MOST_LINES).round().astype(int)]
+    return [labels[i] for i in np.linspace(0, len(labels) - 1, _MOST_LINES).round().astype(int)]
 
 
 @dataclass(frozen=True)

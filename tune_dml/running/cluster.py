@@ -17,9 +17,9 @@ from trainables.errors import ConfigError, Problem
 from tune_dml.planning.request import Resources
 from tune_dml.running.handshake import address_problems
 
-MOST_NODES = 1000  # of one kind, where an autoscaler sets no limit
-BOOTSTRAP = "~/ray_bootstrap_config.yaml"  # where `ray up` puts the cluster file on the head, with resources filled in
-DRIVERS_PER_NODE = 64  # trial drivers of engine `train`; they only wait, so their number is no real limit
+_MOST_NODES = 1000  # of one kind, where an autoscaler sets no limit
+_BOOTSTRAP = "~/ray_bootstrap_config.yaml"  # where `ray up` puts the cluster file on the head, with resources filled in
+_DRIVERS_PER_NODE = 64  # trial drivers of engine `train`; they only wait, so their number is no real limit
 
 
 @dataclass(frozen=True)
@@ -78,12 +78,12 @@ def resource_problems(resources: Resources, address: tuple[str | None, str] = (N
     if problems := resources.problems() or address_problems(*address):
         return problems
     try:
-        return capacity_problems(capacity_at(*address), resources)
+        return _capacity_problems(_capacity_at(*address), resources)
     except ConfigError as error:
         return list(error.problems)
 
 
-def capacity_problems(capacity: Capacity, resources: Resources) -> list[Problem]:
+def _capacity_problems(capacity: Capacity, resources: Resources) -> list[Problem]:
     """What the cluster can never satisfy; Ray would wait for it without a word."""
     if capacity.trials_that_fit(resources) >= 1:
         return []
@@ -108,7 +108,7 @@ def _local_gpus() -> int:
     return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
 
 
-def capacity_at(address: str | None, origin: str = "default") -> Capacity:
+def _capacity_at(address: str | None, origin: str = "default") -> Capacity:
     """What a cluster has: asked over a short connection, but worked out for a local one that is not started yet.
 
     Raises ConfigError when what listens at the address is no cluster that this Ray can join.
@@ -165,17 +165,17 @@ def _nodes_to_come() -> tuple[Mapping[str, float], ...]:
         return _times((group.resources, group.max_count) for group in config.node_group_configs)
     from ray.experimental.internal_kv import _internal_kv_get
 
-    file = Path(BOOTSTRAP).expanduser()
+    file = Path(_BOOTSTRAP).expanduser()
     if not file.exists() or _internal_kv_get(b"__autoscaling_status") is None:
         return ()
     launched = yaml.safe_load(file.read_text())
-    limit = launched.get("max_workers", MOST_NODES)
+    limit = launched.get("max_workers", _MOST_NODES)
     kinds = launched.get("available_node_types", {}).values()
     return _times((kind.get("resources", {}), min(kind.get("max_workers", 0), limit)) for kind in kinds)
 
 
 def _times(kinds: Iterable[tuple[Mapping[str, float], int]]) -> tuple[Mapping[str, float], ...]:
-    return tuple(dict(resources) for resources, count in kinds for _ in range(min(max(count, 0), MOST_NODES)))
+    return tuple(dict(resources) for resources, count in kinds for _ in range(min(max(count, 0), _MOST_NODES)))
 
 
 def _init_arguments(address: str | None, engine: str) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def _init_arguments(address: str | None, engine: str) -> dict[str, Any]:
         "num_cpus": int(capacity.total("CPU")),
         # Without the dashboard a stopped trial of engine `train` leaks its workers and the sweep hangs.
         "include_dashboard": engine == "train",
-        "resources": {"trial_driver": DRIVERS_PER_NODE} if engine == "train" else None,
+        "resources": {"trial_driver": _DRIVERS_PER_NODE} if engine == "train" else None,
     }
 
 
@@ -225,6 +225,6 @@ def _protect_token() -> None:
 
 def refuse_unless_it_fits(capacity: Capacity, resources: Resources) -> int:
     """The number of concurrent trials; raises ConfigError when none ever fits."""
-    if problems := capacity_problems(capacity, resources):
+    if problems := _capacity_problems(capacity, resources):
         raise ConfigError(problems)
     return capacity.trials_that_fit(resources)

@@ -19,7 +19,7 @@ import yaml
 from trainables.errors import Problem, nearest
 from tune_dml.text import one_line
 
-TOKEN = Path("~/.ray/auth_token")
+_TOKEN = Path("~/.ray/auth_token")
 _GUIDE = "docs/cluster.md says how."
 _PROVIDER_KEYS = ("project_id", "coordinator_address", "head_ip", "worker_ips", "external_ip", "security_group")
 
@@ -111,7 +111,7 @@ def _sweep_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(f"{who}_start_ray_commands", rule, None, "Write RAY_AUTH_MODE=token before `ray start`.")
     if "RAY_AUTH_MODE=token" in head + workers and not any(place.endswith(".ray/auth_token") for place in mounts):
         rule = "Ray refuses to start under RAY_AUTH_MODE=token on a node without the token"
-        yield Problem("file_mounts", rule, None, f"Add ~/.ray/auth_token: {TOKEN}.")
+        yield Problem("file_mounts", rule, None, f"Add ~/.ray/auth_token: {_TOKEN}.")
     for place, source in mounts.items():
         yield from _mount_problems(place, Path(str(source)).expanduser())
     if any(f"--dashboard-host={where}" in head for where in ("0.0.0.0", "::")):  # noqa: S104 - what is refused
@@ -132,11 +132,11 @@ def _start(config: Mapping[str, Any], key: str) -> str:
 
 
 def _mount_problems(place: str, source: Path) -> Iterator[Problem]:
-    if source.name == TOKEN.name and not source.exists():
+    if source.name == _TOKEN.name and not source.exists():
         rule = "the token that every node is given must be there"
         remedy = f"ray get-auth-token --generate > /dev/null && chmod 600 {source}"
         yield Problem(f"file_mounts.{place}", rule, str(source), remedy)
-    elif source.name == TOKEN.name and source.stat().st_mode & 0o077:
+    elif source.name == _TOKEN.name and source.stat().st_mode & 0o077:
         rule = "the token must be its owner's alone: who reads it runs code on the cluster"
         yield Problem(f"file_mounts.{place}", rule, f"{source.stat().st_mode & 0o777:04o}", f"chmod 600 {source}")
     elif not source.exists():

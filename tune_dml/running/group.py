@@ -28,7 +28,7 @@ _LOOK = 1.0
 """Seconds after which somebody who waits looks whether the others still live."""
 
 
-class Mailbox:
+class _Mailbox:
     """Between a trial's driver and its workers; an actor without CPU. One trial at a time, under a number that grows."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Group:
     def __init__(self, train_one: TrainOne, sweep: Path, resources: Resources):
         import ray
 
-        self.mailbox = ray.remote(num_cpus=0, max_concurrency=resources.workers + 4)(Mailbox).remote()
+        self.mailbox = ray.remote(num_cpus=0, max_concurrency=resources.workers + 4)(_Mailbox).remote()
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._fit, args=(train_one, sweep, resources), daemon=True)
         self._thread.start()

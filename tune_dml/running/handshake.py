@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from trainables.errors import Problem
 
-SECONDS = 3.0
-CLIENT_PORT = 10001
+_SECONDS = 3.0
+_CLIENT_PORT = 10001
 _REMEDY = "Start it (`ray up cluster.yaml`), correct the address, or use --address local."
 
 
@@ -31,7 +31,7 @@ def address_problems(address: str | None, origin: str) -> list[Problem]:
     if not host or (port is None and not separator):
         rule = "an address reads auto, local, HOST:PORT or ray://HOST:PORT"
         return [Problem(origin, rule, address, "Example: --address ray://head:10001.")]
-    target = f"{host}:{port or CLIENT_PORT}"
+    target = f"{host}:{port or _CLIENT_PORT}"
     return [Problem(origin, rule, address, remedy) for rule, remedy in _greet(target, client=scheme == "ray")]
 
 
@@ -46,7 +46,7 @@ def _greet(target: str, *, client: bool) -> list[tuple[str, str]]:
         request = ray_client_pb2.ClusterInfoRequest(type=ray_client_pb2.ClusterInfoType.PING).SerializeToString()
     try:
         with grpc.insecure_channel(target) as channel:
-            answer = channel.unary_unary(method)(request, timeout=SECONDS, metadata=_token())
+            answer = channel.unary_unary(method)(request, timeout=_SECONDS, metadata=_token())
     except grpc.RpcError as error:
         if error.code() in {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}:
             remedy = "Copy the head's ~/.ray/auth_token to yours (mode 0600) and set RAY_AUTH_MODE=token."

@@ -34,14 +34,14 @@ from typing import Any
 
 from trainables.errors import ConfigError, Problem
 
-PACKAGES = ("tune_dml", "trainables", "search_spaces")
-DISTRIBUTION = "tune-dml"
+_PACKAGES = ("tune_dml", "trainables", "search_spaces")
+_DISTRIBUTION = "tune-dml"
 LIMIT = 50_000_000
 """Bytes that may travel; Ray refuses 100 MB in words that name no file. Data belong on the cluster's storage."""
-GRACE = 60
+_GRACE = 60
 """Seconds that a cancelled sweep has to write its table and report."""
-TUNNEL_SECONDS = 120.0
-OVER = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
+_TUNNEL_SECONDS = 120.0
+_OVER = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 
 _LEFT_OUT = frozenset(
     {".git", ".hg", ".svn", "__pycache__", ".venv", ".venv-vision", "venv", "node_modules", "sweeps", "mlruns", "build"}
@@ -73,7 +73,7 @@ class Job:
     @property
     def over(self) -> bool:
         """Whether it has ended, in whatever way."""
-        return self.status in OVER
+        return self.status in _OVER
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def collect_upload(files: Sequence[Path], working_dir: Path | None = None) -> Up
     Raises ConfigError for a folder that is not safe to send, and for more than Ray takes.
     """
     chosen: dict[str, Path] = {}
-    for name in PACKAGES:
+    for name in _PACKAGES:
         spec = importlib.util.find_spec(name)
         for folder in spec.submodule_search_locations or () if spec else ():
             chosen.update({f"{name}/{place}": path for place, path in _walk(Path(folder), [])})
@@ -214,7 +214,7 @@ def _tunnel(target: str) -> Iterator[str]:
 
 
 def _wait_for(port: int, tunnel: subprocess.Popen[str], target: str) -> None:
-    deadline = time.monotonic() + TUNNEL_SECONDS
+    deadline = time.monotonic() + _TUNNEL_SECONDS
     while time.monotonic() < deadline and tunnel.poll() is None:
         try:
             with socket.create_connection(("127.0.0.1", port), timeout=1):
@@ -227,7 +227,7 @@ def _wait_for(port: int, tunnel: subprocess.Popen[str], target: str) -> None:
     raise ConfigError(Problem("TARGET", rule, target, f"Start it: `ray up {target}`."))
 
 
-def jobs_of(client: Any, sweep: str) -> list[Job]:
+def _jobs_of(client: Any, sweep: str) -> list[Job]:
     """Every job of a sweep, in the order of their start."""
     found = [details for details in client.list_jobs() if (details.metadata or {}).get("tune_dml.sweep") == sweep]
     found.sort(key=lambda details: details.start_time or 0)
@@ -236,7 +236,7 @@ def jobs_of(client: Any, sweep: str) -> list[Job]:
 
 def latest_job(client: Any, sweep: str, target: str) -> Job:
     """The last job of a sweep; raises ConfigError when the cluster knows none."""
-    jobs = jobs_of(client, sweep)
+    jobs = _jobs_of(client, sweep)
     if not jobs:
         rule = "no job of this sweep on the cluster"
         raise ConfigError(
@@ -251,13 +251,13 @@ def submit(client: Any, sweep: str, words: Sequence[str], upload: Upload) -> tup
     A job is named after its sweep. One that still runs is handed back instead of a second, and of two who ask at once
     one gets the other's: a name is given once.
     """
-    before = jobs_of(client, sweep)
+    before = _jobs_of(client, sweep)
     if before and not before[-1].over:
         return before[-1], False
     name = f"{sweep}@{len(before) + 1}"
     if _start(client, name, words, upload, {"tune_dml.sweep": sweep}):
         return Job(name, sweep, "PENDING"), True
-    return next(job for job in jobs_of(client, sweep) if job.id == name), False
+    return next(job for job in _jobs_of(client, sweep) if job.id == name), False
 
 
 @contextmanager
@@ -268,7 +268,7 @@ def asked(client: Any, words: Sequence[str], upload: Upload) -> Iterator[Job]:
     try:
         yield Job(name, "", "PENDING")
     finally:
-        if str(client.get_job_status(name).value) not in OVER:
+        if str(client.get_job_status(name).value) not in _OVER:
             client.stop_job(name)
         else:
             client.delete_job(name)
@@ -276,7 +276,7 @@ def asked(client: Any, words: Sequence[str], upload: Upload) -> Iterator[Job]:
 
 def _start(client: Any, name: str, words: Sequence[str], upload: Upload, metadata: dict[str, str]) -> bool:
     """Whether the cluster took it; not where the name is taken already."""
-    environment = {"RAY_JOB_STOP_WAIT_TIME_S": str(GRACE), "PYTHONUNBUFFERED": "1", "COLUMNS": "120"}
+    environment = {"RAY_JOB_STOP_WAIT_TIME_S": str(_GRACE), "PYTHONUNBUFFERED": "1", "COLUMNS": "120"}
     with _staged(upload) as folder:
         try:
             client.submit_job(
@@ -304,7 +304,7 @@ def _staged(upload: Upload) -> Iterator[Path]:
         for place, path in upload.files.items():
             (root / place).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, root / place)
-        described = importlib.metadata.distribution(DISTRIBUTION)
+        described = importlib.metadata.distribution(_DISTRIBUTION)
         info = root / f"tune_dml-{described.version}.dist-info"
         info.mkdir()
         for name in ("METADATA", "entry_points.txt"):

@@ -17,7 +17,7 @@ from ray.tune import Stopper
 from trainables.context import ALIVE
 from tune_dml.record.ledger import trial_folder
 
-START_SECONDS = 600.0
+_START_SECONDS = 600.0
 """Before its first step a trial may take so long, or the limit if that is longer: processes, data, weights."""
 
 
@@ -103,7 +103,7 @@ class Watch:
             return []
         self._looked, found = now, []
         for key, seen in self.seen.items():
-            allowed = self.limit if seen.stepping else max(self.limit, START_SECONDS)
+            allowed = self.limit if seen.stepping else max(self.limit, _START_SECONDS)
             if (mark := self._mark(key)) != seen.mark:
                 seen.at, seen.stepping, seen.mark = now, True, mark
             elif now - seen.at > allowed:

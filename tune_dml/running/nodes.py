@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SECONDS = 60.0
-SKEW = 5.0
+_SECONDS = 60.0
+_SKEW = 5.0
 """Seconds by which a node's clock may differ from ours before it is said."""
-MIN_SHM = 1.0
+_MIN_SHM = 1.0
 """GiB of /dev/shm below which Ray's object store and the data loaders get short."""
 
 
@@ -97,7 +97,7 @@ def _ask(node_id: str, mark: str, cache: str, *, writes: bool) -> dict[str, Any]
     place = NodeAffinitySchedulingStrategy(node_id, soft=False)
     before = time.time()
     reference = ray.remote(num_cpus=0, scheduling_strategy=place, max_retries=0)(probe).remote()
-    answer: dict[str, Any] = ray.get(reference, timeout=SECONDS)
+    answer: dict[str, Any] = ray.get(reference, timeout=_SECONDS)
     # The probe's time was taken between these two: what lies outside is skew.
     answer["skew"] = max(before - answer["time"], answer["time"] - time.time(), 0.0)
     answer["node_id"] = node_id
@@ -126,7 +126,7 @@ def _shared(answers: Sequence[Mapping[str, Any]], storage: Path) -> Iterator[Fac
 def _clocks(answers: Sequence[Mapping[str, Any]]) -> Iterator[Fact]:
     worst = max(answers, key=lambda answer: answer["skew"], default=None)
     if worst is not None:
-        late = worst["skew"] > SKEW
+        late = worst["skew"] > _SKEW
         yield Fact("clocks", f"at most {worst['skew']:.1f} s apart", "Run chrony or ntpd." if late else "", wrong=late)
 
 
@@ -134,7 +134,7 @@ def _each(answers: Sequence[Mapping[str, Any]], alive: Sequence[Mapping[str, Any
     offered = {node["NodeID"]: node["Resources"].get("GPU", 0.0) for node in alive}
     for answer in answers:
         place, shm = f"node {answer['host']}", answer["shm"]
-        if shm is not None and shm < MIN_SHM:
+        if shm is not None and shm < _MIN_SHM:
             yield Fact(
                 place, f"{shm:.1f} GiB of shared memory", "Give it more: docker --shm-size, or an emptyDir.", wrong=True
             )

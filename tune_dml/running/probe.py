@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tune_dml.planning.cells import Cell
     from tune_dml.planning.plan import Plan
 
-WEIGHTLESS = ("loss.", "regularizer.", "optim.", "seeds.", "evaluation.")
+_WEIGHTLESS = ("loss.", "regularizer.", "optim.", "seeds.", "evaluation.")
 """Sections whose numbers do not change what a step costs."""
 
 
@@ -59,7 +59,7 @@ def _shape(settings: Mapping[str, Any]) -> tuple[object, ...]:
     deciding = (
         (path, str(value))
         for path, value in sorted(settings.items())
-        if not (path.startswith(WEIGHTLESS) and (value is None or is_number(value)))
+        if not (path.startswith(_WEIGHTLESS) and (value is None or is_number(value)))
     )
     return tuple(deciding)
 

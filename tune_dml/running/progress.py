@@ -33,9 +33,9 @@ from tune_dml.planning.plan import Plan
 from tune_dml.record.state import SweepState
 from tune_dml.text import duration, is_number, one_line, value_text
 
-RUNNING_SHOWN = 12
+_RUNNING_SHOWN = 12
 STYLES = {"finished": "green", "diverged": "yellow", "failed": "red", "running": "cyan", "missing": "dim"}
-MARKS = {"finished": "✓", "diverged": "≈", "failed": "✗", "running": "▶", "missing": "·"}
+_MARKS = {"finished": "✓", "diverged": "≈", "failed": "✗", "running": "▶", "missing": "·"}
 PLAIN_MARKS = {"finished": "+", "diverged": "~", "failed": "x", "running": ">", "missing": "."}
 _ENDS = ("finished", "diverged", "failed")
 
@@ -215,8 +215,8 @@ class Progress:
             running = list(self._counts.running.values())
             parts: list[RenderableType] = [Text(self._waits_for, style="dim")] if self._waits_for else []
             if running:
-                parts.append(_running_table(running[:RUNNING_SHOWN], self.plan.metric, self._clock()))
-            if (hidden := len(running) - RUNNING_SHOWN) > 0:
+                parts.append(_running_table(running[:_RUNNING_SHOWN], self.plan.metric, self._clock()))
+            if (hidden := len(running) - _RUNNING_SHOWN) > 0:
                 parts.append(Text(f"and {hidden} more running", style="dim"))
             if self._console is not None and (matrix := _matrix(self._state, self._counts, self._console)):
                 parts.append(matrix)
@@ -274,10 +274,10 @@ def _running_table(trials: list[_Running], metric: str, now: float) -> Table:
 def _matrix(state: SweepState, counts: _Counts, console: Console) -> Table | None:
     """Cells by seeds, where that fits on the screen; the counts say it otherwise. Nothing where a race asks for no trial."""
     plan = state.plan
-    room = console.size.height - min(len(counts.running), RUNNING_SHOWN) - 6
+    room = console.size.height - min(len(counts.running), _RUNNING_SHOWN) - 6
     if len(plan.cells) > room or 2 * len(plan.seeds) + 24 > console.size.width:
         return None
-    marks = MARKS if console.encoding.startswith("utf") else PLAIN_MARKS
+    marks = _MARKS if console.encoding.startswith("utf") else PLAIN_MARKS
     table = Table.grid(padding=(0, 1, 0, 0))
     for cell in plan.cells:
         keys = [plan.trial(cell, seed).key for seed in plan.seeds]

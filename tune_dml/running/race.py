@@ -24,7 +24,7 @@ from tune_dml.record.state import SweepState
 from tune_dml.stats import racing
 from tune_dml.stats.looks import level_left
 
-Mask = NDArray[np.bool_]
+_Mask = NDArray[np.bool_]
 Record = Callable[..., None]
 
 
@@ -88,7 +88,7 @@ class RacingProposals:
         if self._race.rule.budget is None:
             return False
         self.state.update()
-        return hours_of(self.state) >= self._race.rule.budget
+        return _hours_of(self.state) >= self._race.rule.budget
 
     def _record(self, kind: str, **body: object) -> None:
         self._write(kind, **body)
@@ -130,7 +130,7 @@ class RacingProposals:
             return level_left([len(self.plan.seeds)], planned=self._race.rule.max_seeds)
         return level_left([look.seeds for look in looks], planned=looks[0].planned)
 
-    def _standing(self) -> tuple[racing.Race, Mask]:
+    def _standing(self) -> tuple[racing.Race, _Mask]:
         """Every look so far once more, at its level."""
         plan, race = self.plan, self._race
         sign = 1.0 if plan.space.goal == "maximize" else -1.0
@@ -140,7 +140,7 @@ class RacingProposals:
         compared = np.array([not cell.baseline for cell in plan.cells])
         return racing.replay(values, ran, race.rule.margin, race.judged, compared=compared)
 
-    def _settle(self, standing: racing.Race, dropped: Mask) -> None:
+    def _settle(self, standing: racing.Race, dropped: _Mask) -> None:
         """Write down which cells stop and which go on again."""
         race, leader = self._race, int(standing.leader)
         seeds, level = race.judged[-1]
@@ -157,7 +157,7 @@ class RacingProposals:
                 self._record("reopened", cell=cell.digest, seeds=seeds)
                 self._say(f"goes on: {cell.label} after {seeds} seeds: {self.plan.cells[leader].label} now leads")
 
-    def _begin_block(self, seeds: int, runs: Mask) -> None:
+    def _begin_block(self, seeds: int, runs: _Mask) -> None:
         old = self.plan.seeds
         fresh = range(max(old) + 1, max(old) + 1 + seeds - len(old))
         digests = [cell.digest for cell, goes_on in zip(self.plan.cells, runs, strict=True) if goes_on]
@@ -182,7 +182,7 @@ def _reason(standing: racing.Race, cell: int) -> tuple[Why, int | None, float | 
     return "tied", leader, float(max(standing.ahead[leader, cell], standing.ahead[cell, leader]))
 
 
-def hours_of(state: SweepState) -> float:
+def _hours_of(state: SweepState) -> float:
     """What all trials have taken: GPU-hours, or worker-hours where trials have no GPU."""
     seconds = sum(trial.seconds for trial in state.recorded.values())
     return seconds / 3600 * (state.resources.gpus or state.resources.workers)

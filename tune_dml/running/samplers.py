@@ -20,9 +20,9 @@ from optuna.trial import FrozenTrial, TrialState
 
 from tune_dml.planning.study import Search
 
-Box = dict[str, FloatDistribution | IntDistribution]
+_Box = dict[str, FloatDistribution | IntDistribution]
 
-POPULATION = 12
+_POPULATION = 12
 """Of NSGA-II: a search has tens of cells, and at Optuna's 50 most would be random."""
 STEP = 0.25
 """Of CMA-ES: its first standard deviation, as a share of each range."""
@@ -36,7 +36,7 @@ def sampler_for(search: Search, number: int, attempt: int, *, conditional: bool)
     if search.method == "gp":
         return GPSampler(seed=seed, deterministic_objective=False)
     if search.method == "nsga2":
-        return NSGAIISampler(seed=seed, population_size=POPULATION)
+        return NSGAIISampler(seed=seed, population_size=_POPULATION)
     if search.method == "cmaes":
         return _Evolution(seed)
     return TPESampler(
@@ -97,7 +97,7 @@ class _Evolution(BaseSampler):  # type: ignore[misc]
         return self.others.sample_independent(study, trial, param_name, param_distribution)
 
 
-def _shares(trial: FrozenTrial, box: Box) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _shares(trial: FrozenTrial, box: _Box) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Where a cell lies in the ranges, from 0 to 1."""
     return np.array([_share(one, float(trial.params[name])) for name, one in box.items()])
 

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from tune_dml.running.race import RacingProposals
 
 
-ARM = "arm"
+_ARM = "arm"
 """The parameter of a study of several arms that says which one a point is of."""
-REPEATS = 50  # how often a sampler may propose a known cell before the search is over
+_REPEATS = 50  # how often a sampler may propose a known cell before the search is over
 
 
 @dataclass
@@ -128,7 +128,7 @@ class Proposals:
             return
         self._tell_up_to(len(self.asked) - self.plan.search.window)
         index = len(self.plan.cells) + adaptive
-        for attempt in range(REPEATS):
+        for attempt in range(_REPEATS):
             self.study.sampler = self._sampler(attempt)
             if self.plan.search.method == "qmc" and attempt == 0:
                 self.study.enqueue_trial(self.points.low_discrepancy(adaptive, self.plan.search.seed))
@@ -141,7 +141,7 @@ class Proposals:
             self.study.tell(ticket.number, state=TrialState.FAIL)  # known: a re-run must not need to know of it
         self.exhausted = True
         self.on_note(
-            f"{self.plan.search.method} proposed only known cells {REPEATS} times after {adaptive} of "
+            f"{self.plan.search.method} proposed only known cells {_REPEATS} times after {adaptive} of "
             f"{self.plan.search.num_samples} samples: the space has no further cells to try"
         )
 
@@ -245,7 +245,7 @@ class _Points:
     def ask(self, ticket: optuna.Trial) -> tuple[str, dict[str, Value]]:
         """The arm and the knobs that the study proposes."""
         names = list(self.arms)
-        arm = names[0] if len(names) == 1 else str(ticket.suggest_categorical(ARM, names))
+        arm = names[0] if len(names) == 1 else str(ticket.suggest_categorical(_ARM, names))
         return arm, {knob.path: _suggest(ticket, name, knob) for name, knob in self.arms[arm].items()}
 
     def of_cell(self, cell: Cell) -> tuple[dict[str, Value], dict[str, optuna.distributions.BaseDistribution]]:
@@ -254,8 +254,8 @@ class _Points:
 
         several = len(self.arms) > 1
         knobs = self.arms[cell.arm]
-        parameters: dict[str, Value] = {ARM: cell.arm} if several else {}
-        distributions = {ARM: CategoricalDistribution(list(self.arms))} if several else {}
+        parameters: dict[str, Value] = {_ARM: cell.arm} if several else {}
+        distributions = {_ARM: CategoricalDistribution(list(self.arms))} if several else {}
         return (
             parameters | {name: cell.knobs[knob.path] for name, knob in knobs.items()},
             distributions | {name: _distribution(knob) for name, knob in knobs.items()},
@@ -278,7 +278,7 @@ class _Points:
         point = {
             name: _value_at(knob, share) for (name, knob), share in zip(self.arms[arm].items(), shares, strict=False)
         }
-        return {ARM: arm, **point} if several else point
+        return {_ARM: arm, **point} if several else point
 
 
 class CellSearcher(Searcher):  # type: ignore[misc]

@@ -21,11 +21,11 @@ from tune_dml.stats.noise import fit_pairs
 from tune_dml.stats.power import MOST_SEEDS, half_width
 from tune_dml.stats.simultaneous import all_pairs, at_most
 
-RUNS = 400
+_RUNS = 400
 """Simulated sweeps a scenario: a chance is known to 0.025."""
-MOST_LEVELS = 20
+_MOST_LEVELS = 20
 """More levels are simulated as so many: a verdict's chance hardly changes beyond."""
-CONFIDENCE = 0.6
+_CONFIDENCE = 0.6
 """Of the range of the noise: its upper end gives an assurance of 0.8."""
 
 
@@ -51,10 +51,10 @@ def verdict_chances(
     margin: float,
     difference: float,
     alpha: float = 0.05,
-    runs: int = RUNS,
+    runs: int = _RUNS,
 ) -> VerdictChances:
     """Simulate sweeps of normal noise `sd` (seed effect removed) and judge each as `matters` does."""
-    levels = min(levels, MOST_LEVELS)
+    levels = min(levels, _MOST_LEVELS)
     if seeds < 2 or levels < 2:
         return VerdictChances(difference, 0.0, 0.0)
     values = sd * np.random.default_rng(0).standard_normal((runs, levels, seeds))
@@ -68,7 +68,7 @@ def verdict_chances(
     return VerdictChances(difference, float(matters.mean()), float(equal.mean()))
 
 
-def noise_range(sd: float, df: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+def _noise_range(sd: float, df: int, confidence: float = _CONFIDENCE) -> tuple[float, float]:
     """Where the true noise lies that was measured as `sd` with `df` degrees of freedom."""
     low, high = (
         sd * math.sqrt(df / float(chi2.ppf(tail, df))) for tail in ((1 + confidence) / 2, (1 - confidence) / 2)
@@ -91,5 +91,5 @@ def seeds_range(
         found = 2 + bisect_left(range(2, MOST_SEEDS + 1), True, key=enough)
         return found if found <= MOST_SEEDS else None
 
-    low, high = (needed(noise) for noise in noise_range(sd, df))
+    low, high = (needed(noise) for noise in _noise_range(sd, df))
     return low, high

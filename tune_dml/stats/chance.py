@@ -19,11 +19,11 @@ from tune_dml.stats.noise import fit_pairs
 
 Array = NDArray[np.float64]
 
-DRAWS = 4000
+_DRAWS = 4000
 """A probability is then known to about one point."""
 
 
-def p_best(values: Array, draws: int = DRAWS) -> Array:
+def p_best(values: Array, draws: int = _DRAWS) -> Array:
     """The probability of being the best of each row of one table (m, n), larger better; the same table, the same numbers.
 
     0 for a row without a number; all NaN where no two rows share two seeds, because nothing is known of the noise.

@@ -29,7 +29,7 @@ from scipy.stats import binom
 from scipy.stats import t as student
 
 Array = NDArray[np.float64]
-LEAST = 1e-12
+_LEAST = 1e-12
 """The smallest p-value that is told apart from 0."""
 
 
@@ -61,17 +61,17 @@ def reach_of(hits: Array, queries: Array, discordant: tuple[int, int], *, alpha:
         alpha: error of the interval.
     """
     count, seeds = int((queries.sum(1) > 0).sum()), hits.shape[1]
-    estimate, parts = variance_parts(hits[None], queries[None])
+    estimate, parts = _variance_parts(hits[None], queries[None])
     mean, variances = float(estimate[0]), (float(parts[0][0]), float(parts[1][0]), float(parts[2][0]))
     reach = half_widths(variances, count, seeds)
     half = reach(alpha)
     these = _p(mean, half_widths(variances, count, 1)) if count > 1 else math.nan
     anew = _p(mean, reach) if seeds > 1 else math.nan
     ends = 100 * (mean - half), 100 * (mean + half)
-    return Reach(100 * mean, *ends, count, seeds, mcnemar(*discordant), these, anew)
+    return Reach(100 * mean, *ends, count, seeds, _mcnemar(*discordant), these, anew)
 
 
-def variance_parts(hits: Array, queries: Array) -> tuple[Array, tuple[Array, Array, Array]]:
+def _variance_parts(hits: Array, queries: Array) -> tuple[Array, tuple[Array, Array, Array]]:
     """D and V_class, V_seed, V_both of many pairs at once, (B,) each; hits and queries (B, C, S), 0 where there is no class."""
     seeds = hits.shape[-1]
     present = queries > 0
@@ -104,7 +104,7 @@ def half_widths(variances: tuple[float, float, float], classes: int, seeds: int)
     return half
 
 
-def mcnemar(first: int, second: int) -> float:
+def _mcnemar(first: int, second: int) -> float:
     """Two-sided exact p-value of `first` against `second` discordant pairs under equal chances; 1 where there is none."""
     total = first + second
     return min(1.0, 2 * float(binom.cdf(min(first, second), total, 0.5))) if total else 1.0
@@ -125,6 +125,6 @@ def _p(mean: float, half: Callable[[float], float]) -> float:
     size = abs(mean)
     if size <= half(1.0):
         return 1.0
-    if size >= half(LEAST):
+    if size >= half(_LEAST):
         return 0.0
-    return math.exp(brentq(lambda log: half(math.exp(log)) - size, math.log(LEAST), 0.0))
+    return math.exp(brentq(lambda log: half(math.exp(log)) - size, math.log(_LEAST), 0.0))

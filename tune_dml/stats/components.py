@@ -41,7 +41,7 @@ class Spread:
         return bool(self.parts)
 
 
-def spread_of(parts: Sequence[tuple[float, float]], *, alpha: float = 0.05) -> Spread:
+def _spread_of(parts: Sequence[tuple[float, float]], *, alpha: float = 0.05) -> Spread:
     """The root of a sum of independent variances, each a multiple of chi-squared on its degrees of freedom."""
     if not parts:
         return Spread()
@@ -62,16 +62,16 @@ def trial_spread(values: Array, *, alpha: float = 0.05) -> Spread:
     parts = [(float(whole.mean(0).var(ddof=1)), n - 1.0)]
     if rest := typical_noise(fit_pairs(whole)) if m > 1 else None:
         parts.append(((m - 1) / m * rest[0] ** 2, float(rest[1])))
-    return spread_of(parts, alpha=alpha)
+    return _spread_of(parts, alpha=alpha)
 
 
 def difference_spread(values: Array, *, alpha: float = 0.05) -> Spread:
     """Of the difference of two cells under one seed, typical over pairs; values (m, n), NaN for holes."""
     known = typical_noise(fit_pairs(values)) if len(values) > 1 else None
-    return Spread() if known is None else spread_of([(2 * known[0] ** 2, float(known[1]))], alpha=alpha)
+    return Spread() if known is None else _spread_of([(2 * known[0] ** 2, float(known[1]))], alpha=alpha)
 
 
 def together(sources: Sequence[Spread], *, alpha: float = 0.05) -> Spread:
     """Of a sum of independent sources; unknown unless every one of them is known."""
     known = all(source.known for source in sources)
-    return spread_of([part for source in sources for part in source.parts] if known else (), alpha=alpha)
+    return _spread_of([part for source in sources for part in source.parts] if known else (), alpha=alpha)

@@ -24,7 +24,7 @@ from scipy.stats import t as student
 
 Array = NDArray[np.float64]
 
-LEAST_R2 = 0.5
+_LEAST_R2 = 0.5
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def fit_parabola(
     design = np.stack([np.ones(m), u, u**2], axis=1)
     solve = np.linalg.pinv(design)
     r2, misfit = _check(u, complete, alpha)
-    if r2 < LEAST_R2 or misfit:
+    if r2 < _LEAST_R2 or misfit:
         return Parabola("no parabola", r2, np.nan, np.nan)
     slopes = solve[1] @ complete, solve[2] @ complete
     rising = _bound(slopes[0] + 2 * u[1] * slopes[1], alpha)[0] > 0

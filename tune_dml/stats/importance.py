@@ -31,19 +31,19 @@ from tune_dml.stats.contrasts import estimate_contrasts, fill_holes, main_effect
 
 Array = NDArray[np.float64]
 
-LEAST_PREDICTED = 0.3
+_LEAST_PREDICTED = 0.3
 """Share of the variance of cells left out that a surrogate must predict, and 2 / sqrt(cells) where they are fewer than 44.
 
 Of noise alone five folds predict up to 0.6 of ten cells, in one search of a hundred: fewer cells must be predicted better.
 """
-LEAST_SIGNAL = 0.5
+_LEAST_SIGNAL = 0.5
 """Share of the variance of a full grid's means that must not be noise, beside a main effect that is certain."""
-NEGLIGIBLE = 0.1
+_NEGLIGIBLE = 0.1
 """A limit within this of 0 or 1 is 0 or 1: a surrogate's share is never quite either, though the truth may be."""
-LEAST_CELLS = 10
-MOST_CELLS = 200
+_LEAST_CELLS = 10
+_MOST_CELLS = 200
 """Of more searched cells so many, drawn, carry the surrogate."""
-FOLDS, RESAMPLES, DRAWS, MOST_POINTS = 5, 12, 25, 800
+_FOLDS, _RESAMPLES, _DRAWS, _MOST_POINTS = 5, 12, 25, 800
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ class Importance:
     """Why no importance is claimed; the shares are NaN then."""
 
 
-def shapley_effects(values: Array, knobs: int) -> tuple[Array, Array]:
+def _shapley_effects(values: Array, knobs: int) -> tuple[Array, Array]:
     """Effects (..., knobs) and pairs (..., knobs, knobs) of tables (..., q_1, .., q_knobs), without noise."""
     parts = {held: (part**2).mean(_axes(knobs)) for held, part in _anova(values, knobs).items()}
     return _shared(parts, knobs)
@@ -81,7 +81,7 @@ def importance_of_grid(values: Array, alpha: float = 0.05) -> Importance:
     true = {held: (seeds**2 * noisy[held] - squares[held]) / (seeds * (seeds - 1)) for held in parts}
     total, seen = sum(true.values()), sum(noisy.values())
     signal = float(total / seen) if seen > 0 else 0.0
-    if signal < LEAST_SIGNAL:
+    if signal < _LEAST_SIGNAL:
         reason = f"of the differences between the cells' means only {max(signal, 0):.0%} is not noise"
         return _refused(knobs, signal, reason)
     cells = values.reshape(-1, seeds)
@@ -108,16 +108,16 @@ def importance_of_search(
     """
     knobs = len(tried)
     kept = np.flatnonzero(np.isfinite(values).any(1))
-    if len(kept) > MOST_CELLS:
-        kept = np.random.default_rng(seed).permutation(kept)[:MOST_CELLS]
+    if len(kept) > _MOST_CELLS:
+        kept = np.random.default_rng(seed).permutation(kept)[:_MOST_CELLS]
     points = np.hstack([column[kept] for column in tried])
     means = fill_holes(values[kept])[0].mean(1)
-    if len(means) < LEAST_CELLS:
+    if len(means) < _LEAST_CELLS:
         return _refused(
-            knobs, math.nan, f"{len(means)} configurations with a number are too few, {LEAST_CELLS} are needed"
+            knobs, math.nan, f"{len(means)} configurations with a number are too few, {_LEAST_CELLS} are needed"
         )
     predicted = _predicted(points, means, seed)
-    needed = max(LEAST_PREDICTED, 2 / math.sqrt(len(means)))
+    needed = max(_LEAST_PREDICTED, 2 / math.sqrt(len(means)))
     if predicted < needed:
         reason = (
             f"a model of the configurations predicts {max(predicted, 0):.0%} of the variance of those it has not seen, "
@@ -128,10 +128,10 @@ def importance_of_search(
     grid = np.hstack([level[index.ravel()] for level, index in zip(levels, np.indices(shape), strict=True)])
     rng = np.random.default_rng(seed)
     drawn = []
-    for _ in range(RESAMPLES):
+    for _ in range(_RESAMPLES):
         rows = rng.integers(0, len(means), len(means))
         drawn.append(_drawn(points[rows], means[rows], grid, rng))
-    effects, pairs = shapley_effects(np.concatenate(drawn).reshape(-1, *shape), knobs)
+    effects, pairs = _shapley_effects(np.concatenate(drawn).reshape(-1, *shape), knobs)
     total = effects.sum(-1, keepdims=True)
     shares = effects / total
     low, high = np.quantile(shares, [alpha / 2 / knobs, 1 - alpha / 2 / knobs], axis=0)
@@ -180,8 +180,8 @@ def _axes(knobs: int) -> tuple[int, ...]:
 
 def _limited(share: Array, low: Array, high: Array, pairs: Array, predicted: float) -> Importance:
     share = np.clip(share, 0, 1)
-    low = np.where(low < NEGLIGIBLE, 0.0, np.minimum(low, share))
-    high = np.where(high > 1 - NEGLIGIBLE, 1.0, np.clip(high, share, 1))
+    low = np.where(low < _NEGLIGIBLE, 0.0, np.minimum(low, share))
+    high = np.where(high > 1 - _NEGLIGIBLE, 1.0, np.clip(high, share, 1))
     return Importance(share, low, high, np.clip(pairs, 0, 1), predicted)
 
 
@@ -207,8 +207,8 @@ def _predicted(points: Array, values: Array, seed: int) -> float:
     """R2 of cells left out, five folds."""
     guess = np.empty_like(values)
     order = np.random.default_rng(seed).permutation(len(values))
-    for fold in range(FOLDS):
-        out = order[fold::FOLDS]
+    for fold in range(_FOLDS):
+        out = order[fold::_FOLDS]
         kept = np.setdiff1d(order, out)
         guess[out] = _fitted(points[kept], values[kept]).predict(points[out])
     spread = ((values - values.mean()) ** 2).sum()
@@ -222,9 +222,9 @@ def _drawn(points: Array, values: Array, grid: Array, rng: np.random.Generator) 
     sizes, axes = np.linalg.eigh(spread)
     noise = process.kernel_.k2.noise_level * values.var()  # in the prediction's variance, at each point by itself
     root = axes * np.sqrt(np.maximum(sizes - noise, 0))
-    return np.asarray(mean + rng.standard_normal((DRAWS, len(grid))) @ root.T)
+    return np.asarray(mean + rng.standard_normal((_DRAWS, len(grid))) @ root.T)
 
 
 def levels_a_knob(knobs: int) -> int:
     """Places at which a knob with a range is looked at, so that the surrogate's grid stays small."""
-    return max(2, min(12, int(MOST_POINTS ** (1 / knobs))))
+    return max(2, min(12, int(_MOST_POINTS ** (1 / knobs))))

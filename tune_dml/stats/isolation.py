@@ -20,7 +20,7 @@ from tune_dml.stats.table import SeedTable
 
 Array = NDArray[np.float64]
 
-UNCROSSED = "its values were not tried with the same settings of the other knobs; a grid would compare them"
+_UNCROSSED = "its values were not tried with the same settings of the other knobs; a grid would compare them"
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def isolate(points: Sequence[Point], labels: Mapping[Hashable, str], seeds: Sequ
     groups = _shared_settings(points, trained)
     names = tuple(labels[level] for level in trained)
     if trained and not groups:
-        return Isolated(SeedTable.of({}, seeds), {}, "", UNCROSSED)
+        return Isolated(SeedTable.of({}, seeds), {}, "", _UNCROSSED)
     stacks = [
         np.array([[cells[level, others, setting] for setting in settings] for level in trained], dtype=float)
         for others, settings in groups.items()

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-PLANNED_SHARE = 0.8
+_PLANNED_SHARE = 0.8
 
 
 def level_left(looks: Sequence[float], *, planned: float | None = None, alpha: float = 0.05) -> float:
@@ -45,5 +45,5 @@ def _spent(seeds: float, planned: float | None, alpha: float) -> float:
     if planned is None:
         return alpha * (1 - 1 / max(seeds, 1.0))
     if seeds <= planned:
-        return alpha * PLANNED_SHARE * seeds / planned
-    return alpha * (1 - (1 - PLANNED_SHARE) * planned / seeds)
+        return alpha * _PLANNED_SHARE * seeds / planned
+    return alpha * (1 - (1 - _PLANNED_SHARE) * planned / seeds)

@@ -27,7 +27,7 @@ from tune_dml.stats.racing import Raced
 from tune_dml.stats.simultaneous import ALGORITHM, Bounds, against, all_pairs, at_most
 from tune_dml.stats.table import SeedTable
 
-LISTED_CELLS = 40
+_LISTED_CELLS = 40
 """Up to this many values every pairwise difference is listed; beyond, only the one that the verdict turns on."""
 
 Array = NDArray[np.float64]
@@ -131,7 +131,7 @@ def judge_matters(
         limits = np.minimum(raced.at_most, np.maximum(bounds.high, -bounds.low))
         flat = bool((limits < margin).all()) or (raced.flat and raced.margin <= margin)
     verdict, reason, pair = _decide(bounds, margin, flat, diverged)
-    shown = zip(*np.triu_indices(len(labels), 1), strict=True) if len(labels) <= LISTED_CELLS else [pair]
+    shown = zip(*np.triu_indices(len(labels), 1), strict=True) if len(labels) <= _LISTED_CELLS else [pair]
     heard = noise if crossed is None else fit_pairs(crossed.values)
     return Matters(
         verdict,

@@ -31,7 +31,7 @@ Mask = NDArray[np.bool_]
 
 FIRST_LOOK = 3
 """Two seeds cannot tell noise from differences."""
-HELD_LEAD = 0.1
+_HELD_LEAD = 0.1
 """A lead changes hands only for more than this share of the margin: who was tied with the leader stays settled."""
 
 
@@ -133,7 +133,7 @@ def standing(
     alive = running & ~worse & (matters[..., None] | counts)
     merit = np.where(np.where(alive.any(-1, keepdims=True), alive, ~worse), known.mean(-1), -np.inf)
     if so_far is not None:
-        merit += np.where(np.arange(m) == so_far.leader[..., None], HELD_LEAD * margin, 0.0)
+        merit += np.where(np.arange(m) == so_far.leader[..., None], _HELD_LEAD * margin, 0.0)
     leader = merit.argmax(-1)
     to_leader = leader[..., None, None]
     leads_by = np.take_along_axis(ahead, to_leader, -2)[..., 0, :]

@@ -25,7 +25,7 @@ from scipy.stats import t as student
 
 Array = NDArray[np.float64]
 
-SWEEPS = 200
+_SWEEPS = 200
 """At most; a table without holes needs one, and one with holes some ten."""
 
 ALGORITHM = "lower limit from seeds that did not choose the cell, upper limit from all seeds; Student's t"
@@ -74,7 +74,7 @@ def best_first(values: Array) -> list[int]:
     """
     held = np.isfinite(values)
     shift = np.zeros(values.shape[-1])
-    for _ in range(SWEEPS):
+    for _ in range(_SWEEPS):
         effect = _mean(values - shift)
         before, shift = shift, np.nan_to_num(_mean((values - effect[:, None]).T))
         if np.allclose(before, shift, rtol=0, atol=1e-12):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-INTERVAL = 2.0  # seconds between syncs that nothing asked for
-SPACING = 0.2  # seconds between syncs that were asked for: a burst of reports is one sync
-LONGEST_WAIT = 60.0  # seconds between attempts while the store is away
+_INTERVAL = 2.0  # seconds between syncs that nothing asked for
+_SPACING = 0.2  # seconds between syncs that were asked for: a burst of reports is one sync
+_LONGEST_WAIT = 60.0  # seconds between attempts while the store is away
 PATIENCE = 60.0  # seconds that `stop` waits for a sync under way
 
 
@@ -48,10 +48,10 @@ class SyncThread:
 
     def _loop(self) -> None:
         wait = 0.0
-        while not self._stopping.wait(SPACING if wait == 0 else wait):
+        while not self._stopping.wait(_SPACING if wait == 0 else wait):
             if self._sync():
                 wait = 0.0
-                self._wake.wait(INTERVAL)  # `stop` wakes it too
+                self._wake.wait(_INTERVAL)  # `stop` wakes it too
             else:  # notifications wait too: they must not hammer a server that is away
-                wait = min(max(2 * wait, INTERVAL), LONGEST_WAIT)
+                wait = min(max(2 * wait, _INTERVAL), _LONGEST_WAIT)
             self._wake.clear()

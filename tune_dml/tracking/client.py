@@ -17,7 +17,7 @@ from tune_dml.text import shortened
 from tune_dml.tracking.projection import Point
 from tune_dml.tracking.store import local_database, on_local_disk
 
-REQUEST_TIMEOUT = "10"
+_REQUEST_TIMEOUT = "10"
 """Seconds that a request waits, where the user has not set MLflow's own variable."""
 
 
@@ -44,7 +44,7 @@ def quiet_mlflow() -> Iterator[None]:
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
     settings = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}
     if "MLFLOW_HTTP_REQUEST_TIMEOUT" not in os.environ:
-        settings["MLFLOW_HTTP_REQUEST_TIMEOUT"] = REQUEST_TIMEOUT
+        settings["MLFLOW_HTTP_REQUEST_TIMEOUT"] = _REQUEST_TIMEOUT
     before = {name: os.environ.get(name) for name in settings}
     loggers = [logging.getLogger(name) for name in ("alembic", "mlflow.store.db.utils")]
     levels = [logger.level for logger in loggers]

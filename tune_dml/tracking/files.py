@@ -67,14 +67,14 @@ def replace_files(client: Any, run_id: str, paths: Sequence[Path], subfolder: st
             client.log_artifact(run_id, str(path), subfolder)
             fresh.add(f"{subfolder}/{path.name}")
     repository = file_store(client, run_id)
-    for stale in set(files_under(client, run_id, subfolder)) - fresh:
+    for stale in set(_files_under(client, run_id, subfolder)) - fresh:
         repository.delete_artifacts(stale)
 
 
-def files_under(client: Any, run_id: str, folder: str) -> Iterator[str]:
+def _files_under(client: Any, run_id: str, folder: str) -> Iterator[str]:
     """Every file of a run in a folder and those inside it, by path."""
     for entry in client.list_artifacts(run_id, folder):
         if entry.is_dir:
-            yield from files_under(client, run_id, entry.path)
+            yield from _files_under(client, run_id, entry.path)
         else:
             yield entry.path

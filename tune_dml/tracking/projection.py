@@ -23,13 +23,13 @@ from tune_dml.space import Grid, Value
 
 RunStatus = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 
-VALUE_LIMIT = 500
+_VALUE_LIMIT = 500
 """A longer parameter shows its beginning and its length; plan.json, attached to the parent run, has it whole."""
 
 TAG_LIMIT = 2000
-MOST_METRICS = 25
+_MOST_METRICS = 25
 """Keys of a trial's run, those of opened test metrics aside; the ledger keeps all."""
-NONE = "none"
+_NONE = "none"
 """A knob that a cell does not have, which charts would otherwise put at the top of its axis."""
 
 _BESIDE_RECALL = re.compile(r"(.*[/_])?(precision|map|ndcg)_at_\d+")
@@ -126,7 +126,7 @@ class TrialRun:
         chosen = []
         for point in points:
             own = point.name == self.metric
-            room = len(names - {self.metric}) < MOST_METRICS - 1 and not _BESIDE_RECALL.fullmatch(point.name)
+            room = len(names - {self.metric}) < _MOST_METRICS - 1 and not _BESIDE_RECALL.fullmatch(point.name)
             if own or room or point.name in names or point.name in asked:
                 names.add(point.name)
                 chosen.append(point)
@@ -274,7 +274,7 @@ class Projection:
     def parameters(self, cell: Cell) -> dict[str, str]:
         """Every resolved setting of a cell, flat and dotted; `none` for a knob that its arm does not have."""
         plan = self.state.plan
-        absent = {knob.path: NONE for arm in plan.arms for knob in plan.knobs_of(arm.name)}
+        absent = {knob.path: _NONE for arm in plan.arms for knob in plan.knobs_of(arm.name)}
         return {name: _text(value) for name, value in {**absent, **cell.knobs, **cell.settings}.items()}
 
     def planned(self, key: str) -> Trial | None:
@@ -347,10 +347,10 @@ def numbers(figures: Mapping[str, Any], step: int, time: float) -> tuple[Point, 
 def _text(value: Value | str | list[Any]) -> str:
     """As `--set` takes it: text as it is, everything else as JSON; cut when long, saying so."""
     text = value if isinstance(value, str) else json.dumps(value)
-    if len(text) <= VALUE_LIMIT:
+    if len(text) <= _VALUE_LIMIT:
         return text
     note = f"… ({len(text)} characters)"
-    return text[: VALUE_LIMIT - len(note)] + note
+    return text[: _VALUE_LIMIT - len(note)] + note
 
 
 def _domain(domain: Any) -> str:

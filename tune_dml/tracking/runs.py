@@ -32,8 +32,8 @@ from tune_dml.tracking.descriptions import cell_note, experiment_note, sweep_not
 from tune_dml.tracking.projection import Point, Projection, RunStatus, TrialRun, milliseconds, numbers
 from tune_dml.tracking.store import check
 
-SAVE_EVERY = 200  # trials between two writes of the bookkeeping within a push
-NOTE = "mlflow.note.content"
+_SAVE_EVERY = 200  # trials between two writes of the bookkeeping within a push
+_NOTE = "mlflow.note.content"
 """The tag that MLflow shows as a description."""
 _PARENT_TAG = "mlflow.parentRunId"
 _SWEEP_TAG = "tune_dml.sweep_run"
@@ -103,7 +103,7 @@ class RunPusher:
                     raise
                 push.error = f"{trial.key}: {reason_of(error)}"  # of this trial; the others go on
                 self.connected = False  # perhaps its run was deleted by hand: look again
-            if push.trials % SAVE_EVERY == SAVE_EVERY - 1:
+            if push.trials % _SAVE_EVERY == _SAVE_EVERY - 1:
                 self._books.save()
         self.push_opened()
         self._push_cells(push)
@@ -156,7 +156,7 @@ class RunPusher:
         tags |= {"level": "trial", _PARENT_TAG: above.id, _SWEEP_TAG: self._runs[PARENT].id}
         if run is None:
             name = f"{planned.cell.label}, seed {planned.seed}" if planned else trial.key
-            own = {**projection.trial_tags(trial.key), NOTE: trial_note(projection, trial.key)}
+            own = {**projection.trial_tags(trial.key), _NOTE: trial_note(projection, trial.key)}
             run = self._create(self._books.experiment_id, name, trial.state.started, {**own, **tags})
             self._runs[trial.key], self._books.runs[trial.key] = run, run.id
         self._books.skip_known_rows(trial)
@@ -174,7 +174,7 @@ class RunPusher:
         key = cell_key(cell)
         if key not in self._runs:
             projection, parent = self._projection, self._runs[PARENT]
-            above = {_PARENT_TAG: parent.id, _SWEEP_TAG: parent.id, NOTE: cell_note(projection, cell)}
+            above = {_PARENT_TAG: parent.id, _SWEEP_TAG: parent.id, _NOTE: cell_note(projection, cell)}
             started = projection.cell_started(cell)
             run = self._create(self._books.experiment_id, cell.label, started, {**projection.cell_tags(cell), **above})
             self._runs[key], self._books.runs[key] = run, run.id
@@ -221,12 +221,12 @@ class RunPusher:
             parent, judgement.figures, sum(trial.ended is not None for trial in projection.state.recorded.values())
         )
         note = sweep_note(projection, judgement, self._books.experiment_id, parent.id, reported=reported)
-        self._log_news(parent, (), {}, {NOTE: note})
+        self._log_news(parent, (), {}, {_NOTE: note})
         for cell in projection.cells_begun():
             if (found := judgement.cells.get(cell.label)) and (run := self._runs.get(cell_key(cell))):
                 points = cell_points(projection.trials_of(cell), projection.state.plan.metric)
                 self._log_judged(run, found.figures, points[-1].step if points else 0)
-                self._log_news(run, (), {}, {NOTE: cell_note(projection, cell, found.text)})
+                self._log_news(run, (), {}, {_NOTE: cell_note(projection, cell, found.text)})
 
     def _log_judged(self, run: Run, figures: Mapping[str, float], step: int) -> None:
         """Figures as of the last event that they follow from; those that say nothing are left out."""

@@ -31,7 +31,7 @@ from trainables.errors import Problem
 from tune_dml.planning.plan import Plan
 from tune_dml.record.provenance import mask
 
-TIMEOUT = 4.0
+_TIMEOUT = 4.0
 """Seconds that a check waits for a server."""
 
 _PLACE = "MLflow tracking URI"
@@ -151,7 +151,7 @@ def _check_database_file(uri: str, path: Path) -> list[Problem]:
     if not (path.is_file() and os.access(path, os.R_OK | os.W_OK) and os.access(path.parent, os.W_OK)):
         return [_problem("the file and its folder must be writable", uri, "Name a file of yours.")]
     try:
-        with contextlib.closing(sqlite3.connect(path, timeout=TIMEOUT, isolation_level=None)) as database:
+        with contextlib.closing(sqlite3.connect(path, timeout=_TIMEOUT, isolation_level=None)) as database:
             database.execute("BEGIN IMMEDIATE")  # a writer's lock, given back at once
             tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             database.execute("ROLLBACK")
@@ -173,14 +173,14 @@ def _check_server(uri: str) -> list[Problem]:
             data=json.dumps({"run_id": "0" * 32}).encode(),
             headers={"Content-Type": "application/json", **_credentials(unquote(user_part))},
         )
-        with urllib.request.urlopen(request, timeout=TIMEOUT, context=_tls(parts.scheme)):  # noqa: S310
+        with urllib.request.urlopen(request, timeout=_TIMEOUT, context=_tls(parts.scheme)):  # noqa: S310
             return []
     except urllib.error.HTTPError as error:
         return _answer_problems(uri, error)
     except (OSError, ValueError, http.client.HTTPException) as error:  # absent, silent, or a malformed address
         reason = mask(str(getattr(error, "reason", error)) or type(error).__name__)
         remedy = "Start it (`mlflow server`), correct the address, or leave it out to log to SQLite."
-        return [_problem(f"the server must answer within {TIMEOUT:g} s ({reason})", uri, remedy)]
+        return [_problem(f"the server must answer within {_TIMEOUT:g} s ({reason})", uri, remedy)]
 
 
 def _answer_problems(uri: str, error: urllib.error.HTTPError) -> list[Problem]:
@@ -226,7 +226,7 @@ def _check_database(uri: str, scheme: str) -> list[Problem]:
         return [_problem(rule, uri, f"pip install {driver}")]
     try:
         address = (parts.hostname or "localhost", parts.port or _DEFAULT_PORTS[scheme])
-        socket.create_connection(address, timeout=TIMEOUT).close()
+        socket.create_connection(address, timeout=_TIMEOUT).close()
     except (OSError, ValueError) as error:
         rule = f"the database server must accept connections ({mask(str(error))})"
         return [_problem(rule, uri, "Start it, or correct the address.")]

@@ -29,7 +29,7 @@ from tune_dml.tracking.proof import Counts, Proof
 from tune_dml.tracking.runs import Push, RunPusher
 from tune_dml.tracking.store import sweep_link, ui_command
 
-LAST_ATTEMPTS = 3  # syncs that `stop` tries
+_LAST_ATTEMPTS = 3  # syncs that `stop` tries
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Tracker:
         if self._was_away:  # a request that timed out may have been served: look again before the last word
             self._runs.connected = False
         report = self._sync(Push(final=True, interrupted=interrupted))
-        for attempt in range(1, LAST_ATTEMPTS):
+        for attempt in range(1, _LAST_ATTEMPTS):
             if report.error is None:
                 break
             time.sleep(0.5 * attempt)

@@ -6,7 +6,7 @@ import pytest
 from helpers.toys import plan_of, space_of
 from helpers.trials import TASKS, config_of
 
-from tune_dml.cli.plan import preview
+from tune_dml.cli.plan import _preview
 from tune_dml.planning.request import Request, Resources, Session
 from tune_dml.running import probe
 from tune_dml.space import Baseline, Grid, Knob
@@ -56,11 +56,11 @@ def test_cells_that_differ_in_a_losss_numbers_alone_are_one_kind(monkeypatch):
 def test_plan_says_what_a_probe_found_and_how_to_get_it(cache_dir, tmp_path, monkeypatch):
     request = Request("sec_rho", dataset="digits", seeds=2, settings=QUICK)
     session = Session(tmp_path, cache_dir=cache_dir)
-    plain = preview(request, Resources(), session)
+    plain = _preview(request, Resources(), session)
     assert any("`--probe` times a few steps" in str(line) for line in plain.text())
     found = probe.Probed(36.0, 2_000_000_000, 0, 2)
     monkeypatch.setattr(probe, "probe_plan", lambda *arguments, **options: found)
-    probed = preview(request, Resources(), session, probe=True)
+    probed = _preview(request, Resources(), session, probe=True)
     assert probed.data()["seconds_per_trial"] == 36.0
     assert probed.worker_hours == pytest.approx(probed.trials / 100)
     assert math.isclose(probed.data()["memory_bytes"], 2e9)

@@ -9,7 +9,7 @@ import pytest
 from helpers.toys import METRIC, plan_of
 from rich.console import Console
 
-from tune_dml.cli._status_table import CELLS_SHOWN, status_table
+from tune_dml.cli._status_table import _CELLS_SHOWN, status_table
 from tune_dml.planning.study import Search
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.record.state import SweepState, TrialState
@@ -294,7 +294,7 @@ def test_of_many_cells_only_those_with_something_to_say_are_listed():
     assert "γ=321 done" not in lines
     assert any(line.startswith("γ=321 ") for line in lines)
     assert "999 of 1000 cells are not listed" in lines
-    assert len(lines) < CELLS_SHOWN
+    assert len(lines) < _CELLS_SHOWN
 
 
 def test_labels_are_text_not_markup():

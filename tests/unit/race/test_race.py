@@ -21,7 +21,7 @@ from tune_dml.record.state import SweepState, read_state
 from tune_dml.report import write_report
 from tune_dml.report.measured import measure
 from tune_dml.running.progress import Progress
-from tune_dml.running.race import RacingProposals, hours_of, race_problems
+from tune_dml.running.race import RacingProposals, _hours_of, race_problems
 from tune_dml.running.search import Proposals
 from tune_dml.space import Baseline, Grid, Knob, LogRange
 from tune_dml.stats.best import judge_best
@@ -242,7 +242,7 @@ def test_a_budget_ends_it_and_what_it_cut_off_is_not_missing(tmp_path):
     assert len(drive.session()) == 8  # one was running when the budget was spent
     state = read_state(drive.folder)
     assert state.race.over == "budget"
-    assert hours_of(state) == pytest.approx(0.08)
+    assert _hours_of(state) == pytest.approx(0.08)
     assert Results.of(state).count("missing") == 0
     assert drive.session() == []
     drive.rule = RULE

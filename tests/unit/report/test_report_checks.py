@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tune_dml.report.export.checks import WORDS, argument_problems, condition_problems, unmet
+from tune_dml.report.export.checks import _WORDS, argument_problems, condition_problems, unmet
 
 
 @pytest.fixture(scope="module")
@@ -64,5 +64,5 @@ def test_unknown_knobs_and_cells_are_refused(verdicts):
 
 def test_every_word_can_be_judged_on_an_empty_sweep(broken):
     verdicts = json.loads(broken.files.verdicts.read_text())
-    for word in WORDS:
+    for word in _WORDS:
         assert unmet([word], verdicts) in ([], [word])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tune_dml.stats.assurance import noise_range, seeds_range, verdict_chances
+from tune_dml.stats.assurance import _noise_range, seeds_range, verdict_chances
 from tune_dml.stats.noise import fit_pairs, typical_noise
 from tune_dml.stats.simultaneous import all_pairs
 
@@ -52,9 +52,9 @@ def test_one_seed_or_one_level_shows_nothing():
 @pytest.mark.parametrize("df", [4, 20])
 def test_the_range_of_the_noise_covers_as_often_as_it_says(df):
     drawn = np.sqrt(np.random.default_rng(1).chisquare(df, 4000) / df)
-    covered = np.mean([low < 1 < high for low, high in (noise_range(float(sd), df) for sd in drawn)])
+    covered = np.mean([low < 1 < high for low, high in (_noise_range(float(sd), df) for sd in drawn)])
     assert covered == pytest.approx(0.6, abs=0.03)
-    assert noise_range(2.0, df) == pytest.approx(tuple(2 * end for end in noise_range(1.0, df)))
+    assert _noise_range(2.0, df) == pytest.approx(tuple(2 * end for end in _noise_range(1.0, df)))
 
 
 def test_the_range_of_seeds_narrows_with_what_is_known():

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binomtest
 from scipy.stats import t as student
 
-from tune_dml.stats.classes import half_widths, mcnemar, reach_of, variance_parts
+from tune_dml.stats.classes import _mcnemar, _variance_parts, half_widths, reach_of
 
 
 def drawn(rng, sims, classes, seeds, *, class_sd=0.0, seed_sd=0.0, both_sd=0.0, per=20):
@@ -25,7 +25,7 @@ def test_the_variances_are_those_of_the_definition():
     hits, queries = (part[0] for part in drawn(rng, 1, 6, 3, class_sd=1.0, seed_sd=0.5))
     queries, hits = queries.copy(), hits.copy()
     queries[2, 1] = hits[2, 1] = 0  # a class that one seed does not have
-    estimate, parts = variance_parts(hits[None], queries[None])
+    estimate, parts = _variance_parts(hits[None], queries[None])
     totals = [sum(queries[c, s] for c in range(6)) for s in range(3)]
     mean = sum(sum(hits[c, s] for c in range(6)) / totals[s] for s in range(3)) / 3
     w = {(c, s): (hits[c, s] - mean * queries[c, s]) / (3 * totals[s]) for c in range(6) for s in range(3)}
@@ -49,8 +49,8 @@ def test_seeds_alone_give_the_paired_t_interval_of_the_means():
 @pytest.mark.parametrize(("first", "second"), [(0, 0), (1, 0), (7, 7), (3, 12), (40, 21)])
 def test_mcnemar_is_the_exact_sign_test(first, second):
     expected = binomtest(first, first + second).pvalue if first + second else 1.0
-    assert mcnemar(first, second) == pytest.approx(expected)
-    assert mcnemar(second, first) == mcnemar(first, second)
+    assert _mcnemar(first, second) == pytest.approx(expected)
+    assert _mcnemar(second, first) == _mcnemar(first, second)
 
 
 def test_the_interval_ends_at_zero_where_the_p_value_is_its_error():
@@ -89,7 +89,7 @@ def test_false_claims_stay_below_five_percent_where_those_per_query_and_per_clas
     hits, queries = drawn(
         np.random.default_rng(3), 1500, classes, seeds, class_sd=class_sd, seed_sd=seed_sd, both_sd=both_sd
     )
-    estimate, parts = variance_parts(hits, queries)
+    estimate, parts = _variance_parts(hits, queries)
     wrong = [
         abs(mean) > half_widths(variances, classes, seeds)(0.05)
         for mean, *variances in zip(estimate, *parts, strict=True)
@@ -111,7 +111,7 @@ def test_classes_that_differ_by_seed_are_allowed():
         for seed, rows in enumerate(np.arange(40).reshape(4, 10)):
             own, asked = (part[0] for part in drawn(rng, 1, 10, 1, class_sd=0.5, seed_sd=0.2))
             hits[rows, seed], queries[rows, seed] = own[:, 0], asked[:, 0]
-        estimate, parts = variance_parts(hits[None], queries[None])
+        estimate, parts = _variance_parts(hits[None], queries[None])
         half = half_widths(tuple(float(part[0]) for part in parts), 40, 4)(0.05)
         wrong.append(abs(float(estimate[0])) > half)
     assert np.mean(wrong) <= 0.08

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from tune_dml.stats.components import difference_spread, spread_of, together, trial_spread
+from tune_dml.stats.components import _spread_of, difference_spread, together, trial_spread
 
 
 def test_one_part_has_the_chi_squared_interval():
-    found = spread_of([(4.0, 7.0)])
+    found = _spread_of([(4.0, 7.0)])
     assert found.sd == 2.0
     assert (found.low, found.high) == pytest.approx(
         (math.sqrt(28 / chi2.ppf(0.975, 7)), math.sqrt(28 / chi2.ppf(0.025, 7)))
@@ -31,7 +31,7 @@ def test_a_difference_spreads_as_the_pairs_do():
 @pytest.mark.parametrize("values", [np.ones((3, 1)), np.full((2, 4), np.nan), np.array([[1.0, np.nan], [np.nan, 2.0]])])
 def test_nothing_is_claimed_where_no_seed_is_repeated(values):
     assert not trial_spread(values).known
-    assert not together([trial_spread(values), spread_of([(1.0, 3.0)])]).known
+    assert not together([trial_spread(values), _spread_of([(1.0, 3.0)])]).known
     assert not together([]).known
 
 

@@ -5,7 +5,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from tune_dml.stats.importance import importance_of_grid, importance_of_search, shapley_effects
+from tune_dml.stats.importance import _shapley_effects, importance_of_grid, importance_of_search
 
 FIRST, SECOND = np.meshgrid(np.linspace(-1, 1, 5), np.linspace(-1, 1, 4), indexing="ij")
 
@@ -27,14 +27,14 @@ def by_orders(values):
 
 def test_effects_are_the_average_over_the_orders_of_the_knobs():
     values = np.random.default_rng(0).normal(size=(2, 3, 4, 2))
-    effects, pairs = shapley_effects(values, 4)
+    effects, pairs = _shapley_effects(values, 4)
     assert effects == pytest.approx(by_orders(values))
     assert effects.sum() == pytest.approx(values.var())
     assert pairs == pytest.approx(pairs.T)
 
 
 def test_a_product_is_all_pair():
-    effects, pairs = shapley_effects(FIRST * SECOND, 2)
+    effects, pairs = _shapley_effects(FIRST * SECOND, 2)
     assert pairs[0, 1] == pytest.approx((FIRST * SECOND).var())
     assert effects == pytest.approx([pairs[0, 1] / 2] * 2)
 
@@ -58,7 +58,7 @@ def test_seeds_take_the_noise_out_of_the_shares():
 def test_intervals_of_a_grid_hold_at_once(surface, seeds, slope):
     """Wrong in at most 5 % of 150 sweeps, within Monte Carlo error; also where seeds react differently to a knob."""
     rng = np.random.default_rng(2)
-    truth, _ = shapley_effects(surface, 2)
+    truth, _ = _shapley_effects(surface, 2)
     truth = truth / truth.sum()
     wrong = []
     for _ in range(150):

@@ -7,8 +7,8 @@ from helpers.toys import Driver
 
 from tune_dml.record.state import SweepState
 from tune_dml.tracking import runs
-from tune_dml.tracking.files import files_under
-from tune_dml.tracking.tracker import LAST_ATTEMPTS, Tracker
+from tune_dml.tracking.files import _files_under
+from tune_dml.tracking.tracker import _LAST_ATTEMPTS, Tracker
 
 
 def left(seen):
@@ -43,7 +43,7 @@ def test_attaching_again_replaces(tmp_path, driver, tracker, mlflow_has):
     assert tracker().attach([folder], "report") is None
     seen = mlflow_has()
     run_id = seen.parents[0].info.run_id
-    assert sorted(files_under(seen.client, run_id, "report")) == [
+    assert sorted(_files_under(seen.client, run_id, "report")) == [
         "report/figures/one.svg",
         "report/index.html",
     ]
@@ -122,7 +122,7 @@ def test_numbers_do_not_wait_for_files_and_files_are_not_lost(driver, tracker, m
     assert one.sync().error is None  # not asked again before the last word
     assert len(asked) == 1
     assert one.stop().error == "the bucket is away"
-    assert len(asked) == 1 + LAST_ATTEMPTS
+    assert len(asked) == 1 + _LAST_ATTEMPTS
     seen = mlflow_has()
     assert {run.info.status for run in seen.children} == {"FINISHED"}
     assert left(seen) == {trial.key: {} for trial in driver.trials[:2]}

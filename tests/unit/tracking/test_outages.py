@@ -29,8 +29,8 @@ def test_an_outage_loses_nothing_and_is_said_once(driver, tracker, mlflow_has, m
 
 
 def test_the_background_thread_pushes_when_told(driver, tracker, mlflow_has, monkeypatch):
-    monkeypatch.setattr(background, "INTERVAL", 60.0)
-    monkeypatch.setattr(background, "SPACING", 0.0)
+    monkeypatch.setattr(background, "_INTERVAL", 60.0)
+    monkeypatch.setattr(background, "_SPACING", 0.0)
     reports: list[SyncReport] = []
     arrived = threading.Event()
     one = tracker()

@@ -89,7 +89,7 @@ def test_databases_that_cannot_be_used(tmp_path):
 
 
 def test_a_locked_database_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(tracking_store, "TIMEOUT", 0.01)
+    monkeypatch.setattr(tracking_store, "_TIMEOUT", 0.01)
     holder = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
     assert "locked" in one_problem(f"sqlite:///{tmp_path}/x.db")
@@ -115,7 +115,7 @@ def test_an_absent_server_is_named_without_its_password():
 def test_a_silent_server_is_not_waited_for(monkeypatch):
     import socket
 
-    monkeypatch.setattr(tracking_store, "TIMEOUT", 0.05)
+    monkeypatch.setattr(tracking_store, "_TIMEOUT", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         assert "timed out" in one_problem(f"http://127.0.0.1:{silent.getsockname()[1]}")
 

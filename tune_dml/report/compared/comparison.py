@@ -17,8 +17,8 @@ from tune_dml.stats import SeedTable
 from tune_dml.stats.contrasts import estimate_contrasts
 from tune_dml.text import value_text
 
-SEARCHED = "(searched)"
-FROM_PLAN = ("metric", "data set", "data", "protocol version", "seeds")
+_SEARCHED = "(searched)"
+_FROM_PLAN = ("metric", "data set", "data", "protocol version", "seeds")
 """What differs that is no setting, shown first."""
 
 
@@ -123,7 +123,7 @@ def compare_sweeps(results: Sequence[Results], margin: float | None = None) -> C
 
 
 def _data_first(path: str) -> tuple[int, str]:
-    return (FROM_PLAN.index(path) if path in FROM_PLAN else len(FROM_PLAN), path)
+    return (_FROM_PLAN.index(path) if path in _FROM_PLAN else len(_FROM_PLAN), path)
 
 
 def _settings(results: Results) -> dict[str, Value]:
@@ -135,7 +135,7 @@ def _settings(results: Results) -> dict[str, Value]:
         "protocol version": plan.protocol_version,
         "seeds": ", ".join(map(str, plan.seeds)),
     }
-    return {**shared, **plan.base_settings, **{knob.path: SEARCHED for knob in plan.space.knobs}}
+    return {**shared, **plan.base_settings, **{knob.path: _SEARCHED for knob in plan.space.knobs}}
 
 
 def _reasons(first: Measured, second: Measured) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from tune_dml.report.summary import Answer
 from tune_dml.text import duration, value_text
 
 SCHEMA = "tune_dml.comparison/1"
-MOST_WHISKERS = 40
+_MOST_WHISKERS = 40
 """Differences that one figure shows: the largest."""
 
 
@@ -123,7 +123,7 @@ def _differences(comparison: Comparison) -> Section:
 def _figure(comparison: Comparison) -> Figure:
     metric = comparison.sweeps[0].metric
     several = len({row.sweep for row in comparison.paired}) > 1
-    kept = sorted(comparison.paired, key=lambda row: -abs(row.difference))[:MOST_WHISKERS]
+    kept = sorted(comparison.paired, key=lambda row: -abs(row.difference))[:_MOST_WHISKERS]
     shown = [row for row in comparison.paired if row in kept]
     items = [
         Whisker(
@@ -141,9 +141,9 @@ def _figure(comparison: Comparison) -> Figure:
 
 
 def _caption(comparison: Comparison) -> str:
-    more = len(comparison.paired) - MOST_WHISKERS
+    more = len(comparison.paired) - _MOST_WHISKERS
     return f"Differences within seeds at equal knobs, with {100 * (1 - ALPHA):g}% intervals that hold at once." + (
-        f" The largest {MOST_WHISKERS}; {more} more are in the table." if more > 0 else ""
+        f" The largest {_MOST_WHISKERS}; {more} more are in the table." if more > 0 else ""
     )
 
 

@@ -17,7 +17,7 @@ from tune_dml.text import one_line, shortened
 Points = Sequence[tuple[float, float]]
 Anchor = Literal["start", "middle", "end"]
 
-LETTER = 0.61
+_LETTER = 0.61
 """The mean width of a letter, in font sizes: rather too wide than too narrow."""
 FONT = 12.0
 """Pixels of the axes' text."""
@@ -137,12 +137,12 @@ SVG_STYLE = (
 
 def text_width(text: str, size: float = FONT) -> float:
     """About how many pixels a text takes, rather too many than too few."""
-    return LETTER * size * len(text)
+    return _LETTER * size * len(text)
 
 
 def fitted(text: str, width: float, size: float = FONT) -> str:
     """The text, cut where it would take more than `width` pixels."""
-    return shortened(text, max(4, int(width / (LETTER * size))))
+    return shortened(text, max(4, int(width / (_LETTER * size))))
 
 
 def _n(number: float) -> str:

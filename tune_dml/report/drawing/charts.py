@@ -10,7 +10,7 @@ from tune_dml.report.drawing.canvas import FONT, Canvas, Pen, fitted, text_width
 from tune_dml.report.drawing.colours import DASHES, SHAPES
 from tune_dml.report.drawing.frame import RULE, Frame, Range, number_text
 
-WIDE, NARROW = 860.0, 358.0
+_WIDE, _NARROW = 860.0, 358.0
 """Pixels of a figure at a desk and on a telephone; a page may stretch them a little."""
 
 
@@ -28,7 +28,7 @@ class Series:
 
 def width_of(narrow: bool) -> float:
     """The width of a figure."""
-    return NARROW if narrow else WIDE
+    return _NARROW if narrow else _WIDE
 
 
 def lines(series: Sequence[Series], y_title: str, x_title: str, *, narrow: bool, log: bool = False) -> Canvas:

@@ -43,7 +43,7 @@ PALETTE: dict[str, tuple[str, str]] = {
 }
 """Role -> colour on a light page, on a dark one."""
 
-ARMS = 7
+_ARMS = 7
 RAMP = 7
 DASHES = ("", "7 3", "2 3", "9 3 2 3", "5 2", "1 3", "12 4")
 SHAPES = ("circle", "square", "diamond", "triangle", "cross", "down", "circle")
@@ -51,12 +51,12 @@ SHAPES = ("circle", "square", "diamond", "triangle", "cross", "down", "circle")
 
 def arm_colour(arm: int) -> str:
     """The role of an arm, by its place among the arms of the sweep: the same in every figure."""
-    return f"arm{arm % ARMS}"
+    return f"arm{arm % _ARMS}"
 
 
 def arm_colours() -> list[str]:
     """The arms' colours on a light page, in order."""
-    return [PALETTE[arm_colour(arm)][0] for arm in range(ARMS)]
+    return [PALETTE[arm_colour(arm)][0] for arm in range(_ARMS)]
 
 
 def series_colours(count: int, ordered: bool) -> list[str]:

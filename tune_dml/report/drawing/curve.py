@@ -15,7 +15,7 @@ from tune_dml.report.naming import MetricName
 from tune_dml.space import Value
 from tune_dml.text import value_text
 
-MOST_DOTS = 1500
+_MOST_DOTS = 1500
 """Of more trials some seeds are drawn, evenly chosen."""
 _SHAPES = ("square", "triangle", "down", "cross")
 
@@ -101,7 +101,7 @@ class CurvePicture:
 
 def thinned(levels: Sequence[Level], seeds: Sequence[int]) -> tuple[Level, ...]:
     """The levels with so few seeds drawn that a page can hold them; means and intervals are of all."""
-    most = max(2, MOST_DOTS // max(1, len(levels)))
+    most = max(2, _MOST_DOTS // max(1, len(levels)))
     if len(seeds) <= most:
         return tuple(levels)
     kept = {seeds[i * len(seeds) // most] for i in range(most)}

@@ -13,10 +13,10 @@ from tune_dml.space import Value
 from tune_dml.text import is_number, value_text
 
 Scale = Literal["linear", "log"]
-GRID, RULE = Pen("grid", 1.0), Pen("rule", 1.0)
-CLOSEST = 34.0
+_GRID, RULE = Pen("grid", 1.0), Pen("rule", 1.0)
+_CLOSEST = 34.0
 """Values of a knob that lie closer than so many pixels are drawn at equal steps."""
-MOST_NAMED = 12
+_MOST_NAMED = 12
 """Up to this many values of a knob are named on its axis; of more, round numbers are."""
 
 
@@ -92,8 +92,8 @@ class KnobAxis:
         if not self.equal and numbers:
             self._range = Range.of(numbers, scale="log" if kind == "log" else "linear", pad=0.08)
             at = sorted(self._range.share(number) * width for number in numbers)
-            crowded = any(after - before < CLOSEST for before, after in pairwise(at))
-            self.crowded = crowded and len(numbers) <= MOST_NAMED
+            crowded = any(after - before < _CLOSEST for before, after in pairwise(at))
+            self.crowded = crowded and len(numbers) <= _MOST_NAMED
             self.equal = self.crowded
         else:
             self.crowded = False
@@ -109,7 +109,7 @@ class KnobAxis:
 
     def ticks(self) -> list[tuple[float, str]]:
         """(share, text)."""
-        if self.equal or len(self.values) <= MOST_NAMED:
+        if self.equal or len(self.values) <= _MOST_NAMED:
             return [(self.share(value), value_text(value)) for value in self.values]
         return [(self._range.share(tick), number_text(tick)) for tick in self._range.ticks()]
 
@@ -146,7 +146,7 @@ class Frame:
         """Grid lines and their numbers."""
         for tick in self.y.ticks(most):
             height = self.up(tick)
-            self.canvas.line([(self.left, height), (self.right, height)], GRID)
+            self.canvas.line([(self.left, height), (self.right, height)], _GRID)
             self.canvas.text(self.left - 7, height + 4, name(tick), anchor="end")
 
     def draw_x(self, ticks: Sequence[tuple[float, str]], title: str = "", drop: float = 0.0) -> None:

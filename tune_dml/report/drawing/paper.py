@@ -12,7 +12,7 @@ from tune_dml.report.drawing.colours import PALETTE
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-DOTS = 96
+_DOTS = 96
 """Pixels of the canvas to an inch."""
 _SMALLER = 0.86
 """matplotlib's own font is wider than a page's."""
@@ -25,7 +25,7 @@ def printed(canvas: Canvas, form: Literal["pdf", "png"]) -> bytes:
         _attach(figure, form)
         buffer = io.BytesIO()
         metadata = {"CreationDate": None, "Creator": None, "Producer": None} if form == "pdf" else {"Software": None}
-        figure.savefig(buffer, format=form, dpi=2 * DOTS, metadata=metadata)
+        figure.savefig(buffer, format=form, dpi=2 * _DOTS, metadata=metadata)
         return buffer.getvalue()
 
 
@@ -46,7 +46,7 @@ def _own_style() -> AbstractContextManager[None]:
 def _drawn(canvas: Canvas) -> Figure:
     from matplotlib.figure import Figure as NewFigure
 
-    figure = NewFigure(figsize=(canvas.width / DOTS, canvas.height / DOTS), facecolor="white")
+    figure = NewFigure(figsize=(canvas.width / _DOTS, canvas.height / _DOTS), facecolor="white")
     ax: Any = figure.add_axes((0, 0, 1, 1))
     ax.set_axis_off()
     ax.set_xlim(0, canvas.width)
@@ -67,7 +67,7 @@ def _attach(figure: Figure, form: str) -> None:
 def _draw(ax: Any, mark: Mark, order: int) -> None:
     pen, colour = mark.pen, PALETTE[mark.pen.colour][0]
     xs, ys = [x for x, _ in mark.points], [y for _, y in mark.points]
-    point = 72 / DOTS
+    point = 72 / _DOTS
     if mark.kind == "line":
         dashes = tuple(float(part) * point for part in pen.dash.split())
         ax.plot(

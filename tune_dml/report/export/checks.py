@@ -22,7 +22,7 @@ _TERM = re.compile(r"\s*(?P<negated>not\s+)?(?P<word>[a-z_]+)\s*(?:\(\s*(?P<argu
 
 
 @dataclass(frozen=True)
-class Term:
+class _Term:
     """One word of a condition."""
 
     text: str
@@ -51,7 +51,7 @@ def _names(knob: Mapping[str, Any], argument: str) -> bool:
     return argument in {knob["path"], knob["path"].rpartition(".")[2], knob.get("symbol")}
 
 
-WORDS: dict[str, tuple[Callable[[Verdicts, str], bool], str]] = {
+_WORDS: dict[str, tuple[Callable[[Verdicts, str], bool], str]] = {
     "sensitive": (_verdict_of_knob("sensitivity", "sensitive"), "knob"),
     "insensitive": (_verdict_of_knob("sensitivity", "insensitive"), "knob"),
     "undecided": (_verdict_of_knob("sensitivity", "undecided"), "knob"),
@@ -85,7 +85,7 @@ def argument_problems(conditions: Sequence[str], verdicts: Verdicts) -> list[Pro
     }
     found = []
     for term in (term for text in conditions for term in _terms(text)):
-        kind = WORDS[term.word][1]
+        kind = _WORDS[term.word][1]
         known = names.get(kind, [])
         named = (
             any(_names(knob, term.argument) for knob in verdicts["knobs"]) if kind == "knob" else term.argument in known
@@ -102,7 +102,7 @@ def unmet(conditions: Sequence[str], verdicts: Verdicts) -> list[str]:
         term.text
         for text in conditions
         for term in _terms(text)
-        if WORDS[term.word][0](verdicts, term.argument) == term.negated
+        if _WORDS[term.word][0](verdicts, term.argument) == term.negated
     ]
 
 
@@ -110,10 +110,10 @@ def _split(text: str) -> list[str]:
     return re.split(r"\band\b(?![^(]*\))", text)
 
 
-def _terms(text: str) -> list[Term]:
+def _terms(text: str) -> list[_Term]:
     found = [(part.strip(), _TERM.fullmatch(part)) for part in _split(text)]
     return [
-        Term(part, match["word"], match["argument"] or "", bool(match["negated"])) for part, match in found if match
+        _Term(part, match["word"], match["argument"] or "", bool(match["negated"])) for part, match in found if match
     ]
 
 
@@ -125,8 +125,8 @@ def _term_problems(text: str) -> list[Problem]:
             Problem("--check", "a condition is [not] word or word(argument), joined by `and`", text.strip(), example)
         ]
     word = match["word"]
-    if word not in WORDS:
-        return [Problem("--check", "the word must be known", word, nearest(word, list(WORDS), what="word"))]
-    if match["argument"] and not WORDS[word][1]:
+    if word not in _WORDS:
+        return [Problem("--check", "the word must be known", word, nearest(word, list(_WORDS), what="word"))]
+    if match["argument"] and not _WORDS[word][1]:
         return [Problem("--check", f"{word} takes no argument", match["argument"], f"Write {word}.")]
     return []

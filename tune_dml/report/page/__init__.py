@@ -21,9 +21,9 @@ from tune_dml.report.measured import Measured
 from tune_dml.report.section import Entry, Section, Table
 from tune_dml.report.summary import Answer, answer_of
 
-MOST_ROWS = 1500
+_MOST_ROWS = 1500
 """Of a table on the page; the CSV has them all."""
-MOST_CHOICES = 8
+_MOST_CHOICES = 8
 """Views and toggles of one figure that the style sheet knows."""
 
 
@@ -108,7 +108,7 @@ def _css(text: str) -> str:
         SVG_STYLE,
         css_classes(),
     ]
-    for index in range(MOST_CHOICES):
+    for index in range(_MOST_CHOICES):
         rules.append(f"figure:has(.pick{index}:checked) .view{index} {{ display: block; }}")
         rules.append(f"figure:has(.show-printed-{index}:not(:checked)) .printed-{index} {{ display: none; }}")
     return "\n".join(rules)
@@ -117,10 +117,10 @@ def _css(text: str) -> str:
 def _shortened(table: Table) -> Table:
     """What the page shows of a table."""
     table = table.without(table.csv_only)
-    if len(table.rows) <= MOST_ROWS:
+    if len(table.rows) <= _MOST_ROWS:
         return table
-    caption = f"{table.caption} The first {MOST_ROWS} of {len(table.rows)}; csv/{table.name}.csv has all."
-    return replace(table, caption=caption, rows=table.rows[:MOST_ROWS])
+    caption = f"{table.caption} The first {_MOST_ROWS} of {len(table.rows)}; csv/{table.name}.csv has all."
+    return replace(table, caption=caption, rows=table.rows[:_MOST_ROWS])
 
 
 def _rows(table: Table) -> str:

@@ -21,7 +21,7 @@ from tune_dml.report.printed.comparable import said_differences
 from tune_dml.space import Selection, Value
 from tune_dml.text import is_number
 
-LEVEL = 0.95
+_LEVEL = 0.95
 _METRICS = {
     "NMI": "val/nmi",
     "F1": "val/f1",
@@ -143,7 +143,7 @@ def _cell_of(results: Results, row: PublishedRow) -> tuple[Cell | None, str]:
 def _reproduced(
     results: Results, printed: PrintedTable, row: PublishedRow, cell: Cell | None, missing: str
 ) -> Reproduced:
-    key = our_metric(row.metric)
+    key = _our_metric(row.metric)
     values = _values(results, cell, key) if cell and key else []
     why = [missing] if missing else []
     if cell and not values:
@@ -178,7 +178,7 @@ def _reasons(results: Results, printed: PrintedTable, row: PublishedRow, cell: C
     return reasons
 
 
-def our_metric(printed: str) -> str | None:
+def _our_metric(printed: str) -> str | None:
     """What a printed metric is logged as; None for one that we do not measure in training."""
     for start, key in _RANKED.items():
         if printed.startswith(start):
@@ -198,7 +198,7 @@ def _mean(values: Sequence[float]) -> float:
 def _half_width(values: Sequence[float]) -> float:
     if len(values) < 2:
         return math.nan
-    return float(stats.t.ppf((1 + LEVEL) / 2, len(values) - 1) * stdev(values) / math.sqrt(len(values)))
+    return float(stats.t.ppf((1 + _LEVEL) / 2, len(values) - 1) * stdev(values) / math.sqrt(len(values)))
 
 
 def _alike(ours: object, printed: object) -> bool:

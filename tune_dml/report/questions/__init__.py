@@ -65,7 +65,7 @@ def knob_question(
     return mark
 
 
-def questions() -> list[Question]:
+def _questions() -> list[Question]:
     """Ours and those of other packages, in the order of the report."""
     modules = [import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
     asked = [value for module in modules for value in vars(module).values() if isinstance(value, Question)]
@@ -85,7 +85,7 @@ def answers(measured: Measured, *, traces: bool = True) -> tuple[Section, ...]:
     """
     knobs = {knob.key: index for index, knob in enumerate(measured.knobs)}
     placed: list[tuple[tuple[int, int, int], Section]] = []
-    for asked in questions():
+    for asked in _questions():
         if traces or not asked.reads_traces:
             part, order = asked.order // 100, asked.order
             for section in asked.sections(measured):

@@ -11,7 +11,7 @@ from tune_dml.report.knob import MeasuredKnob
 from tune_dml.report.section import Figure, View
 from tune_dml.report.traces import Panel
 
-WIDE = 20.0
+_WIDE = 20.0
 """A figure whose means are further apart than this ratio has a logarithmic axis."""
 
 
@@ -36,7 +36,7 @@ def _view(knob: MeasuredKnob, panel: Panel, sentence: str) -> View:
         for line in panel.lines
     ]
     means = [mean for line in panel.lines for mean in line.mean]
-    log = min(means) > 0 and max(means) > WIDE * min(means)
+    log = min(means) > 0 and max(means) > _WIDE * min(means)
 
     def draw(narrow: bool) -> Canvas:
         return lines(series, panel.metric.axis + (", log" if log else ""), "training step", narrow=narrow, log=log)

@@ -13,7 +13,7 @@ from tune_dml.stats.simultaneous import ALGORITHM
 from tune_dml.text import value_text
 
 _WORDS = ("better", "worse", "undecided")
-MOST_WHISKERS = 30
+_MOST_WHISKERS = 30
 """Of more cells the figure shows the best; the table has all."""
 
 
@@ -125,10 +125,10 @@ def _figure(measured: Measured, name: str, rows: Sequence[AgainstBaseline], sent
             f"{row.label}: {metric.signed(row.difference)} ({metric.signed(row.low)} to {metric.signed(row.high)}), "
             f"{row.verdict}",
         )
-        for row in ranked[:MOST_WHISKERS]
+        for row in ranked[:_MOST_WHISKERS]
     ]  # fmt: skip
     unit = f", {metric.unit}" if metric.unit else ""
-    left_out = "" if len(ranked) <= MOST_WHISKERS else f" The best {MOST_WHISKERS} of {len(ranked)}."
+    left_out = "" if len(ranked) <= _MOST_WHISKERS else f" The best {_MOST_WHISKERS} of {len(ranked)}."
     return Figure(
         "baseline",
         lambda narrow: whiskers(shown, f"{metric.label} minus {name}{unit}", narrow=narrow, band=measured.margin),

@@ -31,7 +31,7 @@ from tune_dml.report.steps import Step, go_on
 from tune_dml.space import Grid, Knob, Value
 from tune_dml.text import duration, value_text
 
-LONGEST = 300
+_LONGEST = 300
 """Letters of a provenance text that the page shows."""
 
 
@@ -281,6 +281,6 @@ def _flat(record: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
             rows += _flat(value, f"{prefix}{key}.")
             continue
         text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-        cut = text if len(text) <= LONGEST else f"{text[:LONGEST]} ... ({len(text)} characters)"
+        cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ... ({len(text)} characters)"
         rows.append((f"{prefix}{key}", cut))
     return rows

@@ -24,7 +24,7 @@ from tune_dml.stats.contrasts import estimate_contrasts, interaction
 from tune_dml.stats.racing import next_look
 from tune_dml.stats.selection import ALGORITHM, score_of_best
 
-MOST_CONTRASTS = 2000
+_MOST_CONTRASTS = 2000
 """Of a pair of knobs with more double differences no interaction is estimated."""
 
 
@@ -54,7 +54,7 @@ class Configuration:
 
 
 @dataclass(frozen=True)
-class Interaction:
+class _Interaction:
     """The double difference of two knobs that the verdict turns on: (a, c) - (b, c) - (a, d) + (b, d)."""
 
     first: str
@@ -181,14 +181,14 @@ def _importance(knobs: Sequence[MeasuredKnob]) -> str:
     return f"Which knob mattered: {'; '.join(parts)}."
 
 
-def _interactions(measured: Measured) -> tuple[Interaction, ...]:
+def _interactions(measured: Measured) -> tuple[_Interaction, ...]:
     """Of each pair of knobs of an arm that is a full grid whose every cell has a number; they share the error."""
     found = [_interactions_in(measured, arm) for arm in measured.arms if not arm.baseline]
     pairs = sum(map(len, found))
     return tuple(judge(pairs) for judges in found for judge in judges)
 
 
-def _interactions_in(measured: Measured, arm: MeasuredArm) -> list[Callable[[int], Interaction]]:
+def _interactions_in(measured: Measured, arm: MeasuredArm) -> list[Callable[[int], _Interaction]]:
     """For each pair of an arm's knobs, its interaction by the number of pairs that share the error."""
     knobs, cells = arm.knobs, arm.cells
     combinations_tried = {tuple(level_key(cell.cell.knobs[knob.path]) for knob in knobs) for cell in cells}
@@ -197,10 +197,10 @@ def _interactions_in(measured: Measured, arm: MeasuredArm) -> list[Callable[[int
     pairs = [(i, k) for i, k in combinations(range(len(knobs)), 2) if min(len(levels[i]), len(levels[k])) > 1]
     if not full or len(measured.seeds) < 2:
         return []
-    found: list[Callable[[int], Interaction]] = []
+    found: list[Callable[[int], _Interaction]] = []
     for i, k in pairs:
         count = math.comb(len(levels[i]), 2) * math.comb(len(levels[k]), 2)
-        if count <= MOST_CONTRASTS:
+        if count <= _MOST_CONTRASTS:
             rows = [
                 [levels[index].index(level_key(cell.cell.knobs[knobs[index].path])) for cell in cells]
                 for index in (i, k)
@@ -211,7 +211,7 @@ def _interactions_in(measured: Measured, arm: MeasuredArm) -> list[Callable[[int
 
 def _interaction(
     measured: Measured, arm: MeasuredArm, knobs: tuple[Knob, Knob], rows: tuple[list[int], list[int]], pairs: int
-) -> Interaction:
+) -> _Interaction:
     cells = arm.cells
     values = np.array([[cell.values.get(seed, np.nan) for seed in measured.seeds] for cell in cells])
     weights, level = interaction(*rows), measured.looks.level / pairs
@@ -233,13 +233,13 @@ def _interaction(
     if least[at] > 0 and not flat:
         verdict = "interact"
     names = [f"{symbol_of(knob)} of {arm.name}" if arm.name else symbol_of(knob) for knob in knobs]
-    return Interaction(
+    return _Interaction(
         names[0], names[1], (label(0, a), label(0, b), label(1, c), label(1, d)),
         float(effects.estimate[at]), float(effects.low[at]), float(effects.high[at]), verdict,
     )  # fmt: skip
 
 
-def _together(pairs: Sequence[Interaction]) -> str:
+def _together(pairs: Sequence[_Interaction]) -> str:
     said = {
         "interact": "{} and {} interact",
         "do not interact": "{} and {} do not interact beyond the margin",
@@ -249,7 +249,7 @@ def _together(pairs: Sequence[Interaction]) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _table(measured: Measured, pairs: Sequence[Interaction]) -> Table:
+def _table(measured: Measured, pairs: Sequence[_Interaction]) -> Table:
     metric = measured.metric
     rows = tuple(
         (words(pair.first), words(pair.second), words(" ".join(pair.levels)), signed(metric, pair.estimate),

@@ -16,7 +16,7 @@ from tune_dml.report.steps import Step, go_on
 from tune_dml.stats import SeedTable
 from tune_dml.stats.paired import Interval, mean_interval, paired_difference
 
-FRESH = 5
+_FRESH = 5
 """Seeds that are advised for a confirmation."""
 
 
@@ -43,7 +43,7 @@ class ConfirmedCell:
 
 
 @dataclass(frozen=True)
-class Confirmation:
+class _Confirmation:
     """The winner, and what fresh seeds say of it."""
 
     winner: str
@@ -85,8 +85,8 @@ def _steps(measured: Measured) -> tuple[Step, ...]:
         return ()
     cells = 1 + (measured.baseline is not None)
     settles = f"whether {best[0].label} holds on seeds that did not choose it"
-    change = f"--top 1 --seeds {FRESH}"
-    return go_on(measured.results, "confirm", change, settles=settles, trials=FRESH * cells, urgency=10)
+    change = f"--top 1 --seeds {_FRESH}"
+    return go_on(measured.results, "confirm", change, settles=settles, trials=_FRESH * cells, urgency=10)
 
 
 def _cells(measured: Measured) -> tuple[ConfirmedCell, ...]:
@@ -148,7 +148,7 @@ def _values(trials: Sequence[TrialResult], metric: str) -> dict[int, float]:
     return {seed: float(number) for seed, number in numbers.items() if math.isfinite(number)}
 
 
-def _judged(measured: Measured, cells: tuple[ConfirmedCell, ...]) -> Confirmation:
+def _judged(measured: Measured, cells: tuple[ConfirmedCell, ...]) -> _Confirmation:
     """Of the cell that validation selects among those confirmed: its gain over the baseline, else its score."""
     others = [cell for cell in cells if not cell.baseline]
     winner, metric = others[0], measured.metric
@@ -166,7 +166,7 @@ def _judged(measured: Measured, cells: tuple[ConfirmedCell, ...]) -> Confirmatio
     if ahead:
         sentences.append(f"On fresh seeds {' and '.join(ahead)} came out ahead of it.")
     sentences += [f"Without a number: {cell.label}, {lost}." for cell in cells for lost in cell.lost]
-    return Confirmation(winner.label, verdict, tuple(sentences), cells)
+    return _Confirmation(winner.label, verdict, tuple(sentences), cells)
 
 
 def _verdict(winner: ConfirmedCell, sign: float) -> str:

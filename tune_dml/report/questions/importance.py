@@ -20,7 +20,7 @@ from tune_dml.report.steps import Step, extend
 from tune_dml.space import Grid, Knob, Value
 from tune_dml.stats.importance import Importance, importance_of_grid, importance_of_search, levels_a_knob
 
-MOST_CELLS_OF_A_GRID = 2000
+_MOST_CELLS_OF_A_GRID = 2000
 """Of a larger grid no shares are taken: each is a contrast of all cells."""
 
 
@@ -89,7 +89,7 @@ def importance(measured: Measured) -> Section | None:
 def _importance_of(measured: Measured, arm: MeasuredArm, level: float) -> ImportanceOfArm | None:
     searched = measured.results.plan.search.num_samples > 0
     trained = arm.trained
-    if not trained or (not searched and len(trained) > MOST_CELLS_OF_A_GRID):
+    if not trained or (not searched and len(trained) > _MOST_CELLS_OF_A_GRID):
         return None
     values = np.array([[cell.values.get(seed, math.nan) for seed in measured.seeds] for cell in trained])
     if searched:

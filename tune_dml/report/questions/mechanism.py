@@ -19,17 +19,17 @@ from tune_dml.report.traces import Histories, Rows
 
 _FIRST = ("train/norm_mean", "train/norm_variance", "train/mu")
 _NOT_A_MECHANISM = {"train/loss", "train/lr", "train/eta", "train/step", "train/seconds"}
-DIRECTIONS = ("train/direction_variance", "train/direction_mean")
+_DIRECTIONS = ("train/direction_variance", "train/direction_mean")
 """How evenly the embeddings' directions turn: their spread between looks (Zhang et al., Deep Metric Learning with Spherical
 Embedding, supplement C.2 and Figure 2; `trainables.evidence.directions` has the definition)."""
-NO_DIRECTIONS = (
+_NO_DIRECTIONS = (
     "No trial logged how its directions turned: each was shorter than 25 steps, or ran before this was measured."
 )
 _PUBLISHED = {
     "train/norm_mean": ("final_norm_mean", "norm_mean"),
     "train/norm_variance": ("final_norm_var", "norm_var", "train_norm_var"),
 }
-MOST_PANELS = 8
+_MOST_PANELS = 8
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ def mechanism(measured: Measured, knob: MeasuredKnob) -> Section | None:
     body: list[Block] = []
     if histories.panels(keys):
         body.append(_figure(knob, histories, keys))
-    if not set(DIRECTIONS) & set(keys):
-        body.append(Text(NO_DIRECTIONS))
+    if not set(_DIRECTIONS) & set(keys):
+        body.append(Text(_NO_DIRECTIONS))
     body.append(_table(knob, finals))
     title = f"Why? The mechanism behind {knob.symbol}"
     return Section("mechanism", title, "Mechanism", tuple(body), data={"mechanism": finals})
@@ -71,9 +71,9 @@ def mechanism(measured: Measured, knob: MeasuredKnob) -> Section | None:
 def _keys(histories: Histories) -> list[str]:
     """The logged figures of a mechanism, the known ones first."""
     keys = {key for key in histories.keys if key.startswith("train/")} - _NOT_A_MECHANISM
-    directions = [key for key in DIRECTIONS if key in keys]
+    directions = [key for key in _DIRECTIONS if key in keys]
     others = [*(key for key in _FIRST if key in keys), *sorted(keys - {*_FIRST, *directions})]
-    return [*others[: MOST_PANELS - len(directions)], *directions]
+    return [*others[: _MOST_PANELS - len(directions)], *directions]
 
 
 def _final(point: CurvePoint, trials: Sequence[Rows], key: str, published: Sequence[PublishedCurve]) -> Final:
@@ -119,13 +119,13 @@ def _table(knob: MeasuredKnob, finals: Sequence[Final]) -> Table:
 
 def _figure(knob: MeasuredKnob, histories: Histories, keys: Sequence[str]) -> Figure:
     sentences = {
-        key: _directions(knob, histories) if key in DIRECTIONS else _at_the_end(histories, key) for key in keys
+        key: _directions(knob, histories) if key in _DIRECTIONS else _at_the_end(histories, key) for key in keys
     }
     caption = (
         "Mean over seeds (lines) and range over seeds (bands), on training batches. Directions: how far the unit embeddings of "
         "a fixed sample of training pictures moved between two looks (chord, 0 to 2); after Zhang et al., supplement C.2."
     )
-    if not set(DIRECTIONS) & set(keys):
+    if not set(_DIRECTIONS) & set(keys):
         caption = caption.partition(" Directions:")[0]
     return figure_of(
         knob, f"mechanism-{knob.slug}", histories.panels(keys), sentences, omitted=histories.omitted, caption=caption
@@ -143,7 +143,7 @@ def _at_the_end(histories: Histories, key: str) -> str:
 
 
 def _directions(knob: MeasuredKnob, histories: Histories) -> str:
-    variances, means = histories.lines(DIRECTIONS[0]), histories.lines(DIRECTIONS[1])
+    variances, means = histories.lines(_DIRECTIONS[0]), histories.lines(_DIRECTIONS[1])
     if not variances:
         return ""
     every = min(line.steps[0] for line in variances.values())

@@ -20,7 +20,7 @@ from tune_dml.stats.simultaneous import all_pairs, at_most, comparison_bars
 
 
 @dataclass(frozen=True)
-class OpenedRow:
+class _OpenedRow:
     """One cell's test metric."""
 
     label: str
@@ -35,14 +35,14 @@ class OpenedRow:
 
 
 @dataclass(frozen=True)
-class Opened:
+class _Opened:
     """The test metrics and what honest selection gives up."""
 
     opening: Opening
     late: int
     """Trials that ended after it, on settings that may have been chosen by what it showed."""
     metric: MetricName
-    rows: tuple[OpenedRow, ...]
+    rows: tuple[_OpenedRow, ...]
     chosen: str
     """The cell that validation selects; empty when no cell has both numbers."""
     claimed: str
@@ -66,7 +66,7 @@ def opened_test(measured: Measured) -> Section | None:
     return Section("opened", title, title, body, data={"opened_test": opened}, style="opened")
 
 
-def _opened(measured: Measured, opening: Opening) -> Opened | None:
+def _opened(measured: Measured, opening: Opening) -> _Opened | None:
     key = "test/" + measured.metric.key.partition("/")[2]
     trials = [trial for cell in measured.cells for trial in cell.trials]
     sealed = {trial.key: trial.metrics[key] for trial in trials if key in trial.metrics}
@@ -89,14 +89,14 @@ def _opened(measured: Measured, opening: Opening) -> Opened | None:
     if len(rows) > 2:
         tau = float(kendalltau([row.validation for row in rows], [row.mean for row in rows]).statistic)
     late = sum(trial.ended > opening.time for trial in trials)
-    opened = Opened(opening, late, metric_name(key), rows, rows[chosen].label, rows[claimed].label, optimism, tau, ())
+    opened = _Opened(opening, late, metric_name(key), rows, rows[chosen].label, rows[claimed].label, optimism, tau, ())
     return replace(opened, sentences=_sentences(opened, rows[chosen], rows[claimed]))
 
 
-def _row(cell: MeasuredCell, test: Mapping[int, float], bar: float) -> OpenedRow:
+def _row(cell: MeasuredCell, test: Mapping[int, float], bar: float) -> _OpenedRow:
     mean = float(np.mean(list(test.values()) or [math.nan]))
     validation = float(np.mean([cell.values[seed] for seed in test] or [math.nan]))
-    return OpenedRow(
+    return _OpenedRow(
         cell.label, len(test), mean, mean - bar, mean + bar, validation, tuple(trial.key for trial in cell.trials)
     )
 
@@ -107,7 +107,7 @@ def _values(cell: MeasuredCell, sealed: Mapping[str, float]) -> dict[int, float]
     return {seed: value for seed, value in both.items() if math.isfinite(value)}
 
 
-def _sentences(opened: Opened, chosen: OpenedRow, claimed: OpenedRow) -> tuple[str, ...]:
+def _sentences(opened: _Opened, chosen: _OpenedRow, claimed: _OpenedRow) -> tuple[str, ...]:
     metric, gap = opened.metric, opened.optimism
     sentences = [
         f"These test metrics were sealed until they were {opened.opening}.",
@@ -133,7 +133,7 @@ def _sentences(opened: Opened, chosen: OpenedRow, claimed: OpenedRow) -> tuple[s
     return tuple(sentences)
 
 
-def _table(validation: MetricName, opened: Opened) -> Table:
+def _table(validation: MetricName, opened: _Opened) -> Table:
     metric = opened.metric
     rows = tuple(
         (words(row.label), plain(row.n), number(validation, row.validation), number(metric, row.mean),

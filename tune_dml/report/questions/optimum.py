@@ -24,7 +24,7 @@ from tune_dml.stats.extension import extension
 from tune_dml.text import is_number, value_text
 
 Side = Literal["low", "high", ""]
-MOST_BARS = 20
+_MOST_BARS = 20
 """Of more values those that are hardly the best have no bar."""
 
 
@@ -132,7 +132,7 @@ def _chances(measured: Measured, knob: MeasuredKnob) -> dict[str, float]:
 
 def _figure(knob: MeasuredKnob, verdict: Optimum, chances: Mapping[str, float]) -> Figure:
     first, last = next(iter(chances)), list(chances)[-1]
-    shown = [label for label in chances if chances[label] >= 0.005] if len(chances) > MOST_BARS else list(chances)
+    shown = [label for label in chances if chances[label] >= 0.005] if len(chances) > _MOST_BARS else list(chances)
     items = []
     for label in shown:
         notes = ["edge of the range"] if label in {first, last} else []

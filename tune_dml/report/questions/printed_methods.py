@@ -19,7 +19,7 @@ from tune_dml.stats.simultaneous import all_pairs
 
 
 @dataclass(frozen=True)
-class PrintedArms:
+class _PrintedArms:
     """The arms that a printed table has methods of."""
 
     published: PublishedCurve
@@ -54,7 +54,7 @@ def printed_methods(measured: Measured) -> Section | None:
     )
 
 
-def _arms(measured: Measured, published: PublishedCurve) -> PrintedArms:
+def _arms(measured: Measured, published: PublishedCurve) -> _PrintedArms:
     """The arms of the table's methods that have numbers, in its order."""
     best = _best_cells(measured)
     points = [point for point in published.points if str(point.x) in best]
@@ -70,7 +70,7 @@ def _arms(measured: Measured, published: PublishedCurve) -> PrintedArms:
     if cells and cells[0].cell.settings.get("data.split") != "paper_test_selection":
         reasons["other selection: ours chosen on validation, the paper's on the test classes"] = None
     printed = tuple(point.y for point in points)
-    return PrintedArms(published, cells, printed, tuple(reasons), _order(measured, cells, printed))
+    return _PrintedArms(published, cells, printed, tuple(reasons), _order(measured, cells, printed))
 
 
 def _best_cells(measured: Measured) -> dict[str, MeasuredCell]:
@@ -95,7 +95,7 @@ def _order(measured: Measured, cells: tuple[MeasuredCell, ...], printed: tuple[f
     return judge_order(bounds.estimate[chosen], bounds.low[chosen], bounds.high[chosen], list(printed))
 
 
-def _sentences(arms: PrintedArms) -> list[str]:
+def _sentences(arms: _PrintedArms) -> list[str]:
     source, order = arms.published.source, arms.order
     if arms.reasons:
         more = f" and {len(arms.reasons) - 6} more" if len(arms.reasons) > 7 else ""
@@ -114,7 +114,7 @@ def _sentences(arms: PrintedArms) -> list[str]:
     ]
 
 
-def _table(measured: Measured, arms: PrintedArms, name: str) -> Table:
+def _table(measured: Measured, arms: _PrintedArms, name: str) -> Table:
     metric = measured.metric
     rows = tuple(
         (words(cell.label), number(metric, cell.mean), number(metric, printed), signed(metric, cell.mean - printed))
@@ -124,7 +124,7 @@ def _table(measured: Measured, arms: PrintedArms, name: str) -> Table:
     return Table(name, caption, ("arm", "ours", "published", "gap"), rows)
 
 
-def _data(arms: PrintedArms) -> dict[str, object]:
+def _data(arms: _PrintedArms) -> dict[str, object]:
     order = arms.order
     return {
         "source": arms.published.source,

@@ -15,11 +15,11 @@ from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Section, Table, Text, plain, signed, words
 from tune_dml.stats.classes import Reach, reach_of
 
-HALVES = {"val": "validation", "test": "test"}
+_HALVES = {"val": "validation", "test": "test"}
 
 
 @dataclass(frozen=True)
-class Reached:
+class _Reached:
     """A cell against the baseline on one half."""
 
     half: str
@@ -37,15 +37,15 @@ def reach(measured: Measured) -> Section | None:
         return None
     alpha = measured.looks.level / len(others)  # the cells share the error: the best one was chosen among them
     rows = [
-        Reached(half, cell.label, found)
-        for half in HALVES
+        _Reached(half, cell.label, found)
+        for half in _HALVES
         for cell in others
         if (found := _reach(measured.results, cell, baseline, half, alpha))
     ]
     if not rows:
         return None
     body: list[Block] = [Text(_sentence(measured, rows, baseline.label))]
-    body += [_table(half, rows, baseline.label, alpha) for half in HALVES]
+    body += [_table(half, rows, baseline.label, alpha) for half in _HALVES]
     title = "How far does it reach?"
     return Section("reach", title, "Other classes", tuple(body), data={"reach": {"alpha": alpha, "rows": rows}})
 
@@ -77,12 +77,12 @@ def _reach(results: Results, cell: MeasuredCell, baseline: MeasuredCell, half: s
     return reach_of(pairs[..., 0], pairs[..., 1], (first, second), alpha=alpha)
 
 
-def _sentence(measured: Measured, rows: list[Reached], baseline: str) -> str:
+def _sentence(measured: Measured, rows: list[_Reached], baseline: str) -> str:
     """Of the best cell that has hits, on the last half that is there: test where it has been opened."""
     by_label = {cell.label: cell for cell in measured.cells}
     best = max(rows, key=lambda row: (row.half == "test", measured.sign * by_label[row.label].mean))
     metric, found = metric_name(f"{best.half}/recall_at_1"), best.reach
-    scope = f"{found.classes} {HALVES[best.half]} classes"
+    scope = f"{found.classes} {_HALVES[best.half]} classes"
     ends = f"{metric.signed(found.low)} to {metric.signed(found.high)}"
     if found.seeds < 2:
         return (
@@ -102,7 +102,7 @@ def _sentence(measured: Measured, rows: list[Reached], baseline: str) -> str:
     return text
 
 
-def _table(half: str, rows: list[Reached], baseline: str, alpha: float) -> Table:
+def _table(half: str, rows: list[_Reached], baseline: str, alpha: float) -> Table:
     metric = metric_name(f"{half}/recall_at_1")
     entries = tuple(
         (words(row.label), plain(row.reach.classes), plain(row.reach.seeds), signed(metric, row.reach.estimate),

@@ -10,7 +10,7 @@ from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Photograph, Photographs, Section, Text
 from tune_dml.report.traces import Pair, Side
 
-LEGEND = "Green, solid and ticked: right. Red, dashed and crossed: wrong."
+_LEGEND = "Green, solid and ticked: right. Red, dashed and crossed: wrong."
 
 
 @question(order=440, reads_traces=True)
@@ -28,7 +28,7 @@ def retrieval_sheets(measured: Measured) -> Section | None:
     ]
     body: list[Block] = [Text(text) for text in (*pair.missing, *missing)]
     if photographs:
-        body = [Text(_sentence(pair)), *body, Photographs(photographs, LEGEND)]
+        body = [Text(_sentence(pair)), *body, Photographs(photographs, _LEGEND)]
     return Section("sheets", "What do the networks find?", "Pictures", tuple(body))
 
 

@@ -13,7 +13,7 @@ from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Figure, Section, View
 from tune_dml.text import value_text
 
-MOST_LINES = 300
+_MOST_LINES = 300
 """Configurations that one figure shows: the best."""
 
 
@@ -67,7 +67,7 @@ def _searched(measured: Measured, cells: Sequence[Configured]) -> list[Searched]
 
 def _views(measured: Measured, cells: list[Configured]) -> list[View]:
     knobs, sign, score = _searched(measured, cells), measured.sign, measured.metric.axis
-    kept = sorted(cells, key=lambda cell: -sign * cell.score)[:MOST_LINES]
+    kept = sorted(cells, key=lambda cell: -sign * cell.score)[:_MOST_LINES]
     best = kept[0]
     seen = f"The best mean is at {best.label} ({measured.metric.number(best.score)})."
     views = []
@@ -130,4 +130,4 @@ def _importance(measured: Measured, knobs: Sequence[MeasuredKnob]) -> Figure:
 
 
 def _caption(cells: Sequence[Configured]) -> str:
-    return "Means over seeds." + (f" The best {MOST_LINES} of {len(cells)}." if len(cells) > MOST_LINES else "")
+    return "Means over seeds." + (f" The best {_MOST_LINES} of {len(cells)}." if len(cells) > _MOST_LINES else "")

@@ -15,13 +15,13 @@ from tune_dml.report.section import Block, Entry, Section, Table, Text, number, 
 from tune_dml.report.traces import Histories, Line
 from tune_dml.text import value_text
 
-LOSS = "train/loss"
+_LOSS = "train/loss"
 LAST = 0.25
 """The share of training over which a metric that still moves is called unfinished."""
 
 
 @dataclass(frozen=True)
-class Rule:
+class _Rule:
     """What a way of choosing the evaluation that counts gives each value, and which value then leads."""
 
     name: str
@@ -36,10 +36,10 @@ def training(measured: Measured, knob: MeasuredKnob) -> Section:
     lines = list(histories.lines(measured.metric.key).values())
     gaining, sentence = _gaining(measured, lines), _sentence(measured, lines)
     rules = _rules(measured, knob, histories)
-    panels = histories.panels((measured.metric.key, LOSS))
+    panels = histories.panels((measured.metric.key, _LOSS))
     body: list[Block] = []
     if panels:
-        sentences = {measured.metric.key: sentence, LOSS: _of_loss(histories)}
+        sentences = {measured.metric.key: sentence, _LOSS: _of_loss(histories)}
         caption = (
             "Mean over seeds (lines) and range over seeds (bands); a trial that stopped early counts as far as it got."
         )
@@ -105,14 +105,14 @@ def _last_change(line: Line) -> float | None:
 
 
 def _of_loss(histories: Histories) -> str:
-    last = {label: line.mean[-1] for label, line in histories.lines(LOSS).items()}
+    last = {label: line.mean[-1] for label, line in histories.lines(_LOSS).items()}
     if not last:
         return ""
     least, most = min(last, key=lambda name: last[name]), max(last, key=lambda name: last[name])
     return f"The training loss ends lowest for {least} ({last[least]:.3g}) and highest for {most} ({last[most]:.3g})."
 
 
-def _rules(measured: Measured, knob: MeasuredKnob, histories: Histories) -> tuple[Rule, ...]:
+def _rules(measured: Measured, knob: MeasuredKnob, histories: Histories) -> tuple[_Rule, ...]:
     """Last evaluation, each seed's best one, and the one best for the mean of seeds; empty with one evaluation."""
     key, sign = measured.metric.key, measured.sign
     found: dict[str, list[tuple[str, float]]] = {"last": [], "mean of max": [], "max of mean": []}
@@ -129,13 +129,13 @@ def _rules(measured: Measured, knob: MeasuredKnob, histories: Histories) -> tupl
         ):
             found[name].append((point.label, sign * float(score)))
     return tuple(
-        Rule(name, tuple(scores), max(scores, key=lambda item: sign * item[1])[0])
+        _Rule(name, tuple(scores), max(scores, key=lambda item: sign * item[1])[0])
         for name, scores in found.items()
         if len(scores) > 1
     )
 
 
-def _of_rules(rules: Sequence[Rule]) -> str:
+def _of_rules(rules: Sequence[_Rule]) -> str:
     best = {rule.best for rule in rules}
     if len(best) == 1:
         return (
@@ -145,7 +145,7 @@ def _of_rules(rules: Sequence[Rule]) -> str:
     return f"Which value leads depends on the evaluation that is made to count: {named}."
 
 
-def _table(measured: Measured, knob: MeasuredKnob, rules: Sequence[Rule]) -> Table:
+def _table(measured: Measured, knob: MeasuredKnob, rules: Sequence[_Rule]) -> Table:
     labels = [label for label, _ in rules[0].scores]
     rows: tuple[tuple[Entry, ...], ...] = tuple(
         (words(label), *(number(measured.metric, dict(rule.scores)[label]) for rule in rules)) for label in labels

@@ -13,7 +13,7 @@ from tune_dml.report.questions import question
 from tune_dml.report.section import Facts, Figure, Section, Text
 from tune_dml.stats.contrasts import fill_holes
 
-MOST_FIELDS = 1500
+_MOST_FIELDS = 1500
 """Trials that the map of seeds shows."""
 
 
@@ -58,7 +58,7 @@ def _figures(measured: Measured) -> tuple[Figure, ...]:
     filled = fill_holes(table.values)[0]
     less_seed = table.values - filled.mean(0, keepdims=True) + filled.mean()
     reasons = {(cell.label, trial.seed): why for cell in measured.cells for trial, why in cell.failures}
-    rows = list(range(min(len(table.labels), max(4, MOST_FIELDS // len(table.seeds)))))
+    rows = list(range(min(len(table.labels), max(4, _MOST_FIELDS // len(table.seeds)))))
 
     def cell(row: int, column: int) -> HeatCell:
         label, seed, value = table.labels[row], table.seeds[column], float(table.values[row, column])

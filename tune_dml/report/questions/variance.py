@@ -16,11 +16,11 @@ from tune_dml.report.section import Section, Table, Text, number, plain, words
 from tune_dml.stats import SeedTable
 from tune_dml.stats.components import Spread, difference_spread, together, trial_spread
 
-NAMES = {"init": "initial weights", "order": "batch order", "split": "class split", "all": "all of them"}
+_NAMES = {"init": "initial weights", "order": "batch order", "split": "class split", "all": "all of them"}
 
 
 @dataclass(frozen=True)
-class Component:
+class _Component:
     """One source of chance, measured by one sweep."""
 
     source: str
@@ -38,7 +38,7 @@ class Component:
 def variance(measured: Measured) -> Section | None:
     """The spread that each source of chance makes; None where a seed changes all of them, here and in the sweeps beside."""
     found = _components(measured.results)
-    own = varied(measured.results.plan)
+    own = _varied(measured.results.plan)
     if own == "all" and not {component.source for component in found} - {"all"}:
         return None
     sentences, metric = _sentences(own, found, measured), measured.metric
@@ -53,21 +53,21 @@ def variance(measured: Measured) -> Section | None:
     )
 
 
-def varied(plan: Plan) -> str:
+def _varied(plan: Plan) -> str:
     """What a seed of this plan changes: one source, all, or several by name."""
     free = [source for source in SOURCES if plan.base_settings.get(f"seeds.{source}") is None]
     return "all" if len(free) == len(SOURCES) else " and ".join(free)
 
 
-def _components(results: Results) -> tuple[Component, ...]:
+def _components(results: Results) -> tuple[_Component, ...]:
     """This sweep's and those of the sweeps kept beside it, of the cells that all of them have; one sweep for each source."""
     mine = {_kind(cell): cell for cell in results.plan.cells}
-    beside: dict[str, Results] = {varied(results.plan): results}
+    beside: dict[str, Results] = {_varied(results.plan): results}
     for path in sorted(results.folder.parent.glob("*/plan.json")):
         plan = Plan.load(path)
         alike = (plan.data_digest, plan.protocol_version, plan.metric) == _frame(results.plan)
-        if alike and varied(plan) not in beside and mine.keys() & {_kind(cell) for cell in plan.cells}:
-            beside[varied(plan)] = results_of(path.parent)
+        if alike and _varied(plan) not in beside and mine.keys() & {_kind(cell) for cell in plan.cells}:
+            beside[_varied(plan)] = results_of(path.parent)
     kinds = [
         kind for kind in mine if all(kind in {_kind(cell) for cell in item.plan.cells} for item in beside.values())
     ]
@@ -84,14 +84,14 @@ def _kind(cell: Cell) -> str:
     return canonical({path: value for path, value in identifying(cell.settings).items() if path not in FREE_SEEDS})
 
 
-def _component(source: str, results: Results, kinds: list[str]) -> Component:
+def _component(source: str, results: Results, kinds: list[str]) -> _Component:
     values: dict[str, dict[int, float]] = {}
     for trial in results.trials:
         kind, metric = _kind(trial.cell), results.plan.metric
         if kind in kinds and trial.status == "finished" and metric in trial.metrics:
             values.setdefault(kind, {})[trial.seed] = float(trial.metrics[metric])
     table = SeedTable.of(values, results.plan.seeds)
-    return Component(
+    return _Component(
         source,
         results.name,
         len(values),
@@ -101,7 +101,7 @@ def _component(source: str, results: Results, kinds: list[str]) -> Component:
     )
 
 
-def _sum(found: tuple[Component, ...]) -> Mapping[str, Spread] | None:
+def _sum(found: tuple[_Component, ...]) -> Mapping[str, Spread] | None:
     """The three sources added up; None unless all three were measured."""
     single = [component for component in found if component.source != "all"]
     if len(single) < len(SOURCES):
@@ -112,23 +112,23 @@ def _sum(found: tuple[Component, ...]) -> Mapping[str, Spread] | None:
     }
 
 
-def _sentences(own: str, found: tuple[Component, ...], measured: Measured) -> list[str]:
+def _sentences(own: str, found: tuple[_Component, ...], measured: Measured) -> list[str]:
     metric, first = measured.metric, measured.seeds[0]
     sentences = []
     if own != "all":
-        held = [NAMES[source] for source in SOURCES if source not in own.split(" and ")]
-        changed = " and ".join(NAMES[source] for source in own.split(" and ")) or "nothing"
+        held = [_NAMES[source] for source in SOURCES if source not in own.split(" and ")]
+        changed = " and ".join(_NAMES[source] for source in own.split(" and ")) or "nothing"
         sentences.append(
             f"A seed of this sweep changes {changed} alone: its verdicts hold for the {' and the '.join(held)} of seed {first}."
         )
     known = [component for component in found if component.trial.known]
     sentences += [
-        f"{NAMES[c.source].capitalize()}: a trial spreads by {_spread(metric, c.trial)} over {c.seeds} seeds."
+        f"{_NAMES[c.source].capitalize()}: a trial spreads by {_spread(metric, c.trial)} over {c.seeds} seeds."
         for c in known
     ]
     missing = [source for source in SOURCES if source not in {component.source for component in known}]
     if missing:
-        asked = " and ".join(NAMES[source] for source in missing)
+        asked = " and ".join(_NAMES[source] for source in missing)
         flags = " and ".join(f"--vary {source}" for source in missing)
         sentences.append(f"Not known: what {asked} make of it; run the same sweep with {flags}, two seeds or more.")
     if (total := _sum(found)) and total["trial"].known:
@@ -143,9 +143,9 @@ def _spread(metric: MetricName, spread: Spread) -> str:
     return f"{metric.amount(spread.sd)} ({metric.number(spread.low)} to {metric.number(spread.high)})"
 
 
-def _table(metric: MetricName, found: tuple[Component, ...]) -> Table:
+def _table(metric: MetricName, found: tuple[_Component, ...]) -> Table:
     rows = tuple(
-        (words(NAMES.get(c.source, c.source)), words(c.sweep), plain(c.cells), plain(c.seeds),
+        (words(_NAMES.get(c.source, c.source)), words(c.sweep), plain(c.cells), plain(c.seeds),
          *(number(metric, value) for s in (c.trial, c.difference) for value in (s.sd, s.low, s.high)))
         for c in found
     )  # fmt: skip

@@ -20,7 +20,7 @@ from tune_dml.report.measured import Measured, measure
 from tune_dml.stats.selection import score_of_best
 from tune_dml.stats.simultaneous import Bounds
 
-LEAST_VALUES = 3
+_LEAST_VALUES = 3
 """Shared by two sweeps, below which an order says nothing."""
 
 
@@ -174,8 +174,8 @@ def _transfer(first: Measured, second: Measured, knob: MeasuredKnob, other: Meas
     mine = {level_key(knob.level(label)): label for label in knob.isolated.table.labels}
     shared = [key for key in mine if key in theirs]
     names = (knob.symbol, first.results.name, second.results.name, len(shared))
-    if len(shared) < LEAST_VALUES:
-        return Transfer(*names, f"fewer than {LEAST_VALUES} values were tried in both")
+    if len(shared) < _LEAST_VALUES:
+        return Transfer(*names, f"fewer than {_LEAST_VALUES} values were tried in both")
     known, there = knob.sensitivity.bounds, other.sensitivity.bounds
     if known is None or there is None:
         lacking = knob if known is None else other
