@@ -49,6 +49,7 @@ CAME_LATER: Mapping[str, object] = {
     "memory.size": 0,
     "memory.start": 0,
     "memory.weight": 1.0,
+    "model.red_mean": 128.0,
     **dict.fromkeys(FREE_SEEDS),
 }
 

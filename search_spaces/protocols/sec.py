@@ -32,6 +32,7 @@ _COMMON = (
         _CODE,
         {
             "model.freeze_bn_affine": True,
+            "model.red_mean": 123.0,
             "optim.weight_decay_on": "all_but_norms",
             "batch.sampler": "m_per_class",
             "batch.batch_size": 120,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -37,15 +38,20 @@ _BLOCKS = {
     "5a": Block(352, 192, 320, 160, 224, "avg", 128),
     "5b": Block(352, 192, 320, 192, 224, "max", 128),
 }
-_MEAN_BGR = (104.0, 117.0, 128.0)
+_MEAN_BLUE, _MEAN_GREEN = 104.0, 117.0
+
+RedMean = Annotated[
+    float,
+    Field(ge=0, le=255, description="mean of the red channel: 128 with the published weights, 123 in the code of SEC"),
+]
 
 
 class BnInception(Backbone):
     """Inception with batch normalisation: 224 pixels give a 1024 x 7 x 7 map; 10,270,240 parameters without classifier.
 
     Every convolution has a bias, a batch norm (over the pictures of all workers) and a ReLU. Module names are flat, as in
-    the published file bn_inception-52deb4733.pth. Input: BGR, 0..255, minus (104, 117, 128); grey pictures are repeated
-    over the channels.
+    the published file bn_inception-52deb4733.pth. Input: BGR, 0..255, minus (104, 117, `red_mean`); grey pictures are
+    repeated over the channels.
     """
 
     name = "bn_inception"
@@ -53,7 +59,7 @@ class BnInception(Backbone):
     minimum_size = 32
     published = "http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth"
 
-    def __init__(self, *, in_channels: int, weights: Weights = None) -> None:
+    def __init__(self, *, in_channels: int, weights: Weights = None, red_mean: RedMean = 128.0) -> None:
         super().__init__()
         refuse_other_channels(self.name, in_channels)
         self._convolution("conv1_7x7_s2", 3, 64, 7, stride=2)
@@ -63,7 +69,7 @@ class BnInception(Backbone):
         for label, block in _BLOCKS.items():
             channels = self._block(f"inception_{label}", channels, block)
         self.out_channels = channels
-        self.register_buffer("mean", torch.tensor(_MEAN_BGR)[:, None, None], persistent=False)
+        self.register_buffer("mean", torch.tensor((_MEAN_BLUE, _MEAN_GREEN, red_mean))[:, None, None], persistent=False)
         self.start_from(weights, without=["last_linear."])
 
     def to_input(self, images: Tensor) -> Tensor:

@@ -5,7 +5,6 @@ import torch
 
 from trainables.errors import DataError
 from trainables.models import BACKBONES
-from trainables.models.bn_inception import _MEAN_BGR
 
 
 @pytest.fixture(scope="module")
@@ -90,8 +89,12 @@ def test_everything_wrong_with_a_file_is_said(published, tmp_path):
 
 def test_input_is_bgr_in_bytes_without_the_mean(network):
     images = torch.randint(0, 256, (2, 3, 5, 5), dtype=torch.uint8)
-    expected = torch.stack([images[:, 2 - c].float() - _MEAN_BGR[c] for c in range(3)], dim=1)
-    assert torch.equal(network.to_input(images), expected)
+
+    def without(red_mean):
+        return torch.stack([images[:, 2 - c].float() - (104, 117, red_mean)[c] for c in range(3)], dim=1)
+
+    assert torch.equal(network.to_input(images), expected := without(128))
+    assert torch.equal(BACKBONES["bn_inception"](in_channels=3, red_mean=123).to_input(images), without(123))
     assert torch.allclose(network.to_input(images.float() / 255), expected, atol=1e-4)
     grey = torch.randint(0, 256, (2, 1, 5, 5), dtype=torch.uint8)
     assert torch.equal(network.to_input(grey), network.to_input(grey.expand(-1, 3, -1, -1)))
