@@ -312,3 +312,14 @@ def test_no_command_is_advised_that_would_be_refused(tmp_path):
     assert any("tune-dml extend" in command for command in summary(results).commands)
     older = replace(results, plan=replace(results.plan, protocol_version=results.plan.protocol_version - 1))
     assert not summary(older).commands
+
+
+def test_the_answer_claims_no_difference_that_percentages_cannot_have(tmp_path: Path) -> None:
+    results = write_sweep(tmp_path / "s", means=FLAT, seeds=range(2), sd=25.0, histories=False)
+    assert "2 seeds cannot exclude much more (margin 1 point)." in summary(results).answer.sentences[0]
+
+
+def test_the_same_outcome_against_two_tables_is_said_once(tmp_path: Path) -> None:
+    space = replace(rho_space(), published=rho_space().published * 2)
+    answer = " ".join(summary(write_sweep(tmp_path / "s", space=space, sd=0.05, histories=False)).answer.sentences)
+    assert "The paper's order is ours too (Cars196, another backbone; Cars196, another backbone)." in answer

@@ -113,27 +113,30 @@ def agreement(measured: Measured, knob: MeasuredKnob) -> Section | None:
 
 
 def _plain(comparisons: Sequence[Comparison]) -> str:
-    """What became of the papers' order, each in a clause."""
-    return " ".join(clause for comparison in comparisons if (clause := _clause(comparison)))
+    """What became of the papers' order, once for all the curves of which the same is true."""
+    told: dict[str, list[str]] = {}
+    for comparison in comparisons:
+        if comparison.order is not None:
+            told.setdefault(_outcome(comparison.order), []).append(_where(comparison))
+    return " ".join(f"{outcome} ({'; '.join(where)})." for outcome, where in told.items())
 
 
-def _clause(comparison: Comparison) -> str:
-    order, source = comparison.order, comparison.published.published
-    if order is None:
-        return ""
-    where = source.dataset if not comparison.reasons else f"{source.dataset}, {_differs(comparison.reasons)}"
+def _outcome(order: OrderAgreement) -> str:
     pairs = order.same + order.opposite + order.open
     if order.opposite == order.same == 0:
-        return f"Whether the paper's order holds is open ({where})."
+        return "Whether the paper's order holds is open"
     if order.opposite == 0:
         how = "is ours too" if order.same == pairs else f"holds in {order.same} of {pairs} pairs, the others are open"
-        return f"The paper's order {how} ({where})."
+        return f"The paper's order {how}"
     if order.same == 0:
         how = "the opposite" if order.opposite == pairs else f"the opposite in {order.opposite} of {pairs} pairs"
-        return f"The paper's order is {how} ({where})."
-    return (
-        f"The paper's order holds in {order.same} of {pairs} pairs and is the opposite in {order.opposite} ({where})."
-    )
+        return f"The paper's order is {how}"
+    return f"The paper's order holds in {order.same} of {pairs} pairs and is the opposite in {order.opposite}"
+
+
+def _where(comparison: Comparison) -> str:
+    dataset = comparison.published.published.dataset
+    return f"{dataset}, {_differs(comparison.reasons)}" if comparison.reasons else dataset
 
 
 def _differs(reasons: Sequence[str]) -> str:

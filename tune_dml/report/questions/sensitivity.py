@@ -68,9 +68,10 @@ def plain_sentence(measured: Measured, knob: MeasuredKnob) -> str:
     if verdict.flat:
         return f"{symbol} does not matter on {where} among the values that trained, but some diverged."
     most = verdict.largest.reach
-    reach = (
-        f"up to {metric.rough(most)}" if most < 10 * max(verdict.margin, abs(verdict.largest.estimate)) else "much more"
-    )
+    telling = 10 * max(verdict.margin, abs(verdict.largest.estimate))
+    if metric.percent:  # no two percentages differ by more
+        telling = min(telling, 100.0)
+    reach = f"up to {metric.rough(most)}" if most < telling else "much more"
     ends = f", and {knob.seeds} seeds cannot exclude {reach}"
     return f"Whether {symbol} matters on {where} is open: {moved}{ends} (margin {margin})."
 
