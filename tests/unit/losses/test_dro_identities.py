@@ -373,6 +373,9 @@ def test_diagnostics_describe_the_worst_case():
     assert seen["effective_k"].item() == pytest.approx(8)
     assert seen["p_entropy"].item() == pytest.approx(math.log(8))
     assert seen["active_pairs"].item() == pytest.approx(8 / UNORDERED)
+    assert seen["positive_pairs"].item() == pytest.approx(
+        len(Batch(embeddings, LABELS).positives) / len(LABELS) / (len(LABELS) - 1)
+    )
     assert all(value.ndim == 0 and not value.requires_grad for value in seen.values())
     batch = Batch(embeddings, LABELS)
     positive = torch.stack([batch.S[pair] for pair in batch.positives]).mean()

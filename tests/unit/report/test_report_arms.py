@@ -1,12 +1,14 @@
 """Between arms: every arm at its best on seeds that did not choose it, all pairs at once; within an arm: its own knobs."""
 
 import json
+import re
 
 import numpy as np
 import pytest
-from helpers.toys import RHO, crossed, rho_space, space_of, write_sweep
+from helpers.toys import METRIC, RHO, crossed, rho_space, space_of, write_sweep
 
 from tune_dml.planning.confirmation import confirmation_plan
+from tune_dml.record.results import Results
 from tune_dml.report import write_report
 from tune_dml.report.cell import best_cells
 from tune_dml.report.measured import measure
@@ -169,3 +171,54 @@ def test_one_cell_an_arm_loses_no_seed():
     arms = [np.arange(3.0)[None], np.ones((1, 3))]
     assert at_best(arms).values.tolist() == [[0, 1, 2], [1, 1, 1]]
     assert at_best(arms).choosing == 0
+
+
+def test_methods_that_share_a_knob_have_a_line_each_and_what_their_trials_logged(results, monkeypatch):
+    def history(results, key):
+        (trial,) = (trial for trial in results.trials if trial.key == key)
+        size, slow = trial.cell.knobs.get("batch.batch_size", 6), 2 if trial.cell.arm == "L2" else 1
+        pairs = {"train/loss": 1.0, "train/positive_pairs": 2 / (size - 1)}
+        trained = [{"step": step, "time/seconds": slow * size * step / 100, **pairs} for step in (25, 50)]
+        evaluated = {"step": 50, "val/recall_at_1": 60.0, "time/seconds": 1000.0}
+        return [*trained, evaluated, {"step": 75, "train/loss": 1.0, "time/seconds": 1000 + slow * size / 4}]
+
+    monkeypatch.setattr(Results, "history", history)
+    found = {section.name: section for section in answers(measure(results))}
+    (figure,) = found["methods-by-knob"].figures
+    result, ratio, seconds = figure.views
+    assert re.fullmatch(r"Means from B 6 to 9: SEC \+0\.5\d, L2 \+0\.2\d\.", result.sentence)
+    assert re.search(r"SEC, 9: 72\.\d", result.draw(False).svg())
+    assert re.search(r"SEC, 0\.33\d*: 72\.\d", ratio.draw(False).svg())  # 2 of 8 pairs are positive at B = 9, M = 3
+    assert (
+        seconds.sentence == "At B 9 a step takes least for SEC (0.09 s) and most for L2 (0.18 s), evaluation left out."
+    )
+    assert "plain" not in seconds.description
+
+
+def test_without_two_methods_that_share_a_knob_there_is_nothing_to_set_beside_one_another(tmp_path):
+    assert section(measure(write_sweep(tmp_path / "toy", histories=False)), "methods-by-knob") is None
+
+
+def test_a_cut_of_the_norms_variance_stands_against_the_gain_over_the_same_loss(tmp_path, results):
+    arms = [
+        Arm(f"{loss}+{penalty}", {"loss.name": loss, "regularizer.name": penalty}, knobs=())
+        for loss in ("triplet", "semihard_triplet")
+        for penalty in ("none", "sec", "l2")
+    ]
+    means = {arm.name: 60.0 + place for place, arm in enumerate(arms)}
+    space = space_of(SIZES, arms=tuple(arms), baseline="triplet+none", fixed={"batch.instances_per_class": 3})
+    sweep = write_sweep(tmp_path / "toy", space=space, means=means, dataset="digits", evidence=False)
+    trials = {(trial.cell.label, trial.seed): trial for trial in sweep.trials}
+    (found,) = (section for section in answers(measure(sweep)) if section.name == "norm-variance")
+    rows = found.data["norm_variance"]
+    assert [row["cell"] for row in rows] == [arm.name for arm in arms if "none" not in arm.name]
+    for row in rows:
+        assert row["without"] == f"{row['cell'].partition('+')[0]}+none"
+        pairs = [(trials[row["cell"], seed], trials[row["without"], seed]) for seed in sweep.plan.seeds]
+        mine, other = ([side[i].metrics["train/norm_variance"] for side in pairs] for i in (0, 1))
+        assert row["left"] == pytest.approx(sum(mine) / sum(other))
+        assert row["gain"] == pytest.approx(np.mean([a.metrics[METRIC] - b.metrics[METRIC] for a, b in pairs]))
+    (figure,) = found.figures
+    assert "rank correlation" in figure.description
+    assert "semihard_triplet+l2: " in figure.draw(True).svg()
+    assert not [section for section in answers(measure(results)) if section.name == "norm-variance"]

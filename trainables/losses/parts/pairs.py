@@ -148,7 +148,7 @@ class PairLoss(Loss):
         """Loss value and dL/dS, outside autograd. Must not modify the pairs."""
 
     def diagnostics(self) -> dict[str, Tensor]:
-        """Of the last batch: share of pairs with a gradient, mean cosine of positive and of negative pairs (else 0)."""
+        """Of the last batch: shares of pairs with a gradient and of one class, mean cosine within and across classes (else 0)."""
         if self._seen is None:
             return {}
         pairs, slopes = self._seen
@@ -157,6 +157,7 @@ class PairLoss(Loss):
             count = max(active.numel() - len(active), 1)
             return {
                 "active_pairs": active.sum() / count,
+                "positive_pairs": pairs.positive.sum() / count,
                 "positive_cosine": _mean(pairs.similarity, pairs.positive),
                 "negative_cosine": _mean(pairs.similarity, pairs.negative),
             }

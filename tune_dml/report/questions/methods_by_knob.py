@@ -1,0 +1,162 @@
+"""How does each method take to a knob that they share? A line for each: the result, the time of a step, the pairs in batches.
+
+The DRO paper's Figure 1 (result against the ratio of positive to negative pairs) and Figure 3 (seconds an iteration against
+the batch size), from the trials themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from tune_dml.report.drawing.charts import Series, lines
+from tune_dml.report.drawing.colours import arm_colour
+from tune_dml.report.knob import CurvePoint, MeasuredKnob
+from tune_dml.report.measured import Measured
+from tune_dml.report.naming import slug, symbol_of
+from tune_dml.report.questions import question
+from tune_dml.report.section import Figure, Section, View
+from tune_dml.report.traces import Rows
+from tune_dml.text import value_text
+
+_OF_BATCHES = {"batch.batch_size", "batch.instances_per_class"}
+"""Knobs that change how many of a batch's pairs are positive."""
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """One quantity of one method at each value of the knob, over its trials."""
+
+    arm: str
+    values: tuple[float, ...]
+    """Of the knob, ascending."""
+    numbers: tuple[tuple[float, ...], ...]
+    """Of the trials at each value."""
+
+    @property
+    def means(self) -> list[float]:
+        """Over the trials at each value."""
+        return [float(np.mean(numbers)) for numbers in self.numbers]
+
+
+@question(order=155, reads_traces=True)
+def methods_by_knob(measured: Measured) -> Section | None:
+    """None where no two methods share a knob of numbers."""
+    by_path: dict[str, list[MeasuredKnob]] = {}
+    for knob in measured.knobs:
+        if knob.numeric and len(knob.levels) > 1:
+            by_path.setdefault(knob.path, []).append(knob)
+    figures = tuple(_figure(measured, knobs) for knobs in by_path.values() if len(knobs) > 1)
+    if not figures:
+        return None
+    symbols = " and ".join(symbol_of(knobs[0].knob) for knobs in by_path.values() if len(knobs) > 1)
+    return Section("methods-by-knob", f"How does each method take to {symbols}?", f"Methods by {symbols}", figures)
+
+
+def _figure(measured: Measured, knobs: Sequence[MeasuredKnob]) -> Figure:
+    symbol, path, metric = symbol_of(knobs[0].knob), knobs[0].path, measured.metric
+    results = _answers(knobs, lambda point: [number for _, number in point.seeds])
+    views = [_view(measured, results, (symbol, metric.axis), metric.name, _moves(measured, symbol, results))]
+    if path in _OF_BATCHES:
+        views += _by_ratio(measured, results, _answers(knobs, _of_trials(measured, knobs, _ratio_of_pairs)))
+    seconds = _answers(knobs, _of_trials(measured, knobs, _seconds_a_step))
+    if len(seconds) > 1:
+        views.append(_view(measured, seconds, (symbol, "seconds a step"), "time of a step", _fastest(symbol, seconds)))
+    first, *others = views
+    return Figure(
+        f"methods-by-{slug(path)}", first.draw, first.description, "Means over seeds (lines) and their range (bands).",
+        first.title, tuple(others), sentence=first.sentence,
+    )  # fmt: skip
+
+
+def _answers(knobs: Sequence[MeasuredKnob], numbers_of: Callable[[CurvePoint], Sequence[float]]) -> list[_Answer]:
+    """One for each method that has the quantity at two values or more."""
+    answers = []
+    for knob in knobs:
+        points = sorted((p for p in knob.points if numbers_of(p)), key=lambda point: float(point.value or 0))
+        if len(points) > 1:
+            values = tuple(float(point.value or 0) for point in points)
+            answers.append(_Answer(knob.arm, values, tuple(tuple(numbers_of(point)) for point in points)))
+    return answers
+
+
+def _of_trials(
+    measured: Measured, knobs: Sequence[MeasuredKnob], figures: Callable[[Rows], list[float]]
+) -> Callable[[CurvePoint], list[float]]:
+    """The median figure of each trial behind a point, of those that logged it."""
+    trials = {key: rows for knob in knobs for key, rows in _rows(measured, knob)}
+    return lambda point: [float(np.median(found)) for key in point.trials if (found := figures(trials[key]))]
+
+
+def _rows(measured: Measured, knob: MeasuredKnob) -> Iterator[tuple[str, Rows]]:
+    by_label = measured.histories[knob.key].by_label
+    for point in knob.points:
+        yield from zip(point.trials, by_label[point.label], strict=True)
+
+
+def _seconds_a_step(rows: Rows) -> list[float]:
+    """Between two rows of training; what was evaluated before the first of them is left out."""
+    return [
+        (row["time/seconds"] - before["time/seconds"]) / (row["step"] - before["step"])
+        for before, row in pairwise(rows)
+        if "train/loss" in row and "time/seconds" in row and "time/seconds" in before and row["step"] > before["step"]
+    ]
+
+
+def _ratio_of_pairs(rows: Rows) -> list[float]:
+    """Positive over negative pairs of the batches that were logged."""
+    shares = [row["train/positive_pairs"] for row in rows if "train/positive_pairs" in row]
+    return [share / (1 - share) for share in shares if share < 1]
+
+
+def _by_ratio(measured: Measured, results: Sequence[_Answer], ratios: Sequence[_Answer]) -> list[View]:
+    """The results again, against the ratio that each method's batches had."""
+    measured_at = {answer.arm: dict(zip(answer.values, answer.means, strict=True)) for answer in ratios}
+    moved = []
+    for answer in results:
+        at = measured_at.get(answer.arm, {})
+        placed = sorted(
+            (at[value], numbers) for value, numbers in zip(answer.values, answer.numbers, strict=True) if value in at
+        )
+        if len(placed) > 1:
+            moved.append(_Answer(answer.arm, tuple(x for x, _ in placed), tuple(numbers for _, numbers in placed)))
+    axes = ("positive to negative pairs in the batches", measured.metric.axis)
+    sentence = "The ratio is measured in the batches that each trial logged."
+    return [_view(measured, moved, axes, "by ratio of pairs", sentence)] if moved else []
+
+
+def _view(measured: Measured, answers: Sequence[_Answer], axes: tuple[str, str], title: str, sentence: str) -> View:
+    names, (x_title, y_title) = [arm.name for arm in measured.arms], axes
+    series = [
+        Series(
+            answer.arm, arm_colour(names.index(answer.arm)), answer.values, answer.means,
+            [min(numbers) for numbers in answer.numbers], [max(numbers) for numbers in answer.numbers],
+        )
+        for answer in answers
+    ]  # fmt: skip
+    described = f"{sentence} {y_title} against {x_title}, a line for each of {', '.join(a.arm for a in answers)}."
+    return View(title, lambda narrow: lines(series, y_title, x_title, narrow=narrow), described, sentence)
+
+
+def _moves(measured: Measured, symbol: str, answers: Sequence[_Answer]) -> str:
+    """How far each method's mean moves from one end of the knob to the other."""
+    if not answers:
+        return ""
+    metric = measured.metric
+    low, high = (value_text(end(v for answer in answers for v in answer.values)) for end in (min, max))
+    moves = sorted(((answer.means[-1] - answer.means[0], answer.arm) for answer in answers), reverse=True)
+    parts = ", ".join(f"{arm} {metric.signed(move)}" for move, arm in moves)
+    return f"Means from {symbol} {low} to {high}: {parts}."
+
+
+def _fastest(symbol: str, answers: Sequence[_Answer]) -> str:
+    last = max(answer.values[-1] for answer in answers)
+    at_last = sorted((answer.means[-1], answer.arm) for answer in answers if answer.values[-1] == last)
+    (least, quickest), (most, slowest) = at_last[0], at_last[-1]
+    return (
+        f"At {symbol} {value_text(last)} a step takes least for {quickest} ({least:.3g} s) and most for {slowest} "
+        f"({most:.3g} s), evaluation left out."
+    )

@@ -1,0 +1,135 @@
+"""Do larger gains come from larger cuts of the norms' variance? What a penalty on norms does, against what it is worth.
+
+Zhang, Li, Zhang, Deep Metric Learning with Spherical Embedding, rebuttal (asked by reviewer 4): each configuration with a
+penalty on norms beside the one without it that is otherwise nearest, the same loss with the same knobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from tune_dml.report.cell import MeasuredCell
+from tune_dml.report.drawing.canvas import Canvas, Pen, text_width
+from tune_dml.report.drawing.charts import width_of
+from tune_dml.report.drawing.colours import SHAPES, arm_colour
+from tune_dml.report.drawing.frame import Frame, Range, number_text
+from tune_dml.report.measured import Measured
+from tune_dml.report.questions import question
+from tune_dml.report.section import Figure, Section, Table, Text, plain, signed, words
+
+_VARIANCE = "train/norm_variance"
+_LEAST = 4  # configurations: fewer have no rank correlation worth a word
+_LINE = 17.0  # pixels between a dot and its name, and between two names
+
+
+@dataclass(frozen=True)
+class _Gain:
+    """A configuration with a penalty on norms, beside that without."""
+
+    cell: MeasuredCell
+    without: str
+    left: float
+    """Variance of the norms over that without the penalty, at the end of training: mean of both over the seeds they share."""
+    gain: float
+    """In the sweep's metric, better counted upwards; mean over the same seeds."""
+
+
+@question(order=432, reads_traces=True, unanswered={"norm_variance": ()})
+def norm_variance(measured: Measured) -> Section | None:
+    """None with fewer than two losses, or four configurations, that were also trained without a penalty on norms."""
+    gains = _gains(measured)
+    if len(gains) < _LEAST or len({gain.without for gain in gains}) < 2:
+        return None
+    sentence = _sentence(gains)
+    figure = Figure(
+        "norm-variance",
+        lambda narrow: _draw(measured, gains, narrow),
+        f"{sentence} A dot for each configuration: gain over the same loss without the penalty against the variance left.",
+        "Variance of the raw embeddings' norms on training batches at the end, mean over seeds; left: cut most.",
+    )
+    title = "Do larger gains come from larger cuts of the norms' variance?"
+    data = {
+        "norm_variance": [{"cell": g.cell.label, "without": g.without, "left": g.left, "gain": g.gain} for g in gains]
+    }
+    return Section(
+        "norm-variance", title, "Norms and gains", (Text(sentence), figure, _table(measured, gains)), data=data
+    )
+
+
+def _gains(measured: Measured) -> list[_Gain]:
+    plain_ones = {_loss_of(cell): cell for cell in measured.cells if cell.cell.settings["regularizer.name"] == "none"}
+    gains = []
+    for cell in measured.cells:
+        other = plain_ones.get(_loss_of(cell))
+        if other is not None and other is not cell and cell.cell.settings["regularizer.name"] != "none":
+            kept, known = _variances(cell), _variances(other)
+            seeds = kept.keys() & known.keys() & cell.values.keys() & other.values.keys()
+            if seeds and sum(known[seed] for seed in seeds) > 0 and sum(kept[seed] for seed in seeds) > 0:
+                left = sum(kept[seed] for seed in seeds) / sum(known[seed] for seed in seeds)
+                gain = measured.sign * float(np.mean([cell.values[seed] - other.values[seed] for seed in seeds]))
+                gains.append(_Gain(cell, other.label, left, gain))
+    return gains
+
+
+def _loss_of(cell: MeasuredCell) -> tuple[tuple[str, object], ...]:
+    return tuple(sorted((key, value) for key, value in cell.cell.settings.items() if key.startswith("loss.")))
+
+
+def _variances(cell: MeasuredCell) -> Mapping[int, float]:
+    """Seed -> variance of the norms at the end of the trials that finished."""
+    return {trial.seed: trial.metrics[_VARIANCE] for trial in cell.trials if _VARIANCE in trial.metrics}
+
+
+def _sentence(gains: list[_Gain]) -> str:
+    cuts, won = [1 - gain.left for gain in gains], [gain.gain for gain in gains]
+    most, best = max(gains, key=lambda gain: 1 - gain.left), max(gains, key=lambda gain: gain.gain)
+    rank, losses = float(spearmanr(cuts, won).statistic), len({gain.without for gain in gains})
+    return (
+        f"Over {len(gains)} configurations of {losses} losses cut and gain have a rank correlation of {rank:.2f} (Spearman; "
+        "configurations of one loss share what they are compared with, so that no test is made of it). "
+        f"{most.cell.label} cuts the variance most, to {100 * most.left:.2g}% of that of {most.without}; "
+        f"{best.cell.label} gains most."
+    )
+
+
+def _draw(measured: Measured, gains: list[_Gain], narrow: bool) -> Canvas:
+    width, names = width_of(narrow), [arm.name for arm in measured.arms]
+    canvas = Canvas(width, 290)
+    across = Range.of([gain.left for gain in gains] + [1.0], scale="log", pad=0.05)
+    frame = Frame(canvas, 56, 34, width - 14, 240, Range.of([gain.gain for gain in gains] + [0.0]))
+    frame.draw_y()
+    frame.name_y(f"gain in {measured.metric.axis}")
+    ticks = [(across.share(tick), number_text(tick)) for tick in across.ticks(5)]
+    frame.draw_x(ticks, "variance of norms, as a share of that without the penalty (log)")
+    canvas.line([(frame.left, frame.up(0.0)), (frame.right, frame.up(0.0))], Pen("ink", 1.0, "5 3"))
+    named: list[tuple[float, float]] = []
+    for gain in sorted(gains, key=lambda gain: gain.left):
+        place = names.index(gain.cell.cell.arm)
+        tip = f"{gain.cell.label}: {measured.metric.signed(gain.gain)} at {100 * gain.left:.2g}% of the variance"
+        x, y = frame.at(across.share(gain.left)), frame.up(gain.gain)
+        canvas.dot(x, y, Pen(arm_colour(place)), SHAPES[place % len(SHAPES)], size=4.0, text=tip)
+        reach = text_width(gain.cell.label) / 2 + 4
+        free = all(abs(x - other) > 2 * reach or abs(y - height) > _LINE for other, height in named)
+        if free and frame.left + reach < x < frame.right - reach:  # the others are named by their tips and in the table
+            canvas.text(x, y + _LINE, gain.cell.label, arm_colour(place), anchor="middle")
+            named.append((x, y))
+    return canvas
+
+
+def _table(measured: Measured, gains: list[_Gain]) -> Table:
+    rows = tuple(
+        (
+            words(gain.cell.label),
+            words(gain.without),
+            plain(float(f"{gain.left:.3g}")),
+            signed(measured.metric, gain.gain),
+        )
+        for gain in sorted(gains, key=lambda gain: gain.left)
+    )
+    columns = ("configuration", "without the penalty", "share of the variance left", "gain")
+    caption = "What is left of the norms' variance and what is gained, over the seeds that both have."
+    return Table("norm-variance", caption, columns, rows, folded="Configuration by configuration")
