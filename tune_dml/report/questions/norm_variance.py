@@ -87,12 +87,12 @@ def _variances(cell: MeasuredCell) -> Mapping[int, float]:
 def _sentence(gains: list[_Gain]) -> str:
     cuts, won = [1 - gain.left for gain in gains], [gain.gain for gain in gains]
     most, best = max(gains, key=lambda gain: 1 - gain.left), max(gains, key=lambda gain: gain.gain)
-    rank, losses = float(spearmanr(cuts, won).statistic), len({gain.without for gain in gains})
+    rank = spearmanr(cuts, won).statistic if np.ptp(cuts) and np.ptp(won) else 0.0
     return (
-        f"Over {len(gains)} configurations of {losses} losses cut and gain have a rank correlation of {rank:.2f} (Spearman; "
-        "configurations of one loss share what they are compared with, so that no test is made of it). "
-        f"{most.cell.label} cuts the variance most, to {100 * most.left:.2g}% of that of {most.without}; "
-        f"{best.cell.label} gains most."
+        f"Over {len(gains)} configurations of {len({gain.without for gain in gains})} losses cut and gain have a rank "
+        f"correlation of {rank:.2f} (Spearman; configurations of one loss share what they are compared with, so that no "
+        f"test is made of it). {most.cell.label} cuts the variance most, to {100 * most.left:.2g}% of that of "
+        f"{most.without}; {best.cell.label} gains most."
     )
 
 
