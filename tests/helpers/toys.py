@@ -91,7 +91,8 @@ def plan_of(*knobs: Knob, seeds: int | Sequence[int] = 2, **options: Any) -> Pla
         settings=settings,
         **options,
     )
-    return make_plan(study.trained_by({arm.name: protocol for arm in space.every_arm}), data_digest)
+    arms = tuple(study.decided(arm, protocol) for arm in space.every_arm)
+    return make_plan(replace(study, arms=arms), data_digest)
 
 
 class Driver:

@@ -181,8 +181,8 @@ def run(single: SingleTrial, console: Console) -> Ended:
     from trainables.context import EVIDENCE, FolderContext
     from trainables.errors import raise_if_any
     from trainables.tasks import task_of
-    from tune_dml.planning import initial_weights
     from tune_dml.planning.data import training_data
+    from tune_dml.planning.dry_run import start_notes
     from tune_dml.running.trial import run_trial
 
     config = single.config
@@ -193,7 +193,7 @@ def run(single: SingleTrial, console: Console) -> Ended:
         raise_if_any([problem for item in (dataset, *further) for problem in item.check()])
         pictures = dataset.prepare(progress)
     raise_if_any(task.data_problems(pictures))
-    for note in (*pictures.notes, *task.notes(pictures), *initial_weights.notes([config], None)):
+    for note in (*pictures.notes, *task.notes(pictures), *start_notes([config], None)):
         console.print(note)
 
     def show_row(row: Row) -> None:

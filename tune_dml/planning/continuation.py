@@ -11,6 +11,7 @@ from trainables.config import PROTOCOL_VERSION
 from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.planning.data import SweepData
 from tune_dml.planning.plan import Plan
+from tune_dml.planning.request import SWEEP_FILES
 from tune_dml.planning.sweep_file import read_sweep_file
 from tune_dml.space import Arm, Grid, Space
 
@@ -26,9 +27,7 @@ def continuation_problems(plan: Plan, cache_dir: Path | None) -> list[Problem]:
         remedy = "Start a new sweep under another --name; its report can still be written."
         problems.append(Problem("protocol version", rule, begun, remedy))
     try:
-        data = SweepData.of(plan, cache_dir)
-        raise_if_any(data.problems())
-        digest = data.digest()
+        digest = SweepData.of(plan, cache_dir).digest()
     except ConfigError as error:
         return [*problems, *error.problems]
     if digest != plan.data_digest:
@@ -45,7 +44,7 @@ def with_arms_of_files(plan: Plan, arms: Sequence[str]) -> tuple[Plan, list[str]
     """
     names: list[str] = []
     for name in arms:
-        if not name.endswith((".yaml", ".yml")):
+        if not name.endswith(SWEEP_FILES):
             names.append(name)
             continue
         declared = read_sweep_file(Path(name)).space
