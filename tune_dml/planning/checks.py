@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainables.config import FREE_SEEDS
-from trainables.errors import ConfigError, Problem, raise_if_any
+from trainables.errors import ConfigError, Problem, nearest
 from trainables.resolve import FOLLOWS_LENGTH
 from tune_dml.planning.data import SweepData, data_problems
 from tune_dml.planning.dry_run import dry_run
@@ -67,7 +67,7 @@ def prepare(
             of_data = data_problems({**study.settings, "data.name": study.dataset}, cache_dir)
             raise ConfigError([*error.problems, *others, *of_data]) from None
         notes = [*study.notes, *_notes(plan)]
-        problems = [*_comparison_problems(plan), *others]
+        problems = [*_comparison_problems(plan), *_metric_problems(plan), *others]
         digest, pictures = "", None
         try:
             data = SweepData.of(plan, cache_dir)
@@ -77,7 +77,8 @@ def prepare(
         except ConfigError as error:
             problems += error.problems
         trial = dry_run(plan, pictures, build=decode and not problems)
-        raise_if_any([*problems, *trial.problems])
+        if problems := [*problems, *trial.problems]:
+            raise ConfigError(problems)
         return CheckedPlan(replace(plan, data_digest=digest), (*notes, *trial.notes), trial.kept_bytes)
 
 
@@ -88,6 +89,21 @@ def _comparison_problems(plan: Plan) -> list[Problem]:
     rule = "with one value and no baseline nothing can be compared"
     remedy = "List more values, or train it alone with `tune-dml train`."
     return [Problem(plan.space.name, rule, None, remedy)]
+
+
+def _metric_problems(plan: Plan) -> list[Problem]:
+    """Every arm must be judged by the metric."""
+    from trainables.tasks import task_of  # brings torch along
+
+    known = {arm.name: task_of(arm.config).metrics() for arm in plan.arms}
+    lacking = {name: metrics for name, metrics in known.items() if plan.metric not in metrics}
+    if not lacking:
+        return []
+    some = len(lacking) < len(known)
+    place = f"metric of {', '.join(filter(None, lacking))}" if some else "metric"
+    rule = "arms that are compared share the metric" if some else "a sweep is judged by a validation metric"
+    remedy = nearest(plan.metric, next(iter(lacking.values())), what="metric")
+    return [Problem(place, rule, plan.metric, remedy)]
 
 
 def _notes(plan: Plan) -> list[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from trainables.config import TrialConfig, canonical
-from trainables.errors import ConfigError, Problem, nearest
+from trainables.errors import ConfigError, Problem
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan
 from tune_dml.space import Protocol
@@ -37,7 +37,7 @@ class DryRun:
 
 
 def dry_run(plan: Plan, pictures: Pictures | None, *, build: bool) -> DryRun:
-    """Whether every arm can be judged, every cell's batches and splits be drawn for every seed, and its network be built.
+    """Whether every cell's batches and splits can be drawn from the pictures, for every seed, and its network be built.
 
     Args:
         plan: what is to be trained.
@@ -47,26 +47,23 @@ def dry_run(plan: Plan, pictures: Pictures | None, *, build: bool) -> DryRun:
     from trainables.tasks import task_of  # brings torch along
 
     tasks = [task_of(config) for config in _configs(plan, plan.cells, plan.seeds[:1])]
-    networks = _different(tasks, lambda task: _network(task.config))
-    problems = _metric_problems(plan, {arm.name: task_of(arm.config).metrics() for arm in plan.arms})
+    networks = _different(tasks, lambda task: canonical([task.config.model.flat, task.config.augment.flat, task.name]))
+    data = _different(tasks, lambda task: canonical(task.config.data.flat))  # cells may alter it
     if pictures is None:
-        problems += [problem for task in networks for problem in _file_problems(task.config)]
+        problems = [problem for task in networks for problem in _file_problems(task.config)]
     else:
-        cells = _different(plan.cells, _shape)
-        drawn = map(task_of, _configs(plan, cells, plan.seeds))
-        problems += [problem for task in drawn for problem in task.data_problems(pictures)]
-    if pictures is not None and build and not problems:
-        problems += [problem for task in networks for problem in _network_problems(task, pictures)]
+        drawn = map(task_of, _configs(plan, _different(plan.cells, _shape), plan.seeds))
+        problems = [problem for task in drawn for problem in task.data_problems(pictures)]
+        if build and not problems:
+            problems = [problem for task in networks for problem in _network_problems(task, pictures)]
     if problems:
         return DryRun(tuple(dict.fromkeys(problems)))
-    notes = start_notes(
-        [task.config for task in networks], next(filter(None, (a.protocol for a in plan.main_arms)), None)
-    )
+    protocols = [arm.protocol for arm in plan.main_arms]
+    notes = start_notes([task.config for task in networks], next(filter(None, protocols), None))
     keeping = [task for task in tasks if task.config.evaluation.keep == "embeddings"]
     if pictures is None:
         return DryRun((), tuple(notes), None if keeping else 0)
-    differing = _different(tasks, lambda task: canonical(task.config.data.flat))  # cells may alter the data
-    notes += [*pictures.notes, *dict.fromkeys(note for task in differing for note in task.notes(pictures))]
+    notes += [*pictures.notes, *dict.fromkeys(note for task in data for note in task.notes(pictures))]
     return DryRun((), tuple(notes), max((task.kept_bytes(pictures) for task in keeping), default=0))
 
 
@@ -87,23 +84,6 @@ def _different(items: Iterable[_T], key: Callable[[_T], str]) -> list[_T]:
 
 def _shape(cell: Cell) -> str:
     return repr([(path, str(value)) for path, value in cell.settings.items() if path.startswith(_SHAPING)])
-
-
-def _network(config: TrialConfig) -> str:
-    """What decides its network, and the size of the pictures that it is shown."""
-    return canonical([config.model.flat, config.augment.flat, config.task.name])
-
-
-def _metric_problems(plan: Plan, known: dict[str, list[str]]) -> list[Problem]:
-    """Every arm must be judged by the metric; `known` has those of each."""
-    lacking = {name: metrics for name, metrics in known.items() if plan.metric not in metrics}
-    if not lacking:
-        return []
-    some = len(lacking) < len(known)
-    place = f"metric of {', '.join(filter(None, lacking))}" if some else "metric"
-    rule = "arms that are compared share the metric" if some else "a sweep is judged by a validation metric"
-    remedy = nearest(plan.metric, next(iter(lacking.values())), what="metric")
-    return [Problem(place, rule, plan.metric, remedy)]
 
 
 def _file_problems(config: TrialConfig) -> list[Problem]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -176,6 +177,9 @@ _IN_THE_SPACE = {"arms": {"__all__": {"knobs", "ties"}}}
 _SHOWN_LATER = frozenset({"evaluation.keep", "evaluation.clustering", "evaluation.feature_maps"})
 
 
+_DIFFERENCES = 4  # that a message names
+
+
 def _decisive(settings: Mapping[str, Value]) -> dict[str, Value]:
     """Plans stored before some settings existed keep their identity, which MLflow's tags have."""
     return {
@@ -285,3 +289,47 @@ def _with_values(space: Space, values: Mapping[str, Sequence[Value]]) -> Space:
         arms=tuple(map(grown_arm, space.arms)),
         baseline=grown_arm(space.baseline) if isinstance(space.baseline, Arm) else space.baseline,
     )
+
+
+def name_problems(folder: Path, plan: Plan) -> list[Problem]:
+    """A name in use by another plan; the same plan again is a resume."""
+    path = folder / "plan.json"
+    if not path.exists() or (stored := Plan.load(path)).identity() == plan.identity():
+        return []
+    rule = f"the sweep {plan.name} is there already, with {_differences(stored, plan)}"
+    numbers = itertools.count(2)
+    free = next(name for number in numbers if not (folder.parent / (name := f"{plan.name}-{number}")).exists())
+    remedy = f"Use --name {free}, or go on with that one: `tune-dml resume {plan.name}`."
+    return [Problem("--name", rule, None, remedy)]
+
+
+def _differences(stored: Plan, plan: Plan) -> str:
+    """What differs first: `seeds 0,1 (asked for: 0,1,2) and training.steps=400 (asked for: 100)`."""
+    then, now = _described(stored), _described(plan)
+    texts = [
+        f"{name} {then.get(name, 'not set')} (asked for: {now.get(name, 'not set')})"
+        for name in dict.fromkeys([*then, *now])
+        if then.get(name) != now.get(name)
+    ]
+    more = f", and {len(texts) - _DIFFERENCES} more differences" if len(texts) > _DIFFERENCES else ""
+    return ", ".join(texts[:_DIFFERENCES]) + more if texts else "other cells"
+
+
+def _described(plan: Plan) -> dict[str, str]:
+    """What decides which trials a plan has, as text."""
+    knobs = {
+        f"values of {knob.path}": ",".join(map(str, knob.domain.values)) if isinstance(knob.domain, Grid) else "a range"
+        for knob in plan.space.knobs
+    }
+    return {
+        "data set": plan.dataset,
+        "seeds": ",".join(map(str, plan.seeds)),
+        "search": " ".join(map(str, filter(None, (plan.search.method, plan.search.num_samples)))),
+        "metric": plan.metric,
+        "margin": f"{plan.margin:g}",
+        "arms": ",".join(arm.name for arm in plan.arms if arm.name) or "none",
+        **knobs,
+        **{path: str(value) for path, value in plan.base_settings.items()},
+        "content of the data": plan.data_digest[:12],
+        "protocol version": str(plan.protocol_version),
+    }

@@ -370,8 +370,8 @@ def test_the_live_view_counts_what_a_race_asks_for_and_leaves_the_rest_blank(dec
 
 @pytest.mark.parametrize("races", [True, False])
 def test_a_diverged_trial_is_no_number_for_a_race_and_the_worst_for_a_search(tmp_path, races):
-    from tune_dml.planning.request import Resources
-    from tune_dml.running.sweep import Execution, Recorder
+    from tune_dml.planning.request import Resources, Session
+    from tune_dml.running.sweep import Recorder
 
     Drive(tmp_path / "toy", plan())
     with Ledger(tmp_path / "toy") as ledger:
@@ -381,7 +381,8 @@ def test_a_diverged_trial_is_no_number_for_a_race_and_the_worst_for_a_search(tmp
         first, second, *_ = state.trials
         ledger.append("ended", first, status="diverged", reason="", seconds=1.0, metrics={})
         state.update()
-        recorder = Recorder(ledger, state, Progress(state, None), None, state.plan, execution=Execution(Resources()))
+        shown = Progress(state, None)
+        recorder = Recorder(ledger, state, shown, None, state.plan, resources=Resources(), session=Session())
         recorder._end(second, {"status": "diverged", "reason": "", "metrics": {}})
     known = [recorder.proposals.known[key] for key in (first, second)]
     assert (np.isnan(known) if races else np.isposinf(known)).all()
