@@ -21,7 +21,7 @@ from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.planning.checks import Check, DataProgress, prepare
 from tune_dml.planning.confirmation import confirmation_plan
 from tune_dml.planning.continuation import continuation_problems, with_arms_of_files
-from tune_dml.planning.plan import name_problems
+from tune_dml.planning.plan import refuse_name_in_use
 from tune_dml.planning.request import MAX_SEEDS, Racing, Request, Resources, Session, folder_problems
 from tune_dml.planning.spread import spread
 from tune_dml.record.ledger import Ledger
@@ -63,7 +63,7 @@ def run(
         progress=data_progress,
     )
     folder = session.sweeps / checked.plan.name
-    raise_if_any(name_problems(folder, checked.plan))
+    refuse_name_in_use(folder, checked.plan)
     state = SweepState(folder, checked.plan)
     state.update()
     purpose = Purpose("sweep", checked.notes, race=_race_rule(state, racing))
@@ -90,7 +90,7 @@ def resume(
         with Ledger(state.folder) as ledger:
             for key in state.trials:
                 if state.trial(key).status in {"failed", "diverged"}:
-                    ledger.append("reset", key)
+                    ledger.write("reset", key)
         state.update()
     return _execute(state, state.resources, session, console, Purpose("resume"))
 

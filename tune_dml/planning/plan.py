@@ -291,16 +291,16 @@ def _with_values(space: Space, values: Mapping[str, Sequence[Value]]) -> Space:
     )
 
 
-def name_problems(folder: Path, plan: Plan) -> list[Problem]:
-    """A name in use by another plan; the same plan again is a resume."""
+def refuse_name_in_use(folder: Path, plan: Plan) -> None:
+    """Raises ConfigError where a sweep of another plan lies in the folder; the same plan again is a resume."""
     path = folder / "plan.json"
     if not path.exists() or (stored := Plan.load(path)).identity() == plan.identity():
-        return []
+        return
     rule = f"the sweep {plan.name} is there already, with {_differences(stored, plan)}"
     numbers = itertools.count(2)
     free = next(name for number in numbers if not (folder.parent / (name := f"{plan.name}-{number}")).exists())
     remedy = f"Use --name {free}, or go on with that one: `tune-dml resume {plan.name}`."
-    return [Problem("--name", rule, None, remedy)]
+    raise ConfigError(Problem("--name", rule, None, remedy))
 
 
 def _differences(stored: Plan, plan: Plan) -> str:

@@ -43,10 +43,12 @@ def record_look(folder: Path, look: Look | None) -> None:
     if look is None or ((before := _last(folder)) and before.data == look.data):
         return
     try:
-        with FileLock(folder / f"{_LOOKS}.lock", timeout=60), open_whole(folder / _LOOKS) as file:
+        with FileLock(folder / f"{_LOOKS}.lock", timeout=60):
             before = _last(folder)
             if before is None or before.data != look.data:
-                write_row(file, asdict(_after(before, look)))
+                row = asdict(_after(before, look))
+                with open_whole(folder / _LOOKS) as file:
+                    write_row(file, row)
     except OSError as error:
         rule = "verdicts on data that nobody has looked at yet are shown once the look is recorded with the sweep"
         remedy = "Make the sweep's folder writable, or copy it to a --storage that is."

@@ -33,7 +33,7 @@ class RacingProposals:
     Args:
         state: the sweep, with a race; kept up to date.
         known: values of trials that have ended, by key; NaN for those that diverged or failed.
-        record: writes an event to the ledger, as `Ledger.append` does.
+        record: writes an event to the ledger, as `Ledger.write` does.
         on_note: told what must be said aloud.
         on_block: told that further trials have been asked for.
     """

@@ -86,7 +86,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.running[key] = trial
         self.spending.begin(key)
         self.watch.begin(key)
-        self.ledger.append("started", key, host=trial.node_ip or socket.gethostname())
+        self.ledger.write("started", key, host=trial.node_ip or socket.gethostname())
         steps = int(trial.config["settings"].get("training.steps") or 0)
         self.progress.started(key, trial.config["label"], trial.config["seed"], steps)
         self.tracker.notify()
@@ -115,7 +115,7 @@ class Recorder(Callback):  # type: ignore[misc]
         why = stalled(self.watch.limit or 0.0).reason if key in self.hung else "its process was lost"
         self.hung.discard(key)
         self.watch.end(key)
-        self.ledger.append("retry", key)
+        self.ledger.write("retry", key)
         self.note(f"{trial.config['label']} seed {trial.config['seed']}: {why}; retrying from the checkpoint")
 
     def on_step_end(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
@@ -136,11 +136,11 @@ class Recorder(Callback):  # type: ignore[misc]
 
     def cell(self, cell: Cell) -> None:
         """A searcher has proposed a cell."""
-        self.ledger.append("cell", cell=asdict(cell))
+        self.ledger.write("cell", cell=asdict(cell))
 
     def note(self, text: str) -> None:
         """Say something aloud: on the screen, in the ledger, in the report."""
-        self.ledger.append("note", text=text)
+        self.ledger.write("note", text=text)
         self.progress.note(text)
 
     def _end(self, key: str, ended: Mapping[str, Any]) -> None:
@@ -149,7 +149,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.running.pop(key, None)
         self.spending.end(key)
         self.watch.end(key)
-        self.ledger.append("ended", key, **body)
+        self.ledger.write("ended", key, **body)
         for name in (CHECKPOINT, PREVIOUS):
             (trial_folder(self.ledger.sweep, key) / name).unlink(missing_ok=True)
         self.proposals.ended(key, _value(body, self.proposals.plan.metric, self.diverged))
@@ -173,12 +173,12 @@ def execute(
             state.stored.save(state.folder / "plan.json")
         elif {trial.key for trial in confirmation.trials()} - state.confirming.keys():
             digests = [cell.digest for cell in confirmation.cells]
-            ledger.append("confirm", cells=digests, seeds=list(confirmation.seeds))
-        ledger.append("session", provenance=origin, resources=asdict(resources))
+            ledger.write("confirm", cells=digests, seeds=list(confirmation.seeds))
+        ledger.write("session", provenance=origin, resources=asdict(resources))
         for text in purpose.notes:
-            ledger.append("note", text=text)
+            ledger.write("note", text=text)
         if purpose.race is not None and (state.race is None or state.race.rule != purpose.race):
-            ledger.append("race", **asdict(purpose.race))
+            ledger.write("race", **asdict(purpose.race))
         state.update()
         plan = confirmation or state.plan
         recorder = Recorder(ledger, state, progress, tracker, plan, resources=resources, session=session)
@@ -213,7 +213,7 @@ def _proposals(state: SweepState, plan: Plan, recorder: Recorder) -> Proposals |
     if state.race is not None and plan is state.plan:
         progress = recorder.progress
         return RacingProposals(
-            state, known=known, record=recorder.ledger.append, on_note=progress.note, on_block=progress.recount
+            state, known=known, record=recorder.ledger.write, on_note=progress.note, on_block=progress.recount
         )
     return Proposals(
         plan,
