@@ -226,17 +226,13 @@ def _kept(left: Path, folder: Path | None) -> tuple[Path, ...]:
 def _protocol_layers(name: str | None, settings: Mapping[str, Value]) -> list[Layer]:
     """The protocol asked for, else the data set's for the task."""
     from trainables.config import TrialConfig
-    from trainables.errors import ConfigError, Problem, nearest
     from trainables.resolve import Layer
-    from tune_dml.catalogue import RETRIEVAL, default_protocol, protocols
+    from tune_dml.catalogue import RETRIEVAL, default_protocol, named_protocol
     from tune_dml.planning.protocol_choice import protocol_layer
 
-    known = protocols()
-    if name is not None and name not in known:
-        raise ConfigError(Problem("--protocol", "unknown protocol", name, nearest(name, list(known), what="protocol")))
     dataset = settings.get("data.name", TrialConfig().data.name)
     task = settings.get("task.name", RETRIEVAL)
-    chosen = known[name] if name else default_protocol(str(dataset), str(task))
+    chosen = default_protocol(str(dataset), str(task)) if name is None else named_protocol(name, "--protocol")
     if chosen is None:
         return []
     return [Layer("--protocol", {"data.name": chosen.dataset}), protocol_layer(chosen)]

@@ -108,7 +108,7 @@ class SweepState:
         """Key -> trial of fresh seeds that measure some cells again; they belong to no cell's own seeds."""
         self.born: float | None = None
         """Time of the ledger's first event: a sweep begun anew under an old name is another sweep."""
-        self._read = self._looks_read = 0
+        self._read = 0
         self._lock = threading.Lock()
         self._asked: dict[str, Trial] = {}
         """Every trial that the plan or a block has asked for."""
@@ -118,12 +118,10 @@ class SweepState:
         """Take in what the ledger has gained since the last time."""
         with self._lock:
             events = read_events(self.folder, self._read, self.notes.setdefault)
-            looks = read_looks(self.folder, self._looks_read)
+            self.looks = read_looks(self.folder)
             for event in events:
                 self._fold(event)
                 self._read = event.behind
-            for self._looks_read, look in looks:
-                self.looks.append(look)
 
     def replan(self, plan: Plan) -> None:
         """The same sweep under an extended plan."""
@@ -165,8 +163,9 @@ class SweepState:
 
     def record_look(self, by: str) -> None:
         """Write down the look that is taken now, and take it in."""
-        record_look(self.folder, self.look(by))
-        self.update()
+        look = self.look(by)
+        with self._lock:
+            self.looks = record_look(self.folder, look)
 
     def trial(self, key: str) -> TrialState:
         """The state of a trial; an empty one where the ledger does not speak of it."""
