@@ -46,7 +46,7 @@ def write(folder: Path, cells: int, seeds: int, rows: int) -> None:
             rho = trial.cell.knobs.get(RHO.path)
             top = 60.0 if rho is None else 70 - 3 * (np.log10(float(rho)) + 1.5) ** 2  # type: ignore[arg-type]
             number = float(top + shifts[trial.seed] + random.normal())
-            ledger.append("started", trial.key, host="node-1")
+            ledger.write("started", trial.key, host="node-1")
             path = trial_folder(folder, trial.key) / "history.jsonl"
             path.parent.mkdir(parents=True, exist_ok=True)
             curve = number - 20 * np.exp(-np.arange(1, rows + 1) / (rows / 5))
@@ -57,7 +57,7 @@ def write(folder: Path, cells: int, seeds: int, rows: int) -> None:
             ]  # fmt: skip
             path.write_text("".join(json.dumps(line) + "\n" for line in lines))
             metrics = {METRIC: number, "val/map_at_r": number / 2, "train/loss": 0.1}
-            ledger.append(
+            ledger.write(
                 "ended", trial.key, status="finished", reason="", metrics=metrics, seconds=12.0, step=10 * rows
             )
 

@@ -17,6 +17,7 @@ import logging
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -67,7 +68,8 @@ def plan_of(knobs: tuple[Knob, ...], search: Search | None = None) -> Plan:
     space = Space(name="surface", title="Surface", question="?", citation=None, scientific=knobs, fixed=fixed)
     seeds = tuple(range(SEEDS))
     study = Study(name="surface", space=space, dataset="digits", seeds=seeds, search=search or Search(), settings={})
-    return make_plan(study.trained_by({arm.name: None for arm in space.every_arm}), "d" * 64)
+    arms = tuple(study.decided(arm, None) for arm in space.every_arm)
+    return make_plan(replace(study, arms=arms), "d" * 64)
 
 
 def ours(method: str, number: int, cells: int) -> Iterator[tuple[int, float]]:

@@ -60,13 +60,13 @@ def write(folder: Path, asked: argparse.Namespace) -> SweepState:
     folder.mkdir()
     plan.save(folder / "plan.json")
     with Ledger(folder) as ledger:
-        ledger.append("session", provenance=PROVENANCE)
+        ledger.write("session", provenance=PROVENANCE)
         for trial in plan.trials():
-            ledger.append("started", trial.key, host="node-1")
+            ledger.write("started", trial.key, host="node-1")
             for step in range(1, asked.rows + 1):
                 others = {f"train/m{number}": 0.5 * step for number in range(asked.metrics)}
                 ledger.report(trial.key, {"step": step, "time": 1.7e9 + step, METRIC: 50.0 + step, **others})
-            ledger.append(
+            ledger.write(
                 "ended", trial.key, status="finished", reason="", metrics={METRIC: 51.0}, seconds=1.0, step=asked.rows
             )
     state = SweepState(folder, plan)

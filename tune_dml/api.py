@@ -20,15 +20,15 @@ from rich.console import Console
 from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.planning.checks import Check, DataProgress, prepare
 from tune_dml.planning.confirmation import confirmation_plan
-from tune_dml.planning.continuation import continuation_problems, name_problems, with_arms_of_files
-from tune_dml.planning.plan import Plan
+from tune_dml.planning.continuation import continuation_problems, with_arms_of_files
+from tune_dml.planning.plan import refuse_name_in_use
 from tune_dml.planning.request import MAX_SEEDS, Racing, Request, Resources, Session, folder_problems
 from tune_dml.planning.spread import spread
 from tune_dml.record.ledger import Ledger
-from tune_dml.record.looks import Look, record_look
 from tune_dml.record.race import RaceRule
 from tune_dml.record.rescore import Rescoring, compute_metrics
-from tune_dml.record.results import Results, load_results
+from tune_dml.record.results import Results
+from tune_dml.record.session import Purpose
 from tune_dml.record.state import SweepState, load_state, read_state
 from tune_dml.space import Value
 from tune_dml.sweep import Sweep
@@ -63,11 +63,11 @@ def run(
         progress=data_progress,
     )
     folder = session.sweeps / checked.plan.name
-    raise_if_any(name_problems(folder, checked.plan))
+    refuse_name_in_use(folder, checked.plan)
     state = SweepState(folder, checked.plan)
     state.update()
-    rule = _race_rule(state, racing)
-    return _execute(state, resources, session, console, verb="sweep", notes=checked.notes, rule=rule)
+    purpose = Purpose("sweep", checked.notes, race=_race_rule(state, racing))
+    return _execute(state, resources, session, console, purpose)
 
 
 def resume(
@@ -90,8 +90,9 @@ def resume(
         with Ledger(state.folder) as ledger:
             for key in state.trials:
                 if state.trial(key).status in {"failed", "diverged"}:
-                    ledger.append("reset", key)
-    return _execute(state, state.resources, session, console, verb="resume")
+                    ledger.write("reset", key)
+        state.update()
+    return _execute(state, state.resources, session, console, Purpose("resume"))
 
 
 def extend(
@@ -132,7 +133,7 @@ def extend(
     look = state.look("extend")
     state.replan(plan)
     raise_if_any(_continuation_problems(state, session, other_checks))
-    return _execute(state, state.resources, session, console, verb="extend", notes=tuple(notes), look=look)
+    return _execute(state, state.resources, session, console, Purpose("extend", tuple(notes), look))
 
 
 def confirm(
@@ -163,7 +164,7 @@ def confirm(
     raise_if_any(_continuation_problems(state, session, ()))
     used = list(dict.fromkeys(trial.seed for trial in state.confirming.values()))
     again = confirmation_plan(state.plan, baseline, best[:top], used, seeds)
-    return _execute(state, state.resources, session, console, verb="confirm", confirmation=again)
+    return _execute(state, state.resources, session, console, Purpose("confirm", confirmation=again))
 
 
 def open_test(
@@ -213,8 +214,9 @@ rescore_sweep: Callable[..., tuple[Rescoring, str | None]] = spread(rescore, nam
 
 def load_sweep(name: str, *, storage: str | Path = Session.storage) -> Sweep:
     """A sweep as it stands on disk; raises ConfigError when there is none of that name."""
-    results = load_results(Path(storage).absolute(), name)
-    return Sweep(results, interrupted=results.incomplete)
+    state = load_state(Path(storage).absolute(), name)
+    results = Results.of(state)
+    return Sweep(results, interrupted=results.incomplete, state=state)
 
 
 def write_report(
@@ -236,14 +238,10 @@ def write_report(
         unseal_test: open the test metrics first, as `open_sweep` does; MLflow gets them when it is next brought up to date.
         forms: what figures are written as beside SVG, for papers.
     """
-    from tune_dml import report
-
     state = read_state(sweep.folder)
     if unseal_test and not state.opened:
         _opened(state)
-    record_look(sweep.folder, state.look("report"))
-    state.update()
-    return report.write_report(Results.of(state), Path(path), margin=margin, paper_sd=paper_sd, forms=forms)
+    return _written(state, Path(path), margin, paper_sd, forms)
 
 
 @dataclass(frozen=True)
@@ -258,11 +256,38 @@ class Attachment:
     """The page with the sweep's curve, once the store is being shown."""
 
 
-def attach_report(sweep: Sweep, files: ReportFiles, session: Session) -> Attachment:
-    """Put a written report beside the sweep's run in MLflow; never raises for trouble with the store."""
-    tracker = _tracker(read_state(sweep.folder), session)
+def publish_report(
+    sweep: Sweep,
+    session: Session,
+    path: Path,
+    *,
+    margin: float | None = None,
+    paper_sd: float | None = None,
+    forms: Sequence[Literal["pdf", "png"]] = (),
+) -> tuple[ReportFiles, Attachment]:
+    """Write the report of a sweep as it was run or loaded, and put it beside the sweep's run in MLflow.
+
+    Never raises for trouble with the store.
+    """
+    assert sweep.state is not None  # noqa: S101 - it was run or loaded
+    tracker = _tracker(sweep.state, session)
+    files = _written(sweep.state, path, margin, paper_sd, forms)
     refusal = tracker.attach([files.folder], "report", files.summary.judgement)
-    return Attachment(tracker.ui_command(), refusal, tracker.link())
+    return files, Attachment(tracker.ui_command(), refusal, tracker.link())
+
+
+def _written(
+    state: SweepState,
+    folder: Path,
+    margin: float | None,
+    paper_sd: float | None,
+    forms: Sequence[Literal["pdf", "png"]],
+) -> ReportFiles:
+    """The report of a sweep as it stands now, which is a look at it."""
+    from tune_dml import report
+
+    state.record_look("report")
+    return report.write_report(Results.of(state), folder, margin=margin, paper_sd=paper_sd, forms=forms)
 
 
 def sync(name: str, session: Session) -> Reconciled:
@@ -295,41 +320,14 @@ def _opened(state: SweepState, selection: str = "") -> Results:
 
 
 def _execute(
-    state: SweepState,
-    resources: Resources,
-    session: Session,
-    console: Console | None,
-    *,
-    verb: str,
-    notes: tuple[str, ...] = (),
-    look: Look | None = None,
-    rule: RaceRule | None = None,
-    confirmation: Plan | None = None,
+    state: SweepState, resources: Resources, session: Session, console: Console | None, purpose: Purpose
 ) -> Sweep:
-    from tune_dml.record import provenance
-    from tune_dml.running import cluster, sweep
+    from tune_dml.running import sweep
     from tune_dml.running.progress import Progress
 
-    state.update()
-    progress = Progress(state, console, plan=confirmation)
-    address, _ = cluster.address_of(session.address)
-    finish = sweep.execute(
-        state,
-        sweep.Execution(
-            resources,
-            address,
-            session.max_concurrent,
-            session.time_budget,
-            session.gpu_hours,
-            session.stall_limit,
-            session.cache,
-        ),
-        progress=progress,
-        tracker=_tracker(state, session, say=progress.note),
-        provenance=provenance.collect(),
-        purpose=sweep.Purpose(verb, notes, look, rule, confirmation),
-    )
-    return Sweep(finish.results, finish.interrupted, finish.tracking, confirmation is not None)
+    progress = Progress(state, console, plan=purpose.confirmation)
+    tracker = _tracker(state, session, say=progress.note)
+    return sweep.execute(state, resources, session, purpose, progress=progress, tracker=tracker)
 
 
 def _race_rule(state: SweepState, racing: Racing) -> RaceRule | None:

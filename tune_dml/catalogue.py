@@ -40,13 +40,15 @@ def papers() -> dict[str, Paper]:
     return {paper.key: paper for paper in _declared() if isinstance(paper, Paper)}
 
 
+def protocols_for(dataset: str, task: str) -> list[Protocol]:
+    """The protocols of a data set for a task."""
+    of_dataset = [protocol for protocol in protocols().values() if protocol.dataset == dataset]
+    return [protocol for protocol in of_dataset if protocol.settings.get("task.name", RETRIEVAL) == task]
+
+
 def default_protocol(dataset: str, task: str = RETRIEVAL) -> Protocol | None:
     """The protocol of a data set for a task, where a space names none."""
-    known = [
-        protocol
-        for protocol in protocols().values()
-        if protocol.dataset == dataset and protocol.settings.get("task.name", RETRIEVAL) == task
-    ]
+    known = protocols_for(dataset, task)
     return next((protocol for protocol in known if protocol.default), known[0] if known else None)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from tune_dml.record.results import Results
 if TYPE_CHECKING:
     import pandas as pd
 
+    from tune_dml.record.state import SweepState
     from tune_dml.report.notebook import MatplotlibFigure
     from tune_dml.tracking import SyncReport
 
@@ -25,6 +26,8 @@ class Sweep:
     """What MLflow has; None when the sweep was only loaded."""
     confirmation: bool = False
     """The session measured its best cells again; else it ran trials of its own."""
+    state: SweepState | None = field(default=None, repr=False, compare=False)
+    """Where it stands; None for results that no sweep of ours made."""
 
     @property
     def name(self) -> str:

@@ -36,7 +36,7 @@ def shown(tmp_path_factory):
     with Server(folder / "server") as server:
         session = Session(folder / "sweeps", tracking_uri=server.uri)
         sweep = api.load_sweep("demo", storage=folder / "sweeps")
-        attachment = api.attach_report(sweep, api.write_report(sweep, folder / "report"), session)
+        _, attachment = api.publish_report(sweep, session, folder / "report")
         assert attachment.refusal is None
         runs = json.loads((results.folder / "mlflow.json").read_text())["runs"]
         cells = [run for key, run in runs.items() if key.startswith("cell-")]

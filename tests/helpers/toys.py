@@ -91,7 +91,8 @@ def plan_of(*knobs: Knob, seeds: int | Sequence[int] = 2, **options: Any) -> Pla
         settings=settings,
         **options,
     )
-    return make_plan(study.trained_by({arm.name: protocol for arm in space.every_arm}), data_digest)
+    arms = tuple(study.decided(arm, protocol) for arm in space.every_arm)
+    return make_plan(replace(study, arms=arms), data_digest)
 
 
 class Driver:
@@ -105,7 +106,7 @@ class Driver:
     def event(self, kind: str, key: str = "", /, **body: Any) -> None:
         """Any event."""
         with Ledger(self.folder) as ledger:
-            ledger.append(kind, key, **body)
+            ledger.write(kind, key, **body)
 
     def session(self) -> None:
         """The driver begins."""
@@ -177,13 +178,13 @@ def write_sweep(
     driver = Driver(folder, plan)
     driver.session()
     with Ledger(folder) as ledger:
-        ledger.append("note", text="1 trial was tried again after a lost worker")
+        ledger.write("note", text="1 trial was tried again after a lost worker")
         for trial in plan.trials():
             number = truth[trial.cell.digest] + shifts[trial.seed] + sd * random.normal()
             if (trial.cell.label, trial.seed) in missing:
                 continue
             runs[trial.key] = hashlib.md5(trial.key.encode(), usedforsecurity=False).hexdigest()
-            ledger.append("started", trial.key, host="node-1")
+            ledger.write("started", trial.key, host="node-1")
             status, reason = (failures or {}).get((trial.cell.label, trial.seed), ("finished", ""))
             if histories:
                 for row in _history(trial, random, steps=400 if status == "finished" else 200):
@@ -194,7 +195,7 @@ def write_sweep(
             seconds = 12.0 + trial.cell.index
             if metrics and not older:
                 metrics = seal(folder, trial.key, metrics)
-            ledger.append("ended", trial.key, status=status, reason=reason, metrics=metrics, seconds=seconds, step=400)
+            ledger.write("ended", trial.key, status=status, reason=reason, metrics=metrics, seconds=seconds, step=400)
     (folder / "mlflow.json").write_text(json.dumps({"runs": runs}))
     if confirmed:
         _confirm(driver, truth, confirmed)

@@ -55,8 +55,8 @@ def test_the_winner_is_confirmed_resumed_and_extended(here):
     plan = (before.folder / "plan.json").read_bytes()
     baseline, best = before.results.cells[0], next(cell for cell in best_cells(before.results) if not cell.baseline)
     with Ledger(before.folder) as ledger:  # a driver that died as it began
-        ledger.append("confirm", cells=[baseline.digest, best.digest], seeds=[1000, 1001])
-        ledger.append("started", before.results.plan.trial(best, 1001).key, host="gone")
+        ledger.write("confirm", cells=[baseline.digest, best.digest], seeds=[1000, 1001])
+        ledger.write("started", before.results.plan.trial(best, 1001).key, host="gone")
     assert tune_dml.load_sweep("rho1", storage=here["storage"]).results.confirmed[3].status == "running"
     resumed = tune_dml.confirm_sweep("rho1", top=1, seeds=2, **here)
     assert not resumed.interrupted

@@ -137,7 +137,7 @@ class TestAGrid:
         done, folder = sweep
         key = done.results.trials[0].key
         with Ledger(folder / "sweeps/rho1") as ledger:
-            ledger.append("ended", key, status="failed", reason="made up", metrics={})
+            ledger.write("ended", key, status="failed", reason="made up", metrics={})
         assert tune_dml.resume_sweep("rho1", **here).results.count("failed") == 1
         again = tune_dml.resume_sweep("rho1", retry_failed=True, **here).results
         assert again.count("failed") == 0

@@ -7,8 +7,8 @@ from trainables.errors import ConfigError
 from trainables.models import BACKBONES
 from trainables.resolve import Layer, resolve
 from tune_dml.catalogue import protocols
-from tune_dml.planning import initial_weights
 from tune_dml.planning.checks import prepare
+from tune_dml.planning.dry_run import start_notes
 from tune_dml.planning.request import Request
 
 SMALL = {"training.steps": 2, "training.eval_every": 1, "augment.crop": 32, "augment.resize": 36}
@@ -49,13 +49,13 @@ def test_a_random_start_is_said(cache_dir):
 
 def test_a_start_that_is_not_the_protocols_is_said(weights):
     protocol = protocols()["sec/cub200"]
-    (note,) = initial_weights.notes([config(**{"model.backbone": "bn_inception"})], protocol)
+    (note,) = start_notes([config(**{"model.backbone": "bn_inception"})], protocol)
     assert "random weights" in note
     assert "sec/cub200 starts from bn_inception-52deb4733.pth" in note
-    (note,) = initial_weights.notes([config()], protocol)  # another backbone altogether
+    (note,) = start_notes([config()], protocol)  # another backbone altogether
     assert "random weights" in note
     same = {"model.backbone": "bn_inception", "model.weights": BACKBONES["bn_inception"].published}
-    (note,) = initial_weights.notes([config(**same)], protocol)
+    (note,) = start_notes([config(**same)], protocol)
     assert note.endswith("which is downloaded when training begins.")
 
 

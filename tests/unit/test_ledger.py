@@ -22,8 +22,8 @@ def driver(tmp_path):
 
 def test_events_come_back_in_order(tmp_path):
     with Ledger(tmp_path) as ledger:
-        ledger.append("started", "k", host="here")
-        ledger.append("ended", "k", status="finished", metrics={METRIC: 1.5})
+        ledger.write("started", "k", host="here")
+        ledger.write("ended", "k", status="finished", metrics={METRIC: 1.5})
     events = read_events(tmp_path)
     assert [event.kind for event in events] == ["started", "ended"]
     assert events[1].body["metrics"] == {METRIC: 1.5}
@@ -33,12 +33,12 @@ def test_events_come_back_in_order(tmp_path):
 def test_a_torn_last_line_is_ignored_and_then_cut_off(tmp_path, cut):
     with Ledger(tmp_path) as ledger:
         for number in range(3):
-            ledger.append("note", text=str(number))
+            ledger.write("note", text=str(number))
     path = tmp_path / "ledger.jsonl"
     path.write_bytes(path.read_bytes()[:-cut])
     assert [event.body["text"] for event in read_events(tmp_path)] == ["0", "1"]
     with Ledger(tmp_path) as ledger:
-        ledger.append("note", text="again")
+        ledger.write("note", text="again")
     first, second, _, last = [event.body["text"] for event in read_events(tmp_path)]
     assert [first, second, last] == ["0", "1", "again"]
 
@@ -106,7 +106,7 @@ def test_an_unknown_sweep_names_the_nearest(driver):
 
 def test_garbage_in_the_middle_is_named_and_skipped_and_the_rest_is_read(tmp_path):
     with Ledger(tmp_path) as ledger:
-        ledger.append("started", "a")
+        ledger.write("started", "a")
     with (tmp_path / "ledger.jsonl").open("ab") as file:
         file.write(b"\x00\xff\x00 torn by a full disk\n[1, 2]\n" + b'{"kind": "no", "such": 1}\n' + b'\x00\x00{"ki')
         file.write(b'{"kind": "ended", "time": 1.0, "key": "a", "body": {"status": "finished"}}\n')
@@ -119,7 +119,7 @@ def test_garbage_in_the_middle_is_named_and_skipped_and_the_rest_is_read(tmp_pat
 
 def test_a_torn_end_is_kept_aside_and_said(tmp_path):
     with Ledger(tmp_path) as ledger:
-        ledger.append("started", "a")
+        ledger.write("started", "a")
     with (tmp_path / "ledger.jsonl").open("ab") as file:
         file.write(b'{"kind": "en')
     with Ledger(tmp_path):

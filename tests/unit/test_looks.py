@@ -101,7 +101,7 @@ def test_a_report_on_a_sweep_that_another_process_runs_is_recorded(tmp_path):
         tune_dml.write_report(sweep, tmp_path / "report")
         assert [one.by for one in read_state(results.folder).looks] == ["report"]
         assert (results.folder / "ledger.jsonl").stat().st_size == size
-        ledger.append("note", text="the driver is not disturbed")
+        ledger.write("note", text="the driver is not disturbed")
 
 
 def test_reading_a_finished_sweep_twice_is_free_also_where_it_cannot_be_written(tmp_path, monkeypatch):

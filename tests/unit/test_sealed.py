@@ -192,7 +192,7 @@ def test_only_finished_trials_have_test_metrics(tmp_path):
         trial_folder(results.folder, results.trials[0].key) / SEALED, trial_folder(results.folder, trial.key) / SEALED
     )
     with Ledger(results.folder) as ledger:
-        ledger.append("opened", user="u", host="h", cell="c", selection="")
+        ledger.write("opened", user="u", host="h", cell="c", selection="")
     again = {item.key: item for item in results_of(results.folder).trials}
     assert TEST not in again[trial.key].metrics
     assert TEST in again[results.trials[0].key].metrics

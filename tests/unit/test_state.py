@@ -44,7 +44,7 @@ def test_read_piece_by_piece_it_is_the_same_as_read_at_once(tmp_path, plan):
     with Ledger(folder) as ledger:
         plan.save(folder / "plan.json")
         for arguments, body in events:
-            ledger.append(*arguments, **body)
+            ledger.write(*arguments, **body)
             grown.update()
             assert everything(grown) == everything(read_state(folder))
     assert (grown.trial(first).status, grown.trial(first).attempts, grown.trial(first).host) == ("finished", 2, "b")
@@ -58,9 +58,9 @@ def test_a_trial_that_is_to_be_retried_is_missing_but_keeps_its_count(tmp_path, 
     key = plan.trials()[0].key
     state = SweepState(tmp_path, plan)
     with Ledger(tmp_path) as ledger:
-        ledger.append("started", key, host="a")
-        ledger.append("ended", key, status="failed", reason="x", metrics={}, seconds=4.0)
-        ledger.append("reset", key)
+        ledger.write("started", key, host="a")
+        ledger.write("ended", key, status="failed", reason="x", metrics={}, seconds=4.0)
+        ledger.write("reset", key)
     state.update()
     trial = state.trial(key)
     assert (trial.status, trial.ended, trial.attempts, trial.seconds) == ("missing", None, 1, 4.0)
@@ -73,7 +73,7 @@ def test_every_event_about_a_trial_raises_its_version(tmp_path, plan):
     versions = []
     with Ledger(tmp_path) as ledger:
         for kind, key in (("started", first), ("started", second), ("retry", first), ("note", ""), ("session", "")):
-            ledger.append(kind, key, text="")
+            ledger.write(kind, key, text="")
             state.update()
             versions.append((state.trial(first).version, state.trial(second).version))
     assert versions == [(1, 0), (1, 1), (2, 1), (2, 1), (3, 2)]

@@ -164,13 +164,6 @@ def origin_sentence(weights: str) -> str:
     return f"The backbone starts from {source.path.name}, SHA-256 {sha256_of(source.path)[:16]} ({vouched})."
 
 
-def absolute(weights: str) -> str:
-    """The same file for a process in another working directory."""
-    text, mark, fragment = weights.partition("#")
-    path = Path(text).expanduser()
-    return f"{path.absolute()}{mark}{fragment}" if path.is_file() else weights
-
-
 def _read_entries(path: Path) -> dict[str, Tensor]:
     """Name -> tensor of a file of weights, out of the usual wrappers. Raises DataError for anything else."""
     try:

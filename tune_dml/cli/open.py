@@ -35,11 +35,10 @@ def open(
     as_json: Json = False,
 ) -> None:
     """Open the test metrics, once: who, when and the cell that validation selects are recorded; MLflow gets the metrics."""
-    from tune_dml.api import load_sweep, open_test
+    from tune_dml.api import open_test
 
     session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
-    before = load_sweep(sweep_name, storage=storage)
-    show(_Opened(open_test(sweep_name, session, selection=selection), before.opened), as_json)
+    show(_Opened(open_test(sweep_name, session, selection=selection)), as_json)
 
 
 @dataclass(frozen=True)
@@ -47,8 +46,11 @@ class _Opened:
     """A sweep whose test metrics are open."""
 
     sweep: Sweep
-    already: bool
-    """They were before."""
+
+    @property
+    def already(self) -> bool:
+        """They were before: MLflow was asked for nothing."""
+        return self.sweep.tracking is None
 
     def data(self) -> dict[str, Any]:
         """Everything as JSON."""

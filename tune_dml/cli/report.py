@@ -140,7 +140,8 @@ def close(sweep: Sweep, session: Session, ending: Ending, margin: float | None =
 
     The exit code says how it ended, and `again` is the verb that goes on with it.
     """
-    show(_publish(sweep, session, ending.output, margin=margin, again=again), ending.as_json)
+    written = _publish(sweep, session, ending.output, margin=margin, again=again)
+    show(written, ending.as_json)
     raise typer.Exit(sweep.exit_code)
 
 
@@ -155,11 +156,11 @@ def _publish(
     forms: Sequence[Literal["pdf", "png"]] = (),
 ) -> Written:
     """Write the report and attach it to the sweep's MLflow run."""
-    from tune_dml.api import attach_report, write_report
+    from tune_dml.api import publish_report
 
     folder = absolute(output) or sweep.folder / "report"
-    files = write_report(sweep, folder, margin=margin, paper_sd=paper_sd, forms=forms)
-    return Written(sweep, files, attach_report(sweep, files, session), again)
+    files, attachment = publish_report(sweep, session, folder, margin=margin, paper_sd=paper_sd, forms=forms)
+    return Written(sweep, files, attachment, again)
 
 
 def answer_lines(summary: SweepSummary) -> Iterable[str]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tune_dml.cli.options import Ending, absolute, verb
-from tune_dml.cli.screen import console_for, progress_bar, show
+from tune_dml.cli.screen import show
+from tune_dml.cli.sweep import run_shown
 from tune_dml.planning.request import Racing, Request, Resources, Session
 from tune_dml.space import Value
 
@@ -42,7 +43,6 @@ def reproduce(
     ending: Ending,
 ) -> None:
     """Run the sweep behind a printed table, and write the table with ours beside it."""
-    from tune_dml import api
     from tune_dml.planning.reproduction import printed_table
     from tune_dml.report.printed.reproduction import reproduce as compare
     from tune_dml.report.printed.reproduction import write_reproduction
@@ -58,17 +58,7 @@ def reproduce(
         tune=tune,
         name=name or _name(printed),
     )
-    console = console_for(ending.as_json)
-    with progress_bar(console, "decoding") as data_progress:
-        done = api.run(
-            request,
-            session,
-            Racing(),
-            resources=resources,
-            console=console,
-            data_progress=data_progress,
-            other_checks=[ending.problems, lambda: _data_problems(printed, data_root)],
-        )
+    done = run_shown(request, session, Racing(), resources, ending, lambda: _data_problems(printed, data_root))
     rows = compare(done.results, printed)
     files = write_reproduction(rows, printed, absolute(ending.output) or done.folder / "reproduction")
     show(_Reproduction(done, printed, rows, files), ending.as_json)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tune_dml.cli.options import Ending, verb
 from tune_dml.cli.screen import console_for, progress_bar
 from tune_dml.planning.request import Racing, Request, Resources, Session
+
+if TYPE_CHECKING:
+    from tune_dml.planning.checks import Check
+    from tune_dml.sweep import Sweep
 
 ORDER = 40
 EXAMPLES = """
@@ -18,18 +24,26 @@ tune-dml sweep sec_rho --until-decided --max-seeds 30
 @verb
 def sweep(request: Request, *, racing: Racing, resources: Resources, session: Session, ending: Ending) -> None:
     """Run a sweep on Ray Tune, log it to MLflow, write its report, print the verdicts."""
-    from tune_dml import api
     from tune_dml.cli.report import close
+
+    done = run_shown(request, session, racing, resources, ending)
+    close(done, session, ending)
+
+
+def run_shown(
+    request: Request, session: Session, racing: Racing, resources: Resources, ending: Ending, *checks: Check
+) -> Sweep:
+    """Run a request where people read of it, its pictures' decoding included."""
+    from tune_dml import api
 
     console = console_for(ending.as_json)
     with progress_bar(console, "decoding") as data_progress:
-        done = api.run(
+        return api.run(
             request,
             session,
             racing,
             resources=resources,
             console=console,
             data_progress=data_progress,
-            other_checks=[ending.problems],
+            other_checks=[ending.problems, *checks],
         )
-    close(done, session, ending)

@@ -181,8 +181,8 @@ def run(single: SingleTrial, console: Console) -> Ended:
     from trainables.context import EVIDENCE, FolderContext
     from trainables.errors import raise_if_any
     from trainables.tasks import task_of
-    from tune_dml.planning import initial_weights
     from tune_dml.planning.data import training_data
+    from tune_dml.planning.dry_run import start_notes
     from tune_dml.running.trial import run_trial
 
     config = single.config
@@ -193,7 +193,7 @@ def run(single: SingleTrial, console: Console) -> Ended:
         raise_if_any([problem for item in (dataset, *further) for problem in item.check()])
         pictures = dataset.prepare(progress)
     raise_if_any(task.data_problems(pictures))
-    for note in (*pictures.notes, *task.notes(pictures), *initial_weights.notes([config], None)):
+    for note in (*pictures.notes, *task.notes(pictures), *start_notes([config], None)):
         console.print(note)
 
     def show_row(row: Row) -> None:
@@ -226,17 +226,13 @@ def _kept(left: Path, folder: Path | None) -> tuple[Path, ...]:
 def _protocol_layers(name: str | None, settings: Mapping[str, Value]) -> list[Layer]:
     """The protocol asked for, else the data set's for the task."""
     from trainables.config import TrialConfig
-    from trainables.errors import ConfigError, Problem, nearest
     from trainables.resolve import Layer
-    from tune_dml.catalogue import RETRIEVAL, default_protocol, protocols
+    from tune_dml.catalogue import RETRIEVAL, default_protocol, named_protocol
     from tune_dml.planning.protocol_choice import protocol_layer
 
-    known = protocols()
-    if name is not None and name not in known:
-        raise ConfigError(Problem("--protocol", "unknown protocol", name, nearest(name, list(known), what="protocol")))
     dataset = settings.get("data.name", TrialConfig().data.name)
     task = settings.get("task.name", RETRIEVAL)
-    chosen = known[name] if name else default_protocol(str(dataset), str(task))
+    chosen = default_protocol(str(dataset), str(task)) if name is None else named_protocol(name, "--protocol")
     if chosen is None:
         return []
     return [Layer("--protocol", {"data.name": chosen.dataset}), protocol_layer(chosen)]

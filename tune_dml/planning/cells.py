@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from trainables.config import TrialConfig
 from trainables.errors import ConfigError, Problem
-from trainables.resolve import Layer, Layered, read_settings, resolve
-from tune_dml.space import Grid, Knob, Protocol, Space, Tie, Value
+from trainables.resolve import Layer, Layered, Resolved, read_settings, resolve
+from tune_dml.space import Grid, Knob, Protocol, SearchMethod, Space, Tie, Value
+
+_Arm = TypeVar("_Arm", "StudyArm", "PlannedArm")
+_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True)
@@ -75,9 +78,10 @@ class StudyArm:
     protocol: Protocol | None
     baseline: bool
 
-    def point(self) -> dict[str, Value]:
-        """Each knob at one of its values, and what follows from them."""
-        return _point(self.knobs, self.ties)
+    @cached_property
+    def resolved(self) -> Resolved:
+        """Its settings with each knob at one of its values. Raises ConfigError with every problem."""
+        return resolve(*self.layers, Layer("knob", _point(self.knobs, self.ties)))
 
 
 @dataclass(frozen=True)
@@ -105,21 +109,69 @@ class PlannedArm:
         return resolve(Layer("plan", self.base_settings), Layer("knob", _point(self.knobs, self.ties))).config
 
 
-def resolve_arm(arm: StudyArm, space: str) -> PlannedArm:
-    """Resolve what an arm's cells share; raises ConfigError with every problem.
+def is_searched(arm: StudyArm | PlannedArm) -> bool:
+    """Whether a search that is no grid proposes points in an arm: it has knobs, and is not what the others are held to."""
+    return bool(arm.knobs) and not arm.baseline
 
-    Resolved with each knob at one of its values; the knobs are then taken out.
+
+def planned_arms(arms: Sequence[StudyArm], space: str) -> tuple[PlannedArm, ...]:
+    """Each arm with what its cells share; raises ConfigError with the problems of all, each with the arms that have it."""
+    return _of_each(arms, lambda arm: [_planned(arm, space)])
+
+
+def planned_cells(arms: Sequence[PlannedArm], method: SearchMethod) -> tuple[Cell, ...]:
+    """The cells known in advance, each once: the grid of every arm, or, in a search, of those that have nothing to search.
+
+    Raises ConfigError with the problems of all, each with the arms that have it.
     """
-    searched = arm.point()
-    resolved = resolve(*arm.layers, Layer("knob", searched))
-    settings = resolved.config.settings()
+    known = [arm for arm in arms if method == "grid" or not is_searched(arm)]
+    first: dict[str, Cell] = {}
+    for cell in _of_each(known, _grid_cells):
+        first.setdefault(cell.digest, cell)
+    return tuple(cell.numbered(number) for number, cell in enumerate(first.values()))
+
+
+def _of_each(arms: Sequence[_Arm], make: Callable[[_Arm], Sequence[_Made]]) -> tuple[_Made, ...]:
+    """What is made of each arm, together; raises ConfigError with every problem, and the arms where not all have it."""
+    made: list[_Made] = []
+    wrong: dict[tuple[str, ...], Problem] = {}
+    names: dict[tuple[str, ...], list[str]] = {}
+    for arm in arms:
+        try:
+            made += make(arm)
+        except ConfigError as error:
+            for problem in error.problems:
+                same = problem.place, problem.rule, repr(problem.value)
+                wrong[same] = problem
+                names.setdefault(same, []).append(arm.name)
+    every = len(arms) > 1  # a problem of all arms needs no names
+    if wrong:
+        raise ConfigError(
+            problem
+            if every and len(names[same]) == len(arms)
+            else replace(problem, place=f"{problem.place}{_of_arms(problem.place, names[same])}")
+            for same, problem in wrong.items()
+        )
+    return tuple(made)
+
+
+def _of_arms(place: str, names: Sequence[str]) -> str:
+    """Which arms a problem is about, unless its place says so."""
+    named = [name for name in names if name and f"(arm {name})" not in place]
+    return f" of {', '.join(named)}" if named else ""
+
+
+def _planned(arm: StudyArm, space: str) -> PlannedArm:
+    """What an arm's cells share: resolved with each knob at one of its values, which are then taken out."""
+    settings, origins = arm.resolved.config.settings(), arm.resolved.origins
+    searched = [*(knob.path for knob in arm.knobs), *(tie.path for tie in arm.ties)]
     if unnamed := [path for path in searched if path not in settings]:
         rule = "a searched setting goes by its shortest unambiguous name"
         remedy = "Leave out the field that names its method."
-        raise ConfigError([Problem(f"{space}.{path}", rule, path, remedy) for path in unnamed])
+        raise ConfigError(Problem(f"{space}.{path}", rule, path, remedy) for path in unnamed)
     shared = {path: value for path, value in settings.items() if path not in searched and path != "seed"}
-    origins = {path: resolved.origins[path] for path in shared}
-    return PlannedArm(arm.name, shared, origins, arm.protocol, arm.baseline, arm.knobs, arm.ties)
+    sources = {path: origins[path] for path in shared}
+    return PlannedArm(arm.name, shared, sources, arm.protocol, arm.baseline, arm.knobs, arm.ties)
 
 
 def _point(knobs: Sequence[Knob], ties: Sequence[Tie]) -> dict[str, Value]:
@@ -133,7 +185,7 @@ def _a_value(knob: Knob) -> Value:
     return int(knob.domain.low) if knob.domain.integer else knob.domain.low
 
 
-def grid_cells(arm: PlannedArm) -> list[Cell]:
+def _grid_cells(arm: PlannedArm) -> list[Cell]:
     """Every combination of an arm's listed values, one cell where it has no knobs, numbered from 0.
 
     Raises ConfigError with the problems of all of them.
@@ -165,14 +217,6 @@ def _label(arm: PlannedArm, knobs: Mapping[str, Value]) -> str:
     values = (f"{knob.symbol or knob.path}={_short(knobs[knob.path])}" for knob in arm.knobs)
     point = ", ".join(values)
     return ": ".join(part for part in (arm.name, point) if part)
-
-
-def without_repeats(cells: Sequence[Cell]) -> tuple[Cell, ...]:
-    """The first cell of each identity."""
-    first: dict[str, Cell] = {}
-    for cell in cells:
-        first.setdefault(cell.digest, cell)
-    return tuple(first.values())
 
 
 def _short(value: Value) -> str:

@@ -11,29 +11,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
 
-from trainables.config import FREE_SEEDS, TrialConfig, canonical
-from trainables.errors import ConfigError, Problem, nearest, raise_if_any
+from trainables.config import FREE_SEEDS
+from trainables.errors import ConfigError, Problem, nearest
 from trainables.resolve import FOLLOWS_LENGTH
-from tune_dml.planning import initial_weights
-from tune_dml.planning.data import SweepData, data_problems, task_of
+from tune_dml.planning.data import SweepData, data_problems
+from tune_dml.planning.dry_run import dry_run
 from tune_dml.planning.file_errors import in_words_of_file
 from tune_dml.planning.plan import Plan, make_plan
 from tune_dml.planning.request import Request
-from tune_dml.planning.study import Study, study_of
-from tune_dml.space import Grid, Protocol, Space
-
-if TYPE_CHECKING:
-    from trainables.data.base import Pictures
+from tune_dml.planning.study import study_of
+from tune_dml.space import Grid
 
 DataProgress = Callable[[int, int], None]
 Check = Callable[[], list[Problem]]
-T = TypeVar("T")
-# What decides whether batches and splits can be drawn.
-_SHAPING = ("augment.", "batch.", "data.", "model.", "training.", "task.", "seeds.", "regularizer.schedule")
 
 
 @dataclass(frozen=True)
@@ -67,51 +59,27 @@ def prepare(
         decode: whether to decode the pictures.
     """
     study = study_of(request)
-    try:
-        return _checked(study, cache_dir, other_checks, progress, decode)
-    except ConfigError as error:
-        if isinstance(request.space, Space) or not str(request.space).endswith((".yaml", ".yml")):
-            raise
-        raise ConfigError(in_words_of_file(error.problems, study.space, request)) from None
-
-
-def _checked(
-    study: Study, cache_dir: Path | None, other_checks: Sequence[Check], progress: DataProgress | None, decode: bool
-) -> CheckedPlan:
-    others = [problem for check in other_checks for problem in check()]
-    try:
-        plan = make_plan(study)
-    except ConfigError as error:
-        of_data = data_problems({**study.settings, "data.name": study.dataset}, cache_dir)
-        raise ConfigError([*error.problems, *others, *of_data]) from None
-    problems = [*_comparison_problems(plan), *_metric_problems(plan), *others]
-    data = _collect(problems, partial(SweepData.of, plan, cache_dir))
-    wrong_data = data.problems() if data else []
-    problems += wrong_data
-    pictures, digest = None, ""
-    if data is not None and not wrong_data:
-        digest = data.digest()
-        if decode or data.training.is_prepared():
-            pictures = _collect(problems, partial(data.training.prepare, progress))
-    configs = plan.configs(plan.cells, plan.seeds[:1])
-    problems += _training_problems(plan, configs, pictures, build=decode and not problems)
-    raise_if_any(problems)
-    notes = (
-        *study.notes,
-        *_shortened(plan),
-        *_dropped(plan),
-        *_comparison_notes(plan),
-        *_data_notes(plan, configs, pictures),
-    )
-    return CheckedPlan(replace(plan, data_digest=digest), notes, _kept_bytes(configs, pictures))
-
-
-def _collect(problems: list[Problem], make: Callable[[], T]) -> T | None:
-    try:
-        return make()
-    except ConfigError as error:
-        problems += error.problems
-        return None
+    with in_words_of_file(request, study.space):
+        others = [problem for check in other_checks for problem in check()]
+        try:
+            plan = make_plan(study)
+        except ConfigError as error:
+            of_data = data_problems({**study.settings, "data.name": study.dataset}, cache_dir)
+            raise ConfigError([*error.problems, *others, *of_data]) from None
+        notes = [*study.notes, *_notes(plan)]
+        problems = [*_comparison_problems(plan), *_metric_problems(plan), *others]
+        digest, pictures = "", None
+        try:
+            data = SweepData.of(plan, cache_dir)
+            digest = data.digest()
+            if decode or data.training.is_prepared():
+                pictures = data.training.prepare(progress)
+        except ConfigError as error:
+            problems += error.problems
+        trial = dry_run(plan, pictures, build=decode and not problems)
+        if problems := [*problems, *trial.problems]:
+            raise ConfigError(problems)
+        return CheckedPlan(replace(plan, data_digest=digest), (*notes, *trial.notes), trial.kept_bytes)
 
 
 def _comparison_problems(plan: Plan) -> list[Problem]:
@@ -125,6 +93,8 @@ def _comparison_problems(plan: Plan) -> list[Problem]:
 
 def _metric_problems(plan: Plan) -> list[Problem]:
     """Every arm must be judged by the metric."""
+    from trainables.tasks import task_of  # brings torch along
+
     known = {arm.name: task_of(arm.config).metrics() for arm in plan.arms}
     lacking = {name: metrics for name, metrics in known.items() if plan.metric not in metrics}
     if not lacking:
@@ -136,21 +106,8 @@ def _metric_problems(plan: Plan) -> list[Problem]:
     return [Problem(place, rule, plan.metric, remedy)]
 
 
-def _training_problems(
-    plan: Plan, first: Sequence[TrialConfig], pictures: Pictures | None, *, build: bool
-) -> list[Problem]:
-    """Whether every cell's batches and splits can be drawn from the pictures, for every seed, and its network built."""
-    if pictures is None:
-        return initial_weights.file_problems(first)
-    cells = {
-        tuple((path, str(value)) for path, value in cell.settings.items() if path.startswith(_SHAPING)): cell
-        for cell in plan.cells
-    }
-    configs = plan.configs(cells.values(), plan.seeds)
-    problems = [problem for config in configs for problem in task_of(config).data_problems(pictures)]
-    if build and not problems:
-        problems = initial_weights.network_problems(first, pictures)
-    return list(dict.fromkeys(problems))
+def _notes(plan: Plan) -> list[str]:
+    return [*_shortened(plan), *_dropped(plan), *_comparison_notes(plan)]
 
 
 def _shortened(plan: Plan) -> list[str]:
@@ -189,25 +146,6 @@ def _shared_cells(plan: Plan) -> list[str]:
         if missing > 0 and (planned or plan.search.method == "grid"):
             notes.append(f"{arm.name}: {missing} of its cells train as cells of arms before it do, and are those")
     return notes
-
-
-def _data_notes(plan: Plan, configs: Sequence[TrialConfig], pictures: Pictures | None) -> list[str]:
-    """What the networks start from, and what a reader must know about the pictures and how they are split."""
-    protocols: list[Protocol | None] = [arm.protocol for arm in plan.main_arms]
-    started = initial_weights.notes(configs, next(filter(None, protocols), None))
-    if pictures is None:
-        return started
-    differing = {canonical(config.data.flat): config for config in reversed(configs)}  # cells may alter the data
-    said = [note for config in reversed(differing.values()) for note in task_of(config).notes(pictures)]
-    return [*started, *pictures.notes, *dict.fromkeys(said)]
-
-
-def _kept_bytes(configs: Sequence[TrialConfig], pictures: Pictures | None) -> int | None:
-    """Of the cell that keeps most, under its first seed."""
-    keeping = [config for config in configs if config.evaluation.keep == "embeddings"]
-    if keeping and pictures is None:
-        return None
-    return max((task_of(config).kept_bytes(pictures) for config in keeping if pictures is not None), default=0)
 
 
 def _dropped(plan: Plan) -> list[str]:

@@ -59,11 +59,6 @@ def _takes(method: PrintedMethod, path: str) -> bool:
     return not path.startswith("loss.") or path in method.knobs.values()
 
 
-def _printed_protocol(method: PrintedMethod, dataset: str) -> str:
-    """The name of the protocol that the authors of a table trained a method by on one of its data sets."""
-    return method.protocol.format(our_name(dataset))
-
-
 def our_name(dataset: str) -> str:
     """A data set as we call it: `CUB200-2011` -> `cub200`."""
     letters = "".join(letter for letter in dataset.lower() if letter.isalnum())
@@ -78,7 +73,7 @@ def table_of(source: str, number: str) -> Table | None:
 
 def _protocol(method: PrintedMethod, dataset: str) -> tuple[dict[str, Value], tuple[str, ...]]:
     """What the method's protocol states, and what it leaves open; of another loss than its own it says nothing."""
-    protocol = protocols().get(_printed_protocol(method, dataset))
+    protocol = protocols().get(method.protocol.format(our_name(dataset)))
     if protocol is None:
         return {}, ()
     same_loss = protocol.settings.get("loss.name") in {None, method.settings.get("loss.name")}

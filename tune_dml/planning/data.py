@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from trainables.config import TrialConfig
-from trainables.errors import ConfigError, Problem
+from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.resolve import Layer, resolve
 from tune_dml.planning.plan import Plan
 from tune_dml.space import Value
 
 if TYPE_CHECKING:
     from trainables.data.base import DataSet
-    from trainables.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -28,17 +26,19 @@ class SweepData:
     @classmethod
     def of(cls, plan: Plan, cache_dir: Path | None) -> Self:
         """The data of a plan. Raises ConfigError for wrong knobs. Reads nothing yet."""
+        from trainables.tasks import task_of  # brings torch along
+
         training = training_data(plan.base_settings, cache_dir)
         return cls(training, task_of(plan.main_arms[0].config).further_datasets(cache_dir))
 
-    def problems(self) -> list[Problem]:
-        """What is not on disk, or not as it should be."""
-        return [problem for item in (self.training, *self.further) for problem in item.check()]
-
     def digest(self) -> str:
-        """Identity of all of it: the data set's own digest where there is no other."""
+        """Identity of all of it: the data set's own digest where there is no other.
+
+        Raises ConfigError for what is not on disk, or not as it should be.
+        """
         from trainables.data.base import digest_of
 
+        raise_if_any(problem for item in (self.training, *self.further) for problem in item.check())
         own = self.training.digest()
         return digest_of(own, *(item.digest() for item in self.further)) if self.further else own
 
@@ -63,10 +63,3 @@ def training_data(settings: Mapping[str, Value], cache_dir: Path | None) -> Data
         raise ConfigError(Problem("--data-root", rule, None, "Pass --data-root DIR."))
     root = Path(str(data.root)).expanduser() if data.root else None
     return build_dataset(data.name, root=root, cache_dir=cache_dir, **data.knobs())
-
-
-def task_of(config: TrialConfig) -> Task:
-    """The task of a configuration."""
-    from trainables import tasks  # brings torch along
-
-    return tasks.task_of(config)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from trainables.config import SECTIONS
 from trainables.errors import ConfigError, Problem, nearest
 from trainables.methods import rule_of
-from tune_dml.planning.request import Request
+from tune_dml.planning.request import SWEEP_FILES, Request
 from tune_dml.space import Space
 
 _KEYS = {"search": "method", "num_samples": "run_cap"}
@@ -175,9 +176,20 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     return next(filter(None, map(_model_in, typing.get_args(annotation))), None)
 
 
-def in_words_of_file(problems: Sequence[Problem], space: Space, asked: Request) -> list[Problem]:
-    """Problems of what a file asks for: its keys stand where a flag would, unless that flag was given beside it."""
-    path = str(asked.space)
+@contextmanager
+def in_words_of_file(asked: Request, space: Space) -> Iterator[None]:
+    """Problems of what a file asks for are raised in its words; those of anything else as they are."""
+    try:
+        yield
+    except ConfigError as error:
+        path = str(asked.space)
+        if isinstance(asked.space, Space) or not path.endswith(SWEEP_FILES):
+            raise
+        raise ConfigError(_reworded(error.problems, path, space, asked)) from None
+
+
+def _reworded(problems: Sequence[Problem], path: str, space: Space, asked: Request) -> list[Problem]:
+    """The file's keys stand where a flag would, unless that flag was given beside it."""
     flags = {
         f"--{field.name.replace('_', '-')}": _KEYS.get(field.name, field.name)
         for field in fields(Request)

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from trainables.config import CAME_LATER, PROTOCOL_VERSION, TrialConfig, canonical
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from trainables.files import write_whole
 from trainables.resolve import Layer, Layered
-from tune_dml.planning.cells import Cell, PlannedArm, StudyArm, cell_at, grid_cells, resolve_arm, without_repeats
-from tune_dml.planning.rules import arm_problems, is_searched, naming_problems, search_problems, study_problems
-from tune_dml.planning.stored import upgraded
+from tune_dml.planning.cells import Cell, PlannedArm, cell_at, planned_arms, planned_cells
+from tune_dml.planning.rules import arm_problems, naming_problems, search_problems, study_problems
 from tune_dml.planning.study import Search, Study, with_arms
 from tune_dml.space import Arm, Grid, Knob, Number, Space, Value
 from tune_dml.text import is_number
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
-
-_A = TypeVar("_A", StudyArm, PlannedArm)
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -111,12 +108,6 @@ class Plan:
         """One cell under one seed, with its identity."""
         return Trial(cell, seed, _trial_key(cell.digest, seed, self.data_digest, self.protocol_version))
 
-    def configs(self, cells: Iterable[Cell], seeds: Sequence[int]) -> list[TrialConfig]:
-        """Those of cells under seeds, and one of every arm none of whose cells is known in advance."""
-        begun = {cell.arm for cell in self.cells}
-        known = [cell.config.model_copy(update={"seed": seed}) for cell in cells for seed in seeds]
-        return known + [arm.config for arm in self.arms if arm.name not in begun]
-
     def cell(self, index: int, knobs: Mapping[str, Value], arm: str = "") -> Cell:
         """A cell at a point that a searcher proposed. Raises ConfigError when the point is not allowed."""
         planned = self.arm(arm)
@@ -158,7 +149,7 @@ class Plan:
         if problems:
             raise ConfigError(problems)
         kept = {cell.digest for cell in self.cells}
-        grown = _planned_cells(every if values else added, self.search)
+        grown = planned_cells(every if values else added, self.search.method)
         fresh = [cell for cell in grown if cell.digest not in kept]
         numbered = tuple(cell.numbered(len(self.cells) + n) for n, cell in enumerate(fresh))
         return replace(
@@ -178,12 +169,15 @@ class Plan:
     @classmethod
     def load(cls, path: Path) -> Plan:
         """Read a plan that `save` wrote, also one from before there were arms."""
-        plan = _adapter().validate_python(upgraded(json.loads(path.read_bytes())))
+        plan = _adapter().validate_python(_upgraded(json.loads(path.read_bytes())))
         return replace(plan, arms=tuple(arm.searching(plan.space) for arm in plan.arms))
 
 
 _IN_THE_SPACE = {"arms": {"__all__": {"knobs", "ties"}}}
 _SHOWN_LATER = frozenset({"evaluation.keep", "evaluation.clustering", "evaluation.feature_maps"})
+
+
+_DIFFERENCES = 4  # that a message names
 
 
 def _decisive(settings: Mapping[str, Value]) -> dict[str, Value]:
@@ -193,6 +187,24 @@ def _decisive(settings: Mapping[str, Value]) -> dict[str, Value]:
         for path, value in settings.items()
         if path not in _SHOWN_LATER and not (path in CAME_LATER and value == CAME_LATER[path])
     }
+
+
+def _upgraded(body: dict[str, Any]) -> dict[str, Any]:
+    """The JSON of a plan as it would be written today; one from before there were arms gets its baseline and its only other."""
+    if "arms" in body:
+        return body
+    space, settings, origins = dict(body["space"]), body["base_settings"], body["origins"]
+    protocol = next((p for p in space.get("protocols", ()) if p["dataset"] == body["dataset"]), None)
+    arms = [{"name": "", "base_settings": settings, "origins": origins, "protocol": protocol}]
+    if space.get("baseline"):
+        label, own = space["baseline"]["label"], space["baseline"]["settings"]
+        space["baseline"] = {"name": label, "settings": own, "knobs": []}
+        cell = next((cell for cell in body["cells"] if cell["baseline"]), None)
+        if cell is not None:
+            arm = {"name": label, "base_settings": cell["settings"], "origins": {}, "protocol": protocol}
+            arms.insert(0, {**arm, "baseline": True})
+    given = {path: value for path, value in settings.items() if origins.get(path) == "--set"}
+    return {**body, "space": space, "arms": arms, "settings": given}
 
 
 @cache
@@ -215,62 +227,21 @@ def make_plan(study: Study, data_digest: str = "") -> Plan:
     Settings are layered: defaults, the data set's protocol, the space's fixed settings, the user's overrides, the arm's
     own, and the cell's knobs.
     """
-    problems = study_problems(study)
+    problems, naming = study_problems(study), naming_problems(study)
     arms: tuple[PlannedArm, ...] = ()
     cells: tuple[Cell, ...] = ()
     if not study.space.problems():
         try:
-            arms = _resolved_arms(study)
-            cells = () if problems else _planned_cells(arms, study.search)
+            arms = planned_arms(study.arms, study.space.name)
+            cells = () if problems else planned_cells(arms, study.search.method)
         except ConfigError as error:
             problems += error.problems
     unfair = [] if problems else arm_problems(study.space, arms)
-    raise_if_any(dict.fromkeys([*problems, *unfair, *naming_problems(study)]))
+    raise_if_any(dict.fromkeys([*problems, *unfair, *naming]))
     return Plan(
         study.name, study.space, study.dataset, study.seeds, cells, study.search, arms, data_digest,
         stated_margin=study.margin, settings=study.settings, protocol=study.protocol,
     )  # fmt: skip
-
-
-def _resolved_arms(study: Study) -> tuple[PlannedArm, ...]:
-    """Each arm with what its cells share; raises ConfigError with the problems of all, each with the arms that have it."""
-    return _collected(study.arms, lambda arm: [resolve_arm(arm, study.space.name)])
-
-
-def _planned_cells(arms: Sequence[PlannedArm], search: Search) -> tuple[Cell, ...]:
-    """The cells known in advance: the grid of every arm, or, in a search, of those that have nothing to search."""
-    known = [arm for arm in arms if search.method == "grid" or not is_searched(arm)]
-    cells = without_repeats(_collected(known, grid_cells))
-    return tuple(cell.numbered(number) for number, cell in enumerate(cells))
-
-
-def _collected(arms: Sequence[_A], make: Callable[[_A], Sequence[T]]) -> tuple[T, ...]:
-    """What is made of each arm, together; raises ConfigError with every problem, and the arms where not all have it."""
-    made: list[T] = []
-    wrong: dict[tuple[str, ...], Problem] = {}
-    names: dict[tuple[str, ...], list[str]] = {}
-    for arm in arms:
-        try:
-            made += make(arm)
-        except ConfigError as error:
-            for problem in error.problems:
-                same = problem.place, problem.rule, repr(problem.value)
-                wrong[same] = problem
-                names.setdefault(same, []).append(arm.name)
-    every = len(arms) > 1  # a problem of all arms needs no names
-    raise_if_any(
-        problem
-        if every and len(names[same]) == len(arms)
-        else replace(problem, place=f"{problem.place}{_of_arms(problem.place, names[same])}")
-        for same, problem in wrong.items()
-    )
-    return tuple(made)
-
-
-def _of_arms(place: str, names: Sequence[str]) -> str:
-    """Which arms a problem is about, unless its place says so."""
-    named = [name for name in names if name and f"(arm {name})" not in place]
-    return f" of {', '.join(named)}" if named else ""
 
 
 def _added_arms(plan: Plan, names: Sequence[str]) -> tuple[tuple[PlannedArm, ...], list[Problem]]:
@@ -286,7 +257,7 @@ def _added_arms(plan: Plan, names: Sequence[str]) -> tuple[tuple[PlannedArm, ...
     problems += study.problems
     if problems:
         return (), problems
-    added = _resolved_arms(study)
+    added = planned_arms(study.arms, study.space.name)
     return added, arm_problems(plan.space, (*plan.arms, *added))
 
 
@@ -318,3 +289,47 @@ def _with_values(space: Space, values: Mapping[str, Sequence[Value]]) -> Space:
         arms=tuple(map(grown_arm, space.arms)),
         baseline=grown_arm(space.baseline) if isinstance(space.baseline, Arm) else space.baseline,
     )
+
+
+def refuse_name_in_use(folder: Path, plan: Plan) -> None:
+    """Raises ConfigError where a sweep of another plan lies in the folder; the same plan again is a resume."""
+    path = folder / "plan.json"
+    if not path.exists() or (stored := Plan.load(path)).identity() == plan.identity():
+        return
+    rule = f"the sweep {plan.name} is there already, with {_differences(stored, plan)}"
+    numbers = itertools.count(2)
+    free = next(name for number in numbers if not (folder.parent / (name := f"{plan.name}-{number}")).exists())
+    remedy = f"Use --name {free}, or go on with that one: `tune-dml resume {plan.name}`."
+    raise ConfigError(Problem("--name", rule, None, remedy))
+
+
+def _differences(stored: Plan, plan: Plan) -> str:
+    """What differs first: `seeds 0,1 (asked for: 0,1,2) and training.steps=400 (asked for: 100)`."""
+    then, now = _described(stored), _described(plan)
+    texts = [
+        f"{name} {then.get(name, 'not set')} (asked for: {now.get(name, 'not set')})"
+        for name in dict.fromkeys([*then, *now])
+        if then.get(name) != now.get(name)
+    ]
+    more = f", and {len(texts) - _DIFFERENCES} more differences" if len(texts) > _DIFFERENCES else ""
+    return ", ".join(texts[:_DIFFERENCES]) + more if texts else "other cells"
+
+
+def _described(plan: Plan) -> dict[str, str]:
+    """What decides which trials a plan has, as text."""
+    knobs = {
+        f"values of {knob.path}": ",".join(map(str, knob.domain.values)) if isinstance(knob.domain, Grid) else "a range"
+        for knob in plan.space.knobs
+    }
+    return {
+        "data set": plan.dataset,
+        "seeds": ",".join(map(str, plan.seeds)),
+        "search": " ".join(map(str, filter(None, (plan.search.method, plan.search.num_samples)))),
+        "metric": plan.metric,
+        "margin": f"{plan.margin:g}",
+        "arms": ",".join(arm.name for arm in plan.arms if arm.name) or "none",
+        **knobs,
+        **{path: str(value) for path, value in plan.base_settings.items()},
+        "content of the data": plan.data_digest[:12],
+        "protocol version": str(plan.protocol_version),
+    }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from trainables.errors import Problem, nearest
 from trainables.resolve import Layer
-from tune_dml.catalogue import RETRIEVAL, default_protocol, protocols
+from tune_dml.catalogue import RETRIEVAL, default_protocol, protocols, protocols_for
 from tune_dml.space import Arm, Protocol, Space, Value
 
 
@@ -63,7 +63,7 @@ def choose_protocol(
         return _undeclared(wanted, printed, named)
     exact = [protocol for protocol in declared if loss is None or loss in protocol.methods]
     if exact:
-        return Choice(exact[0] if loss is None else min(exact, key=_breadth))
+        return Choice(exact[0] if loss is None else min(exact, key=lambda protocol: len(protocol.methods)))
     if printed is not None and settings.get("loss.name") == loss != space.fixed.get("loss.name"):
         return Choice(printed, f"protocol {printed.name} follows loss.name={loss}, for which it is printed")
     general = next((protocol for protocol in declared if not protocol.methods), None)
@@ -102,19 +102,10 @@ def _printed(wanted: _Wanted, family: str | None) -> Protocol | None:
 
     Of several the one that is for the fewest losses.
     """
-    here = [
-        protocol
-        for protocol in protocols().values()
-        if protocol.dataset == wanted.dataset and protocol.settings.get("task.name", RETRIEVAL) == wanted.task
-    ]
+    here = protocols_for(wanted.dataset, wanted.task)
     default = next((protocol.family for protocol in here if protocol.default), None)
     fitting = [protocol for protocol in here if wanted.loss in protocol.methods]
-    return min(fitting, key=lambda p: (p.family != family, p.family != default, _breadth(p)), default=None)
-
-
-def _breadth(protocol: Protocol) -> int:
-    """How many losses it is for."""
-    return len(protocol.methods)
+    return min(fitting, key=lambda p: (p.family != family, p.family != default, len(p.methods)), default=None)
 
 
 def _unprinted(protocol: Protocol, wanted: _Wanted) -> str:

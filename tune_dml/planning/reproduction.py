@@ -8,7 +8,7 @@ from trainables.errors import ConfigError, Problem, nearest
 from tune_dml.catalogue import spaces
 from tune_dml.papers.published import PublishedRow, is_cited, published_rows
 from tune_dml.planning.conditions import our_name, table_of
-from tune_dml.space import METHOD, Space, Table
+from tune_dml.space import METHOD, Published, Space, Table
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,8 @@ def printed_table(paper: str, number: str, dataset: str | None = None) -> Printe
     asked = our_name(dataset or table.datasets[0])
     printed = next((name for name in table.datasets if our_name(name) == asked), table.datasets[0])
     rows = tuple(row for row in _rows(table) if row.dataset == printed)
-    space = _space(table, rows)
+    methods = {row.method for row in rows if not is_cited(row)}
+    space = _space(table, methods)
     trained_on = asked if dataset else our_name(printed)
     known = {protocol.dataset for protocol in space.protocols}
     if not dataset and trained_on not in known:  # faces are judged on other people than they are learnt from
@@ -56,9 +57,8 @@ def printed_table(paper: str, number: str, dataset: str | None = None) -> Printe
         remedy = nearest(trained_on, sorted(known), what="data set")
         rule = f"{space.name}, which stands for the table, has no protocol on the data set"
         raise ConfigError(Problem("--dataset", rule, dataset, remedy))
-    methods = {row.method for row in rows if not is_cited(row)}
-    named = tuple(arm.name for arm in space.arms if arm.name in methods)
-    arms = named if _goes_by_method(space, table) else ()
+    goes_by_method = any(curve.hyperparameter == METHOD for curve in _curves(space, table))
+    arms = tuple(arm.name for arm in space.arms if goes_by_method and arm.name in methods)
     return PrintedTable(table, printed, trained_on, space, arms, rows)
 
 
@@ -77,9 +77,8 @@ def _table(paper: str, number: str) -> Table:
     return table
 
 
-def _space(table: Table, rows: tuple[PublishedRow, ...]) -> Space:
+def _space(table: Table, methods: set[str]) -> Space:
     """The space that covers most of the table's methods, with the fewest arms besides."""
-    methods = {row.method for row in rows if not is_cited(row)}
     found = {name: len(_covered(space, table) & methods) for name, space in spaces().items()}
     best = min(found, key=lambda name: (-found[name], len(spaces()[name].every_arm)))
     if not found[best]:
@@ -90,17 +89,15 @@ def _space(table: Table, rows: tuple[PublishedRow, ...]) -> Space:
 
 def _covered(space: Space, table: Table) -> set[str]:
     """The methods of a table that a space trains."""
-    curves = [curve for curve in space.published if (curve.paper, curve.table) == (table.source, table.number)]
+    curves = _curves(space, table)
     arms = {arm.name for arm in space.every_arm}
     named = {method for curve in curves for method in (*curve.methods, curve.baseline_method or "")}
     return named | (arms if any(curve.hyperparameter == METHOD for curve in curves) else set())
 
 
-def _goes_by_method(space: Space, table: Table) -> bool:
-    return any(
-        curve.hyperparameter == METHOD and (curve.paper, curve.table) == (table.source, table.number)
-        for curve in space.published
-    )
+def _curves(space: Space, table: Table) -> list[Published]:
+    """What a space takes from a table."""
+    return [curve for curve in space.published if (curve.paper, curve.table) == (table.source, table.number)]
 
 
 def _rows(table: Table) -> list[PublishedRow]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 from trainables.errors import Problem
 from tune_dml.space import SearchMethod, Space, Value
 
+SWEEP_FILES = (".yaml", ".yml")
 Engine = Literal["local", "train"]
 Vary = Literal["init", "order", "split", "all"]
 MAX_SEEDS, _MIN_SEEDS = 200, 3  # of a race
@@ -46,11 +47,6 @@ class Request:
     vary: Annotated[
         Vary | None, "What seeds change: one source of chance, the others as under the first seed, or all."
     ] = None
-
-    def over(self, file: Request) -> Request:
-        """A sweep file's request, with what is said here in its stead."""
-        asked = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "space"}
-        return replace(file, **{name: value for name, value in asked.items() if value is not None})
 
 
 @dataclass(frozen=True)

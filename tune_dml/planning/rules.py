@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from trainables.errors import Problem
 from trainables.registries import methods_of
-from tune_dml.planning.cells import PlannedArm, StudyArm
+from tune_dml.planning.cells import PlannedArm, StudyArm, is_searched
 from tune_dml.planning.request import margin_problems
 from tune_dml.planning.study import Search, Study
 from tune_dml.space import Range, Space, Value
@@ -47,11 +47,6 @@ def name_rule_problems(place: str, name: str, remedy: str) -> list[Problem]:
         return []
     rule = "a sweep's name has letters, digits, '.', '_' and '-', starts with a letter or digit, at most 100 of them"
     return [Problem(place, rule, name, remedy)]
-
-
-def is_searched(arm: StudyArm | PlannedArm) -> bool:
-    """Whether a search that is no grid proposes points in an arm: it has knobs, and is not what the others are held to."""
-    return bool(arm.knobs) and not arm.baseline
 
 
 def search_problems(arms: Sequence[StudyArm | PlannedArm], search: Search) -> list[Problem]:

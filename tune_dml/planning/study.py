@@ -7,17 +7,16 @@ plan = make_plan(study)          # `planning.plan`: every cell of every arm, or 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from trainables.config import SOURCES
 from trainables.errors import Problem, nearest
 from trainables.resolve import Layer
 from tune_dml.catalogue import find_space
-from tune_dml.planning import initial_weights
 from tune_dml.planning.cells import StudyArm
 from tune_dml.planning.protocol_choice import Choice, choose_protocol, protocol_layer
-from tune_dml.planning.request import Request, Vary
+from tune_dml.planning.request import SWEEP_FILES, Request, Vary
 from tune_dml.planning.sweep_file import read_with_problems
 from tune_dml.planning.tuning import with_tuned_knobs
 from tune_dml.space import Arm, Number, Protocol, SearchMethod, Space, Value
@@ -57,12 +56,8 @@ class Study:
     notes: tuple[str, ...] = ()
     """What was decided and must be said aloud."""
 
-    def trained_by(self, protocols: Mapping[str, Protocol | None]) -> Study:
-        """This study with the arms of these names, each with its protocol; None stands for defaults."""
-        arms = (arm for arm in self.space.every_arm if arm.name in protocols)
-        return replace(self, arms=tuple(self._decided(arm, protocols[arm.name]) for arm in arms))
-
-    def _decided(self, arm: Arm, protocol: Protocol | None) -> StudyArm:
+    def decided(self, arm: Arm, protocol: Protocol | None) -> StudyArm:
+        """An arm of the space, trained by a protocol; by defaults where that is None."""
         space, layers = self.space, self._layers(arm, protocol)
         baseline = arm.name == space.baseline_name
         return StudyArm(arm.name, space.knobs_of(arm), space.ties_of(arm), layers, protocol, baseline)
@@ -120,24 +115,25 @@ def with_arms(study: Study, names: Sequence[str] | None, tune: Mapping[str, Sequ
 
     With `tune` every arm, also one that is left out now, has a nuisance knob for each of its paths, around its own value.
     """
-    space = study.space
-    known = {arm.name: arm for arm in space.every_arm}
+    space, settings = study.space, study.settings
     choices = {
-        name: choose_protocol(space, arm, study.dataset, study.settings, study.protocol) for name, arm in known.items()
+        arm.name: choose_protocol(space, arm, study.dataset, settings, study.protocol) for arm in space.every_arm
     }
-    chosen = {name: choices[name] for name in known if not names or name in names}
+    chosen = {name: choices[name] for name in choices if not names or name in names}
     problems = [problem for choice in (chosen or choices).values() for problem in choice.problems]
-    problems += _unknown_arms(space, [name for name in names or () if name not in known])
+    problems += _unknown_arms(space, [name for name in names or () if name not in choices])
+    notes = (*study.notes, *_notes_of(chosen), *_differing(chosen))
+    arms = [study.decided(arm, choices[arm.name].protocol) for arm in space.every_arm]
     if tune and not (problems or study.problems):
-        every = study.trained_by({name: choice.protocol for name, choice in choices.items()})
-        space, problems = with_tuned_knobs(space, every.arms, tune)
-        settings = {path: value for path, value in study.settings.items() if path not in tune}
-        study = replace(study, space=space, settings=settings)
-    study = study.trained_by({name: choice.protocol for name, choice in chosen.items()})
+        space, arms, problems = with_tuned_knobs(space, arms, tune)
+        settings = {path: value for path, value in settings.items() if path not in tune}
     return replace(
         study,
+        space=space,
+        settings=settings,
+        arms=tuple(arm for arm in arms if arm.name in chosen),
         problems=(*study.problems, *dict.fromkeys(problems)),
-        notes=(*study.notes, *_notes_of(chosen), *_differing(chosen)),
+        notes=notes,
     )
 
 
@@ -146,12 +142,12 @@ def _space_of(request: Request) -> tuple[Space, Request, list[Problem]]:
     if isinstance(request.space, Space):
         return request.space, request, []
     name = str(request.space)
-    if not name.endswith((".yaml", ".yml")):
+    if not name.endswith(SWEEP_FILES):
         return find_space(name), request, []
     file, problems = read_with_problems(Path(name))
-    request = request.over(file)
-    assert isinstance(request.space, Space)  # noqa: S101 - a sweep file declares one
-    return request.space, request, problems
+    assert isinstance(file.space, Space)  # noqa: S101 - a sweep file declares one
+    given = {option.name: value for option in fields(request) if (value := getattr(request, option.name)) is not None}
+    return file.space, replace(file, **{**given, "space": file.space}), problems
 
 
 def _unknown_arms(space: Space, names: Sequence[str]) -> list[Problem]:
@@ -193,6 +189,7 @@ def _absolute_paths(settings: dict[str, Value], data_root: str | Path | None) ->
     for path in ("data.root", "task.evaluation_root"):
         if settings.get(path):
             settings[path] = str(Path(str(settings[path])).expanduser().absolute())
-    if settings.get("model.weights"):
-        settings["model.weights"] = initial_weights.absolute(str(settings["model.weights"]))
+    weights, mark, digest = str(settings.get("model.weights") or "").partition("#")
+    if (file := Path(weights).expanduser()).is_file():  # else a name among torch's checkpoints, a URL or a package
+        settings["model.weights"] = f"{file.absolute()}{mark}{digest}"
     return settings

@@ -167,7 +167,8 @@ def read_sweep_file(path: Path) -> Request:
     """Read and check a sweep file; raises ConfigError with every problem. Loads no Python objects from YAML."""
     request, problems = read_with_problems(path)
     assert isinstance(request.space, Space)  # noqa: S101 - a sweep file declares one
-    raise_if_any([*problems, *in_words_of_file(request.space.problems(), request.space, Request(path))])
+    with in_words_of_file(Request(path), request.space):
+        raise_if_any([*problems, *request.space.problems()])
     return request
 
 

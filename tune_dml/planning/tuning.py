@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 from trainables.errors import ConfigError, Problem, nearest
-from trainables.resolve import Layer, resolve
 from tune_dml.planning.cells import StudyArm
 from tune_dml.space import Arm, Grid, Knob, Space, Value
 from tune_dml.text import is_number
@@ -16,8 +15,8 @@ _FACTORS = (1 / 3, 1.0, 3.0)
 
 def with_tuned_knobs(
     space: Space, arms: Sequence[StudyArm], asked: Mapping[str, Sequence[Value]]
-) -> tuple[Space, list[Problem]]:
-    """The space with a nuisance knob for each path, and why there can be none; every arm then has each knob.
+) -> tuple[Space, list[StudyArm], list[Problem]]:
+    """The space and its arms with a nuisance knob for each path, and why there can be none.
 
     Args:
         space: what is searched so far.
@@ -35,7 +34,7 @@ def with_tuned_knobs(
     grids: dict[str, dict[str, Grid]] = {}
     for arm in arms:
         try:
-            own = resolve(*arm.layers, Layer("knob", arm.point())).config.settings()
+            own = arm.resolved.config.settings()
         except ConfigError as error:
             problems += error.problems
             continue
@@ -47,7 +46,19 @@ def with_tuned_knobs(
             else:
                 grids.setdefault(arm.name, {})[path] = Grid(tuple(values) or _around(own[path]), "log")
     problems = list(dict.fromkeys(problems))
-    return (space, problems) if problems else (_grown(space, grids), [])
+    if problems:
+        return space, list(arms), problems
+    grown = _grown(space, grids)
+    return grown, [_searching(arm, grown, asked.keys()) for arm in arms], []
+
+
+def _searching(arm: StudyArm, space: Space, paths: Set[str]) -> StudyArm:
+    """An arm with the knobs that its space has now; nothing sets what they search."""
+    declared = space.arm(arm.name)
+    layers = (
+        replace(layer, settings={p: v for p, v in layer.settings.items() if p not in paths}) for layer in arm.layers
+    )
+    return replace(arm, knobs=space.knobs_of(declared), ties=space.ties_of(declared), layers=tuple(layers))
 
 
 def _problem(path: str, values: Sequence[Value], own: Mapping[str, Value]) -> Problem | None:

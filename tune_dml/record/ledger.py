@@ -167,7 +167,7 @@ class Ledger:
                 aside.write(torn + b"\n")
         self._file = open_whole(self.sweep / LEDGER)
         if torn:
-            self.append("note", text=f"{LEDGER}: its last {len(torn)} bytes were torn; they are kept in {_UNREADABLE}")
+            self.write("note", text=f"{LEDGER}: its last {len(torn)} bytes were torn; they are kept in {_UNREADABLE}")
         return self
 
     def __exit__(
@@ -178,7 +178,7 @@ class Ledger:
         self._file = None
         self._lock.release()
 
-    def append(self, kind: Kind, key: str = "", /, **body: Any) -> None:
+    def write(self, kind: Kind, key: str = "", /, **body: Any) -> None:
         """Write one event and force it to disk."""
         if self._file is None:
             raise RuntimeError("the ledger is not open")

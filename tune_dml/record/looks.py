@@ -8,7 +8,6 @@ and must not wait for that process. The file therefore has a lock of its own, he
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -38,28 +37,31 @@ class Look:
     """Digest of which trials had ended, and how: the same data have the same one."""
 
 
-def record_look(folder: Path, look: Look | None) -> None:
-    """Write a look down, unless the last one saw the same data. Raises ConfigError where the sweep cannot be written to."""
-    if look is None or ((before := _last(folder)) and before.data == look.data):
-        return
+def record_look(folder: Path, look: Look | None) -> list[Look]:
+    """Write a look down, unless the last one saw the same data; every look that there is then.
+
+    Raises ConfigError where the sweep cannot be written to.
+    """
+    looks = read_looks(folder)
+    if look is None or (looks and looks[-1].data == look.data):
+        return looks
     try:
-        with FileLock(folder / f"{_LOOKS}.lock", timeout=60), open_whole(folder / _LOOKS) as file:
-            before = _last(folder)
-            if before is None or before.data != look.data:
-                write_row(file, asdict(_after(before, look)))
+        with FileLock(folder / f"{_LOOKS}.lock", timeout=60):
+            looks = read_looks(folder)
+            if not looks or looks[-1].data != look.data:
+                looks.append(_after(looks[-1] if looks else None, look))
+                with open_whole(folder / _LOOKS) as file:
+                    write_row(file, asdict(looks[-1]))
     except OSError as error:
         rule = "verdicts on data that nobody has looked at yet are shown once the look is recorded with the sweep"
         remedy = "Make the sweep's folder writable, or copy it to a --storage that is."
         raise ConfigError(Problem(str(folder), f"{rule} ({error.strerror})", None, remedy)) from None
+    return looks
 
 
-def read_looks(folder: Path, start: int = 0) -> Iterator[tuple[int, Look]]:
-    """(offset behind it, look) of every look from `start` on."""
-    return ((behind, Look(**row)) for behind, row in GrowingFile(folder / _LOOKS, start).unread())
-
-
-def _last(folder: Path) -> Look | None:
-    return next(iter([look for _, look in read_looks(folder)][-1:]), None)
+def read_looks(folder: Path) -> list[Look]:
+    """Every look, in order of time."""
+    return [Look(**row) for _, row in GrowingFile(folder / _LOOKS).unread()]
 
 
 def _after(before: Look | None, look: Look) -> Look:

@@ -10,9 +10,8 @@ race_over  no block follows: decided, max_seeds or budget
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from tune_dml.planning.plan import Trial
 
@@ -87,14 +86,3 @@ class Race:
         if self.over != "decided" and rule != self.rule:
             self.over = ""
         self.rule = rule
-
-    def fold(self, kind: str, body: Mapping[str, Any]) -> None:
-        """Take in a judgement or what follows from one."""
-        if kind == "judged":
-            self.judged.append((body["seeds"], body["level"]))
-        elif kind == "settled":
-            self.settled[body["cell"]] = Settled(**body)
-        elif kind == "reopened":
-            self.settled.pop(body["cell"], None)
-        elif kind == "race_over":
-            self.over = body["why"]

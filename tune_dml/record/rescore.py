@@ -81,7 +81,7 @@ def compute_metrics(state: SweepState, names: Sequence[str]) -> Rescoring:
             if test := _figures(folder, "test", keys):
                 seal_more(state.folder, trial.key, {f"test/{key}": test[key] for key in keys})
             metrics = {f"val/{key}": found[key] for key in keys}
-            ledger.append("rescored", trial.key, metrics=metrics)
+            ledger.write("rescored", trial.key, metrics=metrics)
             before = state.trial(trial.key).metrics.get(f"val/{_KNOWN}", math.nan)
             rounding = abs(found[_KNOWN] - before)
             done.append(Rescored(trial.key, trial.cell.label, trial.seed, metrics, rounding))

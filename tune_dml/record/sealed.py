@@ -51,7 +51,7 @@ def record_opening(state: SweepState, cell: str, selection: str = "") -> Opening
         state.update()
         if state.opened is None:
             now = asdict(Opening(0.0, _user(), socket.gethostname(), cell, selection))
-            ledger.append("opened", **{name: text for name, text in now.items() if name != "time"})
+            ledger.write("opened", **{name: text for name, text in now.items() if name != "time"})
     state.update()
     assert state.opened is not None  # noqa: S101 - it has just been read
     return Opening.of(state.opened)

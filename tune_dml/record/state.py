@@ -23,8 +23,8 @@ from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, Trial
 from tune_dml.planning.request import Resources
 from tune_dml.record.ledger import Event, read_events
-from tune_dml.record.looks import Look, read_looks
-from tune_dml.record.race import Block, Race, RaceRule
+from tune_dml.record.looks import Look, read_looks, record_look
+from tune_dml.record.race import Block, Race, RaceRule, Settled
 
 TrialStatus = Literal["finished", "diverged", "failed", "running", "missing"]
 
@@ -108,7 +108,7 @@ class SweepState:
         """Key -> trial of fresh seeds that measure some cells again; they belong to no cell's own seeds."""
         self.born: float | None = None
         """Time of the ledger's first event: a sweep begun anew under an old name is another sweep."""
-        self._read = self._looks_read = 0
+        self._read = 0
         self._lock = threading.Lock()
         self._asked: dict[str, Trial] = {}
         """Every trial that the plan or a block has asked for."""
@@ -117,12 +117,11 @@ class SweepState:
     def update(self) -> None:
         """Take in what the ledger has gained since the last time."""
         with self._lock:
-            for event in read_events(self.folder, self._read, self.notes.setdefault):
+            events = read_events(self.folder, self._read, self.notes.setdefault)
+            self.looks = read_looks(self.folder)
+            for event in events:
                 self._fold(event)
                 self._read = event.behind
-            for behind, look in read_looks(self.folder, self._looks_read):
-                self.looks.append(look)
-                self._looks_read = behind
 
     def replan(self, plan: Plan) -> None:
         """The same sweep under an extended plan."""
@@ -161,6 +160,12 @@ class SweepState:
         data = hashlib.sha256("\n".join(f"{key} {ended[key]}" for key in sorted(ended)).encode()).hexdigest()[:16]
         planned = self.race.rule.max_seeds if self.race else len(self.plan.seeds)
         return Look(self.seeds_seen, planned, by, time.time(), len(ended), data)
+
+    def record_look(self, by: str) -> None:
+        """Write down the look that is taken now, and take it in."""
+        look = self.look(by)
+        with self._lock:
+            self.looks = record_look(self.folder, look)
 
     def trial(self, key: str) -> TrialState:
         """The state of a trial; an empty one where the ledger does not speak of it."""
@@ -202,9 +207,9 @@ class SweepState:
             rule = RaceRule(**event.body)
             self.race = self.race or Race(rule)
             self.race.limit(rule)
-        elif self.race is None:
+        if self.race is None:
             return
-        elif event.kind == "block":
+        if event.kind == "block":
             seeds, digests = tuple(event.body["seeds"]), set(event.body["cells"])
             fresh = seeds[len(self.plan.seeds) :]
             cells = [cell for cell in self.plan.cells if cell.digest in digests]
@@ -212,8 +217,14 @@ class SweepState:
             block = Block(len(fresh), tuple(self.plan.trial(cell, seed) for seed in fresh for cell in cells))
             self.race.blocks.append(block)
             self._ask(block.trials)
-        else:
-            self.race.fold(event.kind, event.body)
+        elif event.kind == "judged":
+            self.race.judged.append((event.body["seeds"], event.body["level"]))
+        elif event.kind == "settled":
+            self.race.settled[event.body["cell"]] = Settled(**event.body)
+        elif event.kind == "reopened":
+            self.race.settled.pop(event.body["cell"], None)
+        elif event.kind == "race_over":
+            self.race.over = event.body["why"]
         kept = {key: trial for key, trial in self._asked.items() if not self.race.over or key in self.recorded}
         self.trials = kept  # what a budget has cut off is not missing
 

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from trainables.errors import Problem
 from tune_dml.planning.plan import Plan, Trial
-from tune_dml.record.looks import record_look
 from tune_dml.record.race import Race, RaceRule, Settled, Why
 from tune_dml.record.state import SweepState
 from tune_dml.stats import racing
@@ -34,7 +33,7 @@ class RacingProposals:
     Args:
         state: the sweep, with a race; kept up to date.
         known: values of trials that have ended, by key; NaN for those that diverged or failed.
-        record: writes an event to the ledger, as `Ledger.append` does.
+        record: writes an event to the ledger, as `Ledger.write` does.
         on_note: told what must be said aloud.
         on_block: told that further trials have been asked for.
     """
@@ -123,8 +122,7 @@ class RacingProposals:
 
     def _level(self) -> float:
         """What this look may spend; it is on record before its result is known."""
-        record_look(self.state.folder, self.state.look("race"))
-        self.state.update()
+        self.state.record_look("race")
         looks = self.state.looks
         if not looks:  # nearly everything diverged: nothing will be claimed
             return level_left([len(self.plan.seeds)], planned=self._race.rule.max_seeds)

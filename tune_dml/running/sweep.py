@@ -16,7 +16,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -29,11 +29,12 @@ from ray.tune.experiment import Trial as TuneTrial
 from trainables.context import CHECKPOINT, PREVIOUS
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan
-from tune_dml.planning.request import Resources
+from tune_dml.planning.request import Resources, Session
+from tune_dml.record import provenance
 from tune_dml.record.ledger import Ledger, trial_folder
-from tune_dml.record.looks import Look, record_look
-from tune_dml.record.race import RaceRule
+from tune_dml.record.looks import record_look
 from tune_dml.record.results import Results
+from tune_dml.record.session import Purpose
 from tune_dml.record.state import SweepState
 from tune_dml.running import cluster
 from tune_dml.running.failures import TRIAL_RETRIES, Failure, classify, stalled
@@ -41,49 +42,11 @@ from tune_dml.running.limits import Spending, Watch
 from tune_dml.running.race import RacingProposals
 from tune_dml.running.search import CellSearcher, Proposals
 from tune_dml.running.trial import local_engine, read_message, train_engine
+from tune_dml.sweep import Sweep
 
 if TYPE_CHECKING:
     from tune_dml.running.progress import Progress
-    from tune_dml.tracking.tracker import SyncReport, Tracker
-
-
-@dataclass(frozen=True)
-class Execution:
-    """How a plan is run; none of it changes a trial's numbers."""
-
-    resources: Resources
-    address: str | None = None
-    max_concurrent: int | None = None
-    time_budget: float | None = None
-    gpu_hours: float | None = None
-    """Or worker-hours, where trials have no GPU."""
-    stall_limit: float | None = None
-    cache_dir: Path | None = None
-
-
-@dataclass(frozen=True)
-class Purpose:
-    """What a session is for, as the sweep's record has it."""
-
-    verb: str
-    """sweep, resume, extend or confirm: its end is a look."""
-    notes: tuple[str, ...] = ()
-    """What must be said of it."""
-    look: Look | None = None
-    """What was seen before this session was decided on."""
-    race: RaceRule | None = None
-    """To stop when it is decided; None to go on as before."""
-    confirmation: Plan | None = None
-    """What is run in place of the sweep's own plan: its best cells on fresh seeds."""
-
-
-@dataclass(frozen=True)
-class Finish:
-    """How a session ended."""
-
-    results: Results
-    interrupted: bool
-    tracking: SyncReport
+    from tune_dml.tracking.tracker import Tracker
 
 
 class Recorder(Callback):  # type: ignore[misc]
@@ -97,16 +60,16 @@ class Recorder(Callback):  # type: ignore[misc]
         tracker: Tracker,
         plan: Plan,
         *,
-        execution: Execution,
+        resources: Resources,
+        session: Session,
     ):
         self.ledger = ledger
         self.progress = progress
         self.tracker = tracker
         self.started: dict[str, float] = {}
         self.running: dict[str, TuneTrial] = {}
-        resources = execution.resources
-        self.spending = Spending(resources.gpus or resources.workers, execution.gpu_hours)
-        self.watch = Watch(state.folder, execution.stall_limit)
+        self.spending = Spending(resources.gpus or resources.workers, session.gpu_hours)
+        self.watch = Watch(state.folder, session.stall_limit)
         self.hung: set[str] = set()
         self.diverged = math.nan if state.race is not None and plan is state.plan else math.inf
         """What stands for the value of a diverged trial: a search learns from it, a race has no number."""
@@ -123,7 +86,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.running[key] = trial
         self.spending.begin(key)
         self.watch.begin(key)
-        self.ledger.append("started", key, host=trial.node_ip or socket.gethostname())
+        self.ledger.write("started", key, host=trial.node_ip or socket.gethostname())
         steps = int(trial.config["settings"].get("training.steps") or 0)
         self.progress.started(key, trial.config["label"], trial.config["seed"], steps)
         self.tracker.notify()
@@ -152,7 +115,7 @@ class Recorder(Callback):  # type: ignore[misc]
         why = stalled(self.watch.limit or 0.0).reason if key in self.hung else "its process was lost"
         self.hung.discard(key)
         self.watch.end(key)
-        self.ledger.append("retry", key)
+        self.ledger.write("retry", key)
         self.note(f"{trial.config['label']} seed {trial.config['seed']}: {why}; retrying from the checkpoint")
 
     def on_step_end(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
@@ -173,11 +136,11 @@ class Recorder(Callback):  # type: ignore[misc]
 
     def cell(self, cell: Cell) -> None:
         """A searcher has proposed a cell."""
-        self.ledger.append("cell", cell=asdict(cell))
+        self.ledger.write("cell", cell=asdict(cell))
 
     def note(self, text: str) -> None:
         """Say something aloud: on the screen, in the ledger, in the report."""
-        self.ledger.append("note", text=text)
+        self.ledger.write("note", text=text)
         self.progress.note(text)
 
     def _end(self, key: str, ended: Mapping[str, Any]) -> None:
@@ -186,7 +149,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.running.pop(key, None)
         self.spending.end(key)
         self.watch.end(key)
-        self.ledger.append("ended", key, **body)
+        self.ledger.write("ended", key, **body)
         for name in (CHECKPOINT, PREVIOUS):
             (trial_folder(self.ledger.sweep, key) / name).unlink(missing_ok=True)
         self.proposals.ended(key, _value(body, self.proposals.plan.metric, self.diverged))
@@ -194,19 +157,14 @@ class Recorder(Callback):  # type: ignore[misc]
 
 
 def execute(
-    state: SweepState,
-    execution: Execution,
-    *,
-    progress: Progress,
-    tracker: Tracker,
-    provenance: Mapping[str, Any],
-    purpose: Purpose,
-) -> Finish:
-    """Run what the ledger lacks of a sweep's plan, or of its confirmation's.
+    state: SweepState, resources: Resources, session: Session, purpose: Purpose, *, progress: Progress, tracker: Tracker
+) -> Sweep:
+    """Run what the ledger lacks of a sweep's plan, or of its confirmation's; none of how it is run changes a number.
 
     Raises ConfigError when another process runs it or no trial can ever fit.
     """
     _silence_tune()
+    origin = provenance.collect()
     with Ledger(state.folder) as ledger:
         record_look(state.folder, purpose.look)
         (state.folder / "trials").mkdir(exist_ok=True)  # what is missing later is missing storage
@@ -215,31 +173,31 @@ def execute(
             state.stored.save(state.folder / "plan.json")
         elif {trial.key for trial in confirmation.trials()} - state.confirming.keys():
             digests = [cell.digest for cell in confirmation.cells]
-            ledger.append("confirm", cells=digests, seeds=list(confirmation.seeds))
-        ledger.append("session", provenance=dict(provenance), resources=asdict(execution.resources))
+            ledger.write("confirm", cells=digests, seeds=list(confirmation.seeds))
+        ledger.write("session", provenance=origin, resources=asdict(resources))
         for text in purpose.notes:
-            ledger.append("note", text=text)
+            ledger.write("note", text=text)
         if purpose.race is not None and (state.race is None or state.race.rule != purpose.race):
-            ledger.append("race", **asdict(purpose.race))
+            ledger.write("race", **asdict(purpose.race))
         state.update()
-        recorder = Recorder(ledger, state, progress, tracker, confirmation or state.plan, execution=execution)
+        plan = confirmation or state.plan
+        recorder = Recorder(ledger, state, progress, tracker, plan, resources=resources, session=session)
         proposals = recorder.proposals
         tracker.start()
         try:
             with progress:
                 if not proposals.finished:
-                    _fit(state.folder, recorder, execution)
+                    _fit(state.folder, recorder, resources, session)
                 if recorder.spending.over:
-                    recorder.note(
-                        f"stopped after {recorder.spending.spent:.2f} of {execution.gpu_hours:g} hours, resumable"
-                    )
+                    spent, limit = recorder.spending.spent, session.gpu_hours
+                    recorder.note(f"stopped after {spent:.2f} of {limit:g} hours, resumable")
         finally:
             report = tracker.stop(interrupted=not proposals.finished)
         state.update()
-        record_look(state.folder, state.look(purpose.verb))
-    state.update()
+        state.record_look(purpose.verb)
     results = Results.of(state)
-    return Finish(results, _incomplete(state, results, confirmation) or not proposals.finished, report)
+    interrupted = _incomplete(state, results, confirmation) or not proposals.finished
+    return Sweep(results, interrupted, report, confirmation is not None, state)
 
 
 def _incomplete(state: SweepState, results: Results, confirmation: Plan | None) -> bool:
@@ -255,7 +213,7 @@ def _proposals(state: SweepState, plan: Plan, recorder: Recorder) -> Proposals |
     if state.race is not None and plan is state.plan:
         progress = recorder.progress
         return RacingProposals(
-            state, known=known, record=recorder.ledger.append, on_note=progress.note, on_block=progress.recount
+            state, known=known, record=recorder.ledger.write, on_note=progress.note, on_block=progress.recount
         )
     return Proposals(
         plan,
@@ -273,26 +231,24 @@ def _value(body: Mapping[str, Any], metric: str, diverged: float) -> float:
     return float(body["metrics"].get(metric, math.nan)) if body["status"] == "finished" else math.nan
 
 
-def _fit(folder: Path, recorder: Recorder, execution: Execution) -> None:
-    resources = execution.resources
-    recorder.progress.waiting(
-        "starting Ray ..." if execution.address is None else f"connecting to Ray at {execution.address} ..."
-    )
-    with cluster.connected(execution.address, engine=resources.engine) as capacity, _ends_by_sigterm():
+def _fit(folder: Path, recorder: Recorder, resources: Resources, session: Session) -> None:
+    address, _ = cluster.address_of(session.address)
+    recorder.progress.waiting("starting Ray ..." if address is None else f"connecting to Ray at {address} ...")
+    with cluster.connected(address, engine=resources.engine) as capacity, _ends_by_sigterm():
         concurrent = cluster.refuse_unless_it_fits(capacity, resources)
-        if execution.max_concurrent is not None:
-            concurrent = min(concurrent, execution.max_concurrent)
+        if session.max_concurrent is not None:
+            concurrent = min(concurrent, session.max_concurrent)
         recorder.progress.slots = concurrent
         recorder.progress.waiting("starting the first trials ...")
         engine = train_engine if resources.engine == "train" else local_engine
-        trainable = engine(folder, resources, execution.cache_dir)
+        trainable = engine(folder, resources, session.cache)
         Tuner(
             tune.with_resources(trainable, _bundle(capacity, resources)),
             tune_config=TuneConfig(
                 search_alg=CellSearcher(recorder.proposals),
                 num_samples=-1,
                 max_concurrent_trials=concurrent,
-                time_budget_s=execution.time_budget,
+                time_budget_s=session.time_budget,
                 reuse_actors=True,
                 trial_name_creator=lambda trial: str(trial.config["key"]),
                 trial_dirname_creator=lambda trial: str(trial.config["key"]),

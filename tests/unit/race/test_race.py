@@ -58,17 +58,17 @@ class Drive:
         """Run at most so many trials, two at a time; returns the keys of those that ended."""
         state, ended = read_state(self.folder), []
         with Ledger(self.folder) as ledger:
-            ledger.append("session", provenance={}, resources={})
+            ledger.write("session", provenance={}, resources={})
             if state.race is None or state.race.rule != self.rule:
-                ledger.append("race", **vars(self.rule))
+                ledger.write("race", **vars(self.rule))
             state.update()
             ends = {key: trial.ended.body for key, trial in state.recorded.items() if trial.ended}
             known = {key: body["metrics"].get(METRIC, np.nan) for key, body in ends.items()}
-            proposals = RacingProposals(state, known=known, record=ledger.append, on_note=self.said.append)
+            proposals = RacingProposals(state, known=known, record=ledger.write, on_note=self.said.append)
             running = []
             while len(ended) < most:
                 while len(running) < slots and not proposals.finished and (trial := proposals.next_trial()):
-                    ledger.append("started", trial.key, host="h")
+                    ledger.write("started", trial.key, host="h")
                     running.append(trial)
                 if not running:
                     assert proposals.finished
@@ -77,7 +77,7 @@ class Drive:
                 number = self.value(trial)
                 bad = not np.isfinite(number)
                 body = {"status": "diverged" if bad else "finished", "reason": "", "seconds": 36.0}
-                ledger.append("ended", trial.key, **body, metrics={} if bad else {METRIC: number})
+                ledger.write("ended", trial.key, **body, metrics={} if bad else {METRIC: number})
                 proposals.ended(trial.key, number)
                 ended.append(trial.key)
         return ended
@@ -295,7 +295,7 @@ def test_a_finished_sweep_goes_on_as_a_race_and_its_look_is_paid(tmp_path):
     drive = Drive(tmp_path / "toy", begun)
     with Ledger(drive.folder) as ledger:
         for trial in begun.trials():
-            ledger.append("ended", trial.key, status="finished", metrics={METRIC: value_of(trial)}, seconds=1.0)
+            ledger.write("ended", trial.key, status="finished", metrics={METRIC: value_of(trial)}, seconds=1.0)
     record_look(drive.folder, read_state(drive.folder).look("sweep"))
     drive.session()
     state = read_state(drive.folder)
@@ -370,18 +370,19 @@ def test_the_live_view_counts_what_a_race_asks_for_and_leaves_the_rest_blank(dec
 
 @pytest.mark.parametrize("races", [True, False])
 def test_a_diverged_trial_is_no_number_for_a_race_and_the_worst_for_a_search(tmp_path, races):
-    from tune_dml.planning.request import Resources
-    from tune_dml.running.sweep import Execution, Recorder
+    from tune_dml.planning.request import Resources, Session
+    from tune_dml.running.sweep import Recorder
 
     Drive(tmp_path / "toy", plan())
     with Ledger(tmp_path / "toy") as ledger:
         if races:
-            ledger.append("race", **vars(RULE))
+            ledger.write("race", **vars(RULE))
         state = read_state(tmp_path / "toy")
         first, second, *_ = state.trials
-        ledger.append("ended", first, status="diverged", reason="", seconds=1.0, metrics={})
+        ledger.write("ended", first, status="diverged", reason="", seconds=1.0, metrics={})
         state.update()
-        recorder = Recorder(ledger, state, Progress(state, None), None, state.plan, execution=Execution(Resources()))
+        shown = Progress(state, None)
+        recorder = Recorder(ledger, state, shown, None, state.plan, resources=Resources(), session=Session())
         recorder._end(second, {"status": "diverged", "reason": "", "metrics": {}})
     known = [recorder.proposals.known[key] for key in (first, second)]
     assert (np.isnan(known) if races else np.isposinf(known)).all()

@@ -1,0 +1,134 @@
+"""A plan's trials without their training: tasks asked, batches drawn, networks built, before any worker starts.
+
+The driver fetches weights once and builds each network on its own machine, so that a wrong address, digest, shape or size
+of pictures is known before the first trial; on a cluster each node then fetches for itself, into its own cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from trainables.config import TrialConfig, canonical
+from trainables.errors import ConfigError, Problem
+from tune_dml.planning.cells import Cell
+from tune_dml.planning.plan import Plan
+from tune_dml.space import Protocol
+
+if TYPE_CHECKING:
+    from trainables.data.base import Pictures
+    from trainables.tasks import Task
+
+_T = TypeVar("_T")
+# What decides whether batches and splits can be drawn.
+_SHAPING = ("augment.", "batch.", "data.", "model.", "training.", "task.", "seeds.", "regularizer.schedule")
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """What became known without training."""
+
+    problems: tuple[Problem, ...]
+    notes: tuple[str, ...] = ()
+    """What the networks start from, and what a reader must know about the pictures and how they are split."""
+    kept_bytes: int | None = 0
+    """What the trial that keeps most keeps because it was asked to; None while the pictures are not decoded."""
+
+
+def dry_run(plan: Plan, pictures: Pictures | None, *, build: bool) -> DryRun:
+    """Whether every cell's batches and splits can be drawn from the pictures, for every seed, and its network be built.
+
+    Args:
+        plan: what is to be trained.
+        pictures: None while they are not decoded: what depends on them is then passed over.
+        build: whether to build the networks, which fetches their weights.
+    """
+    from trainables.tasks import task_of  # brings torch along
+
+    tasks = [task_of(config) for config in _configs(plan, plan.cells, plan.seeds[:1])]
+    networks = _different(tasks, lambda task: canonical([task.config.model.flat, task.config.augment.flat, task.name]))
+    data = _different(tasks, lambda task: canonical(task.config.data.flat))  # cells may alter it
+    if pictures is None:
+        problems = [problem for task in networks for problem in _file_problems(task.config)]
+    else:
+        drawn = map(task_of, _configs(plan, _different(plan.cells, _shape), plan.seeds))
+        problems = [problem for task in drawn for problem in task.data_problems(pictures)]
+        if build and not problems:
+            problems = [problem for task in networks for problem in _network_problems(task, pictures)]
+    if problems:
+        return DryRun(tuple(dict.fromkeys(problems)))
+    protocols = [arm.protocol for arm in plan.main_arms]
+    notes = start_notes([task.config for task in networks], next(filter(None, protocols), None))
+    keeping = [task for task in tasks if task.config.evaluation.keep == "embeddings"]
+    if pictures is None:
+        return DryRun((), tuple(notes), None if keeping else 0)
+    notes += [*pictures.notes, *dict.fromkeys(note for task in data for note in task.notes(pictures))]
+    return DryRun((), tuple(notes), max((task.kept_bytes(pictures) for task in keeping), default=0))
+
+
+def _configs(plan: Plan, cells: Iterable[Cell], seeds: Sequence[int]) -> Iterator[TrialConfig]:
+    """Those of cells under seeds, and one of every arm none of whose cells is known in advance."""
+    yield from (cell.config.model_copy(update={"seed": seed}) for cell in cells for seed in seeds)
+    begun = {cell.arm for cell in plan.cells}
+    yield from (arm.config for arm in plan.arms if arm.name not in begun)
+
+
+def _different(items: Iterable[_T], key: Callable[[_T], str]) -> list[_T]:
+    """The first item of each key."""
+    first: dict[str, _T] = {}
+    for item in items:
+        first.setdefault(key(item), item)
+    return list(first.values())
+
+
+def _shape(cell: Cell) -> str:
+    return repr([(path, str(value)) for path, value in cell.settings.items() if path.startswith(_SHAPING)])
+
+
+def _file_problems(config: TrialConfig) -> list[Problem]:
+    """Files and packages that are not on this machine; nothing is fetched."""
+    from trainables.models import BACKBONES
+
+    return BACKBONES[config.model.backbone].file_problems(**config.model.knobs("backbone"))
+
+
+def _network_problems(task: Task, pictures: Pictures) -> list[Problem]:
+    """Build a network as a trial does, weights and all, and show it two blank pictures."""
+    import torch
+
+    size = task.picture_size(pictures) or 1
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            network = task.build_network(pictures).eval()
+            network(torch.zeros(2, pictures.in_channels, size, size, dtype=torch.uint8))
+    except ConfigError as error:
+        return list(error.problems)
+    except (RuntimeError, AssertionError, ValueError) as error:  # what networks say of sizes they cannot take
+        backbone = task.config.model.backbone
+        rule = f"{backbone} must take pictures of {size} x {size} pixels"
+        return [Problem("model.backbone", rule, str(error)[:200])]
+    return []
+
+
+def start_notes(configs: Iterable[TrialConfig], protocol: Protocol | None) -> list[str]:
+    """Where each network starts from, and that the protocol's networks start from other weights."""
+    from trainables.models import BACKBONES
+    from trainables.models.weights import source_of
+
+    meant = protocol.settings.get("model.weights") if protocol else None
+    lines = []
+    for config in configs:
+        knobs = config.model.knobs("backbone")
+        used = knobs.get("weights")
+        if "weights" not in knobs and meant is None:
+            continue  # nobody has weights for it
+        note = BACKBONES[config.model.backbone].start(**knobs)
+        if protocol and meant is not None:
+            file = source_of(str(meant)).path.name
+            if used is None or source_of(str(used)).path.name != file:
+                note += (
+                    f" Protocol {protocol.name} starts from {meant}: figures compare with other starts only with care."
+                )
+        lines.append(note)
+    return list(dict.fromkeys(lines))
