@@ -23,7 +23,10 @@ def sensitivity(measured: Measured, knob: MeasuredKnob) -> Section:
     verdict, needed = knob.sensitivity, _seeds_needed(measured, knob)
     sentences = _sentences(measured, knob, needed)
     body: list[Block] = []
-    if knob.points:
+    drawn = next(other for other in measured.knobs if other is knob or (knob.arm and other.path == knob.path))
+    if drawn is not knob:
+        body.append(Text(f"The figure of {drawn.symbol}, above, shows the methods that share this knob together."))
+    elif knob.points:
         body.append(curve_figure(measured, knob, plain_sentence(measured, knob)))
     return Section(
         "curve",
@@ -32,7 +35,7 @@ def sensitivity(measured: Measured, knob: MeasuredKnob) -> Section:
         (*body, Text(" ".join(sentences), badge=verdict.verdict), _table_of_differences(measured.metric, knob)),
         Card(verdict.verdict, verdict.verdict, f"Does {knob.symbol} matter?", sentences[0]),
         (sentences[0],),
-        plain=plain_sentence(measured, knob),
+        plain=_in_the_answer(measured, knob),
         steps=_steps(measured, knob, needed),
         data={
             "path": knob.path,
@@ -51,6 +54,16 @@ def sensitivity(measured: Measured, knob: MeasuredKnob) -> Section:
             "sentences": sentences,
         },
     )
+
+
+def _in_the_answer(measured: Measured, knob: MeasuredKnob) -> str:
+    """The verdict as one would say it; of many knobs those that are open are named in one sentence."""
+    unsure = [other for other in measured.knobs if other.sensitivity.largest and other.sensitivity.verdict == "undecided"]
+    if len(measured.knobs) < 3 or len(unsure) < 2 or knob not in unsure:
+        return plain_sentence(measured, knob)
+    symbols = [other.symbol for other in unsure]
+    named = f"{', '.join(symbols[:-1])} and {symbols[-1]}" if len(symbols) <= 4 else f"{len(symbols)} knobs"
+    return f"Whether {named} matter on {measured.results.plan.dataset} is open." if knob is unsure[0] else ""
 
 
 def plain_sentence(measured: Measured, knob: MeasuredKnob) -> str:
