@@ -19,8 +19,15 @@ from tune_dml.stats import Difference, SeedTable
 from tune_dml.stats.arms import at_best
 from tune_dml.stats.matters import Matters, judge_matters
 from tune_dml.stats.paired import Interval, mean_interval
+from tune_dml.stats.power import chance_of_difference
 from tune_dml.stats.racing import next_look
 from tune_dml.stats.simultaneous import comparison_bars
+
+
+_WORTH = 0.5
+"""The chance of an answer that further seeds are advised for,"""
+_MOST_TIMES = 3
+"""as long as they are no more than so many times those that have run."""
 
 
 @dataclass(frozen=True)
@@ -190,12 +197,30 @@ def _plain(measured: Measured, compared: _Compared) -> str:
 
 def _steps(measured: Measured, compared: _Compared) -> tuple[Step, ...]:
     """More seeds while the best arm is not told from another one."""
-    open_pairs = any(_verdict(measured, d) == "undecided" for d in compared.differences(compared.arms[0].arm))
-    unjudged = not compared.matters.differences
-    if not (open_pairs or unjudged):
+    best = compared.arms[0].arm
+    rivals = [d.second for d in compared.differences(best) if _verdict(measured, d) == "undecided"]
+    if not rivals and compared.matters.differences:
         return ()
-    settles = f"whether {compared.arms[0].arm} is the best method"
-    return extend(measured.results, settles, 42, seeds=next_look(len(measured.seeds)))
+    now, settles = len(measured.seeds), f"whether {best} is the best method"
+    seeds = next_look(now)
+    chance = _chance(measured, compared, rivals, seeds)
+    while chance is not None and chance < _WORTH and seeds < _MOST_TIMES * now:
+        seeds = next_look(seeds)
+        chance = _chance(measured, compared, rivals, seeds)
+    return extend(measured.results, settles, 42, seeds=seeds, chance=chance)
+
+
+def _chance(measured: Measured, compared: _Compared, rivals: Sequence[str], seeds: int) -> float | None:
+    """That so many seeds tell the best arm from its nearest rival: at most what it takes to tell it from all of them."""
+    noise, labels = compared.matters.noise, compared.matters.labels
+    if noise is None or not rivals:
+        return None
+    judged, choosing = len(measured.seeds) - len(compared.choosing), len(compared.choosing)
+    best, level = labels.index(compared.arms[0].arm), measured.looks.level_at(seeds)
+    found = [
+        chance_of_difference(noise, (best, labels.index(rival)), judged, seeds - choosing, level) for rival in rivals
+    ]
+    return min(found) if all(map(math.isfinite, found)) else None
 
 
 def _table(measured: Measured, compared: _Compared) -> Table:
