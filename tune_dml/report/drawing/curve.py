@@ -18,6 +18,8 @@ from tune_dml.text import value_text
 _MOST_DOTS = 1500
 """Of more trials some seeds are drawn, evenly chosen."""
 _SHAPES = ("square", "triangle", "down", "cross")
+_BESIDE = 8.0
+"""Pixels between the intervals of two arms at one value."""
 _ROOM = 168.0
 """Pixels for the names at the lines' right ends."""
 
@@ -127,12 +129,12 @@ def draw_differences(shown: CurvePicture, *, narrow: bool) -> Canvas:
         titles = (f"{shown.metric.label} minus {zero}{unit}", f"minus {zero}{unit}")
     else:
         titles = ("no trial has a result: printed curves alone", "no trial has a result")
-    frame.name_y(_fitting(titles, width))
+    frame.name_y(_fitting(titles, 0.92 * (frame.right - frame.left + 58)))
     ends: list[tuple[float, int]] = []
     for index, curve in enumerate(shown.printed):
         ends.append((_draw_printed(frame, axis, curve, index, narrow), index))
-    for arm in shown.arms:
-        _draw_arm(shown, frame, axis, arm)
+    for place, arm in enumerate(shown.arms):
+        _draw_arm(shown, frame, axis, arm, _BESIDE * (place - (len(shown.arms) - 1) / 2))
     _rug(shown, frame, axis, kinds)
     equal = ", equal steps" if axis.crowded else ""
     frame.draw_x([(share, text) for share, text in axis.ticks()], shown.knob + equal, 20.0 * len(kinds))
@@ -192,8 +194,9 @@ def _draw_printed(frame: Frame, axis: KnobAxis, curve: Printed, index: int, narr
     return at[-1][1]
 
 
-def _draw_arm(shown: CurvePicture, frame: Frame, axis: KnobAxis, arm: Arm) -> None:
-    placed = [(frame.at(axis.share(level.value)), level) for level in arm.levels]
+def _draw_arm(shown: CurvePicture, frame: Frame, axis: KnobAxis, arm: Arm, shift: float) -> None:
+    """`shift`: pixels by which it stands beside its values, so that the intervals of several arms do not cover each other."""
+    placed = [(frame.at(axis.share(level.value)) + shift, level) for level in arm.levels]
     canvas, thin = frame.canvas, "seed" if arm.colour == "mean" else arm.colour
     seeds = sorted({dot.seed for level in arm.levels for dot in level.dots})
     with canvas.group("seeds"):
@@ -269,6 +272,8 @@ def _names(shown: CurvePicture, frame: Frame, ends: Sequence[tuple[float, int]])
 
     mean = shown.metric.number(shown.baseline_mean)
     base = f"{shown.baseline}: {mean}" if shown.baseline else "mean of all values"
+    if not any(level.dots for level in _levels(shown)):
+        base = "their own baseline"
     if text_width(base) <= _ROOM:
         add(frame.up(0.0), base, "base")
     else:

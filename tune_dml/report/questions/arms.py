@@ -12,6 +12,7 @@ from tune_dml.report.cell import MeasuredArm
 from tune_dml.report.drawing.charts import Whisker, critical_differences, whiskers
 from tune_dml.report.drawing.colours import SHAPES, arm_colour
 from tune_dml.report.measured import Measured
+from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, View, number, plain, signed, words
 from tune_dml.report.steps import Step, extend
@@ -24,6 +25,8 @@ from tune_dml.stats.racing import next_look
 from tune_dml.stats.simultaneous import comparison_bars
 
 
+_MOST_NAMED = 6
+"""Of more methods a sentence says how many."""
 _WORTH = 0.5
 """The chance of an answer that further seeds are advised for,"""
 _MOST_TIMES = 3
@@ -158,26 +161,36 @@ def _word(measured: Measured, compared: _Compared) -> str:
 def _sentences(measured: Measured, compared: _Compared) -> list[str]:
     """The best arm against each other one, how arms were tuned, and what was lost."""
     metric, best = measured.metric, compared.arms[0]
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[tuple[str, float]]] = {}
     for difference in compared.differences(best.arm):
         size = metric.signed(difference.estimate)
-        found.setdefault(_verdict(measured, difference), []).append(f"{difference.second} ({size})")
+        found.setdefault(_verdict(measured, difference), []).append(
+            (f"{difference.second} ({size})", difference.estimate)
+        )
     said = {
         "better": "certainly better than {}",
         "equal within the margin": "equal within the margin to {}",
         "undecided": "undecided against {}",
         "worse": "worse than {}",
     }
-    parts = [said[verdict].format(", ".join(found[verdict])) for verdict in said if verdict in found]
+    parts = [said[verdict].format(_named(metric, found[verdict])) for verdict in said if verdict in found]
     level = f"{100 * (1 - compared.matters.alpha):.3g}% simultaneous intervals over all pairs"
     text = f"Of {len(compared.arms)} methods {best.arm} has the best {metric.label}, {metric.number(best.score.mean)}"
     sentences = [f"{text}: {'; '.join(parts)} ({level})." if parts else f"{text}; {compared.matters.reason}."]
     if compared.choosing:
-        seeds = ", ".join(map(str, compared.choosing))
-        sentences.append(f"Each method is at its best configuration, chosen on seeds {seeds} and judged on the others.")
+        seeds = f"seed{'s' if len(compared.choosing) > 1 else ''} {', '.join(map(str, compared.choosing))}"
+        sentences.append(f"Each method is at its best configuration, chosen on {seeds} and judged on the others.")
     if compared.lost:
         sentences.append(f"No configuration of {', '.join(compared.lost)} trained without diverging.")
     return sentences
+
+
+def _named(metric: MetricName, rivals: Sequence[tuple[str, float]]) -> str:
+    """Each by name, or of many how many and how far away; the table has them all."""
+    if len(rivals) <= _MOST_NAMED:
+        return ", ".join(name for name, _ in rivals)
+    sizes = [size for _, size in rivals]
+    return f"{len(rivals)} others ({metric.signed(min(sizes))} to {metric.signed(max(sizes))})"
 
 
 def _plain(measured: Measured, compared: _Compared) -> str:
@@ -191,7 +204,8 @@ def _plain(measured: Measured, compared: _Compared) -> str:
     if not compared.matters.differences:
         return f"{best.arm} leads on {dataset}; {compared.matters.reason}."
     rivals = [d.second for d in compared.differences(best.arm) if _verdict(measured, d) != "better"]
-    named = ", ".join(rivals) if 0 < len(rivals) < 4 else f"{len(rivals)} others"
+    named = " and ".join([", ".join(rivals[:-1]), rivals[-1]] if len(rivals) > 1 else rivals)
+    named = named if len(rivals) < 4 else f"{len(rivals)} others"
     return f"{best.arm} leads on {dataset}, but is not told from {named}."
 
 
@@ -231,11 +245,12 @@ def _table(measured: Measured, compared: _Compared) -> Table:
         against = arm.against_baseline
         entries = [
             words(arm.arm), words(arm.configuration), plain(arm.score.n), number(metric, arm.score.mean),
-            number(metric, arm.score.low), number(metric, arm.score.high),
+            number(metric, metric.level(arm.score.low)), number(metric, metric.level(arm.score.high)),
         ]  # fmt: skip
         if baseline:
             nothing = (math.nan, math.nan, math.nan)
-            sides = (against.estimate, against.low, against.high) if against else nothing
+            ends = (metric.change(against.low), metric.change(against.high)) if against else ()
+            sides = (against.estimate, *ends) if against else nothing
             verdict = _verdict(measured, against) if against else "baseline" if arm.arm == baseline else "-"
             entries += [*(signed(metric, value) for value in sides), words(verdict, mark=verdict)]
         rows.append(tuple(entries))
@@ -246,7 +261,8 @@ def _table(measured: Measured, compared: _Compared) -> Table:
     if baseline:
         columns += ["difference", "diff. low", "diff. high", "against baseline"]
         caption += f"; beside it the paired difference to {baseline}, simultaneous over all pairs"
-    return Table("arms", f"{caption}.", tuple(columns), tuple(rows))
+    table = Table("arms", f"{caption}.", tuple(columns), tuple(rows))
+    return table if any(arm.arm != arm.configuration for arm in compared.arms) else table.without(["configuration"])
 
 
 def _baselines(measured: Measured, compared: Sequence[ArmAtBest]) -> list[ArmAtBest]:
@@ -281,7 +297,8 @@ def _figure(measured: Measured, compared: _Compared) -> Figure:
         tip = f"{arm.arm} at {arm.configuration}: {metric.number(mean)}"
         items.append(
             Whisker(
-                arm.arm, mean, mean - arm.bar, mean + arm.bar, arm_colour(place), SHAPES[place % len(SHAPES)], tip
+                arm.arm, mean, metric.level(mean - arm.bar), metric.level(mean + arm.bar), arm_colour(place),
+                SHAPES[place % len(SHAPES)], tip,
             )
         )  # fmt: skip
     groups = _not_told_apart(measured, compared)

@@ -96,7 +96,11 @@ def _plain(measured: Measured, name: str, rows: Sequence[AgainstBaseline]) -> st
     if better:
         if len(better) == len(rows):
             return f"Every {what} beats {name}."
-        named = _joined(_short(measured, better)) if len(better) < 5 else f"{len(better)} of {len(rows)} {_compared(measured)}s"
+        named = (
+            _joined(_short(measured, better))
+            if len(better) < 5
+            else f"{len(better)} of {len(rows)} {_compared(measured)}s"
+        )
         rest = "; the others are open" if open_ and not worse else ""
         return f"{named} {'beats' if len(better) == 1 else 'beat'} {name}{rest}."
     if not open_:

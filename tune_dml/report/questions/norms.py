@@ -81,7 +81,12 @@ def _turns(pair: Pair) -> View | None:
     if not shown:
         return None
     named = "; ".join(f"{title} mean {turns.mean:.3g}, variance {turns.variance:.2g}" for title, turns in shown)
-    sentence = f"Turns of the directions up to step {looks[0][1].step} since the look before, seed {pair.seed}: {named}."
+    sentence = (
+        f"Turns of the directions up to step {looks[0][1].step} since the look before, seed {pair.seed}: {named}."
+    )
     return View(
-        "turns of directions", lambda narrow: histograms(shown, "turn (chord, 0 to 2)", narrow=narrow), sentence, sentence
+        "turns of directions",
+        lambda narrow: histograms(shown, "turn (chord, 0 to 2)", narrow=narrow),
+        sentence,
+        sentence,
     )

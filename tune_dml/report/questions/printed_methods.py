@@ -14,7 +14,7 @@ from tune_dml.report.cell import MeasuredCell
 from tune_dml.report.measured import Measured
 from tune_dml.report.printed.comparable import differing, said_differences
 from tune_dml.report.questions import question
-from tune_dml.report.section import Block, Fold, Heading, Notes, Section, Table, number, words
+from tune_dml.report.section import Block, Fold, Heading, Notes, Section, Table, Text, number, plain, words
 from tune_dml.space import METHOD
 from tune_dml.stats.equivalence import OrderAgreement, judge_order
 from tune_dml.stats.simultaneous import all_pairs
@@ -45,7 +45,10 @@ def printed_methods(measured: Measured) -> Section | None:
     apart: list[Block] = []
     for arms in found:
         apart += [Heading(arms.published.source), Notes((*arms.published.notes, *arms.reasons))]
-    body: list[Block] = [_table(measured, found), Notes(tuple(" ".join(_sentences(arms)) for arms in found))]
+    differs = [arms for arms in found if arms.reasons]
+    level = f"Levels: not comparable with {len(differs)} of {len(found)} printed tables ({{}})." if differs else ""
+    body: list[Block] = [_table(measured, found), _orders(found)]
+    body += [Text(level.format(differing(differs[0].reasons)))] if differs else []
     body.append(Fold("What differs, and notes on the printed numbers", tuple(apart)))
     return Section(
         "printed-methods",
@@ -112,6 +115,20 @@ def _sentences(arms: _PrintedArms) -> list[str]:
         f"Of {pairs} pairs of arms {order.same} are certainly ordered as printed, {order.opposite} certainly the other way, "
         f"{order.open} are open: Kendall's tau is {order.tau:.2f} for the means.",
     ]
+
+
+def _orders(found: Sequence[_PrintedArms]) -> Table:
+    """How the order of the arms agrees with each printed one; a row of dashes where it cannot be compared."""
+    rows = []
+    for arms in found:
+        order = arms.order
+        numbers = (order.same, order.opposite, order.open, round(order.tau, 2)) if order else (math.nan,) * 4
+        rows.append((words(arms.published.source), *map(plain, numbers)))
+    caption = (
+        "Pairs of arms by their order, ours against the printed one; Kendall's tau of the means, 1 where all agree."
+    )
+    columns = ("printed", "certainly the same", "certainly opposite", "open", "tau")
+    return Table("printed-order", caption, columns, tuple(rows))
 
 
 def _table(measured: Measured, found: Sequence[_PrintedArms]) -> Table:

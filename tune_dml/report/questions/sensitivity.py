@@ -73,8 +73,11 @@ def sensitivity(measured: Measured, knob: MeasuredKnob) -> Section:
 
 def _in_the_answer(measured: Measured, knob: MeasuredKnob) -> str:
     """The verdict as one would say it; of many knobs those that are open are named in one sentence."""
-    unsure = [other for other in measured.knobs if other.sensitivity.largest and other.sensitivity.verdict == "undecided"]
-    if len(measured.knobs) < 3 or len(unsure) < 2 or knob not in unsure:
+    unsure = [
+        other for other in measured.knobs if other.sensitivity.largest and other.sensitivity.verdict == "undecided"
+    ]
+    few = 2 if knob.arm else 3
+    if len(measured.knobs) < few or len(unsure) < 2 or knob not in unsure:
         return plain_sentence(measured, knob)
     symbols = [other.symbol for other in unsure]
     named = f"{', '.join(symbols[:-1])} and {symbols[-1]}" if len(symbols) <= 4 else f"{len(symbols)} knobs"
