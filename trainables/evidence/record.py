@@ -97,7 +97,7 @@ class Evidence:
     watched: Watched | None = None
     """Up to the evaluation; None in trials that were too short to be looked at."""
     files: tuple[Path, ...] = field(default=(), compare=False)
-    """Where it is kept: evidence.json, sheet.jpg where there is a sheet, maps.jpg where they were asked for; empty before it is."""
+    """Where it is kept: evidence.json, then sheet.jpg and maps.jpg where they were drawn; empty before it is."""
 
     @property
     def rows(self) -> tuple[tuple[Tile | None, ...], ...]:

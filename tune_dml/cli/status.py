@@ -78,7 +78,6 @@ class _Status:
     def text(self) -> Iterable[RenderableType]:
         """The matrix, the notes and what to do next."""
         from tune_dml.cli._status_table import status_table
-
         from tune_dml.record.commands import command
 
         yield status_table(self.results)

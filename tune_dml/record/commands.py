@@ -1,4 +1,4 @@
-"""Commands about a sweep, ready to paste: they carry the places that its first session was told of, so that they find them again."""
+"""Commands about a sweep, ready to paste: they carry the places that its first session was told of."""
 
 from __future__ import annotations
 

@@ -24,7 +24,6 @@ from tune_dml.stats.power import chance_of_difference
 from tune_dml.stats.racing import next_look
 from tune_dml.stats.simultaneous import comparison_bars
 
-
 _MOST_NAMED = 6
 """Of more methods a sentence says how many."""
 _WORTH = 0.5

@@ -32,8 +32,8 @@ def _figure(pair: Pair) -> Figure:
         "norms",
         lambda narrow: histograms(shown, "norm of the raw embedding", narrow=narrow),
         sentence,
-        "Share of the pictures per unit; each histogram has a vertical axis of its own. Over training: the same training pictures, "
-        "looked at while the trial ran (Zhang et al., rebuttal, Figure 1; turns: supplement C.2).",
+        "Share of the pictures per unit; each histogram has a vertical axis of its own. Over training: the same training "
+        "pictures, looked at while the trial ran (Zhang et al., rebuttal, Figure 1; turns: supplement C.2).",
         "at the end",
         tuple(view for view in others if view is not None),
         sentence=sentence,

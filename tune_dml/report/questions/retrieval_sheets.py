@@ -16,7 +16,7 @@ from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Fold, Photograph, Photographs, Section, Text
 from tune_dml.report.traces import Pair, Side
 
-_LEGEND = "Green, solid and ticked: right. Red, dashed and crossed: wrong. The whole sheets lie in each trial's folder and MLflow run."
+_LEGEND = "Green, solid and ticked: right. Red, dashed and crossed: wrong. Whole sheets lie in the trials' folders and MLflow runs."
 _MOST_ROWS = 4
 """Queries that the page shows of a sheet."""
 _Row = tuple[Tile | None, ...]
@@ -41,7 +41,9 @@ def retrieval_sheets(measured: Measured) -> Section | None:
         body = [Text(_sentence(measured, pair, chosen)), *body, Photographs(photographs, _LEGEND)]
     maps = tuple(_maps(side, side.evidence.maps) for side in pair.sides if side.evidence.maps)
     if maps:
-        caption = "Each query beside the channels of the last convolutional layer that respond most (Zhang et al., supplement, Figure 3)."
+        caption = (
+            "Each query beside the channels of the last layer that respond most (Zhang et al., supplement, Figure 3)."
+        )
         body.append(Fold("What the last feature maps look at", (Photographs(maps, caption),)))
     return Section("sheets", "What do the networks find?", "Pictures", tuple(body))
 
@@ -74,7 +76,8 @@ def _sentence(measured: Measured, pair: Pair, chosen: Sequence[int]) -> str:
         of = len(side.evidence.rows)
         those = f"{len(chosen)} of {of} queries" if len(chosen) < of else f"The same {of} queries"
         more = ", those on which the two differ most" if len(chosen) < of else ""
-        shown = f"{those} of {first.part}, seed {pair.seed}{more}, each with its nearest pictures by cosine.{_apart(measured, pair)}"
+        shown = f"{those} of {first.part}, seed {pair.seed}{more}, each with its nearest pictures by cosine."
+        shown += _apart(measured, pair)
     return f"{shown} An illustration: the verdicts above rest on all pictures and seeds."
 
 

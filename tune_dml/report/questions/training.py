@@ -105,7 +105,7 @@ def _earlier(line: Line) -> int | None:
 
 
 def _period(lines: Sequence[Line]) -> str:
-    """What the last change was seen over: `the last quarter`, or the steps where evaluations are further apart; empty without one."""
+    """What the last change was seen over: `the last quarter`, or steps where evaluations are rarer; empty without one."""
     found = [(line.steps[place], line.steps[-1]) for line in lines if (place := _earlier(line)) is not None]
     if not found:
         return ""
