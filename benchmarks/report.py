@@ -20,9 +20,8 @@ import numpy as np
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "tests")]
 
-from helpers.toys import METRIC, RHO, SETTINGS, Driver, rho_space  # noqa: E402
+from helpers.toys import METRIC, RHO, SETTINGS, Driver, plan_of, rho_space  # noqa: E402
 
-from tune_dml.planning.plan import Search, make_plan  # noqa: E402
 from tune_dml.record.ledger import Ledger, trial_folder  # noqa: E402
 from tune_dml.record.results import results_of  # noqa: E402
 from tune_dml.report import write_report  # noqa: E402
@@ -33,9 +32,7 @@ def write(folder: Path, cells: int, seeds: int, rows: int) -> None:
     """A sweep whose curve has its top inside, noise 1, seeds 1."""
     values = tuple(round(float(value), 6) for value in np.geomspace(0.001, 1.0, cells - 1))
     space = rho_space(scientific=(Knob(RHO.path, Grid(values, scale="log"), symbol="rho"),), fixed=SETTINGS)
-    plan = make_plan(
-        space, name=folder.name, dataset="digits", seeds=range(seeds), data_digest="d" * 64, search=Search()
-    )
+    plan = plan_of(space=space, name=folder.name, seeds=seeds)
     os.fsync = lambda _: None  # a scratch folder needs no protection from power cuts
     driver = Driver(folder, plan)
     driver.session()

@@ -97,7 +97,7 @@ class Evidence:
     watched: Watched | None = None
     """Up to the evaluation; None in trials that were too short to be looked at."""
     files: tuple[Path, ...] = field(default=(), compare=False)
-    """Where it is kept: evidence.json, and sheet.jpg where there is a sheet; empty before it is."""
+    """Where it is kept: evidence.json, then sheet.jpg and maps.jpg where they were drawn; empty before it is."""
 
     @property
     def rows(self) -> tuple[tuple[Tile | None, ...], ...]:
@@ -107,7 +107,12 @@ class Evidence:
     @property
     def drawn(self) -> Path | None:
         """The sheet as a JPEG."""
-        return self.files[1] if len(self.files) > 1 else None
+        return next((file for file in self.files if file.name == EVIDENCE_FILES[1]), None)
+
+    @property
+    def maps(self) -> Path | None:
+        """The feature maps of the sheet's queries as a JPEG."""
+        return next((file for file in self.files if file.name == EVIDENCE_FILES[2]), None)
 
     def text(self) -> str:
         """As JSON."""
@@ -126,11 +131,11 @@ class Evidence:
     @classmethod
     def read(cls, folder: Path) -> Self | None:
         """The evidence kept in a folder; None where it is missing or damaged."""
-        words, picture, _ = (folder / name for name in EVIDENCE_FILES)
+        words, picture, maps = (folder / name for name in EVIDENCE_FILES)
         try:
             body = json.loads(words.read_text())
             sheet = _sheet(body["sheet"]) if body["sheet"] is not None and picture.exists() else None
-            files = (words, picture) if sheet else (words,)
+            files = (words, *([picture] if sheet else []), *([maps] if sheet and maps.exists() else []))
             clustering = str(body.get("clustering", ""))
             watched = TypeAdapter(Watched | None).validate_python(body.get("watched"))
             norms = _histogram(body["norms"])

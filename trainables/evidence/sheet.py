@@ -6,6 +6,7 @@ Nothing is said by colour alone. A sheet never exceeds `LIMIT` bytes: it is comp
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +47,19 @@ def draw_sheet(sheet: Sheet) -> bytes:
         for column, tile in enumerate(tiles):
             if tile is not None:
                 _draw_tile(canvas, pen, tile, sheet.pictures, _tile_corner(row, column))
+    return within(canvas, LIMIT)
+
+
+def rows_of(data: bytes, rows: Sequence[int], *, of: int, columns: int) -> bytes:
+    """A sheet of `of` rows and `columns` columns that `draw_sheet` gave, with its titles and some of its rows alone."""
+    drawn = Image.open(io.BytesIO(data)).convert("RGB")
+    width, height = _tile_corner(of, columns)[0], _tile_corner(of, 0)[1]
+    drawn = drawn.resize((width, height), Image.Resampling.LANCZOS) if drawn.size != (width, height) else drawn
+    first, pitch = HEADER + GAP, CELL + _TEXT + GAP
+    canvas = Image.new("RGB", (width, first + pitch * len(rows)), PAPER)
+    canvas.paste(drawn.crop((0, 0, width, first)), (0, 0))
+    for place, row in enumerate(rows):
+        canvas.paste(drawn.crop((0, first + pitch * row, width, first + pitch * (row + 1))), (0, first + pitch * place))
     return within(canvas, LIMIT)
 
 

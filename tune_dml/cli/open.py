@@ -60,11 +60,13 @@ class _Opened:
 
     def text(self) -> Iterable[RenderableType]:
         """One line where they were open; else what was opened, and where to look."""
+        from tune_dml.record.commands import command
+
         name, opening, tracking = self.sweep.name, self.sweep.results.opening, self.sweep.tracking
         if self.already:
             yield f"{name}: the test metrics have been open before, {opening}. Nothing has changed."
             return
         yield f"{name}: the test metrics were {opening}. Tables, reports and MLflow have them from now on."
         if tracking is not None and tracking.error:
-            yield f"MLflow:  away ({tracking.error}): `tune-dml resume {name}` brings them over"
-        yield f"  next: tune-dml report {name}"
+            yield f"MLflow:  away ({tracking.error}): `{command(self.sweep.results, 'sync')}` brings them over"
+        yield f"  next: {command(self.sweep.results, 'report')}"

@@ -169,7 +169,7 @@ def answer_lines(summary: SweepSummary) -> Iterable[str]:
     step = summary.answer.step
     if step is not None:
         yield f"Next:    {step.command}"
-        yield f"         {summary.answer.cost}. It should settle {step.settles}."
+        yield f"         {summary.answer.cost}. {step.sentence}"
 
 
 @dataclass(frozen=True)
@@ -218,6 +218,7 @@ class Written:
 
     def text(self) -> Iterable[RenderableType]:
         """A small table, the verdicts, and where to look next."""
+        from tune_dml.record.commands import command
         from tune_dml.report.naming import metric_name
 
         summary, metric = self.summary, metric_name(self.sweep.results.plan.metric)
@@ -243,14 +244,15 @@ class Written:
         yield ""
         yield from answer_lines(summary)
         if self.sweep.interrupted and self.attachment:
-            yield f"Not complete. Continue with: tune-dml {self.again} {self.sweep.name}"
+            yield f"Not complete. Continue with: {command(self.sweep.results, self.again)}"
         yield f"Report:  {self.files.html}"
         if self.attachment is None:
             return
         tracking = self.sweep.tracking
         if tracking is not None and tracking.error:
             waits = f"{tracking.waiting} trials wait in the ledger"
-            yield f"MLflow:  away ({tracking.error}); {waits}: `tune-dml resume {self.sweep.name}` brings them over"
+            again = command(self.sweep.results, "sync")
+            yield f"MLflow:  away ({tracking.error}); {waits}: `{again}` brings them over"
         elif self.attachment.refusal:
             yield f"MLflow:  the report is not attached: {self.attachment.refusal}"
         yield f"MLflow:  {self.attachment.ui_command}"

@@ -86,6 +86,8 @@ class _Reproduction:
 
     def text(self) -> Iterable[RenderableType]:
         """How many numbers there are, how many can be compared, and where the table is."""
+        from tune_dml.record.commands import command
+
         measured = [row for row in self.rows if row.seeds]
         comparable = sum(not row.why_not for row in measured)
         yield f"{self.printed.name}: {len(self.rows)} printed numbers, {len(measured)} measured, {comparable} comparable."
@@ -94,7 +96,7 @@ class _Reproduction:
         if len(reasons) > 8:
             yield f"- and {len(reasons) - 8} more reasons, in the table"
         yield from (f"Table:   {path}" for path in self.files)
-        yield f"Report:  tune-dml report {self.sweep.name}"
+        yield f"Report:  {command(self.sweep.results, 'report')}"
 
 
 def _name(printed: PrintedTable) -> str:

@@ -230,14 +230,15 @@ class _ShownSweep:
     def text(self) -> Iterable[RenderableType]:
         """The answer, five facts, the next step and the links."""
         from tune_dml.cli.report import answer_lines
+        from tune_dml.record.commands import command
 
         results, summary = self.results, summary_of(self.results)
         yield f"{results.name}: {results.plan.space.title}, on {results.plan.dataset}"
         yield f"State:   {state_of(results)}; last change: {age_of(results)}"
         if summary is None:
-            yield f"No trial has a number yet. Follow it: tune-dml status {results.name}"
+            yield f"No trial has a number yet. Follow it: {command(results, 'status')}"
             return
         yield from answer_lines(summary)
         yield from (f"{name + ':':<20} {text}" for name, text in summary.answer.facts)
-        yield f"Report:  {self._report if self._report.exists() else f'tune-dml report {results.name}'}"
+        yield f"Report:  {self._report if self._report.exists() else command(results, 'report')}"
         yield f"Folder:  {results.folder}"

@@ -78,6 +78,7 @@ class _Status:
     def text(self) -> Iterable[RenderableType]:
         """The matrix, the notes and what to do next."""
         from tune_dml.cli._status_table import status_table
+        from tune_dml.record.commands import command
 
         yield status_table(self.results)
         if self.list_trials:
@@ -92,13 +93,14 @@ class _Status:
         if is_running(self.results.folder):
             yield f"{left} trials to go; it is running. Ask again, or stop it with Ctrl-C where it runs: it can be resumed."
         elif left:
-            yield f"{left} trials to go: tune-dml resume {self.results.name}"
+            yield f"{left} trials to go: {command(self.results, 'resume')}"
         elif self.results.incomplete:
-            yield f"The race goes on: tune-dml resume {self.results.name}"
+            yield f"The race goes on: {command(self.results, 'resume')}"
         elif broken:
-            yield f"{broken} trials failed or diverged; to try them again: tune-dml resume {self.results.name} --retry-failed"
+            again = command(self.results, "resume", "--retry-failed")
+            yield f"{broken} trials failed or diverged; to try them again: {again}"
         else:
-            yield f"Complete: tune-dml report {self.results.name}"
+            yield f"Complete: {command(self.results, 'report')}"
 
     def _answer(self) -> Iterable[RenderableType]:
         """The answer so far, and the step that would settle more: how many seeds, for one."""

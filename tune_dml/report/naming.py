@@ -53,6 +53,14 @@ class MetricName:
         """What differences are counted in; empty for plain numbers."""
         return "points" if self.percent else ""
 
+    def level(self, value: float) -> float:
+        """The end of an interval, at most as far as the metric can be."""
+        return min(max(value, 0.0), 100.0) if self.percent else value
+
+    def change(self, value: float) -> float:
+        """The end of a difference's interval, at most as far as two values can differ."""
+        return min(max(value, -100.0), 100.0) if self.percent else value
+
     def number(self, value: float) -> str:
         """Two decimals for percentages, four significant digits otherwise."""
         if not math.isfinite(value):

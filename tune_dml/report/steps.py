@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trainables.config import PROTOCOL_VERSION
 from trainables.errors import ConfigError
+from tune_dml.record.commands import command
 from tune_dml.record.results import Results
 from tune_dml.space import Value
 from tune_dml.text import duration, value_text
@@ -20,11 +20,22 @@ class Step:
 
     command: str
     settles: str
-    """What it is expected to settle, as a clause: `whether rho matters`."""
+    """What it is run for, as a clause: `whether rho matters`."""
     trials: int
     """How many it runs."""
     urgency: int
     """Of several the page advises the most urgent: 90 goes on with what stopped, 50 widens a range, 40 adds seeds."""
+    chance: float | None = None
+    """Of settling it, as far as the numbers so far can tell; None where that is not known."""
+
+    @property
+    def sentence(self) -> str:
+        """`It shows whether rho holds.`, or with what chance it does."""
+        if self.chance is None:
+            return f"It is to show {self.settles}."
+        percent = 100 * self.chance
+        said = "below 1%" if percent < 1 else "above 99%" if percent > 99 else f"about {percent:.0f}%"
+        return f"It is to show {self.settles}; the chance that it does is {said}."
 
 
 def cost_of(step: Step, results: Results) -> str:
@@ -34,11 +45,13 @@ def cost_of(step: Step, results: Results) -> str:
     return f"{text}, about {duration(step.trials * sum(seconds) / len(seconds))} of training" if seconds else text
 
 
-def go_on(results: Results, verb: str, change: str, *, settles: str, trials: int, urgency: int) -> tuple[Step, ...]:
+def go_on(
+    results: Results, verb: str, change: str, *, settles: str, trials: int, urgency: int, chance: float | None = None
+) -> tuple[Step, ...]:
     """A step of a verb that takes the sweep as it is planned; none for a sweep of another protocol version."""
     if results.plan.protocol_version != PROTOCOL_VERSION or not trials:
         return ()
-    return (Step(f"tune-dml {verb} {shlex.quote(results.name)} {change}".rstrip(), settles, trials, urgency),)
+    return (Step(command(results, verb, change), settles, trials, urgency, chance),)
 
 
 def extend(
@@ -49,6 +62,7 @@ def extend(
     seeds: int = 0,
     values: Mapping[str, Sequence[Value]] | None = None,
     num_samples: int = 0,
+    chance: float | None = None,
 ) -> tuple[Step, ...]:
     """An extension of the sweep; none where it would be refused: a race, another protocol version, values that cannot be."""
     plan = results.plan
@@ -66,7 +80,7 @@ def extend(
     parts += [f"--num-samples {num_samples}"] if num_samples else []
     cells = len(longer.cells) - len(plan.cells) + num_samples + len(results.cells)
     trials = cells * len(longer.seeds) - len(results.cells) * len(plan.seeds)
-    return go_on(results, "extend", " ".join(parts), settles=settles, trials=trials, urgency=urgency)
+    return go_on(results, "extend", " ".join(parts), settles=settles, trials=trials, urgency=urgency, chance=chance)
 
 
 def _as_written(value: Value) -> Value:

@@ -242,7 +242,7 @@ def test_starting_from_random_weights_is_a_reason(tmp_path, weights, said):
     settings = {"model.backbone": "bn_inception", "model.embedding_dim": 512, "model.weights": weights}
     results = write_sweep(tmp_path / "s", cell_settings=settings, histories=False, evidence=False)
     section = by_id(read(write_report(results, tmp_path / "report").html.read_text()), "agreement-regularizer-rho").text
-    assert ("other initial weights: None, not bn_inception-52deb4733.pth" in section) is said
+    assert ("other initial weights: none, not bn_inception-52deb4733.pth" in section) is said
     assert "other backbone" not in section
 
 

@@ -1,12 +1,14 @@
 """The pictures of the report: the numbers behind them, and what is said where there are none."""
 
 import base64
+import io
 import json
 
 import numpy as np
 import pytest
 from helpers.toys import FLAT, STEEP, rho_space, write_sweep
 from pages import by_id, read
+from PIL import Image
 from written import FAILURES
 
 from trainables.evidence.record import Evidence
@@ -230,3 +232,60 @@ def test_failed_and_missing_trials_do_not_break_the_pictures(broken, tmp_path):
     page = read(write_report(results, tmp_path / "report").html.read_text())
     assert "none finished" in by_id(page, "sheets").text
     assert results_of(results.folder).evidence("unknown") is None
+
+
+def watched(norms, turned):
+    """What a trial kept of two pictures at three looks."""
+    turns = {"low": 0.0, "high": 1.0, "counts": [2, 2], "mean": turned, "variance": 0.01}
+    looks = [
+        {"step": step, "norms": [norm, norm + spread], "turns": turns if step else None}
+        for step, norm, spread in zip((0, 200, 400), norms, (2.0, 1.0, 0.5), strict=True)
+    ]
+    return {"pictures": [3, 4], "looks": looks}
+
+
+def test_norms_of_the_same_pictures_and_their_turns_are_views_beside_the_histograms(tmp_path):
+    results = write_sweep(tmp_path / "s", histories=False)
+    for label, norms, turned in (("no SEC", (5.0, 6.0, 7.0), 0.4), ("rho=0.01", (5.0, 5.0, 5.0), 0.2)):
+        (key,) = keys_of(results, label, 0)
+        path = trial_folder(results.folder, key) / "evidence/evidence.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "watched": watched(norms, turned)}))
+    (figure,) = section(measure(results), "norms").figures
+    assert [view.title for view in figure.views] == ["at the end", "over training", "turns of directions"]
+    assert "over 2 training pictures went, between steps 0 and 400, seed 0: no SEC (baseline) from 1 to 0.25" in (
+        figure.views[1].sentence
+    )
+    assert "up to step 400 since the look before, seed 0: no SEC (baseline) mean 0.4, variance 0.01" in (
+        figure.views[2].sentence
+    )
+    lines = [mark for mark in figure.views[1].draw(False).marks if mark.kind == "line" and mark.text]
+    assert len(lines) == 4
+    assert len(lines[0].points) == 3
+
+
+def test_of_a_long_sheet_the_queries_are_shown_on_which_the_two_differ(tmp_path):
+    results = write_sweep(tmp_path / "s", histories=False)
+    found = {"no SEC": [1, 0, 1, 0, 1, 1], "rho=0.01": [1, 1, 0, 0, 0, 0]}
+    for label, right in found.items():
+        (key,) = keys_of(results, label, 0)
+        folder = trial_folder(results.folder, key) / "evidence"
+        body = json.loads((folder / "evidence.json").read_text())
+        body["sheet"]["rows"] = [
+            [
+                {"picture": n, "name": f"q{n}", "right": None, "similarity": None},
+                {"picture": 9 + n, "name": "a", "right": bool(hit), "similarity": 0.5},
+            ]
+            for n, hit in enumerate(right)
+        ]
+        (folder / "evidence.json").write_text(json.dumps(body))
+        Image.new("RGB", (168, 648), (200, 200, 200)).save(folder / "sheet.jpg")
+        (folder / "maps.jpg").write_bytes((folder / "sheet.jpg").read_bytes())
+    text, photographs, maps = section(measure(results), "sheets").body
+    assert text.text.startswith("4 of 6 queries of validation pictures, seed 0, those on which the two differ most")
+    first, second = photographs.items
+    assert all(f"q{n}: a" in first.description for n in (1, 2, 4, 5))
+    assert "q0" not in first.description
+    assert second.title == "rho=0.01 (best): 1 of the 4 nearest pictures of 4 queries are of the query's class"
+    shown = Image.open(io.BytesIO(base64.b64decode(first.source.partition(",")[2])))
+    assert shown.size == (168, 24 + 4 * 104)
+    assert [item.title for block in maps.blocks for item in block.items] == ["no SEC (baseline)", "rho=0.01 (best)"]

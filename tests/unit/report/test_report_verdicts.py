@@ -291,7 +291,7 @@ def test_looks_on_record_leave_less_for_this_one(tmp_path):
     assert measured.looks.level == pytest.approx(0.05 * 0.2 * (1 - 5 / 8))
     assert "99.6% simultaneous interval" in summary(results).verdicts[0]
     text = by_id(read(write_report(results, tmp_path / "report").html.read_text()), "trust").text
-    assert "3 times, at 3, 5, 8 seeds a cell; 5 were planned before the first" in text
+    assert "3 times, at 3, 5, 8 seeds a cell; planned before the first: 5" in text
 
 
 def test_the_verdicts_of_a_hundred_cells_take_less_than_two_seconds(tmp_path: Path) -> None:

@@ -17,8 +17,14 @@ from tune_dml.text import one_line, shortened
 Points = Sequence[tuple[float, float]]
 Anchor = Literal["start", "middle", "end"]
 
-_LETTER = 0.61
-"""The mean width of a letter, in font sizes: rather too wide than too narrow."""
+_WIDTHS = {
+    **dict.fromkeys(" .,:;'|!ijltfr()[]-I", 0.42),
+    **dict.fromkeys("=+<>~w", 0.84),
+    **dict.fromkeys("ABCDEFGHJKLNOPQRSTUVXYZ", 0.78),
+    **dict.fromkeys("mMW%@", 1.0),
+}
+"""Of letters, in font sizes, after the widest of the usual fonts; any other takes `_LETTER`."""
+_LETTER = 0.66
 FONT = 12.0
 """Pixels of the axes' text."""
 
@@ -137,12 +143,13 @@ SVG_STYLE = (
 
 def text_width(text: str, size: float = FONT) -> float:
     """About how many pixels a text takes, rather too many than too few."""
-    return _LETTER * size * len(text)
+    return size * sum(_WIDTHS.get(letter, _LETTER) for letter in text)
 
 
 def fitted(text: str, width: float, size: float = FONT) -> str:
     """The text, cut where it would take more than `width` pixels."""
-    return shortened(text, max(4, int(width / (_LETTER * size))))
+    cuts = (shortened(text, letters) for letters in range(len(text), 4, -1))
+    return next((cut for cut in cuts if text_width(cut, size) <= width), shortened(text, 4))
 
 
 def _n(number: float) -> str:

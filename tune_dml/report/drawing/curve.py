@@ -18,6 +18,10 @@ from tune_dml.text import value_text
 _MOST_DOTS = 1500
 """Of more trials some seeds are drawn, evenly chosen."""
 _SHAPES = ("square", "triangle", "down", "cross")
+_BESIDE = 8.0
+"""Pixels between the intervals of two arms at one value."""
+_ROOM = 168.0
+"""Pixels for the names at the lines' right ends."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,7 @@ def draw_differences(shown: CurvePicture, *, narrow: bool) -> Canvas:
     """One vertical axis: difference to the baseline, for us and for the papers to their own."""
     width = width_of(narrow)
     kinds = [kind for kind in ("diverged", "failed") if any(_lost(level, kind) for level in _levels(shown))]
-    room = 14.0 if narrow else 176.0
+    room = 14.0 if narrow else _ROOM + 8
     height = 250.0 if narrow else 268.0
     canvas = Canvas(width, 40 + height + 20 * len(kinds) + 46)
     frame = Frame(canvas, 66, 40, width - room, 40 + height, _span(shown))
@@ -121,15 +125,16 @@ def draw_differences(shown: CurvePicture, *, narrow: bool) -> Canvas:
     frame.draw_y(lambda tick: f"+{tick:g}" if tick > 0 else f"{tick:g}".replace("-", "−"))
     unit = f", {shown.metric.unit}" if shown.metric.unit else ""
     zero = shown.baseline or "the mean of all values"
-    frame.name_y(_fitting((f"{shown.metric.label} minus {zero}{unit}", f"minus {zero}{unit}"), width))
+    if any(level.dots for level in _levels(shown)):
+        titles = (f"{shown.metric.label} minus {zero}{unit}", f"minus {zero}{unit}")
+    else:
+        titles = ("no trial has a result: printed curves alone", "no trial has a result")
+    frame.name_y(_fitting(titles, 0.92 * (frame.right - frame.left + 58)))
     ends: list[tuple[float, int]] = []
     for index, curve in enumerate(shown.printed):
         ends.append((_draw_printed(frame, axis, curve, index, narrow), index))
-    for arm in shown.arms:
-        _draw_arm(shown, frame, axis, arm)
-    if not any(level.dots for level in _levels(shown)):
-        middle = ((frame.left + frame.right) / 2, (frame.top + frame.bottom) / 2 - 30)
-        canvas.text(*middle, "no trial has a result", "ink", anchor="middle", halo=True)
+    for place, arm in enumerate(shown.arms):
+        _draw_arm(shown, frame, axis, arm, _BESIDE * (place - (len(shown.arms) - 1) / 2))
     _rug(shown, frame, axis, kinds)
     equal = ", equal steps" if axis.crowded else ""
     frame.draw_x([(share, text) for share, text in axis.ticks()], shown.knob + equal, 20.0 * len(kinds))
@@ -189,8 +194,9 @@ def _draw_printed(frame: Frame, axis: KnobAxis, curve: Printed, index: int, narr
     return at[-1][1]
 
 
-def _draw_arm(shown: CurvePicture, frame: Frame, axis: KnobAxis, arm: Arm) -> None:
-    placed = [(frame.at(axis.share(level.value)), level) for level in arm.levels]
+def _draw_arm(shown: CurvePicture, frame: Frame, axis: KnobAxis, arm: Arm, shift: float) -> None:
+    """`shift`: pixels by which it stands beside its values, so that the intervals of several arms do not cover each other."""
+    placed = [(frame.at(axis.share(level.value)) + shift, level) for level in arm.levels]
     canvas, thin = frame.canvas, "seed" if arm.colour == "mean" else arm.colour
     seeds = sorted({dot.seed for level in arm.levels for dot in level.dots})
     with canvas.group("seeds"):
@@ -264,8 +270,14 @@ def _names(shown: CurvePicture, frame: Frame, ends: Sequence[tuple[float, int]])
         wanted.append((height, len(names)))
         names.append((text, colour, group, second))
 
-    base = f"{shown.baseline}: {shown.metric.number(shown.baseline_mean)}" if shown.baseline else "mean of all values"
-    add(frame.up(0.0), base, "base")
+    mean = shown.metric.number(shown.baseline_mean)
+    base = f"{shown.baseline}: {mean}" if shown.baseline else "mean of all values"
+    if not any(level.dots for level in _levels(shown)):
+        base = "their own baseline"
+    if text_width(base) <= _ROOM:
+        add(frame.up(0.0), base, "base")
+    else:
+        add(frame.up(0.0), shown.baseline, "base", second=mean)
     for arm in shown.arms:
         last = next((level for level in reversed(arm.levels) if math.isfinite(level.difference)), None)
         if last is not None:
@@ -278,7 +290,7 @@ def _names(shown: CurvePicture, frame: Frame, ends: Sequence[tuple[float, int]])
     for height, index in apart(wanted, frame.top + 6, frame.bottom - 14, 31.0 if tall else 17.0):
         text, colour, group, second = names[index]
         with frame.canvas.group(group):
-            name = fitted(text, 166)
+            name = fitted(text, _ROOM)
             frame.canvas.text(frame.right + 8, height + 4, name, colour, bold=colour == "mean")
             if second:
                 frame.canvas.text(frame.right + 8, height + 18, second, colour)

@@ -56,6 +56,7 @@ def _answer(measured: Measured, sections: Sequence[Section]) -> dict[str, object
         step = {
             "command": answer.step.command,
             "settles": answer.step.settles,
+            "chance": answer.step.chance,
             "trials": answer.step.trials,
             "cost": answer.cost,
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tune_dml.papers.published import PublishedCurve, PublishedPoint
 from tune_dml.planning.cells import Cell
@@ -153,7 +153,7 @@ def unknown_conditions(
 
 
 def _said(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return "none" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _letters(name: object) -> str:
@@ -168,3 +168,10 @@ def said_differences(differing: Mapping[str, tuple[Value, Value]]) -> list[str]:
         f"other {_LABELS.get(path, path)}: {_said(ours)}, not {_said(theirs)}"
         for path, (ours, theirs) in sorted(differing.items(), key=lambda item: _importance(item[0]))
     ]
+
+
+def differing(reasons: Sequence[str]) -> str:
+    """`other data set, other backbone and 18 more`: what the first reasons are about."""
+    named = [reason.partition(":")[0] for reason in reasons]
+    more = f" and {len(named) - 5} more" if len(named) > 6 else ""
+    return ", ".join(named[:5] if more else named) + more or "no value was tried in both"

@@ -19,6 +19,8 @@ from tune_dml.report.measured import Measured
 from tune_dml.report.section import Section, figures_of, tables_of
 
 GROUP = "tune_dml.questions"
+_OF_A_SEARCH = 335
+"""Behind the configurations and the importance of knobs, before the seeds."""
 RENAME = "Rename that of your own package."
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 
@@ -29,7 +31,7 @@ class Question:
 
     answer: Callable[[Measured, MeasuredKnob | None], Section | None]
     order: int
-    """Where it stands. Hundreds are the page's parts, each part's knobs in turn: 100 methods, 200 the
+    """Where it stands. Hundreds are the page's parts, in each the knobs in turn and then the rest: 100 methods, 200 the
     knob, 300 all cells and trust, 400 training, 500 opened tests, 600 the appendix."""
     about_knob: bool
     reads_traces: bool
@@ -83,16 +85,26 @@ def answers(measured: Measured, *, traces: bool = True) -> tuple[Section, ...]:
 
     Raises ConfigError when two sections, tables or figures have one name.
     """
-    knobs = {knob.key: index for index, knob in enumerate(measured.knobs)}
-    placed: list[tuple[tuple[int, int, int], Section]] = []
-    for asked in _questions():
-        if traces or not asked.reads_traces:
-            part, order = asked.order // 100, asked.order
-            for section in asked.sections(measured):
-                placed.append(((part, knobs[section.knob.key] if section.knob else 0, order), section))
+    placed = [
+        (_place(measured, asked.order, section.knob), section)
+        for asked in _questions()
+        if traces or not asked.reads_traces
+        for section in asked.sections(measured)
+    ]
     sections = tuple(section for _, section in sorted(placed, key=lambda item: item[0]))
     _refuse_clashes(sections)
     return sections
+
+
+def _place(measured: Measured, order: int, knob: MeasuredKnob | None) -> tuple[int, int, int]:
+    """Where a section stands: in a part of the page its knobs in turn, then what is about all of them.
+
+    A knob of a search, whose values cannot be compared, comes after what is said of the configurations.
+    """
+    if knob is None:
+        return order, 0, 0
+    part = _OF_A_SEARCH if order // 100 == 2 and knob.isolated.problem else order // 100 * 100
+    return part, measured.knobs.index(knob), order
 
 
 def _refuse_clashes(sections: tuple[Section, ...]) -> None:

@@ -206,7 +206,7 @@ def _caption(measured: Measured, knob: MeasuredKnob, shown: CurvePicture) -> str
         parts.append(f"Thin lines: one seed each. Thick: mean with {level} {what}.")
     elif knob.isolated.problem:
         parts.append("Each point is one seed of one cell; the other knobs differ from point to point.")
-    elif knob.points:
+    elif any(point.seeds for point in knob.points):
         parts.append("One seed: no interval can be given.")
     drawn = {dot.seed for arm in shown.arms for level in arm.levels for dot in level.dots}
     if len(drawn) < knob.seeds:

@@ -13,7 +13,7 @@ from tune_dml.papers.published import PublishedCurve
 from tune_dml.report.knob import MeasuredKnob
 from tune_dml.report.measured import Measured
 from tune_dml.report.naming import MetricName
-from tune_dml.report.printed.comparable import printed_at, reasons_against, unknown_conditions
+from tune_dml.report.printed.comparable import differing, printed_at, reasons_against, unknown_conditions
 from tune_dml.report.questions import knob_question
 from tune_dml.report.section import Block, Card, Fold, Heading, Notes, Section, Table, Text, number, signed, words
 from tune_dml.stats.equivalence import TOST, Equivalence, OrderAgreement, judge_equivalence, judge_order
@@ -59,7 +59,7 @@ class Comparison:
         source = self.published.source
         if not self.points:
             return f"Against {source}: no value was tried in both."
-        level = f"level not comparable ({_shortened(self.reasons)})" if self.reasons else f"level: {self.verdict}"
+        level = f"level not comparable ({differing(self.reasons)})" if self.reasons else f"level: {self.verdict}"
         if self.not_printed and not self.reasons:
             level += f" (conditions that are not printed: {len(self.not_printed)})"
         return f"Against {source}: {level}; {self._order}."
@@ -77,13 +77,6 @@ class Comparison:
         )
 
 
-def _shortened(reasons: tuple[str, ...]) -> str:
-    """What the first reasons are about, and how many more there are."""
-    named = [reason.partition(":")[0] for reason in reasons]
-    more = f" and {len(named) - 5} more" if len(named) > 6 else ""
-    return ", ".join(named[:5] if more else named) + more
-
-
 @knob_question(order=220, unanswered={"agreement": ()})
 def agreement(measured: Measured, knob: MeasuredKnob) -> Section | None:
     """One comparison for each curve that the papers printed for this knob; the first has a card."""
@@ -94,8 +87,9 @@ def agreement(measured: Measured, knob: MeasuredKnob) -> Section | None:
     for index, comparison in enumerate(comparisons):
         body += [Heading(comparison.published.source), Text(" ".join(_sentences(comparison, measured)))]
         table = _table(measured.metric, comparison, f"agreement-{knob.slug}-{index + 1}")
-        notes = (Notes(comparison.published.notes),) if comparison.published.notes else ()
-        body.append(Fold("Value by value, and notes on the printed numbers", (table, *notes)))
+        lists = [Notes(items) for items in (comparison.reasons, comparison.published.notes) if items]
+        title = "Value by value, what differs, and notes on the printed numbers"
+        body.append(Fold(title if comparison.reasons else title.replace(" what differs,", ""), (table, *lists)))
     first = comparisons[0]
     level = first.verdict
     word = "level not comparable" if level == "not comparable" else level
@@ -206,8 +200,7 @@ def _caveats(published: PublishedCurve, level: Equivalence | None, not_printed: 
 def _sentences(comparison: Comparison, measured: Measured) -> list[str]:
     source = comparison.published.source
     if comparison.level is None:
-        why = "; ".join(comparison.reasons) or "no value was tried in both"
-        level = [f"Not comparable in level with {source}: {why}."]
+        level = [f"Not comparable in level with {source}: {differing(comparison.reasons)}."]
     elif comparison.verdict == "undecided":
         level = [f"Undecided whether the level agrees with {source}: some value has fewer than two seeds."]
     else:

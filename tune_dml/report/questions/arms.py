@@ -12,6 +12,7 @@ from tune_dml.report.cell import MeasuredArm
 from tune_dml.report.drawing.charts import Whisker, critical_differences, whiskers
 from tune_dml.report.drawing.colours import SHAPES, arm_colour
 from tune_dml.report.measured import Measured
+from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, View, number, plain, signed, words
 from tune_dml.report.steps import Step, extend
@@ -19,8 +20,16 @@ from tune_dml.stats import Difference, SeedTable
 from tune_dml.stats.arms import at_best
 from tune_dml.stats.matters import Matters, judge_matters
 from tune_dml.stats.paired import Interval, mean_interval
+from tune_dml.stats.power import chance_of_difference
 from tune_dml.stats.racing import next_look
 from tune_dml.stats.simultaneous import comparison_bars
+
+_MOST_NAMED = 6
+"""Of more methods a sentence says how many."""
+_WORTH = 0.5
+"""The chance of an answer that further seeds are advised for,"""
+_MOST_TIMES = 3
+"""as long as they are no more than so many times those that have run."""
 
 
 @dataclass(frozen=True)
@@ -151,26 +160,36 @@ def _word(measured: Measured, compared: _Compared) -> str:
 def _sentences(measured: Measured, compared: _Compared) -> list[str]:
     """The best arm against each other one, how arms were tuned, and what was lost."""
     metric, best = measured.metric, compared.arms[0]
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[tuple[str, float]]] = {}
     for difference in compared.differences(best.arm):
         size = metric.signed(difference.estimate)
-        found.setdefault(_verdict(measured, difference), []).append(f"{difference.second} ({size})")
+        found.setdefault(_verdict(measured, difference), []).append(
+            (f"{difference.second} ({size})", difference.estimate)
+        )
     said = {
         "better": "certainly better than {}",
         "equal within the margin": "equal within the margin to {}",
         "undecided": "undecided against {}",
         "worse": "worse than {}",
     }
-    parts = [said[verdict].format(", ".join(found[verdict])) for verdict in said if verdict in found]
+    parts = [said[verdict].format(_named(metric, found[verdict])) for verdict in said if verdict in found]
     level = f"{100 * (1 - compared.matters.alpha):.3g}% simultaneous intervals over all pairs"
     text = f"Of {len(compared.arms)} methods {best.arm} has the best {metric.label}, {metric.number(best.score.mean)}"
     sentences = [f"{text}: {'; '.join(parts)} ({level})." if parts else f"{text}; {compared.matters.reason}."]
     if compared.choosing:
-        seeds = ", ".join(map(str, compared.choosing))
-        sentences.append(f"Each method is at its best configuration, chosen on seeds {seeds} and judged on the others.")
+        seeds = f"seed{'s' if len(compared.choosing) > 1 else ''} {', '.join(map(str, compared.choosing))}"
+        sentences.append(f"Each method is at its best configuration, chosen on {seeds} and judged on the others.")
     if compared.lost:
         sentences.append(f"No configuration of {', '.join(compared.lost)} trained without diverging.")
     return sentences
+
+
+def _named(metric: MetricName, rivals: Sequence[tuple[str, float]]) -> str:
+    """Each by name, or of many how many and how far away; the table has them all."""
+    if len(rivals) <= _MOST_NAMED:
+        return ", ".join(name for name, _ in rivals)
+    sizes = [size for _, size in rivals]
+    return f"{len(rivals)} others ({metric.signed(min(sizes))} to {metric.signed(max(sizes))})"
 
 
 def _plain(measured: Measured, compared: _Compared) -> str:
@@ -184,18 +203,37 @@ def _plain(measured: Measured, compared: _Compared) -> str:
     if not compared.matters.differences:
         return f"{best.arm} leads on {dataset}; {compared.matters.reason}."
     rivals = [d.second for d in compared.differences(best.arm) if _verdict(measured, d) != "better"]
-    named = ", ".join(rivals) if 0 < len(rivals) < 4 else f"{len(rivals)} others"
+    named = " and ".join([", ".join(rivals[:-1]), rivals[-1]] if len(rivals) > 1 else rivals)
+    named = named if len(rivals) < 4 else f"{len(rivals)} others"
     return f"{best.arm} leads on {dataset}, but is not told from {named}."
 
 
 def _steps(measured: Measured, compared: _Compared) -> tuple[Step, ...]:
     """More seeds while the best arm is not told from another one."""
-    open_pairs = any(_verdict(measured, d) == "undecided" for d in compared.differences(compared.arms[0].arm))
-    unjudged = not compared.matters.differences
-    if not (open_pairs or unjudged):
+    best = compared.arms[0].arm
+    rivals = [d.second for d in compared.differences(best) if _verdict(measured, d) == "undecided"]
+    if not rivals and compared.matters.differences:
         return ()
-    settles = f"whether {compared.arms[0].arm} is the best method"
-    return extend(measured.results, settles, 42, seeds=next_look(len(measured.seeds)))
+    now, settles = len(measured.seeds), f"whether {best} is the best method"
+    seeds = next_look(now)
+    chance = _chance(measured, compared, rivals, seeds)
+    while chance is not None and chance < _WORTH and seeds < _MOST_TIMES * now:
+        seeds = next_look(seeds)
+        chance = _chance(measured, compared, rivals, seeds)
+    return extend(measured.results, settles, 42, seeds=seeds, chance=chance)
+
+
+def _chance(measured: Measured, compared: _Compared, rivals: Sequence[str], seeds: int) -> float | None:
+    """That so many seeds tell the best arm from its nearest rival: at most what it takes to tell it from all of them."""
+    noise, labels = compared.matters.noise, compared.matters.labels
+    if noise is None or not rivals:
+        return None
+    judged, choosing = len(measured.seeds) - len(compared.choosing), len(compared.choosing)
+    best, level = labels.index(compared.arms[0].arm), measured.looks.level_at(seeds)
+    found = [
+        chance_of_difference(noise, (best, labels.index(rival)), judged, seeds - choosing, level) for rival in rivals
+    ]
+    return min(found) if all(map(math.isfinite, found)) else None
 
 
 def _table(measured: Measured, compared: _Compared) -> Table:
@@ -206,11 +244,12 @@ def _table(measured: Measured, compared: _Compared) -> Table:
         against = arm.against_baseline
         entries = [
             words(arm.arm), words(arm.configuration), plain(arm.score.n), number(metric, arm.score.mean),
-            number(metric, arm.score.low), number(metric, arm.score.high),
+            number(metric, metric.level(arm.score.low)), number(metric, metric.level(arm.score.high)),
         ]  # fmt: skip
         if baseline:
             nothing = (math.nan, math.nan, math.nan)
-            sides = (against.estimate, against.low, against.high) if against else nothing
+            ends = (metric.change(against.low), metric.change(against.high)) if against else ()
+            sides = (against.estimate, *ends) if against else nothing
             verdict = _verdict(measured, against) if against else "baseline" if arm.arm == baseline else "-"
             entries += [*(signed(metric, value) for value in sides), words(verdict, mark=verdict)]
         rows.append(tuple(entries))
@@ -221,7 +260,8 @@ def _table(measured: Measured, compared: _Compared) -> Table:
     if baseline:
         columns += ["difference", "diff. low", "diff. high", "against baseline"]
         caption += f"; beside it the paired difference to {baseline}, simultaneous over all pairs"
-    return Table("arms", f"{caption}.", tuple(columns), tuple(rows))
+    table = Table("arms", f"{caption}.", tuple(columns), tuple(rows))
+    return table if any(arm.arm != arm.configuration for arm in compared.arms) else table.without(["configuration"])
 
 
 def _baselines(measured: Measured, compared: Sequence[ArmAtBest]) -> list[ArmAtBest]:
@@ -256,7 +296,8 @@ def _figure(measured: Measured, compared: _Compared) -> Figure:
         tip = f"{arm.arm} at {arm.configuration}: {metric.number(mean)}"
         items.append(
             Whisker(
-                arm.arm, mean, mean - arm.bar, mean + arm.bar, arm_colour(place), SHAPES[place % len(SHAPES)], tip
+                arm.arm, mean, metric.level(mean - arm.bar), metric.level(mean + arm.bar), arm_colour(place),
+                SHAPES[place % len(SHAPES)], tip,
             )
         )  # fmt: skip
     groups = _not_told_apart(measured, compared)

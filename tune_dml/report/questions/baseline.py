@@ -53,17 +53,23 @@ def _sentence(measured: Measured, name: str, rows: Sequence[AgainstBaseline]) ->
     if max((row.n for row in rows), default=0) < 2:
         return f"Undecided against {name}: one seed gives no noise estimate."
     labels = {word: [row.label for row in rows if row.verdict == word] for word in _WORDS}
-    parts = [f"{word} {_listed(named, len(rows))}" for word, named in labels.items() if named]
+    what = _compared(measured)
+    parts = [f"{word} {_listed(named, len(rows), what)}" for word, named in labels.items() if named]
     diverged = [cell.label for cell in measured.cells if cell.diverged and not cell.values]
-    parts += [f"diverged {_listed(diverged, 0)}"] if diverged else []
+    parts += [f"diverged {_listed(diverged, 0, what)}"] if diverged else []
     level = f"{100 * (1 - measured.looks.level):.3g}%"
     return f"Against {name} ({level} simultaneous intervals): {'; '.join(parts)}."
 
 
-def _listed(labels: Sequence[str], every: int) -> str:
+def _listed(labels: Sequence[str], every: int, what: str) -> str:
     if len(labels) == every:
-        return "at every value" if every < 3 else f"at all {every} values"
-    return f"at {' and '.join(labels)}" if len(labels) < 5 else f"at {len(labels)} of {every} values"
+        return f"at every {what}" if every < 3 else f"at all {every} {what}s"
+    return f"at {' and '.join(labels)}" if len(labels) < 5 else f"at {len(labels)} of {every} {what}s"
+
+
+def _compared(measured: Measured) -> str:
+    """What stands against the baseline: values of the only knob, configurations of several, methods without any."""
+    return ("method", "value")[len(measured.knobs)] if len(measured.knobs) < 2 else "configuration"
 
 
 def _table(measured: Measured, name: str, rows: Sequence[AgainstBaseline]) -> Table:
@@ -82,7 +88,7 @@ def _table(measured: Measured, name: str, rows: Sequence[AgainstBaseline]) -> Ta
 def _plain(measured: Measured, name: str, rows: Sequence[AgainstBaseline]) -> str:
     """Whether anything beats the baseline, as one would say it."""
     knobs = measured.knobs
-    what = knobs[0].symbol if len(knobs) == 1 else "configuration"
+    what = knobs[0].symbol if len(knobs) == 1 else _compared(measured)
     if max((row.n for row in rows), default=0) < 2:
         return ""
     labels = {word: [row.label for row in rows if row.verdict == word] for word in _WORDS}
@@ -90,7 +96,11 @@ def _plain(measured: Measured, name: str, rows: Sequence[AgainstBaseline]) -> st
     if better:
         if len(better) == len(rows):
             return f"Every {what} beats {name}."
-        named = _joined(_short(measured, better)) if len(better) < 5 else f"{len(better)} of {len(rows)} values"
+        named = (
+            _joined(_short(measured, better))
+            if len(better) < 5
+            else f"{len(better)} of {len(rows)} {_compared(measured)}s"
+        )
         rest = "; the others are open" if open_ and not worse else ""
         return f"{named} {'beats' if len(better) == 1 else 'beat'} {name}{rest}."
     if not open_:

@@ -3,37 +3,41 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from statistics import pstdev
 
-import numpy as np
-
-from tune_dml.report.drawing.canvas import Canvas, Pen
-from tune_dml.report.drawing.charts import width_of
-from tune_dml.report.drawing.colours import arm_colour
-from tune_dml.report.drawing.frame import Frame, Range, number_text
+from tune_dml.report.drawing.embeddings import Followed, histograms, norms_over_training
 from tune_dml.report.measured import Measured
 from tune_dml.report.questions import question
-from tune_dml.report.section import Block, Figure, Section, Text
+from tune_dml.report.section import Block, Figure, Section, Text, View
 from tune_dml.report.traces import Pair, Side
 
 
 @question(order=430, reads_traces=True)
 def norms(measured: Measured) -> Section | None:
-    """The histograms of both cells above one another, and what cannot be shown."""
+    """Histograms of both cells, the same pictures over training and how far they turned, and what cannot be shown."""
     if measured.results.imported is not None:
         return None
     pair = measured.pair
     body: list[Block] = [Text(text) for text in pair.missing]
     if pair.sides:
-        sentence = _sentence(pair)
-        figure = Figure(
-            "norms",
-            lambda narrow: _draw(pair, narrow),
-            sentence,
-            "Share of the pictures per unit of norm; each histogram has a vertical axis of its own.",
-        )
-        body = [Text(sentence), *body, figure]
+        body = [*body, _figure(pair)]
     return Section("norms", "How long are the embeddings?", "Norms", tuple(body))
+
+
+def _figure(pair: Pair) -> Figure:
+    sentence = _sentence(pair)
+    shown = [(side.title, side.evidence.norms) for side in pair.sides]
+    others = (_over_training(pair), _turns(pair))
+    return Figure(
+        "norms",
+        lambda narrow: histograms(shown, "norm of the raw embedding", narrow=narrow),
+        sentence,
+        "Share of the pictures per unit; each histogram has a vertical axis of its own. Over training: the same training "
+        "pictures, looked at while the trial ran (Zhang et al., rebuttal, Figure 1; turns: supplement C.2).",
+        "at the end",
+        tuple(view for view in others if view is not None),
+        sentence=sentence,
+    )
 
 
 def _sentence(pair: Pair) -> str:
@@ -50,30 +54,39 @@ def _in_words(side: Side) -> str:
     )
 
 
-def _draw(pair: Pair, narrow: bool) -> Canvas:
-    """One histogram above the other on one axis of norms."""
-    width, tall = width_of(narrow), 76.0
-    histograms = [side.evidence.norms for side in pair.sides]
-    canvas = Canvas(width, 10 + (tall + 38) * len(histograms) + 24)
-    low, high = min(norms.low for norms in histograms), max(norms.high for norms in histograms)
-    span = Range.of([low, high], pad=0.03)
-    for index, side in enumerate(pair.sides):
-        norms, top = side.evidence.norms, 34 + (tall + 38) * index
-        edges = np.linspace(norms.low, norms.high, len(norms.counts) + 1)
-        share = (100 * np.array(norms.counts) / max(sum(norms.counts), 1) / np.diff(edges)).tolist()
-        frame = Frame(canvas, 56, top, width - 14, top + tall, Range(0.0, 1.08 * max(share) or 1.0))
-        frame.draw_y(most=3)
-        frame.name_y(f"{side.title}, % per unit")
-        at = [frame.at(span.share(edge)) for edge in edges.tolist()]
-        steps = [(at[0], frame.bottom)]
-        for (left, right), height in zip(pairwise(at), share, strict=True):
-            steps += [(left, frame.up(height)), (right, frame.up(height))]
-        steps.append((at[-1], frame.bottom))
-        canvas.area(steps, Pen(arm_colour(index), opacity=0.3))
-        canvas.line(steps, Pen(arm_colour(index), 1.2))
-        middle = frame.at(span.share(norms.mean))
-        canvas.line([(middle, frame.top), (middle, frame.bottom)], Pen("ink", 1.2, "5 3"), f"mean {norms.mean:.3g}")
-        last = index == len(histograms) - 1
-        ticks = [(span.share(tick), number_text(tick)) for tick in span.ticks()]
-        frame.draw_x(ticks if last else [], "norm of the raw embedding (dashed: mean)" if last else "")
-    return canvas
+def _over_training(pair: Pair) -> View | None:
+    """The norms of single pictures; None where no trial was looked at twice."""
+    shown = [
+        Followed(side.title, watched.looks)
+        for side in pair.sides
+        if (watched := side.evidence.watched) and len(watched.looks) > 1
+    ]
+    if not shown:
+        return None
+    spreads = "; ".join(
+        f"{item.title} from {pstdev(item.looks[0].norms):.3g} to {pstdev(item.looks[-1].norms):.3g}" for item in shown
+    )
+    looks = shown[0].looks
+    sentence = (
+        f"The standard deviation over {len(looks[0].norms)} training pictures went, between steps {looks[0].step} and "
+        f"{looks[-1].step}, seed {pair.seed}: {spreads}."
+    )
+    return View("over training", lambda narrow: norms_over_training(shown, narrow=narrow), sentence, sentence)
+
+
+def _turns(pair: Pair) -> View | None:
+    """How far directions turned between the last two looks; None where no trial was looked at twice."""
+    looks = [(side, side.evidence.watched.looks[-1]) for side in pair.sides if side.evidence.watched]
+    shown = [(side.title, look.turns) for side, look in looks if look.turns is not None]
+    if not shown:
+        return None
+    named = "; ".join(f"{title} mean {turns.mean:.3g}, variance {turns.variance:.2g}" for title, turns in shown)
+    sentence = (
+        f"Turns of the directions up to step {looks[0][1].step} since the look before, seed {pair.seed}: {named}."
+    )
+    return View(
+        "turns of directions",
+        lambda narrow: histograms(shown, "turn (chord, 0 to 2)", narrow=narrow),
+        sentence,
+        sentence,
+    )

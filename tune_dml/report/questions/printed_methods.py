@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,9 +12,9 @@ from tune_dml.papers.published import PublishedCurve, published_curve
 from tune_dml.planning.conditions import conditions_of, our_name
 from tune_dml.report.cell import MeasuredCell
 from tune_dml.report.measured import Measured
-from tune_dml.report.printed.comparable import said_differences
+from tune_dml.report.printed.comparable import differing, said_differences
 from tune_dml.report.questions import question
-from tune_dml.report.section import Block, Heading, Notes, Section, Table, Text, number, signed, words
+from tune_dml.report.section import Block, Fold, Heading, Notes, Section, Table, Text, number, plain, words
 from tune_dml.space import METHOD
 from tune_dml.stats.equivalence import OrderAgreement, judge_order
 from tune_dml.stats.simultaneous import all_pairs
@@ -34,17 +36,20 @@ class _PrintedArms:
 
 @question(order=330, unanswered={"printed_methods": ()})
 def printed_methods(measured: Measured) -> Section | None:
-    """One table for each printed one, those on the same data set first."""
+    """One table, a column for each printed one, those on the same data set first."""
     declared = [item for item in measured.results.plan.space.published if item.hyperparameter == METHOD]
     same_first = sorted(declared, key=lambda item: our_name(item.dataset) != our_name(measured.results.plan.dataset))
     found = [arms for item in same_first if (arms := _arms(measured, published_curve(item))).cells]
     if not found:
         return None
-    body: list[Block] = []
-    for index, arms in enumerate(found):
-        body += [Heading(arms.published.source), Text(" ".join(_sentences(arms)))]
-        body += [Notes(arms.published.notes)] if arms.published.notes else []
-        body.append(_table(measured, arms, f"printed-methods-{index + 1}"))
+    apart: list[Block] = []
+    for arms in found:
+        apart += [Heading(arms.published.source), Notes((*arms.published.notes, *arms.reasons))]
+    differs = [arms for arms in found if arms.reasons]
+    level = f"Levels: not comparable with {len(differs)} of {len(found)} printed tables ({{}})." if differs else ""
+    body: list[Block] = [_table(measured, found), _orders(found)]
+    body += [Text(level.format(differing(differs[0].reasons)))] if differs else []
+    body.append(Fold("What differs, and notes on the printed numbers", tuple(apart)))
     return Section(
         "printed-methods",
         "Do the arms come out as the paper's methods?",
@@ -98,9 +103,7 @@ def _order(measured: Measured, cells: tuple[MeasuredCell, ...], printed: tuple[f
 def _sentences(arms: _PrintedArms) -> list[str]:
     source, order = arms.published.source, arms.order
     if arms.reasons:
-        more = f" and {len(arms.reasons) - 6} more" if len(arms.reasons) > 7 else ""
-        shown = arms.reasons[:6] if more else arms.reasons
-        level = f"Not comparable in level with {source}: {'; '.join(shown)}{more}."
+        level = f"Not comparable in level with {source}: {differing(arms.reasons)}."
     else:
         level = f"Every printed condition of {source} is met: levels can be compared."
     if order is None:
@@ -114,14 +117,32 @@ def _sentences(arms: _PrintedArms) -> list[str]:
     ]
 
 
-def _table(measured: Measured, arms: _PrintedArms, name: str) -> Table:
-    metric = measured.metric
-    rows = tuple(
-        (words(cell.label), number(metric, cell.mean), number(metric, printed), signed(metric, cell.mean - printed))
-        for cell, printed in zip(arms.cells, arms.printed, strict=True)
+def _orders(found: Sequence[_PrintedArms]) -> Table:
+    """How the order of the arms agrees with each printed one; a row of dashes where it cannot be compared."""
+    rows = []
+    for arms in found:
+        order = arms.order
+        numbers = (order.same, order.opposite, order.open, round(order.tau, 2)) if order else (math.nan,) * 4
+        rows.append((words(arms.published.source), *map(plain, numbers)))
+    caption = (
+        "Pairs of arms by their order, ours against the printed one; Kendall's tau of the means, 1 where all agree."
     )
-    caption = f"The best cell of each arm beside the number of its name in {arms.published.source}."
-    return Table(name, caption, ("arm", "ours", "published", "gap"), rows)
+    columns = ("printed", "certainly the same", "certainly opposite", "open", "tau")
+    return Table("printed-order", caption, columns, tuple(rows))
+
+
+def _table(measured: Measured, found: Sequence[_PrintedArms]) -> Table:
+    metric = measured.metric
+    columns = [dict(zip((cell.label for cell in arms.cells), arms.printed, strict=True)) for arms in found]
+    means = {cell.label: cell.mean for arms in found for cell in arms.cells}
+    ranked = sorted(means, key=lambda label: -measured.sign * means[label])
+    rows = tuple(
+        (words(label), number(metric, means[label]), *(number(metric, c.get(label, math.nan)) for c in columns))
+        for label in ranked
+    )
+    caption = f"The best cell of each arm by {metric.axis}, beside the printed numbers of its name: the order may be compared."
+    titles = (f"{arms.published.published.dataset}, Table {arms.published.published.table}" for arms in found)
+    return Table("printed-methods", caption, ("arm", "ours", *titles), rows)
 
 
 def _data(arms: _PrintedArms) -> dict[str, object]:

@@ -16,6 +16,8 @@ from tune_dml.report.section import Block, Section, Table, Text, plain, signed, 
 from tune_dml.stats.classes import Reach, reach_of
 
 _HALVES = {"val": "validation", "test": "test"}
+_LEAST = 0.001
+"""Smaller p-values are not told apart."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def _sentence(measured: Measured, rows: list[_Reached], baseline: str) -> str:
     )
     if not sure and found.per_query < 0.05:
         text += (
-            f" Query by query the difference looks certain (McNemar's p = {_p(found.per_query)}), but that takes queries of one "
+            f" Query by query the difference looks certain (McNemar's p {_sign(found.per_query)}), but that takes queries of one "
             "class for independent and ignores seeds."
         )
     return text
@@ -120,7 +122,11 @@ def _table(half: str, rows: list[_Reached], baseline: str, alpha: float) -> Tabl
     return Table(f"reach-{half}", caption, columns, entries)
 
 
+def _sign(value: float) -> str:
+    return _p(value) if value < _LEAST else f"= {_p(value)}"
+
+
 def _p(value: float) -> str:
     if math.isnan(value):
         return "-"
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+    return f"< {_LEAST:g}" if value < _LEAST else f"{value:.3f}"

@@ -1,25 +1,35 @@
-"""What do the networks find? The sheets of two cells: the same pictures asked, so that the difference shows."""
+"""What do the networks find? The sheets of two cells: the same pictures asked, those first on which they disagree."""
 
 from __future__ import annotations
 
 import base64
 import itertools
+from collections.abc import Sequence
+from pathlib import Path
 
+import numpy as np
+
+from trainables.evidence.record import Tile
+from trainables.evidence.sheet import rows_of
 from tune_dml.report.measured import Measured
 from tune_dml.report.questions import question
-from tune_dml.report.section import Block, Photograph, Photographs, Section, Text
+from tune_dml.report.section import Block, Fold, Photograph, Photographs, Section, Text
 from tune_dml.report.traces import Pair, Side
 
-_LEGEND = "Green, solid and ticked: right. Red, dashed and crossed: wrong."
+_LEGEND = "Green, solid and ticked: right. Red, dashed and crossed: wrong. Whole sheets lie in the trials' folders and MLflow runs."
+_MOST_ROWS = 4
+"""Queries that the page shows of a sheet."""
+_Row = tuple[Tile | None, ...]
 
 
 @question(order=440, reads_traces=True)
 def retrieval_sheets(measured: Measured) -> Section | None:
-    """Both sheets, with words for those who do not see them, and what cannot be shown."""
+    """Rows of both sheets, with words for those who do not see them, feature maps where kept, and what cannot be shown."""
     if measured.results.imported is not None:
         return None
     pair = measured.pair
-    photographs = tuple(_photograph(side) for side in pair.sides if side.evidence.drawn)
+    chosen = _chosen(pair)
+    photographs = tuple(_photograph(side, chosen) for side in pair.sides if side.evidence.drawn)
     missing = [
         f"{side.title}, seed {pair.seed}, has no sheet: it was switched off (evaluation.sheet_queries=0), or there was "
         "nothing to put on it."
@@ -28,54 +38,106 @@ def retrieval_sheets(measured: Measured) -> Section | None:
     ]
     body: list[Block] = [Text(text) for text in (*pair.missing, *missing)]
     if photographs:
-        body = [Text(_sentence(pair)), *body, Photographs(photographs, _LEGEND)]
+        body = [Text(_sentence(measured, pair, chosen)), *body, Photographs(photographs, _LEGEND)]
+    maps = tuple(_maps(side, side.evidence.maps) for side in pair.sides if side.evidence.maps)
+    if maps:
+        caption = (
+            "Each query beside the channels of the last layer that respond most (Zhang et al., supplement, Figure 3)."
+        )
+        body.append(Fold("What the last feature maps look at", (Photographs(maps, caption),)))
     return Section("sheets", "What do the networks find?", "Pictures", tuple(body))
 
 
-def _sentence(pair: Pair) -> str:
+def _chosen(pair: Pair) -> list[int]:
+    """The rows that are shown, of two sheets of the same queries those first of which the nearest are right in one alone."""
+    sheets = [side.evidence.rows for side in pair.sides if side.evidence.drawn]
+    every = list(range(len(sheets[0]))) if sheets else []
+    if len(sheets) < 2 or _of_pairs(sheets[0]) or _asked(sheets[0]) != _asked(sheets[1]):
+        return every
+    ranked = sorted(every, key=lambda row: _alike(sheets[0][row], sheets[1][row]))
+    return sorted(ranked[:_MOST_ROWS])
+
+
+def _asked(rows: Sequence[_Row]) -> list[int | None]:
+    return [row[0].picture if row[0] else None for row in rows]
+
+
+def _alike(one: _Row, other: _Row) -> tuple[bool, int]:
+    """Whether the nearest picture is right in both or in neither, and how many others are right in one more than in the other."""
+    right = [[bool(tile and tile.right) for tile in row[1:]] for row in (one, other)]
+    return right[0][:1] == right[1][:1], -abs(sum(right[0]) - sum(right[1]))
+
+
+def _sentence(measured: Measured, pair: Pair, chosen: Sequence[int]) -> str:
     first, side = pair.sides[0].evidence, next(side for side in pair.sides if side.evidence.drawn)
-    shown = (
-        f"The pairs of {first.part}, seed {pair.seed}, that were judged wrong with most confidence."
-        if _of_pairs(side)
-        else f"The same {len(side.evidence.rows)} queries of {first.part}, seed {pair.seed}, each with its nearest "
-        "pictures by cosine."
-    )
+    if _of_pairs(side.evidence.rows):
+        shown = f"The pairs of {first.part}, seed {pair.seed}, that were judged wrong with most confidence."
+    else:
+        of = len(side.evidence.rows)
+        those = f"{len(chosen)} of {of} queries" if len(chosen) < of else f"The same {of} queries"
+        more = ", those on which the two differ most" if len(chosen) < of else ""
+        shown = f"{those} of {first.part}, seed {pair.seed}{more}, each with its nearest pictures by cosine."
+        shown += _apart(measured, pair)
     return f"{shown} An illustration: the verdicts above rest on all pictures and seeds."
 
 
-def _photograph(side: Side) -> Photograph:
-    data = side.evidence.drawn.read_bytes() if side.evidence.drawn else b""
-    source = f"data:image/jpeg;base64,{base64.b64encode(data).decode()}"
-    return Photograph(source, f"{side.title}: {_count(side)}", _description(side))
+def _apart(measured: Measured, pair: Pair) -> str:
+    """Over all queries, how many each of the two alone finds; empty where that was not kept."""
+    kept = [measured.results.hits(side.key, "val") for side in pair.sides]
+    if len(kept) < 2 or any(hits is None for hits in kept):
+        return ""
+    one, other = (hits for hits in kept if hits is not None)
+    if not np.array_equal(one.pictures, other.pictures):
+        return ""
+    alone = [int((a.hit & ~b.hit).sum()) for a, b in ((one, other), (other, one))]
+    found = " and ".join(f"{side.label} alone finds {count}" for side, count in zip(pair.sides, alone, strict=True))
+    return f" Of all {len(one.hit)} queries {found} at the first place."
 
 
-def _of_pairs(side: Side) -> bool:
+def _photograph(side: Side, chosen: Sequence[int]) -> Photograph:
+    rows, drawn = side.evidence.rows, side.evidence.drawn
+    data = drawn.read_bytes() if drawn else b""
+    if len(chosen) < len(rows):
+        data = rows_of(data, chosen, of=len(rows), columns=max(map(len, rows)))
+    shown = [row for index, row in enumerate(rows) if index in chosen] if len(chosen) < len(rows) else rows
+    return Photograph(_address(data), f"{side.title}: {_count(shown)}", _description(side, shown))
+
+
+def _maps(side: Side, drawn: Path) -> Photograph:
+    asked = ", ".join(row[0].name for row in side.evidence.rows if row[0])
+    return Photograph(_address(drawn.read_bytes()), side.title, f"{side.title}: most active feature maps of {asked}.")
+
+
+def _address(jpeg: bytes) -> str:
+    return f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode()}"
+
+
+def _of_pairs(rows: Sequence[_Row]) -> bool:
     """Whether the sheet shows pairs: a row of neighbours has one tile without a verdict, the query."""
-    return any(sum(tile is None or tile.right is None for tile in row) > 1 for row in side.evidence.rows)
+    return any(sum(tile is None or tile.right is None for tile in row) > 1 for row in rows)
 
 
-def _count(side: Side) -> str:
+def _count(rows: Sequence[_Row]) -> str:
     """What is right on it."""
-    rows = side.evidence.rows
     verdicts = [tile.right for row in rows for tile in row if tile and tile.right is not None]
-    if _of_pairs(side):
+    if _of_pairs(rows):
         return f"{len(verdicts)} pairs judged wrong with most confidence"
     return f"{sum(verdicts)} of the {len(verdicts)} nearest pictures of {len(rows)} queries are of the query's class"
 
 
-def _description(side: Side) -> str:
+def _description(side: Side, rows: Sequence[_Row]) -> str:
     """Row by row, for readers who do not see it."""
-    if _of_pairs(side):
+    if _of_pairs(rows):
         pairs = [
             f"{first.name} and {second.name}"
-            for row in side.evidence.rows
+            for row in rows
             for first, second in itertools.pairwise(row)
             if first and second and first.right is None
         ]
         return f"{side.title}: pairs judged wrong with most confidence: {'; '.join(pairs)}."
-    rows = []
-    for query, *others in side.evidence.rows:
+    described = []
+    for query, *others in rows:
         if query is not None:
             nearest = [f"{tile.name} ({'right' if tile.right else 'wrong'})" for tile in others if tile]
-            rows.append(f"{query.name}: {', '.join(nearest)}")
-    return f"{side.title}: nearest pictures of each query. {'; '.join(rows)}."
+            described.append(f"{query.name}: {', '.join(nearest)}")
+    return f"{side.title}: nearest pictures of each query. {'; '.join(described)}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tune_dml.report.knob import MeasuredKnob
 from tune_dml.report.measured import Measured
@@ -13,17 +14,33 @@ from tune_dml.report.questions._curve import curve_figure
 from tune_dml.report.section import Block, Card, Section, Table, Text, number, signed, words
 from tune_dml.report.steps import Step, extend
 from tune_dml.stats import Difference, Matters
-from tune_dml.stats.power import seeds_to_decide
+from tune_dml.stats.power import chance_to_decide, range_to_decide, seeds_to_decide
 from tune_dml.text import duration, value_text
+
+
+@dataclass(frozen=True)
+class _Needed:
+    """The seeds, in all, that would decide an open verdict."""
+
+    seeds: int
+    """If the estimates stay as they are."""
+    low: int | None
+    """At both ends of what the estimates leave open; None where none would."""
+    high: int | None
+    chance: float
+    """That `seeds` decide it."""
 
 
 @knob_question(order=200)
 def sensitivity(measured: Measured, knob: MeasuredKnob) -> Section:
     """The verdict in words, how many seeds would decide it, the curve, and every pairwise difference."""
-    verdict, needed = knob.sensitivity, _seeds_needed(measured, knob)
+    verdict, needed = knob.sensitivity, _needed(measured, knob)
     sentences = _sentences(measured, knob, needed)
     body: list[Block] = []
-    if knob.points:
+    drawn = next(other for other in measured.knobs if other is knob or (knob.arm and other.path == knob.path))
+    if drawn is not knob:
+        body.append(Text(f"The figure of {drawn.symbol}, above, shows the methods that share this knob together."))
+    elif knob.points:
         body.append(curve_figure(measured, knob, plain_sentence(measured, knob)))
     return Section(
         "curve",
@@ -32,7 +49,7 @@ def sensitivity(measured: Measured, knob: MeasuredKnob) -> Section:
         (*body, Text(" ".join(sentences), badge=verdict.verdict), _table_of_differences(measured.metric, knob)),
         Card(verdict.verdict, verdict.verdict, f"Does {knob.symbol} matter?", sentences[0]),
         (sentences[0],),
-        plain=plain_sentence(measured, knob),
+        plain=_in_the_answer(measured, knob),
         steps=_steps(measured, knob, needed),
         data={
             "path": knob.path,
@@ -45,12 +62,26 @@ def sensitivity(measured: Measured, knob: MeasuredKnob) -> Section:
                 **{name: value for name, value in vars(verdict).items() if name not in {"labels", "bounds", "noise"}},
                 "cells": len(verdict.labels),
                 "seeds": knob.seeds,
-                "seeds_needed": needed,
+                "seeds_needed": needed and needed.seeds,
+                "seeds_range": needed and (needed.low, needed.high),
                 "diverged": [point.label for point in knob.points if point.diverged],
             },
             "sentences": sentences,
         },
     )
+
+
+def _in_the_answer(measured: Measured, knob: MeasuredKnob) -> str:
+    """The verdict as one would say it; of many knobs those that are open are named in one sentence."""
+    unsure = [
+        other for other in measured.knobs if other.sensitivity.largest and other.sensitivity.verdict == "undecided"
+    ]
+    few = 2 if knob.arm else 3
+    if len(measured.knobs) < few or len(unsure) < 2 or knob not in unsure:
+        return plain_sentence(measured, knob)
+    symbols = [other.symbol for other in unsure]
+    named = f"{', '.join(symbols[:-1])} and {symbols[-1]}" if len(symbols) <= 4 else f"{len(symbols)} knobs"
+    return f"Whether {named} matter on {measured.results.plan.dataset} is open." if knob is unsure[0] else ""
 
 
 def plain_sentence(measured: Measured, knob: MeasuredKnob) -> str:
@@ -98,17 +129,18 @@ def _moved(measured: Measured, knob: MeasuredKnob, first: str, second: str, size
     return f"{measured.metric.name} {verb} {measured.metric.rough(abs(size))} from {knob.symbol} {better} to {worse}"
 
 
-def _steps(measured: Measured, knob: MeasuredKnob, needed: int | None) -> tuple[Step, ...]:
+def _steps(measured: Measured, knob: MeasuredKnob, needed: _Needed | None) -> tuple[Step, ...]:
     """More seeds where they would decide; a second and third seed where there is one."""
     if len(measured.seeds) == 1 and sum(bool(point.seeds) for point in knob.points) > 1:
         settles = "how much of each difference is noise, which one seed cannot tell"
         return extend(measured.results, settles, 45, seeds=3)
-    settles = f"whether {knob.symbol} matters, if the estimates stay as they are"
-    return extend(measured.results, settles, 40, seeds=needed) if needed else ()
+    if needed is None:
+        return ()
+    return extend(measured.results, f"whether {knob.symbol} matters", 40, seeds=needed.seeds, chance=needed.chance)
 
 
-def _seeds_needed(measured: Measured, knob: MeasuredKnob) -> int | None:
-    """Seeds in all that would about decide an undecided verdict; None when none would, or when it is not for want of seeds."""
+def _needed(measured: Measured, knob: MeasuredKnob) -> _Needed | None:
+    """What would about decide an undecided verdict; None when nothing would, or when it is not for want of seeds."""
     verdict = knob.sensitivity
     if verdict.noise is None or verdict.verdict != "undecided":
         return None
@@ -120,7 +152,12 @@ def _seeds_needed(measured: Measured, knob: MeasuredKnob) -> int | None:
         return share * measured.looks.level_at(_in_all(measured, knob, seeds))
 
     needed = seeds_to_decide(verdict.noise, verdict.margin, judged + 1, level)
-    return needed and _in_all(measured, knob, needed)
+    if needed is None:
+        return None
+    ends = range_to_decide(verdict.noise, verdict.margin, judged + 1, level)
+    low, high = (end and _in_all(measured, knob, end) for end in ends)
+    chance = chance_to_decide(verdict.noise, verdict.margin, judged, needed, level(needed))
+    return _Needed(_in_all(measured, knob, needed), low, high, chance)
 
 
 def _in_all(measured: Measured, knob: MeasuredKnob, judging: int) -> int:
@@ -128,7 +165,7 @@ def _in_all(measured: Measured, knob: MeasuredKnob, judging: int) -> int:
     return judging if len(knob.isolated.table.seeds) == len(measured.seeds) else -(-3 * judging // 2)
 
 
-def _sentences(measured: Measured, knob: MeasuredKnob, needed: int | None) -> list[str]:
+def _sentences(measured: Measured, knob: MeasuredKnob, needed: _Needed | None) -> list[str]:
     """The verdict in words, then how sure, then what was lost."""
     verdict = knob.sensitivity
     sentences = [_verdict(measured.metric, knob)]
@@ -209,13 +246,17 @@ def _lost(knob: MeasuredKnob) -> str:
     return f"Lost: {'; '.join(parts)}.{widened}"
 
 
-def _more_seeds(measured: Measured, knob: MeasuredKnob, needed: int) -> str:
-    more = needed - len(measured.seeds)
+def _more_seeds(measured: Measured, knob: MeasuredKnob, needed: _Needed) -> str:
+    more = needed.seeds - len(measured.seeds)
     seconds = [trial.seconds for trial in measured.results.trials if trial.status == "finished" and trial.seconds > 0]
     trials = more * len(measured.cells)
     cost = f", {trials} trials, about {duration(trials * sum(seconds) / len(seconds))} of training" if seconds else ""
     plural = "" if more == 1 else "s"
-    return f"About {more} more seed{plural} ({needed} in all{cost}) would decide it, if the estimates stay as they are."
+    ends = f"from {needed.low} to {needed.high}" if needed.high else f"{needed.low} or more"
+    return (
+        f"About {more} more seed{plural} ({needed.seeds} in all{cost}) would decide it, if the estimates stay as they are; "
+        f"as uncertain as these are, {ends} in all."
+    )
 
 
 def _table_of_differences(metric: MetricName, knob: MeasuredKnob) -> Table:

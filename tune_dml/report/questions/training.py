@@ -55,53 +55,62 @@ def training(measured: Measured, knob: MeasuredKnob) -> Section:
         f"How did training go, for each {knob.symbol}?",
         "Training",
         tuple(body),
-        plain=_plain(measured, knob, gaining),
+        plain=_plain(measured, knob, gaining, _period(lines)),
         data={"selection_rules": rules, "still_gaining": list(gaining.items())},
     )
 
 
 def _gaining(measured: Measured, lines: Sequence[Line]) -> dict[str, float]:
     """Label -> what it still gained in the last quarter, of those that gained more than the margin."""
-    changes = {line.label: change for line in lines if (change := _last_change(line)) is not None}
+    changes = {line.label: line.mean[-1] - line.mean[place] for line in lines if (place := _earlier(line)) is not None}
     return {label: change for label, change in changes.items() if measured.sign * change > measured.margin}
 
 
-def _plain(measured: Measured, knob: MeasuredKnob, gaining: dict[str, float]) -> str:
+def _plain(measured: Measured, knob: MeasuredKnob, gaining: dict[str, float], period: str) -> str:
     if not gaining or knob is not measured.knobs[0]:  # the same trials are behind every knob
         return ""
     most = max(gaining, key=lambda label: measured.sign * gaining[label])
     name = f"{knob.symbol} {value_text(knob.level(most))}" if most in knob.labels else most
     gained = measured.metric.rough(abs(gaining[most]))
-    return f"Training had not finished: {name} still gained {gained} in the last quarter."
+    return f"Training had not finished: {name} still gained {gained} in {period}."
 
 
 def _sentence(measured: Measured, lines: list[Line]) -> str:
     metric = measured.metric
     if not lines:
         return f"No trial logged {metric.label} while it trained, so there is no curve to show."
-    if all(_last_change(line) is None for line in lines):
+    period = _period(lines)
+    if not period:
         return "Every trial was evaluated too rarely to tell whether training had settled."
     gaining = _gaining(measured, lines)
     if not gaining:
         return (
-            f"Over the last quarter of training no value gained more than the margin of "
+            f"Over {period} of training no value gained more than the margin of "
             f"{metric.amount(measured.margin)}: longer training would hardly change the picture."
         )
     most = max(gaining, key=lambda label: measured.sign * gaining[label])
     others = len(gaining) - 1
     more = f", and of {others} more {'value' if others == 1 else 'values'} by more than the margin" if others else ""
     return (
-        f"Still gaining: over the last quarter of training {metric.label} of {most} moved by "
+        f"Still gaining: over {period} of training {metric.label} of {most} moved by "
         f"{metric.signed(gaining[most])} {metric.unit}".rstrip()
         + f"{more} (margin {metric.amount(measured.margin)}). Longer training may change the order."
     )
 
 
-def _last_change(line: Line) -> float | None:
-    """Last mean minus that of the latest evaluation at least a quarter of training earlier; None where there is none."""
-    end = line.steps[-1]
-    earlier = [mean for step, mean in zip(line.steps, line.mean, strict=True) if step <= (1 - LAST) * end]
-    return line.mean[-1] - earlier[-1] if earlier else None
+def _earlier(line: Line) -> int | None:
+    """The place of the latest evaluation at least a quarter of training before the last; None where there is none."""
+    places = [place for place, step in enumerate(line.steps) if step <= (1 - LAST) * line.steps[-1]]
+    return places[-1] if places else None
+
+
+def _period(lines: Sequence[Line]) -> str:
+    """What the last change was seen over: `the last quarter`, or steps where evaluations are rarer; empty without one."""
+    found = [(line.steps[place], line.steps[-1]) for line in lines if (place := _earlier(line)) is not None]
+    if not found:
+        return ""
+    first, last = min(found)
+    return "the last quarter" if first >= (1 - 1.2 * LAST) * last else f"steps {first} to {last}"
 
 
 def _of_loss(histories: Histories) -> str:

@@ -85,8 +85,9 @@ def _figures(measured: Measured) -> tuple[Figure, ...]:
 def _looks(measured: Measured) -> str:
     looks = measured.looks
     numbers = list(dict.fromkeys(f"{seeds:.3g}" for seeds in looks.seeds))
-    times = "once" if len(looks.seeds) == 1 else f"{len(looks.seeds)} times"
-    return f"{times}, at {', '.join(numbers)} seeds a cell; {looks.planned} were planned before the first"
+    times = ("once", "twice")[len(looks.seeds) - 1] if len(looks.seeds) < 3 else f"{len(looks.seeds)} times"
+    seeds = f"{', '.join(numbers)} seed{'' if numbers == ['1'] else 's'} a cell"
+    return f"{times}, at {seeds}; planned before the first: {looks.planned}"
 
 
 def _error(measured: Measured) -> str:

@@ -1,0 +1,45 @@
+"""Advised commands carry what their sweep needs to be found again."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from helpers.toys import write_sweep
+
+from tune_dml.record.commands import command
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    return write_sweep(tmp_path_factory.mktemp("shared") / "toy", means={0.1: 70.0}, histories=False, evidence=False)
+
+
+def typed(results, *argv):
+    return replace(results, provenance={"argv": list(argv)})
+
+
+def test_defaults_are_left_out(results):
+    here = typed(results, "/venv/bin/tune-dml", "sweep", "sec_rho", "--seeds", "3")
+    assert command(here, "extend", "--seeds 5") == "tune-dml extend toy --seeds 5"
+    python = replace(typed(results, "train.py"), folder=Path("/work/sweeps/toy"))
+    assert command(python, "resume") == "tune-dml resume toy"
+
+
+def test_places_that_were_typed_are_carried_where_the_verb_takes_them(results):
+    words = ["--storage", "elsewhere", "--tracking-uri=http://here:5000", "--cache-dir", "/my cache"]
+    there = typed(results, "/app/tune_dml/cli/__main__.py", "sweep", "sec_rho", *words)
+    folder = results.folder.parent
+    assert command(there, "extend", "--seeds 5") == (
+        f"tune-dml extend toy --seeds 5 --storage {folder} --tracking-uri http://here:5000 --cache-dir '/my cache'"
+    )
+    assert command(there, "report") == f"tune-dml report toy --storage {folder} --tracking-uri http://here:5000"
+    assert command(there, "status") == f"tune-dml status toy --storage {folder}"
+
+
+def test_python_says_where_the_sweep_lies_unless_that_is_the_default(results):
+    assert command(typed(results, "train.py"), "status") == f"tune-dml status toy --storage {results.folder.parent}"
+
+
+def test_secrets_are_not_repeated(results):
+    masked = typed(results, "tune-dml", "sweep", "sec_rho", "--tracking-uri", "http://***@here")
+    assert command(masked, "report") == "tune-dml report toy"

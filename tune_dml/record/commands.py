@@ -1,0 +1,43 @@
+"""Commands about a sweep, ready to paste: they carry the places that its first session was told of."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from tune_dml.record.results import Results
+
+_STORES = ("--tracking-uri", "--experiment")
+_CARRIED = {
+    **dict.fromkeys(("resume", "extend", "confirm"), (*_STORES, "--cache-dir", "--address", "--max-concurrent")),
+    **dict.fromkeys(("report", "open", "rescore", "sync"), _STORES),
+}
+"""Options of each verb that later sessions need as the first one had them, beside the folder of the sweeps."""
+_PROGRAM = ("tune-dml", "__main__")
+_STARS = "***"
+
+
+def command(results: Results, verb: str, change: str = "") -> str:
+    """`tune-dml extend rho1 --seeds 5 --storage /shared/sweeps`; without what is the default, and without secrets."""
+    typed = [str(word) for word in results.provenance.get("argv", ())]
+    words = ["tune-dml", verb, shlex.quote(results.name), *([change] if change else [])]
+    by_us = bool(typed) and Path(typed[0]).stem in _PROGRAM
+    elsewhere = _given(typed, "--storage") if by_us else results.folder.parent.name != "sweeps"
+    if elsewhere:
+        words += ["--storage", shlex.quote(str(results.folder.parent.absolute()))]
+    for option in _CARRIED.get(verb, ()):
+        value = _given(typed, option) if by_us else ""
+        if value and _STARS not in value:
+            words += [option, shlex.quote(value)]
+    return " ".join(words)
+
+
+def _given(typed: Sequence[str], option: str) -> str:
+    """An option's value as it was typed; empty where it was not."""
+    for word, following in zip(typed, [*typed[1:], ""], strict=True):
+        if word == option:
+            return following
+        if word.startswith(f"{option}="):
+            return word.partition("=")[2]
+    return ""

@@ -1,0 +1,70 @@
+"""Embeddings of two cells beside each other: histograms, and the norms of the same pictures over training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from trainables.evidence.record import Histogram, Look
+from tune_dml.report.drawing.canvas import Canvas, Pen
+from tune_dml.report.drawing.charts import width_of
+from tune_dml.report.drawing.colours import arm_colour
+from tune_dml.report.drawing.frame import Frame, Range, number_text
+
+
+@dataclass(frozen=True)
+class Followed:
+    """The norms of some pictures at each look at them."""
+
+    title: str
+    looks: Sequence[Look]
+
+
+def histograms(shown: Sequence[tuple[str, Histogram]], x_title: str, *, narrow: bool) -> Canvas:
+    """One above the other on one horizontal axis; `shown` are titles and histograms."""
+    width, tall = width_of(narrow), 76.0
+    canvas = Canvas(width, 10 + (tall + 38) * len(shown) + 32)
+    span = Range.of([end for _, counted in shown for end in (counted.low, counted.high)], pad=0.03)
+    for index, (title, counted) in enumerate(shown):
+        top = 34 + (tall + 38) * index
+        edges = np.linspace(counted.low, counted.high, len(counted.counts) + 1)
+        share = (100 * np.array(counted.counts) / max(sum(counted.counts), 1) / np.diff(edges)).tolist()
+        frame = Frame(canvas, 56, top, width - 14, top + tall, Range(0.0, 1.08 * max(share) or 1.0))
+        frame.draw_y(most=3)
+        frame.name_y(f"{title}, % per unit")
+        at = [frame.at(span.share(edge)) for edge in edges.tolist()]
+        steps = [(at[0], frame.bottom)]
+        for (left, right), height in zip(pairwise(at), share, strict=True):
+            steps += [(left, frame.up(height)), (right, frame.up(height))]
+        steps.append((at[-1], frame.bottom))
+        canvas.area(steps, Pen(arm_colour(index), opacity=0.3))
+        canvas.line(steps, Pen(arm_colour(index), 1.2))
+        middle = frame.at(span.share(counted.mean))
+        canvas.line([(middle, frame.top), (middle, frame.bottom)], Pen("ink", 1.2, "5 3"), f"mean {counted.mean:.3g}")
+        last = index == len(shown) - 1
+        ticks = [(span.share(tick), number_text(tick)) for tick in span.ticks()]
+        frame.draw_x(ticks if last else [], f"{x_title} (dashed: mean)" if last else "")
+    return canvas
+
+
+def norms_over_training(shown: Sequence[Followed], *, narrow: bool) -> Canvas:
+    """A panel for each cell on one vertical axis, a line for each picture."""
+    columns = 1 if narrow else len(shown)
+    width, tall = width_of(narrow) / columns, 190.0
+    canvas = Canvas(columns * width, (tall + 84) * (len(shown) // columns))
+    vertical = Range.of([norm for item in shown for look in item.looks for norm in look.norms])
+    across = Range.of([float(look.step) for item in shown for look in item.looks], pad=0.02)
+    for index, item in enumerate(shown):
+        left, top = (0.0, 34 + (tall + 84) * index) if narrow else (width * index, 34.0)
+        frame = Frame(canvas, left + 56, top, left + width - 14, top + tall, vertical)
+        frame.draw_y(most=5)
+        frame.name_y(f"{item.title}: norm of each picture")
+        for picture in range(min(len(look.norms) for look in item.looks)):
+            line = [(frame.at(across.share(look.step)), frame.up(look.norms[picture])) for look in item.looks]
+            ends = f"{item.looks[0].norms[picture]:.3g} to {item.looks[-1].norms[picture]:.3g}"
+            canvas.line(line, Pen(arm_colour(index), 1.3, opacity=0.65), f"one picture: {ends}")
+        frame.draw_x([(across.share(tick), number_text(tick)) for tick in across.ticks(5)], "training step")
+    return canvas
