@@ -1,6 +1,7 @@
 """What orchestration costs over bare trials: this project beside plain Ray Tune and Optuna with joblib, in one run.
 
     python benchmarks/orchestration.py [--trials 24] [--steps 150]
+    python benchmarks/orchestration.py --driver 5000    # what a trial costs the driver, early and late, and its memory
 
 The trial is the same everywhere: `trainables.training.train` on digits, evaluation, sheet and checkpoint included, one CPU
 each, as many at once as there are cores. *Bare* is a pool of processes that are there already. Read ratios: the machine may
@@ -12,10 +13,14 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
+import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tune_dml.record.ledger import Event
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
@@ -103,8 +108,8 @@ def optuna_joblib(trials: int, steps: int) -> float:
         return time.perf_counter() - began
 
 
-def ours(trials: int, steps: int, workers: int) -> tuple[float, list[float]]:
-    """Wall time, and of each trial after the first: its time beyond its own training and evaluation."""
+def sweep_of(trials: int, steps: int, workers: int) -> tuple[float, list[Event]]:
+    """Wall time of a sweep, and what its ledger says."""
     import tune_dml
     from tune_dml.planning.request import Resources
     from tune_dml.record.ledger import read_events
@@ -122,27 +127,79 @@ def ours(trials: int, steps: int, workers: int) -> tuple[float, list[float]]:
             resources = Resources(workers=workers, engine="local" if workers == 1 else "train")
             done = tune_dml.run_sweep(space, seeds=1, resources=resources)
             wall = time.perf_counter() - began
-            events = read_events(done.folder)
+            return wall, read_events(done.folder)
         finally:
             os.chdir(before)
+
+
+def beyond_training(events: list[Event]) -> list[float]:
+    """Of each trial after the first: its seconds beyond its own training and evaluation."""
     started = {event.key: event.time for event in events if event.kind == "started"}
     ends = [event for event in events if event.kind == "ended"]
-    return wall, [event.time - started[event.key] - event.body["seconds"] for event in ends[1:]]
+    return [event.time - started[event.key] - event.body["seconds"] for event in ends[1:]]
 
 
-def memory() -> float:
-    """MB that this process holds."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+class Memory:
+    """What this process holds, looked at twice a second: `with Memory() as memory: ...; memory.at(time)` in MB."""
+
+    def __enter__(self) -> Memory:
+        self.seen: list[tuple[float, float]] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while True:
+            pages = int(Path("/proc/self/statm").read_text().split()[1])
+            self.seen.append((time.time(), pages * os.sysconf("SC_PAGE_SIZE") / 1e6))
+            if self._over.wait(0.5):
+                return
+
+    def at(self, moment: float) -> float:
+        """MB that it held then."""
+        return min(self.seen, key=lambda seen: abs(seen[0] - moment))[1]
+
+
+def driver(trials: int) -> None:
+    """A sweep of trials that do nothing but report two rows of 21 figures, MLflow as always; early and late."""
+    from scale import stand_in
+
+    from tune_dml.running import sweep
+
+    engine, sweep.local_engine = sweep.local_engine, stand_in(0.0, 2)  # type: ignore[assignment]
+    try:
+        with Memory() as memory:
+            _, events = sweep_of(trials, 2, workers=1)
+    finally:
+        sweep.local_engine = engine
+    ends = [event.time for event in events if event.kind == "ended"]
+    few = min(200, trials // 4)
+    early, late = ((ends[start + few] - ends[start]) / few for start in (few // 2, trials - few - 1))
+    print(
+        f"driver: {early * 1000:.1f} ms a trial from the {few // 2}th on, {late * 1000:.1f} ms for the last {few} of {trials}"
+    )
+    grown = memory.at(ends[-1]) - memory.at(ends[few])
+    print(f"        {late / early:.2f} times as much; {grown * 1000 / (trials - few):.0f} kB of memory a trial")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--trials", type=int, default=24)
     parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--driver", type=int)
     asked = parser.parse_args()
     trials, steps = asked.trials, asked.steps
 
     import ray
+
+    if asked.driver:
+        driver(asked.driver)
+        return
 
     base = bare(trials, steps)
     print(f"{trials} trials of {steps} steps, {SLOTS} at once; bare: {base:.1f} s")
@@ -155,17 +212,23 @@ def main() -> None:
         resources={"trial_driver": 8},
     )
     plain = plain_tune(trials, steps)
-    wall, _ = ours(trials, steps, workers=1)
+    began = time.time()
+    wall, events = sweep_of(trials, steps, workers=1)
+    ended = time.time()
     for name, seconds in (("Optuna with joblib", joblib), ("Ray Tune, reuse_actors", plain), ("tune_dml, local", wall)):
         over = (seconds - base) * SLOTS / trials
         print(f"{name:24} {seconds:7.1f} s  {seconds / base:5.2f} x bare  {over:6.3f} s a trial over it")
+    shown = [event.time for event in events if event.kind == "started"]
+    each = sum(beyond_training(events)) / (trials - 1)
+    print(
+        f"tune_dml, local: {shown[0] - began:.1f} s to the first trial, {ended - events[-1].time:.1f} s after the last event;"
+    )
+    print(f"    from the second trial on {each:.3f} s beyond its training")
     few = min(6, trials)
-    wall, over = ours(few, steps, workers=2)
+    wall, events = sweep_of(few, steps, workers=2)
+    over = beyond_training(events)
     each = sum(over) / len(over)
     print(f"tune_dml, train, 2 workers: {few} trials in {wall:.1f} s; over training, from the second on: {each:.2f} s")
-    held = memory()
-    ours(10 * few, 2, workers=1)
-    print(f"driver: {(memory() - held) * 1000 / (10 * few):.0f} kB a trial, over {10 * few} trials of 2 steps")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,10 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from helpers.sweeps import Running, outcome, sweep_file, table
@@ -153,15 +156,59 @@ def test_garbage_in_the_ledger_is_named_and_a_second_launcher_refused(run, undis
     found("zeros in the ledger's middle, a torn end, a stale lock; then resume", outcome(sweep.folder, since))
 
 
-def test_a_lost_worker_of_two_is_replaced_and_the_trial_goes_on(tmp_path, monkeypatch, cache_dir, found):
+IN_A_GROUP = {
+    "one of two DDP workers": "ray::RayTrainWorker",
+    "the driver of a trial of two DDP workers": "ray::ImplicitFunc",
+    "the dashboard": "dashboard/dashboard.py",
+}
+
+
+@pytest.mark.parametrize("victim", IN_A_GROUP)
+def test_a_group_of_workers_goes_on(tmp_path, monkeypatch, cache_dir, found, victim):
     monkeypatch.chdir(tmp_path)
     words = ["sweep", sweep_file((0.1, 0.5), steps=200), "--name", "toy", "--cache-dir", cache_dir, "--workers", "2"]
     sweep = Running(words, tmp_path / "sweeps" / "toy")
     sweep.wait_until(sweep.in_the_middle)
-    kill(*sweep.find("ray::RayTrainWorker")[:1])
+    kill(*sweep.find(IN_A_GROUP[victim])[:1])
     since = time.time()
     assert sweep.end() == 0, sweep.said()
     for trial in results_of(sweep.folder).trials:
         steps = [row["step"] for row in read_history(sweep.folder, trial.key)]
         assert sorted(set(steps)) == steps == sorted({*range(20, 201, 20), *range(25, 201, 25)})
-    found("kill -9 of one of two DDP workers (two trials, engine train)", outcome(sweep.folder, since))
+    found(f"kill -9 of {victim} (two trials, engine train)", outcome(sweep.folder, since))
+
+
+def eat_memory(until):
+    """Another program takes 200 MB every tenth of a second."""
+    code = "import time\nheld = []\nwhile True: held.append(b'x' * 200_000_000); time.sleep(0.1)"
+    eater = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        deadline = time.monotonic() + 12  # no more than it takes to come to the limit, three times over
+        while not until():
+            assert time.monotonic() < deadline, "Ray has ended no trial"
+            time.sleep(0.02)
+    finally:
+        eater.kill()
+        eater.wait()
+
+
+def memory_in_use():
+    """Bytes in use, and bytes in all."""
+    lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+    figures = {name.rstrip(":"): 1024 * int(number) for name, number, *_ in lines}
+    return figures["MemTotal"] - figures["MemAvailable"], figures["MemTotal"]
+
+
+def test_a_program_that_eats_the_memory_costs_a_trial_its_process_not_its_result(run, undisturbed, found):
+    """Ray ends trials where the machine comes within reach of its limit, here 5 GB beyond what is in use before."""
+    used, total = memory_in_use()
+    if total - used < 8e9:
+        pytest.skip("too little memory is free to be eaten without harm to others")
+    share = f"{(used + 5e9) / total:.4f}"
+    sweep = run(RAY_memory_usage_threshold=share, RAY_memory_monitor_refresh_ms="100")
+    sweep.wait_until(sweep.in_the_middle)
+    since = time.time()
+    eat_memory(until=lambda: bool(sweep.events("retry")))
+    assert sweep.end() == 0, sweep.said()
+    assert table(sweep.folder) == undisturbed
+    found("another program eats the memory, Ray ends a trial's worker", outcome(sweep.folder, since))

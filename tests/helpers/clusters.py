@@ -28,10 +28,11 @@ class Cluster:
     Nodes do not see the project: its editable install is taken out of their Python, and PYTHONPATH is not theirs.
     """
 
-    def __init__(self, folder, workers=2, environment=(), head_cpus=0):
+    def __init__(self, folder, workers=2, environment=(), head_cpus=0, host="127.0.0.1"):
         self.folder, self.workers, self.head_cpus = Path(folder), workers, head_cpus
         self.gcs, self.dashboard, self.client = free_port(), free_port(), free_port()
-        self.address, self.http = f"127.0.0.1:{self.gcs}", f"http://127.0.0.1:{self.dashboard}"
+        self.host = host
+        self.address, self.http = f"{host}:{self.gcs}", f"http://127.0.0.1:{self.dashboard}"
         self.nodes = []
         self.home = self.folder / "home"
         (self.home / ".ray").mkdir(parents=True)
@@ -60,6 +61,7 @@ class Cluster:
             *("--head", f"--port={self.gcs}", f"--dashboard-port={self.dashboard}", "--dashboard-host=127.0.0.1"),
             *(f"--ray-client-server-port={self.client}", f"--num-cpus={self.head_cpus}"),
             *(f"--dashboard-agent-listen-port={free_port()}", "--resources", json.dumps({"trial_driver": 64})),
+            *([] if self.host == "127.0.0.1" else [f"--node-ip-address={self.host}"]),
         )
         self.wait_for(1)
         for number in range(self.workers):  # one after the other: raylets that start together choose the same ports
@@ -67,17 +69,17 @@ class Cluster:
             self.wait_for(2 + number)
         return self
 
-    def add_worker(self, cpus=1):
-        return self.start(
-            f"--address={self.address}", f"--num-cpus={cpus}", f"--dashboard-agent-listen-port={free_port()}"
-        )
+    def add_worker(self, *arguments, cpus=1, within=()):
+        """A node with CPUs; `within`: words of a command that runs another."""
+        agent = f"--dashboard-agent-listen-port={free_port()}"
+        return self.start(f"--address={self.address}", f"--num-cpus={cpus}", agent, *arguments, within=within)
 
-    def start(self, *arguments):
+    def start(self, *arguments, within=()):
         """A node, as its own process group; its working directory is its own too."""
         number = len(self.nodes)
         place = self.folder / f"node{number}"
         place.mkdir()
-        command = [str(Path(sys.executable).with_name("ray")), "start", "--block", *arguments]
+        command = [*within, str(Path(sys.executable).with_name("ray")), "start", "--block", *arguments]
         # A folder of its own for each node, as on machines of their own: they unpack and clean up what travels with jobs.
         command += [f"--temp-dir={self.temporary}/{number}"]
         command += ["--object-store-memory=80000000", "--disable-usage-stats", "--num-gpus=0"]

@@ -1,6 +1,7 @@
 """The fold of the ledger: the same whether it is read at once or piece by piece, and what each event changes."""
 
 import dataclasses
+import json
 
 import pytest
 from helpers.toys import plan_of
@@ -52,6 +53,22 @@ def test_read_piece_by_piece_it_is_the_same_as_read_at_once(tmp_path, plan):
     assert grown.resources == Resources(workers=3)
     assert list(grown.notes) == ["said"]
     assert len(grown.trials) == 6
+
+
+def test_what_a_lost_driver_s_trial_held_counts_to_the_last_that_was_heard_of_it(tmp_path, plan):
+    """100 s to its last row, and 50 s of the next driver's; a night lies between, and training took 80 s of it all."""
+    plan.save(tmp_path / "plan.json")
+    key = plan.trials()[0].key
+    with Ledger(tmp_path) as ledger:
+        ledger.report(key, {"step": 1, "time": 1100.0})
+        ledger.report(key, {"step": 2, "time": 9050.0})
+    events = [(1000.0, "session", "", {}), (1000.0, "started", key, {"host": "a"}), (1010.0, "retry", key, {})]
+    events += [(1020.0, "started", key, {"host": "a"}), (9000.0, "session", "", {})]
+    events += [(9010.0, "started", key, {"host": "a"}), (9060.0, "ended", key, {"status": "finished", "seconds": 80.0})]
+    names = ("time", "kind", "key", "body")
+    lines = [json.dumps(dict(zip(names, event, strict=True))) + "\n" for event in events]
+    (tmp_path / "ledger.jsonl").write_text("".join(lines))
+    assert read_state(tmp_path).trial(key).held == 150.0
 
 
 def test_a_trial_that_is_to_be_retried_is_missing_but_keeps_its_count(tmp_path, plan):

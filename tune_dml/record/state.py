@@ -22,7 +22,7 @@ from trainables.errors import ConfigError, Problem, nearest
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, Trial
 from tune_dml.planning.request import Resources
-from tune_dml.record.ledger import Event, read_events
+from tune_dml.record.ledger import Event, read_events, read_history
 from tune_dml.record.looks import Look, read_looks, record_look
 from tune_dml.record.race import Block, Race, RaceRule, Settled
 
@@ -45,6 +45,10 @@ class TrialState:
     attempts: int = 0
     seconds: float = 0.0
     """Training time over all attempts."""
+    held: float = 0.0
+    """Seconds in which it had its workers, over all attempts, those that were lost included."""
+    begun: float = 0.0
+    """When it last got them."""
     host: str = ""
     started: float = 0.0
     """When the ledger first spoke of it."""
@@ -62,16 +66,25 @@ class TrialState:
         self.active = event.time
         if event.kind == "started":
             self.attempts += 1
+            self.begun = self.begun if self.live else event.time
             self.host = str(event.body.get("host", ""))
             self.status, self.live, self.ended, self.rescored = "running", True, None, {}
         elif event.kind == "ended":
             self.seconds = event.body.get("seconds", self.seconds)
-            self.status, self.live, self.ended, self.settled = event.body["status"], False, event, event.time
+            self.leave(event.time)
+            self.held = max(self.held, self.seconds)
+            self.status, self.ended, self.settled = event.body["status"], event, event.time
         elif event.kind == "reset":
             self.status, self.live, self.ended, self.rescored = "missing", False, None, {}
         elif event.kind == "rescored":
             self.rescored |= event.body["metrics"]
             self.settled = event.time
+
+    def leave(self, time: float) -> None:
+        """Its workers are free again: it has ended, or its driver had died by then."""
+        if self.live:
+            self.held += max(time - self.begun, 0.0)
+        self.live = False
 
     @property
     def metrics(self) -> dict[str, Any]:
@@ -109,6 +122,8 @@ class SweepState:
         self.born: float | None = None
         """Time of the ledger's first event: a sweep begun anew under an old name is another sweep."""
         self._read = 0
+        self._heard = 0.0
+        """Time of the ledger's last event."""
         self._lock = threading.Lock()
         self._asked: dict[str, Trial] = {}
         """Every trial that the plan or a block has asked for."""
@@ -186,7 +201,7 @@ class SweepState:
             self.sessions.append(event.body)
             for trial in self.recorded.values():  # whatever ran before died with its driver
                 trial.version += trial.live
-                trial.live = False
+                trial.leave(self._last_heard_of(trial, event.time))
         elif event.kind == "cell":
             cell = Cell(**event.body["cell"])
             self.proposed.append(cell)
@@ -201,6 +216,11 @@ class SweepState:
             self.confirming.update((trial.key, trial) for trial in again)
         else:
             self._fold_race(event)
+        self._heard = event.time
+
+    def _last_heard_of(self, trial: TrialState, until: float) -> float:
+        rows = read_history(self.folder, trial.key) if trial.live else []
+        return max([self._heard, *(row["time"] for row in rows if row["time"] <= until)])
 
     def _fold_race(self, event: Event) -> None:
         if event.kind == "race":

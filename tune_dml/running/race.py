@@ -181,8 +181,8 @@ def _reason(standing: racing.Race, cell: int) -> tuple[Why, int | None, float | 
 
 
 def _hours_of(state: SweepState) -> float:
-    """What all trials have taken: GPU-hours, or worker-hours where trials have no GPU."""
-    seconds = sum(trial.seconds for trial in state.recorded.values())
+    """What all trials have taken, lost attempts included: GPU-hours, or worker-hours where trials have no GPU."""
+    seconds = sum(trial.held for trial in state.recorded.values())
     return seconds / 3600 * (state.resources.gpus or state.resources.workers)
 
 

@@ -1,0 +1,62 @@
+"""A network of its own between the head and one node, cut in the middle of a sweep and mended again."""
+
+import subprocess
+import time
+
+import pytest
+from helpers.clusters import Cluster
+from helpers.sweeps import Running, outcome, sweep_file, table
+
+HEAD, NODE, NETWORK = "10.213.7.1", "10.213.7.2", "tunedml"
+
+
+def ip(*words):
+    return subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def network():
+    """A network namespace, with one cable to it."""
+    made = ip("netns", "add", NETWORK)
+    if made.returncode:
+        pytest.skip(f"a network of its own needs the right to make one: {made.stderr.strip()}")
+    try:
+        ip("link", "add", f"{NETWORK}0", "type", "veth", "peer", "name", f"{NETWORK}1", "netns", NETWORK)
+        ip("address", "add", f"{HEAD}/24", "dev", f"{NETWORK}0")
+        ip("link", "set", f"{NETWORK}0", "up")
+        for words in (["address", "add", f"{NODE}/24", "dev", f"{NETWORK}1"], ["link", "set", f"{NETWORK}1", "up"]):
+            ip("-n", NETWORK, *words)
+        ip("-n", NETWORK, "link", "set", "lo", "up")
+        yield NETWORK
+    finally:
+        ip("link", "delete", f"{NETWORK}0")
+        ip("netns", "delete", NETWORK)
+
+
+@pytest.mark.slow
+def test_a_node_that_is_cut_off_loses_its_trial_to_another(network, tmp_path, monkeypatch, cache_dir, found):
+    """Both sides can still write to the storage: the trial that is begun again and the one cut off leave the same bytes."""
+    monkeypatch.chdir(tmp_path)
+    words = [sweep_file((0.1, 0.5, 0.9), steps=400), "--cache-dir", cache_dir]
+    quiet = Running(["sweep", *words, "--name", "quiet"], tmp_path / "sweeps" / "quiet")
+    assert quiet.end() == 0, quiet.said()
+    storage, store = tmp_path / "shared", f"sqlite:///{tmp_path / 'mlflow.db'}"
+    with Cluster(tmp_path / "cluster", workers=1, host=HEAD) as cluster:
+        cluster.add_worker(f"--node-ip-address={NODE}", within=["ip", "netns", "exec", network])
+        cluster.wait_for(3)
+        there = ["--name", "toy", "--storage", storage, "--tracking-uri", store]
+        sent = cluster.run("submit", cluster.http, "--", "sweep", *words, *there, cwd=tmp_path)
+        assert sent.returncode == 0, sent.stdout
+        sweep = Running(["logs", cluster.http, "toy", "--follow"], storage / "toy", cluster.environment)
+        sweep.wait_until(lambda: any(event.body["host"] == NODE for event in sweep.events("started")))
+        (cut_off,) = [event.key for event in sweep.events("started") if event.body["host"] == NODE][:1]
+        sweep.wait_until((sweep.folder / "trials" / cut_off / "checkpoint.pt").exists)
+        ip("link", "set", f"{NETWORK}0", "down")
+        since = time.time()
+        sweep.wait_until(lambda: any(event.key == cut_off for event in sweep.events("retry")))
+        ip("link", "set", f"{NETWORK}0", "up")
+        assert sweep.end() == 0, sweep.said()
+    again = [event for event in sweep.events("started") if event.key == cut_off]
+    assert [event.body["host"] == NODE for event in again] == [True, False]
+    assert table(sweep.folder) == table(quiet.folder)
+    found("the network between the head and a node is cut, then mended (three trials, submitted)", outcome(sweep.folder, since))
