@@ -1,5 +1,6 @@
 """Shared by all tests: a quiet environment of their own, and one small Ray for those that sweep."""
 
+import gc
 import itertools
 import os
 import shutil
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+gc.disable()  # until all is imported: collecting garbage takes a quarter of the time that torch, ray and mlflow need
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # noqa: SIM112 - another program's memory must not kill a test's trial
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -37,6 +39,12 @@ def pytest_collection_modifyitems(items):
     """What waits longest starts first: the driver that is killed, the other sweeps."""
     killed = next(iter(TOGETHER))
     items.sort(key=lambda item: (not item.nodeid.startswith(killed), shared(item.nodeid) != "sweeps"))
+
+
+def pytest_collection_finish():
+    """What is there now stays: no collection of garbage needs to look at it again."""
+    gc.enable()
+    gc.freeze()
 
 
 def pytest_xdist_make_scheduler(config, log):
