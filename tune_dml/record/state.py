@@ -220,7 +220,8 @@ class SweepState:
 
     def _last_heard_of(self, trial: TrialState, until: float) -> float:
         rows = read_history(self.folder, trial.key) if trial.live else []
-        return max([self._heard, *(row["time"] for row in rows if row["time"] <= until)])
+        times = [self._heard, *(float(row["time"]) for row in rows)]
+        return max(time for time in times if time <= until)
 
     def _fold_race(self, event: Event) -> None:
         if event.kind == "race":
