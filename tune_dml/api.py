@@ -19,8 +19,7 @@ from rich.console import Console
 
 from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.planning.checks import Check, DataProgress, prepare
-from tune_dml.planning.confirmation import confirmation_plan
-from tune_dml.planning.continuation import continuation_problems, with_arms_of_files
+from tune_dml.planning.continuation import confirmation_plan, continuation_problems, with_arms_of_files
 from tune_dml.planning.plan import refuse_name_in_use
 from tune_dml.planning.request import MAX_SEEDS, Racing, Request, Resources, Session, folder_problems
 from tune_dml.planning.spread import spread
