@@ -326,7 +326,8 @@ def _execute(
 
     progress = Progress(state, console, plan=purpose.confirmation)
     tracker = _tracker(state, session, say=progress.note)
-    return sweep.execute(state, resources, session, purpose, progress=progress, tracker=tracker)
+    finish = sweep.execute(state, resources, session, purpose, progress=progress, tracker=tracker)
+    return Sweep(finish.results, finish.interrupted, finish.tracking, purpose.confirmation is not None, state)
 
 
 def _race_rule(state: SweepState, racing: Racing) -> RaceRule | None:

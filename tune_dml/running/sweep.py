@@ -16,7 +16,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -42,11 +42,19 @@ from tune_dml.running.limits import Spending, Watch
 from tune_dml.running.race import RacingProposals
 from tune_dml.running.search import CellSearcher, Proposals
 from tune_dml.running.trial import local_engine, read_message, train_engine
-from tune_dml.sweep import Sweep
 
 if TYPE_CHECKING:
     from tune_dml.running.progress import Progress
-    from tune_dml.tracking.tracker import Tracker
+    from tune_dml.tracking.tracker import SyncReport, Tracker
+
+
+@dataclass(frozen=True)
+class Finish:
+    """How a session ended."""
+
+    results: Results
+    interrupted: bool
+    tracking: SyncReport
 
 
 class Recorder(Callback):  # type: ignore[misc]
@@ -158,7 +166,7 @@ class Recorder(Callback):  # type: ignore[misc]
 
 def execute(
     state: SweepState, resources: Resources, session: Session, purpose: Purpose, *, progress: Progress, tracker: Tracker
-) -> Sweep:
+) -> Finish:
     """Run what the ledger lacks of a sweep's plan, or of its confirmation's; none of how it is run changes a number.
 
     Raises ConfigError when another process runs it or no trial can ever fit.
@@ -196,8 +204,7 @@ def execute(
         state.update()
         state.record_look(purpose.verb)
     results = Results.of(state)
-    interrupted = _incomplete(state, results, confirmation) or not proposals.finished
-    return Sweep(results, interrupted, report, confirmation is not None, state)
+    return Finish(results, _incomplete(state, results, confirmation) or not proposals.finished, report)
 
 
 def _incomplete(state: SweepState, results: Results, confirmation: Plan | None) -> bool:
