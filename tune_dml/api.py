@@ -19,8 +19,7 @@ from rich.console import Console
 
 from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.planning.checks import Check, DataProgress, prepare
-from tune_dml.planning.confirmation import confirmation_plan
-from tune_dml.planning.continuation import continuation_problems, with_arms_of_files
+from tune_dml.planning.continuation import confirmation_plan, continuation_problems, with_arms_of_files
 from tune_dml.planning.plan import refuse_name_in_use
 from tune_dml.planning.request import MAX_SEEDS, Racing, Request, Resources, Session, folder_problems
 from tune_dml.planning.spread import spread
@@ -201,7 +200,7 @@ def rescore(
     state = load_state(session.sweeps, name)
     raise_if_any(folder_problems("SWEEP", state.folder))
     found = compute_metrics(state, metrics)
-    return found, _tracker(state, session).stop(interrupted=Results.of(state).incomplete).error
+    return found, _tracker(state, session).stop(interrupted=state.incomplete).error
 
 
 run_sweep: Callable[..., Sweep] = spread(run, name="run_sweep")
@@ -215,8 +214,7 @@ rescore_sweep: Callable[..., tuple[Rescoring, str | None]] = spread(rescore, nam
 def load_sweep(name: str, *, storage: str | Path = Session.storage) -> Sweep:
     """A sweep as it stands on disk; raises ConfigError when there is none of that name."""
     state = load_state(Path(storage).absolute(), name)
-    results = Results.of(state)
-    return Sweep(results, interrupted=results.incomplete, state=state)
+    return Sweep(Results.of(state), interrupted=state.incomplete, state=state)
 
 
 def write_report(
@@ -327,7 +325,8 @@ def _execute(
 
     progress = Progress(state, console, plan=purpose.confirmation)
     tracker = _tracker(state, session, say=progress.note)
-    return sweep.execute(state, resources, session, purpose, progress=progress, tracker=tracker)
+    interrupted, tracking = sweep.execute(state, resources, session, purpose, progress=progress, tracker=tracker)
+    return Sweep(Results.of(state), interrupted, tracking, purpose.confirmation is not None, state)
 
 
 def _race_rule(state: SweepState, racing: Racing) -> RaceRule | None:

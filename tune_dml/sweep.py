@@ -47,11 +47,6 @@ class Sweep:
         ran = self.results.confirmed if self.confirmation else self.results.trials
         return 3 if any(trial.status in {"failed", "diverged"} for trial in ran) else 0
 
-    @property
-    def opened(self) -> bool:
-        """Whether its test metrics have been opened."""
-        return self.results.opened
-
     def table(self) -> pd.DataFrame:
         """One row per trial; see `Results.table`."""
         return self.results.table()

@@ -10,7 +10,7 @@ from helpers.toys import METRIC, STEEP, Driver, opened, rho_space, write_sweep
 
 from trainables.errors import ConfigError
 from tune_dml import api
-from tune_dml.planning.confirmation import _FIRST_SEED, confirmation_plan
+from tune_dml.planning.continuation import _FIRST_SEED, confirmation_plan
 from tune_dml.planning.request import Session
 from tune_dml.record.results import results_of
 from tune_dml.record.state import read_state

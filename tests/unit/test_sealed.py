@@ -93,7 +93,7 @@ def test_an_unopened_sweep_shows_no_test_value_anywhere(tmp_path):
     sweep = tune_dml.load_sweep("toy", storage=results.folder.parent)
     files = tune_dml.write_report(sweep, tmp_path / "report")
     table = sweep.table()
-    assert not sweep.opened
+    assert not sweep.results.opened
     assert not [column for column in table.columns if column.startswith("test/")]
     assert not values & set(table.to_json(double_precision=15).replace(",", " ").split())
     for path in (*results.folder.rglob("*"), *files.folder.rglob("*"), *tmp_path.glob("mlruns/**/*")):
@@ -117,7 +117,7 @@ def test_opening_records_who_when_and_for_which_selection(sweep, monkeypatch):
     assert event.body == {"user": "ada", "host": "node-7", "cell": "rho=0.01", "selection": "table 2 of the paper"}
     assert done.results.opening.time == event.time
     assert "by ada on node-7, for the selection of rho=0.01 (table 2 of the paper)" in str(done.results.opening)
-    assert done.opened
+    assert done.results.opened
 
 
 def test_opened_test_metrics_are_in_tables_reports_and_mlflow_exactly_once(sweep, tmp_path):
@@ -142,7 +142,7 @@ def test_opened_test_metrics_are_in_tables_reports_and_mlflow_exactly_once(sweep
 def test_mlflow_that_is_away_gets_them_later(sweep, tmp_path):
     track(sweep)
     away = api.open_test("toy", session_of(sweep, "http://127.0.0.1:9"))
-    assert away.opened
+    assert away.results.opened
     assert away.tracking.error
     track(sweep)
     assert all(TEST in run.data.metrics for _, run in mlflow_metrics(sweep).values())

@@ -37,13 +37,9 @@ def age_of(results: Results) -> str:
     return age(time.time() - last_spoken(results))
 
 
-def _has_numbers(results: Results) -> bool:
-    """Whether a finished trial has the sweep's metric: nothing can be said before."""
-    return any(math.isfinite(trial.metrics.get(results.plan.metric, math.nan)) for trial in results.trials)
-
-
 def summary_of(results: Results) -> SweepSummary | None:
     """What the report says of it; None while there is no number."""
     from tune_dml import report
 
-    return report.summary(results) if _has_numbers(results) else None
+    has_numbers = any(math.isfinite(trial.metrics.get(results.plan.metric, math.nan)) for trial in results.trials)
+    return report.summary(results) if has_numbers else None

@@ -26,15 +26,16 @@ def mv(
     as_json: Json = False,
 ) -> None:
     """Give a sweep another name; every trial keeps its identity. Refused while it runs, or where the name is in use."""
-    from trainables.errors import Problem, raise_if_any
+    from trainables.errors import ConfigError, Problem, raise_if_any
     from tune_dml.planning.rules import name_rule_problems
     from tune_dml.record.ledger import Ledger
     from tune_dml.record.state import load_state
 
     state = load_state(storage.absolute(), sweep_name)
-    target = state.folder.with_name(new_name) if not name_rule_problems("NEW", new_name, "") else state.folder
-    taken = [Problem("NEW", "the name is in use", new_name, "Choose another one.")] if target.exists() else []
-    raise_if_any(name_rule_problems("NEW", new_name, "Example: rho1.") or taken)
+    raise_if_any(name_rule_problems("NEW", new_name, "Example: rho1."))
+    target = state.folder.with_name(new_name)
+    if target.exists():
+        raise ConfigError(Problem("NEW", "the name is in use", new_name, "Choose another one."))
     with Ledger(state.folder):  # refused while another process runs it
         state.folder.rename(target)
         replace(state.stored, name=new_name).save(target / "plan.json")

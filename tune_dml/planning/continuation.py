@@ -1,4 +1,4 @@
-"""Whether a stored plan can be gone on with; the arms that files add to it."""
+"""Going on with a stored plan: whether that can be, the arms that files add to it, its best cells under fresh seeds."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from pathlib import Path
 
 from trainables.config import PROTOCOL_VERSION
 from trainables.errors import ConfigError, Problem, raise_if_any
+from tune_dml.planning.cells import Cell
 from tune_dml.planning.data import SweepData
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import SWEEP_FILES
+from tune_dml.planning.study import Search
 from tune_dml.planning.sweep_file import read_sweep_file
 from tune_dml.space import Arm, Space
+
+_FIRST_SEED = 1000
+"""Of a confirmation: far from those that a sweep is begun with or extended by."""
 
 
 def continuation_problems(plan: Plan, cache_dir: Path | None) -> list[Problem]:
@@ -56,3 +61,19 @@ def with_arms_of_files(plan: Plan, arms: Sequence[str]) -> tuple[Plan, list[str]
         plan = replace(plan, space=space)
         names += [arm.name for arm in fresh]
     return plan, names
+
+
+def confirmation_plan(plan: Plan, baseline: Cell | None, best: Sequence[Cell], used: Sequence[int], seeds: int) -> Plan:
+    """The baseline, where it has several cells its best one, and the best cells, under as many fresh seeds.
+
+    Args:
+        plan: the sweep's own.
+        baseline: the cell that the others are compared with, if there is one.
+        best: the cells to confirm.
+        used: seeds of earlier confirmations, in their order; they come first, and further ones follow.
+        seeds: how many of each cell.
+    """
+    first = max(_FIRST_SEED - 1, *plan.seeds, *used) + 1
+    fresh = (*used, *range(first, first + seeds))[:seeds]
+    cells = [*filter(None, [baseline]), *(cell for cell in best if not cell.baseline)]
+    return replace(plan, cells=tuple(cells), seeds=fresh, search=Search())

@@ -113,24 +113,29 @@ def _listed(values: Mapping[str, Value]) -> str:
 
 
 def _override_problems(space: Space, arms: Sequence[StudyArm], overrides: Mapping[str, Value]) -> list[Problem]:
+    """Why settings cannot be set: what the study searches, what follows from it, and what its arms differ in."""
     problems = []
     knobs = dict.fromkeys(knob.path for arm in arms for knob in arm.knobs)
     ties = dict.fromkeys(tie for arm in arms for tie in arm.ties)
     decided = {path: arm.name for arm in space.arms for path in arm.settings}
+    differ = f"is what the arms of {space.name} differ in"
     for path in overrides:
-        for knob in knobs:
-            if _same_setting(path, knob):
-                rule = f"{knob} is the knob that {space.name} searches and cannot be set"
-                remedy = f"Leave it out, or use `tune-dml train --set {path}=...` for one trial."
-                problems.append(Problem("--set", rule, None, remedy))
-        for tie in ties:
-            if _same_setting(path, tie.path):
-                rule = f"{tie.path} follows {tie.knob} in {space.name} and cannot be set"
-                problems.append(Problem("--set", rule, None, "Leave it out."))
-        for own, name in decided.items():
+        alone = f"Leave it out, or use `tune-dml train --set {path}=...` for one trial."
+        claims = [
+            *((knob, f"is the knob that {space.name} searches and cannot be set", alone) for knob in knobs),
+            *((tie.path, f"follows {tie.knob} in {space.name} and cannot be set", "Leave it out.") for tie in ties),
+            *(
+                (
+                    own,
+                    f"{differ} ({name} sets it) and cannot be set for all",
+                    "Leave it out, or choose arms with --arm.",
+                )
+                for own, name in decided.items()
+            ),
+        ]
+        for own, rule, remedy in claims:
             if _same_setting(path, own):
-                rule = f"{own} is what the arms of {space.name} differ in ({name} sets it) and cannot be set for all"
-                problems.append(Problem("--set", rule, None, "Leave it out, or choose arms with --arm."))
+                problems.append(Problem("--set", f"{own} {rule}", None, remedy))
     for path in sorted({"seed", "data.name"} & set(overrides)):
         flag = "--seeds" if path == "seed" else "--dataset"
         problems.append(

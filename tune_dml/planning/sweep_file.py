@@ -108,44 +108,38 @@ class _Arm(_Part):
 
 
 class _File(_Part):
-    method: Annotated[Literal[SearchMethod, "bayes"], Field(description="how cells are chosen; bayes is tpe")] = "grid"
-    parameters: Annotated[
-        dict[str, _Parameter],
-        Field(description="the knobs that are searched, by dotted names; may be left out where arms are listed"),
-    ] = Field(default_factory=dict)
-    arms: Annotated[
-        dict[str, _Arm], Field(description="methods that are compared: name -> dotted settings, or an arm in full")
-    ] = Field(default_factory=dict)
-    metric: Annotated[_Metric, Field(description="what the sweep is judged by")] = _Metric()
-    name: Annotated[str | None, Field(description="the sweep's name; the file's otherwise")] = None
-    description: Annotated[str, Field(description="the title of the report")] = ""
-    run_cap: Annotated[int | None, Field(ge=1, description="cells to propose, for every method but grid")] = None
-    dataset: Annotated[str | None, Field(description="`tune-dml datasets` lists them")] = None
-    protocol: Annotated[
-        str | None, Field(description="train by this protocol; the one printed for data set and loss otherwise")
-    ] = None
-    data_root: Annotated[str | None, Field(description="folder of the pictures, from the file's own folder")] = None
-    seeds: Annotated[
-        Annotated[int, Field(ge=1)] | list[int] | None,
-        Field(description="how many paired seeds (3), or which ([0, 1, 7])"),
-    ] = None
-    fixed: Annotated[dict[str, Value], Field(description="settings that all trials share, by dotted names")] = Field(
-        default_factory=dict
+    method: Literal[SearchMethod, "bayes"] = Field("grid", description="how cells are chosen; bayes is tpe")
+    parameters: dict[str, _Parameter] = Field(
+        default_factory=dict,
+        description="the knobs that are searched, by dotted names; may be left out where arms are listed",
     )
-    tune: Annotated[
-        dict[str, list[Value]] | list[str],
-        Field(description="settings tuned away in every arm: names, or names with their values"),
-    ] = Field(default_factory=list)
-    baseline: Annotated[
-        _Baseline | str | None, Field(description="what the others are compared with: settings, or the name of an arm")
-    ] = None
-    margin: Annotated[
-        float, Field(gt=0, description="differences below this do not matter, in units of the metric")
-    ] = 1.0
-    vary: Annotated[Vary | None, Field(description="let seeds vary this source of chance alone")] = None
-    differs: Annotated[
-        str, Field(description="why arms may differ in protocol, pair term or reduction; they must not otherwise")
-    ] = ""
+    arms: dict[str, _Arm] = Field(
+        default_factory=dict, description="methods that are compared: name -> dotted settings, or an arm in full"
+    )
+    metric: _Metric = Field(_Metric(), description="what the sweep is judged by")
+    name: str | None = Field(None, description="the sweep's name; the file's otherwise")
+    description: str = Field("", description="the title of the report")
+    run_cap: int | None = Field(None, ge=1, description="cells to propose, for every method but grid")
+    dataset: str | None = Field(None, description="`tune-dml datasets` lists them")
+    protocol: str | None = Field(
+        None, description="train by this protocol; the one printed for data set and loss otherwise"
+    )
+    data_root: str | None = Field(None, description="folder of the pictures, from the file's own folder")
+    seeds: Annotated[int, Field(ge=1)] | list[int] | None = Field(
+        None, description="how many paired seeds (3), or which ([0, 1, 7])"
+    )
+    fixed: dict[str, Value] = Field(default_factory=dict, description="settings that all trials share, by dotted names")
+    tune: dict[str, list[Value]] | list[str] = Field(
+        default_factory=list, description="settings tuned away in every arm: names, or names with their values"
+    )
+    baseline: _Baseline | str | None = Field(
+        None, description="what the others are compared with: settings, or the name of an arm"
+    )
+    margin: float = Field(1.0, gt=0, description="differences below this do not matter, in units of the metric")
+    vary: Vary | None = Field(None, description="let seeds vary this source of chance alone")
+    differs: str = Field(
+        "", description="why arms may differ in protocol, pair term or reduction; they must not otherwise"
+    )
 
     @model_validator(mode="after")
     def _compares_something(self) -> Self:

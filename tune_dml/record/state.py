@@ -166,6 +166,12 @@ class SweepState:
             if block.trials
         )
 
+    @property
+    def incomplete(self) -> bool:
+        """Whether trials are left that were asked for, or a race is under way."""
+        left = any(self.trial(key).ended is None for key in self.trials)
+        return left or (self.race is not None and not self.race.over)
+
     def look(self, by: str) -> Look | None:
         """The look that is taken now; None when nothing can be claimed yet: no two cells have two seeds each."""
         ended = {key: trial.status for key, trial in self.recorded.items() if trial.ended and key in self.trials}

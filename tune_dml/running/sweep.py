@@ -33,7 +33,6 @@ from tune_dml.planning.request import Resources, Session
 from tune_dml.record import provenance
 from tune_dml.record.ledger import Ledger, trial_folder
 from tune_dml.record.looks import record_look
-from tune_dml.record.results import Results
 from tune_dml.record.session import Purpose
 from tune_dml.record.state import SweepState
 from tune_dml.running import cluster
@@ -42,11 +41,10 @@ from tune_dml.running.limits import Spending, Watch
 from tune_dml.running.race import RacingProposals
 from tune_dml.running.search import CellSearcher, Proposals
 from tune_dml.running.trial import local_engine, read_message, train_engine
-from tune_dml.sweep import Sweep
 
 if TYPE_CHECKING:
     from tune_dml.running.progress import Progress
-    from tune_dml.tracking.tracker import Tracker
+    from tune_dml.tracking.tracker import SyncReport, Tracker
 
 
 class Recorder(Callback):  # type: ignore[misc]
@@ -158,10 +156,11 @@ class Recorder(Callback):  # type: ignore[misc]
 
 def execute(
     state: SweepState, resources: Resources, session: Session, purpose: Purpose, *, progress: Progress, tracker: Tracker
-) -> Sweep:
+) -> tuple[bool, SyncReport]:
     """Run what the ledger lacks of a sweep's plan, or of its confirmation's; none of how it is run changes a number.
 
-    Raises ConfigError when another process runs it or no trial can ever fit.
+    Returns whether something of it is left, and what MLflow has. Raises ConfigError when another process runs it or no trial
+    can ever fit.
     """
     _silence_tune()
     origin = provenance.collect()
@@ -195,16 +194,10 @@ def execute(
             report = tracker.stop(interrupted=not proposals.finished)
         state.update()
         state.record_look(purpose.verb)
-    results = Results.of(state)
-    interrupted = _incomplete(state, results, confirmation) or not proposals.finished
-    return Sweep(results, interrupted, report, confirmation is not None, state)
-
-
-def _incomplete(state: SweepState, results: Results, confirmation: Plan | None) -> bool:
-    """Whether a trial of what was to run is still to come."""
-    if confirmation is None:
-        return results.incomplete
-    return any(state.trial(trial.key).status in {"missing", "running"} for trial in confirmation.trials())
+    left = state.incomplete
+    if confirmation is not None:
+        left = any(state.trial(trial.key).ended is None for trial in confirmation.trials())
+    return left or not proposals.finished, report
 
 
 def _proposals(state: SweepState, plan: Plan, recorder: Recorder) -> Proposals | RacingProposals:

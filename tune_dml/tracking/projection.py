@@ -187,12 +187,6 @@ class Projection:
         return _METRIC_NAME.sub("_", self.state.plan.metric)[:250]
 
     @property
-    def incomplete(self) -> bool:
-        """Whether trials are left that were asked for, or a race is under way."""
-        left = any(self.state.trial(key).ended is None for key in self.state.trials)
-        return left or (self.state.race is not None and not self.state.race.over)
-
-    @property
     def judged(self) -> float:
         """When what a report says last changed: with the trials, and with each look that spends error."""
         looks = self.state.looks

@@ -62,7 +62,7 @@ class Proof:
 
     def _expected(self) -> Iterator[_Expected]:
         projection, metric = self._projection, self._projection.state.plan.metric
-        status = projection.parent_status(final=True, interrupted=projection.incomplete)
+        status = projection.parent_status(final=True, interrupted=projection.state.incomplete)
         points = _as_stored(projection.parent_points())
         yield _Expected(PARENT, "the sweep's run", status, projection.parent_parameters(), points)
         for cell in projection.cells_begun():

@@ -153,7 +153,7 @@ class Tracker:
             before.extend(proof.differences())
             for key in proof.differing:
                 self._books.forget(self._projection.runs[key])
-            push = Push(final=True, interrupted=self._projection.incomplete)
+            push = Push(final=True, interrupted=self._projection.state.incomplete)
             self._push(push)
             self._describe(judgement)
             if push.error:

@@ -18,14 +18,13 @@ import pytest
 from typer.testing import CliRunner
 
 from trainables.errors import ConfigError
-from tune_dml import api
-from tune_dml.api import Attachment
 from tune_dml.cli import application
 from tune_dml.planning.checks import prepare
 from tune_dml.planning.request import Request
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.results import results_of
 from tune_dml.sweep import Sweep
+from tune_dml.tracking import Tracker
 
 FROZEN = Path(__file__).with_name("frozen.json")
 QUICK = {"data.name": "digits", "training.steps": 4, "training.eval_every": 2}
@@ -157,8 +156,7 @@ def make_toy(storage: Path, cache_dir: Path | None) -> None:
 
 def shapes() -> dict[str, Any]:
     """Verb -> exit code and shape of its JSON, where the toy sweep lies in the working directory."""
-    attached = Attachment("mlflow ui", None)  # MLflow has tests of its own
-    with patch.object(api, "attach_report", lambda *arguments: attached):
+    with patch.object(Tracker, "attach", return_value=None):  # MLflow has tests of its own
         ended = {name: run([*words, "--json"]) for name, words in JSON.items()}
     return {name: {"exit": code, "json": shape(json.loads(text))} for name, (code, text) in ended.items()}
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from helpers.toys import METRIC, RHO, crossed, rho_space, space_of, write_sweep
 
-from tune_dml.planning.confirmation import confirmation_plan
+from tune_dml.planning.continuation import confirmation_plan
 from tune_dml.record.results import Results
 from tune_dml.report import write_report
 from tune_dml.report.cell import best_cells

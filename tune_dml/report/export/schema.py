@@ -26,7 +26,7 @@ class Next(_Open):
 
     command: str
     settles: str
-    chance: float | None = Field(description="Of settling it; null where it is not known.")
+    chance: float | None = Field(None, description="Of settling it; null where it is not known.")
     trials: int
     cost: str
 
@@ -69,7 +69,7 @@ class Sensitivity(_Open):
     seeds: int
     seeds_needed: int | None
     seeds_range: tuple[int | None, int | None] | None = Field(
-        description="Both ends of what the uncertainty of the estimates leaves open; null: none would do."
+        None, description="Both ends of what the uncertainty of the estimates leaves open; null: none would do."
     )
     diverged: list[str]
     algorithm: str
