@@ -75,4 +75,4 @@ def test_comparing_the_cells_draws_the_curve(shown):
     assert "Comparing 6 Runs" in text
     assert "Parallel Coordinates Plot" in text
     axes = text[text.index("Parallel Coordinates Plot") :]
-    assert all(f">{label}<" in axes for label in ("regularizer.rho", "none", "0.01", "0.9", "mean"))
+    assert all(f">{label}<" in axes for label in ("regularizer.rho", "(none)", "0.01", "0.9", "mean"))

@@ -186,7 +186,7 @@ class RunPusher:
         for cell in projection.cells_begun():
             run, trials = self._cell_run(cell), projection.trials_of(cell)
             self._push_data(run)
-            self._push_new(run, cell_points(trials, projection.state.plan.metric), projection.parameters(cell))
+            self._push_new(run, cell_points(trials, projection.state.plan.metric), projection.knobs(cell))
             active = max((trial.active for trial in trials), default=projection.last_active)
             self._set_status(run, cell_status(trials, final=push.final), active)
 
