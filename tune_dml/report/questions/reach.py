@@ -119,7 +119,7 @@ def _table(half: str, rows: list[_Reached], baseline: str, alpha: float) -> Tabl
         "networks given), over classes (the same networks), over classes and seeds (networks trained anew)."
     )
     columns = ("cell", "classes", "seeds", "difference", "low", "high", "p per query", "p over classes", "p over both")
-    return Table(f"reach-{half}", caption, columns, entries)
+    return Table(f"reach-{half}", caption, columns, entries, folded=f"Every cell over {_HALVES[half]} classes")
 
 
 def _sign(value: float) -> str:

@@ -10,7 +10,7 @@ from tune_dml.report.drawing.charts import HeatCell, heat
 from tune_dml.report.knob import MeasuredKnob
 from tune_dml.report.measured import ALPHA, Measured
 from tune_dml.report.questions import question
-from tune_dml.report.section import Facts, Figure, Section, Text
+from tune_dml.report.section import Facts, Figure, Fold, Section, Text
 from tune_dml.stats.contrasts import fill_holes
 
 _MOST_FIELDS = 1500
@@ -35,7 +35,7 @@ def trust(measured: Measured) -> Section | None:
         "trust",
         "Can I trust it?",
         "Trust",
-        (*_figures(measured), Text(text), Facts(tuple(facts))),
+        (*_figures(measured), Fold("What is assumed, the looks taken and the error spent", (Text(text), Facts(tuple(facts))))),
         data={
             "trust": {
                 "looks": looks.seeds,
