@@ -61,6 +61,24 @@ def test_runs_are_nested_and_charts_get_the_knob(curve, uri):
     assert data == "d" * 32
 
 
+def test_a_renamed_sweep_keeps_its_runs_under_the_new_name(curve, uri):
+    results, _, tracker = curve
+    tracker().stop()
+    before = {run.info.run_id for run in StoredRuns(uri, "demo").runs}
+    plan = results.folder / "plan.json"
+    state = read_state(results.folder)
+    dataclasses.replace(state.stored, name="other").save(plan)
+    moved = results.folder.rename(results.folder.with_name("other"))
+    again = Tracker(read_state(moved), uri, "toys")
+    assert again.stop().error is None
+    seen = StoredRuns(uri, "other")
+    assert {run.info.run_id for run in seen.runs} == before
+    assert StoredRuns(uri, "demo").runs == []
+    assert [run.info.run_name for run in seen.parents] == ["other"]
+    assert "other" in again.link()
+    assert again.stop().trials == 0
+
+
 def test_the_sweeps_run_says_the_answer_once_it_is_known(curve, uri, tmp_path):
     _, said, tracker = curve
     tracker().stop()
