@@ -1,4 +1,4 @@
-"""A report of 10,000 trials: 100 cells x 100 seeds, each with a curve of 50 evaluations, from the ledger to files on disk.
+"""A report of 10,000 trials: 100 cells x 100 seeds, each with 50 evaluations and 1,460 hits, from the ledger to files on disk.
 
     python benchmarks/report.py [--cells 100] [--seeds 100] [--rows 50]
 
@@ -22,6 +22,7 @@ sys.path[:0] = [str(Path(__file__).parents[1] / "tests")]
 
 from helpers.toys import METRIC, RHO, SETTINGS, Driver, plan_of, rho_space  # noqa: E402
 
+from trainables.evidence.kept import Hits, hits_file  # noqa: E402
 from tune_dml.record.ledger import Ledger, trial_folder  # noqa: E402
 from tune_dml.record.results import results_of  # noqa: E402
 from tune_dml.report import write_report  # noqa: E402
@@ -38,6 +39,7 @@ def write(folder: Path, cells: int, seeds: int, rows: int) -> None:
     driver.session()
     random = np.random.default_rng(0)
     shifts = random.normal(size=seeds)
+    labels = np.repeat(np.arange(73), 20)
     with Ledger(folder) as ledger:
         for trial in plan.trials():
             rho = trial.cell.knobs.get(RHO.path)
@@ -53,6 +55,8 @@ def write(folder: Path, cells: int, seeds: int, rows: int) -> None:
                 for i, value in enumerate(curve)
             ]  # fmt: skip
             path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+            hits = Hits.of(random.random(len(labels)) < number / 100, labels, np.arange(len(labels)))
+            (path.parent / hits_file("val")).write_bytes(hits.data())
             metrics = {METRIC: number, "val/map_at_r": number / 2, "train/loss": 0.1}
             ledger.write(
                 "ended", trial.key, status="finished", reason="", metrics=metrics, seconds=12.0, step=10 * rows

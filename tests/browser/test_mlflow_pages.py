@@ -65,6 +65,10 @@ def test_the_printed_link_lists_the_cells_and_nothing_else(shown):
     assert all(f">{label}<" in text for label in ("no SEC", "rho=0.01", "rho=1"))
     assert "seed 0<" not in text
     assert "<b>Momentum</b>" not in text  # a title is text
+    assert (
+        "Search metric charts" in text
+    )  # the chart view, by a parameter of the address that this version of MLflow reads
+    assert "difference_high" in text
     assert "Momentum" in text
 
 
@@ -75,4 +79,5 @@ def test_comparing_the_cells_draws_the_curve(shown):
     assert "Comparing 6 Runs" in text
     assert "Parallel Coordinates Plot" in text
     axes = text[text.index("Parallel Coordinates Plot") :]
-    assert all(f">{label}<" in axes for label in ("regularizer.rho", "none", "0.01", "0.9", "mean"))
+    assert "loss.name" not in axes  # of cells that differ in a knob, the knob alone is there to be chosen
+    assert all(f">{label}<" in axes for label in ("regularizer.rho", "(none)", "0.01", "0.9", "mean"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,17 +17,21 @@ from tune_dml.planning.request import folder_problems, margin_problems
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from tune_dml.record.results import Results
     from tune_dml.report.compared import Comparison
 
 ORDER = 80
 EXAMPLES = """
 tune-dml compare rho1 rho2
+tune-dml compare rho1 /shared/sweeps/rho1 -o out    # whichever MLflow server each was logged to
 """
 
 
 @verb
 def compare(
-    sweep_names: Annotated[list[str], typer.Argument(metavar="SWEEP...", help="Two or more sweeps.")],
+    sweep_names: Annotated[
+        list[str], typer.Argument(metavar="SWEEP...", help="Two or more sweeps: names, or folders elsewhere.")
+    ],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder for the page and JSON.")] = None,
     *,
     storage: Path,
@@ -35,15 +39,30 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Sweeps side by side: what differs first, then paired differences to the first one; exit 3 where one is refused."""
-    from tune_dml.api import load_sweep
     from tune_dml.report.compared import compare_sweeps, write_comparison
 
     folder = absolute(output)
     raise_if_any([*margin_problems(margin), *folder_problems("-o", folder)])
-    found = compare_sweeps([load_sweep(name, storage=storage).results for name in sweep_names], margin)
+    found = compare_sweeps(_loaded(sweep_names, storage), margin)
     page = write_comparison(found, folder)[0] if folder else None
     show(_Shown(found, page), as_json)
     raise typer.Exit(3 if found.refusals else 0)
+
+
+def _loaded(names: list[str], storage: Path) -> list[Results]:
+    """By name in the storage, or by folder wherever it is; those of one name are told apart by the folders they lie in."""
+    from tune_dml.record.results import load_results
+
+    paths = [Path(name).expanduser() for name in names]
+    places = [(path.parent if len(path.parts) > 1 else storage, path.name) for path in paths]
+    found = [load_results(folder.absolute(), name) for folder, name in places]
+    called = [results.name for results in found]
+    return [
+        results
+        if called.count(results.name) < 2 or results.folder.parent == storage.absolute()
+        else replace(results, plan=replace(results.plan, name=f"{results.folder.parent.name}/{results.name}"))
+        for results in found
+    ]
 
 
 @dataclass(frozen=True)

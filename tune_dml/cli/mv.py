@@ -28,7 +28,9 @@ def mv(
     """Give a sweep another name; every trial keeps its identity. Refused while it runs, or where the name is in use."""
     from trainables.errors import ConfigError, Problem, raise_if_any
     from tune_dml.planning.rules import name_rule_problems
+    from tune_dml.record.commands import command
     from tune_dml.record.ledger import Ledger
+    from tune_dml.record.results import results_of
     from tune_dml.record.state import load_state
 
     state = load_state(storage.absolute(), sweep_name)
@@ -39,5 +41,8 @@ def mv(
     with Ledger(state.folder):  # refused while another process runs it
         state.folder.rename(target)
         replace(state.stored, name=new_name).save(target / "plan.json")
-    said = f"{sweep_name} is {new_name} now: {target}. MLflow keeps the old name of runs that are there."
+    said = f"{sweep_name} is {new_name} now: {target}."
+    if state.sessions and (target / "mlflow.json").exists():
+        renamed = command(results_of(target), "sync")
+        said += f" Its runs in MLflow get the new name with its next session, or by `{renamed}`."
     typer.echo(json.dumps({"sweep": new_name, "folder": str(target)}) if as_json else said)

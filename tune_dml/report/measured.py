@@ -48,19 +48,27 @@ class Looks:
     """The seeds a cell had at each look, on average; the present one is the last."""
     planned: int
     """The seeds that were planned before the first look."""
+    recorded: bool = True
+    """Looks at results of other programs are not: one is assumed, which spends all of the error."""
 
     @property
     def level(self) -> float:
         """The error that the present look may spend."""
+        if not self.recorded:
+            return ALPHA
         return level_left(self.seeds, planned=self.planned, alpha=ALPHA) or ALPHA
 
     @property
     def spent(self) -> float:
         """The error of all looks together."""
+        if not self.recorded:
+            return ALPHA
         return error_spent(self.seeds, planned=self.planned, alpha=ALPHA)
 
     def level_at(self, seeds: float) -> float:
         """What a further look, at so many seeds, may spend."""
+        if not self.recorded:
+            return ALPHA
         return level_left((*self.seeds, seeds), planned=self.planned, alpha=ALPHA)
 
 
@@ -131,7 +139,9 @@ class Measured:
         ended = sum(trial.status not in {"running", "missing"} for trial in self.results.trials)
         past = self.results.looks
         planned = past[0].planned if past else len(self.seeds)
-        return Looks((*(float(look.seeds) for look in past), ended / max(1, len(self.cells))), max(1, planned))
+        now = ended / max(1, len(self.cells))
+        recorded = self.results.imported is None
+        return Looks((*(float(look.seeds) for look in past), now), max(1, planned), recorded)
 
     @cached_property
     def race(self) -> RaceFindings | None:

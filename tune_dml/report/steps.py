@@ -30,12 +30,12 @@ class Step:
 
     @property
     def sentence(self) -> str:
-        """`It shows whether rho holds.`, or with what chance it does."""
+        """`It would show whether rho holds.`, or with what chance it does."""
         if self.chance is None:
-            return f"It is to show {self.settles}."
+            return f"It would show {self.settles}."
         percent = 100 * self.chance
         said = "below 1%" if percent < 1 else "above 99%" if percent > 99 else f"about {percent:.0f}%"
-        return f"It is to show {self.settles}; the chance that it does is {said}."
+        return f"It would show {self.settles} with a chance of {said}."
 
 
 def cost_of(step: Step, results: Results) -> str:

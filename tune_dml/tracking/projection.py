@@ -29,8 +29,8 @@ _VALUE_LIMIT = 500
 TAG_LIMIT = 2000
 _MOST_METRICS = 25
 """Keys of a trial's run, those of opened test metrics aside; the ledger keeps all."""
-_NONE = "none"
-"""A knob that a cell does not have, which charts would otherwise put at the top of its axis."""
+_NONE = "(none)"
+"""A knob that a cell does not have: charts put a number's absence at the top of its axis, and this, sorted as text, at its end."""
 
 _BESIDE_RECALL = re.compile(r"(.*[/_])?(precision|map|ndcg)_at_\d+")
 """At 1 these are recall at 1 under other names, and further on they follow recall and MAP@R: runs show those."""
@@ -265,11 +265,20 @@ class Projection:
         begun = [trial.started for trial in self.trials_of(cell) if trial.started]
         return min(begun, default=self.state.born or 0.0)
 
-    def parameters(self, cell: Cell) -> dict[str, str]:
-        """Every resolved setting of a cell, flat and dotted; `none` for a knob that its arm does not have."""
+    def knobs(self, cell: Cell) -> dict[str, str]:
+        """What tells a cell from the others: of these alone MLflow's comparison of cells draws the curve.
+
+        The arm, where there are several, and each knob; `(none)` for one that its arm does not have.
+        """
         plan = self.state.plan
+        named = {"arm": cell.arm} if len(plan.main_arms) > 1 else {}
         absent = {knob.path: _NONE for arm in plan.arms for knob in plan.knobs_of(arm.name)}
-        return {name: _text(value) for name, value in {**absent, **cell.knobs, **cell.settings}.items()}
+        settings = {path: cell.settings[path] for path in absent if path in cell.settings}
+        return {name: _text(value) for name, value in {**named, **absent, **settings, **cell.knobs}.items()}
+
+    def parameters(self, cell: Cell) -> dict[str, str]:
+        """Every resolved setting of a cell, flat and dotted; `(none)` for a knob that its arm does not have."""
+        return {**self.knobs(cell), **{name: _text(value) for name, value in cell.settings.items()}}
 
     def planned(self, key: str) -> Trial | None:
         """A trial of the sweep, or of its confirmation."""

@@ -10,7 +10,7 @@ keeps the time of its row, so that pushing it again adds nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,7 +93,7 @@ class RunPusher:
         """Every trial that has news or another status, then the sweep's own run."""
         for trial in self._projection.runs.values():
             run = self._runs.get(trial.key)
-            there = run is not None and _SWEEP_TAG in run.tags and run.status == trial.status(final=push.final)
+            there = run is not None and self._placed(run) and run.status == trial.status(final=push.final)
             if there and not trial.due:
                 continue
             try:
@@ -127,9 +127,21 @@ class RunPusher:
             known = self._one_of(known, run, PARENT)
         if known is not None:
             return known
+        for run in self._under_its_old_name(experiment_id):
+            self.client.update_run(run.id, name=projection.state.plan.name)
+            return run
         self.was_new = True
         born = projection.state.born or 0.0
         return self._create(experiment_id, projection.state.plan.name, born, projection.parent_tags())
+
+    def _under_its_old_name(self, experiment_id: str) -> Iterator[Run]:
+        """The sweep's run as the books know it: where the sweep was renamed its tags still say how it was called."""
+        run_id = self._books.runs.get(PARENT)
+        return search_runs(self.client, experiment_id, f"attributes.run_id = '{run_id}'") if run_id else iter(())
+
+    def _placed(self, run: Run) -> bool:
+        """Whether a trial's run is below its sweep's, by its present name."""
+        return _SWEEP_TAG in run.tags and run.tags.get("sweep") == self._projection.state.plan.name
 
     def _one_of(self, known: Run | None, other: Run, key: str) -> Run:
         """Of two runs of one trial, which a lost answer to a creation can leave, keep the one on the books."""
@@ -153,11 +165,12 @@ class RunPusher:
         if planned is not None:
             above = self._cell_run(planned.cell)
             params = {**projection.parameters(planned.cell), "seed": str(planned.seed)}
-        tags |= {"level": "trial", _PARENT_TAG: above.id, _SWEEP_TAG: self._runs[PARENT].id}
+        name = projection.state.plan.name
+        tags |= {"level": "trial", _PARENT_TAG: above.id, _SWEEP_TAG: self._runs[PARENT].id, "sweep": name}
         if run is None:
-            name = f"{planned.cell.label}, seed {planned.seed}" if planned else trial.key
+            title = f"{planned.cell.label}, seed {planned.seed}" if planned else trial.key
             own = {**projection.trial_tags(trial.key), _NOTE: trial_note(projection, trial.key)}
-            run = self._create(self._books.experiment_id, name, trial.state.started, {**own, **tags})
+            run = self._create(self._books.experiment_id, title, trial.state.started, {**own, **tags})
             self._runs[trial.key], self._books.runs[trial.key] = run, run.id
         self._books.skip_known_rows(trial)
         rows = trial.unread()
@@ -186,7 +199,8 @@ class RunPusher:
         for cell in projection.cells_begun():
             run, trials = self._cell_run(cell), projection.trials_of(cell)
             self._push_data(run)
-            self._push_new(run, cell_points(trials, projection.state.plan.metric), projection.parameters(cell))
+            self._push_new(run, cell_points(trials, projection.state.plan.metric), projection.knobs(cell))
+            self._log_news(run, (), {}, {"sweep": projection.state.plan.name})
             active = max((trial.active for trial in trials), default=projection.last_active)
             self._set_status(run, cell_status(trials, final=push.final), active)
 

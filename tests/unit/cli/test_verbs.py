@@ -225,3 +225,11 @@ def test_a_notebook_sees_answer_curve_and_best(stored):
     assert empty._repr_html_()
     with pytest.raises(tune_dml.api.ConfigError, match="nothing to draw"):
         empty.plot()
+
+
+def test_sweeps_of_two_folders_are_compared_and_told_apart(stored, tmp_path, command_line):
+    write_sweep(tmp_path / "elsewhere" / "toy", means={0.1: 70.0, 0.5: 60.0})
+    code, out, _ = command_line("compare", "toy", tmp_path / "elsewhere" / "toy", "--storage", stored)
+    assert code == 0
+    assert "elsewhere/toy" in out
+    assert command_line("compare", "toy", tmp_path / "elsewhere" / "none", "--storage", stored)[0] == 1

@@ -53,11 +53,30 @@ def test_runs_are_nested_and_charts_get_the_knob(curve, uri):
     for run in seen.children:
         assert run.data.tags["mlflow.parentRunId"] == seen.cells[run.data.tags["cell"]].info.run_id
     values = {label: run.data.params["regularizer.rho"] for label, run in seen.cells.items()}
-    assert values["no SEC"] == "none"
+    assert values["no SEC"] == "(none)"
+    assert all(set(run.data.params) == {"regularizer.rho"} for run in seen.cells.values())  # what a comparison draws
     assert values["rho=0.1"] == "0.1"
     assert {run.data.tags["level"] for run in seen.runs} == {"sweep", "cell", "trial"}
     (data,) = {entry.dataset.digest for run in seen.cells.values() for entry in run.inputs.dataset_inputs}
     assert data == "d" * 32
+
+
+def test_a_renamed_sweep_keeps_its_runs_under_the_new_name(curve, uri):
+    results, _, tracker = curve
+    tracker().stop()
+    before = {run.info.run_id for run in StoredRuns(uri, "demo").runs}
+    plan = results.folder / "plan.json"
+    state = read_state(results.folder)
+    dataclasses.replace(state.stored, name="other").save(plan)
+    moved = results.folder.rename(results.folder.with_name("other"))
+    again = Tracker(read_state(moved), uri, "toys")
+    assert again.stop().error is None
+    seen = StoredRuns(uri, "other")
+    assert {run.info.run_id for run in seen.runs} == before
+    assert StoredRuns(uri, "demo").runs == []
+    assert [run.info.run_name for run in seen.parents] == ["other"]
+    assert "other" in again.link()
+    assert again.stop().trials == 0
 
 
 def test_the_sweeps_run_says_the_answer_once_it_is_known(curve, uri, tmp_path):
@@ -145,7 +164,7 @@ def test_arms_keep_their_order_of_colours(tmp_path, uri):
     seen = StoredRuns(uri)
     by_arm = {run.data.tags["arm"]: run.data.tags["mlflow.runColor"] for run in seen.runs if "arm" in run.data.tags}
     assert by_arm == dict(zip([arm.name for arm in plan.arms], colours, strict=True))
-    assert {run.data.params["regularizer.rho"] for run in seen.runs if run.data.tags.get("arm") == "L2"} == {"none"}
+    assert {run.data.params["regularizer.rho"] for run in seen.runs if run.data.tags.get("arm") == "L2"} == {"(none)"}
 
 
 def test_names_are_text_in_descriptions():

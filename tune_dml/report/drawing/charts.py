@@ -10,6 +10,8 @@ from tune_dml.report.drawing.canvas import FONT, Canvas, Pen, fitted, text_width
 from tune_dml.report.drawing.colours import DASHES, SHAPES
 from tune_dml.report.drawing.frame import RULE, Frame, Range, number_text
 
+_TALL = 195.0
+"""Pixels of the vertical axis of lines."""
 _WIDE, _NARROW = 860.0, 358.0
 """Pixels of a figure at a desk and on a telephone; a page may stretch them a little."""
 
@@ -36,10 +38,10 @@ def lines(series: Sequence[Series], y_title: str, x_title: str, *, narrow: bool,
     width = width_of(narrow)
     rows = _legend_rows(series, width) if narrow else []
     room = 0.0 if narrow else min(230.0, max(text_width(item.label) for item in series) + 26)
-    canvas = Canvas(width, (200.0 if narrow else 205.0) + 84 + 18 * len(rows))
+    canvas = Canvas(width, _TALL + 84 + 18 * len(rows))
     every = [number for item in series for number in (*item.low, *item.high, *item.mean)]
     span = Range.of([n for n in every if not log or n > 0], scale="log" if log else "linear")
-    frame = Frame(canvas, 56, 34, width - room - 12, 34 + (200 if narrow else 205), span)
+    frame = Frame(canvas, 56, 34, width - room - 12, 34 + _TALL, span)
     xs = [x for item in series for x in item.xs]
     horizontal = Range.of(xs, pad=0.02)
     frame.draw_y()

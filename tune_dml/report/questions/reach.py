@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +16,9 @@ from tune_dml.report.naming import metric_name
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Section, Table, Text, plain, signed, words
 from tune_dml.stats.classes import Reach, reach_of
+
+if TYPE_CHECKING:
+    from trainables.evidence.kept import Hits
 
 _HALVES = {"val": "validation", "test": "test"}
 _LEAST = 0.001
@@ -41,8 +46,9 @@ def reach(measured: Measured) -> Section | None:
     rows = [
         _Reached(half, cell.label, found)
         for half in _HALVES
+        if (kept := _kept(measured.results, baseline, half))
         for cell in others
-        if (found := _reach(measured.results, cell, baseline, half, alpha))
+        if (found := _reach(measured.results, cell, kept, half, alpha))
     ]
     if not rows:
         return None
@@ -52,13 +58,14 @@ def reach(measured: Measured) -> Section | None:
     return Section("reach", title, "Other classes", tuple(body), data={"reach": {"alpha": alpha, "rows": rows}})
 
 
-def _reach(results: Results, cell: MeasuredCell, baseline: MeasuredCell, half: str, alpha: float) -> Reach | None:
+def _kept(results: Results, baseline: MeasuredCell, half: str) -> dict[int, Hits]:
+    """Seed -> the hits of the baseline's trials that kept them."""
+    trials = [trial for trial in baseline.trials if trial.status == "finished" and trial.seed in baseline.values]
+    return {trial.seed: hits for trial in trials if (hits := results.hits(trial.key, half)) is not None}
+
+
+def _reach(results: Results, cell: MeasuredCell, kept: Mapping[int, Hits], half: str, alpha: float) -> Reach | None:
     """Over the seeds under which both cells asked the same queries; None where there is none, or only one class."""
-    kept = {
-        trial.seed: results.hits(trial.key, half)
-        for trial in baseline.trials
-        if trial.status == "finished" and trial.seed in baseline.values
-    }
     differences: list[dict[int, tuple[int, int]]] = []
     first = second = 0
     for trial in cell.trials:
@@ -119,7 +126,7 @@ def _table(half: str, rows: list[_Reached], baseline: str, alpha: float) -> Tabl
         "networks given), over classes (the same networks), over classes and seeds (networks trained anew)."
     )
     columns = ("cell", "classes", "seeds", "difference", "low", "high", "p per query", "p over classes", "p over both")
-    return Table(f"reach-{half}", caption, columns, entries)
+    return Table(f"reach-{half}", caption, columns, entries, folded=f"Every cell over {_HALVES[half]} classes")
 
 
 def _sign(value: float) -> str:

@@ -16,8 +16,8 @@ from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Fold, Photograph, Photographs, Section, Text
 from tune_dml.report.traces import Pair, Side
 
-_LEGEND = "Green, solid and ticked: right. Red, dashed and crossed: wrong. Whole sheets lie in the trials' folders and MLflow runs."
-_MOST_ROWS = 4
+_LEGEND = "Green, solid and ticked: right. Red, dashed and crossed: wrong. Whole sheets lie in the trials' MLflow runs."
+_MOST_ROWS = 3
 """Queries that the page shows of a sheet."""
 _Row = tuple[Tile | None, ...]
 

@@ -10,7 +10,7 @@ from tune_dml.report.drawing.charts import HeatCell, heat
 from tune_dml.report.knob import MeasuredKnob
 from tune_dml.report.measured import ALPHA, Measured
 from tune_dml.report.questions import question
-from tune_dml.report.section import Facts, Figure, Section, Text
+from tune_dml.report.section import Facts, Figure, Fold, Section, Text
 from tune_dml.stats.contrasts import fill_holes
 
 _MOST_FIELDS = 1500
@@ -35,7 +35,10 @@ def trust(measured: Measured) -> Section | None:
         "trust",
         "Can I trust it?",
         "Trust",
-        (*_figures(measured), Text(text), Facts(tuple(facts))),
+        (
+            *_figures(measured),
+            Fold("What is assumed, the looks taken and the error spent", (Text(text), Facts(tuple(facts)))),
+        ),
         data={
             "trust": {
                 "looks": looks.seeds,
@@ -84,6 +87,8 @@ def _figures(measured: Measured) -> tuple[Figure, ...]:
 
 def _looks(measured: Measured) -> str:
     looks = measured.looks
+    if not looks.recorded:
+        return "not on record: one is assumed"
     numbers = list(dict.fromkeys(f"{seeds:.3g}" for seeds in looks.seeds))
     times = ("once", "twice")[len(looks.seeds) - 1] if len(looks.seeds) < 3 else f"{len(looks.seeds)} times"
     seeds = f"{', '.join(numbers)} seed{'' if numbers == ['1'] else 's'} a cell"
@@ -92,6 +97,8 @@ def _looks(measured: Measured) -> str:
 
 def _error(measured: Measured) -> str:
     looks = measured.looks
+    if not looks.recorded:
+        return f"{100 * ALPHA:g}%, all of it for this look: had somebody looked and gone on, it would be more"
     return (
         f"{100 * looks.spent:.3g}% of {100 * ALPHA:g}% is spent; this look's statements hold with "
         f"{100 * (1 - looks.level):.4g}%. Looking again at the same seeds costs nothing, more seeds cost some of the rest"
