@@ -52,7 +52,9 @@ def contents(uri):
 
 
 @pytest.mark.slow
-def test_an_outage_during_a_sweep_loses_nothing_and_doubles_nothing(tmp_path, server, driver, capfd, monkeypatch, found):
+def test_an_outage_during_a_sweep_loses_nothing_and_doubles_nothing(
+    tmp_path, server, driver, capfd, monkeypatch, found
+):
     monkeypatch.setattr(background, "_INTERVAL", 0.1)
     monkeypatch.setenv("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # of this reader's downloads
     said, books = [], driver.folder / "mlflow.json"

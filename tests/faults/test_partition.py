@@ -59,4 +59,7 @@ def test_a_node_that_is_cut_off_loses_its_trial_to_another(network, tmp_path, mo
     again = [event for event in sweep.events("started") if event.key == cut_off]
     assert [event.body["host"] == NODE for event in again] == [True, False]
     assert table(sweep.folder) == table(quiet.folder)
-    found("the network between the head and a node is cut, then mended (three trials, submitted)", outcome(sweep.folder, since))
+    found(
+        "the network between the head and a node is cut, then mended (three trials, submitted)",
+        outcome(sweep.folder, since),
+    )

@@ -215,7 +215,7 @@ class SweepState:
 
     def _last_heard_of(self, trial: TrialState, until: float) -> float:
         rows = read_history(self.folder, trial.key) if trial.live else []
-        return max([self._heard, *(row["time"] for row in rows if row["time"] <= until)])
+        return max([self._heard, *(float(row["time"]) for row in rows if row["time"] <= until)])
 
     def _fold_race(self, event: Event) -> None:
         if event.kind == "race":

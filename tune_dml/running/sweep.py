@@ -181,7 +181,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.progress.note(text)
 
     def _end(self, key: str, ended: Mapping[str, Any]) -> None:
-        seconds = time.monotonic() - self.started.get(key, time.monotonic())
+        seconds = (now := time.monotonic()) - self.started.get(key, now)
         body = {"seconds": seconds, **ended}
         self.running.pop(key, None)
         self.spending.end(key)
@@ -350,6 +350,9 @@ def _silence_tune() -> None:
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
     os.environ.setdefault("TUNE_RESULT_BUFFER_LENGTH", "1")
     logging.getLogger("ray").setLevel(logging.ERROR)
+    logging.getLogger("ray.tune").setLevel(
+        logging.CRITICAL
+    )  # its traceback of each lost process, which we say in a line
 
 
 def _last_failure(trial: TuneTrial) -> Failure:
