@@ -25,6 +25,7 @@ import ray.cloudpickle
 from ray import tune
 from ray.tune import Callback, FailureConfig, PlacementGroupFactory, RunConfig, TuneConfig, Tuner
 from ray.tune.experiment import Trial as TuneTrial
+from ray.tune.schedulers import FIFOScheduler
 
 from trainables.context import CHECKPOINT, PREVIOUS
 from tune_dml.planning.cells import Cell
@@ -273,6 +274,15 @@ def _value(body: Mapping[str, Any], metric: str, diverged: float) -> float:
     return float(body["metrics"].get(metric, math.nan)) if body["status"] == "finished" else math.nan
 
 
+class _InOrder(FIFOScheduler):  # type: ignore[misc]
+    """Tune's first come, first served, which looks through all trials that there ever were, several times a trial."""
+
+    def choose_trial_to_run(self, tune_controller: Any) -> TuneTrial | None:
+        """A trial that waits, of those that have not ended."""
+        live = tune_controller.get_live_trials()
+        return next((trial for trial in live if trial.status == TuneTrial.PENDING), None)
+
+
 def _fit(folder: Path, recorder: Recorder, execution: Execution) -> None:
     resources = execution.resources
     recorder.progress.waiting(
@@ -290,6 +300,7 @@ def _fit(folder: Path, recorder: Recorder, execution: Execution) -> None:
             tune.with_resources(trainable, _bundle(capacity, resources)),
             tune_config=TuneConfig(
                 search_alg=CellSearcher(recorder.proposals),
+                scheduler=_InOrder(),
                 num_samples=-1,
                 max_concurrent_trials=concurrent,
                 time_budget_s=execution.time_budget,
