@@ -226,8 +226,7 @@ class SweepState:
 
     def _last_heard_of(self, trial: TrialState, until: float) -> float:
         rows = read_history(self.folder, trial.key) if trial.live else []
-        times = [self._heard, *(float(row["time"]) for row in rows)]
-        return max(time for time in times if time <= until)
+        return max([self._heard, *(float(row["time"]) for row in rows if row["time"] <= until)])
 
     def _fold_race(self, event: Event) -> None:
         if event.kind == "race":

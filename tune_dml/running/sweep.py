@@ -25,6 +25,7 @@ import ray.cloudpickle
 from ray import tune
 from ray.tune import Callback, FailureConfig, PlacementGroupFactory, RunConfig, TuneConfig, Tuner
 from ray.tune.experiment import Trial as TuneTrial
+from ray.tune.schedulers import FIFOScheduler
 
 from trainables.context import CHECKPOINT, PREVIOUS
 from tune_dml.planning.cells import Cell
@@ -142,7 +143,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.progress.note(text)
 
     def _end(self, key: str, ended: Mapping[str, Any]) -> None:
-        seconds = time.monotonic() - self.started.get(key, time.monotonic())
+        seconds = (now := time.monotonic()) - self.started.get(key, now)
         body = {"seconds": seconds, **ended}
         self.running.pop(key, None)
         self.spending.end(key)
@@ -224,6 +225,15 @@ def _value(body: Mapping[str, Any], metric: str, diverged: float) -> float:
     return float(body["metrics"].get(metric, math.nan)) if body["status"] == "finished" else math.nan
 
 
+class _InOrder(FIFOScheduler):  # type: ignore[misc]
+    """Tune's first come, first served, which looks through all trials that there ever were, several times a trial."""
+
+    def choose_trial_to_run(self, tune_controller: Any) -> TuneTrial | None:
+        """A trial that waits, of those that have not ended."""
+        live = tune_controller.get_live_trials()
+        return next((trial for trial in live if trial.status == TuneTrial.PENDING), None)
+
+
 def _fit(folder: Path, recorder: Recorder, resources: Resources, session: Session) -> None:
     address, _ = cluster.address_of(session.address)
     recorder.progress.waiting("starting Ray ..." if address is None else f"connecting to Ray at {address} ...")
@@ -239,6 +249,7 @@ def _fit(folder: Path, recorder: Recorder, resources: Resources, session: Sessio
             tune.with_resources(trainable, _bundle(capacity, resources)),
             tune_config=TuneConfig(
                 search_alg=CellSearcher(recorder.proposals),
+                scheduler=_InOrder(),
                 num_samples=-1,
                 max_concurrent_trials=concurrent,
                 time_budget_s=session.time_budget,
@@ -299,6 +310,9 @@ def _silence_tune() -> None:
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
     os.environ.setdefault("TUNE_RESULT_BUFFER_LENGTH", "1")
     logging.getLogger("ray").setLevel(logging.ERROR)
+    logging.getLogger("ray.tune").setLevel(
+        logging.CRITICAL
+    )  # its traceback of each lost process, which we say in a line
 
 
 def _last_failure(trial: TuneTrial) -> Failure:

@@ -30,7 +30,7 @@ TAG_LIMIT = 2000
 _MOST_METRICS = 25
 """Keys of a trial's run, those of opened test metrics aside; the ledger keeps all."""
 _NONE = "(none)"
-"""A knob that a cell does not have: charts put a number's absence at the top of its axis, and this, sorted as text, at its end."""
+"""A knob that a cell does not have: charts put a missing number at the top of its axis, and this, as text, at its end."""
 
 _BESIDE_RECALL = re.compile(r"(.*[/_])?(precision|map|ndcg)_at_\d+")
 """At 1 these are recall at 1 under other names, and further on they follow recall and MAP@R: runs show those."""

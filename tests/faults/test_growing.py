@@ -1,0 +1,77 @@
+"""A cluster without a node for trials grows when a sweep comes: Ray's own autoscaler and its imitated nodes.
+
+In namespaces of its own, processes, network and mounts: the imitated nodes have fixed ports, and whatever else runs on the
+machine stays out of their reach. `ray.cluster_utils.AutoscalingCluster` needs a file that Ray's wheel does not have.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from helpers.sweeps import sweep_file
+
+from tune_dml.record.results import results_of
+
+CLUSTER = {
+    "cluster_name": "growing",
+    "max_workers": 2,
+    "idle_timeout_minutes": 2.0,
+    "provider": {"type": "fake_multinode"},
+    "auth": {"ssh_user": "nobody"},
+    "head_node_type": "ray.head.default",
+    "available_node_types": {
+        "ray.head.default": {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0},
+        "worker": {
+            "resources": {"CPU": 1, "object_store_memory": 80_000_000},
+            "node_config": {},
+            "min_workers": 0,
+            "max_workers": 2,
+        },
+    },
+    **{f"{name}_commands": [] for name in ("initialization", "setup", "head_setup", "worker_setup")},
+    **{f"{name}_start_ray_commands": [] for name in ("head", "worker")},
+    "cluster_synced_files": [],
+    "file_mounts": {},
+    "file_mounts_sync_continuously": False,
+}
+WITHIN = ["unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]
+BEGIN = """
+ip link set lo up
+ip link add out type dummy && ip address add 10.213.8.1/24 dev out && ip link set out up && ip route add default dev out
+mkdir -p "$RAY_TMPDIR" && mount -t tmpfs tmpfs "$RAY_TMPDIR"
+cluster="$HOME/ray_bootstrap_config.yaml"
+ray start --head --num-cpus=0 --autoscaling-config="$cluster" --object-store-memory=80000000 > "$HOME/head.log"
+exec "$@"
+"""
+
+
+@pytest.mark.slow
+def test_a_sweep_on_a_cluster_that_has_no_node_yet(tmp_path, monkeypatch, cache_dir):
+    monkeypatch.chdir(tmp_path)
+    if subprocess.run([*WITHIN, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("namespaces of its own need the right to make them")
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "ray_bootstrap_config.yaml").write_text(yaml.safe_dump(CLUSTER))  # where `ray up` leaves it
+    environment = {
+        **os.environ,
+        **{"HOME": str(home), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        **{"RAY_TMPDIR": "/tmp/growing", "RAY_FAKE_CLUSTER": "1", "AUTOSCALER_UPDATE_INTERVAL_S": "1"},  # noqa: S108
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
+    sweep = [sys.executable, "-m", "tune_dml.cli", "sweep", sweep_file((0.1, 0.5), seeds=2, steps=40)]
+    sweep += ["--name", "toy", "--address", "auto", "--cache-dir", str(cache_dir)]
+    done = subprocess.run(
+        [*WITHIN, "bash", "-euc", BEGIN, "bash", *sweep],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert {trial.status for trial in results_of(tmp_path / "sweeps" / "toy").trials} == {"finished"}
