@@ -42,9 +42,13 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """What is there now stays: no collection of garbage needs to look at it again."""
+    """What is there now stays, so that garbage is not looked for in it; and nothing waits for the disk."""
+    from sqlalchemy import Engine, event
+
     gc.enable()
     gc.freeze()
+    os.fsync = lambda file: None  # no test cuts the power, and each of thousands of calls takes milliseconds
+    event.listen(Engine, "connect", lambda connection, record: connection.execute("PRAGMA synchronous=OFF"))
 
 
 def pytest_xdist_make_scheduler(config, log):

@@ -165,7 +165,8 @@ def test_an_adaptive_search_runs_its_budget(two_sweeps):
 
 
 @pytest.mark.usefixtures("ray_session")
-def test_a_diverged_trial_is_shown_and_the_sweep_finishes(cache_dir):
+def test_a_diverged_trial_is_shown_and_the_sweep_finishes(cache_dir, new_database):
+    new_database(Path.cwd())
     space = Space(
         name="own",
         title="own",

@@ -27,11 +27,12 @@ SPACE = Space(
 
 
 @pytest.fixture
-def session(tmp_path, cache_dir, ray_session):
+def session(tmp_path, cache_dir, ray_session, new_database):
     return {
         "storage": tmp_path / "sweeps",
-        "tracking_uri": f"sqlite:///{tmp_path}/mlflow.db",
+        "tracking_uri": new_database(tmp_path),
         "cache_dir": cache_dir,
+        "max_concurrent": 1,
     }
 
 

@@ -52,7 +52,8 @@ def kept(tmp_path_factory, cache_dir):
 
 
 @pytest.fixture
-def sweep(kept, tmp_path):
+def sweep(kept, tmp_path, new_database):
+    new_database(tmp_path)
     return Path(shutil.copytree(kept, tmp_path / "sweeps" / "toy"))
 
 
@@ -76,7 +77,7 @@ def session_of(folder):
 
 def reciprocal_ranks(embedded):
     """Naively: 1 / the position of the best positive, ties aside; mean in percent."""
-    vectors, labels = embedded.vectors.double(), embedded.labels
+    vectors, labels = embedded.vectors.double(), embedded.labels.tolist()
     unit = vectors / vectors.norm(dim=1, keepdim=True)
     similarity = unit @ unit.T
     ranks = []

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers.toys import METRIC, SETTINGS, STEEP, Driver, plan_of, rho_space, write_sweep
+from helpers.toys import METRIC, SETTINGS, Driver, plan_of, rho_space, write_sweep
 from helpers.trials import TASKS, config_of
 from mlflow.tracking import MlflowClient
 
@@ -26,6 +26,7 @@ from tune_dml.record.state import read_state
 from tune_dml.running.trial import run_trial
 
 TEST = "test/recall_at_1"
+SMALL = {"means": {0.01: 74.6, 0.1: 72.0}, "seeds": (0, 1)}
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +37,7 @@ def _database(tmp_path, new_database):
 @pytest.fixture(params=["sealed files", "an older version's ledger"])
 def sweep(request, tmp_path):
     """A finished sweep of either kind."""
-    return write_sweep(tmp_path / "sweeps/toy", baseline=60.0, older=request.param != "sealed files")
+    return write_sweep(tmp_path / "sweeps/toy", **SMALL, baseline=60.0, older=request.param != "sealed files")
 
 
 def session_of(results, uri=None):
@@ -87,7 +88,7 @@ def test_a_worker_seals_and_reports_no_test_metric(tmp_path, cache_dir):
 
 
 def test_an_unopened_sweep_shows_no_test_value_anywhere(tmp_path):
-    results = write_sweep(tmp_path / "sweeps/toy")
+    results = write_sweep(tmp_path / "sweeps/toy", **SMALL)
     values = {text for figures in planted(results).values() for text in figures.values()}
     track(results)
     sweep = tune_dml.load_sweep("toy", storage=results.folder.parent)
@@ -186,7 +187,7 @@ with Ledger(Path(sys.argv[1])):
 
 
 def test_only_finished_trials_have_test_metrics(tmp_path):
-    results = write_sweep(tmp_path / "toy", failures={("rho=0.1", 1): ("diverged", "nan")})
+    results = write_sweep(tmp_path / "toy", **SMALL, failures={("rho=0.1", 1): ("diverged", "nan")})
     trial = next(trial for trial in results.trials if trial.status == "diverged")
     shutil.copy(
         trial_folder(results.folder, results.trials[0].key) / SEALED, trial_folder(results.folder, trial.key) / SEALED
@@ -201,7 +202,7 @@ def test_only_finished_trials_have_test_metrics(tmp_path):
 def test_the_selected_cell_is_the_best_of_those_that_did_not_diverge(tmp_path):
     results = write_sweep(
         tmp_path / "sweeps/toy",
-        means=STEEP,
+        **SMALL,
         sd=0.01,
         seed_sd=5.0,
         failures={("rho=0.01", 0): ("diverged", "nan"), ("rho=0.1", 1): ("failed", "lost")},
