@@ -88,7 +88,7 @@ def ray_session():
     """One local Ray for all tests that sweep in this process."""
     from tune_dml.running import cluster
 
-    with cluster.connected(None, engine="train") as capacity:
+    with cluster.connected(None, engine="local") as capacity:
         yield capacity
 
 

@@ -1,11 +1,14 @@
-"""Two methods with different knobs, from one command to the report: cut short, resumed, grown by a third arm."""
+"""Two methods with different knobs, from one command to the report: cut short, grown by a third arm."""
 
 import json
 
 import pytest
+from helpers.toys import Driver
 
 import tune_dml
+from tune_dml.planning.checks import prepare
 from tune_dml.planning.plan import Plan
+from tune_dml.planning.request import Request
 from tune_dml.space import Arm, Grid, Knob, Space, Tie
 
 SHORT = {"training.steps": 4, "training.eval_every": 2, "batch.instances_per_class": 3, "batch.batch_size": 9}
@@ -36,17 +39,15 @@ def session(tmp_path, cache_dir, ray_session, new_database):
     }
 
 
-def test_arms_run_resume_extend_and_report(session, tmp_path):
-    begun = tune_dml.run_sweep(SPACE, dataset="digits", seeds=2, arms=["triplet", "topk"], time_budget=1e-3, **session)
-    assert begun.exit_code == 130
-    whole = tune_dml.resume_sweep("two-digits", **session)
-    assert whole.exit_code == 0
-    table = whole.table()
-    assert list(table.groupby("arm").size().items()) == [("topk", 4), ("triplet", 4)]
+def test_a_third_arm_joins_two_that_were_cut_short(session, tmp_path, cache_dir):
+    plan = prepare(Request(SPACE, dataset="digits", seeds=2, arms=["triplet", "topk"]), cache_dir=cache_dir).plan
+    Driver(tmp_path / "sweeps" / plan.name, plan).session()  # cut short before its first trial
+    grown = tune_dml.extend_sweep("two-digits", arms=["plain"], **session)
+    assert grown.exit_code == 0
+    table = grown.table()
     assert set(table["status"]) == {"finished"}
     assert table.loc[table["arm"] == "triplet", "optim.lr"].isna().all()
-    grown = tune_dml.extend_sweep("two-digits", arms=["plain"], **session)
-    assert list(grown.table().groupby("arm").size().items()) == [("plain", 2), ("topk", 4), ("triplet", 4)]
+    assert list(table.groupby("arm").size().items()) == [("plain", 2), ("topk", 4), ("triplet", 4)]
     assert [cell.arm for cell in Plan.load(grown.folder / "plan.json").cells if cell.baseline] == ["plain"]
     files = tune_dml.write_report(grown, tmp_path / "report")
     verdicts = json.loads(files.verdicts.read_text())
