@@ -13,6 +13,7 @@ gc.disable()  # until all is imported: collecting garbage takes a quarter of the
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # noqa: SIM112 - another program's memory must not kill a test's trial
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ["RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"] = "0"  # one process less; nobody takes a test's machine away
 os.environ["COLUMNS"] = "120"
 for name in ("RAY_ADDRESS", "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"):
     os.environ.pop(name, None)

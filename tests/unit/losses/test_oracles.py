@@ -104,7 +104,9 @@ def equals_the_naive_loop(name, knobs, labels):
 
 @pytest.mark.parametrize(("name", "knobs"), CASES)
 def test_value_and_gradients_equal_the_naive_loop(name, knobs):
-    assert failing({batch: partial(equals_the_naive_loop, name, knobs, labels) for batch, labels in LABELS.items()}) == []
+    assert (
+        failing({batch: partial(equals_the_naive_loop, name, knobs, labels) for batch, labels in LABELS.items()}) == []
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in ORACLES if not issubclass(LOSSES[name], ProxyLoss)])
