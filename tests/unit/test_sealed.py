@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.stored_runs import StoredRuns
 from helpers.toys import METRIC, SETTINGS, Driver, plan_of, rho_space, write_sweep
 from helpers.trials import TASKS, config_of
-from mlflow.tracking import MlflowClient
 
 import tune_dml
 from trainables.context import SEALED
@@ -53,12 +53,9 @@ def planted(results):
     return {key: {name: repr(value) for name, value in figures.items()} for key, figures in values.items()}
 
 
-def mlflow_metrics(results):
-    """Trial key -> metrics of its run."""
-    client = MlflowClient(session_of(results).tracking_uri)
-    (experiment,) = [item for item in client.search_experiments() if item.name == "toys"]
-    runs = client.search_runs([experiment.experiment_id], "tags.level = 'trial'")
-    return {run.data.tags["tune_dml.trial_key"].rpartition("-")[2]: (client, run) for run in runs}
+def stored(results):
+    """What MLflow has of the sweep."""
+    return StoredRuns(session_of(results).tracking_uri)
 
 
 def track(results):
@@ -104,9 +101,9 @@ def test_an_unopened_sweep_shows_no_test_value_anywhere(tmp_path):
             # the toys' histories hold a test figure, as no worker writes it: whatever shows histories leaves it out
             assert "test/" not in text or path.name == "history.jsonl", path
     assert "opened_test" in json.loads(files.verdicts.read_text())
-    runs = mlflow_metrics(results)
-    assert len(runs) == len(results.trials)
-    for _, run in runs.values():
+    seen = stored(results)
+    assert len(seen.children) == len(results.trials)
+    for run in seen.runs:
         assert not [name for name in run.data.metrics if name.startswith("test/")]
 
 
@@ -129,10 +126,11 @@ def test_opened_test_metrics_are_in_tables_reports_and_mlflow_exactly_once(sweep
     table = done.table().set_index("trial")
     assert {key: repr(number) for key, number in table[TEST].items()} == {k: v[TEST] for k, v in values.items()}
     for _ in range(2):  # again, and after the bookkeeping is lost
-        for key, (client, run) in mlflow_metrics(sweep).items():
+        seen = stored(sweep)
+        for key, run in seen.by_key.items():
             shown = {name: repr(value) for name, value in run.data.metrics.items() if name.startswith("test/")}
             assert shown == values[key]
-            assert len(client.get_metric_history(run.info.run_id, TEST)) == 1
+            assert len(seen.history(run, TEST)) == 1
         track(sweep)
     files = tune_dml.write_report(done, tmp_path / "report")
     data = json.loads(files.verdicts.read_text())
@@ -146,7 +144,7 @@ def test_mlflow_that_is_away_gets_them_later(sweep, tmp_path):
     assert away.opened
     assert away.tracking.error
     track(sweep)
-    assert all(TEST in run.data.metrics for _, run in mlflow_metrics(sweep).values())
+    assert all(TEST in run.data.metrics for run in stored(sweep).children)
 
 
 def test_opening_twice_changes_nothing(sweep):
