@@ -13,6 +13,7 @@ gc.disable()  # until all is imported: collecting garbage takes a quarter of the
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # noqa: SIM112 - another program's memory must not kill a test's trial
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ["RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"] = "0"  # one process less; nobody takes a test's machine away
 os.environ["COLUMNS"] = "120"
 for name in ("RAY_ADDRESS", "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"):
     os.environ.pop(name, None)
@@ -42,9 +43,13 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """What is there now stays: no collection of garbage needs to look at it again."""
+    """What is there now stays, so that garbage is not looked for in it; and nothing waits for the disk."""
+    from sqlalchemy import Engine, event
+
     gc.enable()
     gc.freeze()
+    os.fsync = lambda file: None  # no test cuts the power, and each of thousands of calls takes milliseconds
+    event.listen(Engine, "connect", lambda connection, record: connection.execute("PRAGMA synchronous=OFF"))
 
 
 def pytest_xdist_make_scheduler(config, log):
@@ -84,7 +89,7 @@ def ray_session():
     """One local Ray for all tests that sweep in this process."""
     from tune_dml.running import cluster
 
-    with cluster.connected(None, engine="train") as capacity:
+    with cluster.connected(None, engine="local") as capacity:
         yield capacity
 
 

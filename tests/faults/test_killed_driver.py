@@ -3,11 +3,12 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+import ray
+from helpers.clusters import COMMAND
 from helpers.stored_runs import StoredRuns
 
 from tune_dml.record.ledger import read_events, read_history
@@ -25,8 +26,9 @@ fixed: {{regularizer.name: sec, regularizer.eta: 0.5, training.steps: {STEPS}, t
 
 
 @pytest.fixture
-def three_trials():
+def three_trials(ray_session, new_database):
     """A sweep file in the working directory."""
+    new_database(Path.cwd())
     Path("three_trials.yaml").write_text(SWEEP)
     return "three_trials.yaml"
 
@@ -66,21 +68,12 @@ def kill_in_the_middle(process, folder):
     process.wait()
 
 
-@pytest.mark.usefixtures("ray_session")
 def test_a_killed_driver_resumes_where_it_was(three_trials, command_line, cache_dir):
-    folder = Path.cwd() / "sweeps" / "killed"
+    """It is attached to a cluster; tests/faults/test_kills.py kills those that have a Ray of their own."""
+    folder, address = Path.cwd() / "sweeps" / "killed", ray.get_runtime_context().gcs_address
+    common = ["--max-concurrent", "1", "--cache-dir", str(cache_dir)]
     process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "tune_dml.cli",
-            "sweep",
-            three_trials,
-            "--name",
-            "killed",
-            "--cache-dir",
-            str(cache_dir),
-        ],
+        [*COMMAND, "sweep", three_trials, "--name", "killed", "--address", address, *common],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -91,7 +84,7 @@ def test_a_killed_driver_resumes_where_it_was(three_trials, command_line, cache_
     ended, begun = ended_and_begun(folder)
     assert any(reached(folder, key) for key in begun)
 
-    code, output, error = command_line("resume", "killed", "--max-concurrent", 1, "--cache-dir", cache_dir)
+    code, output, error = command_line("resume", "killed", *common)
     assert code == 0, output + error
 
     started = [event.key for event in read_events(folder)[len(before) :] if event.kind == "started"]
@@ -112,7 +105,6 @@ def test_a_killed_driver_resumes_where_it_was(three_trials, command_line, cache_
         assert [step for step, _, _ in seen.history(run)] == list(range(EVERY, STEPS + 1, EVERY))
 
 
-@pytest.mark.usefixtures("ray_session")
 def test_an_interrupted_sweep_says_how_to_continue(three_trials, command_line, cache_dir, monkeypatch):
     start = Recorder.on_trial_start
 

@@ -35,7 +35,7 @@ OWN = {
 
 
 @pytest.fixture(scope="session")
-def two_sweeps(tmp_path_factory, ray_session, cache_dir):
+def two_sweeps(tmp_path_factory, ray_session, cache_dir, new_database):
     """A working directory with two finished sweeps: the grid `rho1` on digits, and the search `lr1` of a sweep file.
 
     Nobody may change it: who goes on with a sweep takes `a_copy`.
@@ -43,6 +43,7 @@ def two_sweeps(tmp_path_factory, ray_session, cache_dir):
     from tune_dml.cli import main
 
     place = tmp_path_factory.mktemp("two_sweeps")
+    new_database(place)
     image_folder(place / "mine")
     (place / "lr1.yaml").write_text(yaml.safe_dump(OWN))
     settings = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]

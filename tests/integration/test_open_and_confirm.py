@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from mlflow.tracking import MlflowClient
+from helpers.stored_runs import StoredRuns
 
 import tune_dml
 from trainables.context import SEALED, read_sealed
@@ -19,13 +19,6 @@ TEST = "test/recall_at_1"
 def here(a_copy, cache_dir):
     store = f"sqlite:///{a_copy}/mlflow.db"
     return {"storage": a_copy / "sweeps", "tracking_uri": store, "cache_dir": cache_dir, "max_concurrent": 1}
-
-
-def runs_of(here):
-    client = MlflowClient(here["tracking_uri"])
-    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
-    runs = client.search_runs(experiments, "tags.sweep = 'rho1'", max_results=1000)
-    return client, [run for run in runs if run.data.tags.get("level") == "trial"]
 
 
 def test_a_sweep_leaves_its_test_metrics_in_sealed_files_alone(a_copy, here):
@@ -45,7 +38,7 @@ def test_a_sweep_leaves_its_test_metrics_in_sealed_files_alone(a_copy, here):
             text = path.read_bytes().decode("utf-8", "replace").replace(changes, "")
             assert TEST not in text, path
             assert not [value for value in values - seen if value in text], path
-    _, runs = runs_of(here)
+    runs = StoredRuns(here["tracking_uri"], "rho1").children
     assert len(runs) == 12
     assert not [name for run in runs for name in run.data.metrics if name.startswith("test/")]
 
@@ -58,25 +51,24 @@ def test_the_winner_is_confirmed_resumed_and_extended(here):
         ledger.write("confirm", cells=[baseline.digest, best.digest], seeds=[1000, 1001])
         ledger.write("started", before.results.plan.trial(best, 1001).key, host="gone")
     assert tune_dml.load_sweep("rho1", storage=here["storage"]).results.confirmed[3].status == "running"
-    resumed = tune_dml.confirm_sweep("rho1", top=1, seeds=2, **here)
-    assert not resumed.interrupted
-    assert resumed.exit_code == 0
-    assert [(trial.cell.baseline, trial.seed, trial.status, trial.attempts) for trial in resumed.results.confirmed] == [
+    more = tune_dml.confirm_sweep("rho1", top=1, seeds=3, **here)  # goes on with those, and adds a seed
+    assert not more.interrupted
+    assert more.exit_code == 0
+    assert [(trial.cell.baseline, trial.seed, trial.status, trial.attempts) for trial in more.results.confirmed] == [
         (True, 1000, "finished", 1),
         (False, 1000, "finished", 1),
         (True, 1001, "finished", 1),
         (False, 1001, "finished", 2),
+        (True, 1002, "finished", 1),
+        (False, 1002, "finished", 1),
     ]
     length = len(read_events(before.folder))
     again = tune_dml.confirm_sweep("rho1", top=1, seeds=2, **here)
     assert [event.kind for event in read_events(before.folder)[length:]] == ["session"]
-    more = tune_dml.confirm_sweep("rho1", top=1, seeds=3, **here)
-    assert sorted({trial.seed for trial in more.results.confirmed}) == [1000, 1001, 1002]
-    assert sum(trial.attempts for trial in more.results.confirmed) == 7
     assert (before.folder / "plan.json").read_bytes() == plan
     assert more.table()["trial"].tolist() == before.table()["trial"].tolist()
     assert again.results.trials == before.results.trials
-    _, runs = runs_of(here)
+    runs = StoredRuns(here["tracking_uri"], "rho1").children
     assert len(runs) == 18
     apart = [run for run in runs if run.data.tags.get("tune_dml.confirmation") == "true"]
     assert {run.info.status for run in apart} == {"FINISHED"}
@@ -94,11 +86,11 @@ def test_the_command_line_opens_and_reports(a_copy, here, command_line, monkeypa
     code, out, _ = command_line("open", "rho1")
     assert code == 0
     assert "have been open before, opened on" in " ".join(out.split())
-    client, runs = runs_of(here)
-    for run in runs:
-        (point,) = client.get_metric_history(run.info.run_id, TEST)
-        key = run.data.tags["tune_dml.trial_key"].rpartition("-")[2]
-        assert point.value == read_sealed(trial_folder(here["storage"] / "rho1", key))[TEST]
+    seen = StoredRuns(here["tracking_uri"], "rho1")
+    assert len(seen.by_key) == 18
+    for key, run in seen.by_key.items():
+        ((_, _, value),) = seen.history(run, TEST)
+        assert value == read_sealed(trial_folder(here["storage"] / "rho1", key))[TEST]
     code, out, _ = command_line("report", "rho1", "--json")
     assert code == 0
     data = json.loads((a_copy / "sweeps/rho1/report/verdicts.json").read_text())

@@ -1,7 +1,6 @@
 """A sweep from Python, end to end: Ray Tune, Optuna, the ledger, MLflow, the table."""
 
 import json
-import math
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,7 @@ from trainables.errors import ConfigError
 from tune_dml.planning import continuation
 from tune_dml.planning.request import Resources
 from tune_dml.record.ledger import Ledger
-from tune_dml.record.results import load_results
 from tune_dml.record.state import SweepState
-from tune_dml.space import Baseline, Grid, Knob, Space
-
-QUICK = {"training.steps": 10, "training.eval_every": 10}
 
 
 def runs_of(folder, name):
@@ -86,18 +81,6 @@ class TestAGrid:
             tune_dml.resume_sweep("rho1", storage=folder / "sweeps", cache_dir=cache_dir)
         assert (folder / "sweeps/rho1/ledger.jsonl").read_bytes() == before
 
-    def test_extending_runs_only_what_is_new(self, sweep, here):
-        done, folder = sweep
-        old = {trial.key for trial in done.results.trials}
-        grown = tune_dml.extend_sweep("rho1", values={"regularizer.rho": [0.0]}, **here)
-        keys = {trial.key for trial in grown.results.trials}
-        assert old < keys
-        new = [trial for trial in grown.results.trials if trial.key not in old]
-        assert len(new) == 2
-        assert all(math.isfinite(trial.metrics["val/recall_at_1"]) for trial in new)
-        assert all(trial.attempts == 1 for trial in grown.results.trials)
-        assert len(runs_of(folder, "rho1")) == 14
-
     def test_a_rerun_by_id_gives_the_same_numbers_to_the_last_digit(self, sweep, cache_dir):
         from rich.console import Console
 
@@ -162,28 +145,3 @@ def test_an_adaptive_search_runs_its_budget(two_sweeps):
     assert all(1e-5 <= rate <= 1e-3 for rate in rates)
     assert len(done.results.trials) == 8
     assert all(trial.status == "finished" for trial in done.results.trials)
-
-
-@pytest.mark.usefixtures("ray_session")
-def test_a_diverged_trial_is_shown_and_the_sweep_finishes(cache_dir):
-    space = Space(
-        name="own",
-        title="own",
-        question="",
-        citation=None,
-        scientific=(Knob("optim.lr", Grid((1e-3, 1e18), "log"), "lr"),),
-        fixed={**QUICK, "optim.name": "sgd", "regularizer.name": "sec", "regularizer.eta": 0.5},
-        baseline=Baseline("off", {"regularizer.name": "none", "regularizer.eta": 0.0, "optim.lr": 1e-3}),
-        default_dataset="digits",
-    )
-    done = tune_dml.run_sweep(space, seeds=2, cache_dir=cache_dir, max_concurrent=1)
-    table = done.table().set_index(["cell", "seed"])["status"]
-    assert done.exit_code == 3
-    assert not done.interrupted
-    assert [cell.label for cell in done.results.cells] == ["off", "lr=0.001", "lr=1e+18"]
-    assert list(table.loc["off"]) == list(table.loc["lr=0.001"]) == ["finished"] * 2
-    assert list(table.loc["lr=1e+18"]) == ["diverged"] * 2
-    assert "step" in next(trial.reason for trial in done.results.trials if trial.status == "diverged")
-    states = {run.data.tags["cell"]: run.info.status for run in runs_of(Path.cwd(), "own")}
-    assert states == {"off": "FINISHED", "lr=0.001": "FINISHED", "lr=1e+18": "FAILED"}
-    assert load_results(Path("sweeps").absolute(), "own").cells == done.results.cells

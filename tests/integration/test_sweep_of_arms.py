@@ -1,11 +1,16 @@
-"""Two methods with different knobs, from one command to the report: cut short, resumed, grown by a third arm."""
+"""Two methods with different knobs, from one command to the report: cut short, grown by further arms and values."""
 
 import json
 
 import pytest
+from helpers.stored_runs import StoredRuns
+from helpers.toys import METRIC, Driver
 
 import tune_dml
+from tune_dml.planning.checks import prepare
 from tune_dml.planning.plan import Plan
+from tune_dml.planning.request import Request
+from tune_dml.record.results import load_results
 from tune_dml.space import Arm, Grid, Knob, Space, Tie
 
 SHORT = {"training.steps": 4, "training.eval_every": 2, "batch.instances_per_class": 3, "batch.batch_size": 9}
@@ -20,6 +25,7 @@ SPACE = Space(
         Arm("triplet", {"loss.name": "triplet"}, knobs=(), own_knobs=(Knob("loss.margin", Grid((0.1, 0.5)), "m"),)),
         Arm("topk", {"loss.name": "dro_topk"}, ties=(Tie("loss.k", "optim.lr", 1000),)),
         Arm("plain", {"loss.name": "margin_all"}, knobs=()),
+        Arm("wild", {"loss.name": "margin_all", "optim.name": "sgd", "optim.lr": 1e18}, knobs=()),
     ),
     baseline="plain",
     metric="val/map_at_r",
@@ -27,25 +33,36 @@ SPACE = Space(
 
 
 @pytest.fixture
-def session(tmp_path, cache_dir, ray_session):
+def session(tmp_path, cache_dir, ray_session, new_database):
     return {
         "storage": tmp_path / "sweeps",
-        "tracking_uri": f"sqlite:///{tmp_path}/mlflow.db",
+        "tracking_uri": new_database(tmp_path),
         "cache_dir": cache_dir,
+        "max_concurrent": 1,
     }
 
 
-def test_arms_run_resume_extend_and_report(session, tmp_path):
-    begun = tune_dml.run_sweep(SPACE, dataset="digits", seeds=2, arms=["triplet", "topk"], time_budget=1e-3, **session)
-    assert begun.exit_code == 130
-    whole = tune_dml.resume_sweep("two-digits", **session)
-    assert whole.exit_code == 0
-    table = whole.table()
-    assert list(table.groupby("arm").size().items()) == [("topk", 4), ("triplet", 4)]
-    assert set(table["status"]) == {"finished"}
+def test_a_sweep_that_was_cut_short_grows_by_arms_and_values_and_shows_what_diverged(session, tmp_path, cache_dir):
+    plan = prepare(Request(SPACE, dataset="digits", seeds=2, arms=["triplet", "topk"]), cache_dir=cache_dir).plan
+    driver = Driver(tmp_path / "sweeps" / plan.name, plan)
+    driver.session()
+    driver.run(driver.trials[0])
+    here = {"arms": ["plain", "wild"], "values": {"loss.margin": [0.9]}, **session}
+    grown = tune_dml.extend_sweep("two-digits", **here)
+    assert grown.exit_code == 3
+    assert not grown.interrupted
+    table = grown.table()
+    ends = {("plain", "finished"): 2, ("topk", "finished"): 4, ("triplet", "finished"): 6, ("wild", "diverged"): 2}
+    assert table.groupby(["arm", "status"]).size().to_dict() == ends
     assert table.loc[table["arm"] == "triplet", "optim.lr"].isna().all()
-    grown = tune_dml.extend_sweep("two-digits", arms=["plain"], **session)
-    assert list(grown.table().groupby("arm").size().items()) == [("plain", 2), ("topk", 4), ("triplet", 4)]
+    assert {trial.attempts for trial in grown.results.trials} == {1}
+    assert grown.results.trials[0].metrics == {METRIC: 52.0}  # what was there is not run again
+    assert all("step" in trial.reason for trial in grown.results.trials if trial.status == "diverged")
+    states = {
+        (run.data.tags["arm"], run.info.status) for run in StoredRuns(here["tracking_uri"], "two-digits").children
+    }
+    assert states == {("plain", "FINISHED"), ("topk", "FINISHED"), ("triplet", "FINISHED"), ("wild", "FAILED")}
+    assert load_results(tmp_path / "sweeps", "two-digits").cells == grown.results.cells
     assert [cell.arm for cell in Plan.load(grown.folder / "plan.json").cells if cell.baseline] == ["plain"]
     files = tune_dml.write_report(grown, tmp_path / "report")
     verdicts = json.loads(files.verdicts.read_text())
@@ -53,4 +70,8 @@ def test_arms_run_resume_extend_and_report(session, tmp_path):
         ("triplet", "loss.margin"),
         ("topk", "optim.lr"),
     ]
-    assert {row["arm"] for row in verdicts["arms"]["rows"]} == {"triplet", "topk", "plain"}
+    assert {row["arm"] for row in verdicts["arms"]["rows"]} == {
+        "triplet",
+        "topk",
+        "plain",
+    }  # what diverged is not compared

@@ -34,7 +34,8 @@ fixed:
 
 
 @pytest.mark.usefixtures("ray_session")
-def test_two_workers_give_the_losses_of_one(cache_dir):
+def test_two_workers_give_the_losses_of_one(cache_dir, new_database):
+    new_database(Path.cwd())
     Path("one_value.yaml").write_text(SWEEP)
     plan = prepare(Request("one_value.yaml"), cache_dir=cache_dir).plan
     driver = Driver(Path("sweeps/one_value"), plan)

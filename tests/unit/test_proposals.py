@@ -90,26 +90,31 @@ def test_proposals_do_not_depend_on_the_order_or_the_number_of_slots(method):
     assert labels[0] == labels[1] == labels[2]
 
 
+def above_a_rate_it_diverges(trial):
+    return math.inf if trial.cell.settings["optim.lr"] > 1e-2 else value_of(trial)
+
+
+def assert_an_interruption_changes_nothing(plan, *places):
+    """Cut short after so many trials and rebuilt from what is known, it proposes the same cells, and no trial twice."""
+    whole = []
+    run(Proposals(plan, known={}, on_cell=whole.append), random.Random(0), value=above_a_rate_it_diverges)
+    for until in places:
+        first = []
+        before = Proposals(plan, known={}, on_cell=first.append)
+        run(before, random.Random(3), until=until, value=above_a_rate_it_diverges)
+        known = dict(before.known)
+        after = Proposals(plan, known=known, proposed=list(first), on_cell=first.append)
+        started = run(after, random.Random(4), value=above_a_rate_it_diverges)
+        assert [cell.label for cell in first] == [cell.label for cell in whole]
+        assert not {trial.key for trial in started} & set(known)
+
+
 @pytest.mark.parametrize("method", ["tpe", "qmc", "cmaes", "nsga2"])
 @pytest.mark.parametrize("repeats", [False, True])
 def test_a_search_cut_short_and_rebuilt_proposes_the_same_cells(method, repeats):
-    """Also where rates above 1e-2 diverge, and where a listed knob makes a search propose known cells."""
+    """Also where a listed knob makes a search propose known cells."""
     knobs = (RHO, MARGIN) if repeats else (LR,)
-    plan = plan_of(*knobs, search=Search(method, 6 if repeats else 14, window=4))
-
-    def value(trial):
-        return math.inf if trial.cell.settings["optim.lr"] > 1e-2 else value_of(trial)
-
-    whole = []
-    run(Proposals(plan, known={}, on_cell=whole.append), random.Random(0), value=value)
-    first = []
-    before = Proposals(plan, known={}, on_cell=first.append)
-    run(before, random.Random(3), until=20, value=value)
-    known = dict(before.known)
-    after = Proposals(plan, known=known, proposed=list(first), on_cell=first.append)
-    started = run(after, random.Random(4), value=value)
-    assert [cell.label for cell in first] == [cell.label for cell in whole]
-    assert not {trial.key for trial in started} & set(known)
+    assert_an_interruption_changes_nothing(plan_of(*knobs, search=Search(method, 6 if repeats else 14, window=4)), 20)
 
 
 @pytest.mark.parametrize(("method", "cells"), [("tpe", 30), ("gp", 24)])
@@ -239,21 +244,9 @@ def test_a_search_over_arms_asks_each_for_its_own_knobs_and_repeats_itself(metho
 
 @pytest.mark.parametrize("method", ["cmaes", "nsga2"])
 def test_generations_are_the_same_after_an_interruption_at_any_place(method):
-    """Three generations and more, while rates above 1e-2 diverge."""
+    """Three generations and more."""
     plan = plan_of(LR, MARGIN, search=Search(method, 36, window=4), seeds=1)
-
-    def value(trial):
-        return math.inf if trial.cell.settings["optim.lr"] > 1e-2 else value_of(trial)
-
-    whole = []
-    run(Proposals(plan, known={}, on_cell=whole.append), random.Random(0), value=value)
-    for until in (9, 21, 30):
-        first = []
-        before = Proposals(plan, known={}, on_cell=first.append)
-        run(before, random.Random(3), until=until, value=value)
-        after = Proposals(plan, known=dict(before.known), proposed=list(first), on_cell=first.append)
-        run(after, random.Random(4), value=value)
-        assert [cell.label for cell in first] == [cell.label for cell in whole]
+    assert_an_interruption_changes_nothing(plan, 9, 21, 30)
 
 
 def searched_rates(method, seed):

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.stored_runs import StoredRuns
 from helpers.toys import Driver, plan_of, space_of
 from helpers.trials import TASKS, config_of, run
-from mlflow.tracking import MlflowClient
 
 from trainables.context import SEALED, read_sealed
 from trainables.errors import ConfigError
@@ -52,7 +52,8 @@ def kept(tmp_path_factory, cache_dir):
 
 
 @pytest.fixture
-def sweep(kept, tmp_path):
+def sweep(kept, tmp_path, new_database):
+    new_database(tmp_path)
     return Path(shutil.copytree(kept, tmp_path / "sweeps" / "toy"))
 
 
@@ -76,7 +77,7 @@ def session_of(folder):
 
 def reciprocal_ranks(embedded):
     """Naively: 1 / the position of the best positive, ties aside; mean in percent."""
-    vectors, labels = embedded.vectors.double(), embedded.labels
+    vectors, labels = embedded.vectors.double(), embedded.labels.tolist()
     unit = vectors / vectors.norm(dim=1, keepdim=True)
     similarity = unit @ unit.T
     ranks = []
@@ -159,23 +160,21 @@ def test_a_metric_that_did_not_exist_is_computed_without_training_again(sweep, t
     assert "test/" not in (sweep / "ledger.jsonl").read_text()
 
 
-def runs_of(folder):
-    client = MlflowClient(session_of(folder).tracking_uri)
-    (experiment,) = [item for item in client.search_experiments() if item.name == "toys"]
-    runs = client.search_runs([experiment.experiment_id], "tags.level = 'trial'")
-    return {run.data.tags["tune_dml.trial_key"].rpartition("-")[2]: run.data.metrics for run in runs}
+def metrics_of(sweep, key):
+    """A trial's, in MLflow."""
+    return StoredRuns(session_of(sweep).tracking_uri).by_key[key].data.metrics
 
 
 def test_mlflow_gets_validation_at_once_and_test_when_opened(sweep):
     session = session_of(sweep)
     api.rescore("toy", session, metrics=["recall_at_3"])
     key = results_of(sweep).trials[0].key
-    assert "val/recall_at_3" in runs_of(sweep)[key]
-    assert not [name for name in runs_of(sweep)[key] if is_sealed(name)]
+    assert "val/recall_at_3" in metrics_of(sweep, key)
+    assert not [name for name in metrics_of(sweep, key) if is_sealed(name)]
     api.open_test("toy", session)
-    assert runs_of(sweep)[key]["test/recall_at_3"] == read_sealed(trial_folder(sweep, key))["test/recall_at_3"]
+    assert metrics_of(sweep, key)["test/recall_at_3"] == read_sealed(trial_folder(sweep, key))["test/recall_at_3"]
     api.rescore("toy", session, metrics=["recall_at_5"])
-    assert {"val/recall_at_5", "test/recall_at_5"} <= set(runs_of(sweep)[key])
+    assert {"val/recall_at_5", "test/recall_at_5"} <= set(metrics_of(sweep, key))
 
 
 def test_a_sweep_that_kept_nothing_and_no_metric_are_refused(tmp_path):

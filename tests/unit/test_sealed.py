@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers.toys import METRIC, SETTINGS, STEEP, Driver, plan_of, rho_space, write_sweep
+from helpers.stored_runs import StoredRuns
+from helpers.toys import METRIC, SETTINGS, Driver, plan_of, rho_space, write_sweep
 from helpers.trials import TASKS, config_of
-from mlflow.tracking import MlflowClient
 
 import tune_dml
 from trainables.context import SEALED
@@ -26,6 +26,7 @@ from tune_dml.record.state import read_state
 from tune_dml.running.trial import run_trial
 
 TEST = "test/recall_at_1"
+SMALL = {"means": {0.01: 74.6, 0.1: 72.0}, "seeds": (0, 1)}
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +37,7 @@ def _database(tmp_path, new_database):
 @pytest.fixture(params=["sealed files", "an older version's ledger"])
 def sweep(request, tmp_path):
     """A finished sweep of either kind."""
-    return write_sweep(tmp_path / "sweeps/toy", baseline=60.0, older=request.param != "sealed files")
+    return write_sweep(tmp_path / "sweeps/toy", **SMALL, baseline=60.0, older=request.param != "sealed files")
 
 
 def session_of(results, uri=None):
@@ -52,12 +53,9 @@ def planted(results):
     return {key: {name: repr(value) for name, value in figures.items()} for key, figures in values.items()}
 
 
-def mlflow_metrics(results):
-    """Trial key -> metrics of its run."""
-    client = MlflowClient(session_of(results).tracking_uri)
-    (experiment,) = [item for item in client.search_experiments() if item.name == "toys"]
-    runs = client.search_runs([experiment.experiment_id], "tags.level = 'trial'")
-    return {run.data.tags["tune_dml.trial_key"].rpartition("-")[2]: (client, run) for run in runs}
+def stored(results):
+    """What MLflow has of the sweep."""
+    return StoredRuns(session_of(results).tracking_uri)
 
 
 def track(results):
@@ -87,7 +85,7 @@ def test_a_worker_seals_and_reports_no_test_metric(tmp_path, cache_dir):
 
 
 def test_an_unopened_sweep_shows_no_test_value_anywhere(tmp_path):
-    results = write_sweep(tmp_path / "sweeps/toy")
+    results = write_sweep(tmp_path / "sweeps/toy", **SMALL)
     values = {text for figures in planted(results).values() for text in figures.values()}
     track(results)
     sweep = tune_dml.load_sweep("toy", storage=results.folder.parent)
@@ -103,9 +101,9 @@ def test_an_unopened_sweep_shows_no_test_value_anywhere(tmp_path):
             # the toys' histories hold a test figure, as no worker writes it: whatever shows histories leaves it out
             assert "test/" not in text or path.name == "history.jsonl", path
     assert "opened_test" in json.loads(files.verdicts.read_text())
-    runs = mlflow_metrics(results)
-    assert len(runs) == len(results.trials)
-    for _, run in runs.values():
+    seen = stored(results)
+    assert len(seen.children) == len(results.trials)
+    for run in seen.runs:
         assert not [name for name in run.data.metrics if name.startswith("test/")]
 
 
@@ -128,10 +126,11 @@ def test_opened_test_metrics_are_in_tables_reports_and_mlflow_exactly_once(sweep
     table = done.table().set_index("trial")
     assert {key: repr(number) for key, number in table[TEST].items()} == {k: v[TEST] for k, v in values.items()}
     for _ in range(2):  # again, and after the bookkeeping is lost
-        for key, (client, run) in mlflow_metrics(sweep).items():
+        seen = stored(sweep)
+        for key, run in seen.by_key.items():
             shown = {name: repr(value) for name, value in run.data.metrics.items() if name.startswith("test/")}
             assert shown == values[key]
-            assert len(client.get_metric_history(run.info.run_id, TEST)) == 1
+            assert len(seen.history(run, TEST)) == 1
         track(sweep)
     files = tune_dml.write_report(done, tmp_path / "report")
     data = json.loads(files.verdicts.read_text())
@@ -145,7 +144,7 @@ def test_mlflow_that_is_away_gets_them_later(sweep, tmp_path):
     assert away.results.opened
     assert away.tracking.error
     track(sweep)
-    assert all(TEST in run.data.metrics for _, run in mlflow_metrics(sweep).values())
+    assert all(TEST in run.data.metrics for run in stored(sweep).children)
 
 
 def test_opening_twice_changes_nothing(sweep):
@@ -186,7 +185,7 @@ with Ledger(Path(sys.argv[1])):
 
 
 def test_only_finished_trials_have_test_metrics(tmp_path):
-    results = write_sweep(tmp_path / "toy", failures={("rho=0.1", 1): ("diverged", "nan")})
+    results = write_sweep(tmp_path / "toy", **SMALL, failures={("rho=0.1", 1): ("diverged", "nan")})
     trial = next(trial for trial in results.trials if trial.status == "diverged")
     shutil.copy(
         trial_folder(results.folder, results.trials[0].key) / SEALED, trial_folder(results.folder, trial.key) / SEALED
@@ -201,7 +200,7 @@ def test_only_finished_trials_have_test_metrics(tmp_path):
 def test_the_selected_cell_is_the_best_of_those_that_did_not_diverge(tmp_path):
     results = write_sweep(
         tmp_path / "sweeps/toy",
-        means=STEEP,
+        **SMALL,
         sd=0.01,
         seed_sd=5.0,
         failures={("rho=0.01", 0): ("diverged", "nan"), ("rho=0.1", 1): ("failed", "lost")},

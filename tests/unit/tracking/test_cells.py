@@ -5,7 +5,7 @@ import time
 
 import pytest
 from helpers.stored_runs import StoredRuns
-from helpers.toys import METRIC, SETTINGS, Driver, plan_of, space_of, write_sweep
+from helpers.toys import METRIC, SETTINGS, STEEP, Driver, plan_of, space_of, write_sweep
 
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.state import SweepState, read_state
@@ -20,7 +20,8 @@ from tune_dml.tracking.tracker import Tracker
 def curve(tmp_path, uri):
     """A sweep of the momentum with its judgement, and a new process's tracker of it."""
     failures = {("rho=0.9", 1): ("diverged", "loss is not finite")}
-    results = write_sweep(tmp_path / "sweeps" / "demo", failures=failures, evidence=False)
+    few = {rho: STEEP[rho] for rho in (0.01, 0.1, 0.9)}
+    results = write_sweep(tmp_path / "sweeps" / "demo", means=few, failures=failures, evidence=False)
     (results.folder / "mlflow.json").unlink()
 
     def make(**options):
@@ -83,7 +84,7 @@ def test_the_sweeps_run_says_the_answer_once_it_is_known(curve, uri, tmp_path):
     _, said, tracker = curve
     tracker().stop()
     before = StoredRuns(uri, "demo")
-    assert before.parents[0].data.metrics["trials_finished"] == 17
+    assert before.parents[0].data.metrics["trials_finished"] == 11
     page = tmp_path / "report.html"
     page.touch()
     for _ in range(2):
@@ -92,7 +93,7 @@ def test_the_sweeps_run_says_the_answer_once_it_is_known(curve, uri, tmp_path):
     (parent,) = after.parents
     note = parent.data.tags["mlflow.note.content"]
     assert "rho matters on glyphs" in note
-    assert "After 18 of 18 trials" in note
+    assert "After 12 of 12 trials" in note
     assert f"runs/{parent.info.run_id}/artifacts/report/report.html" in note
     assert "no weights are kept" in note
     assert parent.data.metrics["best_mean"] == max(row.mean for row in said.rows)
@@ -188,7 +189,7 @@ def test_sync_says_what_was_missing_repairs_it_and_proves_it(curve, uri):
     seen = StoredRuns(uri, "demo")
     run = seen.children[0]
     seen.client.delete_run(run.info.run_id)
-    seen.client.update_run(seen.cells["rho=0.5"].info.run_id, status="RUNNING")
+    seen.client.update_run(seen.cells["rho=0.01"].info.run_id, status="RUNNING")
     key = next(trial.key for trial in results.trials if trial.cell.label == "rho=0.1")
     with Ledger(results.folder) as ledger:
         ledger.report(key, {"step": 4000, "time": time.time(), METRIC: 1.0})
@@ -198,7 +199,7 @@ def test_sync_says_what_was_missing_repairs_it_and_proves_it(curve, uri):
     assert any("is RUNNING, should be FINISHED" in line for line in again.before)
     assert any("1 of" in line and "points are missing" in line for line in again.before)
     assert again.equal
-    assert again.counts.runs == 1 + 6 + 18
+    assert again.counts.runs == 1 + 4 + 12
     assert tracker().reconcile(said.judgement) == dataclasses.replace(again, before=())
 
 
