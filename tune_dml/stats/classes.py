@@ -6,14 +6,18 @@ s, n_cs the queries there and N_s their sum,
 
     D = mean_s D_s,  D_s = sum_c d_cs / N_s          the difference, as the means over seeds have it
     w_cs = (d_cs - D n_cs) / (N_s S)                 what a class under a seed adds to D - E D
-    V = V_class + V_seed - V_both                    V_class = C / (C - 1) sum_c (sum_s w_cs)^2, V_seed alike, V_both of w_cs
+    h_c = mean_s n_cs / N_s                          how much of D hangs on a class
+    V = V_class + V_seed - V_both
+    V_class = (C - 1) / C sum_c (sum_s w_cs / (1 - h_c))^2
+    V_seed = S / (S - 1) sum_s (sum_c w_cs)^2,       V_both alike, of w_cs
 
 which is the variance of a mean over two crossed factors (Cameron, Gelbach and Miller, Robust Inference with Multiway
 Clustering, Journal of Business and Economic Statistics 2011; Obuchowski's paired test of clustered proportions is V_class
-with one seed), never less than either factor's own. It holds too where seeds draw different classes. The quantile is the
-average of Student's t with C - 1 and S - 1 degrees of freedom, weighted by V_class and V_seed (Cochran and Cox), and the
-interval holds the ordinary ones over classes and over seeds: with two or three seeds Satterthwaite's degrees of freedom
-claimed too much (docs/log.md).
+with one seed), never less than either factor's own. It holds too where seeds draw different classes. V_class leaves out each
+class in turn (Bell and McCaffrey 2002), because few or unequal classes pull D towards themselves. The quantile is the
+average of Student's t with 1 / sum h_c^2 - 1 degrees of freedom (C - 1 for equal classes) and with S - 1, weighted by V_class
+and V_seed (Cochran and Cox), and the interval holds the ordinary ones over classes and over seeds: with two or three seeds
+Satterthwaite's degrees of freedom claimed too much (docs/log.md).
 """
 
 from __future__ import annotations
@@ -63,12 +67,23 @@ def reach_of(hits: Array, queries: Array, discordant: tuple[int, int], *, alpha:
     count, seeds = int((queries.sum(1) > 0).sum()), hits.shape[1]
     estimate, parts = _variance_parts(hits[None], queries[None])
     mean, variances = float(estimate[0]), (float(parts[0][0]), float(parts[1][0]), float(parts[2][0]))
-    reach = half_widths(variances, count, seeds)
+    alike = float(equal_classes(queries))
+    reach = half_widths(variances, alike, seeds)
     half = reach(alpha)
-    these = _p(mean, half_widths(variances, count, 1)) if count > 1 else math.nan
+    these = _p(mean, half_widths(variances, alike, 1)) if count > 1 else math.nan
     anew = _p(mean, reach) if seeds > 1 else math.nan
     ends = 100 * (mean - half), 100 * (mean + half)
     return Reach(100 * mean, *ends, count, seeds, _mcnemar(*discordant), these, anew)
+
+
+def equal_classes(queries: Array) -> Array:
+    """1 / sum h_c^2: as many classes of equal size would leave as much to chance; (..., C, S) queries."""
+    return np.asarray(1 / (_shares(queries) ** 2).sum(-1))
+
+
+def _shares(queries: Array) -> Array:
+    """h_c, (..., C)."""
+    return np.asarray((queries / queries.sum(-2, keepdims=True)).mean(-1))
 
 
 def _variance_parts(hits: Array, queries: Array) -> tuple[Array, tuple[Array, Array, Array]]:
@@ -80,16 +95,20 @@ def _variance_parts(hits: Array, queries: Array) -> tuple[Array, tuple[Array, Ar
     parts = (hits - estimate[..., None, None] * queries) / (total * seeds)
     classes = present.any(-1).sum(-1)
     both = present.sum((-2, -1))
-    of_classes = _corrected(parts.sum(-1), classes)
+    left_out = (1 - 1 / classes)[..., None] / np.maximum(1 - _shares(queries), 1e-300)
+    of_classes = _corrected(parts.sum(-1) * left_out, classes)
     of_seeds = _corrected(parts.sum(-2), np.full(classes.shape, seeds))
     of_both = _corrected(parts.reshape(*parts.shape[:-2], -1), both)
     return estimate, (of_classes, of_seeds, of_both)
 
 
-def half_widths(variances: tuple[float, float, float], classes: int, seeds: int) -> Callable[[float], float]:
-    """Error -> half the interval of D, from V_class, V_seed and V_both; over classes alone for one seed."""
+def half_widths(variances: tuple[float, float, float], classes: float, seeds: int) -> Callable[[float], float]:
+    """Error -> half the interval of D, from V_class, V_seed and V_both; over classes alone for one seed.
+
+    `classes`: as of `equal_classes`.
+    """
     of_classes, of_seeds, of_both = variances
-    if classes < 2:
+    if classes <= 1:
         return lambda alpha: math.nan
     if seeds < 2:
         return lambda alpha: _quantile(alpha, classes - 1) * math.sqrt(of_classes)
@@ -116,7 +135,7 @@ def _corrected(sums: Array, count: NDArray[np.int64]) -> Array:
     return np.asarray(np.where(count > 1, squares * count / np.maximum(count - 1, 1), np.inf))
 
 
-def _quantile(alpha: float, df: int) -> float:
+def _quantile(alpha: float, df: float) -> float:
     return float(student.ppf(1 - alpha / 2, df))
 
 

@@ -13,6 +13,10 @@ are settled the leader is certainly within the margin of the best.
 of a cell more than a margin behind the leader, and the leader's mean is (nearly) above that of the true best: the pairs with
 the true best are all that can err, m - 1 of them, one-sided. Pairs closer than the margin cannot be tied wrongly, and pairs
 further apart can hardly be "worse" wrongly, so both share one level.
+
+A look's level is shared among the m cells whose differences it may still narrow: those that run. What a cell has that
+stopped stays as it was, and its share goes to the others, as in Holm's procedure (Maurer and Bretz 2013 for looks). Until it is
+known whether the knob matters, tied cells keep their share: "does not matter" is a statement about them too.
 """
 
 from __future__ import annotations
@@ -114,18 +118,15 @@ def standing(
     """
     if not margin > 0:
         raise ValueError(f"`margin > 0` must hold, but got {margin=}")
-    noise = fit_pairs(values)
-    bounds = all_pairs(values, level, noise)
-    known = np.where(np.isfinite(noise.estimate), noise.estimate, 0.0)
+    running = sharing = np.isfinite(values).any(-1)
+    if so_far is not None:
+        running = running & so_far.runs
+        sharing = running | (so_far.tied & ~so_far.matters[..., None])
+    low, high, ahead, known = _limits(values, level, sharing)
     m = values.shape[-2]
-    reach = half_widths(noise, level, m - 1, sides=1, beside=True)
-    ahead = np.where(np.eye(m, dtype=bool), 0.0, known + np.maximum(reach, np.swapaxes(reach, -1, -2)))
-    low, high, ahead = bounds.low, bounds.high, np.minimum(ahead, bounds.high)
-    running = np.isfinite(values).any(-1)
     if so_far is not None:
         low, high = np.maximum(low, so_far.low), np.minimum(high, so_far.high)
         ahead = np.minimum(ahead, so_far.ahead)
-        running &= so_far.runs
     counts = np.ones(m, dtype=bool) if compared is None else compared
     matters = np.asarray(((low > margin) & counts[:, None] & counts).any((-2, -1)))
     asked = matters[..., None, None] | counts[:, None] | ~counts  # a baseline far ahead must not end the question
@@ -141,6 +142,19 @@ def standing(
     above = ~counts & ~matters[..., None] & (np.take_along_axis(low, to_leader, -1)[..., 0] > margin)
     tied = np.asarray(~worse & (((leads_by < margin) & (trails_by < margin)) | above))
     return Race(low, high, ahead, leader, np.asarray(worse), tied, matters)
+
+
+def _limits(values: Array, level: float, sharing: Mask) -> tuple[Array, Array, Array, Array]:
+    """`low`, `high` and `ahead` by this look alone, unknown but for the cells that share it; estimates, 0 where there is none."""
+    noise = fit_pairs(values)
+    bounds = all_pairs(values, level, noise, among=sharing)
+    known = np.where(np.isfinite(noise.estimate), noise.estimate, 0.0)
+    reach = half_widths(noise, level, sharing.sum(-1) - 1, sides=1, beside=True)
+    reach = np.where(
+        sharing[..., :, None] & sharing[..., None, :], np.maximum(reach, np.swapaxes(reach, -1, -2)), np.inf
+    )
+    ahead = np.where(np.eye(values.shape[-2], dtype=bool), 0.0, known + reach)
+    return bounds.low, bounds.high, np.minimum(ahead, bounds.high), known
 
 
 def replay(

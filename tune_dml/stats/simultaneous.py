@@ -41,12 +41,20 @@ class Bounds:
     high: Array
 
 
-def all_pairs(values: Array, alpha: float = 0.05, noise: PairNoise | None = None) -> Bounds:
-    """Intervals for all m (m - 1) / 2 differences; the chance that any of them is wrong is at most `alpha`."""
+def all_pairs(
+    values: Array, alpha: float = 0.05, noise: PairNoise | None = None, *, among: NDArray[np.bool_] | None = None
+) -> Bounds:
+    """Intervals for all m (m - 1) / 2 differences; the chance that any of them is wrong is at most `alpha`.
+
+    `among`, (..., m): the differences between these cells alone share `alpha`, and the others get no interval.
+    """
     noise = noise or fit_pairs(values)
     m = noise.shared.shape[-1]
-    reach = half_widths(noise, alpha, m * (m - 1) // 2)
-    return _closed(noise, reach)
+    if among is None:
+        return _closed(noise, half_widths(noise, alpha, m * (m - 1) // 2))
+    count = among.sum(-1)
+    reach = half_widths(noise, alpha, count * (count - 1) // 2)
+    return _closed(noise, np.where(among[..., :, None] & among[..., None, :], reach, np.inf))
 
 
 def at_most(values: Array, alpha: float = 0.05, noise: PairNoise | None = None) -> Array:
@@ -95,14 +103,16 @@ def comparison_bars(bounds: Bounds) -> Array:
     return bars
 
 
-def half_widths(noise: PairNoise, alpha: float, comparisons: int, *, sides: int = 2, beside: bool = False) -> Array:
+def half_widths(
+    noise: PairNoise, alpha: float, comparisons: int | NDArray[np.intp], *, sides: int = 2, beside: bool = False
+) -> Array:
     """Half a width of every pair, infinite where a pair has no noise estimate.
 
-    `beside`: [i, k] is for the family of comparisons with k alone.
+    `comparisons`: one number, or one for each table. `beside`: [i, k] is for the family of comparisons with k alone.
     """
-    family = _quantile(alpha / (sides * max(1, comparisons)), noise.df)
-    share = GUARD_SHARE if comparisons > 1 else 1.0
-    single = _quantile(share * alpha / sides, noise.guard_df)
+    count = np.maximum(1, comparisons)[..., None, None]
+    family = _quantile(alpha / (sides * count), noise.df)
+    single = _quantile(np.where(count > 1, GUARD_SHARE, 1.0) * alpha / sides, noise.guard_df)
     with np.errstate(invalid="ignore", divide="ignore"):
         reach = np.maximum(
             family * np.sqrt(noise.beside if beside else noise.variance), single * np.sqrt(noise.guard)
@@ -110,8 +120,17 @@ def half_widths(noise: PairNoise, alpha: float, comparisons: int, *, sides: int 
     return np.where(noise.testable, reach, np.inf)
 
 
-def _quantile(tail: float, df: Array) -> Array:
-    """Student's t upper quantile; equal degrees of freedom are looked up once."""
+def _quantile(tails: Array, df: Array) -> Array:
+    """Student's t upper quantile for the tail probability of each table."""
+    found = np.empty(np.shape(df))
+    for tail in np.unique(tails):
+        of = np.broadcast_to(tails == tail, found.shape)
+        found[of] = _quantile_of(float(tail), df[of])
+    return found
+
+
+def _quantile_of(tail: float, df: Array) -> Array:
+    """Of one tail probability; equal degrees of freedom are looked up once."""
     distinct, where = np.unique(np.maximum(df, 1.0), return_inverse=True)
     nodes = distinct
     if len(distinct) > 2000:  # interpolated in 1 / df: at most 0.05 % too wide

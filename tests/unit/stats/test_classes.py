@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binomtest
 from scipy.stats import t as student
 
-from tune_dml.stats.classes import _mcnemar, _variance_parts, half_widths, reach_of
+from tune_dml.stats.classes import _mcnemar, _variance_parts, equal_classes, half_widths, reach_of
 
 
 def drawn(rng, sims, classes, seeds, *, class_sd=0.0, seed_sd=0.0, both_sd=0.0, per=20):
@@ -29,11 +29,14 @@ def test_the_variances_are_those_of_the_definition():
     totals = [sum(queries[c, s] for c in range(6)) for s in range(3)]
     mean = sum(sum(hits[c, s] for c in range(6)) / totals[s] for s in range(3)) / 3
     w = {(c, s): (hits[c, s] - mean * queries[c, s]) / (3 * totals[s]) for c in range(6) for s in range(3)}
-    of_classes = 6 / 5 * sum(sum(w[c, s] for s in range(3)) ** 2 for c in range(6))
+    held = [sum(queries[c, s] / totals[s] for s in range(3)) / 3 for c in range(6)]
+    of_classes = 5 / 6 * sum((sum(w[c, s] for s in range(3)) / (1 - held[c])) ** 2 for c in range(6))
     of_seeds = 3 / 2 * sum(sum(w[c, s] for c in range(6)) ** 2 for s in range(3))
     of_both = 17 / 16 * sum(value**2 for value in w.values())
     assert estimate[0] == pytest.approx(mean)
     assert [float(part[0]) for part in parts] == pytest.approx([of_classes, of_seeds, of_both])
+    assert equal_classes(queries) == pytest.approx(1 / sum(share**2 for share in held))
+    assert equal_classes(np.ones((6, 3))) == pytest.approx(6)
 
 
 def test_seeds_alone_give_the_paired_t_interval_of_the_means():
@@ -79,6 +82,7 @@ CASES = [
     (70, 5, 0.5, 0.3, 0.3),
     (20, 10, 0.5, 0.0, 0.0),
     (20, 5, 0, 0, 0.3),
+    (10, 10, 1.0, 0.0, 0.0),
 ]
 
 
@@ -90,14 +94,15 @@ def test_false_claims_stay_below_five_percent_where_those_per_query_and_per_clas
         np.random.default_rng(3), 1500, classes, seeds, class_sd=class_sd, seed_sd=seed_sd, both_sd=both_sd
     )
     estimate, parts = _variance_parts(hits, queries)
-    wrong = [
-        abs(mean) > half_widths(variances, classes, seeds)(0.05)
-        for mean, *variances in zip(estimate, *parts, strict=True)
-    ]
-    assert np.mean(wrong) <= 0.063
-    fixed = [
-        abs(mean) > half_widths(variances, classes, 1)(0.05) for mean, *variances in zip(estimate, *parts, strict=True)
-    ]
+    alike = equal_classes(queries)
+    wrong, fixed = (
+        [
+            abs(mean) > half_widths(variances, count, counted)(0.05)
+            for mean, count, *variances in zip(estimate, alike, *parts, strict=True)
+        ]
+        for counted in (seeds, 1)
+    )
+    assert np.mean(wrong) <= 0.0613  # 5 % and two Monte Carlo errors
     if seed_sd:
         assert np.mean(fixed) > 0.12  # the same networks: what it says of other seeds would be false
 
@@ -112,6 +117,6 @@ def test_classes_that_differ_by_seed_are_allowed():
             own, asked = (part[0] for part in drawn(rng, 1, 10, 1, class_sd=0.5, seed_sd=0.2))
             hits[rows, seed], queries[rows, seed] = own[:, 0], asked[:, 0]
         estimate, parts = _variance_parts(hits[None], queries[None])
-        half = half_widths(tuple(float(part[0]) for part in parts), 40, 4)(0.05)
+        half = half_widths(tuple(float(part[0]) for part in parts), float(equal_classes(queries)), 4)(0.05)
         wrong.append(abs(float(estimate[0])) > half)
     assert np.mean(wrong) <= 0.08
