@@ -67,7 +67,7 @@ def reach_of(hits: Array, queries: Array, discordant: tuple[int, int], *, alpha:
     count, seeds = int((queries.sum(1) > 0).sum()), hits.shape[1]
     estimate, parts = _variance_parts(hits[None], queries[None])
     mean, variances = float(estimate[0]), (float(parts[0][0]), float(parts[1][0]), float(parts[2][0]))
-    alike = float(equal_classes(queries))
+    alike = float(_equal_classes(queries))
     reach = half_widths(variances, alike, seeds)
     half = reach(alpha)
     these = _p(mean, half_widths(variances, alike, 1)) if count > 1 else math.nan
@@ -76,7 +76,7 @@ def reach_of(hits: Array, queries: Array, discordant: tuple[int, int], *, alpha:
     return Reach(100 * mean, *ends, count, seeds, _mcnemar(*discordant), these, anew)
 
 
-def equal_classes(queries: Array) -> Array:
+def _equal_classes(queries: Array) -> Array:
     """1 / sum h_c^2: as many classes of equal size would leave as much to chance; (..., C, S) queries."""
     return np.asarray(1 / (_shares(queries) ** 2).sum(-1))
 
@@ -105,7 +105,7 @@ def _variance_parts(hits: Array, queries: Array) -> tuple[Array, tuple[Array, Ar
 def half_widths(variances: tuple[float, float, float], classes: float, seeds: int) -> Callable[[float], float]:
     """Error -> half the interval of D, from V_class, V_seed and V_both; over classes alone for one seed.
 
-    `classes`: as of `equal_classes`.
+    `classes`: as of `_equal_classes`.
     """
     of_classes, of_seeds, of_both = variances
     if classes <= 1:

@@ -118,7 +118,8 @@ def standing(
     """
     if not margin > 0:
         raise ValueError(f"`margin > 0` must hold, but got {margin=}")
-    running = sharing = np.isfinite(values).any(-1)
+    running: Mask = np.asarray(np.isfinite(values).any(-1))
+    sharing = running
     if so_far is not None:
         running = running & so_far.runs
         sharing = running | (so_far.tied & ~so_far.matters[..., None])

@@ -10,7 +10,7 @@ keeps the time of its row, so that pushing it again adds nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,8 +93,7 @@ class RunPusher:
         """Every trial that has news or another status, then the sweep's own run."""
         for trial in self._projection.runs.values():
             run = self._runs.get(trial.key)
-            there = run is not None and self._placed(run) and run.status == trial.status(final=push.final)
-            if there and not trial.due:
+            if not trial.due and _stands(run, self._projection.state.plan.name, trial.status(final=push.final)):
                 continue
             try:
                 self._push_trial(trial, run, push)
@@ -127,21 +126,13 @@ class RunPusher:
             known = self._one_of(known, run, PARENT)
         if known is not None:
             return known
-        for run in self._under_its_old_name(experiment_id):
+        booked = self._books.runs.get(PARENT)  # where the sweep was renamed its tags still say how it was called
+        for run in search_runs(self.client, experiment_id, f"attributes.run_id = '{booked}'") if booked else ():
             self.client.update_run(run.id, name=projection.state.plan.name)
             return run
         self.was_new = True
         born = projection.state.born or 0.0
         return self._create(experiment_id, projection.state.plan.name, born, projection.parent_tags())
-
-    def _under_its_old_name(self, experiment_id: str) -> Iterator[Run]:
-        """The sweep's run as the books know it: where the sweep was renamed its tags still say how it was called."""
-        run_id = self._books.runs.get(PARENT)
-        return search_runs(self.client, experiment_id, f"attributes.run_id = '{run_id}'") if run_id else iter(())
-
-    def _placed(self, run: Run) -> bool:
-        """Whether a trial's run is below its sweep's, by its present name."""
-        return _SWEEP_TAG in run.tags and run.tags.get("sweep") == self._projection.state.plan.name
 
     def _one_of(self, known: Run | None, other: Run, key: str) -> Run:
         """Of two runs of one trial, which a lost answer to a creation can leave, keep the one on the books."""
@@ -231,9 +222,8 @@ class RunPusher:
         `reported`: the report itself is attached.
         """
         projection, parent = self._projection, self._runs[PARENT]
-        self._log_judged(
-            parent, judgement.figures, sum(trial.ended is not None for trial in projection.state.recorded.values())
-        )
+        ended = sum(trial.ended is not None for trial in projection.state.recorded.values())
+        self._log_judged(parent, judgement.figures, ended)
         note = sweep_note(projection, judgement, self._books.experiment_id, parent.id, reported=reported)
         self._log_news(parent, (), {}, {_NOTE: note})
         for cell in projection.cells_begun():
@@ -263,6 +253,11 @@ class RunPusher:
         else:
             self.client.set_terminated(run.id, status, milliseconds(moment))
         run.status = status
+
+
+def _stands(run: Run | None, sweep: str, status: RunStatus) -> bool:
+    """Whether a trial's run is there as it should be: below its sweep's, by its present name, with a status."""
+    return run is not None and _SWEEP_TAG in run.tags and (run.tags.get("sweep"), run.status) == (sweep, status)
 
 
 def _key_of(run: Run) -> str:

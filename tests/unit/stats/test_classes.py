@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binomtest
 from scipy.stats import t as student
 
-from tune_dml.stats.classes import _mcnemar, _variance_parts, equal_classes, half_widths, reach_of
+from tune_dml.stats.classes import _equal_classes, _mcnemar, _variance_parts, half_widths, reach_of
 
 
 def drawn(rng, sims, classes, seeds, *, class_sd=0.0, seed_sd=0.0, both_sd=0.0, per=20):
@@ -35,8 +35,8 @@ def test_the_variances_are_those_of_the_definition():
     of_both = 17 / 16 * sum(value**2 for value in w.values())
     assert estimate[0] == pytest.approx(mean)
     assert [float(part[0]) for part in parts] == pytest.approx([of_classes, of_seeds, of_both])
-    assert equal_classes(queries) == pytest.approx(1 / sum(share**2 for share in held))
-    assert equal_classes(np.ones((6, 3))) == pytest.approx(6)
+    assert _equal_classes(queries) == pytest.approx(1 / sum(share**2 for share in held))
+    assert _equal_classes(np.ones((6, 3))) == pytest.approx(6)
 
 
 def test_seeds_alone_give_the_paired_t_interval_of_the_means():
@@ -94,7 +94,7 @@ def test_false_claims_stay_below_five_percent_where_those_per_query_and_per_clas
         np.random.default_rng(3), 1500, classes, seeds, class_sd=class_sd, seed_sd=seed_sd, both_sd=both_sd
     )
     estimate, parts = _variance_parts(hits, queries)
-    alike = equal_classes(queries)
+    alike = _equal_classes(queries)
     wrong, fixed = (
         [
             abs(mean) > half_widths(variances, count, counted)(0.05)
@@ -117,6 +117,6 @@ def test_classes_that_differ_by_seed_are_allowed():
             own, asked = (part[0] for part in drawn(rng, 1, 10, 1, class_sd=0.5, seed_sd=0.2))
             hits[rows, seed], queries[rows, seed] = own[:, 0], asked[:, 0]
         estimate, parts = _variance_parts(hits[None], queries[None])
-        half = half_widths(tuple(float(part[0]) for part in parts), float(equal_classes(queries)), 4)(0.05)
+        half = half_widths(tuple(float(part[0]) for part in parts), float(_equal_classes(queries)), 4)(0.05)
         wrong.append(abs(float(estimate[0])) > half)
     assert np.mean(wrong) <= 0.08
