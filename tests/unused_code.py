@@ -14,6 +14,7 @@ CALLED_BY_OTHERS = [
     *("get_extra_state", "set_extra_state", "extra_repr", "find_class"),  # torch, pickle
     *(
         "suggest",
+        "choose_trial_to_run",
         "on_trial_*",
         "on_step_end",
         "stop_all",
