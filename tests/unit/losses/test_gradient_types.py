@@ -1,6 +1,7 @@
 """MPA's Table 1, as measured by benchmarks/mpa_gradients.py."""
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 
@@ -40,8 +41,10 @@ def test_identity_71_influence_is_the_second_derivative(study):
 
 
 def test_the_figure_is_drawn_the_same_every_time(study, tmp_path):
-    first, second = tmp_path / "first.svg", tmp_path / "second.svg"
-    study.draw(first)
-    study.draw(second)
-    assert first.read_text() == second.read_text()
+    """The names of clipping paths apart: the layout's last digit is in them, which depends on where things lie in memory."""
+    drawn = []
+    for name in ("first.svg", "second.svg"):
+        study.draw(tmp_path / name)
+        drawn.append(re.sub(r'(#|id=")p[0-9a-f]{10}', r"\1", (tmp_path / name).read_text()))
+    assert drawn[0] == drawn[1]
     assert first.read_text().count("<path") > 50

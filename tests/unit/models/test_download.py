@@ -69,9 +69,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("ETag", server.etag)
         self.end_headers()
         end = start + server.breaks.pop(0) if server.breaks else len(content)
+        server.sent += end - start  # before whoever has all of it looks
         self.wfile.write(content[start:end])
         self.wfile.flush()
-        server.sent += end - start
         server.stalls.wait(20)
         self.close_connection = True
 
