@@ -61,11 +61,11 @@ def norm_variance(measured: Measured) -> Section | None:
 
 
 def _gains(measured: Measured) -> list[_Gain]:
-    plain_ones = {_loss_of(cell): cell for cell in measured.cells if cell.cell.settings["regularizer.name"] == "none"}
+    plain_ones = {_loss_of(cell): cell for cell in measured.cells if _penalty(cell) == "none"}
     gains = []
     for cell in measured.cells:
         other = plain_ones.get(_loss_of(cell))
-        if other is not None and other is not cell and cell.cell.settings["regularizer.name"] != "none":
+        if other is not None and _penalty(cell) not in {None, "none"}:
             kept, known = _variances(cell), _variances(other)
             seeds = kept.keys() & known.keys() & cell.values.keys() & other.values.keys()
             if seeds and sum(known[seed] for seed in seeds) > 0 and sum(kept[seed] for seed in seeds) > 0:
@@ -73,6 +73,11 @@ def _gains(measured: Measured) -> list[_Gain]:
                 gain = measured.sign * float(np.mean([cell.values[seed] - other.values[seed] for seed in seeds]))
                 gains.append(_Gain(cell, other.label, left, gain))
     return gains
+
+
+def _penalty(cell: MeasuredCell) -> object:
+    """The name of its penalty on norms; None of what another program ran."""
+    return cell.cell.settings.get("regularizer.name")
 
 
 def _loss_of(cell: MeasuredCell) -> tuple[tuple[str, object], ...]:
