@@ -6,6 +6,7 @@ The README beside it is written by hand: what agrees with the paper, what does n
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -13,6 +14,8 @@ from pathlib import Path
 RESULTS = Path(__file__).with_name("results")
 DIGITS = 5  # of what a seed moves in the second digit
 CELLS = "**Every cell:"
+OF_THIS_MACHINE = re.compile(r" --(?:storage|tracking-uri|cache-dir) [^\s\"]+|,\"host\":\"[^\"]*\"")
+"""Where an advised command finds the sweep here, and which machine ran a trial."""
 
 
 def keep(sweep: Path, figure: str, folder: Path) -> None:
@@ -23,7 +26,8 @@ def keep(sweep: Path, figure: str, folder: Path) -> None:
     shutil.copyfile(report / "figures" / f"{figure}.svg", folder / "picture.svg")
     (folder / "table.md").write_text(_cells((report / "tables.md").read_text(encoding="utf-8")), encoding="utf-8")
     body = json.loads((report / "verdicts.json").read_text(encoding="utf-8"), parse_float=_short)
-    (folder / "verdicts.json").write_text(json.dumps(body, separators=(",", ":")) + "\n", encoding="utf-8")
+    text = OF_THIS_MACHINE.sub("", json.dumps(body, separators=(",", ":")))
+    (folder / "verdicts.json").write_text(text + "\n", encoding="utf-8")
 
 
 def _cells(tables: str) -> str:
