@@ -66,7 +66,7 @@ def prepare(
         except ConfigError as error:
             of_data = data_problems({**study.settings, "data.name": study.dataset}, cache_dir)
             raise ConfigError([*error.problems, *others, *of_data]) from None
-        notes = [*study.notes, *_notes(plan)]
+        notes = [*study.notes, *_shortened(plan), *_dropped(plan), *_comparison_notes(plan)]
         problems = [*_comparison_problems(plan), *_metric_problems(plan), *others]
         digest, pictures = "", None
         try:
@@ -104,10 +104,6 @@ def _metric_problems(plan: Plan) -> list[Problem]:
     rule = "arms that are compared share the metric" if some else "a sweep is judged by a validation metric"
     remedy = nearest(plan.metric, next(iter(lacking.values())), what="metric")
     return [Problem(place, rule, plan.metric, remedy)]
-
-
-def _notes(plan: Plan) -> list[str]:
-    return [*_shortened(plan), *_dropped(plan), *_comparison_notes(plan)]
 
 
 def _shortened(plan: Plan) -> list[str]:

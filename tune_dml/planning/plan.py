@@ -16,7 +16,8 @@ from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from trainables.files import write_whole
 from trainables.resolve import Layer, Layered
 from tune_dml.planning.cells import Cell, PlannedArm, cell_at, planned_arms, planned_cells
-from tune_dml.planning.rules import arm_problems, naming_problems, search_problems, study_problems
+from tune_dml.planning.request import margin_problems
+from tune_dml.planning.rules import arm_problems, name_rule_problems, search_problems, study_problems
 from tune_dml.planning.study import Search, Study, with_arms
 from tune_dml.space import Arm, Grid, Knob, Number, Space, Value
 from tune_dml.text import is_number
@@ -227,7 +228,8 @@ def make_plan(study: Study, data_digest: str = "") -> Plan:
     Settings are layered: defaults, the data set's protocol, the space's fixed settings, the user's overrides, the arm's
     own, and the cell's knobs.
     """
-    problems, naming = study_problems(study), naming_problems(study)
+    problems = study_problems(study)
+    naming = [*name_rule_problems("--name", study.name, "Example: --name eta1."), *margin_problems(study.margin)]
     arms: tuple[PlannedArm, ...] = ()
     cells: tuple[Cell, ...] = ()
     if not study.space.problems():

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from trainables.errors import Problem
 from trainables.registries import methods_of
 from tune_dml.planning.cells import PlannedArm, StudyArm, is_searched
-from tune_dml.planning.request import margin_problems
 from tune_dml.planning.study import Search, Study
 from tune_dml.space import Range, Space, Value
 
@@ -34,11 +33,6 @@ def study_problems(study: Study) -> list[Problem]:
 def _reads_a_folder(dataset: str) -> bool:
     """Whether a data set is read from files; true of one that is not known, which is said elsewhere."""
     return bool(getattr(methods_of("data").get(dataset), "needs_root", True))
-
-
-def naming_problems(study: Study) -> list[Problem]:
-    """What is wrong with the sweep's name and margin."""
-    return [*name_rule_problems("--name", study.name, "Example: --name eta1."), *margin_problems(study.margin)]
 
 
 def name_rule_problems(place: str, name: str, remedy: str) -> list[Problem]:
