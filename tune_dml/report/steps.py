@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from trainables.config import PROTOCOL_VERSION
@@ -11,7 +12,14 @@ from trainables.errors import ConfigError
 from tune_dml.record.commands import command
 from tune_dml.record.results import Results
 from tune_dml.space import Value
+from tune_dml.stats.noise import PairNoise
+from tune_dml.stats.power import chance_of_difference
+from tune_dml.stats.racing import next_look
 from tune_dml.text import duration, value_text
+
+_EVEN = 0.5
+_MOST_TIMES = 3
+"""Of the seeds that have run: no more are advised at once."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,24 @@ class Step:
         percent = 100 * self.chance
         said = "below 1%" if percent < 1 else "above 99%" if percent > 99 else f"about {percent:.0f}%"
         return f"It would show {self.settles} with a chance of {said}."
+
+
+def seeds_worth_running(now: int, chance_of: Callable[[int], float | None]) -> tuple[int, float | None]:
+    """The seeds, in all, of the next look that has an even chance of an answer, and that chance; of few looks the last."""
+    seeds = next_look(now)
+    chance = chance_of(seeds)
+    while chance is not None and chance < _EVEN and seeds < _MOST_TIMES * now:
+        seeds = next_look(seeds)
+        chance = chance_of(seeds)
+    return seeds, chance
+
+
+def told_apart(
+    noise: PairNoise, best: int, rivals: Sequence[int], *, seeds: int, planned: int, alpha: float
+) -> float | None:
+    """The chance that the best row is told from its nearest rival: at most what telling it from all of them has."""
+    found = [chance_of_difference(noise, (best, rival), seeds, planned, alpha) for rival in rivals]
+    return min(found) if found and all(map(math.isfinite, found)) else None
 
 
 def cost_of(step: Step, results: Results) -> str:

@@ -15,21 +15,15 @@ from tune_dml.report.measured import Measured
 from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, View, number, plain, signed, words
-from tune_dml.report.steps import Step, extend
+from tune_dml.report.steps import Step, extend, seeds_worth_running, told_apart
 from tune_dml.stats import Difference, SeedTable
 from tune_dml.stats.arms import at_best
 from tune_dml.stats.matters import Matters, judge_matters
 from tune_dml.stats.paired import Interval, mean_interval
-from tune_dml.stats.power import chance_of_difference
-from tune_dml.stats.racing import next_look
 from tune_dml.stats.simultaneous import comparison_bars
 
 _MOST_NAMED = 6
 """Of more methods a sentence says how many."""
-_WORTH = 0.5
-"""The chance of an answer that further seeds are advised for,"""
-_MOST_TIMES = 3
-"""as long as they are no more than so many times those that have run."""
 
 
 @dataclass(frozen=True)
@@ -214,26 +208,17 @@ def _steps(measured: Measured, compared: _Compared) -> tuple[Step, ...]:
     rivals = [d.second for d in compared.differences(best) if _verdict(measured, d) == "undecided"]
     if not rivals and compared.matters.differences:
         return ()
-    now, settles = len(measured.seeds), f"whether {best} is the best method"
-    seeds = next_look(now)
-    chance = _chance(measured, compared, rivals, seeds)
-    while chance is not None and chance < _WORTH and seeds < _MOST_TIMES * now:
-        seeds = next_look(seeds)
-        chance = _chance(measured, compared, rivals, seeds)
-    return extend(measured.results, settles, 42, seeds=seeds, chance=chance)
+    noise, labels, choosing = compared.matters.noise, compared.matters.labels, len(compared.choosing)
 
+    def chance_of(seeds: int) -> float | None:
+        if noise is None:
+            return None
+        level, rows = measured.looks.level_at(seeds), [labels.index(rival) for rival in rivals]
+        judged = len(measured.seeds) - choosing
+        return told_apart(noise, labels.index(best), rows, seeds=judged, planned=seeds - choosing, alpha=level)
 
-def _chance(measured: Measured, compared: _Compared, rivals: Sequence[str], seeds: int) -> float | None:
-    """That so many seeds tell the best arm from its nearest rival: at most what it takes to tell it from all of them."""
-    noise, labels = compared.matters.noise, compared.matters.labels
-    if noise is None or not rivals:
-        return None
-    judged, choosing = len(measured.seeds) - len(compared.choosing), len(compared.choosing)
-    best, level = labels.index(compared.arms[0].arm), measured.looks.level_at(seeds)
-    found = [
-        chance_of_difference(noise, (best, labels.index(rival)), judged, seeds - choosing, level) for rival in rivals
-    ]
-    return min(found) if all(map(math.isfinite, found)) else None
+    seeds, chance = seeds_worth_running(len(measured.seeds), chance_of)
+    return extend(measured.results, f"whether {best} is the best method", 42, seeds=seeds, chance=chance)
 
 
 def _table(measured: Measured, compared: _Compared) -> Table:

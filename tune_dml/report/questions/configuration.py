@@ -17,11 +17,11 @@ from tune_dml.report.measured import Measured
 from tune_dml.report.naming import symbol_of, value_label
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Section, Table, Text, signed, words
-from tune_dml.report.steps import Step, extend
+from tune_dml.report.steps import Step, extend, seeds_worth_running, told_apart
 from tune_dml.space import Knob
 from tune_dml.stats.best import compare_with_best
 from tune_dml.stats.contrasts import estimate_contrasts, interaction
-from tune_dml.stats.racing import next_look
+from tune_dml.stats.noise import fit_pairs
 from tune_dml.stats.selection import ALGORITHM, score_of_best
 
 _MOST_CONTRASTS = 2000
@@ -108,8 +108,16 @@ def _steps(measured: Measured, best: Configuration) -> tuple[Step, ...]:
     if not search.num_samples:
         return ()
     if len(best.candidates) > 1 or not math.isfinite(best.score.low):
-        settles = "which of these configurations is the best"
-        return extend(measured.results, settles, 30, seeds=next_look(len(measured.seeds)))
+        table, now = measured.table, len(measured.seeds)
+        noise = fit_pairs(table.values) if now > 1 else None
+        rivals = [table.labels.index(label) for label in best.candidates if label != best.label]
+
+        def chance_of(seeds: int) -> float | None:
+            row, level = table.labels.index(best.label), measured.looks.level_at(seeds)
+            return told_apart(noise, row, rivals, seeds=now, planned=seeds, alpha=level) if noise else None
+
+        seeds, chance = seeds_worth_running(now, chance_of)
+        return extend(measured.results, f"whether {best.label} is the best", 30, seeds=seeds, chance=chance)
     settles = "whether a better configuration is to be found"
     return extend(measured.results, settles, 20, num_samples=search.num_samples)
 
