@@ -2,7 +2,8 @@
 
     python benchmarks/verdicts.py                 # 2,000 sweeps a row, about four minutes
     python benchmarks/verdicts.py --quick         # 300 sweeps a row, about a minute
-    python benchmarks/verdicts.py --only noise    # noise, equal, looks, nuisance, optimum, paper, selection, effects, race, speed
+    python benchmarks/verdicts.py --only noise    # a section: noise, equal, looks, nuisance, optimum, paper, selection, effects,
+                                                  # importance, race, speed
 
 Noise of unit standard deviation is iid, Student's t with 3 degrees of freedom, a ramp from 1 to 5 over the cells, one cell
 5 times as noisy as the others, a slope of the knob that differs from seed to seed (s.d. 10 between the outermost values),
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from scipy.stats import kendalltau
 from scipy.stats import t as student
 from simulated_sweeps import KINDS, Array, rate, simulate
+from verdict_importance import importance
 from verdict_races import race
 
 from tune_dml.stats import SeedTable
@@ -287,7 +289,8 @@ def _table(values: Array) -> SeedTable:
 
 
 SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
-    one.__name__: one for one in (noise, equal, looks, nuisance, optimum, paper, selection, effects, race, speed)
+    one.__name__: one
+    for one in (noise, equal, looks, nuisance, optimum, paper, selection, effects, importance, race, speed)
 }
 
 
