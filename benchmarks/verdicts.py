@@ -2,7 +2,8 @@
 
     python benchmarks/verdicts.py                 # 2,000 sweeps a row, about four minutes
     python benchmarks/verdicts.py --quick         # 300 sweeps a row, about a minute
-    python benchmarks/verdicts.py --only noise    # noise, equal, looks, nuisance, optimum, paper, selection, effects, race, speed
+    python benchmarks/verdicts.py --only noise    # a section: noise, equal, looks, nuisance, optimum, paper, selection, effects,
+                                                  # importance, race, speed
 
 Noise of unit standard deviation is iid, Student's t with 3 degrees of freedom, a ramp from 1 to 5 over the cells, one cell
 5 times as noisy as the others, a slope of the knob that differs from seed to seed (s.d. 10 between the outermost values),
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from scipy.stats import kendalltau
 from scipy.stats import t as student
 from simulated_sweeps import KINDS, Array, rate, simulate
+from verdict_importance import importance
 from verdict_races import race
 
 from tune_dml.stats import SeedTable
@@ -141,6 +143,36 @@ def looks(sweeps: int) -> Iterable[str]:
                 share = rate(np.isfinite(at)) if shift == 0 else f"{np.isfinite(at).mean():.2f}"
                 parts.append(f"{name} {share}, {np.minimum(at, 12).mean():.1f}")
             yield f"{kind:>14} shift {shift:.1f}:  " + ";  ".join(parts)
+    yield from _covered_when_stopped(sweeps)
+
+
+def _covered_when_stopped(sweeps: int) -> Iterable[str]:
+    """Intervals of the best and of its gain, read when it is first said to beat the default, at 12 seeds at the latest."""
+    yield "Read at the first look (3 to 12 seeds) that says the best beats the default: coverage of score, gain, all pairs"
+    for cells in (5, 20):
+        for spread in (0.0, 1.0):
+            rng = np.random.default_rng([cells, int(spread)])
+            truth = spread * rng.standard_normal((sweeps, cells))
+            values = truth[..., None] + simulate("measured-like", cells, 12, sweeps, rng)
+            hits, going = np.zeros((3, sweeps), dtype=bool), np.arange(sweeps)
+            for seeds in range(3, 13):
+                seen, level = values[going, :, :seeds], level_left(list(range(3, seeds + 1)), planned=12)
+                found, gain, pairs = (
+                    score_of_best(seen, alpha=level),
+                    score_of_best(seen, 0, level),
+                    all_pairs(seen, level),
+                )
+                best = np.take_along_axis(truth[going], found.best[:, None], 1)[:, 0]
+                gaps = truth[going][:, :, None] - truth[going][:, None]
+                inside = (
+                    (found.low <= best) & (best <= found.high),
+                    (gain.low <= best - truth[going, 0]) & (best - truth[going, 0] <= gain.high),
+                    ((pairs.low <= gaps + 1e-9) & (gaps <= pairs.high + 1e-9)).all((1, 2)),
+                )
+                stops = (gain.low > 0) | (seeds == 12)
+                hits[:, going[stops]] = np.array(inside)[:, stops]
+                going = going[~stops]
+            yield f"{cells:6d} cells, spread {spread:.0f}: " + "  ".join(f"{hit.mean():.3f}" for hit in hits)
 
 
 def nuisance(sweeps: int) -> Iterable[str]:
@@ -287,7 +319,8 @@ def _table(values: Array) -> SeedTable:
 
 
 SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
-    one.__name__: one for one in (noise, equal, looks, nuisance, optimum, paper, selection, effects, race, speed)
+    one.__name__: one
+    for one in (noise, equal, looks, nuisance, optimum, paper, selection, effects, importance, race, speed)
 }
 
 

@@ -69,7 +69,8 @@ REPORT = {str(path.relative_to(ROOT)) for path in sources("tune_dml/report")}
         (
             "tune_dml",
             ["optuna"],
-            {"tune_dml/running/search.py", "tune_dml/running/samplers.py", "tune_dml/record/imported/studies.py"},
+            {f"tune_dml/running/{name}.py" for name in ("search", "points", "samplers")}
+            | {"tune_dml/record/imported/studies.py"},
         ),
         ("tune_dml", ["matplotlib", "plotly"], REPORT),
         ("trainables", ["torch.distributed"], {"trainables/distributed.py"}),

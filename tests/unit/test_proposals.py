@@ -79,7 +79,7 @@ def test_an_adaptive_search_proposes_its_budget_without_repeats(method):
     assert len(started) == 27
 
 
-@pytest.mark.parametrize("method", ["tpe", "random", "qmc", "cmaes", "nsga2"])
+@pytest.mark.parametrize("method", ["tpe", "random", "gp", "qmc", "cmaes", "nsga2"])
 def test_proposals_do_not_depend_on_the_order_or_the_number_of_slots(method):
     plan = plan_of(LR, RHO, search=Search(method, 14, window=4))
     labels = []
@@ -109,7 +109,7 @@ def assert_an_interruption_changes_nothing(plan, *places):
         assert not {trial.key for trial in started} & set(known)
 
 
-@pytest.mark.parametrize("method", ["tpe", "qmc", "cmaes", "nsga2"])
+@pytest.mark.parametrize("method", ["tpe", "gp", "qmc", "cmaes", "nsga2"])
 @pytest.mark.parametrize("repeats", [False, True])
 def test_a_search_cut_short_and_rebuilt_proposes_the_same_cells(method, repeats):
     """Also where a listed knob makes a search propose known cells."""

@@ -45,7 +45,7 @@ seeds: 3                             # every value runs once a seed, on the same
 metric: {{name: val/recall_at_1, goal: maximize}}
 margin: 1.0                          # differences below this (percentage points) do not matter
 
-# method: bayes                      # grid (the default), bayes, tpe, gp, random, qmc
+# method: bayes                      # grid (the default), bayes (= gp), tpe, random, qmc
 # run_cap: 20                        # values to propose, for all but grid
 # tune: [optim.lr]                   # give every value its own best learning rate
 # baseline: {{label: no margin, settings: {{loss.margin: 0.0}}}}

@@ -2,7 +2,7 @@
 
 name: my_margin                      # optional; the file's name otherwise
 description: how large a margin      # optional; the study's title
-method: grid                         # grid (the default) | bayes (= tpe) | tpe | gp | cmaes | nsga2 | random | qmc
+method: grid                         # grid (the default) | bayes (= gp) | gp | tpe | cmaes | nsga2 | random | qmc
 metric: {name: val/recall_at_1, goal: maximize}
 parameters:                          # what all arms share; may be left out where arms are listed
   loss.margin: {values: [0.1, 0.2, 0.5]}
@@ -108,7 +108,7 @@ class _Arm(_Part):
 
 
 class _File(_Part):
-    method: Literal[SearchMethod, "bayes"] = Field("grid", description="how cells are chosen; bayes is tpe")
+    method: Literal[SearchMethod, "bayes"] = Field("grid", description="how cells are chosen; bayes is gp")
     parameters: dict[str, _Parameter] = Field(
         default_factory=dict,
         description="the knobs that are searched, by dotted names; may be left out where arms are listed",
@@ -201,7 +201,7 @@ def _request(path: Path, file: _File, problems: list[Problem]) -> Request:
     space = _space(path, file, problems)
     seeds = tuple(file.seeds) or None if isinstance(file.seeds, list) else file.seeds
     root = (path.parent / Path(file.data_root).expanduser()) if file.data_root else None
-    method: SearchMethod = "tpe" if file.method == "bayes" else file.method
+    method: SearchMethod = "gp" if file.method == "bayes" else file.method
     samples = 0 if method == "grid" else file.run_cap or 0
     tune = file.tune if isinstance(file.tune, dict) else dict.fromkeys(file.tune, ())
     return Request(

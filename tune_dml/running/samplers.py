@@ -15,7 +15,7 @@ import optuna
 from cmaes import CMA  # type: ignore[import-untyped]
 from numpy.random import SeedSequence
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
-from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
+from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
 from tune_dml.planning.study import Search
@@ -28,20 +28,21 @@ STEP = 0.25
 """Of CMA-ES: its first standard deviation, as a share of each range."""
 
 
+def seed_of(search: Search, number: int, attempt: int = 0) -> int:
+    """Of a proposal: it depends on the proposal's number alone."""
+    return int(SeedSequence([search.seed, number, attempt]).generate_state(1)[0])
+
+
 def sampler_for(search: Search, number: int, attempt: int, *, conditional: bool) -> BaseSampler:
     """A fresh sampler whose seed depends on the proposal's number alone; after repeats it turns to random draws."""
-    seed = int(SeedSequence([search.seed, number, attempt]).generate_state(1)[0])
-    if search.method in {"random", "qmc"} or attempt > 0:
+    seed = seed_of(search, number, attempt)
+    if search.method in {"random", "qmc", "gp"} or attempt > 0:
         return RandomSampler(seed=seed)
-    if search.method == "gp":
-        return GPSampler(seed=seed, deterministic_objective=False)
     if search.method == "nsga2":
         return NSGAIISampler(seed=seed, population_size=_POPULATION)
     if search.method == "cmaes":
         return _Evolution(seed)
-    return TPESampler(
-        seed=seed, multivariate=True, group=conditional, constant_liar=True, warn_independent_sampling=False
-    )
+    return TPESampler(seed=seed, multivariate=True, group=conditional, constant_liar=True)
 
 
 def place_in_generation(sampler: BaseSampler, study: optuna.Study, number: int) -> None:

@@ -17,16 +17,18 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from ray.tune.search import Searcher
 
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, Trial
-from tune_dml.running.samplers import place_in_generation, sampler_for
-from tune_dml.space import Grid, Knob, Value
+from tune_dml.running.gaussian import FIRST, GaussianSearch
+from tune_dml.running.points import Point, Points
+from tune_dml.running.samplers import place_in_generation, sampler_for, seed_of
 
 if TYPE_CHECKING:
     import optuna
@@ -34,8 +36,6 @@ if TYPE_CHECKING:
     from tune_dml.running.race import RacingProposals
 
 
-_ARM = "arm"
-"""The parameter of a study of several arms that says which one a point is of."""
 _REPEATS = 50  # how often a sampler may propose a known cell before the search is over
 
 
@@ -48,6 +48,8 @@ class _AskedCell:
     """Of its trials, one a seed."""
     number: int
     """Of its trial in the study."""
+    place: Sequence[float]
+    """In the box of the search's points."""
 
 
 class Proposals:
@@ -75,7 +77,8 @@ class Proposals:
         self.on_cell = on_cell
         self.on_note = on_note
         self.study = _new_study(plan)
-        self.points = _Points.of(plan)
+        self.points = Points.of_plan(plan)
+        self.process = GaussianSearch(self.points)
         self.asked: list[_AskedCell] = []
         self.told = 0
         self.values: list[float] = []
@@ -130,8 +133,8 @@ class Proposals:
         index = len(self.plan.cells) + adaptive
         for attempt in range(_REPEATS):
             self.study.sampler = self._sampler(attempt)
-            if self.plan.search.method == "qmc" and attempt == 0:
-                self.study.enqueue_trial(self.points.low_discrepancy(adaptive, self.plan.search.seed))
+            if attempt == 0 and (point := self._point(adaptive)) is not None:
+                self.study.enqueue_trial(point)
             ticket = self.study.ask()
             arm, knobs = self.points.ask(ticket)
             cell = self.plan.cell(index, knobs, arm)
@@ -144,6 +147,23 @@ class Proposals:
             f"{self.plan.search.method} proposed only known cells {_REPEATS} times after {adaptive} of "
             f"{self.plan.search.num_samples} samples: the space has no further cells to try"
         )
+
+    def _point(self, adaptive: int) -> Point | None:
+        """The point that the method chooses by itself; None where the study's sampler does."""
+        search, points = self.plan.search, self.points
+        if search.method not in {"qmc", "gp"}:
+            return None
+        told = [asked for asked in self.asked[: self.told] if not math.isnan(self._value(asked) or 0.0)]
+        bounded = not self.diverged or math.isfinite(self.penalty)
+        if search.method == "qmc" or len(told) < FIRST or not bounded:
+            return points.low_discrepancy(adaptive, search.seed)
+        numbers = np.array([[self.known[key] for key in asked.keys] for asked in told])
+        numbers[~np.isfinite(numbers).all(1)] = self.penalty
+        if self.plan.space.goal == "minimize":
+            numbers = -numbers
+        places = np.array([asked.place for asked in told])
+        pending = np.array([asked.place for asked in self.asked[self.told :]]).reshape(-1, points.sides)
+        return points.at(self.process.propose(places, numbers, pending, seed_of(search, len(self.asked))))
 
     def _sampler(self, attempt: int = 0) -> optuna.samplers.BaseSampler:
         conditional = len(self.points.arms) > 1
@@ -159,15 +179,16 @@ class Proposals:
         """Put a given cell into the study, as one that is running."""
         from optuna.trial import TrialState, create_trial
 
-        parameters, distributions = self.points.of_cell(cell)
-        running = create_trial(state=TrialState.RUNNING, params=parameters, distributions=distributions)
+        point = self.points.of(cell)
+        distributions = self.points.distributions(point)
+        running = create_trial(state=TrialState.RUNNING, params=point, distributions=distributions)
         self.study.add_trial(running)
         self._asked_for(cell, len(self.study.get_trials(deepcopy=False)) - 1)
 
     def _asked_for(self, cell: Cell, number: int) -> None:
         place_in_generation(self._sampler(), self.study, number)
         keys = tuple(self.plan.trial(cell, seed).key for seed in self.plan.seeds)
-        self.asked.append(_AskedCell(cell, keys, number))
+        self.asked.append(_AskedCell(cell, keys, number, self.points.place(self.points.of(cell))))
 
     def _first_open(self) -> int:
         """The first cell that still lacks a seed: everything before it can be told."""
@@ -218,67 +239,6 @@ class Proposals:
         if any(value is None for value in values):
             return None
         return sum(values) / len(values)  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True)
-class _Points:
-    """The points of a search: each arm with its knobs, by the names that they have in the study."""
-
-    arms: Mapping[str, Mapping[str, Knob]]
-    """Arm -> name in the study -> knob."""
-
-    @classmethod
-    def of(cls, plan: Plan) -> _Points:
-        """The arms of a plan that a search proposes points in; of a grid, those that have knobs."""
-        searched = [arm for arm in plan.arms if plan.knobs_of(arm.name) and not arm.baseline]
-        own = {arm.name: {knob.path for knob in plan.space.arm(arm.name).own_knobs} for arm in searched}
-        return cls(
-            {
-                arm.name: {
-                    f"{arm.name}: {knob.path}" if knob.path in own[arm.name] else knob.path: knob
-                    for knob in plan.knobs_of(arm.name)
-                }
-                for arm in searched
-            }
-        )
-
-    def ask(self, ticket: optuna.Trial) -> tuple[str, dict[str, Value]]:
-        """The arm and the knobs that the study proposes."""
-        names = list(self.arms)
-        arm = names[0] if len(names) == 1 else str(ticket.suggest_categorical(_ARM, names))
-        return arm, {knob.path: _suggest(ticket, name, knob) for name, knob in self.arms[arm].items()}
-
-    def of_cell(self, cell: Cell) -> tuple[dict[str, Value], dict[str, optuna.distributions.BaseDistribution]]:
-        """A cell as the study keeps it: parameters and their distributions."""
-        from optuna.distributions import CategoricalDistribution
-
-        several = len(self.arms) > 1
-        knobs = self.arms[cell.arm]
-        parameters: dict[str, Value] = {_ARM: cell.arm} if several else {}
-        distributions = {_ARM: CategoricalDistribution(list(self.arms))} if several else {}
-        return (
-            parameters | {name: cell.knobs[knob.path] for name, knob in knobs.items()},
-            distributions | {name: _distribution(knob) for name, knob in knobs.items()},
-        )
-
-    def low_discrepancy(self, index: int, seed: int) -> dict[str, Value]:
-        """Point `index` of the Sobol sequence over arms and knobs, shifted as a whole by a draw of the search's seed."""
-        from numpy.random import default_rng
-        from scipy.stats.qmc import Sobol
-
-        names = list(self.arms)
-        several = len(names) > 1
-        size = several + max(map(len, self.arms.values()))
-        shift = default_rng(seed).random(size)
-        sequence = Sobol(size, scramble=False)
-        if index:
-            sequence.fast_forward(index)
-        shares = [float(share) for share in (sequence.random()[0] + shift) % 1]
-        arm = names[int(shares.pop(0) * len(names))] if several else names[0]
-        point = {
-            name: _value_at(knob, share) for (name, knob), share in zip(self.arms[arm].items(), shares, strict=False)
-        }
-        return {_ARM: arm, **point} if several else point
 
 
 class CellSearcher(Searcher):  # type: ignore[misc]
@@ -339,38 +299,3 @@ def _restated(study: optuna.Study, plan: Plan, running: Set[int]) -> optuna.Stud
         )
         again.add_trial(anew if told.number in running else told)
     return again
-
-
-def _value_at(knob: Knob, share: float) -> Value:
-    """The value below which this share (0..1) of the knob's domain lies."""
-    domain = knob.domain
-    if isinstance(domain, Grid):
-        return domain.values[int(share * len(domain.values))]
-    half = 0.5 if domain.integer else 0.0  # a whole number stands for everything that rounds to it
-    low, high = domain.low - half, domain.high + half
-    value = low * (high / low) ** share if domain.scale == "log" else low + share * (high - low)
-    value = min(max(value, domain.low), domain.high)
-    return round(value) if domain.integer else value
-
-
-def _distribution(knob: Knob) -> optuna.distributions.BaseDistribution:
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
-    domain = knob.domain
-    if isinstance(domain, Grid):
-        return CategoricalDistribution(list(domain.values))
-    log = domain.scale == "log"
-    if domain.integer:
-        return IntDistribution(int(domain.low), int(domain.high), log=log)
-    return FloatDistribution(domain.low, domain.high, log=log)
-
-
-def _suggest(ticket: optuna.Trial, name: str, knob: Knob) -> Value:
-    domain = knob.domain
-    if isinstance(domain, Grid):
-        value: Value = ticket.suggest_categorical(name, list(domain.values))
-    elif domain.integer:
-        value = ticket.suggest_int(name, int(domain.low), int(domain.high), log=domain.scale == "log")
-    else:
-        value = ticket.suggest_float(name, domain.low, domain.high, log=domain.scale == "log")
-    return value

@@ -48,7 +48,7 @@ def file(tmp_path):
 def test_everything_a_file_can_say(file):
     request = read_sweep_file(file(WHOLE))
     space = request.space
-    assert (request.search, request.num_samples, request.seeds, request.dataset) == ("tpe", 20, (0, 4), "digits")
+    assert (request.search, request.num_samples, request.seeds, request.dataset) == ("gp", 20, (0, 4), "digits")
     assert (request.data_root, request.settings, request.name) == (None, None, None)
     assert (space.name, space.title, space.metric, space.goal) == (
         "my_margin",

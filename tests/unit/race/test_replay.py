@@ -1,12 +1,15 @@
 """A race's looks once more from its table: as judged one by one, with cells that dropped out."""
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 from helpers.tables import table_of
 
 from tune_dml.stats.best import judge_best
 from tune_dml.stats.matters import compare_all_with, judge_matters
-from tune_dml.stats.racing import replay, standing
+from tune_dml.stats.racing import Race, next_look, replay, standing
+from tune_dml.stats.simultaneous import all_pairs
 
 JUDGED = [(3, 0.01), (5, 0.01), (8, 0.01)]
 
@@ -100,3 +103,35 @@ def test_a_race_that_ended_in_a_tie_says_that_nothing_matters():
     assert found.flat
     assert judge_matters(table_of(values), 1.0, alpha=1e-12, raced=found).verdict == "insensitive"
     assert judge_matters(table_of(values), 0.01, alpha=1e-12, raced=found).verdict == "undecided"
+
+
+def test_a_look_is_shared_among_the_cells_that_run_and_the_others_keep_what_they_have():
+    values = table(61.4, 62.0, 62.3, 50.0, 50.1, sd=1.0)
+    first = standing(values[:, :5], 1.0, 0.02)
+    running = np.array([True, True, True, False, False])
+    assert first.runs.tolist() == running.tolist()
+    second = standing(values, 1.0, 0.01, first)
+    for name in ("low", "high", "ahead"):
+        assert (getattr(second, name)[3:] == getattr(first, name)[3:]).all()
+    shared = all_pairs(values, 0.01, among=running)
+    np.testing.assert_array_equal(second.low[:3, :3], np.maximum(first.low, shared.low)[:3, :3])
+    reach, of_all = (one.estimate - one.low for one in (shared, all_pairs(values, 0.01)))
+    assert (reach[:3, :3] <= of_all[:3, :3]).all()
+    assert np.isinf(reach[3, :3]).all()
+
+
+def test_tied_cells_keep_their_share_until_the_knob_matters():
+    """So "does not matter" is wrong in at most 5 % of races over values that differ by 1.02 margins (else 7 %)."""
+    random = np.random.default_rng(1)
+    means = np.linspace(0, 1.02, 6)
+    values = means[:, None] + 0.5 * random.normal(size=(400, 6, 60))
+    wrong, race, seeds, going = 0, None, 0, np.arange(400)
+    while len(going) and seeds < 60:
+        before, seeds = seeds, min(60, next_look(seeds))
+        race = standing(values[going, :, :seeds], 1.0, 0.04 * (seeds - before) / 60, race)
+        wrong += int((race.decided & ~race.matters).sum())
+        kept, going = ~race.decided, going[~race.decided]
+        stopped = ~race.runs[kept]
+        values[going, :, seeds:] = np.where(stopped[..., None], np.nan, values[going, :, seeds:])
+        race = Race(*(getattr(race, field.name)[kept] for field in fields(race)))
+    assert wrong / 400 <= 0.06

@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from tune_dml.report.cell import best_cells
 from tune_dml.report.measured import measure
 from tune_dml.report.questions import answers
 from tune_dml.space import Arm, Grid, Knob
-from tune_dml.stats.arms import at_best
+from tune_dml.stats.arms import at_best, expected_best
 
 SEC = Arm("SEC", {"regularizer.name": "sec"}, own_knobs=(Knob("regularizer.rho", Grid((0.1, 1.0), "log"), "rho"),))
 L2 = Arm("L2", {"regularizer.name": "l2"})
@@ -145,6 +146,14 @@ def test_a_baseline_that_is_tuned_too_is_compared_at_its_best(tmp_path):
     assert [row.arm for row in data["rows"]] == ["sec_rho", "no SEC"]
     assert data["rows"][0].configuration == "rho=1, lr=0.01"
     assert section(measured).card.word == "sec_rho"
+    assert [(row.arm, row.tried) for row in data["rows"]] == [("sec_rho", 4), ("no SEC", 2)]
+    best_of_two = expected_best(
+        np.array([[c.values[s] for s in range(6)] for c in measured.cells if not c.cell.baseline]), 2
+    )
+    assert data["rows"][0].of_equal_cells == pytest.approx(best_of_two)
+    assert data["rows"][0].of_equal_cells < data["rows"][0].score.mean
+    assert data["rows"][1].of_equal_cells == pytest.approx(data["rows"][1].score.mean)
+    assert "of 2 each the expected best is: sec_rho 68" in data["sentences"][-1]
     assert [knob.path for knob in measured.knobs] == ["regularizer.rho"]
     assert confirmed_cells(results) == [measured.baseline.label, "rho=1, lr=0.01"]
 
@@ -165,6 +174,20 @@ def test_an_arm_gains_nothing_by_having_more_cells():
         assert found.values.shape == (6, 4)
         means += found.values.mean(1) / 2000
     assert np.abs(means).max() < 0.05, means
+
+
+def test_the_expected_best_is_the_average_over_all_choices_of_so_many_cells():
+    table = np.random.default_rng(0).normal(size=(6, 7)) + np.arange(6)[:, None] / 2
+    for count in range(1, 7):
+        scores = []
+        for chosen in combinations(range(6), count):
+            best = max(chosen, key=lambda row: table[row, :2].mean())
+            scores.append(table[best, 2:].mean())
+        assert expected_best(table, count) == pytest.approx(np.mean(scores))
+    table[5, :2] = np.nan  # no seed that chooses: it cannot be chosen
+    assert expected_best(table, 6) != expected_best(table, 6)
+    with pytest.raises(ValueError, match="1 <= count <= cells"):
+        expected_best(table, 7)
 
 
 def test_one_cell_an_arm_loses_no_seed():

@@ -17,7 +17,7 @@ from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, View, number, plain, signed, words
 from tune_dml.report.steps import Step, extend, seeds_worth_running, told_apart
 from tune_dml.stats import Difference, SeedTable
-from tune_dml.stats.arms import at_best
+from tune_dml.stats.arms import at_best, expected_best
 from tune_dml.stats.matters import Matters, judge_matters
 from tune_dml.stats.paired import Interval, mean_interval
 from tune_dml.stats.simultaneous import comparison_bars
@@ -39,6 +39,21 @@ class ArmAtBest:
     """Half its comparison bar."""
     against_baseline: Difference | None
     """None for the baseline itself, and without one."""
+    tried: int
+    """Configurations that trained."""
+    of_equal_cells: float
+    """Expected best of as many configurations as every method that has a choice tried."""
+    of_equal_hours: float
+    """Expected best of the configurations that fit into the hours of the method that took fewest."""
+
+
+@dataclass(frozen=True)
+class _Budget:
+    """The least that a method with a choice of configurations was given."""
+
+    cells: int
+    hours: float
+    """Of trials; 0 where it is not known."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +66,8 @@ class _Compared:
     matters: Matters
     choosing: tuple[int, ...]
     """Seeds that chose each arm's configuration; none where there was nothing to choose."""
+    budget: _Budget | None
+    """What every method can be given alike; None where no two of them have a choice."""
 
     def differences(self, best: str) -> list[Difference]:
         """One arm minus every other."""
@@ -111,13 +128,39 @@ def _compare(measured: Measured) -> _Compared | None:
     if matters.bounds is not None:
         bars |= dict(zip(matters.labels, comparison_bars(matters.bounds).tolist(), strict=True))
     baseline = next((label for label, arm in zip(table.labels, trained, strict=True) if arm.baseline), None)
+    budget = _budget(trained)
     rows = []
     for row, (label, arm, chosen) in enumerate(zip(table.labels, trained, best.chosen, strict=True)):
         score = mean_interval(table.values[row])
         against = next((_from(label, d) for d in matters.differences if {label, baseline} == {d.first, d.second}), None)
-        rows.append(ArmAtBest(label, arm.trained[chosen].label, score, bars[label], against))
+        alike = _at_equal_budgets(measured.sign * tables[row], _hours(arm), budget)
+        equal = tuple(measured.sign * value for value in alike)
+        rows.append(ArmAtBest(label, arm.trained[chosen].label, score, bars[label], against, len(arm.trained), *equal))
     rows.sort(key=lambda arm: -measured.sign * np.nan_to_num(arm.score.mean, nan=-measured.sign * np.inf))
-    return _Compared(tuple(rows), lost, matters, measured.seeds[: best.choosing])
+    return _Compared(tuple(rows), lost, matters, measured.seeds[: best.choosing], budget)
+
+
+def _hours(arm: MeasuredArm) -> float:
+    return sum(sum(cell.seconds) for cell in arm.trained) / 3600
+
+
+def _budget(arms: Sequence[MeasuredArm]) -> _Budget | None:
+    several = [arm for arm in arms if len(arm.trained) > 1]
+    if len(several) < 2:
+        return None
+    return _Budget(min(len(arm.trained) for arm in several), min(map(_hours, several)))
+
+
+def _at_equal_budgets(table: np.ndarray, hours: float, budget: _Budget | None) -> tuple[float, float]:
+    """Expected best of equal numbers of configurations, and of those that take equal hours; larger is better."""
+    if budget is None:
+        return math.nan, math.nan
+    cells = len(table)
+    alike = expected_best(table, min(cells, budget.cells))
+    if not budget.hours:
+        return alike, math.nan
+    fitting = int(cells * budget.hours / hours + 1e-9) if hours else cells
+    return alike, expected_best(table, max(1, min(cells, fitting)))
 
 
 def _name(measured: Measured, arm: MeasuredArm) -> str:
@@ -173,6 +216,12 @@ def _sentences(measured: Measured, compared: _Compared) -> list[str]:
     if compared.choosing:
         seeds = f"seed{'s' if len(compared.choosing) > 1 else ''} {', '.join(map(str, compared.choosing))}"
         sentences.append(f"Each method is at its best configuration, chosen on {seeds} and judged on the others.")
+    if compared.budget is not None and len({arm.tried for arm in compared.arms if arm.tried > 1}) > 1:
+        ranked = sorted(compared.arms, key=lambda arm: -measured.sign * arm.of_equal_cells)
+        alike = ", ".join(f"{arm.arm} {metric.number(arm.of_equal_cells)}" for arm in ranked)
+        sentences.append(
+            f"They tried unequal numbers of configurations; of {compared.budget.cells} each the expected best is: {alike}."
+        )
     if compared.lost:
         sentences.append(f"No configuration of {', '.join(compared.lost)} trained without diverging.")
     return sentences
@@ -231,6 +280,9 @@ def _table(measured: Measured, compared: _Compared) -> Table:
             words(arm.arm), words(arm.configuration), plain(arm.score.n), number(metric, arm.score.mean),
             number(metric, metric.level(arm.score.low)), number(metric, metric.level(arm.score.high)),
         ]  # fmt: skip
+        if compared.budget is not None:
+            alike = [arm.of_equal_cells, arm.of_equal_hours][: len(_equal_columns(compared.budget))]
+            entries += [plain(arm.tried), *(number(metric, value) for value in alike)]
         if baseline:
             nothing = (math.nan, math.nan, math.nan)
             ends = (metric.change(against.low), metric.change(against.high)) if against else ()
@@ -239,14 +291,23 @@ def _table(measured: Measured, compared: _Compared) -> Table:
             entries += [*(signed(metric, value) for value in sides), words(verdict, mark=verdict)]
         rows.append(tuple(entries))
     columns = ["method", "configuration", "seeds", "mean", "low", "high"]
+    if compared.budget is not None:
+        columns += ["tried", *_equal_columns(compared.budget)]
     caption = (
         f"{metric.axis} of each method at its best configuration, with a 95% interval over the seeds that judge it"
     )
+    if compared.budget is not None:
+        caption += "; the expected best of equal numbers of configurations, and of equal hours of trials"
     if baseline:
         columns += ["difference", "diff. low", "diff. high", "against baseline"]
         caption += f"; beside it the paired difference to {baseline}, simultaneous over all pairs"
     table = Table("arms", f"{caption}.", tuple(columns), tuple(rows))
     return table if any(arm.arm != arm.configuration for arm in compared.arms) else table.without(["configuration"])
+
+
+def _equal_columns(budget: _Budget) -> list[str]:
+    hours = [f"best in {budget.hours:.2g} h"] if budget.hours else []
+    return [f"best of {budget.cells}", *hours]
 
 
 def _baselines(measured: Measured, compared: Sequence[ArmAtBest]) -> list[ArmAtBest]:

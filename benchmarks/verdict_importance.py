@@ -1,0 +1,73 @@
+"""How often shares of importance are claimed, wrong, or given to a knob that does nothing; `verdicts.py` prints it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+import numpy as np
+from simulated_sweeps import KINDS, Array, rate, simulate
+
+from tune_dml.stats.importance import Importance, importance_of_grid, importance_of_search
+
+FIRST, SECOND = np.meshgrid(np.linspace(-1, 1, 5), np.linspace(-1, 1, 4), indexing="ij")
+GRIDS: tuple[tuple[str, Array, tuple[float, float] | None], ...] = (
+    ("nothing acts", 0 * FIRST, None),
+    ("the second acts, 3", 3 * SECOND, (0.0, 1.0)),
+    ("the second acts, 1", SECOND, (0.0, 1.0)),
+    ("both, 2", 2 * FIRST + 2 * SECOND, None),
+    ("together, 2", 2 * FIRST * (1 + SECOND), None),
+)
+Surface = Callable[[Array], Array]
+SEARCHES: tuple[tuple[str, Surface, tuple[float, ...] | None], ...] = (
+    ("nothing acts", lambda x: 0 * x[:, 0], None),
+    ("one of three", lambda x: -6 * (x[:, 0] - 0.6) ** 2, (1.0, 0.0, 0.0)),
+    ("two equal of three", lambda x: -6 * (x[:, :2] - 0.6) ** 2 @ np.ones(2), (0.5, 0.5, 0.0)),
+    ("a cliff in one", lambda x: -3.0 * (x[:, 0] > 0.7), (1.0, 0.0, 0.0)),
+    ("two together", lambda x: 8 * (x[:, 0] - 0.5) * (x[:, 1] - 0.5), (0.5, 0.5, 0.0)),
+)
+
+
+def importance(sweeps: int) -> Iterable[str]:
+    """False claims that a knob matters, and claims of shares of which some interval is wrong."""
+    few = max(40, sweeps // 10)
+    yield f"Full grids of 5 x 4, {few} sweeps: shares claimed; a knob without effect has a share above 0; some interval wrong"
+    for name, surface, shares in GRIDS:
+        truth = _shares_of(surface) if shares is None else np.array(shares)
+        for seeds in (3, 5, 10):
+            row = []
+            for place, kind in enumerate(KINDS):
+                noise = simulate(kind, 20, seeds, few, np.random.default_rng([seeds, place]))
+                tables = surface[..., None] + noise.reshape(few, 5, 4, seeds)
+                row.append(f"{kind} {_judged([importance_of_grid(table) for table in tables], truth)}")
+            yield f"{name:>20} {seeds:3d} seeds:  " + "   ".join(row)
+    some = max(10, few // 4)
+    yield f"Searches over three ranges, 3 seeds, noise 1, {some} each: the same"
+    levels = [np.linspace(0, 1, 8)[:, None]] * 3
+    for name, curve, known in SEARCHES:
+        truth = np.full(3, math.nan) if known is None else np.array(known)
+        for cells in (20, 30):
+            found = []
+            for number in range(some):
+                rng = np.random.default_rng([cells, number])
+                tried = rng.random((cells, 3))
+                values = curve(tried)[:, None] + rng.standard_normal(3) + rng.standard_normal((cells, 3))
+                found.append(importance_of_search([tried[:, [knob]] for knob in range(3)], levels, values))
+            yield f"{name:>20} {cells:3d} cells:  {_judged(found, truth)}"
+
+
+def _shares_of(surface: Array) -> Array:
+    """Of two knobs: what each does by itself, and half of what they do together."""
+    rows, columns = surface.mean(1).var(), surface.mean(0).var()
+    if surface.var() == 0:
+        return np.full(2, math.nan)
+    together = surface.var() - rows - columns
+    return np.array([rows + together / 2, columns + together / 2]) / surface.var()
+
+
+def _judged(found: list[Importance], truth: Array) -> str:
+    claimed = np.array([not one.problem for one in found])
+    idle = (truth == 0) | np.isnan(truth)
+    false = np.array([not one.problem and bool((one.low[idle] > 0).any()) for one in found])
+    missed = [not one.problem and bool(((truth < one.low - 1e-9) | (truth > one.high + 1e-9)).any()) for one in found]
+    return f"{claimed.mean():.2f} {rate(false)} {rate(np.array(missed))}"

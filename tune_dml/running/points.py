@@ -1,0 +1,182 @@
+"""The points of a search: its arms and knobs as the study knows them, and as places in a box.
+
+The box has a side from 0 to 1 for each knob (and one for the arm where there are several), along which equal lengths are
+equally likely values. A knob that an arm lacks has a side nevertheless, on which its cells are in the middle.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tune_dml.planning.cells import Cell
+from tune_dml.planning.plan import Plan
+from tune_dml.space import Grid, Knob, Value
+
+if TYPE_CHECKING:
+    import optuna
+
+Array = NDArray[np.float64]
+Point = dict[str, Value]
+"""Parameters of the study by name, the arm's among them where there are several."""
+ARM = "arm"
+"""The parameter of a study of several arms that says which one a point is of."""
+
+
+@dataclass(frozen=True)
+class Points:
+    """The points of a search: each arm with its knobs, by the names that they have in the study."""
+
+    arms: Mapping[str, Mapping[str, Knob]]
+    """Arm -> name in the study -> knob."""
+
+    @classmethod
+    def of_plan(cls, plan: Plan) -> Points:
+        """The arms of a plan that a search proposes points in; of a grid, those that have knobs."""
+        searched = [arm for arm in plan.arms if plan.knobs_of(arm.name) and not arm.baseline]
+        own = {arm.name: {knob.path for knob in plan.space.arm(arm.name).own_knobs} for arm in searched}
+        return cls(
+            {
+                arm.name: {
+                    f"{arm.name}: {knob.path}" if knob.path in own[arm.name] else knob.path: knob
+                    for knob in plan.knobs_of(arm.name)
+                }
+                for arm in searched
+            }
+        )
+
+    def ask(self, ticket: optuna.Trial) -> tuple[str, dict[str, Value]]:
+        """The arm and the knobs that the study proposes."""
+        names = list(self.arms)
+        arm = names[0] if len(names) == 1 else str(ticket.suggest_categorical(ARM, names))
+        return arm, {knob.path: _suggest(ticket, name, knob) for name, knob in self.arms[arm].items()}
+
+    def of(self, cell: Cell) -> Point:
+        """A cell as a point."""
+        knobs = {name: cell.knobs[knob.path] for name, knob in self.arms[cell.arm].items()}
+        return {ARM: cell.arm, **knobs} if len(self.arms) > 1 else knobs
+
+    def distributions(self, point: Point) -> dict[str, optuna.distributions.BaseDistribution]:
+        """Those of the point's parameters."""
+        from optuna.distributions import CategoricalDistribution
+
+        names = list(self.arms)
+        of_arm: dict[str, optuna.distributions.BaseDistribution] = (
+            {ARM: CategoricalDistribution(names)} if len(names) > 1 else {}
+        )
+        return of_arm | {name: _distribution(knob) for name, knob in self.arms[self._arm(point)].items()}
+
+    @property
+    def sides(self) -> int:
+        """Of the box: one for the arm where there are several, and as many as the largest arm has knobs."""
+        return (len(self.arms) > 1) + max(map(len, self.arms.values()))
+
+    def at(self, place: Sequence[float]) -> Point:
+        """The point at a place in the box, [0, 1) along each side."""
+        names, shares = list(self.arms), list(place)
+        several = len(names) > 1
+        arm = names[int(shares.pop(0) * len(names))] if several else names[0]
+        point = {
+            name: _value_at(knob, share) for (name, knob), share in zip(self.arms[arm].items(), shares, strict=False)
+        }
+        return {ARM: arm, **point} if several else point
+
+    def place(self, point: Point) -> list[float]:
+        """Where a point lies in the box; of listed values, and on sides that its arm lacks, in the middle."""
+        names, arm = list(self.arms), self._arm(point)
+        place = [(names.index(arm) + 0.5) / len(names)] if len(names) > 1 else []
+        place += [_share_of(knob, point[name]) for name, knob in self.arms[arm].items()]
+        return place + [0.5] * (self.sides - len(place))
+
+    def columns(self, places: Array) -> Array:
+        """What a smooth function of the points at these places, (points, sides), is a function of, 0 to 1.
+
+        Each arm and each category has a column of its own, each other knob has one by its name.
+        """
+        several = len(self.arms) > 1
+        of_arm = (places[:, 0] * len(self.arms)).astype(int) if several else np.zeros(len(places), dtype=int)
+        found = {f"{ARM} {arm}": (of_arm == row).astype(float) for row, arm in enumerate(self.arms) if several}
+        for row, knobs in enumerate(self.arms.values()):
+            for side, (name, knob) in enumerate(knobs.items(), start=several):
+                domain, here = knob.domain, of_arm == row
+                if isinstance(domain, Grid) and domain.scale == "category":
+                    level = (places[:, side] * len(domain.values)).astype(int)
+                    for index in range(len(domain.values)):
+                        column = found.setdefault(f"{name} {index}", np.zeros(len(places)))
+                        column[here] = level[here] == index
+                else:
+                    column = found.setdefault(name, np.full(len(places), 0.5))
+                    column[here] = _rounded(knob, places[here, side])
+        return np.stack(list(found.values()), axis=1)
+
+    def _arm(self, point: Point) -> str:
+        return str(point.get(ARM, next(iter(self.arms))))
+
+    def low_discrepancy(self, index: int, seed: int) -> Point:
+        """Point `index` of the Sobol sequence over the box, shifted as a whole by a draw of the search's seed."""
+        from numpy.random import default_rng
+        from scipy.stats.qmc import Sobol
+
+        shift = default_rng(seed).random(self.sides)
+        sequence = Sobol(self.sides, scramble=False)
+        if index:
+            sequence.fast_forward(index)
+        return self.at([float(share) for share in (sequence.random()[0] + shift) % 1])
+
+
+def _value_at(knob: Knob, share: float) -> Value:
+    """The value below which this share (0..1) of the knob's domain lies."""
+    domain = knob.domain
+    if isinstance(domain, Grid):
+        return domain.values[int(share * len(domain.values))]
+    half = 0.5 if domain.integer else 0.0  # a whole number stands for everything that rounds to it
+    low, high = domain.low - half, domain.high + half
+    value = low * (high / low) ** share if domain.scale == "log" else low + share * (high - low)
+    value = min(max(value, domain.low), domain.high)
+    return round(value) if domain.integer else value
+
+
+def _share_of(knob: Knob, value: Value) -> float:
+    """The inverse of `_value_at`; the middle of what leads to a listed value."""
+    domain = knob.domain
+    if isinstance(domain, Grid):
+        return (domain.values.index(value) + 0.5) / len(domain.values)
+    half = 0.5 if domain.integer else 0.0
+    low, high, number = domain.low - half, domain.high + half, float(value)  # type: ignore[arg-type]
+    return math.log(number / low) / math.log(high / low) if domain.scale == "log" else (number - low) / (high - low)
+
+
+def _rounded(knob: Knob, shares: Array) -> Array:
+    """The same for all shares that lead to one value."""
+    domain = knob.domain
+    if isinstance(domain, Grid):
+        return np.asarray((np.floor(shares * len(domain.values)) + 0.5) / len(domain.values))
+    return np.array([_share_of(knob, _value_at(knob, share)) for share in shares]) if domain.integer else shares
+
+
+def _distribution(knob: Knob) -> optuna.distributions.BaseDistribution:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    domain = knob.domain
+    if isinstance(domain, Grid):
+        return CategoricalDistribution(list(domain.values))
+    log = domain.scale == "log"
+    if domain.integer:
+        return IntDistribution(int(domain.low), int(domain.high), log=log)
+    return FloatDistribution(domain.low, domain.high, log=log)
+
+
+def _suggest(ticket: optuna.Trial, name: str, knob: Knob) -> Value:
+    domain = knob.domain
+    if isinstance(domain, Grid):
+        value: Value = ticket.suggest_categorical(name, list(domain.values))
+    elif domain.integer:
+        value = ticket.suggest_int(name, int(domain.low), int(domain.high), log=domain.scale == "log")
+    else:
+        value = ticket.suggest_float(name, domain.low, domain.high, log=domain.scale == "log")
+    return value
