@@ -8,11 +8,11 @@ from helpers.toys import plan_of
 from ray.core.generated.common_pb2 import ActorDiedErrorContext
 from ray.exceptions import ActorDiedError
 
-from tune_dml.planning.request import Resources
+from tune_dml.planning.request import Resources, Session
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.state import SweepState
 from tune_dml.running.progress import Progress
-from tune_dml.running.sweep import Execution, Recorder
+from tune_dml.running.sweep import Recorder
 from tune_dml.space import Grid, Knob
 
 KILLED = "The actor is dead because its worker process has died."
@@ -34,7 +34,8 @@ def test_a_node_that_is_taken_away_with_notice_is_not_counted(tmp_path, losses, 
         pickled_error_file=str(error),
     )
     with Ledger(tmp_path) as ledger:
-        recorder = Recorder(ledger, state, Progress(state), None, state.plan, execution=Execution(Resources()))
+        shown = Progress(state)
+        recorder = Recorder(ledger, state, shown, None, state.plan, resources=Resources(), session=Session())
         for loss in losses:
             error.write_bytes(ray.cloudpickle.dumps(error_of(loss)))
             trial.run_metadata.num_failures += 1  # by Tune, before it tells

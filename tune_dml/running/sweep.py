@@ -319,9 +319,6 @@ def _silence_tune() -> None:
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
     os.environ.setdefault("TUNE_RESULT_BUFFER_LENGTH", "1")
     logging.getLogger("ray").setLevel(logging.ERROR)
-    logging.getLogger("ray.tune").setLevel(
-        logging.CRITICAL
-    )  # its traceback of each lost process, which we say in a line
 
 
 def _last_failure(trial: TuneTrial) -> Failure:
