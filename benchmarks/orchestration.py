@@ -4,18 +4,22 @@
     python benchmarks/orchestration.py --driver 5000    # what a trial costs the driver, early and late, and its memory
 
 The trial is the same everywhere: `trainables.training.train` on digits, evaluation, sheet and checkpoint included, one CPU
-each, as many at once as there are cores. *Bare* is a pool of processes that are there already. Read ratios: the machine may
-be shared. Engine `train` with two workers is timed by its trials after the first, which pays for the start of Ray Train.
+each, as many at once as there are cores. *Bare* is a pool of processes that are there already. By the clock, and by what the
+processor did for it, all processes of Ray included: where the machine is shared with other programs, read that. Engine
+`train` with two workers is timed by its trials after the first, which pays for the start of Ray Train.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import sys
 import tempfile
 import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +28,10 @@ if TYPE_CHECKING:
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+
+from helpers.clusters import children_of
+
 SLOTS = len(os.sched_getaffinity(0))
 
 
@@ -56,15 +64,44 @@ def trial(steps: int, rho: float, folder: str) -> float:
     return train(read_settings(settings(steps, rho)), context).metrics["val/recall_at_1"]
 
 
-def bare(trials: int, steps: int) -> float:
+@dataclass(frozen=True)
+class Cost:
+    """Of a run: seconds by the clock, and of the processor, all processes below this one together."""
+
+    clock: float
+    processor: float
+
+
+class Meter:
+    """`meter = Meter(); ...; meter.read()`: what it has cost since."""
+
+    def __init__(self) -> None:
+        self.clock, self.processor = time.perf_counter(), _processor()
+
+    def read(self) -> Cost:
+        """The cost so far."""
+        return Cost(time.perf_counter() - self.clock, _processor() - self.processor)
+
+
+def _processor() -> float:
+    """Processor seconds of this process and all below it; of those that have ended, where somebody waited for them."""
+    ticks = 0
+    for pid in [os.getpid(), *children_of(os.getpid())]:
+        with contextlib.suppress(OSError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def bare(trials: int, steps: int) -> Cost:
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(SLOTS) as pool:
         list(pool.map(trial, [2] * SLOTS, [0.999 - n / 1000 for n in range(SLOTS)], [folder] * SLOTS))  # imports
-        began = time.perf_counter()
+        meter = Meter()
         list(pool.map(trial, [steps] * trials, rhos(trials), [folder] * trials))
-        return time.perf_counter() - began
+        return meter.read()
 
 
-def plain_tune(trials: int, steps: int) -> float:
+def plain_tune(trials: int, steps: int) -> Cost:
     from ray import tune
 
     with tempfile.TemporaryDirectory() as folder:
@@ -72,14 +109,14 @@ def plain_tune(trials: int, steps: int) -> float:
         def function(config: dict[str, Any]) -> None:
             tune.report({"value": trial(steps, config["rho"], folder)})
 
-        began = time.perf_counter()
+        meter = Meter()
         tune.Tuner(
             tune.with_resources(function, {"cpu": 1}),
             param_space={"rho": tune.grid_search(rhos(trials))},
             tune_config=tune.TuneConfig(reuse_actors=True),
             run_config=tune.RunConfig(storage_path=folder, verbose=0),
         ).fit()
-        return time.perf_counter() - began
+        return meter.read()
 
 
 def _optimize(storage: str, share: list[float], steps: int, folder: str) -> None:
@@ -93,7 +130,7 @@ def _optimize(storage: str, share: list[float], steps: int, folder: str) -> None
         study.optimize(lambda t: trial(steps, t.suggest_float("rho", 0, 1), folder), n_trials=1)
 
 
-def optuna_joblib(trials: int, steps: int) -> float:
+def optuna_joblib(trials: int, steps: int) -> Cost:
     import optuna
     from joblib import Parallel, delayed
 
@@ -103,13 +140,13 @@ def optuna_joblib(trials: int, steps: int) -> float:
         backend = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(file))
         optuna.create_study(study_name="bench", storage=backend, direction="maximize")
         shares = [rhos(trials)[slot::SLOTS] for slot in range(SLOTS)]
-        began = time.perf_counter()
+        meter = Meter()
         Parallel(n_jobs=SLOTS)(delayed(_optimize)(file, share, steps, folder) for share in shares)
-        return time.perf_counter() - began
+        return meter.read()
 
 
-def sweep_of(trials: int, steps: int, workers: int) -> tuple[float, list[Event]]:
-    """Wall time of a sweep, and what its ledger says."""
+def sweep_of(trials: int, steps: int, workers: int) -> tuple[Cost, list[Event]]:
+    """What a sweep costs, and what its ledger says."""
     import tune_dml
     from tune_dml.planning.request import Resources
     from tune_dml.record.ledger import read_events
@@ -123,11 +160,10 @@ def sweep_of(trials: int, steps: int, workers: int) -> tuple[float, list[Event]]
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         try:
-            began = time.perf_counter()
+            meter = Meter()
             resources = Resources(workers=workers, engine="local" if workers == 1 else "train")
             done = tune_dml.run_sweep(space, seeds=1, resources=resources)
-            wall = time.perf_counter() - began
-            return wall, read_events(done.folder)
+            return meter.read(), read_events(done.folder)
         finally:
             os.chdir(before)
 
@@ -187,6 +223,16 @@ def driver(trials: int) -> None:
     print(f"        {late / early:.2f} times as much; {grown * 1000 / (trials - few):.0f} kB of memory a trial")
 
 
+def show(name: str, cost: Cost, base: Cost, trials: int) -> None:
+    """A line, as soon as it is known."""
+    over = [(cost.clock - base.clock) * SLOTS / trials, (cost.processor - base.processor) / trials]
+    ratios = f"{cost.clock / base.clock:5.2f} x bare, processor {cost.processor / base.processor:5.2f} x"
+    print(
+        f"{name:24} {cost.clock:7.1f} s {ratios}; over it a trial {over[0]:6.3f} s, processor {over[1]:6.3f} s",
+        flush=True,
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--trials", type=int, default=24)
@@ -202,8 +248,10 @@ def main() -> None:
         return
 
     base = bare(trials, steps)
-    print(f"{trials} trials of {steps} steps, {SLOTS} at once; bare: {base:.1f} s")
-    joblib = optuna_joblib(trials, steps)
+    print(
+        f"{trials} trials of {steps} steps, {SLOTS} at once; bare: {base.clock:.1f} s, processor {base.processor:.1f} s"
+    )
+    show("Optuna with joblib", optuna_joblib(trials, steps), base, trials)
     ray.init(
         num_cpus=SLOTS,
         log_to_driver=False,
@@ -211,13 +259,11 @@ def main() -> None:
         include_dashboard=True,
         resources={"trial_driver": 8},
     )
-    plain = plain_tune(trials, steps)
+    show("Ray Tune, reuse_actors", plain_tune(trials, steps), base, trials)
     began = time.time()
-    wall, events = sweep_of(trials, steps, workers=1)
+    cost, events = sweep_of(trials, steps, workers=1)
     ended = time.time()
-    for name, seconds in (("Optuna with joblib", joblib), ("Ray Tune, reuse_actors", plain), ("tune_dml, local", wall)):
-        over = (seconds - base) * SLOTS / trials
-        print(f"{name:24} {seconds:7.1f} s  {seconds / base:5.2f} x bare  {over:6.3f} s a trial over it")
+    show("tune_dml, local", cost, base, trials)
     shown = [event.time for event in events if event.kind == "started"]
     each = sum(beyond_training(events)) / (trials - 1)
     print(
@@ -225,10 +271,12 @@ def main() -> None:
     )
     print(f"    from the second trial on {each:.3f} s beyond its training")
     few = min(6, trials)
-    wall, events = sweep_of(few, steps, workers=2)
+    cost, events = sweep_of(few, steps, workers=2)
     over = beyond_training(events)
     each = sum(over) / len(over)
-    print(f"tune_dml, train, 2 workers: {few} trials in {wall:.1f} s; over training, from the second on: {each:.2f} s")
+    print(
+        f"tune_dml, train, 2 workers: {few} trials in {cost.clock:.1f} s; over training, from the second on: {each:.2f} s"
+    )
 
 
 if __name__ == "__main__":

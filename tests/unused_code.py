@@ -17,6 +17,7 @@ CALLED_BY_OTHERS = [
         "choose_trial_to_run",
         "on_trial_*",
         "on_step_end",
+        "num_failures",
         "stop_all",
         "iteration",
         "checkpoint_path",

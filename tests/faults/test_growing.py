@@ -19,7 +19,7 @@ CLUSTER = {
     "cluster_name": "growing",
     "max_workers": 2,
     "idle_timeout_minutes": 2.0,
-    "provider": {"type": "fake_multinode"},
+    "provider": {"type": "fake_multinode", "disable_node_updaters": True, "disable_launch_config_check": True},
     "auth": {"ssh_user": "nobody"},
     "head_node_type": "ray.head.default",
     "available_node_types": {
@@ -40,7 +40,8 @@ CLUSTER = {
 WITHIN = ["unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]
 BEGIN = """
 ip link set lo up
-ip link add out type dummy && ip address add 10.213.8.1/24 dev out && ip link set out up && ip route add default dev out
+ip link add out type veth peer name in && ip link set in up && ip address add 10.213.8.1/24 dev out && ip link set out up
+ip route add default dev out
 mkdir -p "$RAY_TMPDIR" && mount -t tmpfs tmpfs "$RAY_TMPDIR"
 cluster="$HOME/ray_bootstrap_config.yaml"
 ray start --head --num-cpus=0 --autoscaling-config="$cluster" --object-store-memory=80000000 > "$HOME/head.log"

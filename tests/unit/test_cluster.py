@@ -106,7 +106,6 @@ WRONG = {
         {"head_start_ray_commands": ["RAY_AUTH_MODE=token ray start --head --dashboard-host=0.0.0.0"]},
         "the dashboard must listen on loopback",
     ),
-    "nodes that go at once": ({"idle_timeout_minutes": 0.1}, "until a trial's process has started there"),
     "nothing to mount": (
         {"file_mounts": {"/x": "/no/such", "~/.ray/auth_token": "~/.ray/auth_token"}},
         "must be there",

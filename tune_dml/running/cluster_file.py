@@ -21,7 +21,6 @@ from tune_dml.text import one_line
 
 _TOKEN = Path("~/.ray/auth_token")
 _GUIDE = "docs/cluster.md says how."
-_IDLE_MINUTES = 1
 _PROVIDER_KEYS = ("project_id", "coordinator_address", "head_ip", "worker_ips", "external_ip", "security_group")
 
 
@@ -118,10 +117,6 @@ def _sweep_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
     if any(f"--dashboard-host={where}" in head for where in ("0.0.0.0", "::")):  # noqa: S104 - what is refused
         rule = "the dashboard must listen on loopback: it takes jobs"
         yield Problem("head_start_ray_commands", rule, None, "Use --dashboard-host=127.0.0.1 and `ray dashboard`.")
-    idle = config.get("idle_timeout_minutes", 5)
-    if isinstance(idle, (int, float)) and idle < _IDLE_MINUTES:
-        rule = f"must be at least {_IDLE_MINUTES}: a node counts as idle until a trial's process has started there"
-        yield Problem("idle_timeout_minutes", rule, idle, "10 is what our files have.")
     types = config.get("available_node_types") or {}
     has = (types.get(str(config.get("head_node_type"))) or {}).get("resources") or {}
     if "trial_driver" not in has and "trial_driver" not in head:

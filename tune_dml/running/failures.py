@@ -23,7 +23,7 @@ from tune_dml.text import one_line, shortened
 FailureKind = Literal["out_of_memory", "diverged", "data", "config", "infrastructure", "preempted", "stalled", "bug"]
 
 TRIAL_RETRIES = 2
-"""Retries of a trial whose process was lost; rows and checkpoint survive it. Preempted nodes do not count (Ray Tune)."""
+"""Retries of a trial whose process was lost; rows and checkpoint survive it. Preempted nodes do not count."""
 
 WORKER_RETRIES = 3
 """Retries of lost Ray Train workers within one such try; they go on from the trial's checkpoint too."""
@@ -77,7 +77,7 @@ _CONNECTION_TEXT = re.compile(
     r"|no space left on device|stale file handle|input/output error|killed by signal",
     re.IGNORECASE,
 )
-_PREEMPTED_TEXT = re.compile(r"preempt|spot instance|node .*(drained|draining)", re.IGNORECASE)
+_PREEMPTED_TEXT = re.compile(r"preempt|spot instance|node .*(drained|draining|terminated expectedly)", re.IGNORECASE)
 # Of several ranks' errors the first in this order is the cause, the others its echoes.
 _ORDER = ("config", "data", "diverged", "out_of_memory", "preempted", "lost", "bug", "connection")
 

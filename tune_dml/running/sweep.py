@@ -15,6 +15,7 @@ import signal
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -70,6 +71,8 @@ class Recorder(Callback):  # type: ignore[misc]
         self.spending = Spending(resources.gpus or resources.workers, session.gpu_hours)
         self.watch = Watch(state.folder, session.stall_limit)
         self.hung: set[str] = set()
+        self.lost: Counter[str] = Counter()
+        """Key -> losses that count: a node that is taken away with notice is none."""
         self.diverged = math.nan if state.race is not None and plan is state.plan else math.inf
         """What stands for the value of a diverged trial: a search learns from it, a race has no number."""
         self.proposals = _proposals(state, plan, self)
@@ -111,9 +114,14 @@ class Recorder(Callback):  # type: ignore[misc]
     def on_trial_recover(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         """A lost process: Ray starts the trial again, which goes on from its checkpoint."""
         key = trial.config["key"]
-        why = stalled(self.watch.limit or 0.0).reason if key in self.hung else "its process was lost"
+        failure = stalled(self.watch.limit or 0.0) if key in self.hung else _last_failure(trial)
         self.hung.discard(key)
         self.watch.end(key)
+        self.lost[key] += failure.kind != "preempted"
+        trial.run_metadata.num_failures = self.lost[key]  # which Tune compares with the retries
+        why = {"stalled": failure.reason, "preempted": "its node was taken away"}.get(
+            failure.kind, "its process was lost"
+        )
         self.ledger.write("retry", key)
         self.note(f"{trial.config['label']} seed {trial.config['seed']}: {why}; retrying from the checkpoint")
 
@@ -307,12 +315,10 @@ def _silence_tune() -> None:
     """Tune's own screen, files and snapshots: the ledger and our live view replace them."""
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
     os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1000000")
+    os.environ.setdefault("TUNE_PRINT_ALL_TRIAL_ERRORS", "0")  # tracebacks of lost processes, which we say in a line
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
     os.environ.setdefault("TUNE_RESULT_BUFFER_LENGTH", "1")
     logging.getLogger("ray").setLevel(logging.ERROR)
-    logging.getLogger("ray.tune").setLevel(
-        logging.CRITICAL
-    )  # its traceback of each lost process, which we say in a line
 
 
 def _last_failure(trial: TuneTrial) -> Failure:

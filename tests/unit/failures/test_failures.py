@@ -86,6 +86,7 @@ EXCEPTIONS = [
     (RuntimeError("DataLoader worker (pid 33) is killed by signal: Killed."), "infrastructure"),
     (class_named("ray.train.v2.api.exceptions", "PreemptionError")("node is going"), "preempted"),
     (ActorDiedError("the node was preempted"), "preempted"),
+    (ActorDiedError("its node has died.\n\tthe actor's node was terminated expectedly: received SIGTERM"), "preempted"),
     (ValueError("shapes do not match"), "bug"),
     (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), "bug"),
     (KeyError("memory"), "bug"),
