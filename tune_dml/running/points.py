@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 Point = dict[str, Value]
 """Parameters of the study by name, the arm's among them where there are several."""
-ARM = "arm"
+_ARM = "arm"
 """The parameter of a study of several arms that says which one a point is of."""
 
 
@@ -53,13 +53,13 @@ class Points:
     def ask(self, ticket: optuna.Trial) -> tuple[str, dict[str, Value]]:
         """The arm and the knobs that the study proposes."""
         names = list(self.arms)
-        arm = names[0] if len(names) == 1 else str(ticket.suggest_categorical(ARM, names))
+        arm = names[0] if len(names) == 1 else str(ticket.suggest_categorical(_ARM, names))
         return arm, {knob.path: _suggest(ticket, name, knob) for name, knob in self.arms[arm].items()}
 
     def of(self, cell: Cell) -> Point:
         """A cell as a point."""
         knobs = {name: cell.knobs[knob.path] for name, knob in self.arms[cell.arm].items()}
-        return {ARM: cell.arm, **knobs} if len(self.arms) > 1 else knobs
+        return {_ARM: cell.arm, **knobs} if len(self.arms) > 1 else knobs
 
     def distributions(self, point: Point) -> dict[str, optuna.distributions.BaseDistribution]:
         """Those of the point's parameters."""
@@ -67,7 +67,7 @@ class Points:
 
         names = list(self.arms)
         of_arm: dict[str, optuna.distributions.BaseDistribution] = (
-            {ARM: CategoricalDistribution(names)} if len(names) > 1 else {}
+            {_ARM: CategoricalDistribution(names)} if len(names) > 1 else {}
         )
         return of_arm | {name: _distribution(knob) for name, knob in self.arms[self._arm(point)].items()}
 
@@ -84,7 +84,7 @@ class Points:
         point = {
             name: _value_at(knob, share) for (name, knob), share in zip(self.arms[arm].items(), shares, strict=False)
         }
-        return {ARM: arm, **point} if several else point
+        return {_ARM: arm, **point} if several else point
 
     def place(self, point: Point) -> list[float]:
         """Where a point lies in the box; of listed values, and on sides that its arm lacks, in the middle."""
@@ -100,7 +100,7 @@ class Points:
         """
         several = len(self.arms) > 1
         of_arm = (places[:, 0] * len(self.arms)).astype(int) if several else np.zeros(len(places), dtype=int)
-        found = {f"{ARM} {arm}": (of_arm == row).astype(float) for row, arm in enumerate(self.arms) if several}
+        found = {f"{_ARM} {arm}": (of_arm == row).astype(float) for row, arm in enumerate(self.arms) if several}
         for row, knobs in enumerate(self.arms.values()):
             for side, (name, knob) in enumerate(knobs.items(), start=several):
                 domain, here = knob.domain, of_arm == row
@@ -115,7 +115,7 @@ class Points:
         return np.stack(list(found.values()), axis=1)
 
     def _arm(self, point: Point) -> str:
-        return str(point.get(ARM, next(iter(self.arms))))
+        return str(point.get(_ARM, next(iter(self.arms))))
 
     def low_discrepancy(self, index: int, seed: int) -> Point:
         """Point `index` of the Sobol sequence over the box, shifted as a whole by a draw of the search's seed."""
