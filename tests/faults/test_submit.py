@@ -59,7 +59,7 @@ def test_a_sweep_runs_on_the_cluster_and_answers_from_there(cluster, tmp_path):
     assert (storage / "there" / "report" / "report.html").exists()
     unknown = run("submit", cluster.http, "--", "status", "nothing", "--storage", storage)
     assert unknown.returncode == 1
-    assert "no sweep of this name" in unknown.stdout
+    assert "unknown sweep" in unknown.stdout
 
 
 LONGER = SWEEP.replace("[0.01, 0.5]", "[0.01, 0.3, 0.5, 0.9]").replace("steps: 40", "steps: 200")

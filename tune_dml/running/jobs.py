@@ -316,7 +316,13 @@ def capacity_of(client: Any) -> dict[str, float]:
     """What the cluster's nodes offer now, in all; a cluster that grows may offer more later."""
     from ray.util.state import list_nodes
 
-    nodes = list_nodes(address=client.get_address(), filters=[("state", "=", "ALIVE")], detail=True)
+    nodes = list_nodes(
+        address=client.get_address(),
+        filters=[("state", "=", "ALIVE")],
+        limit=10_000,
+        detail=True,
+        raise_on_missing_output=False,  # a node that has died counts as missing
+    )
     totals = [node.resources_total or {} for node in nodes]
     return {name: sum(float(total.get(name, 0.0)) for total in totals) for name in ("CPU", "GPU")}
 

@@ -88,7 +88,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.running[key] = trial
         self.spending.begin(key)
         self.watch.begin(key)
-        self.ledger.write("started", key, host=trial.node_ip or socket.gethostname())
+        self.ledger.write("started", key, host=_host_of(trial))
         steps = int(trial.config["settings"].get("training.steps") or 0)
         self.progress.started(key, trial.config["label"], trial.config["seed"], steps)
         self.tracker.notify()
@@ -319,6 +319,15 @@ def _silence_tune() -> None:
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
     os.environ.setdefault("TUNE_RESULT_BUFFER_LENGTH", "1")
     logging.getLogger("ray").setLevel(logging.ERROR)
+
+
+def _host_of(trial: TuneTrial) -> str:
+    """Where a trial's actor runs, by its own word: Tune knows it after the first report, and of the attempt before."""
+    try:
+        address, _ = ray.get(trial.temporary_state.ray_actor.get_current_ip_pid.remote(), timeout=5.0)
+    except ray.exceptions.RayError:  # it has died meanwhile, which Tune will hear of
+        return socket.gethostname()
+    return str(address)
 
 
 def _last_failure(trial: TuneTrial) -> Failure:
