@@ -7,7 +7,7 @@ from helpers.toys import space_of
 
 from tune_dml.planning.study import Search
 from tune_dml.running.gaussian import FIRST, GaussianSearch, _fitted_cells, _noise, _thinned
-from tune_dml.running.points import ARM, Points
+from tune_dml.running.points import _ARM, Points
 from tune_dml.space import Arm, Grid, Knob, LogRange, Range
 
 LR = Knob("optim.lr", LogRange(1e-4, 1e-1))
@@ -39,7 +39,7 @@ def test_a_place_leads_to_its_point_and_back(points):
 
 def test_columns_are_those_of_the_knobs_whatever_arm_has_them():
     points = two_arms()
-    first, second = {ARM: "triplet", "optim.lr": 1e-2, "triplet: loss.margin": 0.2}, {ARM: "topk", "optim.lr": 1e-3}
+    first, second = {_ARM: "triplet", "optim.lr": 1e-2, "triplet: loss.margin": 0.2}, {_ARM: "topk", "optim.lr": 1e-3}
     second["topk: loss.k"] = 30
     columns = points.columns(np.array([points.place(first), points.place(second)]))
     assert columns == pytest.approx(np.array([[1, 0, 2 / 3, 0.5, 0.5], [0, 1, 1 / 3, 0.5, 59 / 60]]))
