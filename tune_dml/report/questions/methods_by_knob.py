@@ -1,4 +1,4 @@
-"""How does each method take to a knob that they share? A line for each: the result, the time of a step, the pairs in batches.
+"""What does a knob that methods share cost each of them? A line for each, beside the results that Figure 1 has.
 
 The DRO paper's Figure 1 (result against the ratio of positive to negative pairs) and Figure 3 (seconds an iteration against
 the batch size), from the trials themselves.
@@ -49,22 +49,23 @@ def methods_by_knob(measured: Measured) -> Section | None:
     for knob in measured.knobs:
         if knob.numeric and len(knob.levels) > 1:
             by_path.setdefault(knob.path, []).append(knob)
-    figures = tuple(_figure(measured, knobs) for knobs in by_path.values() if len(knobs) > 1)
+    figures = tuple(figure for knobs in by_path.values() if len(knobs) > 1 and (figure := _figure(measured, knobs)))
     if not figures:
         return None
-    symbols = " and ".join(symbol_of(knobs[0].knob) for knobs in by_path.values() if len(knobs) > 1)
-    return Section("methods-by-knob", f"How does each method take to {symbols}?", f"Methods by {symbols}", figures)
+    symbols = " and ".join(dict.fromkeys(symbol_of(knobs[0].knob) for knobs in by_path.values() if len(knobs) > 1))
+    return Section("methods-by-knob", f"What does {symbols} change beside?", f"Methods by {symbols}", figures)
 
 
-def _figure(measured: Measured, knobs: Sequence[MeasuredKnob]) -> Figure:
-    symbol, path, metric = symbol_of(knobs[0].knob), knobs[0].path, measured.metric
-    results = _answers(knobs, lambda point: [number for _, number in point.seeds])
-    views = [_view(measured, results, (symbol, metric.axis), metric.name, _moves(measured, symbol, results))]
+def _figure(measured: Measured, knobs: Sequence[MeasuredKnob]) -> Figure | None:
+    symbol, path, views = symbol_of(knobs[0].knob), knobs[0].path, []
     if path in _OF_BATCHES:
+        results = _answers(knobs, lambda point: [number for _, number in point.seeds])
         views += _by_ratio(measured, results, _answers(knobs, _of_trials(measured, knobs, _ratio_of_pairs)))
     seconds = _answers(knobs, _of_trials(measured, knobs, _seconds_a_step))
     if len(seconds) > 1:
         views.append(_view(measured, seconds, (symbol, "seconds a step"), "time of a step", _fastest(symbol, seconds)))
+    if not views:
+        return None
     first, *others = views
     return Figure(
         f"methods-by-{slug(path)}", first.draw, first.description, "Means over seeds (lines) and their range (bands).",
@@ -139,17 +140,6 @@ def _view(measured: Measured, answers: Sequence[_Answer], axes: tuple[str, str],
     ]  # fmt: skip
     described = f"{sentence} {y_title} against {x_title}, a line for each of {', '.join(a.arm for a in answers)}."
     return View(title, lambda narrow: lines(series, y_title, x_title, narrow=narrow), described, sentence)
-
-
-def _moves(measured: Measured, symbol: str, answers: Sequence[_Answer]) -> str:
-    """How far each method's mean moves from one end of the knob to the other."""
-    if not answers:
-        return ""
-    metric = measured.metric
-    low, high = (value_text(end(v for answer in answers for v in answer.values)) for end in (min, max))
-    moves = sorted(((answer.means[-1] - answer.means[0], answer.arm) for answer in answers), reverse=True)
-    parts = ", ".join(f"{arm} {metric.signed(move)}" for move, arm in moves)
-    return f"Means from {symbol} {low} to {high}: {parts}."
 
 
 def _fastest(symbol: str, answers: Sequence[_Answer]) -> str:
