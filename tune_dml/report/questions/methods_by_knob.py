@@ -1,4 +1,4 @@
-"""What does a knob that methods share cost each of them? A line for each, beside the results that Figure 1 has.
+"""What else does a knob that methods share change? A line for each method, beside the results that Figure 1 has.
 
 The DRO paper's Figure 1 (result against the ratio of positive to negative pairs) and Figure 3 (seconds an iteration against
 the batch size), from the trials themselves.
@@ -53,7 +53,7 @@ def methods_by_knob(measured: Measured) -> Section | None:
     if not figures:
         return None
     symbols = " and ".join(dict.fromkeys(symbol_of(knobs[0].knob) for knobs in by_path.values() if len(knobs) > 1))
-    return Section("methods-by-knob", f"What does {symbols} change beside?", f"Methods by {symbols}", figures)
+    return Section("methods-by-knob", f"What else does {symbols} change?", f"Methods by {symbols}", figures)
 
 
 def _figure(measured: Measured, knobs: Sequence[MeasuredKnob]) -> Figure | None:
