@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -244,3 +245,18 @@ def test_a_cut_of_the_norms_variance_stands_against_the_gain_over_the_same_loss(
     assert "rank correlation" in figure.description
     assert "semihard_triplet+l2: " in figure.draw(True).svg()
     assert not [section for section in answers(measure(results)) if section.name == "norm-variance"]
+
+
+def test_a_method_that_never_had_a_loss_is_said_to_have_learnt_nothing(results, monkeypatch):
+    def idle(trial):
+        return trial.cell.label == "L2: B=6"
+
+    monkeypatch.setattr(Results, "history", lambda self, key: [{"step": 25, "train/loss": float(key not in without)}])
+    without = {trial.key for trial in results.trials if idle(trial)}
+    trials = [replace(t, metrics=t.metrics | {"train/loss": float(not idle(t))}) for t in results.trials]
+    measured = measure(replace(results, trials=tuple(trials)))
+    found = section(measured, "untrained")
+    assert found.data == {"untrained": ["L2: B=6"]}
+    assert found.plain == "L2: B=6 learnt nothing: the loss was 0 at every logged step, and the network is as it began."
+    without.pop()
+    assert section(measured, "untrained") is None
