@@ -1,7 +1,7 @@
 """When a session stops by itself, and which of its trials has stopped without saying so.
 
 spending.begin(key); spending.end(key); spending.spent        # GPU-hours, or worker-hours, of this session
-watch.hand_over(key); watch.begin(key); watch.step(key); watch.stalled()    # keys of trials without a step for longer than allowed
+watch.hand_over(key); watch.begin(key); watch.step(key); watch.stalled()    # keys without a step for longer than allowed
 """
 
 from __future__ import annotations
