@@ -9,7 +9,7 @@ import pytest
 import ray
 from helpers.sweeps import outcome, sweep_file
 
-from tune_dml.record.ledger import read_events
+from tune_dml.record.ledger import read_events, read_history
 from tune_dml.record.results import results_of
 from tune_dml.running.sweep import Recorder
 
@@ -36,6 +36,8 @@ def test_a_worker_between_two_trials(ray_session, new_database, command_line, ca
     ((first, since),) = hurt
     trials = results_of(folder).trials
     assert [trial.status for trial in trials] == ["finished"] * 3
+    for trial in trials:
+        assert [row["step"] for row in read_history(folder, trial.key)] == [20, 25, 40]
     assert [event.key for event in read_events(folder) if event.kind == "started"].count(first) == 1
     assert first not in {event.key for event in read_events(folder) if event.kind == "retry"}
     found(f"{number.name} of a worker between two trials (three trials, --stall-limit 10)", outcome(folder, since))
