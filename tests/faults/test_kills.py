@@ -179,8 +179,10 @@ def test_a_group_of_workers_goes_on(tmp_path, monkeypatch, cache_dir, found, vic
 
 
 def eat_memory(until):
-    """Another program takes 200 MB every tenth of a second."""
-    code = "import time\nheld = []\nwhile True: held.append(b'x' * 200_000_000); time.sleep(0.1)"
+    """Another program takes 500 MB every tenth of a second, 6.5 GB at most: more than the limit, and no harm to others."""
+    code = (
+        "import time\nheld = []\nwhile len(held) < 13: held.append(b'x' * 500_000_000); time.sleep(0.1)\ntime.sleep(60)"
+    )
     eater = subprocess.Popen([sys.executable, "-c", code])
     try:
         deadline = time.monotonic() + 12  # no more than it takes to come to the limit, three times over

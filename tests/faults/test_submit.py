@@ -110,5 +110,11 @@ def test_a_node_dies_and_a_cancelled_sweep_is_resumed(cluster, tmp_path, found):
     ends = [event.key for event in events if event.kind == "ended"]
     assert len(ends) == len(set(ends)) == 8
     alive = [event.time for event in events if event.time > since and event.kind in {"started", "ended"}]
-    row = {"finished": len(ends), "lost": 0, "doubled": 0, "repeated": len(begun) - 8, "seconds": min(alive) - since}
+    row = {
+        "finished": len(ends),
+        "lost": 0,
+        "doubled": 0,
+        "repeated": len(begun) - 8,
+        "seconds": round(min(alive) - since, 1),
+    }
     found("kill -9 of a worker node of three, then cancel, then resume (eight trials, submitted)", row)

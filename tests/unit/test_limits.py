@@ -57,6 +57,19 @@ def test_a_trial_without_a_step_for_too_long_is_stalled_once(tmp_path):
     assert Watch(tmp_path, clock=clock).stalled() == []
 
 
+def test_a_process_that_does_not_take_the_next_trial_is_stalled(tmp_path):
+    clock = Clock()
+    watch = Watch(tmp_path, limit=100.0, clock=clock)
+    watch.hand_over("a")
+    clock.now = 60.0
+    watch.hand_over("a")  # as long as it has not answered
+    clock.now = 101.0
+    assert watch.stalled() == ["a"]
+    watch.begin("a")
+    clock.now = 400.0
+    assert watch.stalled() == []
+
+
 def test_the_file_system_is_not_asked_at_every_event(tmp_path):
     clock = Clock()
     watch = Watch(tmp_path, limit=80.0, clock=clock)

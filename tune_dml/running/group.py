@@ -11,6 +11,7 @@ those that are lost; what was under way goes on from its own checkpoint.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import uuid
 from collections import deque
@@ -103,9 +104,14 @@ class Group:
                 raise ConnectionError(f"the workers were lost {begun - 1} times")
 
     def _fit(self, train_one: TrainOne, sweep: Path, resources: Resources) -> None:
+        import ray
         from ray.train import FailureConfig, RunConfig, ScalingConfig
         from ray.train.torch import TorchTrainer
+        from ray.train.v2._internal.constants import ENV_VARS_TO_PROPAGATE
 
+        # What frees the workers' places when this process is lost asks "the" Ray of the machine, in vain where there are two.
+        os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
+        ENV_VARS_TO_PROPAGATE.add("RAY_ADDRESS")
         per_worker: dict[str, float] = {"CPU": resources.cpus_per_worker}
         if resources.gpus_per_worker:
             per_worker["GPU"] = resources.gpus_per_worker

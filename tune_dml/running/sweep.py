@@ -16,7 +16,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -86,6 +86,7 @@ class Recorder(Callback):  # type: ignore[misc]
         key = trial.config["key"]
         self.started[key] = time.monotonic()
         self.running[key] = trial
+        trial.run_metadata.num_failures = self.lost[key]
         self.spending.begin(key)
         self.watch.begin(key)
         self.ledger.write("started", key, host=_host_of(trial))
@@ -124,6 +125,12 @@ class Recorder(Callback):  # type: ignore[misc]
         )
         self.ledger.write("retry", key)
         self.note(f"{trial.config['label']} seed {trial.config['seed']}: {why}; retrying from the checkpoint")
+
+    def on_hand_over(self, trial: TuneTrial) -> None:
+        """A trial is given the process of one that has ended; it begins when that has answered."""
+        key = trial.config["key"]
+        self.running[key] = trial
+        self.watch.hand_over(key)
 
     def on_step_end(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
         """Several times a second: trials that hang are ended, which Ray takes for a lost process."""
@@ -234,12 +241,42 @@ def _value(body: Mapping[str, Any], metric: str, diverged: float) -> float:
 
 
 class _InOrder(FIFOScheduler):  # type: ignore[misc]
-    """Tune's first come, first served, which looks through all trials that there ever were, several times a trial."""
+    """Tune's first come, first served, which looks through all trials that there ever were, several times a trial.
+
+    Tune hands a process from trial to trial. A process that is lost just then it counts twice, the second time as the
+    trial's end, and it goes on to wait for the lost process to answer: both are undone here.
+    """
+
+    def __init__(self, on_hand_over: Callable[[TuneTrial], None]):
+        super().__init__()
+        self.on_hand_over = on_hand_over
+        self.lost: set[TuneTrial] = set()
 
     def choose_trial_to_run(self, tune_controller: Any) -> TuneTrial | None:
         """A trial that waits, of those that have not ended."""
-        live = tune_controller.get_live_trials()
-        return next((trial for trial in live if trial.status == TuneTrial.PENDING), None)
+        chosen = None
+        for trial in tune_controller.get_live_trials():
+            if trial.status == TuneTrial.PENDING and trial.temporary_state.ray_actor is not None:
+                self.on_hand_over(trial)
+            if chosen is None and trial.status in {TuneTrial.PENDING, TuneTrial.PAUSED}:
+                chosen = trial
+        return chosen
+
+    def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: dict[str, Any]) -> str:
+        """The closing report ends a trial, whatever becomes of its process: Tune would ask that for one more."""
+        return str(self.STOP if "ended" in read_message(result) else self.CONTINUE)
+
+    def on_trial_error(self, tune_controller: Any, trial: TuneTrial) -> None:
+        """The process is lost that a trial was about to take over: nobody waits for its answer."""
+        if trial in tune_controller._resetting_trials:
+            tune_controller._resetting_trials.discard(trial)
+            self.lost.add(trial)
+
+    def on_trial_add(self, tune_controller: Any, trial: TuneTrial) -> None:
+        """Such a trial is to be tried again: the same loss, told again, ends no trial that is paused."""
+        if trial in self.lost:
+            self.lost.discard(trial)
+            tune_controller._set_trial_status(trial, TuneTrial.PAUSED)
 
 
 def _fit(folder: Path, recorder: Recorder, resources: Resources, session: Session) -> None:
@@ -257,7 +294,7 @@ def _fit(folder: Path, recorder: Recorder, resources: Resources, session: Sessio
             tune.with_resources(trainable, _bundle(capacity, resources)),
             tune_config=TuneConfig(
                 search_alg=CellSearcher(recorder.proposals),
-                scheduler=_InOrder(),
+                scheduler=_InOrder(recorder.on_hand_over),
                 num_samples=-1,
                 max_concurrent_trials=concurrent,
                 time_budget_s=session.time_budget,

@@ -1,0 +1,43 @@
+"""A worker that is hurt when a trial has ended and the next has not begun: nobody's rows are missing, so who notices?"""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import ray
+from helpers.sweeps import outcome, sweep_file
+
+from tune_dml.record.ledger import read_events, read_history
+from tune_dml.record.results import results_of
+from tune_dml.running.sweep import Recorder
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+def test_a_worker_between_two_trials(ray_session, new_database, command_line, cache_dir, monkeypatch, found, number):
+    new_database(Path.cwd())
+    told, hurt = Recorder.on_trial_result, []
+
+    def then_hurt(recorder, iteration, trials, trial, result, **info):
+        told(recorder, iteration, trials, trial, result, **info)
+        if '"ended"' in result["message"] and not hurt:
+            _, pid = ray.get(trial.temporary_state.ray_actor.get_current_ip_pid.remote())
+            hurt.append((trial.config["key"], time.time()))
+            os.kill(pid, number)
+
+    monkeypatch.setattr(Recorder, "on_trial_result", then_hurt)
+    words = ["--name", "between", "--max-concurrent", 1, "--stall-limit", 10, "--cache-dir", cache_dir]
+    code, output, error = command_line("sweep", sweep_file((0.1, 0.5, 0.9), steps=40), *words)
+    assert code == 0, output + error
+    folder = Path("sweeps/between")
+    ((first, since),) = hurt
+    trials = results_of(folder).trials
+    assert [trial.status for trial in trials] == ["finished"] * 3
+    for trial in trials:
+        assert [row["step"] for row in read_history(folder, trial.key)] == [20, 25, 40]
+    assert [event.key for event in read_events(folder) if event.kind == "started"].count(first) == 1
+    assert first not in {event.key for event in read_events(folder) if event.kind == "retry"}
+    found(f"{number.name} of a worker between two trials (three trials, --stall-limit 10)", outcome(folder, since))
