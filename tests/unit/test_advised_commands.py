@@ -21,7 +21,7 @@ def typed(results, *argv):
 def test_defaults_are_left_out(results):
     here = typed(results, "/venv/bin/tune-dml", "sweep", "sec_rho", "--seeds", "3")
     assert command(here, "extend", "--seeds 5") == "tune-dml extend toy --seeds 5"
-    python = replace(typed(results, "train.py"), folder=Path("/work/sweeps/toy"))
+    python = replace(typed(results, "train.py"), folder=Path("/data/sweeps/toy"))
     assert command(python, "resume") == "tune-dml resume toy"
 
 
