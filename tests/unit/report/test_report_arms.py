@@ -225,7 +225,7 @@ def test_without_two_methods_that_share_a_knob_there_is_nothing_to_set_beside_on
 def test_a_cut_of_the_norms_variance_stands_against_the_gain_over_the_same_loss(tmp_path, results):
     arms = [
         Arm(f"{loss}+{penalty}", {"loss.name": loss, "regularizer.name": penalty}, knobs=())
-        for loss in ("triplet", "semihard_triplet")
+        for loss in ("triplet", "recall_at_k_surrogate")  # which has a list among its knobs
         for penalty in ("none", "sec", "l2")
     ]
     means = {arm.name: 60.0 + place for place, arm in enumerate(arms)}
@@ -243,7 +243,7 @@ def test_a_cut_of_the_norms_variance_stands_against_the_gain_over_the_same_loss(
         assert row["gain"] == pytest.approx(np.mean([a.metrics[METRIC] - b.metrics[METRIC] for a, b in pairs]))
     (figure,) = found.figures
     assert "rank correlation" in figure.description
-    assert "semihard_triplet+l2: " in figure.draw(True).svg()
+    assert "recall_at_k_surrogate+l2: " in figure.draw(True).svg()
     assert not [section for section in answers(measure(results)) if section.name == "norm-variance"]
 
 

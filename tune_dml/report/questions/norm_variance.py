@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import spearmanr
 
+from trainables.config import canonical
 from tune_dml.report.cell import MeasuredCell
 from tune_dml.report.drawing.canvas import Canvas, Pen, text_width
 from tune_dml.report.drawing.charts import width_of
@@ -80,8 +81,8 @@ def _penalty(cell: MeasuredCell) -> object:
     return cell.cell.settings.get("regularizer.name")
 
 
-def _loss_of(cell: MeasuredCell) -> tuple[tuple[str, object], ...]:
-    return tuple(sorted((key, value) for key, value in cell.cell.settings.items() if key.startswith("loss.")))
+def _loss_of(cell: MeasuredCell) -> str:
+    return canonical({key: value for key, value in cell.cell.settings.items() if key.startswith("loss.")})
 
 
 def _variances(cell: MeasuredCell) -> Mapping[int, float]:
