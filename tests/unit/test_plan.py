@@ -132,3 +132,9 @@ def test_wrong_requests_are_refused(options, words):
     with pytest.raises(ConfigError) as error:
         plan_of(**options)
     assert words in str(error.value)
+
+
+def test_an_override_that_is_a_list_is_stored_and_read_back(tmp_path):
+    plan = replace(plan_of(), settings={"task.distractors": [50]})
+    plan.save(tmp_path / "plan.json")
+    assert Plan.load(tmp_path / "plan.json").settings == {"task.distractors": [50]}

@@ -58,7 +58,7 @@ class Plan:
     protocol_version: int = PROTOCOL_VERSION
     stated_margin: Number | None = None
     """The margin that was given when the sweep was planned; None where the space's holds."""
-    settings: Mapping[str, Value] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     """What the user set over space and protocol; an arm that is added later follows it too."""
     protocol: str | None = None
     """The protocol that was asked for, for all arms, also those that are added later."""
