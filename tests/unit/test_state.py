@@ -9,6 +9,7 @@ from helpers.toys import plan_of
 from trainables.errors import ConfigError
 from tune_dml.planning.request import Resources
 from tune_dml.record.ledger import Ledger
+from tune_dml.record.session import last_heard
 from tune_dml.record.state import SweepState, load_state, read_state
 from tune_dml.space import Grid, Knob
 
@@ -55,19 +56,26 @@ def test_read_piece_by_piece_it_is_the_same_as_read_at_once(tmp_path, plan):
     assert len(grown.trials) == 6
 
 
+def write_events(folder, events):
+    names = ("time", "kind", "key", "body")
+    with (folder / "ledger.jsonl").open("a") as file:
+        file.writelines(json.dumps(dict(zip(names, event, strict=True))) + "\n" for event in events)
+
+
 def test_what_a_lost_driver_s_trial_held_counts_to_the_last_that_was_heard_of_it(tmp_path, plan):
     """100 s to its last row, and 50 s of the next driver's; a night lies between, and training took 80 s of it all."""
     plan.save(tmp_path / "plan.json")
     key = plan.trials()[0].key
+    before = [(1000.0, "session", "", {}), (1000.0, "started", key, {"host": "a"}), (1010.0, "retry", key, {})]
+    before += [(1020.0, "started", key, {"host": "a"})]
+    write_events(tmp_path, before)
     with Ledger(tmp_path) as ledger:
         ledger.report(key, {"step": 1, "time": 1100.0})
+        heard = last_heard(read_state(tmp_path))
         ledger.report(key, {"step": 2, "time": 9050.0})
-    events = [(1000.0, "session", "", {}), (1000.0, "started", key, {"host": "a"}), (1010.0, "retry", key, {})]
-    events += [(1020.0, "started", key, {"host": "a"}), (9000.0, "session", "", {})]
-    events += [(9010.0, "started", key, {"host": "a"}), (9060.0, "ended", key, {"status": "finished", "seconds": 80.0})]
-    names = ("time", "kind", "key", "body")
-    lines = [json.dumps(dict(zip(names, event, strict=True))) + "\n" for event in events]
-    (tmp_path / "ledger.jsonl").write_text("".join(lines))
+    after = [(9000.0, "session", "", {"heard": heard}), (9010.0, "started", key, {"host": "a"})]
+    write_events(tmp_path, [*after, (9060.0, "ended", key, {"status": "finished", "seconds": 80.0})])
+    assert last_heard(read_state(tmp_path)) == {}
     assert read_state(tmp_path).trial(key).held == 150.0
 
 

@@ -22,7 +22,7 @@ from trainables.errors import ConfigError, Problem, nearest
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, Trial
 from tune_dml.planning.request import Resources
-from tune_dml.record.ledger import Event, read_events, read_history
+from tune_dml.record.ledger import Event, read_events
 from tune_dml.record.looks import Look, read_looks, record_look
 from tune_dml.record.race import Block, Race, RaceRule, Settled
 
@@ -108,7 +108,7 @@ class SweepState:
         self.recorded: dict[str, TrialState] = {}
         """Key -> state of every trial that the ledger speaks of, in that order."""
         self.sessions: list[Mapping[str, Any]] = []
-        """What each session said of itself at its start: `provenance` and `resources`."""
+        """What each session said of itself at its start: `provenance`, `resources`, and when lost trials were last `heard`."""
         self.notes: dict[str, None] = {}
         """What had to be said aloud, in order, each text once: retries, fallbacks, dropped settings."""
         self.looks: list[Look] = []
@@ -207,7 +207,7 @@ class SweepState:
             self.sessions.append(event.body)
             for trial in self.recorded.values():  # whatever ran before died with its driver
                 trial.version += trial.live
-                trial.leave(self._last_heard_of(trial, event.time))
+                trial.leave(max(self._heard, event.body.get("heard", {}).get(trial.key, 0.0)))
         elif event.kind == "cell":
             cell = Cell(**event.body["cell"])
             self.proposed.append(cell)
@@ -223,10 +223,6 @@ class SweepState:
         else:
             self._fold_race(event)
         self._heard = event.time
-
-    def _last_heard_of(self, trial: TrialState, until: float) -> float:
-        rows = read_history(self.folder, trial.key) if trial.live else []
-        return max([self._heard, *(float(row["time"]) for row in rows if row["time"] <= until)])
 
     def _fold_race(self, event: Event) -> None:
         if event.kind == "race":

@@ -35,7 +35,7 @@ from tune_dml.planning.request import Resources, Session
 from tune_dml.record import provenance
 from tune_dml.record.ledger import Ledger, trial_folder
 from tune_dml.record.looks import record_look
-from tune_dml.record.session import Purpose
+from tune_dml.record.session import Purpose, last_heard
 from tune_dml.record.state import SweepState
 from tune_dml.running import cluster
 from tune_dml.running.failures import TRIAL_RETRIES, Failure, classify, stalled
@@ -189,7 +189,8 @@ def execute(
         elif {trial.key for trial in confirmation.trials()} - state.confirming.keys():
             digests = [cell.digest for cell in confirmation.cells]
             ledger.write("confirm", cells=digests, seeds=list(confirmation.seeds))
-        ledger.write("session", provenance=origin, resources=asdict(resources))
+        state.update()
+        ledger.write("session", provenance=origin, resources=asdict(resources), heard=last_heard(state))
         for text in purpose.notes:
             ledger.write("note", text=text)
         if purpose.race is not None and (state.race is None or state.race.rule != purpose.race):
