@@ -82,15 +82,18 @@ def _sweep_text(root: Path, path: Path, name: str) -> str:
     """A sweep file whose batches fit the pictures; raises ConfigError where they cannot be swept."""
     import os
 
+    import numpy as np
+
     from trainables.data import build_dataset
     from trainables.errors import raise_if_any
+    from trainables.tasks.splits import class_disjoint_split
 
     pictures = build_dataset("image_folder", root=root, cache_dir=None)
     raise_if_any(pictures.check())
     counts = pictures.counts()
-    training = counts["classes"] - counts["test_classes"]
-    training -= max(1, round(training / 4))  # those that validate
-    classes = max(1, min(_MOST_CLASSES, training))
+    contents = pictures.contents(np.arange(counts["images"]))
+    split = class_disjoint_split(contents.labels, pictures.test_classes(contents.class_names), seed=0)
+    classes = min(_MOST_CLASSES, len(np.unique(contents.labels[split.train])))  # as many whatever the seed
     return _TEXT.format(
         pictures=counts["images"],
         classes=counts["classes"],

@@ -11,6 +11,7 @@ from helpers.toys import plan_of, write_sweep
 from PIL import Image
 
 import tune_dml
+from tune_dml.planning.checks import prepare
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
@@ -31,12 +32,11 @@ def stored(tmp_path_factory):
     return storage
 
 
-@pytest.fixture
-def pictures():
-    """Eight classes of six pictures each."""
+def write_pictures(root, classes):
+    """Six pictures each."""
     random = np.random.default_rng(0)
-    for number in range(8):
-        folder = Path(f"my birds/kind {number}")
+    for number in range(classes):
+        folder = root / f"kind {number}"
         folder.mkdir(parents=True)
         for picture in range(6):
             pixels = random.integers(0, 255, (20, 20, 3), dtype=np.uint8)
@@ -148,8 +148,8 @@ def test_a_sweep_is_removed_only_when_that_is_meant(command_line, tmp_path, monk
     assert sorted(path.name for path in tmp_path.iterdir()) == ["beside", "toy2"]
 
 
-@pytest.mark.usefixtures("pictures")
-def test_a_folder_of_pictures_becomes_a_sweep_that_can_run(command_line, cache_dir):
+def test_a_folder_of_pictures_becomes_a_sweep_file(command_line, cache_dir):
+    write_pictures(Path("my birds"), 8)
     code, out, _ = command_line("init", "my birds")
     assert (code, "Next: tune-dml sweep my_birds.yaml" in out) == (0, True)
     study = study_of(Request("my_birds.yaml"))
@@ -161,6 +161,22 @@ def test_a_folder_of_pictures_becomes_a_sweep_that_can_run(command_line, cache_d
     code, _, err = command_line("init", "my birds")
     assert (code, "is there already" in err) == (1, True)
     assert "the data folder must exist" in command_line("init", "nowhere")[2]
+
+
+@pytest.mark.parametrize("classes", [7, 8, 12, 13])
+def test_the_batches_of_a_new_sweep_file_fit_a_small_folder(command_line, cache_dir, tmp_path, monkeypatch, classes):
+    monkeypatch.chdir(tmp_path)
+    write_pictures(tmp_path / "few", classes)
+    assert command_line("init", "few")[0] == 0
+    prepare(Request("few.yaml"), cache_dir=cache_dir)  # refuses what no trial could run with
+
+
+def test_a_folder_of_too_few_classes_is_refused_before_a_file_is_written(command_line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_pictures(tmp_path / "few", 6)
+    code, _, err = command_line("init", "few")
+    assert (code, "training needs at least 2 classes" in err) == (1, True)
+    assert not (tmp_path / "few.yaml").exists()
 
 
 def test_the_schema_of_a_sweep_file_documents_every_key_and_names_every_setting(command_line):
