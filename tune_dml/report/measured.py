@@ -168,9 +168,9 @@ class Measured:
         return dict(zip(self.table.labels, bars.tolist(), strict=True))
 
     def bar(self, cell: MeasuredCell) -> tuple[float, float]:
-        """Both ends of a cell's comparison bar."""
+        """Both ends of a cell's comparison bar; a percentage's lie within 0 and 100."""
         half = self.bars.get(cell.label, math.nan)
-        return cell.mean - half, cell.mean + half
+        return self.metric.level(cell.mean - half), self.metric.level(cell.mean + half)
 
     @cached_property
     def against_baseline(self) -> tuple[AgainstBaseline, ...] | None:

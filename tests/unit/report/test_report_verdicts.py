@@ -259,11 +259,20 @@ def test_a_number_has_one_uncertainty_wherever_it_stands(tmp_path: Path, seeds: 
         assert row.mean == cell["mean"] == point.mean
         if known:
             assert (row.low, row.high) == (cell["low"], cell["high"])
-            assert cell["high"] - cell["mean"] == pytest.approx(point.half_bar)
+            assert cell["high"] == pytest.approx(min(point.mean + point.half_bar, 100.0))
         else:
             assert cell["low"] is None
             assert np.isnan([row.low, row.high, point.half_bar]).all()
     assert "bars are within seeds and do not say how far seeds move all cells together" in found.text
+
+
+def test_where_too_many_seeds_would_be_needed_values_further_out_are_advised(tmp_path: Path) -> None:
+    (step, *_) = judged(tmp_path, means=dict.fromkeys(STEEP, 60.0), seeds=range(3), sd=8.0).files.summary.commands
+    assert "--add regularizer.rho=" in step
+    (step, *_) = judged(
+        tmp_path / "few", means=dict.fromkeys(STEEP, 60.0), seeds=range(3), sd=0.5
+    ).files.summary.commands
+    assert "--seeds" in step
 
 
 def test_two_seeds_are_honest(tmp_path: Path) -> None:

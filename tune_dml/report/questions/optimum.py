@@ -9,21 +9,18 @@ from typing import Literal
 
 import numpy as np
 
-from trainables.registries import domain_of
 from tune_dml.report.drawing.charts import Bar, bars
 from tune_dml.report.knob import MeasuredKnob
 from tune_dml.report.measured import Measured
 from tune_dml.report.questions import knob_question
+from tune_dml.report.questions._range import Side, as_tried, numbers_of, values_beyond
 from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, signed, words
 from tune_dml.report.steps import Step, extend
-from tune_dml.space import Value
 from tune_dml.stats.best import HSU, compare_with_best, judge_best
 from tune_dml.stats.chance import p_best
 from tune_dml.stats.curve import Parabola, fit_parabola
-from tune_dml.stats.extension import extension
-from tune_dml.text import is_number, value_text
+from tune_dml.text import value_text
 
-Side = Literal["low", "high", ""]
 _MOST_BARS = 20
 """Of more values those that are hardly the best have no bar."""
 
@@ -71,7 +68,7 @@ def optimum(measured: Measured, knob: MeasuredKnob) -> Section | None:
     if verdict.verdict != "none" and curve is not None and curve.verdict == "interior":
         body.append(Text(_suggestion(knob, curve)))
     if verdict.extend and not steps:
-        values = " and ".join(map(value_text, _steps_beyond(knob, verdict)))
+        values = " and ".join(map(value_text, as_tried(knob, verdict.extend)))
         body.append(Text(f"To extend the range, widen it in a new sweep file: the next steps are {values}."))
     open_edge = verdict.verdict == "edge" and not (verdict.natural_bound or verdict.ends_in_divergence)
     return Section(
@@ -118,7 +115,7 @@ def _steps(measured: Measured, knob: MeasuredKnob, verdict: Optimum) -> tuple[St
         return ()
     settles = f"whether the best {knob.symbol} lies beyond the tested range"
     urgency = 50 if verdict.verdict == "edge" else 35
-    return extend(measured.results, settles, urgency, values={knob.path: _steps_beyond(knob, verdict)})
+    return extend(measured.results, settles, urgency, values={knob.path: as_tried(knob, verdict.extend)})
 
 
 def _chances(measured: Measured, knob: MeasuredKnob) -> dict[str, float]:
@@ -161,14 +158,14 @@ def _judge(measured: Measured, knob: MeasuredKnob) -> Optimum:
             "none" if flat else "undecided", reason, best, "", (), (), (), False, False, (), sensitivity.alpha
         )
     found = judge_best(
-        measured.sign * table.values, _values(knob, table.labels), measured.margin, alpha=sensitivity.alpha,
+        measured.sign * table.values, numbers_of(knob, table.labels), measured.margin, alpha=sensitivity.alpha,
         raced=knob.raced,
     )  # fmt: skip
     side = _side(found.place)
     candidates, within = ([table.labels[row] for row in rows] for rows in (found.candidates, found.within))
     beyond = side or _edge_of_the_best(knob, best, candidates)
     diverges = _diverged_beyond(knob, trained, beyond)
-    extend = () if diverges or not beyond else _beyond(measured, knob, trained, beyond)
+    extend = () if diverges or not beyond else values_beyond(measured, knob, beyond)
     return Optimum(
         "edge" if side else "interior" if found.place == "interior" else "undecided",
         found.reason, best, side, tuple(candidates), tuple(within), _behind(measured, knob),
@@ -179,10 +176,6 @@ def _judge(measured: Measured, knob: MeasuredKnob) -> Optimum:
 
 def _side(place: str) -> Side:
     return "low" if place == "low edge" else "high" if place == "high edge" else ""
-
-
-def _values(knob: MeasuredKnob, labels: Sequence[str]) -> list[float]:
-    return [float(value) for label in labels if is_number(value := knob.level(label))]
 
 
 def _edge_of_the_best(knob: MeasuredKnob, best: str, candidates: Sequence[str]) -> Side:
@@ -200,21 +193,6 @@ def _diverged_beyond(knob: MeasuredKnob, trained: Sequence[str], side: Side) -> 
     edge = knob.labels.index(trained[0] if side == "low" else trained[-1])
     outside = knob.points[: edge + 1] if side == "low" else knob.points[edge:]
     return any(point.diverged for point in outside)
-
-
-def _beyond(measured: Measured, knob: MeasuredKnob, trained: Sequence[str], side: Side) -> tuple[float, ...]:
-    domain = domain_of(knob.path, measured.settings_of(knob.arm))
-    scale: Literal["linear", "log"] = "log" if knob.axis == "log" else "linear"
-    tried = {float(level) for level in knob.levels if is_number(level)}
-    added = extension(sorted(_values(knob, trained)), side, scale=scale, domain=domain)
-    return tuple(value for value in added if value not in tried)
-
-
-def _steps_beyond(knob: MeasuredKnob, verdict: Optimum) -> list[Value]:
-    """The values to add; whole where all that were tried are."""
-    tried = _values(knob, knob.isolated.table.labels)
-    whole = all(float(value).is_integer() for value in [*tried, *verdict.extend])
-    return [int(value) if whole else value for value in verdict.extend]
 
 
 def _sentence(verdict: Optimum, knob: MeasuredKnob) -> str:
@@ -251,7 +229,7 @@ def _named(verdict: Optimum) -> str:
 def _parabola(measured: Measured, knob: MeasuredKnob) -> Parabola | None:
     """A parabola through the values that trained; None where there are too few."""
     rows = np.flatnonzero(np.isfinite(knob.isolated.table.values).any(1))
-    values = _values(knob, [knob.isolated.table.labels[row] for row in rows])
+    values = numbers_of(knob, [knob.isolated.table.labels[row] for row in rows])
     if len(values) < 5 or knob.axis == "ordered":
         return None
     scale: Literal["linear", "log"] = "log" if knob.axis == "log" else "linear"

@@ -11,11 +11,16 @@ from tune_dml.report.measured import Measured
 from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import knob_question
 from tune_dml.report.questions._curve import curve_figure
+from tune_dml.report.questions._range import Side, as_tried, values_beyond
 from tune_dml.report.section import Block, Card, Section, Table, Text, number, signed, words
 from tune_dml.report.steps import Step, extend
 from tune_dml.stats import Difference, Matters
 from tune_dml.stats.power import chance_to_decide, range_to_decide, seeds_to_decide
 from tune_dml.text import duration, value_text
+
+_SIDES: tuple[Side, ...] = ("low", "high")
+_TOO_MANY_TIMES = 10
+"""The seeds that have run: whoever needs more of them asks elsewhere first."""
 
 
 @dataclass(frozen=True)
@@ -130,12 +135,18 @@ def _moved(measured: Measured, knob: MeasuredKnob, first: str, second: str, size
 
 
 def _steps(measured: Measured, knob: MeasuredKnob, needed: _Needed | None) -> tuple[Step, ...]:
-    """More seeds where they would decide; a second and third seed where there is one."""
+    """More seeds where they would decide, values further out where too many would be needed; three seeds where there is one."""
     if len(measured.seeds) == 1 and sum(bool(point.seeds) for point in knob.points) > 1:
         settles = "how much of each difference is noise, which one seed cannot tell"
         return extend(measured.results, settles, 45, seeds=3)
     if needed is None:
         return ()
+    if needed.seeds > _TOO_MANY_TIMES * len(measured.seeds):
+        further = [value for side in _SIDES for value in values_beyond(measured, knob, side)[:1]]
+        settles = f"whether {knob.symbol} matters outside the tested range: within it no fewer than {needed.seeds} seeds would tell"
+        wider = extend(measured.results, settles, 40, values={knob.path: as_tried(knob, further)}) if further else ()
+        if wider:
+            return wider
     return extend(measured.results, f"whether {knob.symbol} matters", 40, seeds=needed.seeds, chance=needed.chance)
 
 
