@@ -143,7 +143,8 @@ def _steps(measured: Measured, knob: MeasuredKnob, needed: _Needed | None) -> tu
         return ()
     if needed.seeds > _TOO_MANY_TIMES * len(measured.seeds):
         further = [value for side in _SIDES for value in values_beyond(measured, knob, side)[:1]]
-        settles = f"whether {knob.symbol} matters outside the tested range: within it no fewer than {needed.seeds} seeds would tell"
+        within = f"within it no fewer than {needed.seeds} seeds would tell"
+        settles = f"whether {knob.symbol} matters outside the tested range: {within}"
         wider = extend(measured.results, settles, 40, values={knob.path: as_tried(knob, further)}) if further else ()
         if wider:
             return wider
