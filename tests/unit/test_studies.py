@@ -12,7 +12,7 @@ from tune_dml.planning.conditions import conditions_of, our_name
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
-from tune_dml.report.printed.reproduction import _our_metric
+from tune_dml.report.printed.metrics import our_metric
 
 KINDS = {"section": "sections", "table": "tables", "figure": "figures"}
 NUMBER = r"(?:[A-D]|[0-9]+)(?:\.[0-9]+)*(?![A-Za-z])"
@@ -211,8 +211,8 @@ def test_printed_percentages_are_percentages():
 
 
 def test_every_printed_metric_of_training_is_one_that_we_log():
-    assert {printed: _our_metric(printed) for printed in OF_METHODS} == OF_METHODS
-    unknown_ones = {row.metric for row in published_rows() if _our_metric(row.metric) is None}
+    assert {printed: our_metric(printed) for printed in OF_METHODS} == OF_METHODS
+    unknown_ones = {row.metric for row in published_rows() if our_metric(row.metric) is None}
     assert all(metric.startswith(NOT_IN_TRAINING) for metric in unknown_ones)
 
 

@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 from helpers.toys import METRIC, RHO, crossed, rho_space, space_of, write_sweep
 
+from tune_dml.papers.published import published_curve
 from tune_dml.planning.continuation import confirmation_plan
 from tune_dml.record.results import Results
 from tune_dml.report import write_report
 from tune_dml.report.cell import best_cells
 from tune_dml.report.measured import measure
 from tune_dml.report.questions import answers
-from tune_dml.space import Arm, Grid, Knob
+from tune_dml.report.section import tables_of
+from tune_dml.space import METHOD, Arm, Grid, Knob, Published
 from tune_dml.stats.arms import at_best, expected_best
 
 SEC = Arm("SEC", {"regularizer.name": "sec"}, own_knobs=(Knob("regularizer.rho", Grid((0.1, 1.0), "log"), "rho"),))
@@ -260,3 +262,32 @@ def test_a_method_that_never_had_a_loss_is_said_to_have_learnt_nothing(results, 
     assert found.plain == "L2: B=6 learnt nothing: the loss was 0 at every logged step, and the network is as it began."
     without.pop()
     assert section(measured, "untrained") is None
+
+
+def test_arms_of_a_printed_tables_names_stand_beside_its_methods_metric_by_metric(tmp_path):
+    """SEC supplement, Table 5 on CUB: the order of Triplet, +L2-reg, +SEC, and their NMI beside ours."""
+    table = Published("SEC-supplement", "5", "CUB200-2011", methods=(), hyperparameter=METHOD)
+    arms = tuple(
+        Arm(name, {"regularizer.name": kind, "regularizer.eta": eta}, knobs=())
+        for name, kind, eta in (("Triplet", "none", 0.0), ("Triplet+L2-reg", "l2", 0.01), ("Triplet+SEC", "sec", 0.5))
+    )
+    space = space_of(SIZES, arms=arms, baseline="Triplet", fixed={"batch.instances_per_class": 3}, published=(table,))
+    means = {"Triplet": 60.0, "Triplet+L2-reg": 70.0, "Triplet+SEC": 65.0}
+    results = write_sweep(
+        tmp_path / "toy", space=space, means=means, seeds=range(4), sd=0.2, dataset="digits", histories=False,
+        evidence=False,
+    )  # fmt: skip
+    nmi = {name: 80.0 + place for place, name in enumerate(means)}
+    trials = tuple(
+        replace(trial, metrics={**trial.metrics, "val/nmi": nmi[trial.cell.label]}) for trial in results.trials
+    )
+    found = section(measure(replace(results, trials=trials)), "printed-methods")
+    (entry,) = found.data["printed_methods"]
+    assert [arm["arm"] for arm in entry["arms"]] == list(means)
+    printed = {arm["arm"]: arm["published"] for arm in entry["arms"]}
+    pairs = [(printed[a] - printed[b]) * (means[a] - means[b]) > 0 for a, b in combinations(means, 2)]
+    assert (entry["order"]["same"], entry["order"]["opposite"]) == (sum(pairs), 3 - sum(pairs))
+    tables = {table.name: table for table in tables_of([found])}
+    rows = {(row[1].text, row[2].text): (row[3].value, row[4].value) for row in tables["printed-metrics"].rows}
+    assert {name: rows["NMI", name][0] for name in means} == nmi
+    assert rows["NMI", "Triplet"][1] == published_curve(table).others["NMI"][0].y

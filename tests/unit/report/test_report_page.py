@@ -3,6 +3,7 @@ import hashlib
 import itertools
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -235,6 +236,25 @@ def test_the_published_curve_stands_beside_ours(steep):
         "other selection",
     ):
         assert reason in section
+
+
+def test_every_printed_metric_that_was_measured_has_a_curve_beside_the_papers(tmp_path):
+    results = write_sweep(tmp_path / "s", histories=False, evidence=False)
+    trials = tuple(
+        replace(trial, metrics={**trial.metrics, "val/nmi": 0.5 * trial.metrics[METRIC]}) for trial in results.trials
+    )
+    files = write_report(replace(results, trials=trials), tmp_path / "report")
+    knob = measure(replace(results, trials=trials)).knobs[0]
+    assert {"NMI", "F1"} <= {name for curve in knob.published for name in curve.others}
+    pictures = {path.name: path.read_text() for path in (files.html.parent / "figures").glob("curve-regularizer-rho*")}
+    assert set(pictures) == {f"curve-regularizer-rho{of}.svg" for of in ("", "-NMI", "-values")}
+    assert "validation NMI minus no SEC" in pictures["curve-regularizer-rho-NMI.svg"]
+    printed = {curve.source: curve.values("NMI") for curve in knob.published if "NMI" in curve.others}
+    zero = {curve.source: curve.baseline_others["NMI"] for curve in knob.published if "NMI" in curve.others}
+    for source, values in printed.items():
+        for x, y in values.items():
+            tip = f"{x:g}: {y - zero[source]:+.2f} to its own baseline"
+            assert tip in pictures["curve-regularizer-rho-NMI.svg"], (source, tip)
 
 
 @pytest.mark.parametrize(("weights", "said"), [(None, True), ("bn_inception-52deb4733.pth", False)])

@@ -74,6 +74,8 @@ class Printed:
     """What differences are taken to; to the curve's mean where the table has none."""
     y_title: str
     comparable: bool
+    place: int
+    """Its number among the figure's printed curves: the same on every view."""
 
     @property
     def differences(self) -> list[tuple[float | str, float]]:
@@ -130,9 +132,7 @@ def draw_differences(shown: CurvePicture, *, narrow: bool) -> Canvas:
     else:
         titles = ("no trial has a result: printed curves alone", "no trial has a result")
     frame.name_y(_fitting(titles, 0.92 * (frame.right - frame.left + 58)))
-    ends: list[tuple[float, int]] = []
-    for index, curve in enumerate(shown.printed):
-        ends.append((_draw_printed(frame, axis, curve, index, narrow), index))
+    ends = [(_draw_printed(frame, axis, curve, narrow), curve) for curve in shown.printed]
     for place, arm in enumerate(shown.arms):
         _draw_arm(shown, frame, axis, arm, _BESIDE * (place - (len(shown.arms) - 1) / 2))
     _rug(shown, frame, axis, kinds)
@@ -175,21 +175,21 @@ def _ground(shown: CurvePicture, frame: Frame) -> None:
     frame.canvas.line([(frame.left, zero), (frame.right, zero)], Pen("base", 1.5, "6 3"), shown.baseline)
 
 
-def _draw_printed(frame: Frame, axis: KnobAxis, curve: Printed, index: int, narrow: bool) -> float:
+def _draw_printed(frame: Frame, axis: KnobAxis, curve: Printed, narrow: bool) -> float:
     """Where the curve ends."""
-    colour = f"printed{index % 4}"
+    colour = f"printed{curve.place % 4}"
     placed = [(axis.share(x), x, y) for x, y in curve.differences]
     at = [(frame.at(share), frame.up(y), x, y) for share, x, y in placed if math.isfinite(share)]
     if not at:
         return frame.top
-    with frame.canvas.group(f"printed-{index}"):
+    with frame.canvas.group(f"printed-{curve.place}"):
         if len(at) > 1:
             frame.canvas.line([(px, py) for px, py, _, _ in at], Pen(colour, 1.6, "5 3"))
         for px, py, x, y in at:
             tip = f"{curve.name}, {value_text(x)}: {y:+.2f} to its own baseline"
-            frame.canvas.dot(px, py, Pen(colour), _SHAPES[index % 4], size=3.6, text=tip)
+            frame.canvas.dot(px, py, Pen(colour), _SHAPES[curve.place % 4], size=3.6, text=tip)
         if narrow:
-            letter = "abcdefgh"[index % 8]
+            letter = "abcdefgh"[curve.place % 8]
             frame.canvas.text(at[-1][0] + 9, at[-1][1] + 19, letter, colour, bold=True, anchor="end", halo=True)
     return at[-1][1]
 
@@ -261,7 +261,7 @@ def _rug(shown: CurvePicture, frame: Frame, axis: KnobAxis, kinds: Sequence[str]
                 frame.canvas.text(x + 9, height + 4, str(count), "lost")
 
 
-def _names(shown: CurvePicture, frame: Frame, ends: Sequence[tuple[float, int]]) -> None:
+def _names(shown: CurvePicture, frame: Frame, ends: Sequence[tuple[float, Printed]]) -> None:
     """What each line is, at its right end."""
     names: list[tuple[str, str, str, str]] = []
     wanted: list[tuple[float, int]] = []
@@ -282,10 +282,9 @@ def _names(shown: CurvePicture, frame: Frame, ends: Sequence[tuple[float, int]])
         last = next((level for level in reversed(arm.levels) if math.isfinite(level.difference)), None)
         if last is not None:
             add(frame.up(last.difference), arm.name or "this sweep", arm.colour)
-    for height, index in ends:
-        curve = shown.printed[index]
+    for height, curve in ends:
         warning = "" if curve.comparable else "not comparable in level"
-        add(height, curve.name, f"printed{index % 4}", f"printed-{index}", warning)
+        add(height, curve.name, f"printed{curve.place % 4}", f"printed-{curve.place}", warning)
     tall = any(second for *_, second in names)
     for height, index in apart(wanted, frame.top + 6, frame.bottom - 14, 31.0 if tall else 17.0):
         text, colour, group, second = names[index]
@@ -307,7 +306,7 @@ def draw_absolute(shown: CurvePicture, *, narrow: bool) -> Canvas:
         top = 318.0 * (place // columns)
         box = (left + 52, top + 40, left + width / columns - 12, top + 40 + 220)
         if place:
-            _printed_panel(canvas, box, shown, place - 1)
+            _printed_panel(canvas, box, shown, shown.printed[place - 1])
         else:
             _own_panel(canvas, box, shown)
     return canvas
@@ -343,8 +342,8 @@ def _own_panel(canvas: Canvas, box: tuple[float, float, float, float], shown: Cu
     frame.draw_x(axis.ticks(), shown.knob)
 
 
-def _printed_panel(canvas: Canvas, box: tuple[float, float, float, float], shown: CurvePicture, index: int) -> None:
-    curve, colour = shown.printed[index], f"printed{index % 4}"
+def _printed_panel(canvas: Canvas, box: tuple[float, float, float, float], shown: CurvePicture, curve: Printed) -> None:
+    colour = f"printed{curve.place % 4}"
     numbers = [y for _, y in curve.points] + ([curve.baseline] if curve.baseline is not None else [])
     frame = Frame(canvas, *box, Range.of(numbers))
     axis = KnobAxis(shown.axis, shown.values, frame.width)
@@ -358,5 +357,5 @@ def _printed_panel(canvas: Canvas, box: tuple[float, float, float, float], shown
     if len(at) > 1:
         canvas.line([(px, py) for px, py, _, _ in at], Pen(colour, 1.6, "5 3"))
     for px, py, x, y in at:
-        canvas.dot(px, py, Pen(colour), _SHAPES[index % 4], size=3.6, text=f"{value_text(x)}: {y:g}")
+        canvas.dot(px, py, Pen(colour), _SHAPES[curve.place % 4], size=3.6, text=f"{value_text(x)}: {y:g}")
     frame.draw_x(axis.ticks(), shown.knob)

@@ -23,7 +23,7 @@ from tune_dml.report.summary import Answer, answer_of
 
 _MOST_ROWS = 1500
 """Of a table on the page; the CSV has them all."""
-_MOST_CHOICES = 8
+_MOST_CHOICES = 16
 """Views and toggles of one figure that the style sheet knows."""
 
 

@@ -18,23 +18,11 @@ from tune_dml.planning.conditions import conditions_of, our_name, table_of
 from tune_dml.planning.reproduction import PrintedTable
 from tune_dml.record.results import Results
 from tune_dml.report.printed.comparable import said_differences
+from tune_dml.report.printed.metrics import our_metric
 from tune_dml.space import Selection, Value
 from tune_dml.text import is_number
 
 _LEVEL = 0.95
-_METRICS = {
-    "NMI": "val/nmi",
-    "F1": "val/f1",
-    "MAP@R": "val/map_at_r",
-    "top1": "val/linear_top1",
-    "top5": "val/linear_top5",
-    "norm_mean": "train/norm_mean",
-    "norm_var": "train/norm_variance",
-    "final_norm_mean": "train/norm_mean",
-    "final_norm_var": "train/norm_variance",
-    "train_norm_var": "train/norm_variance",
-}
-_RANKED = {"R@": "val/recall_at_", "nDCG@": "val/ndcg_at_"}
 
 
 @dataclass(frozen=True)
@@ -143,7 +131,7 @@ def _cell_of(results: Results, row: PublishedRow) -> tuple[Cell | None, str]:
 def _reproduced(
     results: Results, printed: PrintedTable, row: PublishedRow, cell: Cell | None, missing: str
 ) -> Reproduced:
-    key = _our_metric(row.metric)
+    key = our_metric(row.metric)
     values = _values(results, cell, key) if cell and key else []
     why = [missing] if missing else []
     if cell and not values:
@@ -176,14 +164,6 @@ def _reasons(results: Results, printed: PrintedTable, row: PublishedRow, cell: C
             f"other selection: ours on {selection} classes, the paper's on {printed.table.selection} classes"
         )
     return reasons
-
-
-def _our_metric(printed: str) -> str | None:
-    """What a printed metric is logged as; None for one that we do not measure in training."""
-    for start, key in _RANKED.items():
-        if printed.startswith(start):
-            return f"{key}{printed.removeprefix(start)}"
-    return _METRICS.get(printed)
 
 
 def _values(results: Results, cell: Cell, key: str) -> list[float]:

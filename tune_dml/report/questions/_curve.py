@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,19 +25,21 @@ from tune_dml.report.knob import MeasuredKnob, level_key
 from tune_dml.report.measured import Measured
 from tune_dml.report.naming import MetricName
 from tune_dml.report.printed.comparable import printed_at, reasons_against
+from tune_dml.report.printed.metrics import by_printed_metrics
 from tune_dml.report.section import Figure, Toggle, View
-from tune_dml.space import Value
+from tune_dml.space import Published, Value
 from tune_dml.stats import SeedTable, compare_all_with
 from tune_dml.stats.contrasts import fill_holes
 from tune_dml.text import is_number, value_text
 
 
 def curve_figure(measured: Measured, knob: MeasuredKnob, finding: str) -> Figure:
-    """Differences to the baseline, values as measured on another view, and a box for each printed curve."""
-    shown = _picture(measured, knob)
+    """Differences to the baseline, with a box for each printed curve; as other views values, and what else is printed."""
+    places = [curve.published for curve in _drawable(knob)]
+    shown = _picture(measured, knob, places)
     toggles = tuple(
-        Toggle(f"printed-{index}", _legend(knob.published[place], curve, index), f"printed{index % 4}")
-        for index, (place, curve) in enumerate(zip(_drawable(knob), shown.printed, strict=True))
+        Toggle(f"printed-{curve.place}", _legend(source, curve), f"printed{curve.place % 4}")
+        for source, curve in zip(places, shown.printed, strict=True)
     )
     absolute = View(
         "values", lambda narrow: draw_absolute(shown, narrow=narrow), _described(measured.metric, knob),
@@ -48,31 +51,37 @@ def curve_figure(measured: Measured, knob: MeasuredKnob, finding: str) -> Figure
         f"{finding} {_described(measured.metric, knob)}",
         _caption(measured, knob, shown),
         "difference",
-        (absolute,),
+        (absolute, *(_view(*by_metric, places) for by_metric in by_printed_metrics(measured, knob))),
         toggles,
     )
 
 
-def _drawable(knob: MeasuredKnob) -> list[int]:
+def _view(name: str, measured: Measured, knob: MeasuredKnob, places: Sequence[Published]) -> View:
+    """The same by another metric that is printed along the knob."""
+    shown = _picture(measured, knob, places)
+    text = f"{measured.metric.label} as difference to the baseline. Intervals hold for this metric alone."
+    return View(name, lambda narrow: draw_differences(shown, narrow=narrow), _described(measured.metric, knob), text)
+
+
+def _drawable(knob: MeasuredKnob) -> list[PublishedCurve]:
     """The published curves that can be drawn over our axis: both are numbers, or both are names."""
     return [
-        index for index, curve in enumerate(knob.published)
+        curve for curve in knob.published
         if curve.points and knob.numeric == all(is_number(point.x) for point in curve.points)
     ]  # fmt: skip
 
 
-def _legend(published: PublishedCurve, curve: Printed, index: int) -> str:
-    source = published.published
+def _legend(source: Published, curve: Printed) -> str:
     warning = "" if curve.comparable else ", not comparable in level"
     return (
-        f"{'abcdefgh'[index % 8]}: {source.paper}, Table {source.table} ({source.dataset}, {source.backbone}, "
+        f"{'abcdefgh'[curve.place % 8]}: {source.paper}, Table {source.table} ({source.dataset}, {source.backbone}, "
         f"d={source.embedding_dim}){warning}"
     )
 
 
-def _picture(measured: Measured, knob: MeasuredKnob) -> CurvePicture:
-    """What Figure 1 shows of a knob."""
-    printed = [_printed(measured, knob, knob.published[index]) for index in _drawable(knob)]
+def _picture(measured: Measured, knob: MeasuredKnob, places: Sequence[Published]) -> CurvePicture:
+    """What Figure 1 shows of a knob; `places`: the printed curves in the order of their boxes."""
+    printed = [_printed(measured, knob, curve, places) for curve in _drawable(knob)]
     baseline = measured.baseline if measured.baseline and measured.baseline.values else None
     return CurvePicture(
         measured.metric,
@@ -101,13 +110,14 @@ def _arms(measured: Measured, knob: MeasuredKnob) -> tuple[Arm, ...]:
     )  # fmt: skip
 
 
-def _printed(measured: Measured, knob: MeasuredKnob, curve: PublishedCurve) -> Printed:
+def _printed(measured: Measured, knob: MeasuredKnob, curve: PublishedCurve, places: Sequence[Published]) -> Printed:
     source = curve.published
+    place = [replace(other, metric=source.metric) for other in places].index(source)
     selected = {"test": "test", "validation": "validation"}.get(source.selection, "")
     title = f"{selected} {source.metric} [%]".strip() if source.metric.startswith("R@") else source.metric
     points = tuple((point.x, point.y) for point in curve.points)
     comparable = not reasons_against(measured, knob, curve, printed_at(knob, curve))
-    return Printed(f"{source.dataset}, Table {source.table}", points, curve.baseline, title, comparable)
+    return Printed(f"{source.dataset}, Table {source.table}", points, curve.baseline, title, comparable, place)
 
 
 def _levels(measured: Measured, knob: MeasuredKnob) -> tuple[Level, ...]:

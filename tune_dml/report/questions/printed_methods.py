@@ -12,7 +12,9 @@ from tune_dml.papers.published import PublishedCurve, published_curve
 from tune_dml.planning.conditions import conditions_of, our_name
 from tune_dml.report.cell import MeasuredCell
 from tune_dml.report.measured import Measured
+from tune_dml.report.naming import metric_name
 from tune_dml.report.printed.comparable import differing, said_differences
+from tune_dml.report.printed.metrics import our_metric
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Fold, Heading, Notes, Section, Table, Text, number, plain, words
 from tune_dml.space import METHOD
@@ -49,6 +51,7 @@ def printed_methods(measured: Measured) -> Section | None:
     level = f"Levels: not comparable with {len(differs)} of {len(found)} printed tables ({{}})." if differs else ""
     body: list[Block] = [_table(measured, found), _orders(found)]
     body += [Text(level.format(differing(differs[0].reasons)))] if differs else []
+    body += _other_metrics(found)
     body.append(Fold("What differs, and notes on the printed numbers", tuple(apart)))
     return Section(
         "printed-methods",
@@ -143,6 +146,30 @@ def _table(measured: Measured, found: Sequence[_PrintedArms]) -> Table:
     caption = f"The best cell of each arm by {metric.axis}, beside the printed numbers of its name: the order may be compared."
     titles = (f"{arms.published.published.dataset}, Table {arms.published.published.table}" for arms in found)
     return Table("printed-methods", caption, ("arm", "ours", *titles), rows)
+
+
+def _other_metrics(found: Sequence[_PrintedArms]) -> list[Table]:
+    """Every further metric that the tables print and that our trials have; nothing where there is none."""
+    rows = []
+    for arms in found:
+        for name, points in arms.published.others.items():
+            key, printed = our_metric(name), {str(point.x): point.y for point in points}
+            for cell in arms.cells:
+                ours = [
+                    trial.metrics[key] for trial in cell.trials if trial.status == "finished" and key in trial.metrics
+                ]
+                if key and ours and cell.cell.arm in printed:
+                    metric = metric_name(key)
+                    rows.append(
+                        (words(arms.published.source), words(name), words(cell.label), number(metric, float(np.mean(ours))),
+                         number(metric, printed[cell.cell.arm]))
+                    )  # fmt: skip
+    if not rows:
+        return []
+    folded = "The other metrics of the printed tables"
+    caption = f"{folded}, beside ours at the best cell of each arm: the mean over seeds."
+    columns = ("printed in", "metric", "arm", "ours", "printed")
+    return [Table("printed-metrics", caption, columns, tuple(rows), folded=folded, for_paper=False)]
 
 
 def _data(arms: _PrintedArms) -> dict[str, object]:

@@ -1,0 +1,54 @@
+"""The metrics that papers print: what we log them as, and a sweep judged by one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tune_dml.papers.published import PublishedCurve
+from tune_dml.report.knob import MeasuredKnob
+from tune_dml.report.measured import Measured, measure
+
+_METRICS = {
+    "NMI": "val/nmi",
+    "F1": "val/f1",
+    "MAP@R": "val/map_at_r",
+    "top1": "val/linear_top1",
+    "top5": "val/linear_top5",
+    "norm_mean": "train/norm_mean",
+    "norm_var": "train/norm_variance",
+    "final_norm_mean": "train/norm_mean",
+    "final_norm_var": "train/norm_variance",
+    "train_norm_var": "train/norm_variance",
+}
+_RANKED = {"R@": "val/recall_at_", "nDCG@": "val/ndcg_at_"}
+
+
+def our_metric(printed: str) -> str | None:
+    """What a printed metric is logged as; None for one that we do not measure in training."""
+    for start, key in _RANKED.items():
+        if printed.startswith(start):
+            return f"{key}{printed.removeprefix(start)}"
+    return _METRICS.get(printed)
+
+
+def by_printed_metrics(measured: Measured, knob: MeasuredKnob) -> Iterator[tuple[str, Measured, MeasuredKnob]]:
+    """Each further validation metric that is printed along the knob and was measured: its name, the sweep by it, the knob there.
+
+    None of a race, which stopped cells by the sweep's own metric: by another one its intervals would not hold.
+    """
+    if measured.race is not None:
+        return
+    logged = {key for trial in measured.results.trials for key in trial.metrics} - {measured.results.plan.metric}
+    for name in dict.fromkeys(name for curve in knob.published for name in curve.others):
+        key = our_metric(name)
+        if key in logged and key.startswith("val/"):
+            judged = _judged_by(measured, key, [curve for curve in knob.published if name in curve.others], name)
+            yield name, judged, next(other for other in judged.knobs if other.key == knob.key)
+
+
+def _judged_by(measured: Measured, key: str, curves: list[PublishedCurve], name: str) -> Measured:
+    plan = measured.results.plan
+    published = tuple(replace(curve.published, metric=name) for curve in curves)
+    space = replace(plan.space, metric=key, published=published)
+    return measure(replace(measured.results, plan=replace(plan, space=space)), measured.margin, measured.paper_sd)
