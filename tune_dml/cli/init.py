@@ -84,11 +84,12 @@ def _sweep_text(root: Path, path: Path, name: str) -> str:
 
     import numpy as np
 
-    from trainables.data import build_dataset
+    from trainables.data import default_cache_dir
+    from trainables.data.image_folder import ImageFolder
     from trainables.errors import raise_if_any
     from trainables.tasks.splits import class_disjoint_split
 
-    pictures = build_dataset("image_folder", root=root, cache_dir=None)
+    pictures = ImageFolder(root=root, cache_dir=default_cache_dir())
     raise_if_any(pictures.check())
     counts = pictures.counts()
     contents = pictures.contents(np.arange(counts["images"]))

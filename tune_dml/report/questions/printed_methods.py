@@ -154,11 +154,11 @@ def _other_metrics(found: Sequence[_PrintedArms]) -> list[Table]:
     for arms in found:
         for name, points in arms.published.others.items():
             key, printed = our_metric(name), {str(point.x): point.y for point in points}
-            for cell in arms.cells:
+            for cell in arms.cells if key else ():
                 ours = [
                     trial.metrics[key] for trial in cell.trials if trial.status == "finished" and key in trial.metrics
                 ]
-                if key and ours and cell.cell.arm in printed:
+                if ours and cell.cell.arm in printed:
                     metric = metric_name(key)
                     rows.append(
                         (words(arms.published.source), words(name), words(cell.label), number(metric, float(np.mean(ours))),
