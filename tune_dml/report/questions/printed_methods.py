@@ -154,7 +154,9 @@ def _other_metrics(found: Sequence[_PrintedArms]) -> list[Table]:
     for arms in found:
         for name, points in arms.published.others.items():
             key, printed = our_metric(name), {str(point.x): point.y for point in points}
-            for cell in arms.cells if key else ():
+            if key is None:
+                continue
+            for cell in arms.cells:
                 ours = [
                     trial.metrics[key] for trial in cell.trials if trial.status == "finished" and key in trial.metrics
                 ]
