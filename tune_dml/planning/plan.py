@@ -17,7 +17,7 @@ from trainables.files import write_whole
 from trainables.resolve import Layer, Layered
 from tune_dml.planning.cells import Cell, PlannedArm, cell_at, planned_arms, planned_cells
 from tune_dml.planning.request import margin_problems
-from tune_dml.planning.rules import arm_problems, name_rule_problems, search_problems, study_problems
+from tune_dml.planning.rules import arm_problems, name_rule_problems, search_problems, study_problems, unused_settings
 from tune_dml.planning.study import Search, Study, with_arms
 from tune_dml.space import Arm, Grid, Knob, Number, Space, Value
 from tune_dml.text import is_number
@@ -238,7 +238,7 @@ def make_plan(study: Study, data_digest: str = "") -> Plan:
             cells = () if problems else planned_cells(arms, study.search.method)
         except ConfigError as error:
             problems += error.problems
-    unfair = [] if problems else arm_problems(study.space, arms)
+    unfair = [] if problems else [*arm_problems(study.space, arms), *unused_settings(arms, study.settings)]
     raise_if_any(dict.fromkeys([*problems, *unfair, *naming]))
     return Plan(
         study.name, study.space, study.dataset, study.seeds, cells, study.search, arms, data_digest,

@@ -93,6 +93,17 @@ def arm_problems(space: Space, arms: Sequence[PlannedArm]) -> list[Problem]:
     return problems
 
 
+def unused_settings(arms: Sequence[PlannedArm], overrides: Mapping[str, Value]) -> list[Problem]:
+    """Overrides that every arm has lost: it chooses another method than the one that the setting belongs to."""
+    kept = dict.fromkeys(path for arm in arms for path in (*arm.base_settings, *(knob.path for knob in arm.knobs)))
+    rule = "no arm has this setting: each chooses a method without it"
+    return [
+        Problem(f"{path} (--set)", rule, overrides[path], "Leave it out, or choose other arms with --arm.")
+        for path in overrides
+        if not any(_same_setting(path, own) for own in kept)
+    ]
+
+
 def _pair_term(settings: Mapping[str, Value]) -> str:
     """The loss of one pair that an arm's loss is made of, where it says so: its `base`, or the trait of its class."""
     base = settings.get("loss.base")

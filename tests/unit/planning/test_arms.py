@@ -222,3 +222,11 @@ def test_a_search_proposes_in_arms_that_have_knobs(cache_dir):
     assert [cell.label for cell in plan.cells] == ["plain"]
     (problem,) = said(plan_of, space=space(PLAIN), search=Search("tpe", 4))
     assert "a search needs an arm with knobs" in problem
+
+
+def test_a_setting_of_a_method_that_no_arm_chooses_is_refused(cache_dir):
+    """The protocol's loss has a K, the arm puts another loss in its place: the setting would be lost."""
+    (problem,) = said(
+        prepare, Request("dro_imbalance", arms=["SH"], settings={"loss.k": 4}), cache_dir=cache_dir, decode=False
+    )
+    assert problem.startswith("loss.k (--set): no arm has this setting: each chooses a method without it, but got 4.")
