@@ -14,7 +14,7 @@ from typing import Any
 
 from tune_dml.record.provenance import mask
 from tune_dml.text import shortened
-from tune_dml.tracking.projection import Point
+from tune_dml.tracking.projection import Point, RunStatus, milliseconds
 from tune_dml.tracking.store import local_database, on_local_disk
 
 _REQUEST_TIMEOUT = "10"
@@ -174,11 +174,38 @@ def log_in_batches(
         client.log_batch(run_id, metrics[many], names[few], labels[few])
 
 
+def log_news(
+    client: Any, run: Run, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]
+) -> None:
+    """Metrics, and of the parameters and tags those that the run does not have yet."""
+    missing = {name: value for name, value in params.items() if name not in run.params}
+    changed = {name: value for name, value in tags.items() if run.tags.get(name, "") != value}
+    log_in_batches(client, run.id, points, missing, changed)
+    run.params |= missing.keys()
+    run.tags.update(changed)
+
+
+def set_status(client: Any, run: Run, status: RunStatus, moment: float) -> None:
+    """Where a run stands since a moment, where it is not there already."""
+    if run.status == status:
+        return
+    if status == "RUNNING":
+        client.update_run(run.id, status=status)
+    else:
+        client.set_terminated(run.id, status, milliseconds(moment))
+    run.status = status
+
+
+def artifacts_of(client: Any, run_id: str) -> str:
+    """The address of a run's files."""
+    return str(client.get_run(run_id).info.artifact_uri)
+
+
 def file_store(client: Any, run_id: str) -> Any:
     """Where a run's files lie, which can also delete them."""
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
-    return get_artifact_repository(client.get_run(run_id).info.artifact_uri, client.tracking_uri)
+    return get_artifact_repository(artifacts_of(client, run_id), client.tracking_uri)
 
 
 def reason_of(error: Exception) -> str:
