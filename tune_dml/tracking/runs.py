@@ -55,6 +55,12 @@ class Push:
     rows: int = 0
     error: str | None = None
 
+    def told(self, rows: Sequence[Row]) -> int:
+        """One trial more, with as many new evaluations as come back."""
+        new = sum(bool(row.points) for row in rows)
+        self.trials, self.rows = self.trials + 1, self.rows + new
+        return new
+
 
 class RunPusher:
     """Brings runs up to date. Raises whatever the libraries of MLflow's store raise, but for what concerns one trial."""
@@ -72,6 +78,8 @@ class RunPusher:
         self._runs: dict[str, Run] = {}
         self._shown: dict[str, tuple[Point, ...]] = {}
         """What this process has pushed of cells and of the sweep itself."""
+        self._standing: dict[str, object] = {}
+        """Where the trials of a cell stood when its run was brought up to date."""
 
     def connect(self) -> None:
         """Find the experiment, the parent run and every child run, once; create the parent if there is none."""
@@ -83,7 +91,7 @@ class RunPusher:
         experiment_id = experiment_id_of(self.client, self._experiment, self._uri)
         describe_experiment(self.client, experiment_id, experiment_note(self._projection.state.plan.space))
         parent = self._parent(experiment_id)
-        self._runs, self._shown = {PARENT: parent}, {}
+        self._runs, self._shown, self._standing = {PARENT: parent}, {}, {}
         for tag in (SWEEP_TAG, PARENT_TAG):  # an older version's trials have the second alone
             for run in search_runs(self.client, experiment_id, f"tags.`{tag}` = '{parent.id}'"):
                 if key := _key_of(run):
@@ -167,14 +175,13 @@ class RunPusher:
                 self._runs[trial.key] = Run(run.id, run.status, dict(run.tags), frozenset(run.params))
                 self._books.runs[trial.key] = run.id
                 trial.taken(rows)
-                self._pushed(trial, one, rows, push)
+                self._books.pushed(trial, one.version, push.told(rows))
             self._books.save()
 
     def _push_trial(self, trial: TrialRun, run: Run | None, push: Push) -> None:
         one = self._told(trial, push)
         if run is None:
-            tags = {**one.identity, **one.tags}
-            run = self._create(self._books.experiment_id, one.title, trial.state.started, tags)
+            run = self._create(self._books.experiment_id, one.title, trial.state.started, {**one.identity, **one.tags})
             self._runs[trial.key], self._books.runs[trial.key] = run, run.id
         self._books.skip_known_rows(trial)
         rows = trial.unread()
@@ -182,19 +189,13 @@ class RunPusher:
         trial.taken(rows)
         log_in_batches(self.client, run.id, trial.closing_points(), {}, {})
         set_status(self.client, run, one.status, one.moment)
-        self._pushed(trial, one, rows, push)
+        self._books.pushed(trial, one.version, push.told(rows))
 
     def _told(self, trial: TrialRun, push: Push) -> Told:
         """What the store is to know of a trial, whose cell has a run from now on."""
-        sweep = self._runs[PARENT]
-        planned = self._projection.planned(trial.key)
+        sweep, planned = self._runs[PARENT], self._projection.planned(trial.key)
         above = self._cell_run(planned.cell) if planned else sweep
         return told(self._projection, trial, above=above.id, sweep_run=sweep.id, final=push.final)
-
-    def _pushed(self, trial: TrialRun, one: Told, rows: Sequence[Row], push: Push) -> None:
-        count = sum(bool(row.points) for row in rows)
-        self._books.pushed(trial, one.version, count)
-        push.trials, push.rows = push.trials + 1, push.rows + count
 
     def _cell_run(self, cell: Cell) -> Run:
         """The run of a cell, made when its first trial has news."""
@@ -212,11 +213,16 @@ class RunPusher:
         projection = self._projection
         for cell in projection.cells_begun():
             run, trials = self._cell_run(cell), projection.trials_of(cell)
+            status, name = cell_status(trials, final=push.final), projection.state.plan.name
+            standing = (status, name, tuple(trial.version for trial in trials))
+            if self._standing.get(run.id) == standing:
+                continue
             self._push_data(run)
             self._push_new(run, cell_points(trials, projection.state.plan.metric), projection.knobs(cell))
-            log_news(self.client, run, (), {}, {"sweep": projection.state.plan.name})
+            log_news(self.client, run, (), {}, {"sweep": name})
             active = max((trial.active for trial in trials), default=projection.last_active)
-            set_status(self.client, run, cell_status(trials, final=push.final), active)
+            set_status(self.client, run, status, active)
+            self._standing[run.id] = standing
 
     def _push_new(self, run: Run, points: tuple[Point, ...], params: Mapping[str, str]) -> None:
         """Points that this process has not pushed; MLflow keeps one of equal ones."""
