@@ -245,15 +245,15 @@ class RunPusher:
         status = projection.parent_status(final=push.final, interrupted=push.interrupted)
         set_status(self.client, run, status, projection.last_active)
 
-    def push_judgement(self, judgement: Judgement, *, reported: bool) -> None:
+    def push_judgement(self, judgement: Judgement, *, reported: bool, model: str) -> None:
         """What a report says: the answer on the sweep's run, the ends of each cell's interval on the cell's.
 
-        `reported`: the report itself is attached.
+        `reported`: the report itself is attached; `model`: the id of the best configuration's, empty where none is kept.
         """
         projection, parent = self._projection, self._runs[PARENT]
         ended = sum(trial.ended is not None for trial in projection.state.recorded.values())
         log_in_batches(self.client, parent.id, _said(judgement.figures, ended, projection.judged), {}, {})
-        note = sweep_note(projection, judgement, self._books.experiment_id, parent.id, reported=reported)
+        note = sweep_note(projection, judgement, self._books.experiment_id, parent.id, reported=reported, model=model)
         log_news(self.client, parent, (), {}, {NOTE: note})
         for cell in projection.cells_begun():
             if (found := judgement.cells.get(cell.label)) and (run := self._runs.get(cell_key(cell))):
