@@ -86,21 +86,22 @@ def _load(word: str, storage: Path, reading: Reading, margin: float | None) -> R
 
 def _told_apart(found: list[Results], words: list[str], storage: Path) -> list[Results]:
     """Those of one name by the folders or the stores that they lie in."""
-    from tune_dml.record.provenance import mask
-
     called = [results.name for results in found]
-    names = [
-        mask(word)
-        if results.imported
-        else results.name
-        if results.folder.parent == storage.absolute()
-        else f"{results.folder.parent.name}/{results.name}"
+    return [
+        replace(results, plan=replace(results.plan, name=_full_name(results, word, storage)))
+        if called.count(results.name) > 1
+        else results
         for results, word in zip(found, words, strict=True)
     ]
-    return [
-        results if called.count(results.name) < 2 else replace(results, plan=replace(results.plan, name=name))
-        for results, name in zip(found, names, strict=True)
-    ]
+
+
+def _full_name(results: Results, word: str, storage: Path) -> str:
+    from tune_dml.record.provenance import mask
+
+    if results.imported is not None:
+        return mask(word)
+    folder = results.folder.parent
+    return results.name if folder == storage.absolute() else f"{folder.name}/{results.name}"
 
 
 @dataclass(frozen=True)

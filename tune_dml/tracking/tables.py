@@ -40,25 +40,26 @@ class NewRun:
 
 
 def write_runs(uri: str, experiment_id: str, runs: Sequence[NewRun]) -> bool:
-    """Add all runs in one transaction; False where the store has other tables or the experiment is not active.
+    """Add all runs in one transaction; False, with none added, where the client is to do it.
 
-    Raises sqlite3.Error, and has then added none.
+    That is where the store has other tables, the experiment is not active, or something of a run is refused: the client says of
+    which. Raises sqlite3.Error where the database cannot be written, and has then added none.
     """
     path = local_database(uri)
-    if path is None:
+    if path is None or not uri.startswith("sqlite:///"):  # another driver's file may be encrypted
         return False
-    with contextlib.closing(sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)) as database:
+    database = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
+    with contextlib.closing(database):  # which rolls back what is not committed
         database.execute("PRAGMA foreign_keys = ON")
         database.execute("BEGIN IMMEDIATE")
+        if not _fits(database, experiment_id):
+            return False
         try:
-            known = _fits(database, experiment_id)
-            if known:
-                _insert(database, experiment_id, runs)
-            database.execute("COMMIT")
-        except BaseException:
-            database.execute("ROLLBACK")
-            raise
-    return known
+            _insert(database, experiment_id, runs)
+        except (sqlite3.IntegrityError, OverflowError, UnicodeError):
+            return False
+        database.execute("COMMIT")
+    return True
 
 
 def _fits(database: sqlite3.Connection, experiment_id: str) -> bool:

@@ -118,11 +118,20 @@ def test_a_death_beside_the_transaction_doubles_nothing(many, push, monkeypatch,
     assert len(StoredRuns(uri).children) == len(many.trials)
 
 
-def test_nothing_of_a_transaction_that_fails_stays(push, monkeypatch):
+def test_what_the_tables_refuse_is_the_clients_to_judge(push, monkeypatch):
     monkeypatch.setattr(tables, "_latest", lambda run: [("no such run", "m", 1, 1, 1.0, False)])
     uri, report = push("quick")
-    assert "FOREIGN KEY" in report.error
-    assert not StoredRuns(uri).children
+    assert report == _ALL
+    assert _contents(uri) == _contents(push("slow", least=10_000)[0])
+
+
+def test_a_database_that_another_one_writes_to_is_waited_for_and_then_left_as_it_is(push, monkeypatch):
+    monkeypatch.setattr(tables, "_PATIENCE", 0.01)
+    uri, _ = push("quick", least=10_000)
+    with closing(sqlite3.connect(uri.removeprefix("sqlite:///"), isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            write_runs(uri, "1", [])
 
 
 def test_other_tables_are_left_to_the_client(push, monkeypatch):
