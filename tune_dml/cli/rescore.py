@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tune_dml.cli.options import Json, SweepArgument, verb
+from tune_dml.cli.options import Json, SweepArgument, places_given, verb
 from tune_dml.cli.screen import show, table
 from tune_dml.planning.request import Session
 
@@ -38,8 +38,8 @@ def rescore(
 
     session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
     found, refusal = compute(sweep_name, session, metrics=metric)
-    stores = {"--tracking-uri": tracking_uri, "--experiment": experiment}
-    show(_Shown(load_results(storage, sweep_name), found, refusal, stores), as_json)
+    places = places_given(storage, tracking_uri, experiment)
+    show(_Shown(load_results(storage, sweep_name), found, refusal, places), as_json)
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class _Shown:
     found: Rescoring
     refusal: str | None
     """Why MLflow does not have them; None when it has."""
-    stores: dict[str, str | None]
+    places: dict[str, str | None]
     """Flags of this line."""
 
     def data(self) -> dict[str, Any]:
@@ -76,5 +76,5 @@ class _Shown:
         yield f"Computed of half-precision embeddings: their MAP@R is within {furthest:.2g} points of what trials recorded."
         yield "The same metrics of the test pictures are sealed with the others, or shown where the sweep has been opened."
         if self.refusal:
-            yield f"MLflow:  away ({self.refusal}): `{command(self.results, 'sync', now=self.stores)}` brings them over"
-        yield f"  next: {command(self.results, 'report', now=self.stores)}"
+            yield f"MLflow:  away ({self.refusal}): `{command(self.results, 'sync', now=self.places)}` brings them over"
+        yield f"  next: {command(self.results, 'report', now=self.places)}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tune_dml.cli.options import Json, SweepArgument, verb
+from tune_dml.cli.options import Json, SweepArgument, places_given, verb
 from tune_dml.cli.screen import show
 from tune_dml.planning.request import Session
 
@@ -37,8 +37,8 @@ def sync(
     from tune_dml.record.results import load_results
 
     found = api.sync(sweep_name, Session(storage, tracking_uri=tracking_uri, experiment=experiment))
-    stores = {"--tracking-uri": tracking_uri, "--experiment": experiment}
-    show(_Synced(load_results(storage, sweep_name), found, stores), as_json)
+    places = places_given(storage, tracking_uri, experiment)
+    show(_Synced(load_results(storage, sweep_name), found, places), as_json)
     raise typer.Exit(0 if found.equal else 3)
 
 
@@ -48,7 +48,7 @@ class _Synced:
 
     results: Results
     found: Reconciled
-    stores: dict[str, str | None]
+    places: dict[str, str | None]
     """Flags of this line."""
 
     def data(self) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class _Synced:
         found, counts, name = self.found, self.found.counts, self.results.name
         if found.error:
             yield f"{name}: MLflow is away ({found.error}); the ledger keeps everything."
-            yield f"  next: {command(self.results, 'sync', now=self.stores)}"
+            yield f"  next: {command(self.results, 'sync', now=self.places)}"
             return
         yield from (f"was missing: {line}" for line in found.before[:_SHOWN])
         if len(found.before) > _SHOWN:

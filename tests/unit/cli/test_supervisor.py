@@ -85,10 +85,10 @@ def test_a_budget_is_one_for_all_drivers(drivers, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(_supervisor.time, "time", iter([1000.0, 6400.0, 6400.0, 6400.0, *[99_999.0] * 9]).__next__)
     resources = {"workers": 1, "gpus_per_worker": 0.0}
     lines = [
-        {"kind": "ended", "time": 10.0, "key": "before", "body": {}},
+        {"kind": "ended", "time": 10.0, "key": "before", "body": {"status": "finished"}},
         {"kind": "session", "time": 1000.0, "key": "", "body": {"resources": resources}},
         {"kind": "started", "time": 1000.0, "key": "a", "body": {}},
-        {"kind": "ended", "time": 2800.0, "key": "a", "body": {}},
+        {"kind": "ended", "time": 2800.0, "key": "a", "body": {"status": "finished"}},
         {"kind": "started", "time": 2800.0, "key": "b", "body": {}},
     ]
     (tmp_path / "sweeps" / "toy" / "ledger.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
