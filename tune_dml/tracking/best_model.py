@@ -7,10 +7,7 @@ Of its seeds the one whose result lies closest to their mean stands for it: the 
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ from trainables.context import NETWORK
 from tune_dml.planning.cells import Cell
 from tune_dml.record.ledger import trial_folder
 from tune_dml.record.state import TrialState
+from tune_dml.tracking.client import create_model, log_network, show_as_output
 
 _TRAINED, _OF = "tune_dml.trained", "tune_dml.sweep_run"
 """Tags: which training a model is of, and which sweep's."""
@@ -47,29 +45,11 @@ def log_model(
     for model in known:
         if model.tags.get(_TRAINED) == trained and str(model.status) == "READY":
             return str(model.model_id)
-    from mlflow.entities import LoggedModelOutput
-
     tags = {_TRAINED: trained, _OF: sweep_run, "cell": cell.label, "level": "best configuration"}
     params = {path: str(value)[:_LONGEST] for path, value in cell.settings.items()}
-    with tempfile.TemporaryDirectory() as folder:
-        _write(network, Path(folder))
-        made = client.create_logged_model(experiment_id, "best", trial_run, tags, params, "embedding network")
-        client.log_model_artifacts(made.model_id, folder)
-    client.finalize_logged_model(made.model_id, "READY")
-    client.log_outputs(sweep_run, [LoggedModelOutput(made.model_id, 0)])
+    made = create_model(client, experiment_id, trial_run, tags, params)
+    log_network(client, made, network)
+    show_as_output(client, sweep_run, made)
     for model in known:
         client.delete_logged_model(model.model_id)
-    return str(made.model_id)
-
-
-def _write(network: Path, folder: Path) -> None:
-    """A model as mlflow.pytorch saves and loads one; the network is copied and never read here."""
-    from mlflow.models import Model
-
-    (folder / "data").mkdir()
-    shutil.copyfile(network, folder / "data" / "model.pt2")
-    version = metadata.version("torch")
-    (folder / "requirements.txt").write_text(f"torch=={version.partition('+')[0]}\n")
-    model = Model()
-    model.add_flavor("pytorch", model_data="data", pytorch_version=version)
-    model.save(str(folder / "MLmodel"))
+    return made

@@ -7,9 +7,13 @@ import json
 import logging
 import os
 import re
+import shutil
 import sqlite3
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from tune_dml.record.provenance import mask
@@ -194,6 +198,38 @@ def set_status(client: Any, run: Run, status: RunStatus, moment: float) -> None:
     else:
         client.set_terminated(run.id, status, milliseconds(moment))
     run.status = status
+
+
+def create_model(
+    client: Any, experiment_id: str, trial_run: str, tags: Mapping[str, str], params: Mapping[str, str]
+) -> str:
+    """The id of a new LoggedModel that a trial's run has made, without its network."""
+    found = client.create_logged_model(experiment_id, "best", trial_run, dict(tags), dict(params), "embedding network")
+    return str(found.model_id)
+
+
+def log_network(client: Any, model: str, network: Path) -> None:
+    """Give a LoggedModel its network, as mlflow.pytorch saves and loads one; the file is copied and never read here."""
+    from mlflow.models import Model
+
+    version = metadata.version("torch")
+    flavour = Model()
+    flavour.add_flavor("pytorch", model_data="data", pytorch_version=version)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "data").mkdir()
+        shutil.copyfile(network, folder / "data" / "model.pt2")
+        (folder / "requirements.txt").write_text(f"torch=={version.partition('+')[0]}\n")
+        flavour.save(str(folder / "MLmodel"))
+        client.log_model_artifacts(model, name)
+    client.finalize_logged_model(model, "READY")
+
+
+def show_as_output(client: Any, run_id: str, model: str) -> None:
+    """List a LoggedModel among what a run has made."""
+    from mlflow.entities import LoggedModelOutput
+
+    client.log_outputs(run_id, [LoggedModelOutput(model, 0)])
 
 
 def artifacts_of(client: Any, run_id: str) -> str:

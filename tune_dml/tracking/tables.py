@@ -107,6 +107,6 @@ def _latest(run: NewRun) -> Iterator[Row]:
     latest: dict[object, Row] = {}
     for row in _all(run):
         known = latest.get(row[1])
-        if known is None or row[2:5] > known[2:5]:  # type: ignore[operator]
+        if known is None or row[2:5] > known[2:5]:
             latest[row[1]] = row
     yield from latest.values()
