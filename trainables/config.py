@@ -283,10 +283,10 @@ class EvaluationConfig(Section):
         int, Field(ge=0, le=12, description="pictures on a trial's sheet of what it retrieves; 0 makes none")
     ] = 6
     keep: Annotated[
-        Literal["scores", "embeddings"],
+        Literal["scores", "embeddings", "weights"],
         Field(
             description="what a trial keeps of its evaluation: hits by class, or also embeddings (float16), of which "
-            "`tune-dml rescore` computes further metrics without training (retrieval)"
+            "`tune-dml rescore` computes further metrics without training (retrieval), or the network (network.pt2)"
         ),
     ] = "scores"
 

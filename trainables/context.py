@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 CHECKPOINT, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"
 """The last state, and the one before, which counts when the last cannot be read."""
+NETWORK = "network.pt2"
+"""The network of the evaluation that counts, where a trial keeps it."""
 EVIDENCE = "evidence"
 EVIDENCE_FILES = ("evidence.json", "sheet.jpg", "maps.jpg")
 """Folder, within the trial's, and names of the files left to look at; `trainables.evidence.record` says what is in them."""

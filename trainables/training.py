@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from trainables import distributed
 from trainables.config import TrialConfig
-from trainables.context import EVIDENCE_FILES, Row, TrialContext
+from trainables.context import EVIDENCE_FILES, NETWORK, Row, TrialContext
 from trainables.errors import ConfigError, Diverged, Problem
 from trainables.evidence import directions, watched
 from trainables.evidence.feature_maps import draw_feature_maps
@@ -35,6 +35,7 @@ from trainables.evidence.kept import embeddings_file, hits_file
 from trainables.evidence.record import Evidence, Look
 from trainables.evidence.sheet import draw_sheet
 from trainables.losses.base import normalise
+from trainables.models.exported import exported
 from trainables.optimizers import build_optimizer
 from trainables.rates import RATES, RateSchedule
 from trainables.tasks import Evaluation, Learner, build_learner
@@ -305,9 +306,12 @@ def leave_evidence(run: Run, evidence: Evidence | None) -> None:
 
 
 def keep(run: Run, parts: Mapping[str, Evaluation]) -> None:
-    """Keep the hits of the evaluation that counts, half by half, and its embeddings where asked for."""
+    """Keep the hits of the evaluation that counts, half by half, and its embeddings or its network where asked for."""
     if run.context.rank != 0:
         return
+    if run.config.evaluation.keep == "weights":
+        shown = run.learner.views.evaluation(run.learner.split.train[:2])
+        run.context.keep(NETWORK, exported(run.learner.network, shown))
     embeddings = run.config.evaluation.keep == "embeddings"
     for part, evaluation in parts.items():
         if evaluation.hits is not None:

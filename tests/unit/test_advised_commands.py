@@ -43,3 +43,11 @@ def test_python_says_where_the_sweep_lies_unless_that_is_the_default(results):
 def test_secrets_are_not_repeated(results):
     masked = typed(results, "tune-dml", "sweep", "sec_rho", "--tracking-uri", "http://***@here")
     assert command(masked, "report") == "tune-dml report toy"
+
+
+def test_what_is_typed_now_counts_before_the_first_session(results):
+    here = typed(results, "tune-dml", "sweep", "sec_rho", "--tracking-uri", "http://here:5000", "--experiment", "mine")
+    now = {"--tracking-uri": "http://there:5000", "--experiment": None}
+    assert command(here, "sync", now=now) == "tune-dml sync toy --tracking-uri http://there:5000 --experiment mine"
+    now = {"--tracking-uri": "http://me:secret@there:5000"}
+    assert command(here, "sync", now=now) == "tune-dml sync toy --experiment mine"

@@ -56,7 +56,7 @@ class SmallConv(Backbone):
     def forward(self, images: Tensor) -> Tensor:
         """(B, C, H, W) to (B, 4 width, H/8, W/8)."""
         # Weights follow the layout of the pictures. One channel fits both layouts, and torch then takes the slower one.
-        if images.shape[1] == 1:
-            images = images.reshape(len(images), *images.shape[2:], 1).permute(0, 3, 1, 2)
+        if images.shape[1] == 1:  # no len(): it would tie an exported network to one number of pictures
+            images = images.reshape(images.shape[0], *images.shape[2:], 1).permute(0, 3, 1, 2)
         features: Tensor = self.layers(images.contiguous(memory_format=torch.channels_last))
         return features

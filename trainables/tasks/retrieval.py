@@ -65,9 +65,9 @@ class RetrievalTask(Task):
         ]
 
     def kept_bytes(self, pictures: Pictures) -> int:
-        """Validation and test embeddings, where they are kept."""
+        """Validation and test embeddings, where they are kept, or the network."""
         if self.config.evaluation.keep != "embeddings":
-            return 0
+            return super().kept_bytes(pictures)
         split = self.split(pictures)
         return embeddings_bytes(len(split.validation) + len(split.test), self.config.model.embedding_dim)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 
 from trainables.config import TrialConfig
 from trainables.context import TrialContext
@@ -19,9 +20,13 @@ from trainables.data.base import DataSet, Labels, Pictures
 from trainables.errors import ConfigError, Problem
 from trainables.models import BACKBONES, build_model
 from trainables.models.embedder import Embedder
+from trainables.models.exported import exported
 from trainables.regularizers.schedules import schedule_problems
 from trainables.samplers import sampler_problems
 from trainables.tasks.splits import Protocol, Split
+
+_ANY_SIDE = 64
+"""Pixels of the pictures by which a network of no particular size is measured."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +77,18 @@ class Task(ABC):
         return problems
 
     def kept_bytes(self, pictures: Pictures) -> int:
-        """What a trial keeps on disk of these pictures because it was asked to."""
-        return 0
+        """What a trial keeps on disk because it was asked to. Raises ConfigError for a network that cannot be kept."""
+        if self.config.evaluation.keep != "weights":
+            return 0
+        side = self.picture_size(pictures) or _ANY_SIDE
+        shown = torch.zeros(2, pictures.in_channels, side, side, dtype=torch.uint8)
+        try:
+            return len(exported(self.build_network(pictures, fetch=False), shown))
+        except Exception as error:  # torch.export has many
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            remedy = "Set evaluation.keep=scores."
+            problem = Problem("evaluation.keep", f"torch.export must trace the network ({reason})", "weights", remedy)
+            raise ConfigError(problem) from error
 
     def data_problems(self, pictures: Pictures) -> list[Problem]:
         """Whether the trial's split and batches can be drawn from these pictures; needs no network."""
@@ -148,9 +163,12 @@ class Task(ABC):
         augmentation = self.augmentation()
         return augmentation.crop if augmentation else pictures.image_size
 
-    def build_network(self, pictures: Pictures) -> Embedder:
-        """The network with its initial weights, which may have to be fetched first."""
+    def build_network(self, pictures: Pictures, *, fetch: bool = True) -> Embedder:
+        """The network with its initial weights, which may have to be fetched first, or, without that, with random ones."""
         model = self.config.model
+        knobs = model.knobs("backbone")
+        if not fetch and "weights" in knobs:
+            knobs = {**knobs, "weights": None}
         return build_model(
             backbone=model.backbone,
             pooling=model.pooling,
@@ -160,7 +178,7 @@ class Task(ABC):
             image_size=self.picture_size(pictures),
             freeze_bn=model.freeze_bn,
             freeze_bn_affine=model.freeze_bn_affine,
-            backbone_parameters=model.knobs("backbone"),
+            backbone_parameters=knobs,
             pooling_parameters=model.knobs("pooling"),
             head_parameters=model.knobs("head"),
         )

@@ -1,7 +1,8 @@
-"""Where `report` reads results that no sweep of ours made, and what it has to be told of them."""
+"""Where results are read that no sweep of ours made, and what has to be said of them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -13,6 +14,7 @@ from tune_dml.cli.options import absolute
 from tune_dml.text import one_line
 
 if TYPE_CHECKING:
+    from tune_dml.record.imported import Asked
     from tune_dml.record.results import Results
 
 
@@ -33,6 +35,51 @@ class Elsewhere:
         str | None, typer.Option(metavar="URI", help="Report the runs of an MLflow --experiment.")
     ] = None
     study: Annotated[str | None, typer.Option(help="The Optuna study, where there are several.")] = None
+
+    @property
+    def sources(self) -> dict[str, object]:
+        """Flag -> where to read, of those that were given."""
+        flags = {"--from-csv": self.from_csv, "--from-optuna": self.from_optuna, "--from-ray": self.from_ray,
+                 "--from-mlflow": self.from_mlflow}  # fmt: skip
+        return {flag: value for flag, value in flags.items() if value is not None}
+
+    def problems(self, sweeps: list[str], reading: Reading) -> list[Problem]:
+        """What does not go together: one source, or sweeps of ours."""
+        given = [*self.sources, *(["SWEEP"] if sweeps else [])]
+        if not given:
+            flags = "--from-csv, --from-optuna, --from-ray or --from-mlflow"
+            return [
+                Problem("SWEEP", "a report needs results", None, f"Name a sweep, or read another program's by {flags}.")
+            ]
+        if len(given) > 1:
+            return [Problem(given[0], "a report reads one source", f"{', '.join(given)}", "Leave the others out.")]
+        return reading.needless({"--study": self.study}) if sweeps else []
+
+    def read(self, reading: Reading, margin: float | None, experiment: str | None, output: Path | None) -> Results:
+        """The results. Raises ConfigError with what is wrong with them."""
+        from tune_dml.record import imported
+
+        (source,) = self.sources.values()
+        names = {"--from-csv": Path(str(source)).stem, "--from-ray": Path(str(source)).name, "--from-optuna": self.study,
+                 "--from-mlflow": experiment}  # fmt: skip
+        asked = reading.asked(names[next(iter(self.sources))], margin)
+        if self.from_csv is not None:
+            found = imported.read_csv(absolute(self.from_csv) or self.from_csv, asked)
+        elif self.from_ray is not None:
+            found = imported.read_ray(absolute(self.from_ray) or self.from_ray, asked)
+        elif self.from_optuna is not None:
+            found = imported.read_optuna(self.from_optuna, self.study, asked)
+        else:
+            from tune_dml.tracking.elsewhere import read_mlflow
+
+            found = read_mlflow(str(self.from_mlflow), experiment, asked)
+        return imported.results_of_rows(found, asked, (output or Path.cwd()) / "elsewhere" / asked.name)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How results that no sweep of ours made are read."""
+
     metric: Annotated[str | None, typer.Option(help="The column or metric that is judged.")] = None
     goal: Annotated[
         Literal["maximize", "minimize"] | None,
@@ -45,45 +92,16 @@ class Elsewhere:
         list[str] | None, typer.Option(metavar="NAME", help="A setting to ask about; all that vary; repeatable.")
     ] = None
 
-    @property
-    def sources(self) -> dict[str, object]:
-        """Flag -> where to read, of those that were given."""
-        flags = {"--from-csv": self.from_csv, "--from-optuna": self.from_optuna, "--from-ray": self.from_ray,
-                 "--from-mlflow": self.from_mlflow}  # fmt: skip
-        return {flag: value for flag, value in flags.items() if value is not None}
+    def asked(self, name: str | None, margin: float | None) -> Asked:
+        """What the user says of results, which are called by a name."""
+        from tune_dml.record.imported import Asked
 
-    def problems(self, sweeps: list[str]) -> list[Problem]:
-        """What does not go together: one source, or sweeps of ours."""
-        given = [*self.sources, *(["SWEEP"] if sweeps else [])]
-        if not given:
-            flags = "--from-csv, --from-optuna, --from-ray or --from-mlflow"
-            return [
-                Problem("SWEEP", "a report needs results", None, f"Name a sweep, or read another program's by {flags}.")
-            ]
-        if len(given) > 1:
-            return [Problem(given[0], "a report reads one source", f"{', '.join(given)}", "Leave the others out.")]
-        alone = {"--study": self.study, "--metric": self.metric, "--goal": self.goal, "--seed-column": self.seed_column,
+        called = one_line(name or "results") or "results"
+        return Asked(called, self.metric, self.goal, margin, self.seed_column, tuple(self.knob or ()))
+
+    def needless(self, others: Mapping[str, object]) -> list[Problem]:
+        """The flags that were given, these and `others`, where nothing but sweeps of ours is read."""
+        alone = {**others, "--metric": self.metric, "--goal": self.goal, "--seed-column": self.seed_column,
                  "--knob": self.knob}  # fmt: skip
         rule = "says how another program's results are read; a sweep of ours knows it"
-        return [Problem(flag, rule, value, "Leave it out.") for flag, value in alone.items() if sweeps and value]
-
-    def read(self, margin: float | None, experiment: str | None, output: Path | None) -> Results:
-        """The results. Raises ConfigError with what is wrong with them."""
-        from tune_dml.record import imported
-
-        (source,) = self.sources.values()
-        names = {"--from-csv": Path(str(source)).stem, "--from-ray": Path(str(source)).name, "--from-optuna": self.study,
-                 "--from-mlflow": experiment}  # fmt: skip
-        name = one_line(names[next(iter(self.sources))] or "results") or "results"
-        asked = imported.Asked(name, self.metric, self.goal, margin, self.seed_column, tuple(self.knob or ()))
-        if self.from_csv is not None:
-            found = imported.read_csv(absolute(self.from_csv) or self.from_csv, asked)
-        elif self.from_ray is not None:
-            found = imported.read_ray(absolute(self.from_ray) or self.from_ray, asked)
-        elif self.from_optuna is not None:
-            found = imported.read_optuna(self.from_optuna, self.study, asked)
-        else:
-            from tune_dml.tracking.elsewhere import read_mlflow
-
-            found = read_mlflow(str(self.from_mlflow), experiment, asked)
-        return imported.results_of_rows(found, asked, (output or Path.cwd()) / "elsewhere" / name)
+        return [Problem(flag, rule, value, "Leave it out.") for flag, value in alone.items() if value]

@@ -89,14 +89,16 @@ def supervise(words: Sequence[str]) -> int:
             break
         again = _again(words, folder)
         words = [*again, *(word for flag, left in budgets.items() for word in (flag, f"{left:.6g}"))]
-    return _close(words, folder)
+    return _close(words, folder) if folder else _INTERRUPTED
 
 
-def _close(words: Sequence[str], folder: Path | None) -> int:
+def _close(words: Sequence[str], folder: Path) -> int:
     """Table, report, and the command to go on with."""
-    name = folder.name if folder else ""
-    _Driver(["report", name, *_flags("report", _given(words))]).wait()
-    _say(f"Not complete. Continue with: tune-dml resume {name}")
+    from tune_dml.record.commands import command
+    from tune_dml.record.results import results_of
+
+    _Driver(["report", folder.name, *_flags("report", _given(words))]).wait()
+    _say(f"Not complete. Continue with: {command(results_of(folder), 'resume')}")
     return _INTERRUPTED
 
 

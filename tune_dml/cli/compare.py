@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainables.errors import raise_if_any
+from tune_dml.cli._elsewhere import Reading
 from tune_dml.cli.options import Json, Margin, absolute, verb
 from tune_dml.cli.screen import show, table
 from tune_dml.planning.request import folder_problems, margin_problems
@@ -24,45 +25,83 @@ ORDER = 80
 EXAMPLES = """
 tune-dml compare rho1 rho2
 tune-dml compare rho1 /shared/sweeps/rho1 -o out    # whichever MLflow server each was logged to
+tune-dml compare sqlite:///x.db#mine http://host:5000#theirs --metric val_acc --margin 0.01
 """
 
 
 @verb
 def compare(
     sweep_names: Annotated[
-        list[str], typer.Argument(metavar="SWEEP...", help="Two or more sweeps: names, or folders elsewhere.")
+        list[str],
+        typer.Argument(
+            metavar="SWEEP...", help="Two or more: names, folders elsewhere, MLflow experiments as URI#EXPERIMENT."
+        ),
     ],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder for the page and JSON.")] = None,
     *,
+    reading: Reading,
+    same_data: Annotated[
+        bool, typer.Option(help="MLflow experiments that log no data set were trained on the data of the others.")
+    ] = False,
     storage: Path,
     margin: Margin = None,
     as_json: Json = False,
 ) -> None:
     """Sweeps side by side: what differs first, then paired differences to the first one; exit 3 where one is refused."""
-    from tune_dml.report.compared import compare_sweeps, write_comparison
+    from tune_dml.report.compared import compare_sweeps, on_the_same_data, write_comparison
 
     folder = absolute(output)
-    raise_if_any([*margin_problems(margin), *folder_problems("-o", folder)])
-    found = compare_sweeps(_loaded(sweep_names, storage), margin)
+    problems = [*margin_problems(margin), *folder_problems("-o", folder)]
+    if not any(_experiment(word) for word in sweep_names):
+        problems += reading.needless({"--same-data": same_data})
+    raise_if_any(problems)
+    results = _told_apart([_load(word, storage, reading, margin) for word in sweep_names], sweep_names, storage)
+    found = compare_sweeps(on_the_same_data(results) if same_data else results, margin)
     page = write_comparison(found, folder)[0] if folder else None
     show(_Shown(found, page), as_json)
     raise typer.Exit(3 if found.refusals else 0)
 
 
-def _loaded(names: list[str], storage: Path) -> list[Results]:
-    """By name in the storage, or by folder wherever it is; those of one name are told apart by the folders they lie in."""
+def _experiment(word: str) -> tuple[str, str] | None:
+    """Store and experiment of `sqlite:///x.db#mine`; None for a sweep."""
+    uri, sharp, name = word.partition("#")
+    return (uri, name) if sharp and "://" in uri else None
+
+
+def _load(word: str, storage: Path, reading: Reading, margin: float | None) -> Results:
+    """A sweep by its name in the storage, or by its folder wherever it is; or what an MLflow experiment holds."""
     from tune_dml.record.results import load_results
 
-    paths = [Path(name).expanduser() for name in names]
-    places = [(path.parent if len(path.parts) > 1 else storage, path.name) for path in paths]
-    found = [load_results(folder.absolute(), name) for folder, name in places]
+    if experiment := _experiment(word):
+        from tune_dml.record.imported import results_of_rows
+        from tune_dml.tracking.elsewhere import read_mlflow
+
+        asked = reading.asked(experiment[1], margin)
+        found = read_mlflow(experiment[0], experiment[1] or None, asked, word=word)
+        return results_of_rows(found, asked, Path.cwd() / "elsewhere" / asked.name)
+    path = Path(word).expanduser()
+    folder, name = (path.parent if len(path.parts) > 1 else storage, path.name)
+    return load_results(folder.absolute(), name)
+
+
+def _told_apart(found: list[Results], words: list[str], storage: Path) -> list[Results]:
+    """Those of one name by the folders or the stores that they lie in."""
     called = [results.name for results in found]
     return [
-        results
-        if called.count(results.name) < 2 or results.folder.parent == storage.absolute()
-        else replace(results, plan=replace(results.plan, name=f"{results.folder.parent.name}/{results.name}"))
-        for results in found
+        replace(results, plan=replace(results.plan, name=_full_name(results, word, storage)))
+        if called.count(results.name) > 1
+        else results
+        for results, word in zip(found, words, strict=True)
     ]
+
+
+def _full_name(results: Results, word: str, storage: Path) -> str:
+    from tune_dml.record.provenance import mask
+
+    if results.imported is not None:
+        return mask(word)
+    folder = results.folder.parent
+    return results.name if folder == storage.absolute() else f"{folder.name}/{results.name}"
 
 
 @dataclass(frozen=True)

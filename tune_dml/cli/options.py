@@ -77,6 +77,12 @@ def absolute(path: Path | None) -> Path | None:
     return Path(os.path.abspath(path.expanduser())) if path else None
 
 
+def places_given(storage: Path, tracking_uri: str | None, experiment: str | None) -> dict[str, str | None]:
+    """Flag -> where a line says that a sweep and its runs lie, for the commands that it advises."""
+    elsewhere = None if storage == Session.storage else str(storage)
+    return {"--storage": elsewhere, "--tracking-uri": tracking_uri, "--experiment": experiment}
+
+
 def settings_of(pairs: list[str] | None) -> dict[str, Any]:
     """`KEY=VALUE` of --set; raises ConfigError for what does not read so."""
     from trainables.config import parse_value

@@ -97,7 +97,7 @@ class Preview:
     cost: Cost
     power: Power
     kept_bytes: int | None = 0
-    """Embeddings that each trial keeps; None where it would keep some of pictures that are not decoded yet."""
+    """What each trial keeps because it was asked to; None where that is not known before the pictures are decoded."""
     gpus: float = 0.0
     """GPUs of a trial."""
 
@@ -153,7 +153,7 @@ class Preview:
             "verdict_chances": [{**vars(chance), "undecided": chance.undecided} for chance in self.power.chances],
             "seeds_to_decide": self.power.seeds,
             "disk_bytes": self.disk_bytes,
-            "embedding_bytes": self.kept_bytes,
+            "kept_bytes": self.kept_bytes,
             "settings": {k: {"value": v, "origin": plan.origins.get(k, "")} for k, v in plan.base_settings.items()},
             "notes": list(self.notes),
         }
@@ -199,10 +199,12 @@ class Preview:
 
     def _disk_sentence(self) -> str:
         sentence = f"Disk:   at most {self.disk_bytes / 1e6:.1f} MB in the storage"
+        asked = str(self.plan.base_settings.get("evaluation.keep"))
+        kept = {"embeddings": "embeddings", "weights": "a network"}.get(asked, "what trials keep")
         if self.kept_bytes is None:
-            return f"{sentence}, and embeddings of a size that is known once the pictures are decoded."
+            return f"{sentence}, and {kept} of a size that is known once the pictures are decoded."
         if self.kept_bytes:
-            return f"{sentence}, embeddings of {self.kept_bytes / 1e6:.2f} MB a trial among it."
+            return f"{sentence}, {kept} of {self.kept_bytes / 1e6:.2f} MB a trial among it."
         return f"{sentence}, and as much in MLflow."
 
     def _power_sentence(self) -> str:

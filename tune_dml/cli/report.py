@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 import typer
 
 from trainables.errors import Problem, raise_if_any
-from tune_dml.cli._elsewhere import Elsewhere
+from tune_dml.cli._elsewhere import Elsewhere, Reading
 from tune_dml.cli._race import race_data, race_lines
 from tune_dml.cli.options import Ending, Json, Margin, Output, absolute, verb
 from tune_dml.cli.screen import COMPARISON_BARS, show, table
@@ -55,6 +55,7 @@ def report(
     output: Output = None,
     *,
     elsewhere: Elsewhere,
+    reading: Reading,
     storage: Path,
     margin: Margin = None,
     paper_sd: _PaperSd = None,
@@ -77,14 +78,14 @@ def report(
     names, conditions = sweep_names or [], check or []
     session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
     problems = [*margin_problems(margin), *paper_sd_problems(paper_sd), *folder_problems("-o", absolute(output))]
-    problems += [*checks.condition_problems(conditions), *elsewhere.problems(names)]
+    problems += [*checks.condition_problems(conditions), *elsewhere.problems(names, reading)]
     if len(names) > 1:
         problems += _study_problems(
             {"--check": bool(check), "--unseal-test": unseal_test, "--paper-sd": bool(paper_sd)}
         )
     raise_if_any(problems)
     if elsewhere.sources:
-        results = elsewhere.read(margin, experiment, absolute(output))
+        results = elsewhere.read(reading, margin, experiment, absolute(output))
         _end(_foreign(results, absolute(output), paper_sd, _FORMS[figures]), conditions, as_json)
     if len(names) > 1:
         show(_study(names, storage, absolute(output), margin), as_json)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tune_dml.cli.options import Json, SweepArgument, verb
+from tune_dml.cli.options import Json, SweepArgument, places_given, verb
 from tune_dml.cli.screen import show, table
 from tune_dml.planning.request import Session
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from tune_dml.record.rescore import Rescoring
+    from tune_dml.record.results import Results
 
 ORDER = 87
 
@@ -33,28 +34,39 @@ def rescore(
 ) -> None:
     """Compute further metrics of a sweep run with evaluation.keep=embeddings; trains nothing, and test stays sealed."""
     from tune_dml.api import rescore as compute
+    from tune_dml.record.results import load_results
 
     session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
     found, refusal = compute(sweep_name, session, metrics=metric)
-    show(_Shown(sweep_name, found, refusal), as_json)
+    places = places_given(storage, tracking_uri, experiment)
+    show(_Shown(load_results(storage, sweep_name), found, refusal, places), as_json)
 
 
 @dataclass(frozen=True)
 class _Shown:
     """The new metrics of a sweep."""
 
-    sweep: str
+    results: Results
     found: Rescoring
     refusal: str | None
     """Why MLflow does not have them; None when it has."""
+    places: dict[str, str | None]
+    """Flags of this line."""
 
     def data(self) -> dict[str, Any]:
         """Everything as JSON."""
         trials = [vars(trial) for trial in self.found.trials]
-        return {"sweep": self.sweep, "trials": trials, "without": self.found.without, "mlflow_error": self.refusal}
+        return {
+            "sweep": self.results.name,
+            "trials": trials,
+            "without": self.found.without,
+            "mlflow_error": self.refusal,
+        }
 
     def text(self) -> Iterable[RenderableType]:
         """A row for each trial, and what must be said."""
+        from tune_dml.record.commands import command
+
         names = list(self.found.trials[0].metrics)
         rows = ((t.label, t.seed, *(f"{t.metrics[name]:.2f}" for name in names)) for t in self.found.trials)
         yield table("", ("cell", "seed", *names), rows, right=("seed", *names))
@@ -64,5 +76,5 @@ class _Shown:
         yield f"Computed of half-precision embeddings: their MAP@R is within {furthest:.2g} points of what trials recorded."
         yield "The same metrics of the test pictures are sealed with the others, or shown where the sweep has been opened."
         if self.refusal:
-            yield f"MLflow:  away ({self.refusal}): `tune-dml resume {self.sweep}` brings them over"
-        yield f"  next: tune-dml report {self.sweep}"
+            yield f"MLflow:  away ({self.refusal}): `{command(self.results, 'sync', now=self.places)}` brings them over"
+        yield f"  next: {command(self.results, 'report', now=self.places)}"

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tune_dml.cli.options import Json, SweepArgument, verb
+from tune_dml.cli.options import Json, SweepArgument, places_given, verb
 from tune_dml.cli.screen import show
 from tune_dml.planning.request import Session
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from tune_dml.record.results import Results
     from tune_dml.tracking import Reconciled
 
 ORDER = 88
@@ -33,9 +34,11 @@ def sync(
 ) -> None:
     """Compare MLflow with the sweep's ledger, bring over what is missing, compare again; exit 3 unless they are equal."""
     from tune_dml import api
+    from tune_dml.record.results import load_results
 
     found = api.sync(sweep_name, Session(storage, tracking_uri=tracking_uri, experiment=experiment))
-    show(_Synced(sweep_name, found), as_json)
+    places = places_given(storage, tracking_uri, experiment)
+    show(_Synced(load_results(storage, sweep_name), found, places), as_json)
     raise typer.Exit(0 if found.equal else 3)
 
 
@@ -43,19 +46,23 @@ def sync(
 class _Synced:
     """A sweep and what MLflow has of it."""
 
-    sweep: str
+    results: Results
     found: Reconciled
+    places: dict[str, str | None]
+    """Flags of this line."""
 
     def data(self) -> dict[str, Any]:
         """Everything as JSON."""
-        return {"sweep": self.sweep, "equal": self.found.equal, **asdict(self.found)}
+        return {"sweep": self.results.name, "equal": self.found.equal, **asdict(self.found)}
 
     def text(self) -> Iterable[RenderableType]:
         """What was missing, and whether it is there now."""
-        found, counts = self.found, self.found.counts
+        from tune_dml.record.commands import command
+
+        found, counts, name = self.found, self.found.counts, self.results.name
         if found.error:
-            yield f"{self.sweep}: MLflow is away ({found.error}); the ledger keeps everything."
-            yield f"  next: tune-dml sync {self.sweep}"
+            yield f"{name}: MLflow is away ({found.error}); the ledger keeps everything."
+            yield f"  next: {command(self.results, 'sync', now=self.places)}"
             return
         yield from (f"was missing: {line}" for line in found.before[:_SHOWN])
         if len(found.before) > _SHOWN:
@@ -63,4 +70,4 @@ class _Synced:
         yield from (f"still: {line}" for line in found.after[:_SHOWN])
         compared = f"{counts.runs} runs, {counts.metrics} metrics and {counts.points} points compared"
         repaired = f"; {len(found.before)} runs were brought up to date" if found.before and found.equal else ""
-        yield f"{self.sweep}: MLflow {'shows what the ledger has' if found.equal else 'differs'}: {compared}{repaired}."
+        yield f"{name}: MLflow {'shows what the ledger has' if found.equal else 'differs'}: {compared}{repaired}."

@@ -60,7 +60,8 @@ def dry_run(plan: Plan, pictures: Pictures | None, *, build: bool) -> DryRun:
         return DryRun(tuple(dict.fromkeys(problems)))
     protocols = [arm.protocol for arm in plan.main_arms]
     notes = start_notes([task.config for task in networks], next(filter(None, protocols), None))
-    keeping = [task for task in tasks if task.config.evaluation.keep == "embeddings"]
+    keeping = [task for task in tasks if task.config.evaluation.keep != "scores"]
+    keeping = _different(keeping, lambda task: canonical([task.config.model.flat, task.config.data.flat]))
     if pictures is None:
         return DryRun((), tuple(notes), None if keeping else 0)
     notes += [*pictures.notes, *dict.fromkeys(note for task in data for note in task.notes(pictures))]

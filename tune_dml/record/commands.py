@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
+from tune_dml.record.provenance import mask
 from tune_dml.record.results import Results
 
 _STORES = ("--tracking-uri", "--experiment")
@@ -16,18 +18,23 @@ _CARRIED = {
 """Options of each verb that later sessions need as the first one had them, beside the folder of the sweeps."""
 _PROGRAM = ("tune-dml", "__main__")
 _STARS = "***"
+_NOTHING: Mapping[str, str | None] = MappingProxyType({})
 
 
-def command(results: Results, verb: str, change: str = "") -> str:
-    """`tune-dml extend rho1 --seeds 5 --storage /shared/sweeps`; without what is the default, and without secrets."""
+def command(results: Results, verb: str, change: str = "", *, now: Mapping[str, str | None] = _NOTHING) -> str:
+    """`tune-dml extend rho1 --seeds 5 --storage /shared/sweeps`; without what is the default, and without secrets.
+
+    `now`: flag -> value of the options of this line, which count before those of the first session.
+    """
     typed = [str(word) for word in results.provenance.get("argv", ())]
     words = ["tune-dml", verb, shlex.quote(results.name), *([change] if change else [])]
     by_us = bool(typed) and Path(typed[0]).stem in _PROGRAM
     elsewhere = _given(typed, "--storage") if by_us else results.folder.parent.name != "sweeps"
+    elsewhere = elsewhere or now.get("--storage")
     if elsewhere:
         words += ["--storage", shlex.quote(str(results.folder.parent.absolute()))]
     for option in _CARRIED.get(verb, ()):
-        value = _given(typed, option) if by_us else ""
+        value = mask(now.get(option) or (_given(typed, option) if by_us else ""))
         if value and _STARS not in value:
             words += [option, shlex.quote(value)]
     return " ".join(words)

@@ -7,14 +7,18 @@ import json
 import logging
 import os
 import re
+import shutil
 import sqlite3
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from tune_dml.record.provenance import mask
 from tune_dml.text import shortened
-from tune_dml.tracking.projection import Point
+from tune_dml.tracking.projection import Point, RunStatus, milliseconds
 from tune_dml.tracking.store import local_database, on_local_disk
 
 _REQUEST_TIMEOUT = "10"
@@ -174,11 +178,70 @@ def log_in_batches(
         client.log_batch(run_id, metrics[many], names[few], labels[few])
 
 
+def log_news(
+    client: Any, run: Run, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]
+) -> None:
+    """Metrics, and of the parameters and tags those that the run does not have yet."""
+    missing = {name: value for name, value in params.items() if name not in run.params}
+    changed = {name: value for name, value in tags.items() if run.tags.get(name, "") != value}
+    log_in_batches(client, run.id, points, missing, changed)
+    run.params |= missing.keys()
+    run.tags.update(changed)
+
+
+def set_status(client: Any, run: Run, status: RunStatus, moment: float) -> None:
+    """Where a run stands since a moment, where it is not there already."""
+    if run.status == status:
+        return
+    if status == "RUNNING":
+        client.update_run(run.id, status=status)
+    else:
+        client.set_terminated(run.id, status, milliseconds(moment))
+    run.status = status
+
+
+def create_model(
+    client: Any, experiment_id: str, trial_run: str, tags: Mapping[str, str], params: Mapping[str, str]
+) -> str:
+    """The id of a new LoggedModel that a trial's run has made, without its network."""
+    found = client.create_logged_model(experiment_id, "best", trial_run, dict(tags), dict(params), "embedding network")
+    return str(found.model_id)
+
+
+def log_network(client: Any, model: str, network: Path) -> None:
+    """Give a LoggedModel its network, as mlflow.pytorch saves and loads one; the file is copied and never read here."""
+    from mlflow.models import Model
+
+    version = metadata.version("torch")
+    flavour = Model()
+    flavour.add_flavor("pytorch", model_data="data", pytorch_version=version)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "data").mkdir()
+        shutil.copyfile(network, folder / "data" / "model.pt2")
+        (folder / "requirements.txt").write_text(f"torch=={version.partition('+')[0]}\n")
+        flavour.save(str(folder / "MLmodel"))
+        client.log_model_artifacts(model, name)
+    client.finalize_logged_model(model, "READY")
+
+
+def show_as_output(client: Any, run_id: str, model: str) -> None:
+    """List a LoggedModel among what a run has made."""
+    from mlflow.entities import LoggedModelOutput
+
+    client.log_outputs(run_id, [LoggedModelOutput(model, 0)])
+
+
+def artifacts_of(client: Any, run_id: str) -> str:
+    """The address of a run's files."""
+    return str(client.get_run(run_id).info.artifact_uri)
+
+
 def file_store(client: Any, run_id: str) -> Any:
     """Where a run's files lie, which can also delete them."""
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
-    return get_artifact_repository(client.get_run(run_id).info.artifact_uri, client.tracking_uri)
+    return get_artifact_repository(artifacts_of(client, run_id), client.tracking_uri)
 
 
 def reason_of(error: Exception) -> str:

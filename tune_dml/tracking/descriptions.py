@@ -34,7 +34,9 @@ def experiment_note(space: Space) -> str:
     return f"**{plain(space.title)}**: {plain(space.question)}{source}\n\n{nested}"
 
 
-def sweep_note(projection: Projection, judgement: Judgement, experiment_id: str, run_id: str, *, reported: bool) -> str:
+def sweep_note(
+    projection: Projection, judgement: Judgement, experiment_id: str, run_id: str, *, reported: bool, model: str
+) -> str:
     """The answer, how much of the sweep it rests on, and the report with its first figure, where that is attached."""
     state = projection.state
     ended = sum(state.trial(key).ended is not None for key in state.trials)
@@ -43,6 +45,8 @@ def sweep_note(projection: Projection, judgement: Judgement, experiment_id: str,
     if judgement.best:
         address = f"#/experiments/{experiment_id}/runs/{run_id}/artifacts/{BEST_CONFIGURATION}"
         kept = "no weights are kept, so there is no model to load: train it again with `tune-dml train`"
+        if model:
+            kept = f"[its network](#/experiments/{experiment_id}/models/{model}), to load as `models:/{model}`"
         parts.append(f"[Settings of the best configuration, {plain(judgement.best)}]({address}); {kept}.")
     if reported:
         page = f"#/experiments/{experiment_id}/runs/{run_id}/artifacts/{REPORT}/report.html"

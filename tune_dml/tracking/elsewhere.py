@@ -18,9 +18,16 @@ _STATUSES: dict[str, TrialStatus] = {
 }  # fmt: skip
 
 
-def read_mlflow(uri: str, experiment: str | None, asked: Asked) -> Found:
-    """Read every active run that has parameters; the last value of a metric counts. Raises ConfigError for what is not there."""
-    place = f"--from-mlflow {mask(uri)}"
+_NOT_TRAINED = {"tune_dml.ledger", "tune_dml.cell_key"}
+"""Tags of the runs of a sweep and of its cells, which are no trainings."""
+
+
+def read_mlflow(uri: str, experiment: str | None, asked: Asked, *, word: str = "") -> Found:
+    """Read every active training that has parameters; the last value of a metric counts.
+
+    Raises ConfigError for what is not there. `word`: what was typed, where that is no --from-mlflow.
+    """
+    place = mask(word) or f"--from-mlflow {mask(uri)}"
     uri, _ = tracking_uri(uri)
     path = local_database(uri)
     if path is not None and not path.exists():  # it would be made
@@ -29,30 +36,36 @@ def read_mlflow(uri: str, experiment: str | None, asked: Asked) -> Found:
     load_mlflow()
     with quiet_mlflow():
         try:
-            runs, name = _runs(open_client(uri), experiment, place)
+            runs, name = _runs(open_client(uri), experiment, *((place, mask(uri)) if word else ("--experiment", place)))
         except ConfigError:
             raise
         except Exception as error:  # every store has errors of its own
             raise ConfigError(Problem(place, "the store must answer", None, f"{reason_of(error)}.")) from None
-    rows = tuple(_row(run) for run in runs if run.data.params)
+    rows = tuple(_row(run) for run in runs if run.data.params and not _NOT_TRAINED & run.data.tags.keys())
     found = Found(f"the MLflow experiment {name}", rows)
     if not rows:
         raise ConfigError(
             Problem(place, "the experiment must have runs with parameters", name, "Log them, or name another.")
         )
     note = "The last value that a run logged is the one that counts; its curves over training were not read."
-    return Found(found.source, rows, chosen_metric(found, asked), notes=(note,))
+    return Found(found.source, rows, chosen_metric(found, asked), notes=(note,), data_set=_data_set(runs))
 
 
-def _runs(client: Any, experiment: str | None, place: str) -> tuple[list[Any], str]:
+def _data_set(runs: list[Any]) -> tuple[str, str] | None:
+    """The one that all runs which name any name."""
+    inputs = (item for run in runs for item in (run.inputs.dataset_inputs if run.inputs else ()))
+    named = {(str(item.dataset.name), str(item.dataset.digest)) for item in inputs}
+    return named.pop() if len(named) == 1 else None
+
+
+def _runs(client: Any, experiment: str | None, place: str, store: str) -> tuple[list[Any], str]:
+    """The active runs of an experiment, which may be left out where there is one, and its name."""
     known = {item.name: item.experiment_id for item in client.search_experiments()}
     if experiment is None and len(known) == 1:
         experiment = next(iter(known))
     if experiment is None or experiment not in known:
-        rule = f"must be an experiment of {place}" if experiment else f"which experiment of {place} must be said"
-        raise ConfigError(
-            Problem("--experiment", rule, experiment, nearest(experiment or "", list(known), what="experiment"))
-        )
+        rule = f"must be an experiment of {store}" if experiment else f"which experiment of {store} must be said"
+        raise ConfigError(Problem(place, rule, experiment, nearest(experiment or "", list(known), what="experiment")))
     runs: list[Any] = []
     token = None
     while True:
@@ -67,7 +80,7 @@ def _runs(client: Any, experiment: str | None, place: str) -> tuple[list[Any], s
 
 def _row(run: Any) -> Row:
     info = run.info
-    settings = {one_line(name): parsed(text) for name, text in run.data.params.items()}
+    settings = {one_line(name): None if text == "(none)" else parsed(text) for name, text in run.data.params.items()}
     metrics = {name: float(value) for name, value in run.data.metrics.items() if math.isfinite(value)}
     status = _STATUSES.get(info.status, "failed")
     reason = info.status.lower() if status == "failed" else ""

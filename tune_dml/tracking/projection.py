@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tune_dml.planning.cells import Cell
-from tune_dml.planning.plan import Trial
+from tune_dml.planning.plan import Plan, Trial
 from tune_dml.record.ledger import GrowingFile, history_file
 from tune_dml.record.sealed import Opening, sealed_metrics, without_sealed
 from tune_dml.record.state import SweepState, TrialState
@@ -139,6 +139,13 @@ class TrialRun:
             self.names.update(point.name for point in row.points)
         self.history.offset = max((row.offset for row in rows), default=self.history.offset)
 
+    def whole(self) -> tuple[list[Row], tuple[Point, ...]]:
+        """Every row, and every point that the run of a new trial should have; what has been taken stays as it is."""
+        fresh = TrialRun(self.state, GrowingFile(self.history.path), self.metric)
+        rows = fresh.unread()
+        fresh.taken(rows)
+        return rows, (*(point for row in rows for point in row.points), *fresh.closing_points())
+
     def skip(self, count: int) -> None:
         """Take the first `count` different rows as known: an earlier process pushed them."""
         rows = self.unread()
@@ -173,6 +180,7 @@ class Projection:
         self._colours = colours
         self._trials: dict[str, list[str]] = {}
         self._indexed = -1
+        self._identified: tuple[Plan | None, str] = (None, "")
 
     def update(self) -> None:
         """Take in what the ledger has gained."""
@@ -200,7 +208,10 @@ class Projection:
     @property
     def sweep_id(self) -> str:
         """Name and identity of the stored plan, which the blocks of a race leave as it is."""
-        return f"{self.state.stored.name}-{self.state.stored.identity()}"
+        stored = self.state.stored
+        if self._identified[0] is not stored:
+            self._identified = stored, f"{stored.name}-{stored.identity()}"
+        return self._identified[1]
 
     @property
     def ledger_id(self) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tune_dml.record.ledger import history_file
 from tune_dml.tracking.books import PARENT, Books, cell_key
 from tune_dml.tracking.cells import cell_points, cell_status
 from tune_dml.tracking.client import StoredRun, history_of, stored_run
@@ -82,14 +81,9 @@ class Proof:
 
     def _points_of(self, run: TrialRun) -> Iterable[Point]:
         """Every point that a trial's run should have, read from the beginning."""
-        state, folder = run.state, self._projection.state.folder
-        fresh = TrialRun(state, history_file(folder, run.key), run.metric)
-        rows = fresh.unread()
-        fresh.taken(rows)
-        yield from (point for row in rows for point in row.points)
-        yield from fresh.closing_points()
+        yield from run.whole()[1]
         if self._projection.state.opened is not None:
-            yield from fresh.sealed_points(folder)
+            yield from run.sealed_points(self._projection.state.folder)
 
     def _difference(self, expected: _Expected) -> str:
         """What a run lacks, in words; empty when nothing."""

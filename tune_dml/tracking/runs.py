@@ -10,6 +10,7 @@ keeps the time of its row, so that pushing it again adds nothing.
 from __future__ import annotations
 
 import math
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,23 +21,25 @@ from tune_dml.tracking.books import CELL, PARENT, Books, cell_key
 from tune_dml.tracking.cells import cell_points, cell_status
 from tune_dml.tracking.client import (
     Run,
+    artifacts_of,
     describe_experiment,
     experiment_id_of,
     log_data_set,
     log_in_batches,
+    log_news,
     open_client,
     reason_of,
     search_runs,
+    set_status,
 )
-from tune_dml.tracking.descriptions import cell_note, experiment_note, sweep_note, trial_note
-from tune_dml.tracking.projection import Point, Projection, RunStatus, TrialRun, milliseconds, numbers
+from tune_dml.tracking.descriptions import cell_note, experiment_note, sweep_note
+from tune_dml.tracking.projection import Point, Projection, Row, RunStatus, TrialRun, milliseconds, numbers
 from tune_dml.tracking.store import check
+from tune_dml.tracking.tables import NewRun, write_runs
+from tune_dml.tracking.trial_runs import NOTE, PARENT_TAG, SWEEP_TAG, Told, told
 
 _SAVE_EVERY = 200  # trials between two writes of the bookkeeping within a push
-_NOTE = "mlflow.note.content"
-"""The tag that MLflow shows as a description."""
-_PARENT_TAG = "mlflow.parentRunId"
-_SWEEP_TAG = "tune_dml.sweep_run"
+_MANY = 20  # new trials; MLflow's client tells of fewer
 _REFUSALS = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_DOES_NOT_EXIST"}  # of one run, not of the server
 
 
@@ -51,6 +54,12 @@ class Push:
     trials: int = 0
     rows: int = 0
     error: str | None = None
+
+    def told(self, rows: Sequence[Row]) -> int:
+        """One trial more, with as many new evaluations as come back."""
+        new = sum(bool(row.points) for row in rows)
+        self.trials, self.rows = self.trials + 1, self.rows + new
+        return new
 
 
 class RunPusher:
@@ -69,6 +78,8 @@ class RunPusher:
         self._runs: dict[str, Run] = {}
         self._shown: dict[str, tuple[Point, ...]] = {}
         """What this process has pushed of cells and of the sweep itself."""
+        self._standing: dict[str, object] = {}
+        """Where the trials of a cell stood when its run was brought up to date."""
 
     def connect(self) -> None:
         """Find the experiment, the parent run and every child run, once; create the parent if there is none."""
@@ -80,8 +91,8 @@ class RunPusher:
         experiment_id = experiment_id_of(self.client, self._experiment, self._uri)
         describe_experiment(self.client, experiment_id, experiment_note(self._projection.state.plan.space))
         parent = self._parent(experiment_id)
-        self._runs, self._shown = {PARENT: parent}, {}
-        for tag in (_SWEEP_TAG, _PARENT_TAG):  # an older version's trials have the second alone
+        self._runs, self._shown, self._standing = {PARENT: parent}, {}, {}
+        for tag in (SWEEP_TAG, PARENT_TAG):  # an older version's trials have the second alone
             for run in search_runs(self.client, experiment_id, f"tags.`{tag}` = '{parent.id}'"):
                 if key := _key_of(run):
                     self._runs[key] = self._one_of(self._runs.get(key), run, key)
@@ -91,6 +102,7 @@ class RunPusher:
 
     def push(self, push: Push) -> None:
         """Every trial that has news or another status, then the sweep's own run."""
+        self._write_new(push)
         for trial in self._projection.runs.values():
             run = self._runs.get(trial.key)
             if not trial.due and _stands(run, self._projection.state.plan.name, trial.status(final=push.final)):
@@ -117,7 +129,7 @@ class RunPusher:
             if self._books.lacks_opened(trial):
                 log_in_batches(self.client, self._runs[trial.key].id, trial.sealed_points(state.folder), {}, {})
                 self._books.opened_pushed(trial)
-        self._log_news(self._runs[PARENT], (), {}, self._projection.parent_tags())
+        log_news(self.client, self._runs[PARENT], (), {}, self._projection.parent_tags())
 
     def _parent(self, experiment_id: str) -> Run:
         projection = self._projection
@@ -144,41 +156,53 @@ class RunPusher:
 
     def _create(self, experiment_id: str, name: str, started: float, tags: Mapping[str, str]) -> Run:
         """A new run without parameters; the first news brings them."""
-        git = {"mlflow.source.git.commit": tags["git_commit"]} if tags["git_commit"] else {}
-        tags = {**tags, **git, "mlflow.source.name": "tune-dml", "mlflow.source.type": "JOB"}
+        tags = _with_source(tags)
         info = self.client.create_run(experiment_id, milliseconds(started), tags, name).info
         return Run(info.run_id, "RUNNING", tags, frozenset())
 
+    def _write_new(self, push: Push) -> None:
+        """Where many trials that a SQLite store has no run of have gathered: whole runs, a few hundred at once."""
+        new = [trial for trial in self._projection.runs.values() if trial.key not in self._runs]
+        if len(new) < _MANY:
+            return
+        files = artifacts_of(self.client, self._runs[PARENT].id)
+        for first in range(0, len(new), _SAVE_EVERY):
+            some = [(trial, self._told(trial, push), trial.whole()) for trial in new[first : first + _SAVE_EVERY]]
+            made = [_whole_run(one, trial.state.started, points, files) for trial, one, (_, points) in some]
+            if not write_runs(self._uri, self._books.experiment_id, made):
+                return
+            for (trial, one, (rows, _)), run in zip(some, made, strict=True):
+                self._runs[trial.key] = Run(run.id, run.status, dict(run.tags), frozenset(run.params))
+                self._books.runs[trial.key] = run.id
+                trial.taken(rows)
+                self._books.pushed(trial, one.version, push.told(rows))
+            self._books.save()
+
     def _push_trial(self, trial: TrialRun, run: Run | None, push: Push) -> None:
-        version, ended, projection = trial.state.version, trial.state.ended, self._projection
-        planned, above = projection.planned(trial.key), self._runs[PARENT]
-        params, tags = {}, trial.tags(final=push.final)
-        if planned is not None:
-            above = self._cell_run(planned.cell)
-            params = {**projection.parameters(planned.cell), "seed": str(planned.seed)}
-        name = projection.state.plan.name
-        tags |= {"level": "trial", _PARENT_TAG: above.id, _SWEEP_TAG: self._runs[PARENT].id, "sweep": name}
+        one = self._told(trial, push)
         if run is None:
-            title = f"{planned.cell.label}, seed {planned.seed}" if planned else trial.key
-            own = {**projection.trial_tags(trial.key), _NOTE: trial_note(projection, trial.key)}
-            run = self._create(self._books.experiment_id, title, trial.state.started, {**own, **tags})
+            run = self._create(self._books.experiment_id, one.title, trial.state.started, {**one.identity, **one.tags})
             self._runs[trial.key], self._books.runs[trial.key] = run, run.id
         self._books.skip_known_rows(trial)
         rows = trial.unread()
-        self._log_news(run, [point for row in rows for point in row.points], params, tags)
+        log_news(self.client, run, [point for row in rows for point in row.points], one.params, one.tags)
         trial.taken(rows)
         log_in_batches(self.client, run.id, trial.closing_points(), {}, {})
-        self._set_status(run, trial.status(final=push.final), ended.time if ended else trial.state.active)
-        pushed = sum(bool(row.points) for row in rows)
-        self._books.pushed(trial, version, pushed)
-        push.trials, push.rows = push.trials + 1, push.rows + pushed
+        set_status(self.client, run, one.status, one.moment)
+        self._books.pushed(trial, one.version, push.told(rows))
+
+    def _told(self, trial: TrialRun, push: Push) -> Told:
+        """What the store is to know of a trial, whose cell has a run from now on."""
+        sweep, planned = self._runs[PARENT], self._projection.planned(trial.key)
+        above = self._cell_run(planned.cell) if planned else sweep
+        return told(self._projection, trial, above=above.id, sweep_run=sweep.id, final=push.final)
 
     def _cell_run(self, cell: Cell) -> Run:
         """The run of a cell, made when its first trial has news."""
         key = cell_key(cell)
         if key not in self._runs:
             projection, parent = self._projection, self._runs[PARENT]
-            above = {_PARENT_TAG: parent.id, _SWEEP_TAG: parent.id, _NOTE: cell_note(projection, cell)}
+            above = {PARENT_TAG: parent.id, SWEEP_TAG: parent.id, NOTE: cell_note(projection, cell)}
             started = projection.cell_started(cell)
             run = self._create(self._books.experiment_id, cell.label, started, {**projection.cell_tags(cell), **above})
             self._runs[key], self._books.runs[key] = run, run.id
@@ -189,16 +213,21 @@ class RunPusher:
         projection = self._projection
         for cell in projection.cells_begun():
             run, trials = self._cell_run(cell), projection.trials_of(cell)
+            status, name = cell_status(trials, final=push.final), projection.state.plan.name
+            standing = (status, name, tuple(trial.version for trial in trials))
+            if self._standing.get(run.id) == standing:
+                continue
             self._push_data(run)
             self._push_new(run, cell_points(trials, projection.state.plan.metric), projection.knobs(cell))
-            self._log_news(run, (), {}, {"sweep": projection.state.plan.name})
+            log_news(self.client, run, (), {}, {"sweep": name})
             active = max((trial.active for trial in trials), default=projection.last_active)
-            self._set_status(run, cell_status(trials, final=push.final), active)
+            set_status(self.client, run, status, active)
+            self._standing[run.id] = standing
 
     def _push_new(self, run: Run, points: tuple[Point, ...], params: Mapping[str, str]) -> None:
         """Points that this process has not pushed; MLflow keeps one of equal ones."""
         known = set(self._shown.get(run.id, ()))
-        self._log_news(run, [point for point in points if point not in known], params, {})
+        log_news(self.client, run, [point for point in points if point not in known], params, {})
         self._shown[run.id] = points
 
     def _push_data(self, run: Run) -> None:
@@ -212,52 +241,58 @@ class RunPusher:
         run, projection = self._runs[PARENT], self._projection
         self._push_data(run)
         self._push_new(run, projection.parent_points(), projection.parent_parameters())
-        self._log_news(run, (), {}, projection.parent_tags())
+        log_news(self.client, run, (), {}, projection.parent_tags())
         status = projection.parent_status(final=push.final, interrupted=push.interrupted)
-        self._set_status(run, status, projection.last_active)
+        set_status(self.client, run, status, projection.last_active)
 
-    def push_judgement(self, judgement: Judgement, *, reported: bool) -> None:
+    def push_judgement(self, judgement: Judgement, *, reported: bool, model: str) -> None:
         """What a report says: the answer on the sweep's run, the ends of each cell's interval on the cell's.
 
-        `reported`: the report itself is attached.
+        `reported`: the report itself is attached; `model`: the id of the best configuration's, empty where none is kept.
         """
         projection, parent = self._projection, self._runs[PARENT]
         ended = sum(trial.ended is not None for trial in projection.state.recorded.values())
-        self._log_judged(parent, judgement.figures, ended)
-        note = sweep_note(projection, judgement, self._books.experiment_id, parent.id, reported=reported)
-        self._log_news(parent, (), {}, {_NOTE: note})
+        log_in_batches(self.client, parent.id, _said(judgement.figures, ended, projection.judged), {}, {})
+        note = sweep_note(projection, judgement, self._books.experiment_id, parent.id, reported=reported, model=model)
+        log_news(self.client, parent, (), {}, {NOTE: note})
         for cell in projection.cells_begun():
             if (found := judgement.cells.get(cell.label)) and (run := self._runs.get(cell_key(cell))):
                 points = cell_points(projection.trials_of(cell), projection.state.plan.metric)
-                self._log_judged(run, found.figures, points[-1].step if points else 0)
-                self._log_news(run, (), {}, {_NOTE: cell_note(projection, cell, found.text)})
+                said = _said(found.figures, points[-1].step if points else 0, projection.judged)
+                log_in_batches(self.client, run.id, said, {}, {})
+                log_news(self.client, run, (), {}, {NOTE: cell_note(projection, cell, found.text)})
 
-    def _log_judged(self, run: Run, figures: Mapping[str, float], step: int) -> None:
-        """Figures as of the last event that they follow from; those that say nothing are left out."""
-        said = {name: value for name, value in figures.items() if math.isfinite(value)}
-        log_in_batches(self.client, run.id, numbers(said, step, self._projection.judged), {}, {})
 
-    def _log_news(self, run: Run, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]) -> None:
-        """Metrics, and of the parameters and tags those that the run does not have yet."""
-        missing = {name: value for name, value in params.items() if name not in run.params}
-        changed = {name: value for name, value in tags.items() if run.tags.get(name, "") != value}
-        log_in_batches(self.client, run.id, points, missing, changed)
-        run.params |= missing.keys()
-        run.tags.update(changed)
+def _said(figures: Mapping[str, float], step: int, moment: float) -> tuple[Point, ...]:
+    """Figures as of the last event that they follow from; those that say nothing are left out."""
+    return numbers({name: value for name, value in figures.items() if math.isfinite(value)}, step, moment)
 
-    def _set_status(self, run: Run, status: RunStatus, moment: float) -> None:
-        if run.status == status:
-            return
-        if status == "RUNNING":
-            self.client.update_run(run.id, status=status)
-        else:
-            self.client.set_terminated(run.id, status, milliseconds(moment))
-        run.status = status
+
+def _whole_run(one: Told, started: float, points: Sequence[Point], files: str) -> NewRun:
+    """`files`: where the artifacts of the sweep's own run lie."""
+    run_id = uuid.uuid4().hex
+    return NewRun(
+        id=run_id,
+        name=one.title,
+        status=one.status,
+        started=milliseconds(started),
+        ended=None if one.status == "RUNNING" else milliseconds(one.moment),
+        files=files.replace(one.tags[SWEEP_TAG], run_id),
+        tags=_with_source({**one.identity, **one.tags}),
+        params=one.params,
+        points=points,
+    )
+
+
+def _with_source(tags: Mapping[str, str]) -> dict[str, str]:
+    """What MLflow shows as the source of a run."""
+    git = {"mlflow.source.git.commit": tags["git_commit"]} if tags["git_commit"] else {}
+    return {**tags, **git, "mlflow.source.name": "tune-dml", "mlflow.source.type": "JOB"}
 
 
 def _stands(run: Run | None, sweep: str, status: RunStatus) -> bool:
     """Whether a trial's run is there as it should be: below its sweep's, by its present name, with a status."""
-    return run is not None and _SWEEP_TAG in run.tags and (run.tags.get("sweep"), run.status) == (sweep, status)
+    return run is not None and SWEEP_TAG in run.tags and (run.tags.get("sweep"), run.status) == (sweep, status)
 
 
 def _key_of(run: Run) -> str:

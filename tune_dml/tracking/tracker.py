@@ -16,10 +16,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainables.context import NETWORK
+from tune_dml.planning.cells import Cell
 from tune_dml.record.judgement import Judgement
+from tune_dml.record.ledger import trial_folder
 from tune_dml.record.provenance import mask
 from tune_dml.record.state import SweepState
 from tune_dml.tracking.background import PATIENCE, SyncThread
+from tune_dml.tracking.best_model import log_model, typical_trial
 from tune_dml.tracking.books import PARENT, Books
 from tune_dml.tracking.client import load_mlflow, quiet_mlflow, reason_of
 from tune_dml.tracking.descriptions import BEST_CONFIGURATION, REPORT
@@ -168,10 +172,26 @@ class Tracker:
         """Descriptions, intervals and the best configuration, on runs that are there."""
         client, run_id = self._runs.client, self._books.runs[PARENT]
         reported = f"{REPORT}/report.html" in {entry.path for entry in client.list_artifacts(run_id, REPORT)}
-        self._runs.push_judgement(judgement, reported=reported)
         best = next((cell for cell in self._projection.cells_begun() if cell.label == judgement.best), None)
+        model = ""
         if best is not None:
             client.log_dict(run_id, {"cell": best.label, "settings": dict(best.settings)}, BEST_CONFIGURATION)
+            model = self._model_of(best)
+        self._runs.push_judgement(judgement, reported=reported, model=model)
+
+    def _model_of(self, best: Cell) -> str:
+        """The id of the best configuration's model in MLflow; empty where none of its trials kept its network."""
+        state, books = self._projection.state, self._books
+        trial = typical_trial(state.folder, self._projection.trials_of(best), state.plan.metric)
+        if trial is None:
+            return ""
+        network = trial_folder(state.folder, trial.key) / NETWORK
+        place = {
+            "experiment_id": books.experiment_id,
+            "sweep_run": books.runs[PARENT],
+            "trial_run": books.runs[trial.key],
+        }
+        return log_model(self._runs.client, best, trial, network, **place)
 
     def show_opened(self) -> str | None:
         """Push the test metrics of a sweep that has been opened. Returns why it could not be done, or None."""

@@ -8,8 +8,11 @@ import sys
 import time
 
 import pytest
+from helpers.toys import plan_of
 
 from tune_dml.cli import _supervisor
+from tune_dml.record.ledger import Ledger
+from tune_dml.space import Grid, Knob
 
 WORDS = ["sweep", "toy.yaml", "--name", "toy", "--max-concurrent", "1"]
 
@@ -19,7 +22,7 @@ def drivers(tmp_path, monkeypatch):
     """What each driver does when its turn comes: (exit code, has it spoken, does it hold the sweep)."""
     folder = tmp_path / "sweeps" / "toy"
     folder.mkdir(parents=True)
-    (folder / "plan.json").write_text("{}")
+    plan_of(Knob("loss.margin", Grid((0.1, 0.2)))).save(folder / "plan.json")
     monkeypatch.chdir(tmp_path)
     seen = []
 
@@ -60,11 +63,15 @@ def test_a_lost_driver_is_begun_again_where_it_stopped(drivers, capfd):
     assert capfd.readouterr().err.count("going on from where it stopped") == 2
 
 
-def test_after_three_the_session_is_closed(drivers, capfd):
+def test_after_three_the_session_is_closed(drivers, tmp_path, capfd):
+    argv = ["/venv/bin/tune-dml", *WORDS, "--tracking-uri", "http://here:5000"]
+    with Ledger(tmp_path / "sweeps" / "toy") as ledger:
+        ledger.write("session", provenance={"argv": argv})
     code, seen = drivers(LOST, LOST, LOST)
     assert code == 130
     assert seen[-1][:2] == ["report", "toy"]
-    assert "tune-dml resume toy" in capfd.readouterr().err
+    said = capfd.readouterr().err
+    assert "Continue with: tune-dml resume toy --tracking-uri http://here:5000 --max-concurrent 1\n" in said
 
 
 def test_a_driver_that_was_told_to_end_is_not_begun_again(drivers):
@@ -78,10 +85,10 @@ def test_a_budget_is_one_for_all_drivers(drivers, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(_supervisor.time, "time", iter([1000.0, 6400.0, 6400.0, 6400.0, *[99_999.0] * 9]).__next__)
     resources = {"workers": 1, "gpus_per_worker": 0.0}
     lines = [
-        {"kind": "ended", "time": 10.0, "key": "before", "body": {}},
+        {"kind": "ended", "time": 10.0, "key": "before", "body": {"status": "finished"}},
         {"kind": "session", "time": 1000.0, "key": "", "body": {"resources": resources}},
         {"kind": "started", "time": 1000.0, "key": "a", "body": {}},
-        {"kind": "ended", "time": 2800.0, "key": "a", "body": {}},
+        {"kind": "ended", "time": 2800.0, "key": "a", "body": {"status": "finished"}},
         {"kind": "started", "time": 2800.0, "key": "b", "body": {}},
     ]
     (tmp_path / "sweeps" / "toy" / "ledger.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -243,6 +243,14 @@ def test_a_notebook_sees_answer_curve_and_best(stored):
         empty.plot()
 
 
+def test_a_sync_with_a_server_that_is_away_says_how_to_try_again(stored, command_line):
+    away = ("--tracking-uri", "http://127.0.0.1:9")
+    code, out, _ = command_line("sync", "toy", "--storage", stored, *away, "--experiment", "its own")
+    assert code == 3
+    words = f"tune-dml sync toy --storage {stored} --tracking-uri http://127.0.0.1:9 --experiment 'its own'"
+    assert f"next: {words}" in " ".join(out.split())
+
+
 def test_sweeps_of_two_folders_are_compared_and_told_apart(stored, tmp_path, command_line):
     write_sweep(tmp_path / "elsewhere" / "toy", means={0.1: 70.0, 0.5: 60.0})
     code, out, _ = command_line("compare", "toy", tmp_path / "elsewhere" / "toy", "--storage", stored)

@@ -62,6 +62,8 @@ class Found:
     goal: Literal["maximize", "minimize"] | None = None
     notes: tuple[str, ...] = field(default=())
     """What had to be decided."""
+    data_set: tuple[str, str] | None = None
+    """Name and digest of the data that all were trained on; None where that is not known."""
 
 
 def chosen_metric(found: Found, asked: Asked) -> str:

@@ -43,17 +43,18 @@ def results_of_rows(found: Found, asked: Asked, folder: Path) -> Results:
     goal = asked.goal or found.goal or "maximize"
     if not asked.goal and not found.goal:
         notes.append(f"More of {metric} was taken to be better; --goal minimize says otherwise.")
+    dataset, data_digest = found.data_set or (found.source, "")
     space = Space(
         asked.name, asked.name, "", None, knobs, fixed, metric=metric, goal=goal, margin=asked.margin or 1.0,
-        default_dataset=found.source,
+        default_dataset=dataset,
     )  # fmt: skip
     cells = _cells(found, knobs, fixed, points)
     crossed = len(cells) == math.prod(len(knob.domain.values) for knob in knobs if isinstance(knob.domain, Grid))
     search = Search() if crossed else Search("random", num_samples=len(cells))
     arm = PlannedArm("", fixed, dict.fromkeys(fixed, "the same in every training"))
     plan = Plan(
-        asked.name, space, found.source, tuple(sorted(set(seeds))), tuple(cells.values()) if crossed else (), search, (arm,),
-        data_digest="", protocol_version=_NO_PROTOCOL,
+        asked.name, space, dataset, tuple(sorted(set(seeds))), tuple(cells.values()) if crossed else (), search, (arm,),
+        data_digest=data_digest, protocol_version=_NO_PROTOCOL,
     )  # fmt: skip
     trials, histories = [], {}
     for index, (row, point, seed) in enumerate(zip(found.rows, points, seeds, strict=True)):
@@ -184,12 +185,15 @@ def _cells(
     found: Found, knobs: Sequence[Knob], fixed: Mapping[str, Value], points: Sequence[Point]
 ) -> dict[Point, Cell]:
     cells: dict[Point, Cell] = {}
+    trainings: dict[Point, list[str]] = {}
+    for row, point in zip(found.rows, points, strict=True):
+        trainings.setdefault(point, []).append(row.name)
     for row, point in zip(found.rows, points, strict=True):
         if point in cells:
             continue
         values = {knob.path: row.settings.get(knob.path) for knob in knobs}
         parts = (f"{knob.symbol or knob.path.rpartition('.')[2]}={value_text(values[knob.path])}" for knob in knobs)
-        body = json.dumps([sorted((path, repr(key)) for path, key in zip(values, point, strict=True))])
+        body = json.dumps([found.source, trainings[point]])  # equal settings elsewhere may be other code
         digest = hashlib.sha256(body.encode()).hexdigest()
         cells[point] = Cell(len(cells), ", ".join(parts), values, {**fixed, **values}, digest)
     labels = [cell.label for cell in cells.values()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -15,7 +15,7 @@ from tune_dml.report.measured import ALPHA, Measured, measure
 from tune_dml.space import Value
 from tune_dml.stats import SeedTable
 from tune_dml.stats.contrasts import estimate_contrasts
-from tune_dml.text import value_text
+from tune_dml.text import is_number, value_text
 
 _SEARCHED = "(searched)"
 _FROM_PLAN = ("metric", "data set", "data", "protocol version", "seeds")
@@ -122,6 +122,20 @@ def compare_sweeps(results: Sequence[Results], margin: float | None = None) -> C
     return Comparison(tuple(measure(item, margin) for item in results))
 
 
+def on_the_same_data(results: Sequence[Results]) -> list[Results]:
+    """Results read from elsewhere that do not say what they were trained on, taken to have the data of the first that says it."""
+    known = next((item for item in results if not _data_unknown(item)), results[0]).plan
+    dataset, digest = known.dataset, known.data_digest or "as said"
+    return [
+        replace(item, plan=replace(item.plan, dataset=dataset, data_digest=digest)) if _data_unknown(item) else item
+        for item in results
+    ]
+
+
+def _data_unknown(results: Results) -> bool:
+    return results.imported is not None and not results.plan.data_digest
+
+
 def _data_first(path: str) -> tuple[int, str]:
     return (_FROM_PLAN.index(path) if path in _FROM_PLAN else len(_FROM_PLAN), path)
 
@@ -144,13 +158,19 @@ def _reasons(first: Measured, second: Measured) -> tuple[str, ...]:
     reasons = []
     if (ours.metric, first.goal) != (theirs.metric, second.goal):
         reasons.append(f"other metric: {theirs.metric}, not {ours.metric}")
-    if ours.dataset != theirs.dataset:
+    unknown = [sweep.results.name for sweep in (first, second) if _data_unknown(sweep.results)]
+    if unknown:
+        remedy = "log them by mlflow.log_input, or say --same-data"
+        reasons.append(f"which data {' and '.join(unknown)} was trained on is not known: {remedy}")
+    elif ours.dataset != theirs.dataset:
         reasons.append(f"other data set: {theirs.dataset}, not {ours.dataset}")
     elif ours.data_digest != theirs.data_digest:
         reasons.append(
             f"other data: {ours.dataset} has the content {theirs.data_digest[:12]}, not {ours.data_digest[:12]}"
         )
-    if ours.protocol_version != theirs.protocol_version:
+    if (first.results.imported is None) != (second.results.imported is None):
+        reasons.append("one was trained elsewhere, and its rules of training are not known to be ours")
+    elif ours.protocol_version != theirs.protocol_version:
         versions = f"{theirs.protocol_version}, not {ours.protocol_version}"
         reasons.append(f"other rules of training (protocol version {versions})")
     if reasons:
@@ -179,7 +199,8 @@ def _place(cell: Cell, paths: set[str]) -> tuple[object, ...]:
     if cell.cell.baseline:
         return ("baseline",)
     settings: Mapping[str, Value] = {**cell.cell.settings, **cell.cell.knobs}
-    return (cell.cell.arm, *(repr(settings.get(path)) for path in sorted(paths)))
+    values = (settings.get(path) for path in sorted(paths))
+    return (cell.cell.arm, *(float(value) if is_number(value) else repr(value) for value in values))
 
 
 def _judged(reference: Measured, pairs: Sequence[tuple[Measured, Cell, Cell]]) -> tuple[Paired, ...]:

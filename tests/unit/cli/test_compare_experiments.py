@@ -1,0 +1,140 @@
+"""`tune-dml compare` of MLflow experiments: on one data set and within seeds, or refused."""
+
+import json
+
+import pytest
+from helpers.toys import METRIC, Driver, plan_of, space_of, write_sweep
+
+from tune_dml.record.state import SweepState
+from tune_dml.space import Grid, Knob
+from tune_dml.tracking.client import log_data_set
+from tune_dml.tracking.tracker import Tracker
+
+READ = ("--metric", "acc", "--margin", "0.01")
+CUB, CARS = ("cub", "c0ffee"), ("cars", "decade")
+
+
+@pytest.fixture
+def experiment(tmp_path, new_database):
+    """Writes an experiment of six trainings, as text `lr`, and gives the word that names it."""
+    from mlflow.tracking import MlflowClient
+
+    def written(name, *, gain=0.0, data=None, seeds=(0, 1, 2), store="one", lrs=("0.1", "0.2"), **params):
+        folder = tmp_path / store
+        if not folder.exists():
+            folder.mkdir()
+            new_database(folder)
+        uri = f"sqlite:///{folder}/mlflow.db"
+        client = MlflowClient(uri)
+        made = client.create_experiment(name, (folder / "files").as_uri())
+        for seed in seeds:
+            for index, lr in enumerate(lrs):
+                run = client.create_run(made).info.run_id
+                for key, value in {"lr": lr, "seed": seed, **params}.items():
+                    client.log_param(run, key, value)
+                noise = 0.001 * ((7 * seed + 3 * index) % 5) * (1 + gain)
+                client.log_metric(run, "acc", 0.5 + 0.1 * index + 0.02 * seed + gain + noise)
+                client.set_terminated(run)
+                if data:
+                    log_data_set(client, run, *data)
+        return f"{uri}#{name}"
+
+    return written
+
+
+def test_experiments_of_two_stores_are_paired_within_seeds(experiment, command_line, tmp_path):
+    ours = experiment("ours", data=CUB, net="r50")
+    theirs = experiment("theirs", data=CUB, net="r18", gain=0.05, store="two", lrs=("1e-1", "0.20"))
+    code, out, _ = command_line("compare", ours, theirs, *READ, "--json", "-o", tmp_path / "out")
+    found = json.loads(out)
+    assert code == 0
+    assert found["sweeps"] == ["ours", "theirs"]
+    assert found["differences"] == {"net": ["r50", "r18"]}
+    assert [(row["point"], row["seeds"], row["verdict"]) for row in found["paired"]] == [
+        ("lr = 0.1", 3, "better"),
+        ("lr = 0.2", 3, "better"),
+    ]
+    assert [row["difference"] for row in found["paired"]] == pytest.approx([0.05, 0.05], abs=1e-3)
+    assert "How far apart" in (tmp_path / "out" / "comparison.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ({"data": CARS}, "other data set: cars, not cub"),
+        ({"data": ("cub", "facade")}, "other data: cub has the content facade, not c0ffee"),
+        ({"data": CUB, "seeds": (7, 8)}, "fewer than two seeds are in both"),
+        ({"data": CUB, "lrs": ("1", "2")}, "no cell of one lies at the knobs of a cell of the other"),
+        ({}, "which data b was trained on is not known: log them by mlflow.log_input, or say --same-data"),
+    ],
+)
+def test_what_does_not_compare_is_refused_with_its_reason(experiment, command_line, other, reason):
+    words = (experiment("a", data=CUB), experiment("b", **other))
+    code, out, _ = command_line("compare", *words, *READ, "--json")
+    assert code == 3
+    assert reason in json.loads(out)["refused"]["b"][0]
+    assert not json.loads(out)["paired"]
+
+
+@pytest.mark.parametrize("known", [None, CUB])
+def test_data_that_nobody_logged_are_the_same_where_that_is_said(experiment, command_line, known):
+    words = (experiment("a", data=known), experiment("b", gain=0.05))
+    code, out, _ = command_line("compare", *words, *READ, "--json", "--same-data")
+    assert code == 0
+    assert {row["verdict"] for row in json.loads(out)["paired"]} == {"better"}
+
+
+def test_equal_settings_elsewhere_may_be_other_code(experiment, command_line):
+    words = (experiment("a", data=CUB), experiment("a", data=CUB, gain=0.05, store="two"))
+    _, out, _ = command_line("compare", *words, *READ, "--json")
+    assert json.loads(out)["sweeps"] == list(words)
+    assert len(json.loads(out)["paired"]) == 2
+
+
+def test_a_sweep_and_an_experiment_follow_rules_that_are_not_known_to_be_equal(experiment, command_line, tmp_path):
+    write_sweep(tmp_path / "sweeps" / "toy", dataset="glyphs", histories=False, evidence=False)
+    theirs = experiment("theirs", data=("glyphs", "c0ffee"))
+    options = ("--storage", tmp_path / "sweeps", *READ)
+    code, out, _ = command_line("compare", "toy", theirs, *options)
+    assert code == 3
+    assert "its rules of training are not known to be ours" in " ".join(out.split())
+
+
+def test_a_sweep_of_ours_is_read_as_its_trainings(command_line, tmp_path, new_database):
+    words = []
+    for name, shift in (("low", 0.0), ("high", 5.0)):
+        plan = plan_of(
+            space=space_of(Knob("loss.margin", Grid((0.1, 1.0)), "m"), fixed={"loss.name": "semihard_triplet"})
+        )
+        driver = Driver(tmp_path / name / "sweeps" / "toy", plan)
+        driver.session()
+        for index, trial in enumerate(driver.trials):
+            driver.started(trial)
+            value = 50.0 + shift + trial.seed + 0.1 * (index % 3) * (1 + shift)
+            driver.ended(trial, step=2, seconds=1.0, metrics={METRIC: value})
+        uri = new_database(tmp_path / name)
+        assert Tracker(SweepState(driver.folder, plan), uri, "toys").stop().error is None
+        words.append(f"{uri}#toys")
+    code, out, _ = command_line("compare", *words, "--metric", METRIC, "--margin", "1", "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert [row["seeds"] for row in found["paired"]] == [2, 2]
+    assert [budget["trials"] for budget in found["budgets"]] == [4, 4]
+
+
+def test_what_is_wrong_is_said_of_the_word(experiment, command_line, tmp_path):
+    word = experiment("mine")
+    other = word.replace("#mine", "#mien")
+    code, _, said = command_line("compare", other, *READ)
+    assert code == 1
+    assert "#mien: must be an experiment of sqlite:" in said
+    assert "mine" in said.partition("Did you mean")[2]
+    code, _, said = command_line("compare", f"sqlite:///{tmp_path}/none.db#x", *READ)
+    assert code == 1
+    assert "the database must exist" in said
+    code, _, said = command_line("compare", word, "--metric", "acc")
+    assert code == 1
+    assert "--margin" in said
+    code, _, said = command_line("compare", "toy", "--same-data", "--metric", "acc")
+    assert code == 1
+    assert said.count("a sweep of ours knows it") == 2

@@ -1,0 +1,55 @@
+"""The best configuration as a LoggedModel of MLflow, where its trials kept their networks (`evaluation.keep=weights`).
+
+    mlflow.pytorch.load_model("models:/m-...")      # pictures to embeddings; torch's exported program, none of our code
+
+Of its seeds the one whose result lies closest to their mean stands for it: the luckiest would promise too much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trainables.context import NETWORK
+from tune_dml.planning.cells import Cell
+from tune_dml.record.ledger import trial_folder
+from tune_dml.record.state import TrialState
+from tune_dml.tracking.client import create_model, log_network, show_as_output
+
+_TRAINED, _OF = "tune_dml.trained", "tune_dml.sweep_run"
+"""Tags: which training a model is of, and which sweep's."""
+
+
+_LONGEST = 500  # letters of a setting
+
+
+def typical_trial(sweep: Path, trials: Sequence[TrialState], metric: str) -> TrialState | None:
+    """The finished trial with a kept network whose result lies closest to the mean of all; None where none kept its own."""
+    finished = [trial for trial in trials if trial.status == "finished" and metric in trial.metrics]
+    if not finished:
+        return None
+    mean = np.mean([trial.metrics[metric] for trial in finished])
+    kept = [trial for trial in finished if (trial_folder(sweep, trial.key) / NETWORK).exists()]
+    return min(kept, key=lambda trial: (abs(trial.metrics[metric] - mean), trial.key), default=None)
+
+
+def log_model(
+    client: Any, cell: Cell, trial: TrialState, network: Path, *, experiment_id: str, sweep_run: str, trial_run: str
+) -> str:
+    """The id of the model of this training, made where it is not there; those that stood for the sweep before go."""
+    trained = f"{trial.key}@{trial.settled:.3f}"
+    known = client.search_logged_models([experiment_id], f"tags.`{_OF}` = '{sweep_run}'")
+    for model in known:
+        if model.tags.get(_TRAINED) == trained and str(model.status) == "READY":
+            return str(model.model_id)
+    tags = {_TRAINED: trained, _OF: sweep_run, "cell": cell.label, "level": "best configuration"}
+    params = {path: str(value)[:_LONGEST] for path, value in cell.settings.items()}
+    made = create_model(client, experiment_id, trial_run, tags, params)
+    log_network(client, made, network)
+    show_as_output(client, sweep_run, made)
+    for model in known:
+        client.delete_logged_model(model.model_id)
+    return made

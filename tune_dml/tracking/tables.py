@@ -1,0 +1,112 @@
+"""Many new runs at once, straight into the tables of a SQLite store: MLflow's client takes 20 ms for each, and one row at a time.
+
+Only where the tables are those that were compared: `tests/unit/tracking/test_tables.py` writes the same runs by either way and
+demands equal databases. With any other version of MLflow, and any other store, `write_runs` declines and the client does it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tune_dml.tracking.projection import Point, RunStatus
+from tune_dml.tracking.store import local_database
+
+_REVISION = "dc11669786a5"
+"""Of the tables of MLflow 3.17, as their table alembic_version has it."""
+_PATIENCE = 20.0  # seconds, as MLflow waits for another writer
+_LARGEST = 1.7976931348623157e308  # what MLflow stores for an infinity
+
+Row = tuple[str | float | None, ...]
+
+
+@dataclass(frozen=True)
+class NewRun:
+    """A run that the store does not have, whole; times in milliseconds."""
+
+    id: str
+    name: str
+    status: RunStatus
+    started: int
+    ended: int | None
+    files: str
+    """The address of its artifacts."""
+    tags: Mapping[str, str]
+    params: Mapping[str, str]
+    points: Sequence[Point]
+
+
+def write_runs(uri: str, experiment_id: str, runs: Sequence[NewRun]) -> bool:
+    """Add all runs in one transaction; False, with none added, where the client is to do it.
+
+    That is where the store has other tables, the experiment is not active, or something of a run is refused: the client says of
+    which. Raises sqlite3.Error where the database cannot be written, and has then added none.
+    """
+    path = local_database(uri)
+    if path is None or not uri.startswith("sqlite:///"):  # another driver's file may be encrypted
+        return False
+    database = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
+    with contextlib.closing(database):  # which rolls back what is not committed
+        database.execute("PRAGMA foreign_keys = ON")
+        database.execute("BEGIN IMMEDIATE")
+        if not _fits(database, experiment_id):
+            return False
+        try:
+            _insert(database, experiment_id, runs)
+        except (sqlite3.IntegrityError, OverflowError, UnicodeError):
+            return False
+        database.execute("COMMIT")
+    return True
+
+
+def _fits(database: sqlite3.Connection, experiment_id: str) -> bool:
+    if database.execute("SELECT version_num FROM alembic_version").fetchall() != [(_REVISION,)]:
+        return False
+    query = "SELECT lifecycle_stage FROM experiments WHERE experiment_id = ?"
+    return database.execute(query, (int(experiment_id),)).fetchall() == [("active",)]
+
+
+def _insert(database: sqlite3.Connection, experiment_id: str, runs: Sequence[NewRun]) -> None:
+    database.executemany(
+        "INSERT INTO runs (run_uuid, name, source_type, source_name, entry_point_name, user_id, status, start_time, end_time,"
+        " source_version, lifecycle_stage, artifact_uri, experiment_id, deleted_time)"
+        " VALUES (?, ?, 'UNKNOWN', '', '', 'unknown', ?, ?, ?, '', 'active', ?, ?, NULL)",
+        (
+            (run.id, run.name, run.status, run.started, run.ended, run.files, int(experiment_id))
+            for run in runs
+        ),
+    )  # fmt: skip
+    named = ((run.id, {**run.tags, "mlflow.runName": run.name}) for run in runs)
+    database.executemany("INSERT INTO tags (run_uuid, key, value) VALUES (?, ?, ?)", _pairs(named))
+    params = ((run.id, run.params) for run in runs)
+    database.executemany("INSERT INTO params (run_uuid, key, value) VALUES (?, ?, ?)", _pairs(params))
+    columns = "(run_uuid, key, step, timestamp, value, is_nan) VALUES (?, ?, ?, ?, ?, ?)"
+    points = (row for run in runs for row in _all(run))
+    database.executemany(f"INSERT OR IGNORE INTO metrics {columns}", points)
+    latest = (row for run in runs for row in _latest(run))
+    database.executemany(f"INSERT INTO latest_metrics {columns}", latest)
+
+
+def _pairs(texts: Iterator[tuple[str, Mapping[str, str]]]) -> Iterator[Row]:
+    return ((run_id, name, value) for run_id, values in texts for name, value in values.items())
+
+
+def _all(run: NewRun) -> Iterator[Row]:
+    """Every point; NaN is a zero with a mark."""
+    for point in run.points:
+        nan = math.isnan(point.value)
+        value = 0.0 if nan else min(max(point.value, -_LARGEST), _LARGEST)
+        yield run.id, point.name, point.step, point.time, value, nan
+
+
+def _latest(run: NewRun) -> Iterator[Row]:
+    """The point of each metric with the largest step, time and value."""
+    latest: dict[object, Row] = {}
+    for row in _all(run):
+        known = latest.get(row[1])
+        if known is None or row[2:5] > known[2:5]:
+            latest[row[1]] = row
+    yield from latest.values()
