@@ -90,7 +90,7 @@ def stand_in(seconds: float, rows: int) -> Callable[..., Callable[[dict[str, Any
 
             for row in range(rows):
                 time.sleep(seconds / rows)
-                tune.report(as_text({"row": {"step": row + 1, **FIGURES}}))
+                tune.report(as_text({"rows": [{"step": row + 1, **FIGURES}]}))
             ended = {"status": "finished", "reason": "", "metrics": FIGURES, "step": rows, "seconds": seconds}
             tune.report(as_text({"ended": ended}))
 

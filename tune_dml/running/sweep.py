@@ -7,6 +7,7 @@ on from its checkpoint, and the searcher is rebuilt from the ledger, so nothing 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import math
 import os
@@ -41,6 +42,12 @@ from tune_dml.running import cluster
 from tune_dml.running.failures import TRIAL_RETRIES, Failure, classify, stalled
 from tune_dml.running.limits import Spending, Watch
 from tune_dml.running.race import RacingProposals
+from tune_dml.running.ray_internals import (
+    being_created,
+    every_loss_is_a_lost_process,
+    no_longer_handed_over,
+    set_aside,
+)
 from tune_dml.running.search import CellSearcher, Proposals
 from tune_dml.running.trial import local_engine, read_message, train_engine
 
@@ -67,7 +74,8 @@ class Recorder(Callback):  # type: ignore[misc]
         self.progress = progress
         self.tracker = tracker
         self.started: dict[str, float] = {}
-        self.running: dict[str, TuneTrial] = {}
+        self.processes: dict[str, Any] = {}
+        """Key -> the Ray actor that runs it, or is about to."""
         self.spending = Spending(resources.gpus or resources.workers, session.gpu_hours)
         self.watch = Watch(state.folder, session.stall_limit)
         self.hung: set[str] = set()
@@ -85,23 +93,23 @@ class Recorder(Callback):  # type: ignore[misc]
         """A trial begins, or begins again."""
         key = trial.config["key"]
         self.started[key] = time.monotonic()
-        self.running[key] = trial
+        self.processes[key] = trial.temporary_state.ray_actor
         trial.run_metadata.num_failures = self.lost[key]
         self.spending.begin(key)
         self.watch.begin(key)
         self.ledger.write("started", key, host=_host_of(trial))
-        steps = int(trial.config["settings"].get("training.steps") or 0)
+        steps = int(json.loads(trial.config["settings"]).get("training.steps") or 0)
         self.progress.started(key, trial.config["label"], trial.config["seed"], steps)
         self.tracker.notify()
 
     def on_trial_result(
         self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, result: dict[str, Any], **info: Any
     ) -> None:
-        """A row, or the trial's closing report."""
+        """Rows, something that must be said, the trial's end."""
         key = trial.config["key"]
         self.watch.step(key)
         message = read_message(result)
-        if row := message.get("row"):
+        for row in message.get("rows", ()):
             self.ledger.report(key, row)
             self.progress.report(key, row)
         if note := message.get("note"):
@@ -126,19 +134,19 @@ class Recorder(Callback):  # type: ignore[misc]
         self.ledger.write("retry", key)
         self.note(f"{trial.config['label']} seed {trial.config['seed']}: {why}; retrying from the checkpoint")
 
-    def on_hand_over(self, trial: TuneTrial) -> None:
-        """A trial is given the process of one that has ended; it begins when that has answered."""
+    def on_process(self, trial: TuneTrial, process: Any, new: bool) -> None:
+        """A trial is given a process, a new one or that of a trial that has ended; it begins when that has answered."""
         key = trial.config["key"]
-        self.running[key] = trial
-        self.watch.hand_over(key)
+        self.processes[key] = process
+        self.watch.await_answer(key, new)
 
     def on_step_end(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
         """Several times a second: trials that hang are ended, which Ray takes for a lost process."""
         for key in self.watch.stalled():
             self.hung.add(key)
             self.watch.end(key)
-            if (actor := self.running[key].temporary_state.ray_actor) is not None:
-                ray.kill(actor)
+            if (process := self.processes.pop(key, None)) is not None:
+                ray.kill(process)
 
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         """Retries are used up."""
@@ -160,7 +168,7 @@ class Recorder(Callback):  # type: ignore[misc]
     def _end(self, key: str, ended: Mapping[str, Any]) -> None:
         seconds = (now := time.monotonic()) - self.started.get(key, now)
         body = {"seconds": seconds, **ended}
-        self.running.pop(key, None)
+        self.processes.pop(key, None)
         self.spending.end(key)
         self.watch.end(key)
         self.ledger.write("ended", key, **body)
@@ -247,17 +255,19 @@ class _InOrder(FIFOScheduler):  # type: ignore[misc]
     trial's end, and it goes on to wait for the lost process to answer: both are undone here.
     """
 
-    def __init__(self, on_hand_over: Callable[[TuneTrial], None]):
+    def __init__(self, on_process: Callable[[TuneTrial, Any, bool], None]):
         super().__init__()
-        self.on_hand_over = on_hand_over
+        self.on_process = on_process
         self.lost: set[TuneTrial] = set()
 
     def choose_trial_to_run(self, tune_controller: Any) -> TuneTrial | None:
         """A trial that waits, of those that have not ended."""
         chosen = None
         for trial in tune_controller.get_live_trials():
-            if trial.status == TuneTrial.PENDING and trial.temporary_state.ray_actor is not None:
-                self.on_hand_over(trial)
+            if trial.status == TuneTrial.PENDING:
+                handed_over, created = trial.temporary_state.ray_actor, being_created(tune_controller, trial)
+                if (process := handed_over or created) is not None:
+                    self.on_process(trial, process, process is created)
             if chosen is None and trial.status in {TuneTrial.PENDING, TuneTrial.PAUSED}:
                 chosen = trial
         return chosen
@@ -268,21 +278,21 @@ class _InOrder(FIFOScheduler):  # type: ignore[misc]
 
     def on_trial_error(self, tune_controller: Any, trial: TuneTrial) -> None:
         """The process is lost that a trial was about to take over: nobody waits for its answer."""
-        if trial in tune_controller._resetting_trials:
-            tune_controller._resetting_trials.discard(trial)
+        if no_longer_handed_over(tune_controller, trial):
             self.lost.add(trial)
 
     def on_trial_add(self, tune_controller: Any, trial: TuneTrial) -> None:
         """Such a trial is to be tried again: the same loss, told again, ends no trial that is paused."""
         if trial in self.lost:
             self.lost.discard(trial)
-            tune_controller._set_trial_status(trial, TuneTrial.PAUSED)
+            set_aside(tune_controller, trial)
 
 
 def _fit(folder: Path, recorder: Recorder, resources: Resources, session: Session) -> None:
     address, _ = cluster.address_of(session.address)
     recorder.progress.waiting("starting Ray ..." if address is None else f"connecting to Ray at {address} ...")
-    with cluster.connected(address, engine=resources.engine) as capacity, _ends_by_sigterm():
+    connection = cluster.connected(address, engine=resources.engine)
+    with connection as capacity, _ends_by_sigterm(), every_loss_is_a_lost_process():
         concurrent = cluster.refuse_unless_it_fits(capacity, resources)
         if session.max_concurrent is not None:
             concurrent = min(concurrent, session.max_concurrent)
@@ -294,7 +304,7 @@ def _fit(folder: Path, recorder: Recorder, resources: Resources, session: Sessio
             tune.with_resources(trainable, _bundle(capacity, resources)),
             tune_config=TuneConfig(
                 search_alg=CellSearcher(recorder.proposals),
-                scheduler=_InOrder(recorder.on_hand_over),
+                scheduler=_InOrder(recorder.on_process),
                 num_samples=-1,
                 max_concurrent_trials=concurrent,
                 time_budget_s=session.time_budget,
