@@ -9,8 +9,9 @@ def of_controller():
     from ray.tune.execution.tune_controller import TuneController
 
     made = inspect.getsource(TuneController.__init__)
-    held = ("_resetting_trials: Set", "_trial_to_actor: Dict", "self._actor_manager = ")
-    return all(name in made for name in held) and list(inspect.signature(TuneController._set_trial_status).parameters)
+    sets = ("_resetting_trials", "_stopped_trials", "_failed_trials", "_trials_to_cache")
+    held = [*(f"self.{name}: Set[Trial]" for name in sets), "_trial_to_actor: Dict", "self._actor_manager = "]
+    return all(name in made for name in held) and callable(TuneController._set_trial_status)
 
 
 def of_actor_manager():
@@ -18,7 +19,11 @@ def of_actor_manager():
 
     made = inspect.getsource(RayActorManager.__init__)
     told = list(inspect.signature(RayActorManager._actor_task_failed).parameters)
-    return "self._live_actors_to_ray_actors_resources: Dict[" in made and len(told) == 3
+    return "self._live_actors_to_ray_actors_resources: Dict[" in made and told == [
+        "self",
+        "tracked_actor_task",
+        "exception",
+    ]
 
 
 def of_train():

@@ -229,7 +229,12 @@ def test_a_program_that_eats_the_memory_costs_a_trial_its_process_not_its_result
 ):
     """Ray ends trials where the machine comes within reach of its limit, here 5 GB beyond what is in use before."""
     monkeypatch.chdir(tmp_path)
-    words = ["sweep", sweep_file((0.1, 0.5), steps=1200, every=100), "--cache-dir", cache_dir]  # seconds, not parts of one
+    words = [
+        "sweep",
+        sweep_file((0.1, 0.5), steps=1200, every=100),
+        "--cache-dir",
+        cache_dir,
+    ]  # seconds, not parts of one
     quiet = Running([*words, "--name", "quiet"], tmp_path / "sweeps" / "quiet")
     assert quiet.end() == 0, quiet.said()
     used, total = memory_in_use()

@@ -32,6 +32,14 @@ def set_aside(controller: Any, trial: TuneTrial) -> None:
     controller._set_trial_status(trial, trial.PAUSED)
 
 
+def forget(controller: Any, trial: TuneTrial) -> None:
+    """Let go of a trial that has ended. Tune keeps every one, with settings and Ray's references, for a summary of its own."""
+    controller.get_trials().remove(trial)
+    controller.get_live_trials().discard(trial)
+    for kept in (controller._stopped_trials, controller._failed_trials, controller._trials_to_cache):
+        kept.discard(trial)
+
+
 def being_created(controller: Any, trial: TuneTrial) -> Any:
     """The process that has a place and is yet to answer that it is a trial's; None where there is none.
 
@@ -53,10 +61,10 @@ def every_loss_is_a_lost_process() -> Iterator[None]:
 
     tell = RayActorManager._actor_task_failed
 
-    def tell_of_loss(manager: RayActorManager, task: Any, error: Exception) -> None:
-        if isinstance(error, RayError) and not isinstance(error, RayActorError | RayTaskError):
-            error = RayActorError(error_msg=str(error))
-        tell(manager, task, error)
+    def tell_of_loss(self: RayActorManager, tracked_actor_task: Any, exception: Exception) -> None:
+        if isinstance(exception, RayError) and not isinstance(exception, RayActorError | RayTaskError):
+            exception = RayActorError(error_msg=str(exception))
+        tell(self, tracked_actor_task, exception)
 
     RayActorManager._actor_task_failed = tell_of_loss
     try:
@@ -66,7 +74,7 @@ def every_loss_is_a_lost_process() -> Iterator[None]:
 
 
 def let_workers_inherit(name: str, value: str) -> None:
-    """Give a variable to Ray Train's own processes; a `runtime_env` reaches its workers alone, and not what frees their places."""
+    """Give a variable to Ray Train's own processes; a `runtime_env` reaches its workers alone, not what frees their places."""
     from ray.train.v2._internal.constants import ENV_VARS_TO_PROPAGATE
 
     os.environ[name] = value

@@ -243,7 +243,7 @@ class Proposals:
 
 
 class CellSearcher(Searcher):  # type: ignore[misc]
-    """`Proposals`, or a race's, as Ray Tune sees them. A trial's configuration is its key, label, seed and flat settings (JSON)."""
+    """`Proposals`, or a race's, as Ray Tune sees them. A trial's configuration is key, label, seed and flat settings (JSON)."""
 
     def __init__(self, proposals: Proposals | RacingProposals):
         super().__init__()  # no metric: Tune would demand it in every report

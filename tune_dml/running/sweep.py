@@ -17,7 +17,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -27,7 +27,6 @@ import ray.cloudpickle
 from ray import tune
 from ray.tune import Callback, FailureConfig, PlacementGroupFactory, RunConfig, TuneConfig, Tuner
 from ray.tune.experiment import Trial as TuneTrial
-from ray.tune.schedulers import FIFOScheduler
 
 from trainables.context import CHECKPOINT, PREVIOUS
 from tune_dml.planning.cells import Cell
@@ -40,14 +39,10 @@ from tune_dml.record.session import Purpose
 from tune_dml.record.state import SweepState
 from tune_dml.running import cluster
 from tune_dml.running.failures import TRIAL_RETRIES, Failure, classify, stalled
+from tune_dml.running.in_order import InOrder, Silent
 from tune_dml.running.limits import Spending, Watch
 from tune_dml.running.race import RacingProposals
-from tune_dml.running.ray_internals import (
-    being_created,
-    every_loss_is_a_lost_process,
-    no_longer_handed_over,
-    set_aside,
-)
+from tune_dml.running.ray_internals import every_loss_is_a_lost_process
 from tune_dml.running.search import CellSearcher, Proposals
 from tune_dml.running.trial import local_engine, read_message, train_engine
 
@@ -116,8 +111,6 @@ class Recorder(Callback):  # type: ignore[misc]
             self.note(f"{trial.config['label']} seed {trial.config['seed']}: {note}")
         if ended := message.get("ended"):
             self._end(key, ended)
-            trial.run_metadata.metric_analysis.clear()  # Tune's own statistics of its own columns; nobody asks for them
-            trial.run_metadata.metric_n_steps.clear()
         self.tracker.notify()
 
     def on_trial_recover(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
@@ -166,7 +159,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.progress.note(text)
 
     def _end(self, key: str, ended: Mapping[str, Any]) -> None:
-        seconds = (now := time.monotonic()) - self.started.get(key, now)
+        seconds = (now := time.monotonic()) - self.started.pop(key, now)
         body = {"seconds": seconds, **ended}
         self.processes.pop(key, None)
         self.spending.end(key)
@@ -248,46 +241,6 @@ def _value(body: Mapping[str, Any], metric: str, diverged: float) -> float:
     return float(body["metrics"].get(metric, math.nan)) if body["status"] == "finished" else math.nan
 
 
-class _InOrder(FIFOScheduler):  # type: ignore[misc]
-    """Tune's first come, first served, which looks through all trials that there ever were, several times a trial.
-
-    Tune hands a process from trial to trial. A process that is lost just then it counts twice, the second time as the
-    trial's end, and it goes on to wait for the lost process to answer: both are undone here.
-    """
-
-    def __init__(self, on_process: Callable[[TuneTrial, Any, bool], None]):
-        super().__init__()
-        self.on_process = on_process
-        self.lost: set[TuneTrial] = set()
-
-    def choose_trial_to_run(self, tune_controller: Any) -> TuneTrial | None:
-        """A trial that waits, of those that have not ended."""
-        chosen = None
-        for trial in tune_controller.get_live_trials():
-            if trial.status == TuneTrial.PENDING:
-                handed_over, created = trial.temporary_state.ray_actor, being_created(tune_controller, trial)
-                if (process := handed_over or created) is not None:
-                    self.on_process(trial, process, process is created)
-            if chosen is None and trial.status in {TuneTrial.PENDING, TuneTrial.PAUSED}:
-                chosen = trial
-        return chosen
-
-    def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: dict[str, Any]) -> str:
-        """The closing report ends a trial, whatever becomes of its process: Tune would ask that for one more."""
-        return str(self.STOP if "ended" in read_message(result) else self.CONTINUE)
-
-    def on_trial_error(self, tune_controller: Any, trial: TuneTrial) -> None:
-        """The process is lost that a trial was about to take over: nobody waits for its answer."""
-        if no_longer_handed_over(tune_controller, trial):
-            self.lost.add(trial)
-
-    def on_trial_add(self, tune_controller: Any, trial: TuneTrial) -> None:
-        """Such a trial is to be tried again: the same loss, told again, ends no trial that is paused."""
-        if trial in self.lost:
-            self.lost.discard(trial)
-            set_aside(tune_controller, trial)
-
-
 def _fit(folder: Path, recorder: Recorder, resources: Resources, session: Session) -> None:
     address, _ = cluster.address_of(session.address)
     recorder.progress.waiting("starting Ray ..." if address is None else f"connecting to Ray at {address} ...")
@@ -304,7 +257,7 @@ def _fit(folder: Path, recorder: Recorder, resources: Resources, session: Sessio
             tune.with_resources(trainable, _bundle(capacity, resources)),
             tune_config=TuneConfig(
                 search_alg=CellSearcher(recorder.proposals),
-                scheduler=_InOrder(recorder.on_process),
+                scheduler=InOrder(recorder.on_process),
                 num_samples=-1,
                 max_concurrent_trials=concurrent,
                 time_budget_s=session.time_budget,
@@ -315,7 +268,7 @@ def _fit(folder: Path, recorder: Recorder, resources: Resources, session: Sessio
             run_config=RunConfig(
                 name="tune",
                 storage_path=str((folder / "ray").resolve()),
-                callbacks=[recorder],
+                callbacks=[recorder, Silent()],
                 stop=recorder.spending,
                 failure_config=FailureConfig(max_failures=TRIAL_RETRIES),
                 verbose=0,
