@@ -22,6 +22,7 @@ from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import ray.cloudpickle
 from ray import tune
@@ -71,6 +72,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.started: dict[str, float] = {}
         self.processes: dict[str, Any] = {}
         """Key -> the Ray actor that runs it, or is about to."""
+        self.hosts: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         self.spending = Spending(resources.gpus or resources.workers, session.gpu_hours)
         self.watch = Watch(state.folder, session.stall_limit)
         self.hung: set[str] = set()
@@ -92,7 +94,7 @@ class Recorder(Callback):  # type: ignore[misc]
         trial.run_metadata.num_failures = self.lost[key]
         self.spending.begin(key)
         self.watch.begin(key)
-        self.ledger.write("started", key, host=_host_of(trial))
+        self.ledger.write("started", key, host=self._host_of(trial.temporary_state.ray_actor))
         steps = int(json.loads(trial.config["settings"]).get("training.steps") or 0)
         self.progress.started(key, trial.config["label"], trial.config["seed"], steps)
         self.tracker.notify()
@@ -157,6 +159,15 @@ class Recorder(Callback):  # type: ignore[misc]
         """Say something aloud: on the screen, in the ledger, in the report."""
         self.ledger.write("note", text=text)
         self.progress.note(text)
+
+    def _host_of(self, process: Any) -> str:
+        """Where a process runs, by its own word, asked once: Tune knows it after the first report, and of the attempt before."""
+        if process not in self.hosts:
+            try:
+                self.hosts[process], _ = ray.get(process.get_current_ip_pid.remote(), timeout=5.0)
+            except ray.exceptions.RayError:  # it has died meanwhile, which Tune will hear of
+                return socket.gethostname()
+        return self.hosts[process]
 
     def _end(self, key: str, ended: Mapping[str, Any]) -> None:
         seconds = (now := time.monotonic()) - self.started.pop(key, now)
@@ -319,15 +330,6 @@ def _silence_tune() -> None:
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
     os.environ.setdefault("TUNE_RESULT_BUFFER_LENGTH", "1")
     logging.getLogger("ray").setLevel(logging.ERROR)
-
-
-def _host_of(trial: TuneTrial) -> str:
-    """Where a trial's actor runs, by its own word: Tune knows it after the first report, and of the attempt before."""
-    try:
-        address, _ = ray.get(trial.temporary_state.ray_actor.get_current_ip_pid.remote(), timeout=5.0)
-    except ray.exceptions.RayError:  # it has died meanwhile, which Tune will hear of
-        return socket.gethostname()
-    return str(address)
 
 
 def _last_failure(trial: TuneTrial) -> Failure:
