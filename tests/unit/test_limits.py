@@ -62,8 +62,6 @@ def test_a_process_that_does_not_take_the_next_trial_is_stalled(tmp_path):
     watch = Watch(tmp_path, limit=100.0, clock=clock)
     watch.await_answer("a", new=False)
     watch.await_answer("new", new=True)
-    clock.now = 60.0
-    watch.await_answer("a", new=False)  # as long as it has not answered
     clock.now = 101.0
     assert watch.stalled() == ["a"]
     clock.now = 601.0

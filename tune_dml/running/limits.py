@@ -90,8 +90,7 @@ class Watch:
 
     def await_answer(self, key: str, new: bool) -> None:
         """A process is asked to take a trial. One that has ended another trial, not a new one, needs no time to start."""
-        if key not in self.seen:
-            self.seen[key] = _Seen(self.clock(), not new, self._mark(key))
+        self.seen[key] = _Seen(self.clock(), not new, self._mark(key))
 
     def step(self, key: str) -> None:
         """Something came from a trial."""

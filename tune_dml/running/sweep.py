@@ -121,6 +121,7 @@ class Recorder(Callback):  # type: ignore[misc]
         failure = stalled(self.watch.limit or 0.0) if key in self.hung else _last_failure(trial)
         self.hung.discard(key)
         self.watch.end(key)
+        self.processes.pop(key, None)
         self.lost[key] += failure.kind != "preempted"
         trial.run_metadata.num_failures = self.lost[key]  # which Tune compares with the retries
         why = {"stalled": failure.reason, "preempted": "its node was taken away"}.get(
@@ -132,8 +133,9 @@ class Recorder(Callback):  # type: ignore[misc]
     def on_process(self, trial: TuneTrial, process: Any, new: bool) -> None:
         """A trial is given a process, a new one or that of a trial that has ended; it begins when that has answered."""
         key = trial.config["key"]
-        self.processes[key] = process
-        self.watch.await_answer(key, new)
+        if self.processes.get(key) is not process:
+            self.processes[key] = process
+            self.watch.await_answer(key, new)
 
     def on_step_end(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
         """Several times a second: trials that hang are ended, which Ray takes for a lost process."""
