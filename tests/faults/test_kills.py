@@ -178,17 +178,17 @@ def test_a_group_of_workers_goes_on(tmp_path, monkeypatch, cache_dir, found, vic
     found(f"kill -9 of {victim} (two trials, engine train)", outcome(sweep.folder, since))
 
 
-def eat_memory(until):
-    """Another program takes 500 MB every tenth of a second, 6.5 GB at most: more than the limit, and no harm to others."""
-    code = (
-        "import time\nheld = []\nwhile len(held) < 13: held.append(b'x' * 500_000_000); time.sleep(0.1)\ntime.sleep(60)"
-    )
-    eater = subprocess.Popen([sys.executable, "-c", code])
+def eat_memory(limit, until):
+    """Another program takes 500 MB every tenth of a second, until a GB more than the limit is in use: no harm to others."""
+    code = "import sys\nheld = []\nwhile sys.stdin.read(1): held.append(b'x' * 500_000_000)"
+    eater = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, bufsize=0)
     try:
-        deadline = time.monotonic() + 12  # no more than it takes to come to the limit, three times over
+        deadline = time.monotonic() + 20
         while not until():
             assert time.monotonic() < deadline, "Ray has ended no trial"
-            time.sleep(0.02)
+            if memory_in_use()[0] < limit + 0.5e9:
+                eater.stdin.write(b".")
+            time.sleep(0.1)
     finally:
         eater.kill()
         eater.wait()
@@ -240,11 +240,12 @@ def test_a_program_that_eats_the_memory_costs_a_trial_its_process_not_its_result
     used, total = memory_in_use()
     if total - used < 8e9:
         pytest.skip("too little memory is free to be eaten without harm to others")
-    limit = {"RAY_memory_usage_threshold": f"{(used + 5e9) / total:.4f}", "RAY_memory_monitor_refresh_ms": "100"}
-    sweep = Running([*words, "--name", "eaten"], tmp_path / "sweeps" / "eaten", limit)
+    limit = used + 5e9
+    monitor = {"RAY_memory_usage_threshold": f"{limit / total:.4f}", "RAY_memory_monitor_refresh_ms": "100"}
+    sweep = Running([*words, "--name", "eaten"], tmp_path / "sweeps" / "eaten", monitor)
     sweep.wait_until(lambda: any(sweep.folder.glob("trials/*/checkpoint.pt")))
     since = time.time()
-    eat_memory(until=lambda: bool(sweep.events("retry")))
+    eat_memory(limit, until=lambda: bool(sweep.events("retry")))
     assert sweep.end() == 0, sweep.said()
     assert table(sweep.folder) == table(quiet.folder)
     found("another program eats the memory, Ray ends a trial's worker (two trials)", outcome(sweep.folder, since))
