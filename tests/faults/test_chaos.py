@@ -12,7 +12,7 @@ from helpers.sweeps import Running, outcome, sweep_file, table
 
 TRIALS, KILLS, SEED = 60, 30, 7
 STEPS, EVERY = 1200, 100
-LIMIT = 450
+LIMIT = 600
 
 # Ray's own fault injection. Share of calls, in percent, whose request is lost, whose reply is lost, that end in flight; and how
 # many at most in a process. A task that is not pushed costs a trial its process, as a kill does: few of those.
