@@ -285,7 +285,12 @@ def main() -> None:
     print(
         f"tune_dml, local: {shown[0] - began:.1f} s to the first trial, {ended - events[-1].time:.1f} s after the last event;"
     )
-    print(f"    from the second trial on {each:.3f} s beyond its training")
+    ends = [event.time for event in events if event.kind == "ended"]
+    steady = (ends[-1] - ends[SLOTS]) * SLOTS / (trials - SLOTS - 1)
+    alone = base.clock * SLOTS / trials
+    print(
+        f"    once every slot has a process: {steady:.3f} s a trial, bare {alone:.3f} s; beyond training {each:.3f} s"
+    )
     few = min(6, trials)
     cost, events = sweep_of(few, steps, workers=2)
     over = beyond_training(events)
