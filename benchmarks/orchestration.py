@@ -73,32 +73,48 @@ class Cost:
 
 
 class Meter:
-    """`meter = Meter(); ...; meter.read()`: what it has cost since."""
+    """`with Meter() as meter: ...` and then `meter.cost`, of this process and all below it.
 
-    def __init__(self) -> None:
-        self.clock, self.processor = time.perf_counter(), _processor()
+    Each of them is looked at once a second: what a process did that nobody waited for is nowhere to be read once it has ended.
+    """
 
-    def read(self) -> Cost:
-        """The cost so far."""
-        return Cost(time.perf_counter() - self.clock, _processor() - self.processor)
+    def __enter__(self) -> Meter:
+        self._began, self._before, self._seen = time.perf_counter(), _ticks(), dict[int, int]()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        clock = time.perf_counter() - self._began
+        self._over.set()
+        self._thread.join()
+        ticks = sum(seen - self._before.get(pid, 0) for pid, seen in self._seen.items())
+        self.cost = Cost(clock, ticks / os.sysconf("SC_CLK_TCK"))
+
+    def _look(self) -> None:
+        last = False
+        while not last:
+            last = self._over.wait(1.0)
+            self._seen |= _ticks()
 
 
-def _processor() -> float:
-    """Processor seconds of this process and all below it; of those that have ended, where somebody waited for them."""
-    ticks = 0
+def _ticks() -> dict[int, int]:
+    """Process -> ticks of the processor that it had so far, of this process and all below it."""
+    found = {}
     for pid in [os.getpid(), *children_of(os.getpid())]:
         with contextlib.suppress(OSError):
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            ticks += sum(map(int, fields[11:15]))
-    return ticks / os.sysconf("SC_CLK_TCK")
+            found[pid] = int(fields[11]) + int(fields[12])
+    return found
 
 
 def bare(trials: int, steps: int) -> Cost:
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(SLOTS) as pool:
         list(pool.map(trial, [2] * SLOTS, [0.999 - n / 1000 for n in range(SLOTS)], [folder] * SLOTS))  # imports
-        meter = Meter()
-        list(pool.map(trial, [steps] * trials, rhos(trials), [folder] * trials))
-        return meter.read()
+        with Meter() as meter:
+            list(pool.map(trial, [steps] * trials, rhos(trials), [folder] * trials))
+        return meter.cost
 
 
 def plain_tune(trials: int, steps: int) -> Cost:
@@ -109,14 +125,14 @@ def plain_tune(trials: int, steps: int) -> Cost:
         def function(config: dict[str, Any]) -> None:
             tune.report({"value": trial(steps, config["rho"], folder)})
 
-        meter = Meter()
-        tune.Tuner(
-            tune.with_resources(function, {"cpu": 1}),
-            param_space={"rho": tune.grid_search(rhos(trials))},
-            tune_config=tune.TuneConfig(reuse_actors=True),
-            run_config=tune.RunConfig(storage_path=folder, verbose=0),
-        ).fit()
-        return meter.read()
+        with Meter() as meter:
+            tune.Tuner(
+                tune.with_resources(function, {"cpu": 1}),
+                param_space={"rho": tune.grid_search(rhos(trials))},
+                tune_config=tune.TuneConfig(reuse_actors=True),
+                run_config=tune.RunConfig(storage_path=folder, verbose=0),
+            ).fit()
+        return meter.cost
 
 
 def _optimize(storage: str, share: list[float], steps: int, folder: str) -> None:
@@ -140,9 +156,9 @@ def optuna_joblib(trials: int, steps: int) -> Cost:
         backend = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(file))
         optuna.create_study(study_name="bench", storage=backend, direction="maximize")
         shares = [rhos(trials)[slot::SLOTS] for slot in range(SLOTS)]
-        meter = Meter()
-        Parallel(n_jobs=SLOTS)(delayed(_optimize)(file, share, steps, folder) for share in shares)
-        return meter.read()
+        with Meter() as meter:
+            Parallel(n_jobs=SLOTS)(delayed(_optimize)(file, share, steps, folder) for share in shares)
+        return meter.cost
 
 
 def sweep_of(trials: int, steps: int, workers: int) -> tuple[Cost, list[Event]]:
@@ -160,10 +176,10 @@ def sweep_of(trials: int, steps: int, workers: int) -> tuple[Cost, list[Event]]:
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         try:
-            meter = Meter()
             resources = Resources(workers=workers, engine="local" if workers == 1 else "train")
-            done = tune_dml.run_sweep(space, seeds=1, resources=resources)
-            return meter.read(), read_events(done.folder)
+            with Meter() as meter:
+                done = tune_dml.run_sweep(space, seeds=1, resources=resources)
+            return meter.cost, read_events(done.folder)
         finally:
             os.chdir(before)
 
@@ -269,7 +285,12 @@ def main() -> None:
     print(
         f"tune_dml, local: {shown[0] - began:.1f} s to the first trial, {ended - events[-1].time:.1f} s after the last event;"
     )
-    print(f"    from the second trial on {each:.3f} s beyond its training")
+    ends = [event.time for event in events if event.kind == "ended"]
+    steady = (ends[-1] - ends[SLOTS]) * SLOTS / (trials - SLOTS - 1)
+    alone = base.clock * SLOTS / trials
+    print(
+        f"    once every slot has a process: {steady:.3f} s a trial, bare {alone:.3f} s; beyond training {each:.3f} s"
+    )
     few = min(6, trials)
     cost, events = sweep_of(few, steps, workers=2)
     over = beyond_training(events)

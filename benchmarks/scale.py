@@ -90,7 +90,7 @@ def stand_in(seconds: float, rows: int) -> Callable[..., Callable[[dict[str, Any
 
             for row in range(rows):
                 time.sleep(seconds / rows)
-                tune.report(as_text({"row": {"step": row + 1, **FIGURES}}))
+                tune.report(as_text({"rows": [{"step": row + 1, **FIGURES}]}))
             ended = {"status": "finished", "reason": "", "metrics": FIGURES, "step": rows, "seconds": seconds}
             tune.report(as_text({"ended": ended}))
 
@@ -150,13 +150,18 @@ def on_raylets(number: int, *sweeps: tuple[int, float, int]) -> list[tuple[float
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def large(costs: Costs, seconds: float, rows: int) -> Simulated:
+    """20,000 trials on 512 GPUs; rows of one second travel together."""
+    return simulate(costs, slots=512, trials=20_000, seconds=seconds, rows=max(1, min(rows, int(seconds))))
+
+
 def draw(path: Path, costs: Costs, rows: int) -> None:
     """Share of the time in which 512 GPUs train, against a trial's length."""
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(6, 3.2))
-    shares = [100 * simulate(costs, slots=512, trials=20_000, seconds=length, rows=rows).busy for length in LENGTHS]
-    drivers = [100 * simulate(costs, slots=512, trials=20_000, seconds=length, rows=rows).driver for length in LENGTHS]
+    found = [large(costs, length, rows) for length in LENGTHS]
+    shares, drivers = [100 * each.busy for each in found], [100 * each.driver for each in found]
     axes.semilogx(LENGTHS, shares, "o-", color="black", label="GPUs train")
     axes.semilogx(LENGTHS, drivers, "s--", color="tab:red", label="the driver is busy")
     axes.set(xlabel="seconds of a trial", ylabel="share of the time [%]", ylim=(0, 103))
@@ -187,7 +192,7 @@ def main() -> None:
         print(f"{raylets} raylets, {slots} slots, trials of 1 s: {measured:.3f} s a trial; simulated {expected:.3f}")
     print(f"20,000 trials of {asked.rows} rows on 512 GPUs, from the processor's costs")
     for length in LENGTHS:
-        found = simulate(by_processor, slots=512, trials=20_000, seconds=length, rows=asked.rows)
+        found = large(by_processor, length, asked.rows)
         print(
             f"{length:6} s a trial: GPUs train {found.busy:6.1%}, driver busy {found.driver:6.1%}, {found.wall / 3600:7.2f} h"
         )

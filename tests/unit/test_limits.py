@@ -60,13 +60,16 @@ def test_a_trial_without_a_step_for_too_long_is_stalled_once(tmp_path):
 def test_a_process_that_does_not_take_the_next_trial_is_stalled(tmp_path):
     clock = Clock()
     watch = Watch(tmp_path, limit=100.0, clock=clock)
-    watch.hand_over("a")
-    clock.now = 60.0
-    watch.hand_over("a")  # as long as it has not answered
+    watch.await_answer("a", new=False)
+    watch.await_answer("new", new=True)
     clock.now = 101.0
     assert watch.stalled() == ["a"]
+    clock.now = 601.0
+    assert watch.stalled() == ["a", "new"]
+    watch.end("new")
+    clock.now = 700.0
     watch.begin("a")
-    clock.now = 400.0
+    clock.now = 1000.0
     assert watch.stalled() == []
 
 

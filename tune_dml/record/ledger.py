@@ -184,6 +184,8 @@ class Ledger:
         if self._file is None:
             raise RuntimeError("the ledger is not open")
         write_row(self._file, {"kind": kind, "time": time.time(), "key": key, "body": body})
+        if kind == "ended":
+            self._steps.pop(key, None)  # should a row come after all, they are read again
 
     def report(self, key: str, row: Mapping[str, Any]) -> None:
         """Append one evaluation to a trial's history; a step already there is not written again."""

@@ -156,17 +156,16 @@ def _nodes_to_come() -> tuple[Mapping[str, float], ...]:
 
     Some tell the cluster; Ray's own has its limits in a file on the head, where a submitted driver runs.
     """
-    from ray._private.state import state
     from ray.util.client import ray as client
+
+    from tune_dml.running.ray_internals import announced_limits, autoscales
 
     if client.is_connected():
         return ()
-    if (config := state.get_cluster_config()) is not None and config.node_group_configs:
-        return _times((group.resources, group.max_count) for group in config.node_group_configs)
-    from ray.experimental.internal_kv import _internal_kv_get
-
+    if groups := announced_limits():
+        return _times((group.resources, group.max_count) for group in groups)
     file = Path(_BOOTSTRAP).expanduser()
-    if not file.exists() or _internal_kv_get(b"__autoscaling_status") is None:
+    if not file.exists() or not autoscales():
         return ()
     launched = yaml.safe_load(file.read_text())
     limit = launched.get("max_workers", _MOST_NODES)
@@ -202,13 +201,14 @@ def node_is_gone() -> bool:
     is_initialized = getattr(ray, "is_initialized", None)  # not there while Ray is being imported
     if is_initialized is None or not is_initialized():
         return False
-    node = ray._private.worker._global_node
-    if node is None:  # by way of a client server
+    from tune_dml.running.ray_internals import raylet_socket
+
+    if (listens := raylet_socket()) is None:  # by way of a client server
         return False
     try:
         with socket.socket(socket.AF_UNIX) as knock:
             knock.settimeout(5.0)
-            knock.connect(node.raylet_socket_name)
+            knock.connect(listens)
     except TimeoutError:  # busy
         return False
     except OSError:

@@ -5,13 +5,12 @@ group. So a trial's actor, which Tune uses again for the next trial, holds one T
 trial after trial from a mailbox and posts rank 0's rows there. Ray Train still places the workers together and replaces
 those that are lost; what was under way goes on from its own checkpoint.
 
-    for message in group_for(train_one, sweep, resources).run(config): ...    # {"row": ...} each, then {"ended": ...}
+    for message in group_for(train_one, sweep, resources).run(config): ...    # the last one has "ended" in it
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import uuid
 from collections import deque
@@ -22,8 +21,8 @@ from typing import Any
 from tune_dml.planning.request import Resources
 from tune_dml.running.failures import WORKER_RETRIES
 
-TrainOne = Callable[[dict[str, Any], Callable[[dict[str, Any]], None]], dict[str, Any]]
-"""(configuration, where messages go) -> how the trial ended, in one worker of several."""
+TrainOne = Callable[[dict[str, Any], Callable[[dict[str, Any]], None]], None]
+"""(configuration, where messages go, the one that says how the trial ended among them), in one worker of several."""
 
 _LOOK = 1.0
 """Seconds after which somebody who waits looks whether the others still live."""
@@ -55,7 +54,7 @@ class _Mailbox:
         return None
 
     async def post(self, number: int, message: dict[str, Any]) -> None:
-        """Something that rank 0 has to say of its trial."""
+        """Something that a rank has to say of its trial."""
         if number == self.number:
             self.messages.append(message)
 
@@ -107,11 +106,11 @@ class Group:
         import ray
         from ray.train import FailureConfig, RunConfig, ScalingConfig
         from ray.train.torch import TorchTrainer
-        from ray.train.v2._internal.constants import ENV_VARS_TO_PROPAGATE
+
+        from tune_dml.running.ray_internals import let_workers_inherit
 
         # What frees the workers' places when this process is lost asks "the" Ray of the machine, in vain where there are two.
-        os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
-        ENV_VARS_TO_PROPAGATE.add("RAY_ADDRESS")
+        let_workers_inherit("RAY_ADDRESS", ray.get_runtime_context().gcs_address)
         per_worker: dict[str, float] = {"CPU": resources.cpus_per_worker}
         if resources.gpus_per_worker:
             per_worker["GPU"] = resources.gpus_per_worker
@@ -150,9 +149,7 @@ def _worker(train_one: TrainOne) -> Callable[[dict[str, Any]], None]:
             def post(message: dict[str, Any], number: int = last) -> None:
                 ray.get(mailbox.post.remote(number, message))
 
-            ended = train_one(trial, post)
-            if rank == 0:
-                post({"ended": ended})
+            train_one(trial, post)
 
     return work
 

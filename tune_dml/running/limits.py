@@ -1,7 +1,7 @@
 """When a session stops by itself, and which of its trials has stopped without saying so.
 
 spending.begin(key); spending.end(key); spending.spent        # GPU-hours, or worker-hours, of this session
-watch.hand_over(key); watch.begin(key); watch.step(key); watch.stalled()    # keys without a step for longer than allowed
+watch.await_answer(key, new); watch.begin(key); watch.step(key); watch.stalled()    # keys without a step for longer than allowed
 """
 
 from __future__ import annotations
@@ -88,10 +88,9 @@ class Watch:
         """A trial begins, or begins again."""
         self.seen[key] = _Seen(self.clock(), False, self._mark(key))
 
-    def hand_over(self, key: str) -> None:
-        """A process that has ended a trial is asked to take this one, which needs no time to start."""
-        if key not in self.seen:
-            self.seen[key] = _Seen(self.clock(), True, self._mark(key))
+    def await_answer(self, key: str, new: bool) -> None:
+        """A process is asked to take a trial. One that has ended another trial, not a new one, needs no time to start."""
+        self.seen[key] = _Seen(self.clock(), not new, self._mark(key))
 
     def step(self, key: str) -> None:
         """Something came from a trial."""

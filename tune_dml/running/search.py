@@ -15,6 +15,7 @@ that has been told exactly the cells 0 .. n - window, in order, however early la
 
 from __future__ import annotations
 
+import json
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -242,7 +243,7 @@ class Proposals:
 
 
 class CellSearcher(Searcher):  # type: ignore[misc]
-    """`Proposals`, or a race's, as Ray Tune sees them. A trial's configuration is its key, label, seed and flat settings."""
+    """`Proposals`, or a race's, as Ray Tune sees them. A trial's configuration is key, label, seed and flat settings (JSON)."""
 
     def __init__(self, proposals: Proposals | RacingProposals):
         super().__init__()  # no metric: Tune would demand it in every report
@@ -259,7 +260,8 @@ class CellSearcher(Searcher):  # type: ignore[misc]
         if trial is None:
             return Searcher.FINISHED if self.proposals.finished else None
         self.running[trial_id] = trial
-        settings = {**trial.cell.settings, "seed": trial.seed}
+        # One text: Tune copies, flattens and keeps what it is given, entry by entry.
+        settings = json.dumps({**trial.cell.settings, "seed": trial.seed})
         return {"key": trial.key, "label": trial.cell.label, "seed": trial.seed, "settings": settings}
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ on from its checkpoint, and the searcher is rebuilt from the ledger, so nothing 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import math
 import os
@@ -16,17 +17,17 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import ray.cloudpickle
 from ray import tune
 from ray.tune import Callback, FailureConfig, PlacementGroupFactory, RunConfig, TuneConfig, Tuner
 from ray.tune.experiment import Trial as TuneTrial
-from ray.tune.schedulers import FIFOScheduler
 
 from trainables.context import CHECKPOINT, PREVIOUS
 from tune_dml.planning.cells import Cell
@@ -39,8 +40,10 @@ from tune_dml.record.session import Purpose, last_heard
 from tune_dml.record.state import SweepState
 from tune_dml.running import cluster
 from tune_dml.running.failures import TRIAL_RETRIES, Failure, classify, stalled
+from tune_dml.running.in_order import InOrder, Silent
 from tune_dml.running.limits import Spending, Watch
 from tune_dml.running.race import RacingProposals
+from tune_dml.running.ray_internals import every_loss_is_a_lost_process
 from tune_dml.running.search import CellSearcher, Proposals
 from tune_dml.running.trial import local_engine, read_message, train_engine
 
@@ -67,7 +70,9 @@ class Recorder(Callback):  # type: ignore[misc]
         self.progress = progress
         self.tracker = tracker
         self.started: dict[str, float] = {}
-        self.running: dict[str, TuneTrial] = {}
+        self.processes: dict[str, Any] = {}
+        """Key -> the Ray actor that runs it, or is about to."""
+        self.hosts: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         self.spending = Spending(resources.gpus or resources.workers, session.gpu_hours)
         self.watch = Watch(state.folder, session.stall_limit)
         self.hung: set[str] = set()
@@ -85,31 +90,29 @@ class Recorder(Callback):  # type: ignore[misc]
         """A trial begins, or begins again."""
         key = trial.config["key"]
         self.started[key] = time.monotonic()
-        self.running[key] = trial
+        self.processes[key] = trial.temporary_state.ray_actor
         trial.run_metadata.num_failures = self.lost[key]
         self.spending.begin(key)
         self.watch.begin(key)
-        self.ledger.write("started", key, host=_host_of(trial))
-        steps = int(trial.config["settings"].get("training.steps") or 0)
+        self.ledger.write("started", key, host=self._host_of(trial.temporary_state.ray_actor))
+        steps = int(json.loads(trial.config["settings"]).get("training.steps") or 0)
         self.progress.started(key, trial.config["label"], trial.config["seed"], steps)
         self.tracker.notify()
 
     def on_trial_result(
         self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, result: dict[str, Any], **info: Any
     ) -> None:
-        """A row, or the trial's closing report."""
+        """Rows, something that must be said, the trial's end."""
         key = trial.config["key"]
         self.watch.step(key)
         message = read_message(result)
-        if row := message.get("row"):
+        for row in message.get("rows", ()):
             self.ledger.report(key, row)
             self.progress.report(key, row)
         if note := message.get("note"):
             self.note(f"{trial.config['label']} seed {trial.config['seed']}: {note}")
         if ended := message.get("ended"):
             self._end(key, ended)
-            trial.run_metadata.metric_analysis.clear()  # Tune's own statistics of its own columns; nobody asks for them
-            trial.run_metadata.metric_n_steps.clear()
         self.tracker.notify()
 
     def on_trial_recover(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
@@ -118,6 +121,7 @@ class Recorder(Callback):  # type: ignore[misc]
         failure = stalled(self.watch.limit or 0.0) if key in self.hung else _last_failure(trial)
         self.hung.discard(key)
         self.watch.end(key)
+        self.processes.pop(key, None)
         self.lost[key] += failure.kind != "preempted"
         trial.run_metadata.num_failures = self.lost[key]  # which Tune compares with the retries
         why = {"stalled": failure.reason, "preempted": "its node was taken away"}.get(
@@ -126,19 +130,20 @@ class Recorder(Callback):  # type: ignore[misc]
         self.ledger.write("retry", key)
         self.note(f"{trial.config['label']} seed {trial.config['seed']}: {why}; retrying from the checkpoint")
 
-    def on_hand_over(self, trial: TuneTrial) -> None:
-        """A trial is given the process of one that has ended; it begins when that has answered."""
+    def on_process(self, trial: TuneTrial, process: Any, new: bool) -> None:
+        """A trial is given a process, a new one or that of a trial that has ended; it begins when that has answered."""
         key = trial.config["key"]
-        self.running[key] = trial
-        self.watch.hand_over(key)
+        if self.processes.get(key) is not process:
+            self.processes[key] = process
+            self.watch.await_answer(key, new)
 
     def on_step_end(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
         """Several times a second: trials that hang are ended, which Ray takes for a lost process."""
         for key in self.watch.stalled():
             self.hung.add(key)
             self.watch.end(key)
-            if (actor := self.running[key].temporary_state.ray_actor) is not None:
-                ray.kill(actor)
+            if (process := self.processes.pop(key, None)) is not None:
+                ray.kill(process)
 
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         """Retries are used up."""
@@ -157,10 +162,19 @@ class Recorder(Callback):  # type: ignore[misc]
         self.ledger.write("note", text=text)
         self.progress.note(text)
 
+    def _host_of(self, process: Any) -> str:
+        """Where a process runs, by its own word, asked once: Tune knows it after the first report, and of the attempt before."""
+        if process not in self.hosts:
+            try:
+                self.hosts[process], _ = ray.get(process.get_current_ip_pid.remote(), timeout=5.0)
+            except ray.exceptions.RayError:  # it has died meanwhile, which Tune will hear of
+                return socket.gethostname()
+        return self.hosts[process]
+
     def _end(self, key: str, ended: Mapping[str, Any]) -> None:
-        seconds = (now := time.monotonic()) - self.started.get(key, now)
+        seconds = (now := time.monotonic()) - self.started.pop(key, now)
         body = {"seconds": seconds, **ended}
-        self.running.pop(key, None)
+        self.processes.pop(key, None)
         self.spending.end(key)
         self.watch.end(key)
         self.ledger.write("ended", key, **body)
@@ -241,49 +255,11 @@ def _value(body: Mapping[str, Any], metric: str, diverged: float) -> float:
     return float(body["metrics"].get(metric, math.nan)) if body["status"] == "finished" else math.nan
 
 
-class _InOrder(FIFOScheduler):  # type: ignore[misc]
-    """Tune's first come, first served, which looks through all trials that there ever were, several times a trial.
-
-    Tune hands a process from trial to trial. A process that is lost just then it counts twice, the second time as the
-    trial's end, and it goes on to wait for the lost process to answer: both are undone here.
-    """
-
-    def __init__(self, on_hand_over: Callable[[TuneTrial], None]):
-        super().__init__()
-        self.on_hand_over = on_hand_over
-        self.lost: set[TuneTrial] = set()
-
-    def choose_trial_to_run(self, tune_controller: Any) -> TuneTrial | None:
-        """A trial that waits, of those that have not ended."""
-        chosen = None
-        for trial in tune_controller.get_live_trials():
-            if trial.status == TuneTrial.PENDING and trial.temporary_state.ray_actor is not None:
-                self.on_hand_over(trial)
-            if chosen is None and trial.status in {TuneTrial.PENDING, TuneTrial.PAUSED}:
-                chosen = trial
-        return chosen
-
-    def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: dict[str, Any]) -> str:
-        """The closing report ends a trial, whatever becomes of its process: Tune would ask that for one more."""
-        return str(self.STOP if "ended" in read_message(result) else self.CONTINUE)
-
-    def on_trial_error(self, tune_controller: Any, trial: TuneTrial) -> None:
-        """The process is lost that a trial was about to take over: nobody waits for its answer."""
-        if trial in tune_controller._resetting_trials:
-            tune_controller._resetting_trials.discard(trial)
-            self.lost.add(trial)
-
-    def on_trial_add(self, tune_controller: Any, trial: TuneTrial) -> None:
-        """Such a trial is to be tried again: the same loss, told again, ends no trial that is paused."""
-        if trial in self.lost:
-            self.lost.discard(trial)
-            tune_controller._set_trial_status(trial, TuneTrial.PAUSED)
-
-
 def _fit(folder: Path, recorder: Recorder, resources: Resources, session: Session) -> None:
     address, _ = cluster.address_of(session.address)
     recorder.progress.waiting("starting Ray ..." if address is None else f"connecting to Ray at {address} ...")
-    with cluster.connected(address, engine=resources.engine) as capacity, _ends_by_sigterm():
+    connection = cluster.connected(address, engine=resources.engine)
+    with connection as capacity, _ends_by_sigterm(), every_loss_is_a_lost_process():
         concurrent = cluster.refuse_unless_it_fits(capacity, resources)
         if session.max_concurrent is not None:
             concurrent = min(concurrent, session.max_concurrent)
@@ -295,7 +271,7 @@ def _fit(folder: Path, recorder: Recorder, resources: Resources, session: Sessio
             tune.with_resources(trainable, _bundle(capacity, resources)),
             tune_config=TuneConfig(
                 search_alg=CellSearcher(recorder.proposals),
-                scheduler=_InOrder(recorder.on_hand_over),
+                scheduler=InOrder(recorder.on_process),
                 num_samples=-1,
                 max_concurrent_trials=concurrent,
                 time_budget_s=session.time_budget,
@@ -306,7 +282,7 @@ def _fit(folder: Path, recorder: Recorder, resources: Resources, session: Sessio
             run_config=RunConfig(
                 name="tune",
                 storage_path=str((folder / "ray").resolve()),
-                callbacks=[recorder],
+                callbacks=[recorder, Silent()],
                 stop=recorder.spending,
                 failure_config=FailureConfig(max_failures=TRIAL_RETRIES),
                 verbose=0,
@@ -357,15 +333,6 @@ def _silence_tune() -> None:
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
     os.environ.setdefault("TUNE_RESULT_BUFFER_LENGTH", "1")
     logging.getLogger("ray").setLevel(logging.ERROR)
-
-
-def _host_of(trial: TuneTrial) -> str:
-    """Where a trial's actor runs, by its own word: Tune knows it after the first report, and of the attempt before."""
-    try:
-        address, _ = ray.get(trial.temporary_state.ray_actor.get_current_ip_pid.remote(), timeout=5.0)
-    except ray.exceptions.RayError:  # it has died meanwhile, which Tune will hear of
-        return socket.gethostname()
-    return str(address)
 
 
 def _last_failure(trial: TuneTrial) -> Failure:

@@ -10,6 +10,8 @@ how: finished, diverged or failed. Only what a retry can mend (a lost process, a
 from __future__ import annotations
 
 import json
+import math
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -49,13 +51,48 @@ def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Pat
     return {**how, "step": outcome.step, "seconds": outcome.seconds}
 
 
+_PAUSE = 1.0
+"""Seconds between two reports of rows: each waits for the driver, and nobody trains meanwhile."""
+
+
+class _Messages:
+    """What a trial has to say. Rows that come faster than they may be reported go together, at the latest with its end.
+
+    Those that are lost with the process are reported again from its checkpoint, or come again.
+    """
+
+    def __init__(self, send: Callable[[dict[str, Any]], None]):
+        self._send = send
+        self._rows: list[Row] = []
+        self._sent = -math.inf
+
+    def row(self, row: Row) -> None:
+        """An evaluation, or figures of training."""
+        self._rows.append(row)
+        if time.monotonic() - self._sent >= _PAUSE:
+            self._post({})
+
+    def note(self, text: str) -> None:
+        """Something that a person should know."""
+        self._post({"note": text})
+
+    def ended(self, how: Mapping[str, Any]) -> None:
+        """The closing report."""
+        self._post({"ended": how})
+
+    def _post(self, message: dict[str, Any]) -> None:
+        rows, self._rows = self._rows, []
+        self._send({"rows": rows, **message} if rows else message)
+        self._sent = time.monotonic()
+
+
 def as_text(message: Mapping[str, Any]) -> dict[str, str]:
     """A report as one text: of every number that Tune sees it keeps extremes and means, 2 kB each, as long as it runs."""
     return {"message": json.dumps(message, default=float)}
 
 
 def read_message(result: Mapping[str, Any]) -> dict[str, Any]:
-    """What was reported: a `row`, a `note`, or how the trial `ended`."""
+    """What was reported: `rows`, a `note`, how the trial `ended`."""
     message: dict[str, Any] = json.loads(result.get("message", "{}"))
     return message
 
@@ -75,16 +112,11 @@ def local_engine(sweep: Path, resources: Resources, cache_dir: Path | None) -> C
 
         from trainables.context import FolderContext
 
-        def sink(row: Row) -> None:
-            tune.report(as_text({"row": row}))
-
-        def say(text: str) -> None:
-            tune.report(as_text({"note": text}))
-
-        folder = _folder_of(sweep, config["key"], say)
-        context = FolderContext(folder, _device(), threads=resources.cpus_per_worker, sink=sink, say=say)
-        ended = run_trial(config["settings"], context, cache_dir)
-        tune.report(as_text({"ended": ended}))
+        messages = _Messages(lambda message: tune.report(as_text(message)))
+        folder = _folder_of(sweep, config["key"], messages.note)
+        threads = resources.cpus_per_worker
+        context = FolderContext(folder, _device(), threads=threads, sink=messages.row, say=messages.note)
+        messages.ended(run_trial(json.loads(config["settings"]), context, cache_dir))
 
     return trial
 
@@ -92,25 +124,24 @@ def local_engine(sweep: Path, resources: Resources, cache_dir: Path | None) -> C
 def train_engine(sweep: Path, resources: Resources, cache_dir: Path | None) -> Callable[[dict[str, Any]], None]:
     """A Tune function that trains on several Ray Train workers, which stay for its next trial, and forwards rank 0's rows."""
 
-    def train_one(config: dict[str, Any], post: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    def train_one(config: dict[str, Any], post: Callable[[dict[str, Any]], None]) -> None:
         import ray.train
 
         from trainables.context import FolderContext
 
-        def say(text: str) -> None:
-            post({"note": text})
-
-        ranks = ray.train.get_context()
+        messages, ranks = _Messages(post), ray.train.get_context()
         context = FolderContext(
-            _folder_of(sweep, config["key"], say),
+            _folder_of(sweep, config["key"], messages.note),
             _device(),
             rank=ranks.get_world_rank(),
             world_size=ranks.get_world_size(),
             threads=resources.cpus_per_worker,
-            sink=lambda row: post({"row": row}) if ranks.get_world_rank() == 0 else None,
-            say=say,
+            sink=messages.row if ranks.get_world_rank() == 0 else lambda row: None,
+            say=messages.note,
         )
-        return run_trial(config["settings"], context, cache_dir)
+        ended = run_trial(json.loads(config["settings"]), context, cache_dir)
+        if ranks.get_world_rank() == 0:
+            messages.ended(ended)
 
     def trial(config: dict[str, Any]) -> None:
         from ray import tune

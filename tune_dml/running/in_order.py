@@ -1,0 +1,68 @@
+"""What Tune is given in place of its scheduler and its screen, which look through all trials that ever were, and keep them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ray.tune.experiment import Trial as TuneTrial
+from ray.tune.progress_reporter import TrialProgressCallback
+from ray.tune.schedulers import FIFOScheduler
+
+from tune_dml.running.ray_internals import being_created, forget, no_longer_handed_over, set_aside
+from tune_dml.running.trial import read_message
+
+
+class Silent(TrialProgressCallback):  # type: ignore[misc]
+    """Says nothing of a trial, and keeps none."""
+
+    def on_trial_result(self, *_: Any, **info: Any) -> None:
+        """Nothing."""
+
+    def on_trial_error(self, *_: Any, **info: Any) -> None:
+        """Nothing."""
+
+    def on_trial_complete(self, *_: Any, **info: Any) -> None:
+        """Nothing."""
+
+
+class InOrder(FIFOScheduler):  # type: ignore[misc]
+    """First come, first served; trials that have ended are let go.
+
+    Tune hands a process from trial to trial. A process that is lost just then it counts twice, the second time as the
+    trial's end, and it goes on to wait for the lost process to answer: both are undone here.
+    """
+
+    def __init__(self, on_process: Callable[[TuneTrial, Any, bool], None]):
+        super().__init__()
+        self.on_process = on_process
+        self.lost: set[TuneTrial] = set()
+
+    def choose_trial_to_run(self, tune_controller: Any) -> TuneTrial | None:
+        """A trial that waits, of those that have not ended."""
+        for trial in [trial for trial in tune_controller.get_trials() if trial.is_finished()]:
+            forget(tune_controller, trial)
+        chosen = None
+        for trial in tune_controller.get_live_trials():
+            if trial.status == TuneTrial.PENDING:
+                handed_over, created = trial.temporary_state.ray_actor, being_created(tune_controller, trial)
+                if (process := handed_over or created) is not None:
+                    self.on_process(trial, process, process is created)
+            if chosen is None and trial.status in {TuneTrial.PENDING, TuneTrial.PAUSED}:
+                chosen = trial
+        return chosen
+
+    def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: dict[str, Any]) -> str:
+        """The closing report ends a trial, whatever becomes of its process: Tune would ask that for one more."""
+        return str(self.STOP if "ended" in read_message(result) else self.CONTINUE)
+
+    def on_trial_error(self, tune_controller: Any, trial: TuneTrial) -> None:
+        """The process is lost that a trial was about to take over: nobody waits for its answer."""
+        if no_longer_handed_over(tune_controller, trial):
+            self.lost.add(trial)
+
+    def on_trial_add(self, tune_controller: Any, trial: TuneTrial) -> None:
+        """Such a trial is to be tried again: the same loss, told again, ends no trial that is paused."""
+        if trial in self.lost:
+            self.lost.discard(trial)
+            set_aside(tune_controller, trial)
