@@ -29,9 +29,8 @@ def command(results: Results, verb: str, change: str = "", *, now: Mapping[str, 
     typed = [str(word) for word in results.provenance.get("argv", ())]
     words = ["tune-dml", verb, shlex.quote(results.name), *([change] if change else [])]
     by_us = bool(typed) and Path(typed[0]).stem in _PROGRAM
-    elsewhere = _given(typed, "--storage") if by_us else results.folder.parent.name != "sweeps"
-    elsewhere = elsewhere or now.get("--storage")
-    if elsewhere:
+    elsewhere = bool(_given(typed, "--storage")) if by_us else results.folder.parent.name != "sweeps"
+    if elsewhere or now.get("--storage"):
         words += ["--storage", shlex.quote(str(results.folder.parent.absolute()))]
     for option in _CARRIED.get(verb, ()):
         value = mask(now.get(option) or (_given(typed, option) if by_us else ""))
