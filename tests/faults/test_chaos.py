@@ -3,9 +3,11 @@
 import json
 import os
 import random
+import re
 import signal
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from helpers.sweeps import Running, outcome, sweep_file, table
@@ -54,6 +56,17 @@ def victims(sweep):
     return [] if spared else sweep.find("ray::ImplicitFunc")
 
 
+INJECTED = re.compile(r"Inject RPC (.+) for (?:ray::rpc::)?(\w+)\.grpc_client")
+
+
+def injected(since):
+    """In which ways calls failed, and of which services, by the words of Ray's own logs."""
+    logs = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray").glob("session_2*/logs/*.*")  # noqa: S108
+    recent = [log for log in logs if log.is_file() and log.stat().st_mtime > since]
+    found = {match for log in recent for match in INJECTED.findall(log.read_text(errors="replace"))}
+    return {way for way, _ in found}, {service for _, service in found}
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(2 * LIMIT)
 def test_the_table_under_kills_and_failing_calls_is_that_of_a_quiet_run(tmp_path, monkeypatch, cache_dir, found):
@@ -87,6 +100,8 @@ def test_the_table_under_kills_and_failing_calls_is_that_of_a_quiet_run(tmp_path
     assert sum(kills.values()) >= KILLS, kills
     ratio = chaos_seconds / quiet_seconds
     what = f"chaos over {TRIALS} trials: {kills['worker']} workers and {kills['driver']} drivers killed"
-    services = len({call.partition(".")[0] for call in FAILURES})
-    calls = f"three kinds of failing calls on {services} of Ray's services; {ratio:.2f} times the quiet run's time"
+    ways, services = injected(since)
+    assert len(ways) == 3, ways
+    assert len(services) >= 6, services
+    calls = f"three kinds of failing calls on {len(services)} of Ray's services; {ratio:.2f} times the quiet run's time"
     found(f"{what}, {calls}", outcome(sweep.folder, since))
