@@ -17,18 +17,19 @@ STEPS, EVERY = 1200, 100
 LIMIT = 600
 
 # Ray's own fault injection. Share of calls, in percent, whose request is lost, whose reply is lost, that end in flight; and how
-# many at most in a process. A task that is not pushed costs a trial its process, as a kill does: few of those.
+# many at most in a process. `CoreWorkerService.PushTask` is not among them: to a trial that is a lost process, and of its two
+# retries the kills may have taken both.
 GCS = "ray::rpc::"
 FAILURES = {
     "NodeManagerService.grpc_client.RequestWorkerLease": ((5, 5, 5), 10),
     "NodeManagerService.grpc_client.ReturnWorkerLease": ((5, 5, 5), 10),
-    "CoreWorkerService.grpc_client.PushTask": ((1, 1, 1), 1),
     f"{GCS}ActorInfoGcsService.grpc_client.GetActorInfo": ((5, 5, 5), 10),
     f"{GCS}PlacementGroupInfoGcsService.grpc_client.CreatePlacementGroup": ((5, 5, 5), 10),
     f"{GCS}PlacementGroupInfoGcsService.grpc_client.RemovePlacementGroup": ((5, 5, 5), 10),
     f"{GCS}InternalKVGcsService.grpc_client.InternalKVGet": ((2, 2, 2), 10),
     f"{GCS}NodeInfoGcsService.grpc_client.CheckAlive": ((5, 5, 5), 10),
     f"{GCS}WorkerInfoGcsService.grpc_client.AddWorkerInfo": ((5, 5, 5), 10),
+    f"{GCS}TaskInfoGcsService.grpc_client.AddTaskEventData": ((5, 5, 5), 10),
 }
 
 
