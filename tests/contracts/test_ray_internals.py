@@ -1,8 +1,12 @@
 """Names that Ray does not promise to keep: a version that lacks one says so here, not in the middle of a sweep."""
 
 import inspect
+from types import SimpleNamespace
 
 import pytest
+
+from tune_dml.running.failures import classify
+from tune_dml.running.ray_internals import every_loss_is_a_lost_process
 
 
 def of_controller():
@@ -49,3 +53,22 @@ def of_cluster():
 @pytest.mark.parametrize("names", [of_controller, of_actor_manager, of_train, of_node, of_cluster])
 def test_ray_has_the_names_that_we_use(names):
     assert names(), f"tune_dml/running/ray_internals.py: this version of Ray differs in what is used {names.__name__}"
+
+
+def test_a_process_that_ray_ends_for_want_of_memory_is_a_lost_process():
+    """Where Ray's own manager no longer raises at it, our mend may go."""
+    from ray.air.execution._internal.actor_manager import RayActorManager
+    from ray.exceptions import OutOfMemoryError
+
+    told = []
+    process = SimpleNamespace(actor_id=1, _on_error=lambda process, error: told.append(error))
+    task = SimpleNamespace(_tracked_actor=process, _on_error=None)
+    manager = SimpleNamespace(_failed_actor_ids=set(), _cleanup_actor=lambda tracked_actor: None)
+    error = OutOfMemoryError("1 worker(s) were killed due to the node running low on memory.")
+    with every_loss_is_a_lost_process():
+        RayActorManager._actor_task_failed(manager, tracked_actor_task=task, exception=error)
+    failure = classify(told[0])
+    assert (failure.kind, failure.may_pass) == ("infrastructure", True)
+    assert "low on memory" in failure.reason
+    with pytest.raises(RuntimeError):
+        RayActorManager._actor_task_failed(manager, tracked_actor_task=task, exception=error)

@@ -3,9 +3,11 @@
 import json
 import os
 import random
+import re
 import signal
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from helpers.sweeps import Running, outcome, sweep_file, table
@@ -15,18 +17,19 @@ STEPS, EVERY = 1200, 100
 LIMIT = 600
 
 # Ray's own fault injection. Share of calls, in percent, whose request is lost, whose reply is lost, that end in flight; and how
-# many at most in a process. A task that is not pushed costs a trial its process, as a kill does: few of those.
+# many at most in a process. `CoreWorkerService.PushTask` is not among them: to a trial that is a lost process, and of its two
+# retries the kills may have taken both.
 GCS = "ray::rpc::"
 FAILURES = {
     "NodeManagerService.grpc_client.RequestWorkerLease": ((5, 5, 5), 10),
     "NodeManagerService.grpc_client.ReturnWorkerLease": ((5, 5, 5), 10),
-    "CoreWorkerService.grpc_client.PushTask": ((1, 1, 1), 1),
     f"{GCS}ActorInfoGcsService.grpc_client.GetActorInfo": ((5, 5, 5), 10),
     f"{GCS}PlacementGroupInfoGcsService.grpc_client.CreatePlacementGroup": ((5, 5, 5), 10),
     f"{GCS}PlacementGroupInfoGcsService.grpc_client.RemovePlacementGroup": ((5, 5, 5), 10),
     f"{GCS}InternalKVGcsService.grpc_client.InternalKVGet": ((2, 2, 2), 10),
     f"{GCS}NodeInfoGcsService.grpc_client.CheckAlive": ((5, 5, 5), 10),
     f"{GCS}WorkerInfoGcsService.grpc_client.AddWorkerInfo": ((5, 5, 5), 10),
+    f"{GCS}TaskInfoGcsService.grpc_client.AddTaskEventData": ((5, 5, 5), 10),
 }
 
 
@@ -52,6 +55,17 @@ def victims(sweep):
     lost = Counter(event.key for event in sweep.events("retry"))
     spared = any(number >= 2 and key not in ended for key, number in lost.items())
     return [] if spared else sweep.find("ray::ImplicitFunc")
+
+
+INJECTED = re.compile(r"Inject RPC (.+) for (?:ray::rpc::)?(\w+)\.grpc_client")
+
+
+def injected(since):
+    """In which ways calls failed, and of which services, by the words of Ray's own logs."""
+    logs = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray").glob("session_2*/logs/*.*")  # noqa: S108
+    recent = [log for log in logs if log.is_file() and log.stat().st_mtime > since]
+    found = {match for log in recent for match in INJECTED.findall(log.read_text(errors="replace"))}
+    return {way for way, _ in found}, {service for _, service in found}
 
 
 @pytest.mark.slow
@@ -87,6 +101,8 @@ def test_the_table_under_kills_and_failing_calls_is_that_of_a_quiet_run(tmp_path
     assert sum(kills.values()) >= KILLS, kills
     ratio = chaos_seconds / quiet_seconds
     what = f"chaos over {TRIALS} trials: {kills['worker']} workers and {kills['driver']} drivers killed"
-    services = len({call.partition(".")[0] for call in FAILURES})
-    calls = f"three kinds of failing calls on {services} of Ray's services; {ratio:.2f} times the quiet run's time"
+    ways, services = injected(since)
+    assert len(ways) == 3, ways
+    assert len(services) >= 6, services
+    calls = f"three kinds of failing calls on {len(services)} of Ray's services; {ratio:.2f} times the quiet run's time"
     found(f"{what}, {calls}", outcome(sweep.folder, since))
