@@ -48,6 +48,8 @@ class TrialContext(Protocol):
     device: torch.device
     threads: int
     """CPU threads for torch; part of what makes two runs equal to the last digit."""
+    until: int | None
+    """An evaluation before the end at which to pause: another context goes on from its checkpoint. None: train to the end."""
 
     def alive(self) -> None:
         """A step was made; cheap enough for every step."""
@@ -89,6 +91,7 @@ class FolderContext:
     sink: Callable[[Row], None] = lambda row: None
     say: Callable[[str], None] = lambda text: None
     """Told what a person should know."""
+    until: int | None = None
     _marked: float = 0.0
 
     def __post_init__(self) -> None:

@@ -52,7 +52,7 @@ class Outcome:
     """What a finished trial is judged by."""
 
     metrics: dict[str, float]
-    """Figures at the evaluation that counts; `test/...` is in the context's keeping (`TrialContext.seal`)."""
+    """Figures at the evaluation that counts, none of a trial that pauses; `test/...` is sealed (`TrialContext.seal`)."""
     step: int
     seconds: float
     """Training time over all attempts, evaluation included."""
@@ -119,7 +119,7 @@ def train(config: TrialConfig, context: TrialContext, *, cache_dir: Path | None 
     state, total = run.state, learner.total_steps
     looks = {math.ceil(share * total) for share in _COLLAPSE_LOOKS}
     clock = time.perf_counter()
-    while state.step < total:
+    while state.step < (context.until or total):
         run.recent.append(update(run))
         state.step += 1
         context.alive()
@@ -131,8 +131,9 @@ def train(config: TrialConfig, context: TrialContext, *, cache_dir: Path | None 
         elif state.step % LOG_EVERY == 0:
             log(run, clock)
             clock = time.perf_counter()
-    metrics = {name: v for name, v in state.best.items() if name != "step" and not name.startswith("time/")}
-    return Outcome(metrics, int(state.best["step"]), state.seconds)
+    best = state.best if state.step == total else {"step": state.step}
+    metrics = {name: v for name, v in best.items() if name != "step" and not name.startswith("time/")}
+    return Outcome(metrics, int(best["step"]), state.seconds)
 
 
 def prepare_process(config: TrialConfig, context: TrialContext) -> None:

@@ -195,7 +195,9 @@ def write_sweep(
             seconds = 12.0 + trial.cell.index
             if metrics and not older:
                 metrics = seal(folder, trial.key, metrics)
-            ledger.write("ended", trial.key, status=status, reason=reason, metrics=metrics, seconds=seconds, step=400)
+            end = 200 if status == "stopped" else 400
+            body = {"status": status, "reason": reason, "metrics": metrics, "seconds": seconds, "step": end}
+            ledger.write("ended", trial.key, **body, **({"at_rung": 51.0} if status == "stopped" else {}))
     (folder / "mlflow.json").write_text(json.dumps({"runs": runs}))
     if confirmed:
         _confirm(driver, truth, confirmed)

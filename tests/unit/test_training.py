@@ -2,6 +2,7 @@
 
 import hashlib
 import pickle
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -219,6 +220,19 @@ def test_neither_status_nor_figures_depend_on_how_often_one_looks(tmp_path, monk
         whole = b"".join(part.numpy().tobytes() for part in weights.values() if isinstance(part, torch.Tensor))
         ends.add((tuple(sorted(outcome.metrics.items())), hashlib.sha256(whole).hexdigest()))
     assert len(ends) == 1, ends
+
+
+def test_a_trial_that_pauses_goes_on_as_if_it_had_not(whole, tmp_path):
+    uncut, rows, _ = whole("triplet + sec-ema")
+    config, seen = config_of(VARIANTS["triplet + sec-ema"]), []
+    context = FolderContext(tmp_path, torch.device("cpu"), sink=lambda row: seen.append(dict(row)))
+    for step in (20, 20, 40):  # twice: what waits is asked no more of
+        paused = training.train(config, replace(context, until=step))
+        assert (paused.metrics, paused.step) == ({}, step)
+        assert max(row["step"] for row in seen) == step
+    assert training.train(config, context).metrics == uncut.metrics
+    by_step = {row["step"]: without_time(row) for row in seen}
+    assert by_step == {row["step"]: without_time(row) for row in rows}
 
 
 def test_a_resumed_trial_remembers_the_looks(tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def state_of(results: Results) -> str:
     """`complete`, `running 5/18`, `interrupted 5/18`, `not begun`, `2 of 18 failed`."""
-    ended = sum(trial.status in {"finished", "failed", "diverged"} for trial in results.trials)
+    ended = sum(trial.status not in {"running", "missing"} for trial in results.trials)
     lost = results.count("failed") + results.count("diverged")
     if is_running(results.folder):
         return f"running {ended}/{len(results.trials)}"

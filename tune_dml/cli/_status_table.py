@@ -52,6 +52,8 @@ def _entry(results: Results, trial: TrialResult) -> Text:
     if trial.status == "finished":
         value = trial.metrics.get(results.plan.metric)
         text = "done" if value is None else number(value) if abs(value) < 1000 else value_text(value)
+    elif trial.status == "stopped":
+        text = f"behind at {trial.step}"
     elif trial.status == "missing":
         text = PLAIN_MARKS["missing"]
     elif trial.status == "running" and (rows := results.history(trial.key)):
@@ -68,6 +70,7 @@ def _status_line(results: Results) -> str:
     begun = "running" if is_running(results.folder) else "stopped on the way"
     parts += [f"{counts['running']} {begun}"] if counts["running"] else []
     parts += [f"{counts[status]} {status}" for status in ("diverged", "failed") if counts[status]]
+    parts += [f"{counts['stopped']} stopped early"] if counts["stopped"] else []
     if counts["missing"]:
         parts.append(f"{counts['missing']} not run yet")
     if again := results.confirmed:

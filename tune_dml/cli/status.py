@@ -26,7 +26,7 @@ EXAMPLES = """
 tune-dml status rho1
 tune-dml status rho1 --trials                         # every trial with its id
 """
-_STATUSES = ("finished", "running", "diverged", "failed", "missing")
+_STATUSES = ("finished", "running", "stopped", "diverged", "failed", "missing")
 
 
 @verb

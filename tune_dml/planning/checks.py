@@ -21,6 +21,7 @@ from tune_dml.planning.dry_run import dry_run
 from tune_dml.planning.file_errors import in_words_of_file
 from tune_dml.planning.plan import Plan, make_plan
 from tune_dml.planning.request import Request
+from tune_dml.planning.stopping import rungs_of
 from tune_dml.planning.study import study_of
 from tune_dml.space import Grid
 
@@ -66,7 +67,7 @@ def prepare(
         except ConfigError as error:
             of_data = data_problems({**study.settings, "data.name": study.dataset}, cache_dir)
             raise ConfigError([*error.problems, *others, *of_data]) from None
-        notes = [*study.notes, *_shortened(plan), *_dropped(plan), *_comparison_notes(plan)]
+        notes = [*study.notes, *_shortened(plan), *_dropped(plan), *_comparison_notes(plan), *_stopping_notes(plan)]
         problems = [*_comparison_problems(plan), *_metric_problems(plan), *others]
         digest, pictures = "", None
         try:
@@ -95,6 +96,11 @@ def _metric_problems(plan: Plan) -> list[Problem]:
     """Every arm must be judged by the metric."""
     from trainables.tasks import task_of  # brings torch along
 
+    if plan.search.stopping is not None:
+        late = {metric for arm in plan.arms for metric in task_of(arm.config).final_metrics()}
+        if plan.metric in late:
+            rule = "cells are compared while they train, and this metric is measured at the end alone"
+            return [Problem("--stopping", rule, plan.metric, "Leave it out, or search by val/recall_at_1.")]
     known = {arm.name: task_of(arm.config).metrics() for arm in plan.arms}
     lacking = {name: metrics for name, metrics in known.items() if plan.metric not in metrics}
     if not lacking:
@@ -130,6 +136,20 @@ def _comparison_notes(plan: Plan) -> list[str]:
     if len(plan.seeds) == 1:
         notes.append("one seed gives no estimate of noise: no verdict is possible; use --seeds 3 or more")
     return notes
+
+
+def _stopping_notes(plan: Plan) -> list[str]:
+    """At which steps cells may be stopped, and what cannot be said then."""
+    if plan.search.stopping is None:
+        return []
+    settings = plan.main_arms[0].base_settings
+    steps = f"steps {' and '.join(map(str, rungs_of(settings)))} of {settings['training.steps']}"
+    several = plan.search.stopping == "hyperband"
+    who, where = ("each bracket's cells", f"{steps}, at the latter or at none,") if several else ("the cells", steps)
+    return [
+        f"--stopping {plan.search.stopping}: of {who}, compared at {where} the best third goes on: it costs less than all "
+        "cells, and what is said at the end is said among those alone that finish"
+    ]
 
 
 def _shared_cells(plan: Plan) -> list[str]:

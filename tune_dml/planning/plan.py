@@ -18,6 +18,7 @@ from trainables.resolve import Layer, Layered
 from tune_dml.planning.cells import Cell, PlannedArm, cell_at, planned_arms, planned_cells
 from tune_dml.planning.request import margin_problems
 from tune_dml.planning.rules import arm_problems, name_rule_problems, search_problems, study_problems, unused_settings
+from tune_dml.planning.stopping import stopping_problems
 from tune_dml.planning.study import Search, Study, with_arms
 from tune_dml.space import Arm, Grid, Knob, Number, Space, Value
 from tune_dml.text import is_number
@@ -116,7 +117,8 @@ class Plan:
 
     def identity(self) -> str:
         """Digest of everything that decides which trials exist; two plans of one sweep name must share it."""
-        parts = [sorted(cell.digest for cell in self.cells), list(self.seeds), asdict(self.search)]
+        search = {name: value for name, value in asdict(self.search).items() if value is not None}
+        parts = [sorted(cell.digest for cell in self.cells), list(self.seeds), search]
         knobs = [asdict(knob) for knob in self.space.knobs]
         margin = [] if self.stated_margin is None else [self.stated_margin]
         named = [] if not self.space.arms else [self._identity_of(arm) for arm in self.arms]
@@ -143,6 +145,11 @@ class Plan:
         added, problems = _added_arms(replace(self, space=space), arms)
         every = (*(arm.searching(space) for arm in self.arms), *added)
         problems += search_problems(every, self.search)
+        if self.search.stopping is not None:
+            rule = "compares the cells that a sweep began with, under its seeds"
+            problems.append(
+                Problem("--stopping", rule, self.search.stopping, "Start a new sweep under another --name.")
+            )
         if values and self.search.method != "grid":
             problems.append(Problem("--add", "only a grid has listed values", None, "Use --num-samples."))
         if num_samples and self.search.method == "grid":
@@ -239,6 +246,7 @@ def make_plan(study: Study, data_digest: str = "") -> Plan:
         except ConfigError as error:
             problems += error.problems
     unfair = [] if problems else [*arm_problems(study.space, arms), *unused_settings(arms, study.settings)]
+    unfair += [] if problems else stopping_problems(study.search.stopping, arms)
     raise_if_any(dict.fromkeys([*problems, *unfair, *naming]))
     return Plan(
         study.name, study.space, study.dataset, study.seeds, cells, study.search, arms, data_digest,
@@ -326,7 +334,7 @@ def _described(plan: Plan) -> dict[str, str]:
     return {
         "data set": plan.dataset,
         "seeds": ",".join(map(str, plan.seeds)),
-        "search": " ".join(map(str, filter(None, (plan.search.method, plan.search.num_samples)))),
+        "search": " ".join(map(str, filter(None, (plan.search.method, plan.search.num_samples, plan.search.stopping)))),
         "metric": plan.metric,
         "margin": f"{plan.margin:g}",
         "arms": ",".join(arm.name for arm in plan.arms if arm.name) or "none",

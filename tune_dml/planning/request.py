@@ -20,6 +20,7 @@ from tune_dml.space import SearchMethod, Space, Value
 SWEEP_FILES = (".yaml", ".yml")
 Engine = Literal["local", "train"]
 Vary = Literal["init", "order", "split", "all"]
+Stopping = Literal["asha", "hyperband", "pbt"]
 MAX_SEEDS, _MIN_SEEDS = 200, 3  # of a race
 _MIN_STALL = 10.0
 
@@ -42,6 +43,11 @@ class Request:
     tune: Annotated[
         Mapping[str, Sequence[Value]] | None,
         "Tune a setting away, in every arm: a third, once and three times its own value, or the values given; repeatable.",
+    ] = None
+
+    stopping: Annotated[
+        Stopping | None,
+        "Stop cells that are behind early on, at one bracket's steps (asha) or several (hyperband); no curve is whole then.",
     ] = None
 
     vary: Annotated[

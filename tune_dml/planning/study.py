@@ -16,7 +16,7 @@ from trainables.resolve import Layer
 from tune_dml.catalogue import find_space
 from tune_dml.planning.cells import StudyArm
 from tune_dml.planning.protocol_choice import Choice, choose_protocol, protocol_layer
-from tune_dml.planning.request import SWEEP_FILES, Request, Vary
+from tune_dml.planning.request import SWEEP_FILES, Request, Stopping, Vary
 from tune_dml.planning.sweep_file import read_with_problems
 from tune_dml.planning.tuning import with_tuned_knobs
 from tune_dml.space import Arm, Number, Protocol, SearchMethod, Space, Value
@@ -32,6 +32,8 @@ class Search:
     window: int = 4
     """A proposal waits until all but the last `window` cells are known, so that re-runs propose the same (ADR 0003)."""
     seed: int = 0
+    stopping: Stopping | None = None
+    """By which rule cells are stopped early; None where each is let finish."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ def study_of(request: Request) -> Study:
         dataset=dataset,
         seeds=seeds,
         settings=settings,
-        search=Search(request.search or "grid", samples, window=max(4, samples // 5)),
+        search=Search(request.search or "grid", samples, max(4, samples // 5), stopping=request.stopping),
         margin=request.margin,
         problems=tuple(problems),
         protocol=request.protocol,

@@ -18,6 +18,7 @@ tune: [optim.lr]                     # tuned away in every arm; or {optim.lr: [1
 baseline: {label: no margin, settings: {loss.margin: 0.0}}      # or the name of an arm
 margin: 1.0                          # differences below this do not matter
 vary: all                            # what a seed changes: init | order | split | all
+stopping: asha                       # cells that are behind early on stop: asha | hyperband; no curve is whole then
 differs: each as its paper trains it # why arms may differ in protocol, pair term or reduction
 
 Methods are compared as arms, in short or in full:
@@ -43,7 +44,7 @@ from trainables.errors import ConfigError, Problem, raise_if_any
 from trainables.registries import every_setting
 from tune_dml.catalogue import named_protocol
 from tune_dml.planning.file_errors import in_words_of_file, problems_of_file, read_mapping
-from tune_dml.planning.request import Request, Vary
+from tune_dml.planning.request import Request, Stopping, Vary
 from tune_dml.space import Arm, Baseline, Domain, Grid, Knob, Protocol, Range, SearchMethod, Space, Tie, Value
 from tune_dml.text import is_number
 
@@ -137,6 +138,7 @@ class _File(_Part):
     )
     margin: float = Field(1.0, gt=0, description="differences below this do not matter, in units of the metric")
     vary: Vary | None = Field(None, description="let seeds vary this source of chance alone")
+    stopping: Stopping | None = Field(None, description="stop cells that are behind early on; no curve is whole then")
     differs: str = Field(
         "", description="why arms may differ in protocol, pair term or reduction; they must not otherwise"
     )
@@ -203,6 +205,10 @@ def _request(path: Path, file: _File, problems: list[Problem]) -> Request:
     root = (path.parent / Path(file.data_root).expanduser()) if file.data_root else None
     method: SearchMethod = "gp" if file.method == "bayes" else file.method
     samples = 0 if method == "grid" else file.run_cap or 0
+    capped = f"{path}, run_cap"
+    if file.method == "bayes" and not file.run_cap and all(problem.place != capped for problem in problems):
+        rule = "`method: bayes` needs the number of cells to propose"
+        problems.append(Problem(capped, rule, None, "Example: run_cap: 20."))
     tune = file.tune if isinstance(file.tune, dict) else dict.fromkeys(file.tune, ())
     return Request(
         space,
@@ -214,6 +220,7 @@ def _request(path: Path, file: _File, problems: list[Problem]) -> Request:
         protocol=file.protocol,
         tune=tune or None,
         vary=file.vary,
+        stopping=file.stopping,
     )
 
 

@@ -26,7 +26,7 @@ from tune_dml.record.ledger import Event, read_events
 from tune_dml.record.looks import Look, read_looks, record_look
 from tune_dml.record.race import Block, Race, RaceRule, Settled
 
-TrialStatus = Literal["finished", "diverged", "failed", "running", "missing"]
+TrialStatus = Literal["finished", "diverged", "failed", "stopped", "running", "missing"]
 
 
 @dataclass
@@ -35,7 +35,7 @@ class TrialState:
 
     key: str
     status: TrialStatus = "missing"
-    """`running` until an end is recorded, also where its driver has died; `missing` again when it is to be retried."""
+    """`running` until an end is recorded, also while it waits, or its driver has died; `missing` when it is to be retried."""
     ended: Event | None = None
     """How it ended, if it has."""
     rescored: dict[str, float] = field(default_factory=dict)
@@ -43,6 +43,8 @@ class TrialState:
     settled: float = 0.0
     """When its figures were last added to."""
     attempts: int = 0
+    paused: bool = False
+    """It waits at a step where cells are compared; to go on from there is no further attempt."""
     seconds: float = 0.0
     """Training time over all attempts."""
     held: float = 0.0
@@ -65,7 +67,8 @@ class TrialState:
         self.started = self.started or event.time
         self.active = event.time
         if event.kind == "started":
-            self.attempts += 1
+            self.attempts += not self.paused
+            self.paused = False
             self.begun = self.begun if self.live else event.time
             self.host = str(event.body.get("host", ""))
             self.status, self.live, self.ended, self.rescored = "running", True, None, {}
@@ -74,6 +77,9 @@ class TrialState:
             self.leave(event.time)
             self.held = max(self.held, self.seconds)
             self.status, self.ended, self.settled = event.body["status"], event, event.time
+        elif event.kind == "paused":
+            self.paused, self.seconds = True, event.body["seconds"]
+            self.leave(event.time)
         elif event.kind == "reset":
             self.status, self.live, self.ended, self.rescored = "missing", False, None, {}
         elif event.kind == "rescored":

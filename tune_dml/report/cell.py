@@ -44,6 +44,11 @@ class MeasuredCell:
         return any(trial.status == "diverged" for trial, _ in self.failures)
 
     @property
+    def stopped(self) -> int | None:
+        """The step at which it was stopped, behind others; None where it was let finish."""
+        return next((trial.step for trial in self.trials if trial.status == "stopped"), None)
+
+    @property
     def mean(self) -> float:
         """Over the seeds that have a number; NaN without any."""
         return float(np.mean(list(self.values.values()))) if self.values else math.nan

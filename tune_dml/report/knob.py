@@ -14,12 +14,13 @@ from tune_dml.record.results import Results
 from tune_dml.report.cell import MeasuredArm, MeasuredCell, RaceFindings
 from tune_dml.report.naming import slug, symbol_of, value_label
 from tune_dml.space import METHOD, Grid, Knob, Value
-from tune_dml.stats import Isolated, Matters, Point, isolate, judge_matters
+from tune_dml.stats import Isolated, Matters, Point, SeedTable, isolate, judge_matters
 from tune_dml.stats.racing import Raced
 from tune_dml.stats.simultaneous import comparison_bars
 from tune_dml.text import is_number
 
 Axis = Literal["log", "linear", "ordered"]
+_CHOSEN = "configurations were stopped early by what they were worth, and the others do not stand for their values"
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class CurvePoint:
     """(seed, status, reason)."""
     trials: tuple[str, ...]
     """Keys of the trials behind it."""
+    stopped: int = 0
+    """How many of its cells were stopped early."""
 
     @property
     def diverged(self) -> int:
@@ -101,6 +104,18 @@ class MeasuredKnob:
         """Seeds that carry numbers."""
         return int(np.isfinite(self.isolated.table.values).any(axis=0).sum())
 
+    @property
+    def stopped(self) -> tuple[str, ...]:
+        """The values that were stopped early, in some cell."""
+        return tuple(point.label for point in self.points if point.stopped)
+
+    @property
+    def among(self) -> str:
+        """`Among the 2 of 9 values that were let finish: `, what statements begin with; empty where all were."""
+        if not self.stopped:
+            return ""
+        return f"Among the {len(self.points) - len(self.stopped)} of {len(self.points)} values that were let finish: "
+
     def level(self, label: str) -> Value:
         """The knob's value behind a label."""
         return self.levels[self.labels.index(label)]
@@ -152,10 +167,12 @@ def measure_knob(measured: MeasuredSweep, arm: MeasuredArm, knob: Knob, alpha: f
     }
     isolated = _isolated(measured, arm, knob, labels)
     diverged = [label for label, cells in at_level.items() if any(cell.diverged for cell in cells)]
+    stopped = [label for label, cells in at_level.items() if any(cell.stopped for cell in cells)]
     raced = _raced(measured, at_level, isolated.table.labels)
     sensitivity = judge_matters(
-        isolated.table, measured.margin, alpha=alpha, diverged=diverged, crossed=isolated.crossed, raced=raced
-    )
+        isolated.table, measured.margin, alpha=alpha, diverged=diverged, stopped=stopped, crossed=isolated.crossed,
+        raced=raced,
+    )  # fmt: skip
     if isolated.problem:
         sensitivity = replace(sensitivity, reason=isolated.problem)
     bars = _bars(measured, at_level, sensitivity)
@@ -173,6 +190,8 @@ def measure_knob(measured: MeasuredSweep, arm: MeasuredArm, knob: Knob, alpha: f
 def _isolated(measured: MeasuredSweep, arm: MeasuredArm, knob: Knob, labels: Mapping[Hashable, str]) -> Isolated:
     space = measured.results.plan.space
     paths = [other.path for other in arm.knobs if other.path != knob.path]
+    if paths and any(cell.stopped for cell in arm.cells):
+        return Isolated(SeedTable.of({}, measured.seeds), {}, "", _CHOSEN)
     others = [path for path in paths if not space.is_nuisance(path)]
     nuisance = [path for path in paths if space.is_nuisance(path)]
     points = [
@@ -209,8 +228,9 @@ def point_of(label: str, level: Value, cells: list[MeasuredCell], mean: float, b
     seeds = tuple((seed, number) for cell in cells for seed, number in sorted(cell.values.items()))
     failures = tuple((trial.seed, trial.status, why) for cell in cells for trial, why in cell.failures)
     return CurvePoint(
-        label, level, seeds, mean, bar, failures, tuple(trial.key for cell in cells for trial in cell.trials)
-    )
+        label, level, seeds, mean, bar, failures, tuple(trial.key for cell in cells for trial in cell.trials),
+        sum(cell.stopped is not None for cell in cells),
+    )  # fmt: skip
 
 
 def _isolated_seeds(isolated: Isolated, label: str) -> tuple[tuple[int, float], ...]:

@@ -24,7 +24,7 @@ from tune_dml.stats.simultaneous import all_pairs, comparison_bars
 ALPHA = 0.05
 """The error that all looks at a sweep may spend together, for each family of statements."""
 
-_STATUSES: tuple[TrialStatus, ...] = ("finished", "diverged", "failed", "running", "missing")
+_STATUSES: tuple[TrialStatus, ...] = ("finished", "diverged", "failed", "stopped", "running", "missing")
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,16 @@ class Looks:
     """The seeds that were planned before the first look."""
     recorded: bool = True
     """Looks at results of other programs are not: one is assumed, which spends all of the error."""
+    share: float = 1.0
+    """Of the cells that were begun, those that are left where some were stopped early: they were chosen by their own
+    numbers, so they get their share of the error alone (benchmarks/verdict_stopping.py)."""
 
     @property
     def level(self) -> float:
         """The error that the present look may spend."""
         if not self.recorded:
             return ALPHA
-        return level_left(self.seeds, planned=self.planned, alpha=ALPHA) or ALPHA
+        return self.share * (level_left(self.seeds, planned=self.planned, alpha=ALPHA) or ALPHA)
 
     @property
     def spent(self) -> float:
@@ -69,7 +72,7 @@ class Looks:
         """What a further look, at so many seeds, may spend."""
         if not self.recorded:
             return ALPHA
-        return level_left((*self.seeds, seeds), planned=self.planned, alpha=ALPHA)
+        return self.share * level_left((*self.seeds, seeds), planned=self.planned, alpha=ALPHA)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +144,18 @@ class Measured:
         planned = past[0].planned if past else len(self.seeds)
         now = ended / max(1, len(self.cells))
         recorded = self.results.imported is None
-        return Looks((*(float(look.seeds) for look in past), now), max(1, planned), recorded)
+        return Looks((*(float(look.seeds) for look in past), now), max(1, planned), recorded, self._share_left)
+
+    @property
+    def _share_left(self) -> float:
+        """The cells with a number, less the one that others are compared with, of all that there would be."""
+        left = sum(bool(cell.values) for cell in self.cells)
+        return (left - 1) / (left - 1 + len(self.stopped)) if left > 1 else 1.0
+
+    @cached_property
+    def stopped(self) -> tuple[MeasuredCell, ...]:
+        """The cells that were stopped early, behind others, and have no number at the end."""
+        return tuple(cell for cell in self.cells if cell.stopped is not None)
 
     @cached_property
     def race(self) -> RaceFindings | None:

@@ -34,10 +34,17 @@ from tune_dml.record.state import SweepState
 from tune_dml.text import duration, is_number, one_line, value_text
 
 _RUNNING_SHOWN = 12
-STYLES = {"finished": "green", "diverged": "yellow", "failed": "red", "running": "cyan", "missing": "dim"}
-_MARKS = {"finished": "✓", "diverged": "≈", "failed": "✗", "running": "▶", "missing": "·"}
-PLAIN_MARKS = {"finished": "+", "diverged": "~", "failed": "x", "running": ">", "missing": "."}
-_ENDS = ("finished", "diverged", "failed")
+STYLES = {
+    "finished": "green",
+    "diverged": "yellow",
+    "failed": "red",
+    "stopped": "blue",
+    "running": "cyan",
+    "missing": "dim",
+}
+_MARKS = {"finished": "✓", "diverged": "≈", "failed": "✗", "stopped": "↓", "running": "▶", "missing": "·"}
+PLAIN_MARKS = {"finished": "+", "diverged": "~", "failed": "x", "stopped": "-", "running": ">", "missing": "."}
+_ENDS = ("finished", "diverged", "failed", "stopped")
 
 
 @dataclass
@@ -60,6 +67,7 @@ class _Counts:
     total: int
     slots: int = 0
     running: dict[str, _Running] = field(default_factory=dict)
+    paused: dict[str, _Running] = field(default_factory=dict)
     ended: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     """Of all finished trials together."""
@@ -80,7 +88,7 @@ class _Counts:
         """`7/12 done, 1 failed, 2 running`."""
         counts = Counter(self.ended.values())
         parts = [f"{len(self.ended)}/{max(self.total, len(self.ended))} done"]
-        parts += [f"{counts[status]} {status}" for status in ("failed", "diverged") if counts[status]]
+        parts += [f"{counts[status]} {status}" for status in ("failed", "diverged", "stopped") if counts[status]]
         if self.running:
             parts.append(f"{len(self.running)} running")
         return ", ".join(parts)
@@ -184,12 +192,19 @@ class Progress:
                 trial.step = int(row.get("step", trial.step))
                 trial.value = self._visible(row)
 
+    def paused(self, key: str) -> None:
+        """A trial waits for what is decided of its cell."""
+        with self._lock:
+            if (trial := self._counts.running.pop(key, None)) is not None:
+                self._counts.paused[key] = trial
+
     def ended(self, key: str, status: str, metrics: Mapping[str, Any], reason: str) -> None:
-        """A trial is over: finished, diverged or failed. What went wrong is said aloud on a terminal too."""
+        """A trial is over: finished, diverged, failed or stopped early. What went wrong is said aloud on a terminal too."""
         with self._lock:
             trial = self._counts.running.pop(key, None)
             self._counts.ended[key] = status
             seconds = None if trial is None else self._clock() - trial.since
+            trial = trial or self._counts.paused.pop(key, None)
             if seconds is not None and status == "finished":  # a failed one says nothing of how long others take
                 self._counts.seconds += seconds
                 self._counts.finished += 1

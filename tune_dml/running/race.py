@@ -71,6 +71,10 @@ class RacingProposals:
             self._end("budget")
         return self.waiting.popleft() if self.waiting else None
 
+    def until(self, trial: Trial) -> int | None:
+        """The step at which a trial is to pause: none is."""
+        return None
+
     def ended(self, key: str, value: float) -> None:
         """A trial's metric; NaN when it diverged or failed."""
         self.known[key] = value
@@ -194,6 +198,13 @@ def race_problems(state: SweepState, rule: RaceRule) -> list[Problem]:
         rule_text = "a race stops cells of a grid; a search proposes its own"
         problems.append(
             Problem("--until-decided", rule_text, plan.search.method, "Use --search grid, or leave it out.")
+        )
+    elif plan.search.stopping is not None:
+        rule_text = (
+            "a race stops cells after whole trials; a sweep that stops them within trials has no values to race by"
+        )
+        problems.append(
+            Problem("--until-decided", rule_text, f"--stopping {plan.search.stopping}", "Leave one of them out.")
         )
     elif values < 2:
         problems.append(

@@ -30,6 +30,7 @@ from tune_dml.planning.plan import Plan, Trial
 from tune_dml.running.gaussian import FIRST, GaussianSearch
 from tune_dml.running.points import Point, Points
 from tune_dml.running.samplers import place_in_generation, sampler_for, seed_of
+from tune_dml.running.trial import read_message
 
 if TYPE_CHECKING:
     import optuna
@@ -41,7 +42,7 @@ _REPEATS = 50  # how often a sampler may propose a known cell before the search 
 
 
 @dataclass
-class _AskedCell:
+class AskedCell:
     """One cell in the study."""
 
     cell: Cell
@@ -80,10 +81,10 @@ class Proposals:
         self.study = _new_study(plan)
         self.points = Points.of_plan(plan)
         self.process = GaussianSearch(self.points)
-        self.asked: list[_AskedCell] = []
+        self.asked: list[AskedCell] = []
         self.told = 0
         self.values: list[float] = []
-        self.diverged: list[_AskedCell] = []
+        self.diverged: list[AskedCell] = []
         self.penalty = math.nan
         self.exhausted = plan.search.method == "grid"
         self.waiting: deque[Trial] = deque()
@@ -106,6 +107,10 @@ class Proposals:
                 return None
             self._propose()
         return self.waiting.popleft() if self.waiting else None
+
+    def until(self, trial: Trial) -> int | None:
+        """The step at which a trial is to pause; None where it is let finish, as here."""
+        return None
 
     @property
     def finished(self) -> bool:
@@ -189,7 +194,7 @@ class Proposals:
     def _asked_for(self, cell: Cell, number: int) -> None:
         place_in_generation(self._sampler(), self.study, number)
         keys = tuple(self.plan.trial(cell, seed).key for seed in self.plan.seeds)
-        self.asked.append(_AskedCell(cell, keys, number, self.points.place(self.points.of(cell))))
+        self.asked.append(AskedCell(cell, keys, number, self.points.place(self.points.of(cell))))
 
     def _first_open(self) -> int:
         """The first cell that still lacks a seed: everything before it can be told."""
@@ -208,7 +213,7 @@ class Proposals:
             self._tell(asked, value)
             self.told += 1
 
-    def _tell(self, asked: _AskedCell, value: float) -> None:
+    def _tell(self, asked: AskedCell, value: float) -> None:
         from optuna.trial import TrialState
 
         if math.isnan(value):
@@ -234,7 +239,7 @@ class Proposals:
             if not trials[number].state.is_finished():
                 self.study.tell(number, penalty)
 
-    def _value(self, asked: _AskedCell) -> float | None:
+    def _value(self, asked: AskedCell) -> float | None:
         """Mean over seeds; None while one is missing, NaN when one failed, else infinite when one diverged."""
         values = [self.known.get(key) for key in asked.keys]
         if any(value is None for value in values):
@@ -262,15 +267,17 @@ class CellSearcher(Searcher):  # type: ignore[misc]
         self.running[trial_id] = trial
         # One text: Tune copies, flattens and keeps what it is given, entry by entry.
         settings = json.dumps({**trial.cell.settings, "seed": trial.seed})
-        return {"key": trial.key, "label": trial.cell.label, "seed": trial.seed, "settings": settings}
+        until = self.proposals.until(trial)
+        return {"key": trial.key, "label": trial.cell.label, "seed": trial.seed, "settings": settings, "until": until}
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Rows do not concern the search."""
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """A trial's value has come with its closing report; a trial that ended without one has failed."""
+        """What a trial came to is in its closing report; a trial that ended without one has failed."""
         trial = self.running.pop(trial_id, None)
-        if trial is not None and trial.key not in self.proposals.known:
+        closed = "ended" in read_message(result or {})
+        if trial is not None and not closed and trial.key not in self.proposals.known:
             self.proposals.ended(trial.key, math.nan)
 
     def save(self, checkpoint_path: str) -> None:

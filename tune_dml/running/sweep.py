@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import math
 import os
 import shutil
 import signal
@@ -42,9 +41,10 @@ from tune_dml.running import cluster
 from tune_dml.running.failures import TRIAL_RETRIES, Failure, classify, stalled
 from tune_dml.running.in_order import InOrder, Silent
 from tune_dml.running.limits import Spending, Watch
-from tune_dml.running.race import RacingProposals
+from tune_dml.running.proposals import diverged_value, proposals_for, value_of
 from tune_dml.running.ray_internals import every_loss_is_a_lost_process
-from tune_dml.running.search import CellSearcher, Proposals
+from tune_dml.running.search import CellSearcher
+from tune_dml.running.stopping import StoppingProposals
 from tune_dml.running.trial import local_engine, read_message, train_engine
 
 if TYPE_CHECKING:
@@ -78,9 +78,17 @@ class Recorder(Callback):  # type: ignore[misc]
         self.hung: set[str] = set()
         self.lost: Counter[str] = Counter()
         """Key -> losses that count: a node that is taken away with notice is none."""
-        self.diverged = math.nan if state.race is not None and plan is state.plan else math.inf
-        """What stands for the value of a diverged trial: a search learns from it, a race has no number."""
-        self.proposals = _proposals(state, plan, self)
+        self.diverged = diverged_value(state, plan)
+        self.proposals = proposals_for(
+            state,
+            plan,
+            record=ledger.write,
+            on_note=self.note,
+            on_cell=self.cell,
+            on_stop=self.stop,
+            on_block=progress.recount,
+            say=progress.note,
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """Nothing: see `CellSearcher.__getstate__`."""
@@ -112,7 +120,10 @@ class Recorder(Callback):  # type: ignore[misc]
         if note := message.get("note"):
             self.note(f"{trial.config['label']} seed {trial.config['seed']}: {note}")
         if ended := message.get("ended"):
-            self._end(key, ended)
+            if ended["status"] == "paused":
+                self._pause(key, ended["seconds"])
+            else:
+                self._end(key, ended)
         self.tracker.notify()
 
     def on_trial_recover(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
@@ -171,17 +182,33 @@ class Recorder(Callback):  # type: ignore[misc]
                 return socket.gethostname()
         return self.hosts[process]
 
+    def stop(self, key: str, ended: Mapping[str, Any]) -> None:
+        """A trial goes no further; its checkpoint goes too."""
+        self.ledger.write("ended", key, **ended)
+        for name in (CHECKPOINT, PREVIOUS):
+            (trial_folder(self.ledger.sweep, key) / name).unlink(missing_ok=True)
+        self.progress.ended(key, ended["status"], ended["metrics"], ended.get("reason", ""))
+
+    def _pause(self, key: str, seconds: float) -> None:
+        """A trial has come to where others decide whether it goes on; it gives its process back."""
+        self._leave(key)
+        self.ledger.write("paused", key, seconds=seconds)
+        assert isinstance(self.proposals, StoppingProposals)  # noqa: S101 - no other lets trials pause
+        self.proposals.paused(key)
+        self.progress.paused(key)
+
     def _end(self, key: str, ended: Mapping[str, Any]) -> None:
-        seconds = (now := time.monotonic()) - self.started.pop(key, now)
-        body = {"seconds": seconds, **ended}
+        seconds = (now := time.monotonic()) - self.started.get(key, now)
+        body = {"seconds": seconds, "metrics": {}, **ended}
+        self._leave(key)
+        self.stop(key, body)
+        self.proposals.ended(key, value_of(body, self.proposals.plan.metric, self.diverged))
+
+    def _leave(self, key: str) -> None:
+        self.started.pop(key, None)
         self.processes.pop(key, None)
         self.spending.end(key)
         self.watch.end(key)
-        self.ledger.write("ended", key, **body)
-        for name in (CHECKPOINT, PREVIOUS):
-            (trial_folder(self.ledger.sweep, key) / name).unlink(missing_ok=True)
-        self.proposals.ended(key, _value(body, self.proposals.plan.metric, self.diverged))
-        self.progress.ended(key, body["status"], body.get("metrics", {}), body.get("reason", ""))
 
 
 def execute(
@@ -229,30 +256,6 @@ def execute(
     if confirmation is not None:
         left = any(state.trial(trial.key).ended is None for trial in confirmation.trials())
     return left or not proposals.finished, report
-
-
-def _proposals(state: SweepState, plan: Plan, recorder: Recorder) -> Proposals | RacingProposals:
-    ends = {key: trial.ended.body for key, trial in state.recorded.items() if trial.ended}
-    known = {key: _value(body, state.plan.metric, recorder.diverged) for key, body in ends.items()}
-    if state.race is not None and plan is state.plan:
-        progress = recorder.progress
-        return RacingProposals(
-            state, known=known, record=recorder.ledger.write, on_note=progress.note, on_block=progress.recount
-        )
-    return Proposals(
-        plan,
-        known=known,
-        proposed=state.proposed if plan is state.plan else (),
-        on_cell=recorder.cell,
-        on_note=recorder.note,
-    )
-
-
-def _value(body: Mapping[str, Any], metric: str, diverged: float) -> float:
-    """What a search or a race is told: `diverged` where the trial diverged, NaN where it failed."""
-    if body["status"] == "diverged":
-        return diverged
-    return float(body["metrics"].get(metric, math.nan)) if body["status"] == "finished" else math.nan
 
 
 def _fit(folder: Path, recorder: Recorder, resources: Resources, session: Session) -> None:

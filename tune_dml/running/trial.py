@@ -4,7 +4,7 @@
     train    the Tune actor holds a Ray Train TorchTrainer, whose workers train together (DDP, gloo or nccl), trial after trial
 
 Both run the same `trainables.training.train`; only the context differs. A trial ends with one closing report that says
-how: finished, diverged or failed. Only what a retry can mend (a lost process, a lost node) is raised to Ray.
+how: finished, diverged, failed or paused. Only what a retry can mend (a lost process, a lost node) is raised to Ray.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Path | None) -> dict[str, Any]:
     """Train one trial and say how it ended: status, reason, metrics (test metrics are the context's to keep), step, seconds.
 
-    Raises only what a retry can mend; everything else is the trial's own end, with the reason in words.
+    It is `paused` where the context lets it go no further. Raises only what a retry can mend; everything else is the trial's
+    own end, with the reason in words.
     """
     from trainables.training import train
 
@@ -47,7 +48,8 @@ def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Pat
             raise
         how = {"status": "failed", "reason": failure.reason, "metrics": {}}
         return {**how, "kind": failure.kind, "traceback": traceback.format_exc(limit=-6)}
-    how = {"status": "finished", "reason": "", "metrics": outcome.metrics}
+    status = "finished" if outcome.metrics else "paused"
+    how = {"status": status, "reason": "", "metrics": outcome.metrics}
     return {**how, "step": outcome.step, "seconds": outcome.seconds}
 
 
@@ -115,7 +117,9 @@ def local_engine(sweep: Path, resources: Resources, cache_dir: Path | None) -> C
         messages = _Messages(lambda message: tune.report(as_text(message)))
         folder = _folder_of(sweep, config["key"], messages.note)
         threads = resources.cpus_per_worker
-        context = FolderContext(folder, _device(), threads=threads, sink=messages.row, say=messages.note)
+        context = FolderContext(
+            folder, _device(), threads=threads, sink=messages.row, say=messages.note, until=config["until"]
+        )
         messages.ended(run_trial(json.loads(config["settings"]), context, cache_dir))
 
     return trial
@@ -138,6 +142,7 @@ def train_engine(sweep: Path, resources: Resources, cache_dir: Path | None) -> C
             threads=resources.cpus_per_worker,
             sink=messages.row if ranks.get_world_rank() == 0 else lambda row: None,
             say=messages.note,
+            until=config["until"],
         )
         ended = run_trial(json.loads(config["settings"]), context, cache_dir)
         if ranks.get_world_rank() == 0:

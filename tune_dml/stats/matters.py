@@ -2,7 +2,7 @@
 
     sensitive     some interval lies wholly beyond the margin on one side; the intervals of all pairs hold at once
                   (`simultaneous`; `contrasts` where values are averages over a grid)
-    insensitive   every difference is certainly inside (-margin, margin), and no value diverged. Each is judged by itself at
+    insensitive   every difference is certainly inside (-margin, margin), and every value has one. Each is judged by itself at
                   one-sided alpha: all must succeed, and the claim is wrong only where the largest true difference is
                   judged wrongly, so none is corrected (intersection-union test)
     undecided     neither; said with whether any effect is established
@@ -100,6 +100,7 @@ def judge_matters(
     *,
     alpha: float = 0.05,
     diverged: Sequence[str] = (),
+    stopped: Sequence[str] = (),
     crossed: Crossed | None = None,
     raced: Raced | None = None,
 ) -> Matters:
@@ -110,6 +111,7 @@ def judge_matters(
         margin: in the metric's units.
         alpha: the error that this look may spend.
         diverged: names the values that diverged under some seed.
+        stopped: names the values that were stopped before the end, and have no number for that.
         crossed: the cells behind the table, where its rows are averages: the noise is then that of the cells.
         raced: what a race has found of the table's rows, all of which have numbers.
     """
@@ -130,7 +132,7 @@ def judge_matters(
         bounds = raced.narrow(bounds)
         limits = np.minimum(raced.at_most, np.maximum(bounds.high, -bounds.low))
         flat = bool((limits < margin).all()) or (raced.flat and raced.margin <= margin)
-    verdict, reason, pair = _decide(bounds, margin, flat, diverged)
+    verdict, reason, pair = _decide(bounds, margin, flat, _unknown(diverged, stopped))
     shown = zip(*np.triu_indices(len(labels), 1), strict=True) if len(labels) <= _LISTED_CELLS else [pair]
     heard = noise if crossed is None else fit_pairs(crossed.values)
     return Matters(
@@ -201,7 +203,7 @@ def _lacking(values: Array, levels: int) -> str:
 
 
 def _decide(
-    bounds: Bounds, margin: float, flat: bool, diverged: Sequence[str]
+    bounds: Bounds, margin: float, flat: bool, unknown: str
 ) -> tuple[Literal["sensitive", "insensitive", "undecided"], str, tuple[int, int]]:
     surest = np.unravel_index(int(bounds.low.argmax()), bounds.low.shape)
     apart = np.nan_to_num(bounds.estimate)
@@ -211,17 +213,23 @@ def _decide(
     if bounds.low.max() > margin:
         return "sensitive", "a difference is certainly larger than the margin", sure
     if flat:
-        if diverged:
-            names = ", ".join(diverged)
+        if unknown:
             return (
                 "undecided",
-                f"among the values that trained every difference is below the margin, but {names} diverged",
+                f"among the values that trained every difference is below the margin, but {unknown}",
                 wide,
             )
         return "insensitive", "every difference is certainly smaller than the margin", wide
     if bounds.low.max() > 0:
         return "undecided", "an effect is established, but it may be larger or smaller than the margin", sure
     return "undecided", "the noise hides differences of the size of the margin", wide
+
+
+def _unknown(diverged: Sequence[str], stopped: Sequence[str]) -> str:
+    """A clause about the values of which nothing is known at the end; empty where there is none."""
+    parts = [f"{', '.join(diverged)} diverged"] if diverged else []
+    parts += [f"{', '.join(stopped)} {'was' if len(stopped) == 1 else 'were'} stopped early"] if stopped else []
+    return " and ".join(parts)
 
 
 def _difference(labels: Sequence[str], bounds: Bounds, limits: Array, i: int, k: int) -> Difference:

@@ -18,7 +18,7 @@ from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, Trial
 from tune_dml.record.ledger import GrowingFile, history_file
 from tune_dml.record.sealed import Opening, sealed_metrics, without_sealed
-from tune_dml.record.state import SweepState, TrialState
+from tune_dml.record.state import SweepState, TrialState, TrialStatus
 from tune_dml.space import Grid, Value
 
 RunStatus = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
@@ -94,7 +94,7 @@ class TrialRun:
     def status(self, *, final: bool) -> RunStatus:
         """MLflow's word for where the trial stands; `final` when no driver will be left running."""
         if self.state.ended is not None:
-            return "FINISHED" if self.state.status == "finished" else "FAILED"
+            return "FINISHED" if self.state.status in {"finished", "stopped"} else "FAILED"
         return "RUNNING" if self.state.live and not final else "KILLED"
 
     def tags(self, *, final: bool) -> dict[str, str]:
@@ -306,15 +306,20 @@ class Projection:
             "tune_dml.ledger": self.ledger_id,
             "tune_dml.trials": str(len(self.state.trials)),
             **{f"tune_dml.{status}": str(counts[status]) for status in ("finished", "diverged", "failed")},
+            **({"tune_dml.stopped": str(counts["stopped"])} if plan.search.stopping else {}),
             "tune_dml.seeds": json.dumps(list(plan.seeds)),
-            "tune_dml.search": json.dumps(asdict(plan.search)),
+            "tune_dml.search": json.dumps(
+                {name: value for name, value in asdict(plan.search).items() if value is not None}
+            ),
             "level": "sweep",
         }
 
     def parent_points(self) -> tuple[Point, ...]:
         """How many trials have ended, and how."""
         counts = Counter(t.status for key, t in self.state.recorded.items() if key not in self.state.confirming)
-        ended = {f"trials_{status}": counts[status] for status in ("finished", "diverged", "failed")}
+        statuses: list[TrialStatus] = ["finished", "diverged", "failed"]
+        statuses += ["stopped"] if self.state.plan.search.stopping else []
+        ended = {f"trials_{status}": counts[status] for status in statuses}
         return numbers(ended, sum(ended.values()), self.last_active) if any(ended.values()) else ()
 
     def parent_parameters(self) -> dict[str, str]:

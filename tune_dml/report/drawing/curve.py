@@ -117,7 +117,7 @@ def thinned(levels: Sequence[Level], seeds: Sequence[int]) -> tuple[Level, ...]:
 def draw_differences(shown: CurvePicture, *, narrow: bool) -> Canvas:
     """One vertical axis: difference to the baseline, for us and for the papers to their own."""
     width = width_of(narrow)
-    kinds = [kind for kind in ("diverged", "failed") if any(_lost(level, kind) for level in _levels(shown))]
+    kinds = [kind for kind in ("diverged", "failed", "stopped") if any(_lost(level, kind) for level in _levels(shown))]
     room = 14.0 if narrow else _ROOM + 8
     height = 250.0 if narrow else 268.0
     canvas = Canvas(width, 40 + height + 20 * len(kinds) + 46)
@@ -152,7 +152,8 @@ def _levels(shown: CurvePicture) -> list[Level]:
 
 
 def _lost(level: Level, kind: str) -> int:
-    return sum(count for status, count in level.lost if (status == "diverged") == (kind == "diverged"))
+    others = {"diverged", "stopped"}
+    return sum(count for status, count in level.lost if (status if status in others else "failed") == kind)
 
 
 def _span(shown: CurvePicture) -> Range:
@@ -255,9 +256,8 @@ def _rug(shown: CurvePicture, frame: Frame, axis: KnobAxis, kinds: Sequence[str]
             x = frame.at(axis.share(value))
             if count:
                 tip = f"{value_text(value)}: {count} {kind}"
-                frame.canvas.dot(
-                    x, height, Pen("lost"), "cross" if kind == "diverged" else "square", size=4.5, text=tip
-                )
+                mark = {"diverged": "cross", "failed": "square", "stopped": "diamond"}[kind]
+                frame.canvas.dot(x, height, Pen("lost"), mark, size=4.5, text=tip)
                 frame.canvas.text(x + 9, height + 4, str(count), "lost")
 
 

@@ -72,6 +72,7 @@ class Sensitivity(_Open):
         None, description="Both ends of what the uncertainty of the estimates leaves open; null: none would do."
     )
     diverged: list[str]
+    stopped: list[str] = []
     algorithm: str
 
 
@@ -159,6 +160,8 @@ class CellVerdicts(_Open):
     high: Number
     lost: str | None
     diverged: bool
+    stopped: int | None = None
+    """The step at which it was stopped early."""
 
 
 class FailedTrial(_Open):
@@ -177,7 +180,7 @@ class Trial(_Open):
     run_id: str | None
     cell: str
     seed: int
-    status: Literal["finished", "diverged", "failed", "running", "missing"]
+    status: Literal["finished", "diverged", "failed", "stopped", "running", "missing"]
     metrics: dict[str, Number]
 
 

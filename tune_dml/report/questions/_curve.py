@@ -135,11 +135,11 @@ def _levels(measured: Measured, knob: MeasuredKnob) -> tuple[Level, ...]:
             SeedDot(seed, number - zero.get(seed, math.nan), number, keys.get(seed, "")) for seed, number in point.seeds
         )
         difference, low, high = against.get(point.label, (math.nan,) * 3)
-        lost = Counter(status for _, status, _ in point.failures)
+        lost = Counter({**Counter(status for _, status, _ in point.failures), "stopped": point.stopped})
         levels.append(
             Level(
                 point.value, dots, difference, low, high, point.mean, point.half_bar,
-                tuple(sorted(lost.items())),
+                tuple(sorted((+lost).items())),
             )
         )  # fmt: skip
     return tuple(levels)

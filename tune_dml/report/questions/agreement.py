@@ -79,7 +79,9 @@ class Comparison:
 
 @knob_question(order=220, unanswered={"agreement": ()})
 def agreement(measured: Measured, knob: MeasuredKnob) -> Section | None:
-    """One comparison for each curve that the papers printed for this knob; the first has a card."""
+    """One comparison for each curve that the papers printed for this knob; none where ours lacks what was stopped early."""
+    if knob.stopped:
+        return None
     comparisons = [_compare(measured, knob, published) for published in knob.published]
     if not comparisons:
         return None

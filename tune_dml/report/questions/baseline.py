@@ -57,6 +57,7 @@ def _sentence(measured: Measured, name: str, rows: Sequence[AgainstBaseline]) ->
     parts = [f"{word} {_listed(named, len(rows), what)}" for word, named in labels.items() if named]
     diverged = [cell.label for cell in measured.cells if cell.diverged and not cell.values]
     parts += [f"diverged {_listed(diverged, 0, what)}"] if diverged else []
+    parts += [f"{len(measured.stopped)} others were stopped early and are not compared"] if measured.stopped else []
     level = f"{100 * (1 - measured.looks.level):.3g}%"
     return f"Against {name} ({level} simultaneous intervals): {'; '.join(parts)}."
 
@@ -93,9 +94,10 @@ def _plain(measured: Measured, name: str, rows: Sequence[AgainstBaseline]) -> st
         return ""
     labels = {word: [row.label for row in rows if row.verdict == word] for word in _WORDS}
     better, worse, open_ = labels["better"], labels["worse"], labels["undecided"]
+    finished = "that was let finish " if measured.stopped else ""
     if better:
         if len(better) == len(rows):
-            return f"Every {what} beats {name}."
+            return f"Every {what} {finished}beats {name}."
         named = (
             _joined(_short(measured, better))
             if len(better) < 5
@@ -104,8 +106,8 @@ def _plain(measured: Measured, name: str, rows: Sequence[AgainstBaseline]) -> st
         rest = "; the others are open" if open_ and not worse else ""
         return f"{named} {'beats' if len(better) == 1 else 'beat'} {name}{rest}."
     if not open_:
-        return f"No {what} beats {name}: all are worse."
-    return f"No {what} certainly beats {name}" + (
+        return f"No {what} {finished}beats {name}: all are worse."
+    return f"No {what} {finished}certainly beats {name}" + (
         f"; {_joined(_short(measured, worse))} certainly not." if 0 < len(worse) < 4 else "."
     )
 

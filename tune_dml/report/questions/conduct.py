@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -68,7 +69,7 @@ def conduct(measured: Measured) -> Section:
         "What was run, and what failed",
         "What was run",
         tuple(body),
-        plain=_provisional(measured),
+        plain=" ".join(filter(None, (_provisional(measured), _stopped_early(measured)))),
         steps=_steps(measured),
         appendix=True,
         findings=tuple(f"{f.label}, seed {f.seed}: {f.status}: {f.reason}" for f in failures),
@@ -101,6 +102,7 @@ def _facts(measured: Measured) -> tuple[tuple[str, str], ...]:
         ("Judged by", measured.metric.label + ("" if results.imported else f"; {_selection(settings)}")),
         ("Margin", _margins(measured)),
         ("Search", search if search == "grid" else f"{search}, {plan.search.num_samples} cells proposed"),
+        ("Stopped early", f"{plan.search.stopping}: the best third goes on" if plan.search.stopping else ""),
         ("Seeds", f"{', '.join(map(str, plan.seeds))} (paired: a seed is the same in every cell)"),
     ]
     return tuple((name, text) for name, text in facts if text)
@@ -161,12 +163,31 @@ def _provisional(measured: Measured) -> str:
     return f"Provisional: {waiting} of {len(measured.results.trials)} trials are still to come."
 
 
+def _stopped_early(measured: Measured) -> str:
+    """That cells were stopped, at which steps, and what that does to every curve; empty where none was."""
+    stopped = Counter(cell.stopped for cell in measured.stopped)
+    if not stopped:
+        return ""
+    steps = " and ".join(f"{count} at step {step}" for step, count in sorted(stopped.items(), key=str))
+    return (
+        f"{len(measured.stopped)} of {len(measured.cells)} cells were stopped early ({steps}): what is said at the end of "
+        "training is said among the others alone, which are favoured by having been ahead then."
+    )
+
+
 def _steps(measured: Measured) -> tuple[Step, ...]:
-    """Going on where trials are missing; trying again where none gave a number, or some failed that did not diverge."""
+    """Going on where trials are missing; fresh seeds for a winner that its own seeds chose; trying again what failed.
+
+    Again where no trial gave a number, or some failed that did not diverge.
+    """
     results, counts = measured.results, measured.counts
     waiting = counts.get("running", 0) + counts.get("missing", 0)
     if waiting:
         return go_on(results, "resume", "", settles="what the missing trials leave open", trials=waiting, urgency=90)
+    if measured.stopped and counts.get("finished") and not results.confirmed:
+        settles = "whether the winner holds on seeds that did not choose it while it trained"
+        cells = min(3, sum(bool(cell.values) for cell in measured.cells))
+        return go_on(results, "confirm", "", settles=settles, trials=5 * (cells + 1), urgency=60)
     failed, diverged = counts.get("failed", 0), counts.get("diverged", 0)
     settles = "whether they fail again, once their cause is mended (the appendix has the reasons)"
     if failed and not counts.get("finished"):
@@ -181,6 +202,8 @@ def _progress(measured: Measured) -> str:
         f"{counts.get('finished', 0)} of {len(trials)} trials finished ({len(measured.cells)} cells x "
         f"{len(measured.seeds)} seeds), {duration(sum(trial.seconds for trial in trials))} of training in all."
     )
+    if counts.get("stopped"):
+        text += f" {counts['stopped']} were stopped early, behind others at a rung."
     lost = [f"{counts[status]} {status}" for status in ("diverged", "failed") if counts.get(status)]
     without = sum(trial.status == "finished" for cell in measured.cells for trial, _ in cell.failures)
     lost += [f"{without} finished without the metric"] if without else []
@@ -230,6 +253,8 @@ def _row(measured: Measured, cell: MeasuredCell) -> tuple[Entry, ...]:
     verdict = words("baseline" if cell.cell.baseline else "-")
     if cell.lost and not cell.values:
         verdict = words("diverged" if cell.diverged else "failed", mark="failed")
+    elif cell.stopped is not None:
+        verdict = words(f"stopped at {cell.stopped}")
     elif against is not None:
         verdict = words(against.verdict, mark=against.verdict)
     difference = (against.difference, against.low, against.high) if against else (math.nan, math.nan, math.nan)
@@ -261,6 +286,7 @@ def _cell_data(measured: Measured, cell: MeasuredCell) -> dict[str, object]:
         "against_baseline": measured.against(cell),
         "lost": cell.lost or None,
         "diverged": cell.diverged,
+        "stopped": cell.stopped,
         "seconds": sum(cell.seconds) / len(cell.seconds) if cell.seconds else 0.0,
         "trials": [{"seed": trial.seed, "trial": trial.key} for trial in cell.trials],
     }

@@ -97,6 +97,8 @@ def configuration(measured: Measured) -> Section | None:
 
 
 def _plain(measured: Measured, best: Configuration) -> str:
+    if measured.stopped:
+        return f"The best configuration of the {best.cells} that were let finish is {best.label}."
     if len(best.candidates) == 1:
         return f"The best configuration is {best.label}."
     return f"The best configuration found is {best.label}; {len(best.candidates)} of {best.cells} may be the best."
@@ -105,7 +107,7 @@ def _plain(measured: Measured, best: Configuration) -> str:
 def _steps(measured: Measured, best: Configuration) -> tuple[Step, ...]:
     """More seeds while several configurations may be the best, else more cells; none for a grid, whose knobs say it."""
     search = measured.results.plan.search
-    if not search.num_samples:
+    if not search.num_samples or measured.stopped:
         return ()
     if len(best.candidates) > 1 or not math.isfinite(best.score.low):
         table, now = measured.table, len(measured.seeds)
@@ -128,6 +130,9 @@ def _best(measured: Measured) -> Configuration | None:
         return None
     values = sign * table.values
     chosen = score_of_best(values, alpha=level)
+    if measured.stopped:  # by all seeds: none is left that did not choose
+        mean, label = float(chosen.naive), table.labels[int(chosen.best)]
+        return Configuration(label, Score(sign * mean, math.nan, math.nan), None, (), len(table.labels), level)
     baseline = measured.baseline.label if measured.baseline else None
     gain = None
     if baseline in table.labels and len(table.labels) > 1:
@@ -155,6 +160,9 @@ def _sentence(measured: Measured, best: Configuration) -> str:
     metric, sure = measured.metric, f"{100 * (1 - best.alpha):.3g}% interval"
     baseline = measured.baseline.label if measured.baseline else ""
     text = f"The best configuration found is {best.label}"
+    if measured.stopped:
+        score = f"{metric.label} {metric.number(best.score.mean)} on the seeds that also chose it while it trained"
+        return f"{text}, of the {best.cells} that were let finish: {score}, which flatters it; `confirm` measures it again."
     if not math.isfinite(best.score.low):
         return f"{text}, but one seed says nothing of how sure that is."
     score = (

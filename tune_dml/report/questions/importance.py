@@ -88,7 +88,14 @@ def importance(measured: Measured) -> Section | None:
 
 def _importance_of(measured: Measured, arm: MeasuredArm, level: float) -> ImportanceOfArm | None:
     searched = measured.results.plan.search.num_samples > 0
-    trained = arm.trained
+    trained, stopped = arm.trained, sum(cell.stopped is not None for cell in arm.cells)
+    if stopped:
+        problem = (
+            f"{stopped} of {len(arm.cells)} configurations were stopped early, and the others are no sample of all"
+        )
+        where = f" in {arm.name}" if arm.name else ""
+        sentence = f"How much each knob mattered{where} is not claimed: {problem}."
+        return ImportanceOfArm(arm.name, searched, len(trained), (), (), math.nan, problem, sentence)
     if not trained or (not searched and len(trained) > _MOST_CELLS_OF_A_GRID):
         return None
     values = np.array([[cell.values.get(seed, math.nan) for seed in measured.seeds] for cell in trained])

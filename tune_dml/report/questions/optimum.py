@@ -121,7 +121,7 @@ def _steps(measured: Measured, knob: MeasuredKnob, verdict: Optimum) -> tuple[St
 def _chances(measured: Measured, knob: MeasuredKnob) -> dict[str, float]:
     """Label -> probability of being the best, of every value with a number; empty without a noise estimate."""
     table = knob.isolated.table
-    if len(table.labels) < 2:
+    if len(table.labels) < 2 or knob.stopped:
         return {}
     found = p_best(measured.sign * table.values)
     return {} if np.isnan(found).all() else dict(zip(table.labels, found.tolist(), strict=True))
@@ -151,6 +151,9 @@ def _judge(measured: Measured, knob: MeasuredKnob) -> Optimum:
     table, sensitivity = knob.isolated.table, knob.sensitivity
     trained = [label for label in table.labels if math.isfinite(knob.isolated.means[label])]
     best = max(trained, key=lambda label: measured.sign * knob.isolated.means[label], default="")
+    if knob.stopped:
+        reason = f"{len(knob.stopped)} of {len(knob.points)} values were stopped early, and have no number at the end"
+        return Optimum("undecided", reason, best, "", (), (), (), False, False, (), sensitivity.alpha)
     if sensitivity.verdict != "sensitive":
         flat = sensitivity.verdict == "insensitive"
         reason = "the curve is flat within the margin" if flat else f"it is undecided whether {knob.symbol} matters"
@@ -230,7 +233,7 @@ def _parabola(measured: Measured, knob: MeasuredKnob) -> Parabola | None:
     """A parabola through the values that trained; None where there are too few."""
     rows = np.flatnonzero(np.isfinite(knob.isolated.table.values).any(1))
     values = numbers_of(knob, [knob.isolated.table.labels[row] for row in rows])
-    if len(values) < 5 or knob.axis == "ordered":
+    if len(values) < 5 or knob.axis == "ordered" or knob.stopped:
         return None
     scale: Literal["linear", "log"] = "log" if knob.axis == "log" else "linear"
     table = measured.sign * knob.isolated.table.values[rows]

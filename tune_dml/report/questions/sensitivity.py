@@ -70,6 +70,7 @@ def sensitivity(measured: Measured, knob: MeasuredKnob) -> Section:
                 "seeds_needed": needed and needed.seeds,
                 "seeds_range": needed and (needed.low, needed.high),
                 "diverged": [point.label for point in knob.points if point.diverged],
+                "stopped": knob.stopped,
             },
             "sentences": sentences,
         },
@@ -91,20 +92,26 @@ def _in_the_answer(measured: Measured, knob: MeasuredKnob) -> str:
 
 def plain_sentence(measured: Measured, knob: MeasuredKnob) -> str:
     """The verdict as one would say it."""
-    verdict, metric, symbol = knob.sensitivity, measured.metric, knob.symbol
-    where = measured.results.plan.dataset
+    verdict = knob.sensitivity
     if verdict.largest is None:
         return _plain_without_noise(measured, knob)
-    moved = _moved(measured, knob, verdict.largest.first, verdict.largest.second, verdict.largest.estimate)
+    return knob.among + _plain_with_noise(measured, knob, verdict.largest)
+
+
+def _plain_with_noise(measured: Measured, knob: MeasuredKnob, largest: Difference) -> str:
+    verdict, metric, symbol = knob.sensitivity, measured.metric, knob.symbol
+    where = measured.results.plan.dataset
+    moved = _moved(measured, knob, largest.first, largest.second, largest.estimate)
     if verdict.verdict == "sensitive":
         return f"{symbol} matters on {where}: {moved}."
     margin = metric.rough(verdict.margin)
     if verdict.verdict == "insensitive":
         return f"{symbol} does not matter on {where}: no two values differ by {margin} or more."
     if verdict.flat:
-        return f"{symbol} does not matter on {where} among the values that trained, but some diverged."
-    most = verdict.largest.reach
-    telling = 10 * max(verdict.margin, abs(verdict.largest.estimate))
+        lost = "were stopped early" if knob.stopped else "diverged"
+        return f"{symbol} does not matter on {where} among the values that trained, but some {lost}."
+    most = largest.reach
+    telling = 10 * max(verdict.margin, abs(largest.estimate))
     if metric.percent:  # no two percentages differ by more
         telling = min(telling, 100.0)
     reach = f"up to {metric.rough(most)}" if most < telling else "much more"
@@ -154,7 +161,7 @@ def _steps(measured: Measured, knob: MeasuredKnob, needed: _Needed | None) -> tu
 def _needed(measured: Measured, knob: MeasuredKnob) -> _Needed | None:
     """What would about decide an undecided verdict; None when nothing would, or when it is not for want of seeds."""
     verdict = knob.sensitivity
-    if verdict.noise is None or verdict.verdict != "undecided":
+    if verdict.noise is None or verdict.verdict != "undecided" or knob.stopped:
         return None
     if _flat_for_those_that_trained(knob):
         return None
@@ -180,10 +187,15 @@ def _in_all(measured: Measured, knob: MeasuredKnob, judging: int) -> int:
 def _sentences(measured: Measured, knob: MeasuredKnob, needed: _Needed | None) -> list[str]:
     """The verdict in words, then how sure, then what was lost."""
     verdict = knob.sensitivity
-    sentences = [_verdict(measured.metric, knob)]
+    sentences = [knob.among + _verdict(measured.metric, knob)]
     if needed:
         sentences.append(_more_seeds(measured, knob, needed))
-    elif verdict.verdict == "undecided" and verdict.noise is not None and not _flat_for_those_that_trained(knob):
+    elif (
+        verdict.verdict == "undecided"
+        and verdict.noise is not None
+        and not knob.stopped
+        and not _flat_for_those_that_trained(knob)
+    ):
         sentences.append("No reasonable number of seeds would decide it: the largest difference sits on the margin.")
     lost = _lost(knob)
     return [*sentences, lost] if lost else sentences
@@ -212,8 +224,10 @@ def _verdict(metric: MetricName, knob: MeasuredKnob) -> str:
             f"The largest: {gap}{_limit(metric, verdict.largest)}."
         )
     if verdict.flat:
+        lost = [f"{_listed(diverged)} diverged"] if diverged else []
+        lost += [f"{_listed(knob.stopped)} stopped early"] if knob.stopped else []
         return (
-            f"Among the values that trained {symbol} does not matter within {margin}, but {_listed(diverged)} diverged. "
+            f"Among the values that trained {symbol} does not matter within {margin}, but {' and '.join(lost)}. "
             f"The largest difference: {gap}{_limit(metric, verdict.largest)}."
         )
     text = f"Undecided whether {symbol} matters: {verdict.reason}. {gap[0].upper()}{gap[1:]}; the margin is {margin}."

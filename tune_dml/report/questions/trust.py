@@ -30,6 +30,7 @@ def trust(measured: Measured) -> Section | None:
     )
     facts = [("Looks", _looks(measured)), ("Error", _error(measured)), ("Seeds", _seeds(measured))]
     facts += [("Race", race) for race in _race(measured)]
+    facts += [("Stopped early", stopped) for stopped in _stopped(measured)]
     facts += [(f"Noise over {knob.symbol}", noise) for knob in measured.knobs if (noise := _noise(knob))]
     return Section(
         "trust",
@@ -126,6 +127,22 @@ def _race(measured: Measured) -> list[str]:
     stops = "; ".join(f"{labels[digest]} {settled.sentence}" for digest, settled in race.settled.items())
     together = "The verdicts above keep what the intervals of all its blocks say together, each at its level"
     return [f"{stops}. {together}"]
+
+
+def _stopped(measured: Measured) -> list[str]:
+    """Which cells were stopped and where, and what the statements of the others are worth."""
+    if not measured.stopped:
+        return []
+    reasons: dict[str, list[str]] = {}
+    for cell in measured.stopped:
+        reason = next(trial.reason for trial in cell.trials if trial.status == "stopped")
+        reasons.setdefault(reason.partition(":")[0], []).append(f"{cell.label} ({reason.partition(': ')[2]})")
+    listed = "; ".join(f"{at}: {', '.join(labels)}" for at, labels in reasons.items())
+    return [
+        f"{listed}. The curve shows only cells that were let finish, and is biased towards those that learn fast and whose "
+        "seeds were lucky early. Their differences are judged at the share of the error that they would have had among all "
+        "cells; no optimum, importance or agreement with a paper is claimed, and the best one's own number flatters it"
+    ]
 
 
 def _noise(knob: MeasuredKnob) -> str:

@@ -1,0 +1,88 @@
+"""A real sweep that stops cells early, on digits, cut short and gone on with; and what is refused before it starts."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+import tune_dml
+from tune_dml.report import summary
+from tune_dml.space import Baseline, Grid, Knob, Space
+
+SPACE = Space(
+    name="rates",
+    title="own",
+    question="",
+    citation=None,
+    scientific=(Knob("optim.lr", Grid((1e-6, 1e-5, 1e-4, 3e-3, 1e-2), "log"), "lr"),),
+    fixed={"training.steps": 36, "training.eval_every": 4, "loss.name": "semihard_triplet", "optim.name": "sgd"},
+    baseline=Baseline("none", {"optim.lr": 2e-5}),
+    default_dataset="digits",
+)
+
+
+@pytest.mark.slow
+def test_cells_that_are_behind_stop_and_stay_stopped(tmp_path, ray_session, cache_dir, command_line, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    here = {"storage": tmp_path / "sweeps", "tracking_uri": f"sqlite:///{tmp_path}/mlflow.db", "cache_dir": cache_dir}
+    cut = tune_dml.run_sweep(SPACE, seeds=2, stopping="asha", time_budget=2, **here)
+    assert cut.exit_code == 130
+    assert any("compared at steps 4 and 12 of 36 the best third goes on" in note for note in cut.results.notes)
+    done = tune_dml.resume_sweep("rates", **here)
+    assert done.exit_code == 0
+    ends = {(trial.cell.label, trial.seed): (trial.status, trial.step) for trial in done.results.trials}
+    by_cell = Counter(ends[label, 0] for label, seed in ends if seed == 0)
+    assert by_cell == {("stopped", 4): 3, ("stopped", 12): 1, ("finished", 36): 2}  # of five, two go on; of two, one
+    assert all(ends[label, 0] == ends[label, 1] for label, _ in ends)
+    assert ends["none", 0] == ("finished", 36)
+    stopped = next(trial for trial in done.results.trials if trial.status == "stopped")
+    assert stopped.reason.startswith("at step ")
+    assert not stopped.metrics
+    assert stopped.attempts == 1
+    assert stopped.seconds > 0
+    assert [row["step"] for row in done.results.history(stopped.key)][-1] == stopped.step
+    assert not list(done.folder.glob("trials/*/checkpoint.pt"))
+
+    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    runs = client.search_runs([one.experiment_id for one in client.search_experiments()], "tags.level = 'trial'")
+    said = Counter((run.info.status, run.data.tags["tune_dml.status"]) for run in runs)
+    assert said == {("FINISHED", "finished"): 4, ("FINISHED", "stopped"): 8}
+
+    before = (done.folder / "ledger.jsonl").read_text()
+    again = tune_dml.resume_sweep("rates", **here)
+    gained = (done.folder / "ledger.jsonl").read_text()[len(before) :].splitlines()
+    assert {json.loads(line)["kind"] for line in gained} <= {"session", "note"}
+    assert [trial.status for trial in again.results.trials] == [trial.status for trial in done.results.trials]
+
+    assert "stopped early" in " ".join(summary(done.results).answer.sentences)
+    code, out, _ = command_line("status", "rates")
+    assert code == 0
+    assert "8 stopped early" in out
+    assert "behind at 4" in out
+    code, out, err = command_line("extend", "rates", "--seeds", "3")
+    assert code == 1
+    assert "--stopping: compares the cells that a sweep began with" in " ".join((out + err).split())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--stopping", "pbt"], "--stopping: population-based training changes a knob while a trial trains"),
+        (
+            ["--stopping", "asha"],
+            "training.eval_every: the first rung is a ninth of the training, step 4 of 40, and is no",
+        ),
+        (["--stopping", "asha", "--set", "training.eval_every=4", "--until-decided"], "--until-decided: a race"),
+        (["--stopping", "asha", "--set", "training.epochs=2"], "--stopping: compares cells at the same steps"),
+    ],
+)
+def test_bad_input_is_one_message_and_stores_nothing(command_line, tmp_path, monkeypatch, cache_dir, words, message):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = command_line("sweep", "sec_rho", "--dataset", "digits", "--cache-dir", cache_dir, *words)
+    assert code == 1
+    assert message in " ".join((out + err).split())
+    assert not Path("sweeps").exists()

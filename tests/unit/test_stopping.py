@@ -1,0 +1,231 @@
+"""Cells that are behind stop: rungs, brackets, decisions against a naive oracle, and nothing that an interruption changes."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+from helpers import toys
+from helpers.toys import space_of
+
+from tune_dml.planning.stopping import bracket_of, rungs_of
+from tune_dml.planning.study import Search
+from tune_dml.running.stopping import StoppingProposals
+from tune_dml.space import Baseline, Grid, Knob, LogRange
+
+STEPS = {"training.steps": 90, "training.eval_every": 10, "batch.batch_size": 9, "batch.instances_per_class": 3}
+LR = Knob("optim.lr", LogRange(1e-4, 1e-1))
+MARGINS = Knob("loss.margin", Grid(tuple(round(0.05 * place, 2) for place in range(1, 12))))
+
+
+def plan_of(knob, method="grid", samples=0, stopping="asha", seeds=3):
+    search = Search(method, samples, window=4, stopping=stopping)
+    space = space_of(knob, fixed={"loss.name": "triplet"}, baseline=Baseline("off", {"loss.name": "npair"}))
+    return toys.plan_of(space=space, overrides=STEPS, seeds=seeds, search=search)
+
+
+def value_at(trial, step):
+    """Noisy, growing, and now and then better late than early."""
+    noise = random.Random(f"{trial.key} {step}").gauss(0, 1)
+    merit = -((math.log10(trial.cell.settings.get("optim.lr", 1)) + 2.5) ** 2) if "optim.lr" in trial.cell.knobs else 0
+    return 10 * step / 90 + merit + noise + trial.seed
+
+
+class Sweep:
+    """Trains nothing: what its trials come to is `value_at`, until told that they break down."""
+
+    def __init__(self, plan, broken=None):
+        self.plan, self.broken = plan, broken or {}
+        self.rows, self.known, self.stopped, self.cells = {}, {}, {}, []
+        self.begun = Counter()
+
+    def proposals(self):
+        return StoppingProposals(
+            self.plan,
+            known=self.known,
+            stopped=self.stopped,
+            values=lambda key: dict(self.rows.get(key, {})),
+            on_stop=self.stop,
+            proposed=list(self.cells),
+            on_cell=self.cells.append,
+        )
+
+    def stop(self, key, ended):
+        assert ended["status"] == "stopped"
+        self.known[key], self.stopped[key] = ended["at_rung"], ended["step"]
+
+    def run(self, order, slots=4, end_after=None):
+        """Trials `slots` at a time, the next to report drawn by `order`; cut short after so many that began."""
+        proposals, running = self.proposals(), []
+        while True:
+            while len(running) < slots and (trial := proposals.next_trial()) is not None:
+                self.begun[trial.key] += 1
+                running.append((trial, proposals.until(trial)))
+                if end_after is not None and sum(self.begun.values()) >= end_after:
+                    return proposals
+            if not running:
+                assert proposals.finished
+                return proposals
+            trial, until = running.pop(order.randrange(len(running)))
+            reached = range(10, (until or 90) + 1, 10)
+            breaks = self.broken.get((trial.cell.label, trial.seed))
+            self.rows[trial.key] = {
+                step: value_at(trial, step) for step in reached if breaks is None or step < breaks[0]
+            }
+            if breaks is not None and breaks[0] <= reached[-1]:
+                self.known[trial.key] = breaks[1]
+                proposals.ended(trial.key, breaks[1])
+            elif until is None:
+                self.known[trial.key] = value_at(trial, 90)
+                proposals.ended(trial.key, value_at(trial, 90))
+            else:
+                proposals.paused(trial.key)
+
+    def outcome(self):
+        """Label and seed -> the step it was stopped at, or its value."""
+        cells = [*self.plan.cells, *self.cells]
+        trials = [self.plan.trial(cell, seed) for cell in cells for seed in self.plan.seeds]
+        return {(t.cell.label, t.seed): (self.stopped.get(t.key), self.known.get(t.key)) for t in trials}
+
+
+def oracle(plan, cells):
+    """Digest -> the step at which the cell stops (None: it finishes), from the rule alone: a grid all at once, one bracket."""
+    there, stops = list(cells), {}
+    for step in (10, 30):
+        means = {c.digest: np.mean([value_at(plan.trial(c, seed), step) for seed in plan.seeds]) for c in there}
+        best = sorted(there, key=lambda cell: -means[cell.digest])[: math.ceil(len(there) / 3)]
+        stops |= {cell.digest: step for cell in there if cell not in best}
+        there = best
+    return stops
+
+
+@pytest.mark.parametrize(
+    ("steps", "every", "rungs"), [(90, 10, (10, 30)), (400, 20, (40, 140)), (400, 44, (44, 132)), (9, 1, (1, 3))]
+)
+def test_rungs_are_evaluations_at_about_a_ninth_and_a_third(steps, every, rungs):
+    assert rungs_of({"training.steps": steps, "training.eval_every": every}) == rungs
+
+
+def test_brackets_of_hyperband_take_nine_five_and_three_cells_of_seventeen():
+    assert [
+        sorted(map(bracket_of, ["hyperband"] * 17, range(n, n + 17))).count(b) for n, b in [(0, 0), (3, 1), (17, 2)]
+    ] == [9, 5, 3]
+    assert {bracket_of("asha", number) for number in range(40)} == {0}
+
+
+@pytest.mark.parametrize(("order", "slots"), [(0, 1), (1, 4), (2, 40)])
+def test_a_grid_stops_what_the_rule_stops_whatever_the_order(order, slots):
+    plan = plan_of(MARGINS)
+    sweep = Sweep(plan)
+    sweep.run(random.Random(order), slots)
+    searched = [cell for cell in plan.cells if not cell.baseline]
+    stops = oracle(plan, searched)
+    assert Counter(stops.values()) == {10: 7, 30: 2}
+    for cell in plan.cells:
+        assert {sweep.stopped.get(plan.trial(cell, seed).key) for seed in plan.seeds} == {stops.get(cell.digest)}
+    assert max(sweep.begun.values()) == 3  # twice on from a rung
+    assert sum(sweep.begun.values()) == 3 * (12 + 4 + 2)
+
+
+@pytest.mark.parametrize("stopping", ["asha", "hyperband"])
+@pytest.mark.parametrize("method", ["grid", "random", "tpe", "gp", "qmc", "cmaes"])
+def test_neither_order_nor_interruptions_change_what_stops_and_what_is_proposed(method, stopping):
+    plan = plan_of(MARGINS if method == "grid" else LR, method, 0 if method == "grid" else 14, stopping)
+    whole = Sweep(plan)
+    whole.run(random.Random(0))
+    assert whole.stopped
+    assert len(whole.stopped) < len(whole.known) - len(plan.seeds)
+    for seed, slots in [(3, 1), (4, 12)]:
+        cut = Sweep(plan)
+        for more in (5, 17, 30, 44, 46):
+            cut.run(random.Random(seed), slots, end_after=more)
+        cut.run(random.Random(seed), slots)
+        assert cut.outcome() == whole.outcome()
+        done = cut.proposals()
+        assert done.next_trial() is None
+        assert done.finished
+
+
+def test_a_proposed_cell_is_compared_with_those_before_it_alone():
+    plan = plan_of(LR, "random", 12)
+    sweep = Sweep(plan)
+    sweep.run(random.Random(0))
+    there = []
+    for cell in sweep.cells:
+        there.append(cell)
+        means = [np.mean([value_at(plan.trial(other, seed), 10) for seed in plan.seeds]) for other in there]
+        goes_on = sum(mean > means[-1] for mean in means) < math.ceil(len(there) / 3)
+        assert (sweep.stopped.get(plan.trial(cell, 0).key) != 10) == goes_on
+
+
+def test_a_cell_that_diverged_is_behind_all_and_a_lost_seed_is_a_hole():
+    plan = plan_of(MARGINS)
+    plain = Sweep(plan)
+    plain.run(random.Random(0))
+    finishing = next(
+        label for (label, _), (stopped, _) in plain.outcome().items() if stopped is None and "margin" in label
+    )
+    diverged = Sweep(plan, {(finishing, 1): (5, math.inf)})
+    diverged.run(random.Random(0))
+    assert [diverged.outcome()[finishing, seed][0] for seed in plan.seeds] == [10, None, 10]
+    lost = Sweep(plan, {(finishing, 1): (5, math.nan)})
+    lost.run(random.Random(0))
+    assert sum(stopped == 10 for stopped, _ in lost.outcome().values()) in {20, 21}
+    assert lost.proposals().finished
+
+
+def test_a_cell_that_diverges_after_a_rung_counts_there_as_what_it_was_whatever_is_known_first():
+    plan = plan_of(LR, "random", 12)
+    first = Sweep(plan)
+    first.run(random.Random(0))
+    label = first.cells[0].label
+    outcomes = []
+    for order, slots in [(0, 1), (1, 4), (2, 12)]:
+        sweep = Sweep(plan, {(label, 2): (50, math.inf)})
+        sweep.run(random.Random(order), slots)
+        outcomes.append(sweep.outcome())
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+def test_where_all_diverge_all_end():
+    plan = plan_of(MARGINS)
+    broken = {(cell.label, seed): (5, math.inf) for cell in plan.cells if not cell.baseline for seed in plan.seeds}
+    sweep = Sweep(plan, broken)
+    assert sweep.run(random.Random(0)).finished
+    assert sweep.proposals().finished
+
+
+def test_a_stop_that_was_recorded_in_part_is_completed_and_nothing_runs_again():
+    plan = plan_of(MARGINS)
+    sweep = Sweep(plan)
+    sweep.run(random.Random(0))
+    before, begun = sweep.outcome(), sum(sweep.begun.values())
+    key = next(iter(sweep.stopped))
+    del sweep.stopped[key], sweep.known[key]
+    sweep.run(random.Random(1))
+    assert sweep.outcome() == before
+    assert sum(sweep.begun.values()) == begun
+
+
+def test_a_search_is_told_what_a_stopped_cell_would_have_come_to_if_it_had_gained_like_the_others():
+    plan = plan_of(LR, "tpe", 10)
+    sweep = Sweep(plan)
+    proposals = sweep.run(random.Random(0))
+    proposals._tell_up_to(len(proposals.asked) - 1)
+    told = [trial.value for trial in proposals.study.trials]
+
+    def mean(cell, step):
+        return np.mean([value_at(plan.trial(cell, seed), step) for seed in plan.seeds])
+
+    ends = [sweep.stopped.get(plan.trial(cell, 0).key) for cell in sweep.cells]
+    for number, (cell, end) in enumerate(zip(sweep.cells, ends, strict=True)):
+        if end is None:
+            assert told[number] == pytest.approx(mean(cell, 90))
+        else:
+            finished = [other for other, how in zip(sweep.cells[:number], ends, strict=False) if how is None]
+            gain = np.mean([mean(other, 90) - mean(other, end) for other in finished])
+            assert told[number] == pytest.approx(mean(cell, end) + gain)
+    assert {10, None} <= set(ends)

@@ -1,0 +1,73 @@
+"""Cells that may be stopped early: at which steps they are compared, in which brackets, and what a sweep must be for that.
+
+A *rung* is a step at which cells are compared with each other; the best third of them goes on. `asha` compares all cells at a
+ninth and at a third of the training. `hyperband` has three brackets, whose cells are compared with each other alone: at both
+rungs, at the later one, at none; the first has nine of seventeen cells, the others five and three, so that about as
+many steps are spent on each (Li et al., Hyperband, JMLR 2018, algorithm 1 with eta = 3, R = 9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainables.errors import Problem
+from tune_dml.planning.cells import PlannedArm
+from tune_dml.planning.request import Stopping
+
+ETA = 3
+"""Of so many cells that come to a rung one goes on."""
+
+_CELLS_OF_BRACKETS = (9, 5, 3)
+_STRIDE = 7
+"""Prime to the sum of the above: neighbours in a grid come into different brackets, in a fixed order."""
+
+
+def rungs_of(settings: Mapping[str, Any]) -> tuple[int, ...]:
+    """The steps of the rungs: a ninth and a third of the training, each at the nearest evaluation; (44, 133) of 400 steps."""
+    steps, every = int(settings["training.steps"]), int(settings["training.eval_every"])
+    return tuple(every * round(steps / (share * every)) for share in (ETA**2, ETA))
+
+
+def bracket_of(stopping: Stopping, number: int) -> int:
+    """The bracket of the cell of this number: 0 has both rungs, 1 the second one, 2 none."""
+    if stopping == "asha":
+        return 0
+    sizes = _CELLS_OF_BRACKETS
+    place = number * _STRIDE % sum(sizes)
+    return sum(place >= sum(sizes[:bracket]) for bracket in (1, 2))
+
+
+def stopping_problems(stopping: Stopping | None, arms: Sequence[PlannedArm]) -> list[Problem]:
+    """Why the cells of these arms cannot be stopped early; nothing where nobody asks for it."""
+    if stopping is None:
+        return []
+    if stopping == "pbt":
+        rule = (
+            "population-based training changes a knob while a trial trains, so that no trial is a value of the knob and "
+            "there is no curve to report"
+        )
+        return [Problem("--stopping", rule, stopping, "Use --search tpe or gp; --stopping asha saves their trials.")]
+    methods = [arm for arm in arms if not arm.baseline]
+    if len(methods) != 1 or not methods[0].knobs:
+        names = ", ".join(arm.name for arm in methods) or None
+        rule = "stops cells of one method that has knobs; several methods are compared on seeds that did not choose"
+        return [Problem("--stopping", rule, names, "Choose one with --arm, or leave it out.")]
+    return _length_problems(methods[0])
+
+
+def _length_problems(arm: PlannedArm) -> list[Problem]:
+    """Why the cells of an arm have no rungs at which all are measured."""
+    lengths = {path: arm.base_settings.get(path) for path in ("training.steps", "training.eval_every")}
+    moved = {knob.path for knob in arm.knobs} | {tie.path for tie in arm.ties}
+    if None in lengths.values() or lengths.keys() & moved or arm.base_settings.get("training.epochs") is not None:
+        rule = "compares cells at the same steps: training.steps and training.eval_every must be set, and be no knob"
+        return [Problem("--stopping", rule, None, "Use --set training.steps=400, or leave it out.")]
+    steps, every = (int(length) for length in lengths.values() if length is not None)
+    if steps >= ETA**2 and every <= steps // ETA**2:
+        return []
+    rule = f"the first rung is a ninth of the training, step {steps // ETA**2} of {steps}, and is no evaluation"
+    if steps < ETA**2:
+        return [Problem("--stopping", rule, None, "Train longer, or leave it out.")]
+    remedy = f"Use --set training.eval_every={max(1, steps // ETA**2)}, or leave --stopping out."
+    return [Problem("training.eval_every", rule, every, remedy)]

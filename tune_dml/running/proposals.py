@@ -1,0 +1,80 @@
+"""Which trials a session is to run: a search's, a race's, or those of a sweep that stops cells early."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tune_dml.planning.cells import Cell
+from tune_dml.planning.plan import Plan
+from tune_dml.record.ledger import read_history
+from tune_dml.record.state import SweepState
+from tune_dml.running.race import RacingProposals, Record
+from tune_dml.running.search import Proposals
+from tune_dml.running.stopping import StoppingProposals
+
+Say = Callable[[str], None]
+
+
+def proposals_for(
+    state: SweepState,
+    plan: Plan,
+    *,
+    record: Record,
+    on_note: Say,
+    on_cell: Callable[[Cell], None],
+    on_stop: Callable[[str, dict[str, Any]], None],
+    on_block: Callable[[], None],
+    say: Say,
+) -> Proposals | RacingProposals:
+    """Of a plan, the sweep's own or its confirmation's, from where its ledger stands.
+
+    Args:
+        state: the sweep.
+        plan: what is to be run of it.
+        record: writes an event to the ledger.
+        on_note: writes down what must be said aloud, and says it.
+        on_cell: told of a proposed cell.
+        on_stop: told how a trial ends that is stopped early.
+        on_block: told that a race asks for further trials.
+        say: says what the ledger has already.
+    """
+    ends = {key: trial.ended.body for key, trial in state.recorded.items() if trial.ended}
+    diverged = diverged_value(state, plan)
+    known = {key: value_of(body, plan.metric, diverged) for key, body in ends.items()}
+    if plan is not state.plan:
+        return Proposals(plan, known=known, on_cell=on_cell, on_note=on_note)
+    if state.race is not None:
+        return RacingProposals(state, known=known, record=record, on_note=say, on_block=on_block)
+    if plan.search.stopping is None:
+        return Proposals(plan, known=known, proposed=state.proposed, on_cell=on_cell, on_note=on_note)
+    return StoppingProposals(
+        plan,
+        known=known,
+        stopped={key: body["step"] for key, body in ends.items() if body["status"] == "stopped"},
+        values=lambda key: _values(state, key),
+        on_stop=on_stop,
+        proposed=state.proposed,
+        on_cell=on_cell,
+        on_note=on_note,
+    )
+
+
+def diverged_value(state: SweepState, plan: Plan) -> float:
+    """What stands for the value of a diverged trial: a search learns from it, a race has no number."""
+    return math.nan if state.race is not None and plan is state.plan else math.inf
+
+
+def value_of(body: Mapping[str, Any], metric: str, diverged: float) -> float:
+    """What is told of a trial: `diverged` where it did, NaN where it failed, its metric at the rung where it was stopped."""
+    if body["status"] == "diverged":
+        return diverged
+    if body["status"] == "stopped":
+        return float(body["at_rung"])
+    return float(body["metrics"].get(metric, math.nan)) if body["status"] == "finished" else math.nan
+
+
+def _values(state: SweepState, key: str) -> dict[int, float]:
+    metric = state.plan.metric
+    return {int(row["step"]): float(row[metric]) for row in read_history(state.folder, key) if metric in row}

@@ -1,0 +1,223 @@
+"""Cells that are behind at a rung stop, the others go on from their checkpoints (`planning.stopping`). Knows no Ray.
+
+A trial trains to its cell's next rung and waits there, holding no worker. A cell is compared by the mean over its paired
+seeds, once all of them have come: the cells that were known in advance all together, a cell that a search has proposed with
+those before it, in the order of proposals. The best third goes on. Nothing depends on which trial is faster, and what was
+decided is read back from the ledger and from the trials' rows, so that an interruption changes nothing. The baseline is let
+finish.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from tune_dml.planning.cells import Cell
+from tune_dml.planning.plan import Plan, Trial
+from tune_dml.planning.stopping import ETA, bracket_of, rungs_of
+from tune_dml.running.search import AskedCell, Proposals
+from tune_dml.stats.selection import best_first
+
+ValueAt = Callable[[str], Mapping[int, float]]
+"""Key of a trial -> the sweep's metric at each step that it has reported."""
+
+
+@dataclass
+class _Entrant:
+    """A cell that may be stopped."""
+
+    cell: Cell
+    keys: tuple[str, ...]
+    """Of its trials, one a seed."""
+    bracket: int
+    rungs: tuple[int, ...]
+    batch: int
+    """Cells of one batch are compared together."""
+    passed: int = 0
+    """How many of its rungs it has passed."""
+    stopped: int | None = None
+    """The rung at which it was stopped."""
+
+    @property
+    def next_rung(self) -> int | None:
+        """None where it is let finish."""
+        return self.rungs[self.passed] if self.passed < len(self.rungs) else None
+
+    def takes_part(self, rung: int) -> bool:
+        """Whether it was not stopped before this rung."""
+        return self.stopped is None or self.stopped >= rung
+
+
+class StoppingProposals(Proposals):
+    """The search of a sweep whose cells may be stopped.
+
+    Args:
+        plan: as for `Proposals`, like the arguments that are not listed here.
+        stopped: key -> the rung at which an earlier session stopped the trial; `known` has the metric there.
+        values: what trials have reported so far; asked for again when a trial pauses.
+        on_stop: told how a trial ends that is stopped: its key, status, reason, step and metric at the rung.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        known: Mapping[str, float],
+        stopped: Mapping[str, int],
+        values: ValueAt,
+        on_stop: Callable[[str, dict[str, Any]], None],
+        proposed: Iterable[Cell] = (),
+        on_cell: Callable[[Cell], None] = lambda cell: None,
+        on_note: Callable[[str], None] = lambda text: None,
+    ):
+        self.stopped = dict(stopped)
+        self.on_stop = on_stop
+        self._values = values
+        self._at: dict[str, Mapping[int, float]] = {}
+        self._entrants: list[_Entrant] = []
+        self._of: dict[str, _Entrant] = {}
+        self._goes_on: deque[Trial] = deque()
+        self._news = True
+        super().__init__(plan, known=known, proposed=proposed, on_cell=on_cell, on_note=on_note)
+
+    def next_trial(self) -> Trial | None:
+        """A trial that goes on before one that begins."""
+        if self._news:
+            self._news = False
+            self._decide()
+        return self._goes_on.popleft() if self._goes_on else super().next_trial()
+
+    @property
+    def finished(self) -> bool:
+        """No trial is left to hand out, and none waits for a decision."""
+        open_ = any(key not in self.known for key in self._of)
+        return super().finished and not self._goes_on and not open_
+
+    def until(self, trial: Trial) -> int | None:
+        """The rung at which it is to wait; None where it is let finish."""
+        entrant = self._of.get(trial.key)
+        return entrant.next_rung if entrant else None
+
+    def paused(self, key: str) -> None:
+        """A trial has come to its rung."""
+        self._at[key], self._news = self._values(key), True
+
+    def ended(self, key: str, value: float) -> None:
+        """A trial's metric; infinite when it diverged, NaN when it failed."""
+        super().ended(key, value)
+        if key in self._of:
+            self._at[key], self._news = self._values(key), True
+
+    def _queue(self, cells: Iterable[Cell]) -> None:
+        cells = list(cells)
+        for cell in cells:
+            if cell.knobs and not cell.baseline:
+                self._enter(cell, batch=cells[0].index)
+        super()._queue(cells)
+        self.waiting = deque(trial for trial in self.waiting if not self._waits(trial.key))
+
+    def _enter(self, cell: Cell, batch: int) -> None:
+        keys = tuple(self.plan.trial(cell, seed).key for seed in self.plan.seeds)
+        bracket = bracket_of(self.plan.search.stopping or "asha", len(self._entrants))
+        entrant = _Entrant(cell, keys, bracket, rungs_of(cell.settings)[bracket:], batch)
+        self._entrants.append(entrant)
+        for key in keys:
+            self._of[key] = entrant
+            self._at[key] = self._values(key)
+            if key in self.stopped:
+                entrant.stopped = self.stopped[key]
+            finished = key not in self.stopped and math.isfinite(self.known.get(key, math.nan))
+            reached = math.inf if finished else max(self._at[key], default=0)
+            entrant.passed = max(entrant.passed, sum(reached > rung for rung in entrant.rungs))
+
+    def _waits(self, key: str) -> bool:
+        """Whether a trial has come to a rung at which nothing is decided yet, or was stopped without having been told."""
+        entrant = self._of.get(key)
+        return entrant is not None and (entrant.stopped is not None or entrant.next_rung in self._at[key])
+
+    def _decide(self) -> None:
+        """Take the decisions for which everything is known."""
+        for entrant in self._entrants:
+            if entrant.stopped is not None and any(key not in self.known for key in entrant.keys):
+                self._stop(entrant, entrant.stopped, f"at step {entrant.stopped}, with its other seeds")
+        for bracket in sorted({entrant.bracket for entrant in self._entrants}):
+            entrants = [entrant for entrant in self._entrants if entrant.bracket == bracket]
+            for index, rung in enumerate(entrants[0].rungs):
+                there: list[_Entrant] = []
+                for members in _batches(entrant for entrant in entrants if entrant.takes_part(rung)):
+                    if not all(self._has_come(member, index, rung) for member in members):
+                        break
+                    there += members
+                    self._judge(there, [m for m in members if m.passed == index and m.stopped is None], rung)
+
+    def _has_come(self, entrant: _Entrant, index: int, rung: int) -> bool:
+        come = all(key in self.known or rung in self._at[key] for key in entrant.keys)
+        return entrant.passed > index or entrant.stopped == rung or (entrant.passed == index and come)
+
+    def _judge(self, there: list[_Entrant], waiting: list[_Entrant], rung: int) -> None:
+        """Whether those that wait are in the best third of all that have come to the rung."""
+        if not waiting:
+            return
+        ranks = {row: rank for rank, row in enumerate(best_first(self._table(there, rung)), start=1)}
+        goes_on = math.ceil(len(there) / ETA)
+        for row, entrant in enumerate(there):
+            if entrant not in waiting:
+                continue
+            rank = ranks.get(row)
+            if rank is not None and rank <= goes_on:
+                entrant.passed += 1
+                trials = [self.plan.trial(entrant.cell, seed) for seed in self.plan.seeds]
+                self._goes_on.extend(trial for trial in trials if trial.key not in self.known)
+            else:
+                place = "a seed diverged, or none has a number" if rank is None else f"place {rank} of {len(there)}"
+                self._stop(entrant, rung, f"at step {rung}: {place} there, and {goes_on} went on")
+
+    def _stop(self, entrant: _Entrant, rung: int, reason: str) -> None:
+        entrant.stopped = rung
+        for key in entrant.keys:
+            if key not in self.known:
+                value = self._at[key].get(rung, math.nan)
+                self.known[key], self.stopped[key] = value, rung
+                self.on_stop(
+                    key, {"status": "stopped", "reason": reason, "step": rung, "metrics": {}, "at_rung": value}
+                )
+
+    def _table(self, there: list[_Entrant], rung: int) -> np.ndarray:
+        """Cells x seeds at a rung, larger is better; a cell of which a seed diverged by then has no number."""
+        sign = 1.0 if self.plan.space.goal == "maximize" else -1.0
+        rows = [[sign * self._at[key].get(rung, math.nan) for key in entrant.keys] for entrant in there]
+        table = np.array(rows, dtype=float)
+        table[[any(self._diverged_by(key, rung) for key in entrant.keys) for entrant in there]] = math.nan
+        return table
+
+    def _diverged_by(self, key: str, rung: int) -> bool:
+        return math.isinf(self.known.get(key, 0.0)) and rung not in self._at[key]
+
+    def _tell(self, asked: AskedCell, value: float) -> None:
+        """A stopped cell is told as if it had gained as much from its rung to the end as those that went on and are told."""
+        rungs = {self.stopped[key] for key in asked.keys if key in self.stopped}
+        if rungs and math.isfinite(value):
+            gain = self._mean_gain(min(rungs))
+            for key in asked.keys:
+                self.known[key] += gain
+            value += gain
+        super()._tell(asked, value)
+
+    def _mean_gain(self, rung: int) -> float:
+        """From a rung to the end, over the trials of the cells that were told so far; 0 where none has finished."""
+        told = [key for asked in self.asked[: self.told] for key in asked.keys if key not in self.stopped]
+        gains = [self.known[key] - self._at[key][rung] for key in told if rung in self._at[key]]
+        finite = [gain for gain in gains if math.isfinite(gain)]
+        return sum(finite) / len(finite) if finite else 0.0
+
+
+def _batches(entrants: Iterable[_Entrant]) -> Iterator[list[_Entrant]]:
+    """Those that are compared together."""
+    for _, members in groupby(entrants, key=lambda entrant: entrant.batch):
+        yield list(members)
