@@ -186,8 +186,9 @@ def _steps(measured: Measured) -> tuple[Step, ...]:
         return go_on(results, "resume", "", settles="what the missing trials leave open", trials=waiting, urgency=90)
     if measured.stopped and counts.get("finished") and not results.confirmed:
         settles = "whether the winner holds on seeds that did not choose it while it trained"
-        cells = min(3, sum(bool(cell.values) for cell in measured.cells))
-        return go_on(results, "confirm", "", settles=settles, trials=5 * (cells + 1), urgency=60)
+        best = min(3, sum(bool(cell.values) and not cell.cell.baseline for cell in measured.cells))
+        cells = best + (measured.baseline is not None)
+        return go_on(results, "confirm", "", settles=settles, trials=5 * cells, urgency=60)
     failed, diverged = counts.get("failed", 0), counts.get("diverged", 0)
     settles = "whether they fail again, once their cause is mended (the appendix has the reasons)"
     if failed and not counts.get("finished"):

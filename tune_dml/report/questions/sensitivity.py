@@ -129,7 +129,7 @@ def _plain_without_noise(measured: Measured, knob: MeasuredKnob) -> str:
         verb = "Nothing can be said of" if not ranked else "Nothing can be compared over"
         return f"{verb} {symbol} on {where}: {knob.sensitivity.reason}."
     moved = _moved(measured, knob, ranked[-1].label, ranked[0].label, ranked[-1].mean - ranked[0].mean)
-    return f"Whether {symbol} matters on {where} is open: {moved}, but {knob.sensitivity.reason}."
+    return f"{knob.among}Whether {symbol} matters on {where} is open: {moved}, but {knob.sensitivity.reason}."
 
 
 def _moved(measured: Measured, knob: MeasuredKnob, first: str, second: str, size: float) -> str:
