@@ -28,7 +28,9 @@ def reported(monkeypatch, tmp_path):
             return {"status": "finished"}
 
         monkeypatch.setattr(trials, "run_trial", train)
-        trials.local_engine(tmp_path, Resources(), None)({"key": "k", "settings": json.dumps({"seed": 0})})
+        trials.local_engine(tmp_path, Resources(), None)(
+            {"key": "k", "settings": json.dumps({"seed": 0, "until": None})}
+        )
         return said
 
     return run
