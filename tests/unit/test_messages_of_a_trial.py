@@ -29,7 +29,7 @@ def reported(monkeypatch, tmp_path):
 
         monkeypatch.setattr(trials, "run_trial", train)
         trials.local_engine(tmp_path, Resources(), None)(
-            {"key": "k", "settings": json.dumps({"seed": 0, "until": None})}
+            {"key": "k", "settings": json.dumps({"seed": 0}), "until": None}
         )
         return said
 
