@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-slow test-faults test-learning test-browser test-spaces test-gpu test-vision check format bench-losses bench-metrics bench-training \
-	bench-orchestration docs clean help
+	bench-gpu bench-orchestration docs clean help
 
 help:
 	@echo "make demo          install, run the sweep sec_rho on the embedded data, say where the report is"
@@ -26,6 +26,7 @@ help:
 	@echo "make test-gpu      the tests that need a CUDA device"
 	@echo "make test-vision   backbones against timm, torchvision and pretrainedmodels, in an environment of their own"
 	@echo "make bench-losses bench-metrics bench-training bench-orchestration   speed, as ratios against named peers"
+	@echo "make bench-gpu     images/s, metrics and several trials on a CUDA device, beside a bare loop and the model alone"
 
 demo: $(VENV)/.demo
 	$(BIN)/tune-dml sweep sec_rho --dataset glyphs --seeds 3 --name demo
@@ -63,7 +64,7 @@ test-spaces: $(VENV)/.dev
 	$(BIN)/python -m pytest -m spaces
 
 test-gpu: $(VENV)/.dev
-	$(BIN)/python -m pytest -m gpu
+	$(BIN)/python -m pytest -m gpu -rs
 
 test-vision: $(VISION)/.vision
 	$(VISION)/bin/python -m pytest -m vision
@@ -87,6 +88,9 @@ bench-metrics: $(VENV)/.dev
 
 bench-training: $(VENV)/.dev
 	$(BIN)/python benchmarks/training.py
+
+bench-gpu: $(VENV)/.dev
+	$(BIN)/python benchmarks/gpu.py
 
 bench-orchestration: $(VENV)/.dev
 	$(BIN)/python benchmarks/orchestration.py

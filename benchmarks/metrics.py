@@ -69,7 +69,7 @@ def search_torch(embeddings: Tensor, k: int) -> None:
 def half_matrix(embeddings: Tensor, tile: int = 1024) -> None:
     """The products without which no exact program can do."""
     parts = embeddings.split(tile)
-    out = torch.empty(tile * tile)
+    out = torch.empty(tile * tile, device=embeddings.device)
     for i, rows in enumerate(parts):
         for columns in parts[i:]:
             torch.mm(rows, columns.T, out=out[: len(rows) * len(columns)].view(len(rows), -1))

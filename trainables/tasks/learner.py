@@ -97,7 +97,7 @@ class Learner(ABC, Generic[_E]):
         """Raw embeddings and labels of a step's global batch, on every rank."""
         drawn, first, sizes = self.drawn(step)
         pictures = self.views.train(self.split.train[drawn], step=step, first=first)
-        labels = torch.from_numpy(self.train_labels[drawn]).to(self.context.device)
+        labels = torch.from_numpy(self.train_labels[drawn]).to(self.context.device, non_blocking=True)
         return distributed.gather_batch(network(pictures), labels, sizes)
 
     def drawn(self, step: int) -> tuple[Indices, int, list[int]]:

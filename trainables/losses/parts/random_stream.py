@@ -32,7 +32,7 @@ class RandomStream(nn.Module):
 
     def uniform(self, shape: Sequence[int], *, like: Tensor) -> Tensor:
         """Float32 numbers in [0, 1) on the device and in the dtype of `like`."""
-        return torch.rand(shape, generator=self.generator).to(device=like.device, dtype=like.dtype)
+        return torch.rand(shape, generator=self.generator).to(device=like.device, dtype=like.dtype, non_blocking=True)
 
     def get_extra_state(self) -> Tensor:
         """The generator's state; part of state_dict."""
