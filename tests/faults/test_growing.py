@@ -58,7 +58,9 @@ def test_a_sweep_on_a_cluster_that_has_no_node_yet(tmp_path, monkeypatch, cache_
     home.mkdir()
     (home / "ray_bootstrap_config.yaml").write_text(yaml.safe_dump(CLUSTER))  # where `ray up` leaves it
     environment = {
-        **os.environ,
+        **{
+            name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")
+        },  # of a Ray of this process
         **{"HOME": str(home), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
         **{"RAY_TMPDIR": "/tmp/growing", "RAY_FAKE_CLUSTER": "1", "AUTOSCALER_UPDATE_INTERVAL_S": "1"},  # noqa: S108
         "PYTHONPATH": str(Path(__file__).parents[2]),
