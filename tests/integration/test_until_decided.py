@@ -43,7 +43,8 @@ def test_a_race_on_digits_stops_cells_and_goes_on_after_an_interruption(tmp_path
     assert [look.by for look in done.results.looks][-1] in {"race", "resume"}
     client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
     runs = client.search_runs([one.experiment_id for one in client.search_experiments()], "tags.sweep = 'rates'")
-    assert len(runs) == 1 + len(done.results.trials)
+    levels = Counter(run.data.tags["level"] for run in runs)
+    assert levels == {"sweep": 1, "cell": len(counts), "trial": len(done.results.trials)}
 
     before = (done.folder / "ledger.jsonl").read_text()
     again = tune_dml.run_sweep(SPACE, seeds=3, **race, **here)
