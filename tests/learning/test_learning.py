@@ -16,6 +16,7 @@ from helpers.trials import config_of, run
 
 from search_spaces.protocols.faces import GLYPHS_FACE
 from search_spaces.protocols.simclr import GLYPHS_SIMCLR
+from trainables.context import read_sealed
 
 pytestmark = pytest.mark.learning
 
@@ -63,19 +64,19 @@ class Gains:
 
     def __init__(self, settings: Mapping[str, Any], *, seeds: int, folder: Path, cache_dir: Path):
         first_step_only = {"training__steps": 1, "training__eval_every": 1}
+
+        def figures(seed: int, steps: Mapping[str, int]) -> dict[str, float]:
+            own = folder / f"{seed}-{len(steps)}"
+            outcome, _ = run(config_of(settings, seed=seed, **steps), own, None, cache_dir, THREADS)
+            return {**outcome.metrics, **read_sealed(own)}
+
         self.untrained, self.trained = (
-            [
-                run(config_of(settings, seed=seed, **steps), folder / f"{seed}-{len(steps)}", None, cache_dir, THREADS)[
-                    0
-                ]
-                for seed in range(seeds)
-            ]
-            for steps in (first_step_only, {})
+            [figures(seed, steps) for seed in range(seeds)] for steps in (first_step_only, {})
         )
 
     def of(self, figure: str) -> float:
         """The mean gain; printed, so that `pytest -rP` shows what a margin was chosen from."""
-        before, after = ([end.metrics[figure] for end in ends] for ends in (self.untrained, self.trained))
+        before, after = ([end[figure] for end in ends] for ends in (self.untrained, self.trained))
         print(f"{figure}: untrained {before}, trained {after}, gain {mean(after) - mean(before):.1f}")  # noqa: T201
         return mean(after) - mean(before)
 
@@ -107,5 +108,5 @@ def test_characters_never_seen_are_verified_well_above_chance(gains):
     learnt = gains(GLYPHS_FACE.settings, seeds=2)
     for part in ("val", "test"):
         assert learnt.of(f"{part}/verification_accuracy") > 10
-        assert mean(end.metrics[f"{part}/verification_accuracy"] for end in learnt.trained) > 90
-    assert mean(end.metrics["val/rank1_at_100"] for end in learnt.trained) > 50
+        assert mean(end[f"{part}/verification_accuracy"] for end in learnt.trained) > 90
+    assert mean(end["val/rank1_at_100"] for end in learnt.trained) > 50
