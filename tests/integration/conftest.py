@@ -65,3 +65,17 @@ def two_sweeps(tmp_path_factory, ray_session, cache_dir, new_database):
 def a_copy(two_sweeps, tmp_path_factory):
     """The same working directory for one module's own use."""
     return Path(shutil.copytree(two_sweeps, tmp_path_factory.mktemp("copy") / "work"))
+
+
+@pytest.fixture
+def refused(command_line, tmp_path, monkeypatch, cache_dir):
+    """Call it with options of `sweep sec_rho` and what must be said of them: nothing may be stored."""
+    monkeypatch.chdir(tmp_path)
+
+    def check(words, message):
+        code, out, err = command_line("sweep", "sec_rho", "--dataset", "digits", "--cache-dir", cache_dir, *words)
+        assert code == 1
+        assert message in " ".join((out + err).split())
+        assert not Path("sweeps").exists()
+
+    return check

@@ -68,12 +68,8 @@ def test_a_race_on_digits_stops_cells_and_goes_on_after_an_interruption(tmp_path
         (["--margin", "0"], "--margin: the margin must be greater than 0"),
     ],
 )
-def test_bad_input_is_one_message_and_stores_nothing(command_line, tmp_path, monkeypatch, cache_dir, words, message):
-    monkeypatch.chdir(tmp_path)
-    code, out, err = command_line("sweep", "sec_rho", "--dataset", "digits", "--cache-dir", cache_dir, *words)
-    assert code == 1
-    assert message in " ".join((out + err).split())
-    assert not Path("sweeps").exists()
+def test_bad_input_is_one_message_and_stores_nothing(refused, words, message):
+    refused(words, message)
 
 
 def test_one_value_is_refused(command_line, tmp_path, monkeypatch, cache_dir):

@@ -1,13 +1,14 @@
 """The studies against the papers: citations exist, arms are compared on equal terms, and what was wrong stays mended."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from search_spaces.papers import BIRDS_CARS
 from trainables.losses import LOSSES
 from tune_dml.catalogue import papers, protocols, spaces
-from tune_dml.papers.published import published_rows
+from tune_dml.papers.published import published_curve, published_rows
 from tune_dml.planning.conditions import conditions_of, our_name
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import Request
@@ -214,6 +215,17 @@ def test_every_printed_metric_of_training_is_one_that_we_log():
     assert {printed: our_metric(printed) for printed in OF_METHODS} == OF_METHODS
     unknown_ones = {row.metric for row in published_rows() if our_metric(row.metric) is None}
     assert all(metric.startswith(NOT_IN_TRAINING) for metric in unknown_ones)
+
+
+def test_every_metric_that_is_printed_along_a_knob_is_a_curve_of_its_own():
+    """The report draws each: a table that prints one twice for a value would have none."""
+    curves = [
+        (item, name) for space in spaces().values() for item in space.published for name in published_curve(item).others
+    ]
+    measured = [(item, name) for item, name in curves if (our_metric(name) or "").startswith("val/")]
+    assert len(measured) > 100
+    for item, name in measured:
+        assert published_curve(replace(item, metric=name)).points
 
 
 def test_methods_of_the_tables_are_methods_that_we_have():

@@ -18,11 +18,10 @@ from tune_dml.planning.cells import Cell
 from tune_dml.record.ledger import trial_folder
 from tune_dml.record.state import TrialState
 from tune_dml.tracking.client import create_model, log_network, show_as_output
+from tune_dml.tracking.trial_runs import SWEEP_TAG
 
-_TRAINED, _OF = "tune_dml.trained", "tune_dml.sweep_run"
-"""Tags: which training a model is of, and which sweep's."""
-
-
+_TRAINED = "tune_dml.trained"
+"""Tag: which training a model is of."""
 _LONGEST = 500  # letters of a setting
 
 
@@ -41,11 +40,11 @@ def log_model(
 ) -> str:
     """The id of the model of this training, made where it is not there; those that stood for the sweep before go."""
     trained = f"{trial.key}@{trial.settled:.3f}"
-    known = client.search_logged_models([experiment_id], f"tags.`{_OF}` = '{sweep_run}'")
+    known = client.search_logged_models([experiment_id], f"tags.`{SWEEP_TAG}` = '{sweep_run}'")
     for model in known:
         if model.tags.get(_TRAINED) == trained and str(model.status) == "READY":
             return str(model.model_id)
-    tags = {_TRAINED: trained, _OF: sweep_run, "cell": cell.label, "level": "best configuration"}
+    tags = {_TRAINED: trained, SWEEP_TAG: sweep_run, "cell": cell.label, "level": "best configuration"}
     params = {path: str(value)[:_LONGEST] for path, value in cell.settings.items()}
     made = create_model(client, experiment_id, trial_run, tags, params)
     log_network(client, made, network)

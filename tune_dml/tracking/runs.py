@@ -36,7 +36,7 @@ from tune_dml.tracking.descriptions import cell_note, experiment_note, sweep_not
 from tune_dml.tracking.projection import Point, Projection, Row, RunStatus, TrialRun, milliseconds, numbers
 from tune_dml.tracking.store import check
 from tune_dml.tracking.tables import NewRun, write_runs
-from tune_dml.tracking.trial_runs import NOTE, PARENT_TAG, SWEEP_TAG, Told, told
+from tune_dml.tracking.trial_runs import NOTE, PARENT_TAG, SWEEP_TAG, RunContents, contents_of
 
 _SAVE_EVERY = 200  # trials between two writes of the bookkeeping within a push
 _MANY = 20  # new trials; MLflow's client tells of fewer
@@ -55,7 +55,7 @@ class Push:
     rows: int = 0
     error: str | None = None
 
-    def told(self, rows: Sequence[Row]) -> int:
+    def count(self, rows: Sequence[Row]) -> int:
         """One trial more, with as many new evaluations as come back."""
         new = sum(bool(row.points) for row in rows)
         self.trials, self.rows = self.trials + 1, self.rows + new
@@ -167,7 +167,9 @@ class RunPusher:
             return
         files = artifacts_of(self.client, self._runs[PARENT].id)
         for first in range(0, len(new), _SAVE_EVERY):
-            some = [(trial, self._told(trial, push), trial.whole()) for trial in new[first : first + _SAVE_EVERY]]
+            some = [
+                (trial, self._contents_of(trial, push), trial.whole()) for trial in new[first : first + _SAVE_EVERY]
+            ]
             made = [_whole_run(one, trial.state.started, points, files) for trial, one, (_, points) in some]
             if not write_runs(self._uri, self._books.experiment_id, made):
                 return
@@ -175,11 +177,11 @@ class RunPusher:
                 self._runs[trial.key] = Run(run.id, run.status, dict(run.tags), frozenset(run.params))
                 self._books.runs[trial.key] = run.id
                 trial.taken(rows)
-                self._books.pushed(trial, one.version, push.told(rows))
+                self._books.pushed(trial, one.version, push.count(rows))
             self._books.save()
 
     def _push_trial(self, trial: TrialRun, run: Run | None, push: Push) -> None:
-        one = self._told(trial, push)
+        one = self._contents_of(trial, push)
         if run is None:
             run = self._create(self._books.experiment_id, one.title, trial.state.started, {**one.identity, **one.tags})
             self._runs[trial.key], self._books.runs[trial.key] = run, run.id
@@ -189,13 +191,13 @@ class RunPusher:
         trial.taken(rows)
         log_in_batches(self.client, run.id, trial.closing_points(), {}, {})
         set_status(self.client, run, one.status, one.moment)
-        self._books.pushed(trial, one.version, push.told(rows))
+        self._books.pushed(trial, one.version, push.count(rows))
 
-    def _told(self, trial: TrialRun, push: Push) -> Told:
+    def _contents_of(self, trial: TrialRun, push: Push) -> RunContents:
         """What the store is to know of a trial, whose cell has a run from now on."""
         sweep, planned = self._runs[PARENT], self._projection.planned(trial.key)
         above = self._cell_run(planned.cell) if planned else sweep
-        return told(self._projection, trial, above=above.id, sweep_run=sweep.id, final=push.final)
+        return contents_of(self._projection, trial, above=above.id, sweep_run=sweep.id, final=push.final)
 
     def _cell_run(self, cell: Cell) -> Run:
         """The run of a cell, made when its first trial has news."""
@@ -268,7 +270,7 @@ def _said(figures: Mapping[str, float], step: int, moment: float) -> tuple[Point
     return numbers({name: value for name, value in figures.items() if math.isfinite(value)}, step, moment)
 
 
-def _whole_run(one: Told, started: float, points: Sequence[Point], files: str) -> NewRun:
+def _whole_run(one: RunContents, started: float, points: Sequence[Point], files: str) -> NewRun:
     """`files`: where the artifacts of the sweep's own run lie."""
     run_id = uuid.uuid4().hex
     return NewRun(

@@ -14,7 +14,7 @@ SWEEP_TAG = "tune_dml.sweep_run"
 
 
 @dataclass(frozen=True)
-class Told:
+class RunContents:
     """A trial as it was when it was looked at."""
 
     version: int
@@ -29,11 +29,11 @@ class Told:
     """When it ended, or was last heard of."""
 
 
-def told(projection: Projection, trial: TrialRun, *, above: str, sweep_run: str, final: bool) -> Told:
+def contents_of(projection: Projection, trial: TrialRun, *, above: str, sweep_run: str, final: bool) -> RunContents:
     """Of a trial below the run `above`, in the tree of `sweep_run`; `final` when no driver will be left running."""
     state, planned = trial.state, projection.planned(trial.key)
     placed = {"level": "trial", PARENT_TAG: above, SWEEP_TAG: sweep_run, "sweep": projection.state.plan.name}
-    return Told(
+    return RunContents(
         version=state.version,
         title=f"{planned.cell.label}, seed {planned.seed}" if planned else trial.key,
         identity={**projection.trial_tags(trial.key), NOTE: trial_note(projection, trial.key)},
