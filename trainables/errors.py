@@ -111,6 +111,6 @@ def _meant(name: str, known: Sequence[str]) -> list[str]:
 
 def raise_if_any(problems: Iterable[Problem], error: type[ConfigError] = ConfigError) -> None:
     """Raise one error that shows every problem, or nothing when there are none."""
-    found = tuple(problems)
-    if found:
-        raise error(found)
+    collected = tuple(problems)
+    if collected:
+        raise error(collected)

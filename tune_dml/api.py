@@ -25,7 +25,7 @@ from tune_dml.planning.request import MAX_SEEDS, Racing, Request, Resources, Ses
 from tune_dml.planning.spread import spread
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.race import RaceRule
-from tune_dml.record.rescore import Rescoring, compute_metrics
+from tune_dml.record.rescore import RescoredSweep, compute_metrics
 from tune_dml.record.results import Results
 from tune_dml.record.session import Purpose
 from tune_dml.record.state import SweepState, load_state, read_state
@@ -34,7 +34,7 @@ from tune_dml.sweep import Sweep
 
 if TYPE_CHECKING:
     from tune_dml.report import ReportFiles
-    from tune_dml.tracking import Reconciled, Tracker
+    from tune_dml.tracking import Reconciliation, Tracker
 
 
 def run(
@@ -191,7 +191,7 @@ def rescore(
     session: Session,
     *,
     metrics: Annotated[Sequence[str], "Retrieval metrics as they are logged, such as recall_at_10."],
-) -> tuple[Rescoring, str | None]:
+) -> tuple[RescoredSweep, str | None]:
     """Compute metrics of a sweep's kept embeddings (`evaluation.keep=embeddings`) without training again.
 
     Validation metrics go into the ledger, tables and MLflow; test metrics into the sealed file of each trial. Returns them,
@@ -199,8 +199,8 @@ def rescore(
     """
     state = load_state(session.sweeps, name)
     raise_if_any(folder_problems("SWEEP", state.folder))
-    found = compute_metrics(state, metrics)
-    return found, _tracker(state, session).stop(interrupted=state.incomplete).error
+    rescored = compute_metrics(state, metrics)
+    return rescored, _tracker(state, session).stop(interrupted=state.incomplete).error
 
 
 run_sweep: Callable[..., Sweep] = spread(run, name="run_sweep")
@@ -208,7 +208,7 @@ resume_sweep: Callable[..., Sweep] = spread(resume, name="resume_sweep")
 extend_sweep: Callable[..., Sweep] = spread(extend, name="extend_sweep")
 confirm_sweep: Callable[..., Sweep] = spread(confirm, name="confirm_sweep")
 open_sweep: Callable[..., Sweep] = spread(open_test, name="open_sweep")
-rescore_sweep: Callable[..., tuple[Rescoring, str | None]] = spread(rescore, name="rescore_sweep")
+rescore_sweep: Callable[..., tuple[RescoredSweep, str | None]] = spread(rescore, name="rescore_sweep")
 
 
 def load_sweep(name: str, *, storage: str | Path = Session.storage) -> Sweep:
@@ -288,7 +288,7 @@ def _written(
     return report.write_report(Results.of(state), folder, margin=margin, paper_sd=paper_sd, forms=forms)
 
 
-def sync(name: str, session: Session) -> Reconciled:
+def sync(name: str, session: Session) -> Reconciliation:
     """Compare MLflow with a sweep's ledger: every run, parameter, metric and point; push what is missing, and compare again.
 
     Raises ConfigError when there is no such sweep, or while another process runs it.

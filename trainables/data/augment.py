@@ -23,7 +23,7 @@ _DRAWS = 2 * _ATTEMPTS + 2 + 1 + 10  # windows, their place, flip, colour
 
 
 @dataclass(frozen=True)
-class Decisions:
+class AugmentDecisions:
     """One row a picture."""
 
     windows: NDArray[np.int64]
@@ -67,14 +67,16 @@ class Augmentation:
             problems.append(Problem("resize", f"must not be smaller than crop={given['crop']}", given["resize"]))
         return problems
 
-    def decide(self, sizes: NDArray[np.int64], *, seed: int, step: int, first: int = 0, view: int = 0) -> Decisions:
+    def decide(
+        self, sizes: NDArray[np.int64], *, seed: int, step: int, first: int = 0, view: int = 0
+    ) -> AugmentDecisions:
         """Decisions for the places of a global batch from `first` on; `sizes` (B, 2): height and width of stored pictures."""
         u = _uniforms(seed, step, view, np.arange(first, first + len(sizes)), draws=_DRAWS)
         colour = u[:, 2 * _ATTEMPTS + 3 :]
         jittered = (colour[:, 0] < self.jitter_probability) & (self.jitter > 0)
         strength = np.array([0.8, 0.8, 0.8, 0.2]) * self.jitter
         factors = NEUTRAL + strength * (2 * colour[:, 1:5] - 1)
-        return Decisions(
+        return AugmentDecisions(
             windows=self._windows(sizes, u[:, : 2 * _ATTEMPTS + 2]),
             flips=u[:, 2 * _ATTEMPTS + 2] < self.flip,
             factors=np.where(jittered[:, None], factors, NEUTRAL),

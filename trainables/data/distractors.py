@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from trainables.data.base import Contents, Indices, digest_of
-from trainables.data.formats.decoding import Encoded, Squares
+from trainables.data.formats.decoding import EncodedPictures, SquarePictures
 from trainables.data.formats.files import encoded_files, find_pictures
 from trainables.data.formats.stored import FaceSize, SkipCorrupt, StoredPictures
 from trainables.errors import Problem
@@ -28,7 +28,7 @@ class Distractors(StoredPictures):
     dead = "MegaFace itself: retired by its authors, no download is left"
 
     def __init__(self, *, root: Path, cache_dir: Path, size: FaceSize = 112, skip_corrupt: SkipCorrupt = False) -> None:
-        super().__init__(cache_dir=cache_dir, form=Squares(size), skip_corrupt=skip_corrupt)
+        super().__init__(cache_dir=cache_dir, form=SquarePictures(size), skip_corrupt=skip_corrupt)
         self.root = root
         self.size = size
 
@@ -37,7 +37,7 @@ class Distractors(StoredPictures):
         return self.root
 
     @cached_property
-    def encoded(self) -> Encoded:
+    def encoded(self) -> EncodedPictures:
         return encoded_files(
             self.root, [path.relative_to(self.root).as_posix() for path in find_pictures(self.root)[0]]
         )

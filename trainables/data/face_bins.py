@@ -12,7 +12,7 @@ from PIL import Image
 
 from trainables.data.base import Contents, DataSet, Progress, digest_of, problems_raised
 from trainables.data.formats.archives import STRICT
-from trainables.data.formats.decoding import Encoded, Squares, decode, failure_problems, unreadable
+from trainables.data.formats.decoding import EncodedPictures, SquarePictures, decode, failure_problems, unreadable
 from trainables.data.formats.files import digests
 from trainables.data.formats.picture_files import differences
 from trainables.data.formats.safe_pickle import load_pickle
@@ -57,9 +57,9 @@ class _FaceBin(DataSet):
     def counts(self) -> dict[str, int]:
         return {"pairs": len(self._load()[1])}
 
-    def _encoded(self, encoded: Sequence[bytes]) -> Encoded:
+    def _encoded(self, encoded: Sequence[bytes]) -> EncodedPictures:
         names = [f"{self.path}[{i}]" for i in range(len(encoded))]
-        return Encoded(names, lambda i: Image.open(io.BytesIO(encoded[i])))
+        return EncodedPictures(names, lambda i: Image.open(io.BytesIO(encoded[i])))
 
     def digest(self) -> str:
         [(_, sha256)] = digests(self.path.parent, [self.path.name], self.cache_dir)
@@ -71,7 +71,7 @@ class _FaceBin(DataSet):
     def write(self, directory: Path, progress: Progress | None) -> Contents:
         encoded, same = self._load()
         source = self._encoded(encoded)
-        if failures := decode(directory, source, Squares(_SIZE), progress):
+        if failures := decode(directory, source, SquarePictures(_SIZE), progress):
             raise DataError(failure_problems(failures, source.names, remedy=_AGAIN))
         extras = {
             "pairs": np.arange(len(encoded)).reshape(-1, 2),

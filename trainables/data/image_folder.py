@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from trainables.data.base import Contents, Indices, Progress, digest_of
-from trainables.data.formats.decoding import Encoded, Squares
+from trainables.data.formats.decoding import EncodedPictures, SquarePictures
 from trainables.data.formats.files import SUFFIXES, encoded_files, find_pictures
 from trainables.data.formats.picture_files import single_picture_notes
 from trainables.data.formats.stored import SkipCorrupt, StoredPictures, few
@@ -40,7 +40,7 @@ class ImageFolder(StoredPictures):
         split_file: Annotated[str | None, Field(description="which class trains, which tests; JSON or text")] = None,
         skip_corrupt: SkipCorrupt = False,
     ) -> None:
-        super().__init__(cache_dir=cache_dir, form=Squares(size), skip_corrupt=skip_corrupt)
+        super().__init__(cache_dir=cache_dir, form=SquarePictures(size), skip_corrupt=skip_corrupt)
         self.root = root
         self.size = size
         self.split_file = Path(split_file).expanduser() if split_file else None
@@ -50,7 +50,7 @@ class ImageFolder(StoredPictures):
         return self.root
 
     @property
-    def encoded(self) -> Encoded:
+    def encoded(self) -> EncodedPictures:
         return encoded_files(self.root, self._listing[0])
 
     def check(self) -> list[Problem]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from PIL import Image
 
 from trainables.data.base import Contents, Indices, Labels, Progress, digest_of
-from trainables.data.formats.decoding import Encoded, Squares, unreadable
+from trainables.data.formats.decoding import EncodedPictures, SquarePictures, unreadable
 from trainables.data.formats.files import encoded_files, find_pictures
 from trainables.data.formats.picture_files import contiguous, require_root, wrong_root
 from trainables.data.formats.record_io import RecordFile
@@ -37,7 +37,7 @@ class WebFace(StoredPictures):
     dead = "the authors' own download; the zoo's Google Drive and Baidu links vanish at times; MS-Celeb-1M is withdrawn"
 
     def __init__(self, *, root: Path, cache_dir: Path, size: FaceSize = 112, skip_corrupt: SkipCorrupt = False) -> None:
-        super().__init__(cache_dir=cache_dir, form=Squares(size), skip_corrupt=skip_corrupt)
+        super().__init__(cache_dir=cache_dir, form=SquarePictures(size), skip_corrupt=skip_corrupt)
         self.given = root
         self.size = size
 
@@ -76,7 +76,7 @@ class WebFace(StoredPictures):
         return ()
 
     @property
-    def encoded(self) -> Encoded:
+    def encoded(self) -> EncodedPictures:
         return self._faces[0]
 
     def contents(self, kept: Indices) -> Contents:
@@ -87,15 +87,15 @@ class WebFace(StoredPictures):
         return any((self.folder / name).exists() for name in _RECORDS)
 
     @cached_property
-    def _faces(self) -> tuple[Encoded, Labels, tuple[str, ...]]:
+    def _faces(self) -> tuple[EncodedPictures, Labels, tuple[str, ...]]:
         return self._records() if self._is_records else self._folders()
 
-    def _folders(self) -> tuple[Encoded, Labels, tuple[str, ...]]:
+    def _folders(self) -> tuple[EncodedPictures, Labels, tuple[str, ...]]:
         files = [path for path in find_pictures(self.folder)[0] if path.parent != self.folder]
         names = [path.relative_to(self.folder).as_posix() for path in files]
         return encoded_files(self.folder, names), *contiguous([name.split("/")[0] for name in names])
 
-    def _records(self) -> tuple[Encoded, Labels, tuple[str, ...]]:
+    def _records(self) -> tuple[EncodedPictures, Labels, tuple[str, ...]]:
         missing = [name for name in _RECORDS if not (self.folder / name).exists()]
         if missing:
             rule = "train.rec, train.idx and property belong together"
@@ -104,7 +104,7 @@ class WebFace(StoredPictures):
         records = RecordFile(self.folder / "train.rec", self.folder / "train.idx")
         raise_if_any(records.problems(), DataError)
         keys = _picture_keys(records)
-        encoded = Encoded([f"train.rec[{key}]" for key in keys], partial(_open, records, keys))
+        encoded = EncodedPictures([f"train.rec[{key}]" for key in keys], partial(_open, records, keys))
         return encoded, *contiguous([int(records.label(key)) for key in keys])
 
     def _declared(self, people: int) -> list[Problem]:

@@ -49,7 +49,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Watched:
+class WatchedPictures:
     """What became of the same training pictures while the trial ran."""
 
     pictures: tuple[int, ...]
@@ -94,7 +94,7 @@ class Evidence:
     step: int = 0
     clustering: str = ""
     """The program that made the clusters behind NMI and F1, its version and settings; empty where none did."""
-    watched: Watched | None = None
+    watched: WatchedPictures | None = None
     """Up to the evaluation; None in trials that were too short to be looked at."""
     files: tuple[Path, ...] = field(default=(), compare=False)
     """Where it is kept: evidence.json, then sheet.jpg and maps.jpg where they were drawn; empty before it is."""
@@ -137,7 +137,7 @@ class Evidence:
             sheet = _sheet(body["sheet"]) if body["sheet"] is not None and picture.exists() else None
             files = (words, *([picture] if sheet else []), *([maps] if sheet and maps.exists() else []))
             clustering = str(body.get("clustering", ""))
-            watched = TypeAdapter(Watched | None).validate_python(body.get("watched"))
+            watched = TypeAdapter(WatchedPictures | None).validate_python(body.get("watched"))
             norms = _histogram(body["norms"])
             return cls(str(body["part"]), norms, sheet, int(body["step"]), clustering, watched, files)
         except (OSError, ValueError, KeyError, TypeError):

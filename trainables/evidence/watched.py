@@ -19,7 +19,7 @@ from torch import Tensor
 from trainables.data.base import Indices
 from trainables.evidence import directions
 from trainables.evidence.from_embeddings import histogram_of
-from trainables.evidence.record import Look, Watched
+from trainables.evidence.record import Look, WatchedPictures
 
 _FOLLOWED = 16  # pictures whose norms are kept
 _MOST = 60  # looks that are kept; of more every second goes
@@ -46,10 +46,10 @@ def with_look(looks: list[Look], new: Look | None) -> list[Look]:
     return [*(looks if len(looks) < _MOST else looks[::2]), new]
 
 
-def seen(looks: list[Look], pictures: Indices) -> Watched | None:
+def seen(looks: list[Look], pictures: Indices) -> WatchedPictures | None:
     """As the evidence has it, of the watched pictures (n,); None without a look."""
     own = pictures[_followed(len(pictures))]
-    return Watched(tuple(own.tolist()), tuple(looks)) if looks else None
+    return WatchedPictures(tuple(own.tolist()), tuple(looks)) if looks else None
 
 
 def to_plain(looks: list[Look]) -> list[dict[str, Any]]:

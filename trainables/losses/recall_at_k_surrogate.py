@@ -62,8 +62,8 @@ class RecallAtKSurrogate(PairLoss):
         """The sum over R queries of 1 - recall, and its slopes (R, N); `most` positives of each, the first of them."""
         order = positive.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :most]  # (R, P)
         exists = positive.gather(1, order)
-        found = similarity.gather(1, order)
-        above = ((similarity[:, None] - found[..., None]) / self.rank_temperature).sigmoid_()  # (R, P, N)
+        sorted_similarity = similarity.gather(1, order)
+        above = ((similarity[:, None] - sorted_similarity[..., None]) / self.rank_temperature).sigmoid_()  # (R, P, N)
         above.masked_fill_(~(positive | negative)[:, None], 0)
         above.scatter_(2, order[..., None], 0)
         ranks = 1 + above.sum(dim=2)

@@ -95,8 +95,8 @@ def family(
 
 def described(key: str) -> tuple[str, bool] | None:
     """Label and whether in percent of a logged key: `recall_at_10` -> ("R@10", True); None for no retrieval metric."""
-    found = family_of(key)
-    return None if found is None else (found[0].label.format(k=found[1]), found[0].percent)
+    family = family_of(key)
+    return None if family is None else (family[0].label.format(k=family[1]), family[0].percent)
 
 
 def family_of(key: str) -> tuple[Family, int] | None:

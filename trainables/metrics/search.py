@@ -21,7 +21,7 @@ _COMPARED = 24  # up to so many thresholds a row, comparing a tile with each is 
 
 
 @dataclass(frozen=True)
-class Grouped:
+class VectorsByClass:
     """Unit vectors sorted by class, the rarest class of the gallery first."""
 
     vectors: Tensor
@@ -39,9 +39,9 @@ class Grouped:
 class Search:
     """Who searches where."""
 
-    rows: Grouped
+    rows: VectorsByClass
     """The queries."""
-    columns: Grouped
+    columns: VectorsByClass
     """The gallery."""
     itself: bool
     """The gallery is the queries, row i is column i, and no query finds itself."""
@@ -73,9 +73,9 @@ def group_by_class(queries: LabelledVectors, gallery: LabelledVectors | None) ->
     return Search(rows, columns, itself=gallery is None)
 
 
-def _sort(vectors: Tensor, classes: Tensor) -> Grouped:
+def _sort(vectors: Tensor, classes: Tensor) -> VectorsByClass:
     classes, order = torch.sort(classes, stable=True)
-    return Grouped(vectors[order], classes, order)
+    return VectorsByClass(vectors[order], classes, order)
 
 
 def tie_width(vectors: Tensor) -> float:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from trainables.data.augment import NEUTRAL, Augmentation, Decisions, resized_sizes, windows_at_centre
+from trainables.data.augment import NEUTRAL, Augmentation, AugmentDecisions, resized_sizes, windows_at_centre
 from trainables.data.base import Indices
 from trainables.data.formats.cache import Images, RaggedImages, Squares
 
@@ -91,7 +91,7 @@ class Views:
         padded = _padded(parts, self.images.shape[-1]).to(self.device, non_blocking=True)
         return _cut_and_resize(padded, local, flips, size, limits=limits)
 
-    def _train_on_host(self, indices: Indices, made: Decisions, size: int) -> Tensor:
+    def _train_on_host(self, indices: Indices, made: AugmentDecisions, size: int) -> Tensor:
         """Cut, then resize, picture by picture."""
         batch = torch.empty(len(indices), self.images.shape[-1], size, size, dtype=torch.uint8)
         rows = zip(indices.tolist(), made.windows.tolist(), made.flips.tolist(), strict=True)
@@ -159,7 +159,7 @@ def _weights(window: Tensor, valid: Tensor, size: int, available: int) -> Tensor
     return (weights / weights.sum(dim=2, keepdim=True).clamp_min(1e-12)).float()
 
 
-def _colour_jitter(images: Tensor, made: Decisions) -> Tensor:
+def _colour_jitter(images: Tensor, made: AugmentDecisions) -> Tensor:
     """Brightness, contrast, saturation and hue in each picture's own order, then loss of colour; floats in 0..1.
 
     Grey pictures (one channel) know brightness and contrast only; bytes become floats.

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from trainables.data.base import Indices, Pictures
 from trainables.evidence.from_embeddings import NEIGHBOURS, histogram_of, neighbour_rows, queries_of
-from trainables.evidence.kept import Embedded, Hits
+from trainables.evidence.kept import Hits, KeptEmbeddings
 from trainables.evidence.record import Evidence, Sheet
 from trainables.losses.base import normalise
 from trainables.tasks.splits import Split
@@ -28,7 +28,7 @@ class Evaluation:
     """What it leaves to look at; None where an embedding was not finite, and of the test pictures always."""
     hits: Hits | None = None
     """Which queries found their class first; None where nothing is retrieved."""
-    embedded: Embedded | None = None
+    embedded: KeptEmbeddings | None = None
     """All embeddings, where further metrics can be computed of them."""
 
 

@@ -34,7 +34,7 @@ class Exam:
 
 
 @dataclass(frozen=True)
-class Half:
+class ExamHalf:
     """The exams of validation, or of test, with the gallery of strangers they share."""
 
     exams: tuple[Exam, ...]
@@ -43,21 +43,21 @@ class Half:
     """Numbers of gallery pictures in the order in which they join; empty where rank-1 is not measured."""
 
 
-def held_out_half(pictures: Pictures, part: Indices, *, pairs: int, sizes: Sequence[int], seed: int) -> Half:
+def held_out_half(pictures: Pictures, part: Indices, *, pairs: int, sizes: Sequence[int], seed: int) -> ExamHalf:
     """Pairs from the classes of `part`; for rank-1 half of these classes are strangers.
 
     Raises ConfigError when there are too few pairs or strangers.
     """
     drawn = drawn_pairs(pictures.labels, part, pairs, seed=seed)
     if not sizes:
-        return Half((Exam("", pictures, drawn, NOBODY, NOBODY),), pictures, NOBODY)
+        return ExamHalf((Exam("", pictures, drawn, NOBODY, NOBODY),), pictures, NOBODY)
     divided = divided_classes(pictures.labels, part, seed=seed)
     _require(len(divided.strangers), sizes)
     exam = Exam("", pictures, drawn, divided.probes, divided.labels)
-    return Half((exam,), pictures, divided.strangers[: max(sizes)])
+    return ExamHalf((exam,), pictures, divided.strangers[: max(sizes)])
 
 
-def benchmark_half(sets: Sequence[Pictures], gallery: Pictures | None, sizes: Sequence[int]) -> Half:
+def benchmark_half(sets: Sequence[Pictures], gallery: Pictures | None, sizes: Sequence[int]) -> ExamHalf:
     """Pairs as the benchmarks list them; the pictures of a pair of one person are probes of each other.
 
     Raises ConfigError when there are too few strangers, DataError where a data set lists no pairs.
@@ -69,10 +69,10 @@ def benchmark_half(sets: Sequence[Pictures], gallery: Pictures | None, sizes: Se
         persons = np.repeat(np.arange(len(couples)), 2)
         exams.append(Exam(pictures.name, pictures, pairs, couples.reshape(-1), persons))
     if gallery is None or not sizes:
-        return Half(tuple(exams), sets[0], NOBODY)
+        return ExamHalf(tuple(exams), sets[0], NOBODY)
     _require(len(gallery), sizes)
     order = np.random.default_rng(_ORDER_STREAM).permutation(len(gallery))
-    return Half(tuple(exams), gallery, order[: max(sizes)])
+    return ExamHalf(tuple(exams), gallery, order[: max(sizes)])
 
 
 def benchmark(name: str, root: Path, cache_dir: Path | None, *, strict: bool) -> DataSet:

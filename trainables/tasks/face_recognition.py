@@ -29,7 +29,7 @@ from trainables.losses.base import normalise
 from trainables.metrics import VerificationMetrics, rank_1_with_distractors, verification_metrics
 from trainables.models.views import Views
 from trainables.tasks.evaluation import Evaluation, Figures, embedding_statistics, evidence_of, named
-from trainables.tasks.exams import NOBODY, STRANGERS, Exam, Half, benchmark, benchmark_half, held_out_half
+from trainables.tasks.exams import NOBODY, STRANGERS, Exam, ExamHalf, benchmark, benchmark_half, held_out_half
 from trainables.tasks.learner import Learner
 from trainables.tasks.retrieval import disjoint_split
 from trainables.tasks.splits import Split, with_fewer_pictures
@@ -155,7 +155,7 @@ class FaceRecognitionTask(Task):
 
     def half(
         self, pictures: Pictures, part: Indices, sets: Names, opened: Mapping[str, Pictures], *, seed: int
-    ) -> Half:
+    ) -> ExamHalf:
         """Exams on named benchmarks, which are `opened`, else on the held-out classes of `part`."""
         if sets:
             return benchmark_half([opened[name] for name in sets], opened.get(STRANGERS), self.distractors)
@@ -192,7 +192,7 @@ class FaceRecognitionLearner(Learner[Evaluation]):
     def test(self, validated: Evaluation) -> Evaluation:
         return Evaluation(named("test", self._examine(self.test_half)[0]))
 
-    def _examine(self, half: Half, *, show: bool = False) -> tuple[Figures, Tensor, Sheet | None]:
+    def _examine(self, half: ExamHalf, *, show: bool = False) -> tuple[Figures, Tensor, Sheet | None]:
         """Each exam's figures under its name and their means under plain names, raw embeddings, and the sheet to `show`."""
         strangers = self._describe(half.gallery, half.strangers)[0] if len(half.strangers) else None
         results, raw = [], []
@@ -261,7 +261,7 @@ class FaceRecognitionLearner(Learner[Evaluation]):
         return problems
 
 
-def _means_and_own(half: Half, results: list[Figures]) -> Figures:
+def _means_and_own(half: ExamHalf, results: list[Figures]) -> Figures:
     """The means of the exams' figures, and each named exam's own."""
     means = {name: float(np.mean([figures[name] for figures in results])) for name in results[0]}
     own = {

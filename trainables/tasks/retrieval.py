@@ -12,7 +12,7 @@ from torch import Tensor
 from trainables.config import TrialConfig
 from trainables.context import TrialContext
 from trainables.data.base import Indices, Pictures
-from trainables.evidence.kept import Embedded, Hits, embeddings_bytes
+from trainables.evidence.kept import Hits, KeptEmbeddings, embeddings_bytes
 from trainables.metrics import retrieval_metrics
 from trainables.metrics.clustering import CLUSTERING_METRICS, ClusteringMetrics, clustering_metrics
 from trainables.metrics.families import FAMILIES, Ranking
@@ -89,13 +89,13 @@ class RetrievalLearner(Learner[Evaluation]):
 
     def conclude(self, validated: Evaluation) -> Evaluation:
         """With NMI and F1, and in the evidence the program that clustered."""
-        found = self._clusters(validated.embedded)
-        if found is None:
+        clusters = self._clusters(validated.embedded)
+        if clusters is None:
             return validated
-        evidence = validated.evidence and replace(validated.evidence, clustering=found.backend)
-        return replace(validated, figures=validated.figures | named("val", found.figures()), evidence=evidence)
+        evidence = validated.evidence and replace(validated.evidence, clustering=clusters.backend)
+        return replace(validated, figures=validated.figures | named("val", clusters.figures()), evidence=evidence)
 
-    def _clusters(self, embedded: Embedded | None) -> ClusteringMetrics | None:
+    def _clusters(self, embedded: KeptEmbeddings | None) -> ClusteringMetrics | None:
         """None where they are not asked for, or an embedding is not finite."""
         if not self.config.evaluation.clustering or embedded is None or not bool(embedded.vectors.isfinite().all()):
             return None
@@ -117,19 +117,19 @@ class RetrievalLearner(Learner[Evaluation]):
             figures |= {f"test/matched_{name}": value for name, value in self._final(part)[0].items()}
         return Evaluation(figures, hits=hits, embedded=embedded)
 
-    def _embedded(self, indices: Indices) -> Embedded:
+    def _embedded(self, indices: Indices) -> KeptEmbeddings:
         return self._of(indices, *self.embed(indices))
 
-    def _of(self, indices: Indices, vectors: Tensor, labels: Tensor) -> Embedded:
+    def _of(self, indices: Indices, vectors: Tensor, labels: Tensor) -> KeptEmbeddings:
         """The embeddings of pictures, and which of them search which."""
-        return Embedded(vectors, labels, indices, _query_and_gallery(self.pictures, indices))
+        return KeptEmbeddings(vectors, labels, indices, _query_and_gallery(self.pictures, indices))
 
-    def _final(self, embedded: Embedded) -> tuple[Figures, Hits | None]:
+    def _final(self, embedded: KeptEmbeddings) -> tuple[Figures, Hits | None]:
         figures, hits = self._judge(embedded)
         clusters = self._clusters(embedded)
         return (figures if clusters is None else figures | clusters.figures()), hits
 
-    def _judge(self, embedded: Embedded) -> tuple[Figures, Hits | None]:
+    def _judge(self, embedded: KeptEmbeddings) -> tuple[Figures, Hits | None]:
         """Figures, and the queries that found their class first; None where an embedding is not finite."""
         statistics = embedding_statistics(embedded.vectors)
         if math.isnan(statistics["mean_cosine"]):

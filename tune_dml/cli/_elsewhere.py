@@ -14,7 +14,7 @@ from tune_dml.cli.options import absolute
 from tune_dml.text import one_line
 
 if TYPE_CHECKING:
-    from tune_dml.record.imported import Asked
+    from tune_dml.record.imported import ImportRequest
     from tune_dml.record.results import Results
 
 
@@ -64,16 +64,16 @@ class Elsewhere:
                  "--from-mlflow": experiment}  # fmt: skip
         asked = reading.asked(names[next(iter(self.sources))], margin)
         if self.from_csv is not None:
-            found = imported.read_csv(absolute(self.from_csv) or self.from_csv, asked)
+            data = imported.read_csv(absolute(self.from_csv) or self.from_csv, asked)
         elif self.from_ray is not None:
-            found = imported.read_ray(absolute(self.from_ray) or self.from_ray, asked)
+            data = imported.read_ray(absolute(self.from_ray) or self.from_ray, asked)
         elif self.from_optuna is not None:
-            found = imported.read_optuna(self.from_optuna, self.study, asked)
+            data = imported.read_optuna(self.from_optuna, self.study, asked)
         else:
             from tune_dml.tracking.elsewhere import read_mlflow
 
-            found = read_mlflow(str(self.from_mlflow), experiment, asked)
-        return imported.results_of_rows(found, asked, (output or Path.cwd()) / "elsewhere" / asked.name)
+            data = read_mlflow(str(self.from_mlflow), experiment, asked)
+        return imported.results_of_rows(data, asked, (output or Path.cwd()) / "elsewhere" / asked.name)
 
 
 @dataclass(frozen=True)
@@ -92,12 +92,12 @@ class Reading:
         list[str] | None, typer.Option(metavar="NAME", help="A setting to ask about; all that vary; repeatable.")
     ] = None
 
-    def asked(self, name: str | None, margin: float | None) -> Asked:
+    def asked(self, name: str | None, margin: float | None) -> ImportRequest:
         """What the user says of results, which are called by a name."""
-        from tune_dml.record.imported import Asked
+        from tune_dml.record.imported import ImportRequest
 
         called = one_line(name or "results") or "results"
-        return Asked(called, self.metric, self.goal, margin, self.seed_column, tuple(self.knob or ()))
+        return ImportRequest(called, self.metric, self.goal, margin, self.seed_column, tuple(self.knob or ()))
 
     def needless(self, others: Mapping[str, object]) -> list[Problem]:
         """The flags that were given, these and `others`, where nothing but sweeps of ours is read."""

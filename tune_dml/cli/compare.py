@@ -56,10 +56,10 @@ def compare(
         problems += reading.needless({"--same-data": same_data})
     raise_if_any(problems)
     results = _told_apart([_load(word, storage, reading, margin) for word in sweep_names], sweep_names, storage)
-    found = compare_sweeps(on_the_same_data(results) if same_data else results, margin)
-    page = write_comparison(found, folder)[0] if folder else None
-    show(_Shown(found, page), as_json)
-    raise typer.Exit(3 if found.refusals else 0)
+    comparison = compare_sweeps(on_the_same_data(results) if same_data else results, margin)
+    page = write_comparison(comparison, folder)[0] if folder else None
+    show(_ShownComparison(comparison, page), as_json)
+    raise typer.Exit(3 if comparison.refusals else 0)
 
 
 def _experiment(word: str) -> tuple[str, str] | None:
@@ -77,21 +77,21 @@ def _load(word: str, storage: Path, reading: Reading, margin: float | None) -> R
         from tune_dml.tracking.elsewhere import read_mlflow
 
         asked = reading.asked(experiment[1], margin)
-        found = read_mlflow(experiment[0], experiment[1] or None, asked, word=word)
-        return results_of_rows(found, asked, Path.cwd() / "elsewhere" / asked.name)
+        data = read_mlflow(experiment[0], experiment[1] or None, asked, word=word)
+        return results_of_rows(data, asked, Path.cwd() / "elsewhere" / asked.name)
     path = Path(word).expanduser()
     folder, name = (path.parent if len(path.parts) > 1 else storage, path.name)
     return load_results(folder.absolute(), name)
 
 
-def _told_apart(found: list[Results], words: list[str], storage: Path) -> list[Results]:
+def _told_apart(sweeps: list[Results], words: list[str], storage: Path) -> list[Results]:
     """Those of one name by the folders or the stores that they lie in."""
-    called = [results.name for results in found]
+    called = [results.name for results in sweeps]
     return [
         replace(results, plan=replace(results.plan, name=_full_name(results, word, storage)))
         if called.count(results.name) > 1
         else results
-        for results, word in zip(found, words, strict=True)
+        for results, word in zip(sweeps, words, strict=True)
     ]
 
 
@@ -105,7 +105,7 @@ def _full_name(results: Results, word: str, storage: Path) -> str:
 
 
 @dataclass(frozen=True)
-class _Shown:
+class _ShownComparison:
     """A comparison on the screen."""
 
     comparison: Comparison
@@ -121,26 +121,26 @@ class _Shown:
         """What differs, the budgets, the paired differences, what they say; each sweep's cells where nothing is paired."""
         from tune_dml.report.compared.page import sentences
 
-        found, names = self.comparison, self.comparison.names
-        rows = [(path, *values) for path, values in found.differences.items()]
+        comparison, names = self.comparison, self.comparison.names
+        rows = [(path, *values) for path, values in comparison.differences.items()]
         if len(names) > 1:
             yield table("What differs", ("setting", *names), rows) if rows else "The sweeps share every setting."
-        budgets = [(n, b.cells, b.trials, f"{b.seconds:.0f} s") for n, b in zip(names, found.budgets, strict=True)]
+        budgets = [(n, b.cells, b.trials, f"{b.seconds:.0f} s") for n, b in zip(names, comparison.budgets, strict=True)]
         columns: tuple[str, ...] = ("sweep", "cells", "finished trials", "training time")
         yield table("Budget", columns, budgets, right=columns[1:])
-        if not found.equal_budgets:
+        if not comparison.equal_budgets:
             yield "The budgets differ: a larger one finds a better best cell by chance alone."
-        metric = found.sweeps[0].metric
-        if found.paired:
+        metric = comparison.sweeps[0].metric
+        if comparison.paired:
             paired = [
                 (row.sweep, row.point, row.seeds, metric.signed(row.difference), metric.interval(row.low, row.high), row.verdict)
-                for row in found.paired
+                for row in comparison.paired
             ]  # fmt: skip
             columns = ("sweep", "at", "seeds", f"minus {names[0]}", "simultaneous interval", "verdict")
             yield table(f"Paired differences, {metric.axis}", columns, paired, right=columns[2:4])
         else:
             yield from self._cells()
-        yield from sentences(found)
+        yield from sentences(comparison)
         if self.page is not None:
             yield f"Page:    {self.page}"
 

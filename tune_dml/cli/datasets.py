@@ -137,7 +137,7 @@ def row_of(name: str, cls: type[DataSet]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class _Verified:
+class _VerifiedDataSet:
     """What was found of a data set, and what is wrong with it."""
 
     name: str
@@ -243,13 +243,13 @@ class _Prepared:
         yield from (f"Note: {note}" for note in notes)
 
 
-def _verified(dataset: DataSet, progress: Progress) -> _Verified:
+def _verified(dataset: DataSet, progress: Progress) -> _VerifiedDataSet:
     """Read everything: checksums, counts, that every picture decodes; collects every problem."""
     root: Path | None = getattr(dataset, "given", None) or getattr(dataset, "root", None)
     if problems := dataset.verify(progress):
-        return _Verified(dataset.name, root, dataset.expected, tuple(problems))
+        return _VerifiedDataSet(dataset.name, root, dataset.expected, tuple(problems))
     counts = dataset.counts()
-    return _Verified(
+    return _VerifiedDataSet(
         dataset.name,
         root,
         dataset.expected,

@@ -31,12 +31,12 @@ def list(*, storage: Path, as_json: Json = False) -> None:
     from tune_dml.record.state import sweep_names
 
     folder = storage.absolute()
-    found = [_Listed.of(results_of(folder / name)) for name in sweep_names(folder)]
-    show(_Sweeps(folder, tuple(sorted(found, key=lambda sweep: -sweep.spoken))), as_json)
+    lines = [_SweepLine.of(results_of(folder / name)) for name in sweep_names(folder)]
+    show(_Sweeps(folder, tuple(sorted(lines, key=lambda sweep: -sweep.spoken))), as_json)
 
 
 @dataclass(frozen=True)
-class _Listed:
+class _SweepLine:
     """A sweep in a line."""
 
     results: Results
@@ -46,7 +46,7 @@ class _Listed:
     """The first sentence of the report's answer; empty while there is no number."""
 
     @classmethod
-    def of(cls, results: Results) -> _Listed:
+    def of(cls, results: Results) -> _SweepLine:
         """Read and judge it."""
         summary = summary_of(results)
         answer = summary.answer.sentences[0] if summary and summary.answer.sentences else ""
@@ -58,7 +58,7 @@ class _Sweeps:
     """Every sweep of a folder."""
 
     storage: Path
-    sweeps: tuple[_Listed, ...]
+    sweeps: tuple[_SweepLine, ...]
 
     def data(self) -> Any:
         """An entry for each."""

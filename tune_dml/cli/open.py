@@ -38,11 +38,11 @@ def open(
     from tune_dml.api import open_test
 
     session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
-    show(_Opened(open_test(sweep_name, session, selection=selection)), as_json)
+    show(_OpenedSweep(open_test(sweep_name, session, selection=selection)), as_json)
 
 
 @dataclass(frozen=True)
-class _Opened:
+class _OpenedSweep:
     """A sweep whose test metrics are open."""
 
     sweep: Sweep

@@ -55,12 +55,12 @@ def plan(
 ) -> None:
     """Cells, what is done already, cost and power of a sweep; runs and changes nothing."""
     resources = Resources(workers, cpus_per_worker, gpus_per_worker, engine_of(workers))
-    found = _preview(request, resources, Session(storage, cache_dir=cache_dir), probe=probe)
-    show(Whole(found) if whole else found, as_json)
+    preview = _preview(request, resources, Session(storage, cache_dir=cache_dir), probe=probe)
+    show(_FullPreview(preview) if whole else preview, as_json)
 
 
 @dataclass(frozen=True)
-class Cost:
+class _Cost:
     """What a trial costs, by a probe, or by stored trials of the same data set and length."""
 
     seconds: float | None
@@ -74,7 +74,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Power:
+class _Power:
     """What the planned seeds can show, from the noise of a stored sweep; per unit of noise when there is none."""
 
     noise: float | None
@@ -88,14 +88,14 @@ class Power:
 
 
 @dataclass(frozen=True)
-class Preview:
+class _Preview:
     """A plan and what is known about its cost."""
 
     plan: Plan
     notes: tuple[str, ...]
     done: int
-    cost: Cost
-    power: Power
+    cost: _Cost
+    power: _Power
     kept_bytes: int | None = 0
     """What each trial keeps because it was asked to; None where that is not known before the pictures are decoded."""
     gpus: float = 0.0
@@ -218,10 +218,10 @@ class Preview:
 
 
 @dataclass(frozen=True)
-class Whole:
+class _FullPreview:
     """A preview with everything behind it."""
 
-    preview: Preview
+    preview: _Preview
 
     def data(self) -> dict[str, Any]:
         """The same as the preview's."""
@@ -229,20 +229,20 @@ class Whole:
 
     def text(self) -> Iterable[RenderableType]:
         """Cells, shared settings with their origins, notes, verdicts to expect, then the eight lines."""
-        found, plan = self.preview, self.preview.plan
+        preview, plan = self.preview, self.preview.plan
         if plan.space.arms:
             arms = ((arm.name, arm.protocol.name if arm.protocol else "", _knobs(plan, arm.name)) for arm in plan.arms)
             yield table("Arms", ("arm", "protocol", "knobs"), arms)
         yield table("Cells", ("cell", "digest"), ((cell.label, cell.digest) for cell in plan.cells))
         rows = ((key, value, plan.origins.get(key, "")) for key, value in plan.base_settings.items())
         yield table("Shared settings", ("setting", "value", "origin"), rows)
-        if found.power.chances:
+        if preview.power.chances:
             title = f"Verdicts to expect with {len(plan.seeds)} seeds and a margin of {plan.margin:g}"
             columns = ("one level differs by", "matters", "does not matter", "undecided")
-            chances = ((f"{c.difference:g}", *map(_percent, _shares(c))) for c in found.power.chances)
+            chances = ((f"{c.difference:g}", *map(_percent, _shares(c))) for c in preview.power.chances)
             yield table(title, columns, chances, right=columns)
-        yield from (f"Note:   {note}" for note in found.notes)
-        yield from list(replace(found, notes=()).text())[:-1]
+        yield from (f"Note:   {note}" for note in preview.notes)
+        yield from list(replace(preview, notes=()).text())[:-1]
 
 
 def _in_a_line(text: str) -> str:
@@ -262,7 +262,7 @@ def _percent(share: float) -> str:
     return f"{share:.0%}"
 
 
-def _preview(request: Request, resources: Resources, session: Session, *, probe: bool = False) -> Preview:
+def _preview(request: Request, resources: Resources, session: Session, *, probe: bool = False) -> _Preview:
     """Check a request and look up its cost; decodes nothing and runs nothing, but a few steps of each kind of cell to `probe`.
 
     Raises ConfigError with every problem.
@@ -279,22 +279,22 @@ def _preview(request: Request, resources: Resources, session: Session, *, probe:
     done = same.count("finished") if same else 0
     cost = _probed(plan, resources, session) if probe else None
     cost, power = cost or _cost(plan, resources, stored), _power(plan, stored)
-    return Preview(plan, checked.notes, done, cost, power, checked.kept_bytes, resources.gpus)
+    return _Preview(plan, checked.notes, done, cost, power, checked.kept_bytes, resources.gpus)
 
 
-def _probed(plan: Plan, resources: Resources, session: Session) -> Cost | None:
+def _probed(plan: Plan, resources: Resources, session: Session) -> _Cost | None:
     """Measured here and now with one worker; None where a search has yet to propose every cell."""
     from tune_dml.running.cluster import local_capacity
     from tune_dml.running.probe import probe_plan
 
-    found = probe_plan(plan, threads=resources.cpus_per_worker, cache_dir=session.cache)
-    if found is None:
+    probed = probe_plan(plan, threads=resources.cpus_per_worker, cache_dir=session.cache)
+    if probed is None:
         return None
     source = (
-        f"probed: a few steps of {found.shapes} {'kind' if found.shapes == 1 else 'kinds'} of cells with one worker"
+        f"probed: a few steps of {probed.shapes} {'kind' if probed.shapes == 1 else 'kinds'} of cells with one worker"
     )
     concurrent = local_capacity().trials_that_fit(resources)
-    return Cost(found.seconds, source, concurrent, found.memory_bytes, found.gpu_bytes)
+    return _Cost(probed.seconds, source, concurrent, probed.memory_bytes, probed.gpu_bytes)
 
 
 def _alike(plan: Plan, results: Results) -> bool:
@@ -305,18 +305,18 @@ def _alike(plan: Plan, results: Results) -> bool:
     )
 
 
-def _cost(plan: Plan, resources: Resources, stored: list[Results]) -> Cost:
+def _cost(plan: Plan, resources: Resources, stored: list[Results]) -> _Cost:
     from tune_dml.running.cluster import local_capacity
 
     concurrent = local_capacity().trials_that_fit(resources)
     for results in stored:
         seconds = [trial.seconds for trial in results.trials if trial.status == "finished"]
         if seconds and _alike(plan, results):
-            return Cost(sum(seconds) / len(seconds), f"measured in {results.name}", concurrent)
-    return Cost(None, "no stored sweep has the same data set, batch, network and length", concurrent)
+            return _Cost(sum(seconds) / len(seconds), f"measured in {results.name}", concurrent)
+    return _Cost(None, "no stored sweep has the same data set, batch, network and length", concurrent)
 
 
-def _power(plan: Plan, stored: list[Results]) -> Power:
+def _power(plan: Plan, stored: list[Results]) -> _Power:
     from tune_dml.stats.assurance import seeds_range, verdict_chances
     from tune_dml.stats.looks import level_left
     from tune_dml.stats.power import detectable_difference, half_width
@@ -325,7 +325,7 @@ def _power(plan: Plan, stored: list[Results]) -> Power:
     alike = (item for item in stored if _alike(plan, item) and item.plan.metric == plan.metric)
     noise, df, source = next(filter(None, map(_noise, alike)), (None, 0, "not known yet"))
     unit, level = 1.0 if noise is None else noise, level_left([seeds], planned=seeds)
-    power = Power(
+    power = _Power(
         noise,
         detectable_difference(seeds=seeds, sd=unit, cells=cells, alpha=level),
         half_width(seeds=seeds, sd=unit, cells=cells, alpha=level),

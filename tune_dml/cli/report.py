@@ -106,26 +106,26 @@ def _study_problems(asked: Mapping[str, bool]) -> list[Problem]:
 
 def _foreign(
     results: Results, folder: Path | None, paper_sd: float | None, forms: Sequence[Literal["pdf", "png"]]
-) -> Written:
+) -> WrittenReport:
     """The report of results that no sweep of ours made."""
     from tune_dml.report import write_report
     from tune_dml.report.naming import slug
     from tune_dml.sweep import Sweep
 
     folder = folder or Path.cwd() / f"{slug(results.name)}-report"
-    return Written(Sweep(results), write_report(results, folder, paper_sd=paper_sd, forms=forms), None, "")
+    return WrittenReport(Sweep(results), write_report(results, folder, paper_sd=paper_sd, forms=forms), None, "")
 
 
-def _study(names: Sequence[str], storage: Path, folder: Path | None, margin: float | None) -> _WrittenStudy:
+def _study(names: Sequence[str], storage: Path, folder: Path | None, margin: float | None) -> _WrittenStudyReport:
     """The report of several sweeps of one space."""
     from tune_dml.api import load_sweep
     from tune_dml.report.study import measure_study, write_study
 
     study = measure_study([load_sweep(name, storage=storage).results for name in names], margin)
-    return _WrittenStudy(study, write_study(study, folder or storage.absolute() / f"study-{'-'.join(names)}"))
+    return _WrittenStudyReport(study, write_study(study, folder or storage.absolute() / f"study-{'-'.join(names)}"))
 
 
-def _end(written: Written, conditions: Sequence[str], as_json: bool) -> NoReturn:
+def _end(written: WrittenReport, conditions: Sequence[str], as_json: bool) -> NoReturn:
     """Show a report, check its conditions, and leave with the exit code."""
     from tune_dml.report.export import checks
 
@@ -155,13 +155,13 @@ def _publish(
     paper_sd: float | None = None,
     again: str = "resume",
     forms: Sequence[Literal["pdf", "png"]] = (),
-) -> Written:
+) -> WrittenReport:
     """Write the report and attach it to the sweep's MLflow run."""
     from tune_dml.api import publish_report
 
     folder = absolute(output) or sweep.folder / "report"
     files, attachment = publish_report(sweep, session, folder, margin=margin, paper_sd=paper_sd, forms=forms)
-    return Written(sweep, files, attachment, again)
+    return WrittenReport(sweep, files, attachment, again)
 
 
 def answer_lines(summary: SweepSummary) -> Iterable[str]:
@@ -174,7 +174,7 @@ def answer_lines(summary: SweepSummary) -> Iterable[str]:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenReport:
     """A report on disk and what it says."""
 
     sweep: Sweep
@@ -262,7 +262,7 @@ class Written:
 
 
 @dataclass(frozen=True)
-class _WrittenStudy:
+class _WrittenStudyReport:
     """A report of several sweeps on disk and what it says."""
 
     study: MeasuredStudy

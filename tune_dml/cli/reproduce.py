@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from trainables.errors import Problem
     from tune_dml.planning.reproduction import PrintedTable
-    from tune_dml.report.printed.reproduction import Reproduced
+    from tune_dml.report.printed.reproduction import ReproducedNumber
     from tune_dml.sweep import Sweep
 
 ORDER = 45
@@ -71,7 +71,7 @@ class _Reproduction:
 
     sweep: Sweep
     printed: PrintedTable
-    rows: tuple[Reproduced, ...]
+    rows: tuple[ReproducedNumber, ...]
     files: tuple[Path, Path]
 
     def data(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from tune_dml.planning.request import Session
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from tune_dml.record.rescore import Rescoring
+    from tune_dml.record.rescore import RescoredSweep
     from tune_dml.record.results import Results
 
 ORDER = 87
@@ -37,17 +37,17 @@ def rescore(
     from tune_dml.record.results import load_results
 
     session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
-    found, refusal = compute(sweep_name, session, metrics=metric)
+    rescored, refusal = compute(sweep_name, session, metrics=metric)
     places = places_given(storage, tracking_uri, experiment)
-    show(_Shown(load_results(storage, sweep_name), found, refusal, places), as_json)
+    show(_ShownRescoring(load_results(storage, sweep_name), rescored, refusal, places), as_json)
 
 
 @dataclass(frozen=True)
-class _Shown:
+class _ShownRescoring:
     """The new metrics of a sweep."""
 
     results: Results
-    found: Rescoring
+    rescored: RescoredSweep
     refusal: str | None
     """Why MLflow does not have them; None when it has."""
     places: dict[str, str | None]
@@ -55,11 +55,11 @@ class _Shown:
 
     def data(self) -> dict[str, Any]:
         """Everything as JSON."""
-        trials = [vars(trial) for trial in self.found.trials]
+        trials = [vars(trial) for trial in self.rescored.trials]
         return {
             "sweep": self.results.name,
             "trials": trials,
-            "without": self.found.without,
+            "without": self.rescored.without,
             "mlflow_error": self.refusal,
         }
 
@@ -67,12 +67,12 @@ class _Shown:
         """A row for each trial, and what must be said."""
         from tune_dml.record.commands import command
 
-        names = list(self.found.trials[0].metrics)
-        rows = ((t.label, t.seed, *(f"{t.metrics[name]:.2f}" for name in names)) for t in self.found.trials)
+        names = list(self.rescored.trials[0].metrics)
+        rows = ((t.label, t.seed, *(f"{t.metrics[name]:.2f}" for name in names)) for t in self.rescored.trials)
         yield table("", ("cell", "seed", *names), rows, right=("seed", *names))
-        if self.found.without:
-            yield f"{self.found.without} finished trials have kept no embeddings and are left out."
-        furthest = max(trial.rounding for trial in self.found.trials)
+        if self.rescored.without:
+            yield f"{self.rescored.without} finished trials have kept no embeddings and are left out."
+        furthest = max(trial.rounding for trial in self.rescored.trials)
         yield f"Computed of half-precision embeddings: their MAP@R is within {furthest:.2g} points of what trials recorded."
         yield "The same metrics of the test pictures are sealed with the others, or shown where the sweep has been opened."
         if self.refusal:

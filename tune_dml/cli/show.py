@@ -44,11 +44,11 @@ def show(
     """Everything about one space, method, data set or sweep, found by its name; of several that bear it, each."""
     from trainables.errors import ConfigError, Problem, nearest
 
-    found = list(_bearing(name, storage.absolute()))
-    if not found:
+    views = list(_bearing(name, storage.absolute()))
+    if not views:
         remedy = nearest(name, _every_name(storage.absolute()), what="space, method, data set or sweep")
         raise ConfigError(Problem("NAME", "unknown space, method, data set or sweep", name, remedy))
-    show_view(found[0] if len(found) == 1 else _Several(tuple(found)), as_json)
+    show_view(views[0] if len(views) == 1 else _ShownTogether(tuple(views)), as_json)
 
 
 def _bearing(name: str, storage: Path) -> Iterator[View]:
@@ -80,7 +80,7 @@ def _every_name(storage: Path) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Several:
+class _ShownTogether:
     """Things of one name, one after the other."""
 
     views: tuple[View, ...]

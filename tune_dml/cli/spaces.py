@@ -22,11 +22,11 @@ def spaces(as_json: Json = False) -> None:
     """The studies, one a line; with --json their arms, knobs, citations and published numbers too."""
     from tune_dml import catalogue
 
-    show(_Studies(tuple(catalogue.spaces().values())), as_json)
+    show(_StudyList(tuple(catalogue.spaces().values())), as_json)
 
 
 @dataclass(frozen=True)
-class _Studies:
+class _StudyList:
     """Every space."""
 
     spaces: tuple[Space, ...]

@@ -40,11 +40,11 @@ def status(
     """The matrix of cells and seeds: done, running, failed and why, missing."""
     from tune_dml.api import load_sweep
 
-    show(_Status(load_sweep(sweep_name, storage=storage).results, trials), as_json)
+    show(_SweepStatus(load_sweep(sweep_name, storage=storage).results, trials), as_json)
 
 
 @dataclass(frozen=True)
-class _Status:
+class _SweepStatus:
     """Where a sweep stands."""
 
     results: Results

@@ -53,7 +53,7 @@ def submit(
         if not as_json:
             show(_Announcement(upload, ceiling), as_json=False)
         job, new = jobs.submit(client, command.sweep, command.words, upload)
-    show(_Submitted(target, command, job, new, upload, ceiling), as_json)
+    show(_SubmittedJob(target, command, job, new, upload, ceiling), as_json)
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class _Announcement:
 
 
 @dataclass(frozen=True)
-class _Submitted:
+class _SubmittedJob:
     """A job that the cluster has."""
 
     target: str

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from tune_dml.record.results import Results
-    from tune_dml.tracking import Reconciled
+    from tune_dml.tracking import Reconciliation
 
 ORDER = 88
 _SHOWN = 10  # differences on the screen; --json has all
@@ -36,38 +36,42 @@ def sync(
     from tune_dml import api
     from tune_dml.record.results import load_results
 
-    found = api.sync(sweep_name, Session(storage, tracking_uri=tracking_uri, experiment=experiment))
+    reconciliation = api.sync(sweep_name, Session(storage, tracking_uri=tracking_uri, experiment=experiment))
     places = places_given(storage, tracking_uri, experiment)
-    show(_Synced(load_results(storage, sweep_name), found, places), as_json)
-    raise typer.Exit(0 if found.equal else 3)
+    show(_SyncedSweep(load_results(storage, sweep_name), reconciliation, places), as_json)
+    raise typer.Exit(0 if reconciliation.equal else 3)
 
 
 @dataclass(frozen=True)
-class _Synced:
+class _SyncedSweep:
     """A sweep and what MLflow has of it."""
 
     results: Results
-    found: Reconciled
+    reconciliation: Reconciliation
     places: dict[str, str | None]
     """Flags of this line."""
 
     def data(self) -> dict[str, Any]:
         """Everything as JSON."""
-        return {"sweep": self.results.name, "equal": self.found.equal, **asdict(self.found)}
+        return {"sweep": self.results.name, "equal": self.reconciliation.equal, **asdict(self.reconciliation)}
 
     def text(self) -> Iterable[RenderableType]:
         """What was missing, and whether it is there now."""
         from tune_dml.record.commands import command
 
-        found, counts, name = self.found, self.found.counts, self.results.name
-        if found.error:
-            yield f"{name}: MLflow is away ({found.error}); the ledger keeps everything."
+        reconciliation, counts, name = self.reconciliation, self.reconciliation.counts, self.results.name
+        if reconciliation.error:
+            yield f"{name}: MLflow is away ({reconciliation.error}); the ledger keeps everything."
             yield f"  next: {command(self.results, 'sync', now=self.places)}"
             return
-        yield from (f"was missing: {line}" for line in found.before[:_SHOWN])
-        if len(found.before) > _SHOWN:
-            yield f"... and {len(found.before) - _SHOWN} more (--json has all)"
-        yield from (f"still: {line}" for line in found.after[:_SHOWN])
+        yield from (f"was missing: {line}" for line in reconciliation.before[:_SHOWN])
+        if len(reconciliation.before) > _SHOWN:
+            yield f"... and {len(reconciliation.before) - _SHOWN} more (--json has all)"
+        yield from (f"still: {line}" for line in reconciliation.after[:_SHOWN])
         compared = f"{counts.runs} runs, {counts.metrics} metrics and {counts.points} points compared"
-        repaired = f"; {len(found.before)} runs were brought up to date" if found.before and found.equal else ""
-        yield f"{name}: MLflow {'shows what the ledger has' if found.equal else 'differs'}: {compared}{repaired}."
+        repaired = (
+            f"; {len(reconciliation.before)} runs were brought up to date"
+            if reconciliation.before and reconciliation.equal
+            else ""
+        )
+        yield f"{name}: MLflow {'shows what the ledger has' if reconciliation.equal else 'differs'}: {compared}{repaired}."

@@ -91,7 +91,7 @@ class SingleTrial:
 
 
 @dataclass(frozen=True)
-class Ended:
+class TrialEnd:
     """How the trial ended."""
 
     body: Mapping[str, Any]
@@ -172,7 +172,7 @@ def _single_trial(
     return SingleTrial(resolved.config, resolved.origins, threads or used, cache_dir, recorded, trial, folder)
 
 
-def run(single: SingleTrial, console: Console) -> Ended:
+def run(single: SingleTrial, console: Console) -> TrialEnd:
     """Train it here and now; rows are shown as they come. Raises ConfigError for settings the data cannot satisfy."""
     import tempfile
 
@@ -204,7 +204,7 @@ def run(single: SingleTrial, console: Console) -> Ended:
     with tempfile.TemporaryDirectory(prefix="tune-dml-") as folder:
         context = FolderContext(Path(folder), device, threads=single.threads, sink=show_row)
         body = run_trial(config.settings(), context, single.cache_dir)
-        return Ended(body, single.recorded, _kept(Path(folder) / EVIDENCE, single.pictures))
+        return TrialEnd(body, single.recorded, _kept(Path(folder) / EVIDENCE, single.pictures))
 
 
 def _folder_of(config: TrialConfig, storage: Path) -> Path:

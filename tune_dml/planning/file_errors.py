@@ -74,12 +74,12 @@ def problems_of_file(
     error: ValidationError, path: Path, raw: Mapping[str, Any], model: type[BaseModel]
 ) -> list[Problem]:
     """Pydantic's complaints about the file, each at its key; of several forms that a value may have, one sentence."""
-    found: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    by_keys: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for item in error.errors():
-        found.setdefault(_keys(item["loc"], raw, item["type"]), []).append(item)
+        by_keys.setdefault(_keys(item["loc"], raw, item["type"]), []).append(item)
     problems = []
-    for keys, items in found.items():
-        inner = any(len(other) > len(keys) and other[: len(keys)] == keys for other in found)
+    for keys, items in by_keys.items():
+        inner = any(len(other) > len(keys) and other[: len(keys)] == keys for other in by_keys)
         typed = [item for item in items if not item["type"].endswith(("_type", "_parsing"))]
         if inner and not typed:
             continue  # it has another form, in which something else is wrong

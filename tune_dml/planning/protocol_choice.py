@@ -29,7 +29,7 @@ def protocol_layer(protocol: Protocol) -> Layer:
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _ProtocolFor:
     """What a protocol is looked for."""
 
     dataset: str
@@ -53,7 +53,7 @@ def choose_protocol(
     """
     own = {**space.fixed, **settings, **arm.settings}
     loss = own.get("loss.name")
-    wanted = _Wanted(dataset, str(own.get("task.name", RETRIEVAL)), None if loss is None else str(loss))
+    wanted = _ProtocolFor(dataset, str(own.get("task.name", RETRIEVAL)), None if loss is None else str(loss))
     if asked is not None:
         return _asked_for(asked, wanted)
     declared = [p for p in (arm.protocols or space.protocols) if p.dataset == dataset]
@@ -70,7 +70,7 @@ def choose_protocol(
     return Choice(general) if general else Choice(declared[0], _unprinted(declared[0], wanted))
 
 
-def _undeclared(wanted: _Wanted, printed: Protocol | None, named: str) -> Choice:
+def _undeclared(wanted: _ProtocolFor, printed: Protocol | None, named: str) -> Choice:
     """What trains an arm for which neither it nor its space declares a protocol; one with a name must have one."""
     default = default_protocol(wanted.dataset, wanted.task)
     if printed is not None:
@@ -84,7 +84,7 @@ def _undeclared(wanted: _Wanted, printed: Protocol | None, named: str) -> Choice
     return Choice(default, problems=(Problem(named, rule, None, remedy),))
 
 
-def _asked_for(name: str, wanted: _Wanted) -> Choice:
+def _asked_for(name: str, wanted: _ProtocolFor) -> Choice:
     known = protocols()
     here = [protocol.name for protocol in known.values() if protocol.dataset == wanted.dataset]
     if name not in known:
@@ -97,7 +97,7 @@ def _asked_for(name: str, wanted: _Wanted) -> Choice:
     return Choice(known[name], "" if wanted.is_met_by(known[name]) else _unprinted(known[name], wanted))
 
 
-def _printed(wanted: _Wanted, family: str | None) -> Protocol | None:
+def _printed(wanted: _ProtocolFor, family: str | None) -> Protocol | None:
     """The protocol that is printed for a loss: of the family, else of that of the data set's default, else any.
 
     Of several the one that is for the fewest losses.
@@ -108,7 +108,7 @@ def _printed(wanted: _Wanted, family: str | None) -> Protocol | None:
     return min(fitting, key=lambda p: (p.family != family, p.family != default, len(p.methods)), default=None)
 
 
-def _unprinted(protocol: Protocol, wanted: _Wanted) -> str:
+def _unprinted(protocol: Protocol, wanted: _ProtocolFor) -> str:
     """The line that says that a protocol was meant for other losses."""
     return (
         f"no protocol is printed for {wanted.loss} on {wanted.dataset}: it trains by {protocol.name}, "

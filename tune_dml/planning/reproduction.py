@@ -64,8 +64,8 @@ def printed_table(paper: str, number: str, dataset: str | None = None) -> Printe
 
 def _table(paper: str, number: str) -> Table:
     known = {(row.paper, row.table): None for row in published_rows()}
-    found = next((key for key in known if (_plain(key[0]), _plain(key[1])) == (_plain(paper), _plain(number))), None)
-    table = table_of(*found) if found else None
+    match = next((key for key in known if (_plain(key[0]), _plain(key[1])) == (_plain(paper), _plain(number))), None)
+    table = table_of(*match) if match else None
     if table is None:
         names = [
             f"{source.lower()} {table!r}" if " " in table else f"{source.lower()} {table}" for source, table in known
@@ -79,9 +79,9 @@ def _table(paper: str, number: str) -> Table:
 
 def _space(table: Table, methods: set[str]) -> Space:
     """The space that covers most of the table's methods, with the fewest arms besides."""
-    found = {name: len(_covered(space, table) & methods) for name, space in spaces().items()}
-    best = min(found, key=lambda name: (-found[name], len(spaces()[name].every_arm)))
-    if not found[best]:
+    covered = {name: len(_covered(space, table) & methods) for name, space in spaces().items()}
+    best = min(covered, key=lambda name: (-covered[name], len(spaces()[name].every_arm)))
+    if not covered[best]:
         remedy = "Numbers of it stand in reports of other studies; `tune-dml spaces` lists them."
         raise ConfigError(Problem("TABLE", "no space stands for the table", f"{table.source} {table.number}", remedy))
     return spaces()[best]

@@ -20,7 +20,7 @@ Over = Literal["", "decided", "max_seeds", "budget"]
 
 
 @dataclass(frozen=True)
-class Settled:
+class SettledCell:
     """Why a cell got no more seeds."""
 
     cell: str
@@ -76,7 +76,7 @@ class Race:
     blocks: list[Block] = field(default_factory=list)
     judged: list[tuple[int, float]] = field(default_factory=list)
     """(seeds, level) of every judgement, in order."""
-    settled: dict[str, Settled] = field(default_factory=dict)
+    settled: dict[str, SettledCell] = field(default_factory=dict)
     """Digest -> why the cell stopped, of those that have."""
     over: Over = ""
     """Why no block follows; empty while one may."""

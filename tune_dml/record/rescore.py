@@ -19,14 +19,14 @@ from tune_dml.record.sealed import seal_more
 from tune_dml.record.state import SweepState
 
 if TYPE_CHECKING:
-    from trainables.evidence.kept import Embedded
+    from trainables.evidence.kept import KeptEmbeddings
 
 _KNOWN = "map_at_r"
 """Computed again beside the new ones: how far it is from what the trial recorded is what half precision costs."""
 
 
 @dataclass(frozen=True)
-class Rescored:
+class RescoredTrial:
     """One trial."""
 
     key: str
@@ -39,10 +39,10 @@ class Rescored:
 
 
 @dataclass(frozen=True)
-class Rescoring:
+class RescoredSweep:
     """A sweep's trials with their new metrics."""
 
-    trials: tuple[Rescored, ...]
+    trials: tuple[RescoredTrial, ...]
     without: int
     """Finished trials that have kept no embeddings."""
 
@@ -62,7 +62,7 @@ def _metric_keys(names: Sequence[str]) -> tuple[str, ...]:
     return keys
 
 
-def compute_metrics(state: SweepState, names: Sequence[str]) -> Rescoring:
+def compute_metrics(state: SweepState, names: Sequence[str]) -> RescoredSweep:
     """Compute metrics of every finished trial that has kept its embeddings, and write them down.
 
     Raises ConfigError for an unknown metric, where no trial has kept any, and while another process runs the sweep.
@@ -75,33 +75,33 @@ def compute_metrics(state: SweepState, names: Sequence[str]) -> Rescoring:
         done = []
         for trial in finished:
             folder = trial_folder(state.folder, trial.key)
-            found = _figures(folder, "val", keys)
-            if found is None:
+            figures = _figures(folder, "val", keys)
+            if figures is None:
                 continue
             if test := _figures(folder, "test", keys):
                 seal_more(state.folder, trial.key, {f"test/{key}": test[key] for key in keys})
-            metrics = {f"val/{key}": found[key] for key in keys}
+            metrics = {f"val/{key}": figures[key] for key in keys}
             ledger.write("rescored", trial.key, metrics=metrics)
             before = state.trial(trial.key).metrics.get(f"val/{_KNOWN}", math.nan)
-            rounding = abs(found[_KNOWN] - before)
-            done.append(Rescored(trial.key, trial.cell.label, trial.seed, metrics, rounding))
+            rounding = abs(figures[_KNOWN] - before)
+            done.append(RescoredTrial(trial.key, trial.cell.label, trial.seed, metrics, rounding))
     if not done:
         rule = "metrics are computed of embeddings that trials have kept; no finished trial of this sweep has any"
         remedy = "Run it under another --name with --set evaluation.keep=embeddings."
         raise ConfigError(Problem("SWEEP", rule, state.plan.name, remedy))
     state.update()
-    return Rescoring(tuple(done), len(finished) - len(done))
+    return RescoredSweep(tuple(done), len(finished) - len(done))
 
 
 def _figures(folder: Path, part: str, keys: Sequence[str]) -> dict[str, float] | None:
     """Metrics of the embeddings kept of a half; None where there are none, or one is not finite."""
-    from trainables.evidence.kept import Embedded, embeddings_file
+    from trainables.evidence.kept import KeptEmbeddings, embeddings_file
 
-    kept = Embedded.read(folder / embeddings_file(part))
+    kept = KeptEmbeddings.read(folder / embeddings_file(part))
     return None if kept is None or not bool(kept.vectors.isfinite().all()) else _metrics(kept, (*keys, _KNOWN))
 
 
-def _metrics(kept: Embedded, keys: Sequence[str]) -> dict[str, float]:
+def _metrics(kept: KeptEmbeddings, keys: Sequence[str]) -> dict[str, float]:
     from trainables.metrics.retrieval import retrieval_metrics
 
     wanted = [found for key in keys if (found := family_of(key))]

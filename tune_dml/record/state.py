@@ -24,7 +24,7 @@ from tune_dml.planning.plan import Plan, Trial
 from tune_dml.planning.request import Resources
 from tune_dml.record.ledger import Event, read_events
 from tune_dml.record.looks import Look, read_looks, record_look
-from tune_dml.record.race import Block, Race, RaceRule, Settled
+from tune_dml.record.race import Block, Race, RaceRule, SettledCell
 
 TrialStatus = Literal["finished", "diverged", "failed", "stopped", "running", "missing"]
 
@@ -248,7 +248,7 @@ class SweepState:
         elif event.kind == "judged":
             self.race.judged.append((event.body["seeds"], event.body["level"]))
         elif event.kind == "settled":
-            self.race.settled[event.body["cell"]] = Settled(**event.body)
+            self.race.settled[event.body["cell"]] = SettledCell(**event.body)
         elif event.kind == "reopened":
             self.race.settled.pop(event.body["cell"], None)
         elif event.kind == "race_over":

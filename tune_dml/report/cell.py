@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tune_dml.planning.cells import Cell
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.space import Knob
-from tune_dml.stats.racing import Race, Raced, replay
+from tune_dml.stats.racing import Race, RaceStanding, replay
 from tune_dml.stats.selection import best_first
 from tune_dml.stats.table import SeedTable
 
@@ -106,7 +106,7 @@ class RaceFindings:
     margin: float
     sign: float
 
-    def of(self, labels: Sequence[str], *, signed: bool = False) -> Raced | None:
+    def of(self, labels: Sequence[str], *, signed: bool = False) -> RaceStanding | None:
         """What it has found of these cells, on the metric's own scale; `signed`: larger is better. None where it lacks one."""
         if any(label not in self.rows for label in labels):
             return None
@@ -124,5 +124,5 @@ def race_findings(results: Results, cells: Sequence[MeasuredCell]) -> RaceFindin
     ended = [{trial.seed for trial in cell.trials if trial.status not in {"running", "missing"}} for cell in cells]
     ran = np.array([[seed in seeds for seed in plan.seeds] for seeds in ended])
     compared = np.array([not cell.cell.baseline for cell in cells])
-    found, dropped = replay(values, ran, race.rule.margin, race.judged, compared=compared)
-    return RaceFindings(found, dropped, {cell.label: row for row, cell in enumerate(cells)}, race.rule.margin, sign)
+    standing, dropped = replay(values, ran, race.rule.margin, race.judged, compared=compared)
+    return RaceFindings(standing, dropped, {cell.label: row for row, cell in enumerate(cells)}, race.rule.margin, sign)

@@ -14,8 +14,8 @@ from tune_dml.record.results import Results
 from tune_dml.report.cell import MeasuredArm, MeasuredCell, RaceFindings
 from tune_dml.report.naming import slug, symbol_of, value_label
 from tune_dml.space import METHOD, Grid, Knob, Value
-from tune_dml.stats import Isolated, Matters, Point, SeedTable, isolate, judge_matters
-from tune_dml.stats.racing import Raced
+from tune_dml.stats import IsolatedKnob, Matters, Point, SeedTable, isolate, judge_matters
+from tune_dml.stats.racing import RaceStanding
 from tune_dml.stats.simultaneous import comparison_bars
 from tune_dml.text import is_number
 
@@ -58,8 +58,8 @@ class MeasuredKnob:
     """Every value tried, in the order of the axis, those without results included."""
     labels: tuple[str, ...]
     """One for each level; the rows of `isolated.table` are named by them."""
-    isolated: Isolated
-    raced: Raced | None
+    isolated: IsolatedKnob
+    raced: RaceStanding | None
     """What a race has found of the table's rows."""
     sensitivity: Matters
     points: tuple[CurvePoint, ...]
@@ -187,11 +187,11 @@ def measure_knob(measured: MeasuredSweep, arm: MeasuredArm, knob: Knob, alpha: f
     )  # fmt: skip
 
 
-def _isolated(measured: MeasuredSweep, arm: MeasuredArm, knob: Knob, labels: Mapping[Hashable, str]) -> Isolated:
+def _isolated(measured: MeasuredSweep, arm: MeasuredArm, knob: Knob, labels: Mapping[Hashable, str]) -> IsolatedKnob:
     space = measured.results.plan.space
     paths = [other.path for other in arm.knobs if other.path != knob.path]
     if paths and any(cell.stopped for cell in arm.cells):
-        return Isolated(SeedTable.of({}, measured.seeds), {}, "", _CHOSEN)
+        return IsolatedKnob(SeedTable.of({}, measured.seeds), {}, "", _CHOSEN)
     others = [path for path in paths if not space.is_nuisance(path)]
     nuisance = [path for path in paths if space.is_nuisance(path)]
     points = [
@@ -207,7 +207,9 @@ def _isolated(measured: MeasuredSweep, arm: MeasuredArm, knob: Knob, labels: Map
     return isolate(points, labels, measured.seeds, measured.sign)
 
 
-def _raced(measured: MeasuredSweep, at_level: Mapping[str, list[MeasuredCell]], rows: Sequence[str]) -> Raced | None:
+def _raced(
+    measured: MeasuredSweep, at_level: Mapping[str, list[MeasuredCell]], rows: Sequence[str]
+) -> RaceStanding | None:
     """What a race has found of the values in `rows`, where each is one cell."""
     if measured.race is None or any(len(cells) > 1 for cells in at_level.values()):
         return None
@@ -233,7 +235,7 @@ def point_of(label: str, level: Value, cells: list[MeasuredCell], mean: float, b
     )  # fmt: skip
 
 
-def _isolated_seeds(isolated: Isolated, label: str) -> tuple[tuple[int, float], ...]:
+def _isolated_seeds(isolated: IsolatedKnob, label: str) -> tuple[tuple[int, float], ...]:
     table = isolated.table
     if label not in table.labels:
         return ()

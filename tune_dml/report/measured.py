@@ -17,7 +17,7 @@ from tune_dml.report.knob import CurvePoint, MeasuredKnob, measure_knob, point_o
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.report.traces import Candidate, Histories, Pair, histories_of, pair_of, read_rows
 from tune_dml.space import Value
-from tune_dml.stats import Excluded, SeedTable, compare_all_with
+from tune_dml.stats import ExcludedCell, SeedTable, compare_all_with
 from tune_dml.stats.looks import error_spent, level_left
 from tune_dml.stats.simultaneous import all_pairs, comparison_bars
 
@@ -166,7 +166,7 @@ class Measured:
     def table(self) -> SeedTable:
         """Cells x seeds of every cell with a number, the baseline included; those that lost every seed are named."""
         numbers = {cell.label: cell.values for cell in self.cells if cell.values}
-        excluded = [Excluded(cell.label, cell.lost) for cell in self.cells if cell.lost and not cell.values]
+        excluded = [ExcludedCell(cell.label, cell.lost) for cell in self.cells if cell.lost and not cell.values]
         return SeedTable.of(numbers, self.seeds, excluded)
 
     @cached_property
@@ -197,13 +197,17 @@ class Measured:
             cell.label for cell in self.cells if cell.cell.baseline and cell is not self.baseline
         )
         raced = self.race.of(table.labels) if self.race else None
-        for found in compare_all_with(table, self.baseline.label, alpha=self.looks.level, raced=raced):
-            low, high = (found.low, found.high) if self.goal == "maximize" else (-found.high, -found.low)
+        for difference in compare_all_with(table, self.baseline.label, alpha=self.looks.level, raced=raced):
+            low, high = (
+                (difference.low, difference.high) if self.goal == "maximize" else (-difference.high, -difference.low)
+            )
             verdict: Literal["better", "worse", "undecided"] = (
                 "better" if low > 0 else "worse" if high < 0 else "undecided"
             )
-            shared = len(by_label[found.first].values.keys() & self.baseline.values.keys())
-            rows.append(AgainstBaseline(found.first, shared, found.estimate, found.low, found.high, verdict))
+            shared = len(by_label[difference.first].values.keys() & self.baseline.values.keys())
+            rows.append(
+                AgainstBaseline(difference.first, shared, difference.estimate, difference.low, difference.high, verdict)
+            )
         return tuple(rows)
 
     def against(self, cell: MeasuredCell) -> AgainstBaseline | None:

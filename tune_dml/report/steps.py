@@ -60,8 +60,8 @@ def told_apart(
     noise: PairNoise, best: int, rivals: Sequence[int], *, seeds: int, planned: int, alpha: float
 ) -> float | None:
     """The chance that the best row is told from its nearest rival: at most what telling it from all of them has."""
-    found = [chance_of_difference(noise, (best, rival), seeds, planned, alpha) for rival in rivals]
-    return min(found) if found and all(map(math.isfinite, found)) else None
+    chances = [chance_of_difference(noise, (best, rival), seeds, planned, alpha) for rival in rivals]
+    return min(chances) if chances and all(map(math.isfinite, chances)) else None
 
 
 def cost_of(step: Step, results: Results) -> str:

@@ -111,7 +111,7 @@ def _thinned(labels: list[str]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Side:
+class ShownCell:
     """One of two cells that are shown side by side."""
 
     label: str
@@ -131,7 +131,7 @@ class Side:
 class Pair:
     """The baseline (the worst cell where there is none) and the best other cell, under one seed."""
 
-    sides: tuple[Side, ...]
+    sides: tuple[ShownCell, ...]
     seed: int | None
     """The seed whose trials are shown; None where no trial left anything."""
     missing: tuple[str, ...]
@@ -166,7 +166,7 @@ def pair_of(results: Results, candidates: Sequence[Candidate], missing: Sequence
     return Pair(by_seed[seed], seed, (*missing, *absent))
 
 
-def _side(results: Results, cell: Candidate, seed: int) -> Side | None:
+def _side(results: Results, cell: Candidate, seed: int) -> ShownCell | None:
     trial = next((trial for trial in cell.trials if trial.seed == seed and trial.status == "finished"), None)
     evidence = results.evidence(trial.key) if trial else None
-    return Side(cell.label, cell.role, evidence, trial.key) if trial and evidence else None
+    return ShownCell(cell.label, cell.role, evidence, trial.key) if trial and evidence else None

@@ -24,7 +24,7 @@ _WEIGHTLESS = ("loss.", "regularizer.", "optim.", "seeds.", "evaluation.")
 
 
 @dataclass(frozen=True)
-class Probed:
+class ProbeResult:
     """What a plan's trials cost."""
 
     seconds: float
@@ -36,7 +36,7 @@ class Probed:
     """How many kinds of cells were tried."""
 
 
-def probe_plan(plan: Plan, *, threads: int, cache_dir: Path | None) -> Probed | None:
+def probe_plan(plan: Plan, *, threads: int, cache_dir: Path | None) -> ProbeResult | None:
     """Probe one cell of each shape; None where no cell is known before a search proposes one."""
     shapes: dict[tuple[object, ...], Cell] = {}
     counts: Counter[tuple[object, ...]] = Counter()
@@ -51,7 +51,7 @@ def probe_plan(plan: Plan, *, threads: int, cache_dir: Path | None) -> Probed | 
     }
     seconds = sum(found[shape].seconds * count for shape, count in counts.items()) / sum(counts.values())
     memory, gpu = (max(getattr(item, name) for item in found.values()) for name in ("memory_bytes", "gpu_bytes"))
-    return Probed(seconds, memory, gpu, len(shapes))
+    return ProbeResult(seconds, memory, gpu, len(shapes))
 
 
 def _shape(settings: Mapping[str, Any]) -> tuple[object, ...]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from trainables.errors import Problem
 from tune_dml.planning.plan import Plan, Trial
-from tune_dml.record.race import Race, RaceRule, Settled, Why
+from tune_dml.record.race import Race, RaceRule, SettledCell, Why
 from tune_dml.record.state import SweepState
 from tune_dml.stats import racing
 from tune_dml.stats.looks import level_left
@@ -152,7 +152,7 @@ class RacingProposals:
             if stops and cell.digest not in race.settled:
                 why, against, effect = ("diverged", None, None) if dropped[number] else _reason(standing, number)
                 label = "" if against is None else self.plan.cells[against].label
-                found = Settled(cell.digest, seeds, why, label, race.rule.margin, level, effect)
+                found = SettledCell(cell.digest, seeds, why, label, race.rule.margin, level, effect)
                 self._record("settled", **asdict(found))
                 self._say(f"stops: {cell.label} {found.sentence}")
             elif not stops and cell.digest in race.settled:

@@ -5,15 +5,15 @@ docs/verdicts.md has what each verdict claims.
 """
 
 from tune_dml.stats.best import Best, judge_best
-from tune_dml.stats.isolation import Isolated, Point, isolate
+from tune_dml.stats.isolation import IsolatedKnob, Point, isolate
 from tune_dml.stats.matters import Difference, Matters, compare_all_with, judge_matters
-from tune_dml.stats.table import Excluded, SeedTable
+from tune_dml.stats.table import ExcludedCell, SeedTable
 
 __all__ = [
     "Best",
     "Difference",
-    "Excluded",
-    "Isolated",
+    "ExcludedCell",
+    "IsolatedKnob",
     "Matters",
     "Point",
     "SeedTable",

@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class AtBest:
+class BestOfArms:
     """One row an arm."""
 
     values: Array
@@ -49,13 +49,13 @@ def expected_best(table: Array, count: int) -> float:
     return float(np.average(scores, weights=chances)) if any(chances) else math.nan
 
 
-def at_best(arms: Sequence[Array]) -> AtBest:
+def at_best(arms: Sequence[Array]) -> BestOfArms:
     """Each arm at its best cell, from one table (cells, n) an arm, larger numbers better.
 
     Raises ValueError where an arm has a choice and there are fewer than two seeds.
     """
     if all(len(table) == 1 for table in arms):
-        return AtBest(np.concatenate(list(arms)), (0,) * len(arms), 0)
+        return BestOfArms(np.concatenate(list(arms)), (0,) * len(arms), 0)
     judged = [tuned_on_other_seeds(table[None]) for table in arms]
     values = np.concatenate([rows for rows, _ in judged])
-    return AtBest(values, tuple(int(setting[0]) for _, setting in judged), arms[0].shape[-1] - values.shape[-1])
+    return BestOfArms(values, tuple(int(setting[0]) for _, setting in judged), arms[0].shape[-1] - values.shape[-1])

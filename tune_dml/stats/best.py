@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tune_dml.stats.noise import PairNoise, fit_pairs
-from tune_dml.stats.racing import Raced
+from tune_dml.stats.racing import RaceStanding
 from tune_dml.stats.simultaneous import half_widths
 
 Array = NDArray[np.float64]
@@ -78,7 +78,7 @@ def judge_best(
     *,
     matters: bool = True,
     alpha: float = 0.05,
-    raced: Raced | None = None,
+    raced: RaceStanding | None = None,
 ) -> Best:
     """Judge where the best of the cells lies; `knob` is the value of each cell, in any order.
 
@@ -89,23 +89,23 @@ def judge_best(
     order = trained[np.argsort(np.asarray(knob)[trained], kind="stable")]
     if len(order) < 2:
         return Best("undecided", "fewer than two values trained", tuple(order.tolist()), ())
-    found = compare_with_best(values[order], alpha)
+    bounds = compare_with_best(values[order], alpha)
     if raced is not None:
-        found = _after_race(found, raced, order, margin)
-    candidates = tuple(order[found.candidates].tolist())
-    best = int(np.argmax(np.where(found.candidates, _means(values[order]), -np.inf)))
-    within = tuple(order[_run(found.behind < margin, best)].tolist())
-    place, reason = _place(found, matters, len(order))
+        bounds = _after_race(bounds, raced, order, margin)
+    candidates = tuple(order[bounds.candidates].tolist())
+    best = int(np.argmax(np.where(bounds.candidates, _means(values[order]), -np.inf)))
+    within = tuple(order[_run(bounds.behind < margin, best)].tolist())
+    place, reason = _place(bounds, matters, len(order))
     return Best(place, reason, candidates, within)
 
 
-def _after_race(found: BestBounds, raced: Raced, order: NDArray[np.intp], margin: float) -> BestBounds:
+def _after_race(bounds: BestBounds, raced: RaceStanding, order: NDArray[np.intp], margin: float) -> BestBounds:
     """What this look and the race say together; of two statements that both hold, the sharper."""
-    both = found.candidates & ~raced.worse[order]
-    candidates = both if both.any() else found.candidates  # they contradict each other where one is wrong
+    both = bounds.candidates & ~raced.worse[order]
+    candidates = both if both.any() else bounds.candidates  # they contradict each other where one is wrong
     known = raced.tied[order] & (raced.margin <= margin)
-    behind = np.where(known, np.minimum(found.behind, np.maximum(raced.behind[order], 0.0)), found.behind)
-    return BestBounds(candidates, found.alone, behind)
+    behind = np.where(known, np.minimum(bounds.behind, np.maximum(raced.behind[order], 0.0)), bounds.behind)
+    return BestBounds(candidates, bounds.alone, behind)
 
 
 def _means(values: Array) -> Array:
@@ -125,15 +125,15 @@ def _run(sure: Mask, best: int) -> NDArray[np.intp]:
     return np.arange(low, high + 1)
 
 
-def _place(found: BestBounds, matters: bool, cells: int) -> tuple[Place, str]:
+def _place(bounds: BestBounds, matters: bool, cells: int) -> tuple[Place, str]:
     if not matters:
         return "undecided", "whether the knob matters at all is not established"
     if cells < 3:
         return "undecided", "with fewer than three values there is nothing between the edges"
-    if found.alone[0]:
+    if bounds.alone[0]:
         return "low edge", "the lowest value that trained is better than every other"
-    if found.alone[-1]:
+    if bounds.alone[-1]:
         return "high edge", "the highest value that trained is better than every other"
-    if not found.candidates[0] and not found.candidates[-1]:
+    if not bounds.candidates[0] and not bounds.candidates[-1]:
         return "interior", "a value inside the range is better than both outermost ones"
     return "undecided", "the noise leaves open whether the best value lies at an edge"

@@ -142,8 +142,8 @@ def _any_main_effect(cells: Array, shape: tuple[int, ...], alpha: float) -> bool
     """Whether some levels of some knob certainly differ; knobs share the error."""
     for places in np.indices(shape).reshape(len(shape), -1):
         if places.max() > 0:
-            found = estimate_contrasts(cells, main_effect(places.tolist()), alpha / len(shape))
-            if ((found.low > 0) | (found.high < 0)).any():
+            contrasts = estimate_contrasts(cells, main_effect(places.tolist()), alpha / len(shape))
+            if ((contrasts.low > 0) | (contrasts.high < 0)).any():
                 return True
     return False
 

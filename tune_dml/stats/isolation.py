@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tune_dml.stats.contrasts import fill_holes
-from tune_dml.stats.matters import Crossed
+from tune_dml.stats.matters import FullGrid
 from tune_dml.stats.selection import tuned_on_other_seeds
 from tune_dml.stats.table import SeedTable
 
@@ -38,7 +38,7 @@ class Point:
 
 
 @dataclass(frozen=True, eq=False)
-class Isolated:
+class IsolatedKnob:
     """The knob's table, and how the other knobs were removed."""
 
     table: SeedTable
@@ -49,18 +49,20 @@ class Isolated:
     """A clause for the report: empty when there was nothing to remove."""
     problem: str = ""
     """Why no fair table exists; empty when one does."""
-    crossed: Crossed | None = None
+    crossed: FullGrid | None = None
     """The cells behind averages, where nothing was tuned."""
 
 
-def isolate(points: Sequence[Point], labels: Mapping[Hashable, str], seeds: Sequence[int], sign: float = 1) -> Isolated:
+def isolate(
+    points: Sequence[Point], labels: Mapping[Hashable, str], seeds: Sequence[int], sign: float = 1
+) -> IsolatedKnob:
     """Fold cells into levels x seeds; `labels` names each level and sets the order of the rows, sign -1 minimises."""
     trained = [level for level in labels if any(point.values for point in points if point.level == level)]
     cells = {(p.level, p.others, p.nuisance): [p.values.get(seed, np.nan) for seed in seeds] for p in points}
     groups = _shared_settings(points, trained)
     names = tuple(labels[level] for level in trained)
     if trained and not groups:
-        return Isolated(SeedTable.of({}, seeds), {}, "", _UNCROSSED)
+        return IsolatedKnob(SeedTable.of({}, seeds), {}, "", _UNCROSSED)
     stacks = [
         np.array([[cells[level, others, setting] for setting in settings] for level in trained], dtype=float)
         for others, settings in groups.items()
@@ -70,12 +72,12 @@ def isolate(points: Sequence[Point], labels: Mapping[Hashable, str], seeds: Sequ
     flat = np.array([stack[:, 0] for stack in stacks]).reshape(len(stacks), len(trained), len(seeds))
     if len(stacks) < 2:
         rows = flat[0] if len(flat) else np.zeros((0, len(seeds)))
-        return Isolated(SeedTable(names, tuple(seeds), rows), _means(names, rows), "")
+        return IsolatedKnob(SeedTable(names, tuple(seeds), rows), _means(names, rows), "")
     everything = flat.reshape(-1, len(seeds))
     whole = fill_holes(everything)[0].reshape(flat.shape).mean(0)
-    crossed = Crossed(everything, tuple(range(len(trained))) * len(stacks))
+    crossed = FullGrid(everything, tuple(range(len(trained))) * len(stacks))
     table = SeedTable(names, tuple(seeds), flat.mean(0))
-    return Isolated(table, _means(names, whole), "averaged over the other knobs", crossed=crossed)
+    return IsolatedKnob(table, _means(names, whole), "averaged over the other knobs", crossed=crossed)
 
 
 def _shared_settings(points: Sequence[Point], trained: Sequence[Hashable]) -> dict[Hashable, list[Hashable]]:
@@ -90,15 +92,15 @@ def _shared_settings(points: Sequence[Point], trained: Sequence[Hashable]) -> di
     return groups
 
 
-def _tuned(stacks: Sequence[Array], names: tuple[str, ...], seeds: Sequence[int], sign: float) -> Isolated:
+def _tuned(stacks: Sequence[Array], names: tuple[str, ...], seeds: Sequence[int], sign: float) -> IsolatedKnob:
     if len(seeds) < 2:
-        return Isolated(SeedTable.of({}, seeds), {}, "", "one seed cannot both tune the other knobs and judge")
+        return IsolatedKnob(SeedTable.of({}, seeds), {}, "", "one seed cannot both tune the other knobs and judge")
     rows = np.mean([sign * tuned_on_other_seeds(sign * stack)[0] for stack in stacks], axis=0)
     judged = tuple(seeds)[-rows.shape[1] :]
     choosing = len(seeds) - len(judged)
     how = f"at each value's best nuisance setting, chosen on {choosing} of the seeds and judged on the others"
     how += ", averaged over the other knobs" if len(stacks) > 1 else ""
-    return Isolated(SeedTable(names, judged, rows), _means(names, rows), how)
+    return IsolatedKnob(SeedTable(names, judged, rows), _means(names, rows), how)
 
 
 def _means(names: Sequence[str], rows: Array) -> dict[str, float]:

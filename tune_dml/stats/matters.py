@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from tune_dml.stats.contrasts import estimate_contrasts, main_effect
 from tune_dml.stats.noise import PairNoise, fit_pairs
-from tune_dml.stats.racing import Raced
+from tune_dml.stats.racing import RaceStanding
 from tune_dml.stats.simultaneous import ALGORITHM, Bounds, against, all_pairs, at_most
 from tune_dml.stats.table import SeedTable
 
@@ -57,7 +57,7 @@ class Difference:
 
 
 @dataclass(frozen=True, eq=False)
-class Crossed:
+class FullGrid:
     """The cells of a full grid behind a table of averages."""
 
     values: Array
@@ -101,8 +101,8 @@ def judge_matters(
     alpha: float = 0.05,
     diverged: Sequence[str] = (),
     stopped: Sequence[str] = (),
-    crossed: Crossed | None = None,
-    raced: Raced | None = None,
+    crossed: FullGrid | None = None,
+    raced: RaceStanding | None = None,
 ) -> Matters:
     """Judge the cells of a table against a margin. Raises ValueError unless margin > 0.
 
@@ -152,7 +152,7 @@ def judge_matters(
     )
 
 
-def _averages(crossed: Crossed, levels: int, alpha: float) -> tuple[Bounds, Array]:
+def _averages(crossed: FullGrid, levels: int, alpha: float) -> tuple[Bounds, Array]:
     """Intervals for the differences between averages of cells, from the cells' own noise, and `at_most` of each."""
     weights = main_effect(crossed.rows)
     effects = estimate_contrasts(crossed.values, weights, alpha)
@@ -172,7 +172,7 @@ def _averages(crossed: Crossed, levels: int, alpha: float) -> tuple[Bounds, Arra
 
 
 def compare_all_with(
-    table: SeedTable, baseline: str, *, alpha: float = 0.05, raced: Raced | None = None
+    table: SeedTable, baseline: str, *, alpha: float = 0.05, raced: RaceStanding | None = None
 ) -> tuple[Difference, ...]:
     """Every other cell minus the baseline, at once; empty when the baseline has no numbers. A blind interval is infinite.
 
@@ -181,12 +181,12 @@ def compare_all_with(
     if baseline not in table.labels or not np.isfinite(table.values[table.labels.index(baseline)]).any():
         return ()
     row = table.labels.index(baseline)
-    found, limits = against(table.values, row, alpha), at_most(table.values, alpha)[row]
-    low, high = found.low, found.high
+    bounds, limits = against(table.values, row, alpha), at_most(table.values, alpha)[row]
+    low, high = bounds.low, bounds.high
     if raced is not None:
         low, high = np.maximum(low, raced.low[:, row]), np.minimum(high, raced.high[:, row])
     return tuple(
-        Difference(label, baseline, float(found.estimate[i]), float(low[i]), float(high[i]), float(limits[i]))
+        Difference(label, baseline, float(bounds.estimate[i]), float(low[i]), float(high[i]), float(limits[i]))
         for i, label in enumerate(table.labels)
         if i != row
     )

@@ -67,12 +67,12 @@ class Race:
         leads = np.arange(self.worse.shape[-1]) == self.leader[..., None]
         return np.asarray((~(self.worse | self.tied) | leads) & ~self.decided[..., None])
 
-    def of(self, rows: Sequence[int], margin: float, dropped: Mask, sign: float = 1.0) -> Raced:
+    def of(self, rows: Sequence[int], margin: float, dropped: Mask, sign: float = 1.0) -> RaceStanding:
         """What one table's race has found of some of its cells; sign -1: on a scale on which less is better."""
         settled = (self.worse | self.tied | dropped).all()
         square, cells = np.ix_(rows, rows), list(rows)
         low, high = (self.low, self.high) if sign > 0 else (-self.high, -self.low)
-        return Raced(
+        return RaceStanding(
             low[square],
             high[square],
             np.maximum(self.ahead, self.ahead.T)[square],
@@ -85,7 +85,7 @@ class Race:
 
 
 @dataclass(frozen=True, eq=False)
-class Raced:
+class RaceStanding:
     """What a race has found of some cells, in the order asked for; a report agrees with it."""
 
     low: Array

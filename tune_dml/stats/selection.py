@@ -32,7 +32,7 @@ ALGORITHM = "lower limit from seeds that did not choose the cell, upper limit fr
 
 
 @dataclass(frozen=True, eq=False)
-class Selected:
+class SelectedBest:
     """One value per table, shape (...)."""
 
     best: NDArray[np.intp]
@@ -45,7 +45,7 @@ class Selected:
     high: Array
 
 
-def score_of_best(values: Array, default: int | None = None, alpha: float = 0.05) -> Selected:
+def score_of_best(values: Array, default: int | None = None, alpha: float = 0.05) -> SelectedBest:
     """Judge the best cell's mean, or its gain over the cell `default`, of one or many tables (..., m, n), larger better."""
     n = values.shape[-1]
     held = np.isfinite(values)
@@ -63,7 +63,7 @@ def score_of_best(values: Array, default: int | None = None, alpha: float = 0.05
     one_group = np.zeros(n, dtype=int)
     mean, below = _interval(score, folds if n > 3 else one_group, alpha)
     naive, above = _interval(own, one_group, alpha)
-    return Selected(best, naive, mean, mean - below, np.maximum(naive + above, mean))
+    return SelectedBest(best, naive, mean, mean - below, np.maximum(naive + above, mean))
 
 
 def best_first(values: Array) -> list[int]:

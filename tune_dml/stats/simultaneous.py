@@ -122,11 +122,11 @@ def half_widths(
 
 def _quantile(tails: Array, df: Array) -> Array:
     """Student's t upper quantile for the tail probability of each table."""
-    found = np.empty(np.shape(df))
+    quantiles = np.empty(np.shape(df))
     for tail in np.unique(tails):
-        of = np.broadcast_to(tails == tail, found.shape)
-        found[of] = _quantile_of(float(tail), df[of])
-    return found
+        of = np.broadcast_to(tails == tail, quantiles.shape)
+        quantiles[of] = _quantile_of(float(tail), df[of])
+    return quantiles
 
 
 def _quantile_of(tail: float, df: Array) -> Array:
@@ -135,8 +135,8 @@ def _quantile_of(tail: float, df: Array) -> Array:
     nodes = distinct
     if len(distinct) > 2000:  # interpolated in 1 / df: at most 0.05 % too wide
         nodes = np.geomspace(distinct[0], max(distinct[-1], distinct[0] * 1.01), 2000)
-    found = np.interp(-1 / distinct, -1 / nodes, np.asarray(student.isf(tail, nodes), dtype=np.float64))
-    return np.asarray(found[where].reshape(np.shape(df)))
+    quantiles = np.interp(-1 / distinct, -1 / nodes, np.asarray(student.isf(tail, nodes), dtype=np.float64))
+    return np.asarray(quantiles[where].reshape(np.shape(df)))
 
 
 def _closed(noise: PairNoise, reach: Array) -> Bounds:

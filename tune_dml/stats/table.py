@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
-class Excluded:
+class ExcludedCell:
     """A cell that the arithmetic leaves out, and why; it is named wherever the result is."""
 
     label: str
@@ -25,7 +25,7 @@ class SeedTable:
     seeds: tuple[int, ...]
     values: NDArray[np.float64]
     """Shape (m, n); NaN where a trial has no number (yet)."""
-    excluded: tuple[Excluded, ...] = ()
+    excluded: tuple[ExcludedCell, ...] = ()
 
     def __post_init__(self) -> None:
         if self.values.shape != (len(self.labels), len(self.seeds)):
@@ -39,7 +39,7 @@ class SeedTable:
         cls,
         cells: Mapping[str, Mapping[int, float]],
         seeds: Sequence[int],
-        excluded: Sequence[Excluded] = (),
+        excluded: Sequence[ExcludedCell] = (),
     ) -> SeedTable:
         """From label -> seed -> value; absent seeds become holes."""
         rows = [[values.get(seed, np.nan) for seed in seeds] for values in cells.values()]

@@ -116,8 +116,8 @@ def log_data_set(client: Any, run_id: str, name: str, digest: str) -> None:
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
     source = json.dumps({"name": name, "digest": digest})
-    found = Dataset(name, digest[:32], "tune_dml", source)
-    client.log_inputs(run_id, [DatasetInput(found, [InputTag("mlflow.data.context", "training")])])
+    dataset = Dataset(name, digest[:32], "tune_dml", source)
+    client.log_inputs(run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", "training")])])
 
 
 def search_runs(client: Any, experiment_id: str, query: str) -> Iterator[Run]:
@@ -161,8 +161,8 @@ def stored_run(client: Any, run_id: str) -> StoredRun | None:
 
 def history_of(client: Any, run_id: str, metric: str) -> list[Point]:
     """Every point of one metric."""
-    found = client.get_metric_history(run_id, metric)
-    return [Point(metric, point.value, point.step, point.timestamp) for point in found]
+    points = client.get_metric_history(run_id, metric)
+    return [Point(metric, point.value, point.step, point.timestamp) for point in points]
 
 
 def log_in_batches(
@@ -204,8 +204,8 @@ def create_model(
     client: Any, experiment_id: str, trial_run: str, tags: Mapping[str, str], params: Mapping[str, str]
 ) -> str:
     """The id of a new LoggedModel that a trial's run has made, without its network."""
-    found = client.create_logged_model(experiment_id, "best", trial_run, dict(tags), dict(params), "embedding network")
-    return str(found.model_id)
+    model = client.create_logged_model(experiment_id, "best", trial_run, dict(tags), dict(params), "embedding network")
+    return str(model.model_id)
 
 
 def log_network(client: Any, model: str, network: Path) -> None:

@@ -57,11 +57,11 @@ def sweep_note(
     return "\n\n".join(parts)[: 5 * TAG_LIMIT // 2]
 
 
-def cell_note(projection: Projection, cell: Cell, found: str = "") -> str:
+def cell_note(projection: Projection, cell: Cell, finding: str = "") -> str:
     """What the run of a cell is, and what the report says of it."""
     metric = plain(projection.state.plan.metric)
     own = f"Mean, comparison bar and seeds of {metric} for {plain(cell.label)}; its trials are the runs below it."
-    return f"{plain(found)}\n\n{own}" if found else own
+    return f"{plain(finding)}\n\n{own}" if finding else own
 
 
 def trial_note(projection: Projection, key: str) -> str:

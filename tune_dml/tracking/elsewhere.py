@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
-from tune_dml.record.imported.rows import Asked, Found, Row, chosen_metric, parsed
+from tune_dml.record.imported.rows import ImportedRows, ImportRequest, Row, chosen_metric, parsed
 from tune_dml.record.provenance import mask
 from tune_dml.record.state import TrialStatus
 from tune_dml.text import one_line
@@ -22,7 +22,7 @@ _NOT_TRAINED = {"tune_dml.ledger", "tune_dml.cell_key"}
 """Tags of the runs of a sweep and of its cells, which are no trainings."""
 
 
-def read_mlflow(uri: str, experiment: str | None, asked: Asked, *, word: str = "") -> Found:
+def read_mlflow(uri: str, experiment: str | None, request: ImportRequest, *, word: str = "") -> ImportedRows:
     """Read every active training that has parameters; the last value of a metric counts.
 
     Raises ConfigError for what is not there. `word`: what was typed, where that is no --from-mlflow.
@@ -42,13 +42,13 @@ def read_mlflow(uri: str, experiment: str | None, asked: Asked, *, word: str = "
         except Exception as error:  # every store has errors of its own
             raise ConfigError(Problem(place, "the store must answer", None, f"{reason_of(error)}.")) from None
     rows = tuple(_row(run) for run in runs if run.data.params and not _NOT_TRAINED & run.data.tags.keys())
-    found = Found(f"the MLflow experiment {name}", rows)
+    listed = ImportedRows(f"the MLflow experiment {name}", rows)
     if not rows:
         raise ConfigError(
             Problem(place, "the experiment must have runs with parameters", name, "Log them, or name another.")
         )
     note = "The last value that a run logged is the one that counts; its curves over training were not read."
-    return Found(found.source, rows, chosen_metric(found, asked), notes=(note,), data_set=_data_set(runs))
+    return ImportedRows(listed.source, rows, chosen_metric(listed, request), notes=(note,), data_set=_data_set(runs))
 
 
 def _data_set(runs: list[Any]) -> tuple[str, str] | None:

@@ -50,14 +50,14 @@ class Proof:
     def differences(self) -> list[str]:
         """One line for each run that is missing or not as it should be."""
         self.counts, self.differing = Counts(), []
-        found = []
+        lines = []
         for expected in self._expected():
             wrong = self._difference(expected)
             if wrong:
-                found.append(f"{expected.name}: {wrong}")
+                lines.append(f"{expected.name}: {wrong}")
                 if expected.key in self._projection.runs:
                     self.differing.append(expected.key)
-        return found
+        return lines
 
     def _expected(self) -> Iterator[_Expected]:
         projection, metric = self._projection, self._projection.state.plan.metric

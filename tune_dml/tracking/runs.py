@@ -38,7 +38,7 @@ from tune_dml.tracking.store import check
 from tune_dml.tracking.tables import NewRun, write_runs
 from tune_dml.tracking.trial_runs import NOTE, PARENT_TAG, SWEEP_TAG, RunContents, contents_of
 
-_SAVE_EVERY = 200  # trials between two writes of the bookkeeping within a push
+_BATCH = 200  # trials between two writes of the bookkeeping
 _MANY = 20  # new trials; MLflow's client tells of fewer
 _REFUSALS = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_DOES_NOT_EXIST"}  # of one run, not of the server
 
@@ -114,7 +114,7 @@ class RunPusher:
                     raise
                 push.error = f"{trial.key}: {reason_of(error)}"  # of this trial; the others go on
                 self.connected = False  # perhaps its run was deleted by hand: look again
-            if push.trials % _SAVE_EVERY == _SAVE_EVERY - 1:
+            if push.trials % _BATCH == _BATCH - 1:
                 self._books.save()
         self.push_opened()
         self._push_cells(push)
@@ -166,10 +166,8 @@ class RunPusher:
         if len(new) < _MANY:
             return
         files = artifacts_of(self.client, self._runs[PARENT].id)
-        for first in range(0, len(new), _SAVE_EVERY):
-            some = [
-                (trial, self._contents_of(trial, push), trial.whole()) for trial in new[first : first + _SAVE_EVERY]
-            ]
+        for first in range(0, len(new), _BATCH):
+            some = [(trial, self._contents_of(trial, push), trial.whole()) for trial in new[first : first + _BATCH]]
             made = [_whole_run(one, trial.state.started, points, files) for trial, one, (_, points) in some]
             if not write_runs(self._uri, self._books.experiment_id, made):
                 return
@@ -258,11 +256,11 @@ class RunPusher:
         note = sweep_note(projection, judgement, self._books.experiment_id, parent.id, reported=reported, model=model)
         log_news(self.client, parent, (), {}, {NOTE: note})
         for cell in projection.cells_begun():
-            if (found := judgement.cells.get(cell.label)) and (run := self._runs.get(cell_key(cell))):
+            if (finding := judgement.cells.get(cell.label)) and (run := self._runs.get(cell_key(cell))):
                 points = cell_points(projection.trials_of(cell), projection.state.plan.metric)
-                said = _said(found.figures, points[-1].step if points else 0, projection.judged)
+                said = _said(finding.figures, points[-1].step if points else 0, projection.judged)
                 log_in_batches(self.client, run.id, said, {}, {})
-                log_news(self.client, run, (), {}, {NOTE: cell_note(projection, cell, found.text)})
+                log_news(self.client, run, (), {}, {NOTE: cell_note(projection, cell, finding.text)})
 
 
 def _said(figures: Mapping[str, float], step: int, moment: float) -> tuple[Point, ...]:

@@ -51,7 +51,7 @@ class SyncReport:
 
 
 @dataclass(frozen=True)
-class Reconciled:
+class Reconciliation:
     """What a store lacked of a sweep, and whether it lacks something still."""
 
     before: tuple[str, ...]
@@ -145,7 +145,7 @@ class Tracker:
 
         return self._once(act)
 
-    def reconcile(self, judgement: Judgement) -> Reconciled:
+    def reconcile(self, judgement: Judgement) -> Reconciliation:
         """Compare the store with the ledger, push what differs, and compare again. Never raises for trouble with the store."""
         before: list[str] = []
         after: list[str] = []
@@ -166,7 +166,7 @@ class Tracker:
             counted = proof.counts
 
         error = self._once(act)
-        return Reconciled(tuple(before), tuple(after), counted, error)
+        return Reconciliation(tuple(before), tuple(after), counted, error)
 
     def _describe(self, judgement: Judgement) -> None:
         """Descriptions, intervals and the best configuration, on runs that are there."""

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from trainables.errors import ConfigError
-from tune_dml.record.imported import Asked, read_csv, read_optuna, read_ray, results_of_rows
+from tune_dml.record.imported import ImportRequest, read_csv, read_optuna, read_ray, results_of_rows
 from tune_dml.report import summary, write_report
 
-ASKED = Asked("runs", metric="acc", margin=0.01)
+ASKED = ImportRequest("runs", metric="acc", margin=0.01)
 
 
 def results(found, asked=ASKED):
@@ -72,9 +72,9 @@ def test_a_failed_row_and_an_empty_number_are_failures_with_their_reason(tmp_pat
 @pytest.mark.parametrize(
     ("text", "asked", "message"),
     [
-        ("lr,acc\n1,0.5\n2,0.6\n", Asked("x", margin=0.1), r"--metric: .* must be named .* Its columns are lr, acc\."),
-        ("lr,acc\n1,0.5\n2,0.6\n", Asked("x", "accc", margin=0.1), r"must be a column of .*but got 'accc'.*acc"),
-        ("lr,acc\n1,0.5\n2,0.6\n", Asked("x", "acc"), r"--margin: which differences of acc .* between 0\.5 and 0\.6"),
+        ("lr,acc\n1,0.5\n2,0.6\n", ImportRequest("x", margin=0.1), r"--metric: .* must be named .* Its columns are lr, acc\."),
+        ("lr,acc\n1,0.5\n2,0.6\n", ImportRequest("x", "accc", margin=0.1), r"must be a column of .*but got 'accc'.*acc"),
+        ("lr,acc\n1,0.5\n2,0.6\n", ImportRequest("x", "acc"), r"--margin: which differences of acc .* between 0\.5 and 0\.6"),
         ("lr,acc\n1,0.5,3\n2,0.6\n", ASKED, r"line 2: a line must have as many fields as the header, 2, but got 3"),
         ("lr,lr,acc\n1,1,0.5\n", ASKED, r"a column may stand once, but got 'lr'"),
         ("lr,acc\n", ASKED, r"needs a header line and a line for each training"),
@@ -82,9 +82,9 @@ def test_a_failed_row_and_an_empty_number_are_failures_with_their_reason(tmp_pat
         ("lr,acc,status\n1,0.5,great\n2,0.1,\n", ASKED, r"line 2: `status` must be one of .*but got 'great'"),
         ("lr,acc\n1,0.5\n1,0.6\n", ASKED, r"some setting of the file runs\.csv must vary"),
         ("lr,seed,acc\n1,0,0.5\n1,0,0.6\n2,0,0.1\n", ASKED, r"line 2 and line 3: a configuration may have a seed once"),
-        ("lr,acc\n1,0.5\n2,0.6\n", Asked("x", "acc", margin=0.1, seed_column="sed"), r"--seed-column: must be a setting"),
-        ("lr,acc\n1,0.5\n2,0.6\n", Asked("x", "acc", margin=0.1, knobs=("lrr",)), r"--knob: must be a setting .*'lrr'.*lr"),
-        ("lr,acc\n1,0.5\n2,0.6\n", Asked("x", "acc", margin=-1), r"--margin: .*but got -1"),
+        ("lr,acc\n1,0.5\n2,0.6\n", ImportRequest("x", "acc", margin=0.1, seed_column="sed"), r"--seed-column: must be a setting"),
+        ("lr,acc\n1,0.5\n2,0.6\n", ImportRequest("x", "acc", margin=0.1, knobs=("lrr",)), r"--knob: must be a setting .*'lrr'"),
+        ("lr,acc\n1,0.5\n2,0.6\n", ImportRequest("x", "acc", margin=-1), r"--margin: .*but got -1"),
     ],
 )  # fmt: skip
 def test_wrong_input_names_rule_value_place_and_remedy(tmp_path, text, asked, message):
@@ -130,7 +130,7 @@ def test_a_ray_folder_is_read_without_ray(tmp_path):
     with pytest.raises(ConfigError, match=r"must hold a folder for each trial, with params\.json"):
         read_ray(tmp_path, ASKED)
     with pytest.raises(ConfigError, match="which metric is meant must be said"):
-        read_ray(tmp_path / "exp", Asked("x"))
+        read_ray(tmp_path / "exp", ImportRequest("x"))
 
 
 def test_an_optuna_study_is_read_with_its_goal(tmp_path):
@@ -145,7 +145,7 @@ def test_an_optuna_study_is_read_with_its_goal(tmp_path):
         )
         study.add_trial(trial)
     study.enqueue_trial({"lr": 0.5})
-    asked = Asked("study", margin=0.01)
+    asked = ImportRequest("study", margin=0.01)
     found = results(read_optuna(storage, None, asked), asked)
     assert found.plan.space.goal == "minimize"
     assert found.plan.metric == "objective"

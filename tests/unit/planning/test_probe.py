@@ -58,7 +58,7 @@ def test_plan_says_what_a_probe_found_and_how_to_get_it(cache_dir, tmp_path, mon
     session = Session(tmp_path, cache_dir=cache_dir)
     plain = _preview(request, Resources(), session)
     assert any("`--probe` times a few steps" in str(line) for line in plain.text())
-    found = probe.Probed(36.0, 2_000_000_000, 0, 2)
+    found = probe.ProbeResult(36.0, 2_000_000_000, 0, 2)
     monkeypatch.setattr(probe, "probe_plan", lambda *arguments, **options: found)
     probed = _preview(request, Resources(), session, probe=True)
     assert probed.data()["seconds_per_trial"] == 36.0

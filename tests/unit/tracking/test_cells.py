@@ -11,7 +11,7 @@ from tune_dml.record.ledger import Ledger
 from tune_dml.record.state import SweepState, read_state
 from tune_dml.report import summary
 from tune_dml.space import Arm, Grid, Knob
-from tune_dml.tracking import Reconciled
+from tune_dml.tracking import Reconciliation
 from tune_dml.tracking.descriptions import plain
 from tune_dml.tracking.tracker import Tracker
 
@@ -206,6 +206,6 @@ def test_sync_says_what_was_missing_repairs_it_and_proves_it(curve, uri):
 def test_a_store_that_is_away_is_not_equal(curve):
     results, said, _ = curve
     away = Tracker(read_state(results.folder), "http://127.0.0.1:9/", "toys").reconcile(said.judgement)
-    assert isinstance(away, Reconciled)
+    assert isinstance(away, Reconciliation)
     assert not away.equal
     assert "must answer" in str(away.error)

@@ -24,7 +24,7 @@ _SHOWN = 10  # failures named one by one
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedPictures:
     """Encoded pictures by number: files of a folder, records of an archive."""
 
     names: Sequence[str]
@@ -65,7 +65,7 @@ def _shrink(image: Image.Image, shorter: int | None) -> Image.Image:
 
 
 @dataclass(frozen=True)
-class Squares:
+class SquarePictures:
     """Pictures are kept as squares: the shorter side is shrunk to `size` pixels, then the centre is cut."""
 
     size: int
@@ -76,13 +76,13 @@ class Squares:
         left, top = (image.width - self.size) // 2, (image.height - self.size) // 2
         return np.asarray(image.crop((left, top, left + self.size, top + self.size)))
 
-    def create(self, directory: Path, encoded: Encoded) -> cache.Pixels:
+    def create(self, directory: Path, encoded: EncodedPictures) -> cache.Pixels:
         """Room for all of them in the cache."""
         return cache.create_images(directory, (len(encoded.names), self.size, self.size, 3))
 
 
 @dataclass(frozen=True)
-class Whole:
+class WholePictures:
     """Pictures are kept whole, so that random crops see all of them, with one shorter side (None: as they are)."""
 
     shorter_side: int | None
@@ -91,11 +91,11 @@ class Whole:
         """One picture, (H, W, 3)."""
         return np.asarray(_shrink(_to_rgb(image), self.shorter_side))
 
-    def create(self, directory: Path, encoded: Encoded) -> cache.RaggedImages:
+    def create(self, directory: Path, encoded: EncodedPictures) -> cache.RaggedImages:
         """Room for all of them in the cache: the headers are read first."""
         return cache.create_ragged(directory, self.sizes(encoded), channels=3)
 
-    def sizes(self, encoded: Encoded) -> NDArray[np.int32]:
+    def sizes(self, encoded: EncodedPictures) -> NDArray[np.int32]:
         """Height and width of every picture, from the headers alone, (N, 2)."""
         with ThreadPoolExecutor(_threads()) as pool:
             numbers = range(len(encoded.names))
@@ -104,7 +104,7 @@ class Whole:
 
 
 def decode(
-    directory: Path, encoded: Encoded, form: Squares | Whole, progress: Progress | None = None
+    directory: Path, encoded: EncodedPictures, form: SquarePictures | WholePictures, progress: Progress | None = None
 ) -> dict[int, str]:
     """Write pictures into `directory`; returns picture number -> reason for each failure.
 
@@ -181,7 +181,7 @@ def failure_problems(
     return problems
 
 
-def unreadable(encoded: Encoded, progress: Progress | None = None) -> dict[int, str]:
+def unreadable(encoded: EncodedPictures, progress: Progress | None = None) -> dict[int, str]:
     """Picture number -> reason for each that does not decode to its end; nothing is kept."""
     failures, count = {}, len(encoded.names)
     with ThreadPoolExecutor(_threads()) as pool:
@@ -198,7 +198,7 @@ def _threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _header_size(encoded: Encoded, i: int, shorter: int | None) -> tuple[int, int]:
+def _header_size(encoded: EncodedPictures, i: int, shorter: int | None) -> tuple[int, int]:
     """(height, width) after orientation and shrinking, from the header alone; (0, 0) when there is no header."""
     try:
         with encoded.open(i) as image:

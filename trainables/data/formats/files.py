@@ -16,7 +16,7 @@ from PIL import Image
 
 from trainables.data.base import Progress
 from trainables.data.formats import cache
-from trainables.data.formats.decoding import Encoded, why_undecodable
+from trainables.data.formats.decoding import EncodedPictures, why_undecodable
 
 _REPORT = 64  # files between two reports of progress
 _SAVE_EVERY = 15.0  # seconds
@@ -34,9 +34,9 @@ def find_pictures(folder: Path) -> tuple[list[Path], list[Path]]:
     return pictures, [path for path in visible if path.suffix.lower() not in SUFFIXES]
 
 
-def encoded_files(root: Path, names: Sequence[str]) -> Encoded:
+def encoded_files(root: Path, names: Sequence[str]) -> EncodedPictures:
     """The files `names`, relative to `root`, as encoded pictures."""
-    return Encoded(names, partial(_open, root, names))
+    return EncodedPictures(names, partial(_open, root, names))
 
 
 def _open(root: Path, names: Sequence[str], i: int) -> Image.Image:

@@ -17,7 +17,7 @@ from pydantic import Field
 from trainables.data.base import Contents, DataSet, Indices, Labels, Progress, digest_of, problems_raised
 from trainables.data.formats import archives
 from trainables.data.formats.archives import STRICT
-from trainables.data.formats.decoding import Encoded, Whole
+from trainables.data.formats.decoding import EncodedPictures, WholePictures
 from trainables.data.formats.files import encoded_files
 from trainables.data.formats.stored import SkipCorrupt, StoredPictures, Strict, few
 from trainables.errors import DataError, Problem, raise_if_any
@@ -65,7 +65,7 @@ class PictureFiles(StoredPictures):
         skip_corrupt: SkipCorrupt = False,
         strict: Strict = True,
     ) -> None:
-        super().__init__(cache_dir=cache_dir, form=Whole(shorter_side), skip_corrupt=skip_corrupt)
+        super().__init__(cache_dir=cache_dir, form=WholePictures(shorter_side), skip_corrupt=skip_corrupt)
         self.root = root
         self.shorter_side = shorter_side
         self.strict = strict
@@ -86,7 +86,7 @@ class PictureFiles(StoredPictures):
         return self.read(self.folder)
 
     @property
-    def encoded(self) -> Encoded:
+    def encoded(self) -> EncodedPictures:
         return encoded_files(self.folder, self.listing.names)
 
     def check(self) -> list[Problem]:

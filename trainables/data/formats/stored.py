@@ -19,7 +19,7 @@ from pydantic import Field
 from trainables.data.base import Contents, DataSet, Indices, Progress
 from trainables.data.formats import cache
 from trainables.data.formats.cache import Images, Pixels, RaggedImages
-from trainables.data.formats.decoding import Encoded, Squares, Whole, decode, failure_problems
+from trainables.data.formats.decoding import EncodedPictures, SquarePictures, WholePictures, decode, failure_problems
 from trainables.data.formats.files import digests, unreadable_files
 from trainables.errors import DataError, Problem
 
@@ -31,7 +31,7 @@ FaceSize = Annotated[int, Field(ge=16, le=512, description="height and width in 
 class _SquaresOnDemand:
     """Squares as `decode` writes them, but decoded at each use; indexes like an array (N, size, size, 3)."""
 
-    def __init__(self, encoded: Encoded, kept: Indices, form: Squares) -> None:
+    def __init__(self, encoded: EncodedPictures, kept: Indices, form: SquarePictures) -> None:
         self.encoded, self.kept, self.form = encoded, kept, form
         self.shape: tuple[int, ...] = (len(kept), form.size, form.size, 3)
 
@@ -52,7 +52,7 @@ class _SquaresOnDemand:
 class _WholeOnDemand(RaggedImages):
     """Whole pictures as `decode` writes them, but decoded at each use; `kept` says which of them count, in order."""
 
-    def __init__(self, encoded: Encoded, kept: Indices, form: Whole) -> None:
+    def __init__(self, encoded: EncodedPictures, kept: Indices, form: WholePictures) -> None:
         nothing, nowhere = np.zeros(0, dtype=np.uint8), np.zeros(len(kept), dtype=np.int64)
         super().__init__(nothing, nowhere, form.sizes(encoded)[kept], channels=3)
         self.encoded, self.kept, self.form = encoded, kept, form
@@ -69,7 +69,7 @@ class StoredPictures(DataSet):
     note; else they are problems. A subclass implements `folder`, `encoded` and `contents`, besides what every set does.
     """
 
-    def __init__(self, *, cache_dir: Path, form: Squares | Whole, skip_corrupt: bool) -> None:
+    def __init__(self, *, cache_dir: Path, form: SquarePictures | WholePictures, skip_corrupt: bool) -> None:
         super().__init__(cache_dir=cache_dir)
         self.form = form
         self.skip_corrupt = skip_corrupt
@@ -81,7 +81,7 @@ class StoredPictures(DataSet):
 
     @property
     @abstractmethod
-    def encoded(self) -> Encoded:
+    def encoded(self) -> EncodedPictures:
         """The pictures; raises DataError."""
 
     @abstractmethod
@@ -120,7 +120,7 @@ class StoredPictures(DataSet):
         failures = self.undecodable(progress)
         kept = self._kept(failures)
         contents, form = self._noted(kept, failures), self.form
-        if isinstance(form, Squares):
+        if isinstance(form, SquarePictures):
             return _SquaresOnDemand(self.encoded, kept, form), contents
         return _WholeOnDemand(self.encoded, kept, form), contents
 

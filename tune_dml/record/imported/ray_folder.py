@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.errors import ConfigError, Problem
-from tune_dml.record.imported.rows import Asked, Found, Row, chosen_metric, is_measured, plain_value
+from tune_dml.record.imported.rows import ImportedRows, ImportRequest, Row, chosen_metric, is_measured, plain_value
 from tune_dml.text import one_line, shortened
 
 _BESIDE = frozenset({
@@ -18,7 +18,7 @@ _BESIDE = frozenset({
 """What Ray writes into every result of its own."""
 
 
-def read_ray(folder: Path, asked: Asked) -> Found:
+def read_ray(folder: Path, request: ImportRequest) -> ImportedRows:
     """Read every trial of an experiment's folder; the last result of each counts. Raises ConfigError where there is none."""
     place = f"--from-ray {folder}"
     if not folder.is_dir():
@@ -27,10 +27,10 @@ def read_ray(folder: Path, asked: Asked) -> Found:
     if not trials:
         rule = "must hold a folder for each trial, with params.json"
         raise ConfigError(Problem(place, rule, None, "Name the experiment's folder, inside ~/ray_results."))
-    found = Found(f"the Ray experiment {folder.absolute().name}", tuple(_row(trial, place) for trial in trials))
-    metric = chosen_metric(found, asked)
+    data = ImportedRows(f"the Ray experiment {folder.absolute().name}", tuple(_row(trial, place) for trial in trials))
+    metric = chosen_metric(data, request)
     note = "The last result that a trial reported is the one that counts."
-    return Found(found.source, found.rows, metric, notes=(note,))
+    return ImportedRows(data.source, data.rows, metric, notes=(note,))
 
 
 def _row(trial: Path, place: str) -> Row:

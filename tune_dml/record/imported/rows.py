@@ -17,7 +17,7 @@ _LONGEST_NAME = 80
 
 
 @dataclass(frozen=True)
-class Asked:
+class ImportRequest:
     """What the user says of somebody's results."""
 
     name: str
@@ -51,7 +51,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Found:
+class ImportedRows:
     """What a reader found."""
 
     source: str
@@ -66,16 +66,16 @@ class Found:
     """Name and digest of the data that all were trained on; None where that is not known."""
 
 
-def chosen_metric(found: Found, asked: Asked) -> str:
+def chosen_metric(data: ImportedRows, request: ImportRequest) -> str:
     """The metric asked for, or the source's own. Raises ConfigError where neither is known, or no row has it."""
-    known = sorted({name for row in found.rows for name in row.metrics})
+    known = sorted({name for row in data.rows for name in row.metrics})
     listed = f"It has {', '.join(known[:12])}{' ...' if len(known) > 12 else ''}." if known else "It has no numbers."
-    metric = asked.metric or found.metric
+    metric = request.metric or data.metric
     if not metric:
-        rule = f"which metric is meant must be said for {found.source}"
+        rule = f"which metric is meant must be said for {data.source}"
         raise ConfigError(Problem("--metric", rule, None, listed))
     if metric not in known:
-        rule = f"must be a metric of {found.source}"
+        rule = f"must be a metric of {data.source}"
         raise ConfigError(Problem("--metric", rule, metric, f"{nearest(metric, known, what='metric')} {listed}"))
     return metric
 

@@ -14,7 +14,7 @@ from tune_dml.planning.cells import Cell, PlannedArm
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import margin_problems
 from tune_dml.planning.study import Search
-from tune_dml.record.imported.rows import Asked, Found, Row, chosen_metric
+from tune_dml.record.imported.rows import ImportedRows, ImportRequest, Row, chosen_metric
 from tune_dml.record.results import Imported, Results, TrialResult
 from tune_dml.space import Grid, Knob, Scale, Space, Value
 from tune_dml.text import is_number, one_line, value_text
@@ -28,41 +28,41 @@ _LOG_FROM = 100
 Point = tuple[Hashable, ...]
 
 
-def results_of_rows(found: Found, asked: Asked, folder: Path) -> Results:
+def results_of_rows(data: ImportedRows, request: ImportRequest, folder: Path) -> Results:
     """Results as a sweep would leave them; `folder` need not exist. Raises ConfigError with what is wrong.
 
     Settings that do not vary are fixed ones. Without a seed, trainings of equal settings are numbered as they stand, which
     pairs them by chance: valid, and weaker than pairing by seed.
     """
-    metric = chosen_metric(found, asked)
-    seed_column = _seed_column(found, asked)
-    knobs, fixed = _knobs(found, asked, seed_column)
-    raise_if_any([*_margin_problems(found, asked, metric), *margin_problems(asked.margin)])
-    points = [tuple(_key(row.settings.get(knob.path)) for knob in knobs) for row in found.rows]
-    seeds, notes = _seeds(found, points, seed_column)
-    goal = asked.goal or found.goal or "maximize"
-    if not asked.goal and not found.goal:
+    metric = chosen_metric(data, request)
+    seed_column = _seed_column(data, request)
+    knobs, fixed = _knobs(data, request, seed_column)
+    raise_if_any([*_margin_problems(data, request, metric), *margin_problems(request.margin)])
+    points = [tuple(_key(row.settings.get(knob.path)) for knob in knobs) for row in data.rows]
+    seeds, notes = _seeds(data, points, seed_column)
+    goal = request.goal or data.goal or "maximize"
+    if not request.goal and not data.goal:
         notes.append(f"More of {metric} was taken to be better; --goal minimize says otherwise.")
-    dataset, data_digest = found.data_set or (found.source, "")
+    dataset, data_digest = data.data_set or (data.source, "")
     space = Space(
-        asked.name, asked.name, "", None, knobs, fixed, metric=metric, goal=goal, margin=asked.margin or 1.0,
+        request.name, request.name, "", None, knobs, fixed, metric=metric, goal=goal, margin=request.margin or 1.0,
         default_dataset=dataset,
     )  # fmt: skip
-    cells = _cells(found, knobs, fixed, points)
+    cells = _cells(data, knobs, fixed, points)
     crossed = len(cells) == math.prod(len(knob.domain.values) for knob in knobs if isinstance(knob.domain, Grid))
     search = Search() if crossed else Search("random", num_samples=len(cells))
     arm = PlannedArm("", fixed, dict.fromkeys(fixed, "the same in every training"))
     plan = Plan(
-        asked.name, space, dataset, tuple(sorted(set(seeds))), tuple(cells.values()) if crossed else (), search, (arm,),
+        request.name, space, dataset, tuple(sorted(set(seeds))), tuple(cells.values()) if crossed else (), search, (arm,),
         data_digest=data_digest, protocol_version=_NO_PROTOCOL,
     )  # fmt: skip
     trials, histories = [], {}
-    for index, (row, point, seed) in enumerate(zip(found.rows, points, seeds, strict=True)):
+    for index, (row, point, seed) in enumerate(zip(data.rows, points, seeds, strict=True)):
         key = f"{index:04d}-{hashlib.sha256(row.name.encode()).hexdigest()[:8]}"
         trials.append(_trial(key, row, cells[point], seed, metric))
         histories[key] = [dict(item) for item in row.history]
-    imported = Imported(found.source, histories)
-    return Results(folder, plan, tuple(trials), {}, (*found.notes, *notes), imported=imported)
+    imported = Imported(data.source, histories)
+    return Results(folder, plan, tuple(trials), {}, (*data.notes, *notes), imported=imported)
 
 
 def _trial(key: str, row: Row, cell: Cell, seed: int, metric: str) -> TrialResult:
@@ -75,29 +75,29 @@ def _trial(key: str, row: Row, cell: Cell, seed: int, metric: str) -> TrialResul
     )  # fmt: skip
 
 
-def _seed_column(found: Found, asked: Asked) -> str | None:
-    known = sorted({name for row in found.rows for name in row.settings})
-    if asked.seed_column is None:
+def _seed_column(data: ImportedRows, request: ImportRequest) -> str | None:
+    known = sorted({name for row in data.rows for name in row.settings})
+    if request.seed_column is None:
         return "seed" if "seed" in known else None
-    if asked.seed_column not in known:
-        rule = f"must be a setting of {found.source}"
-        raise ConfigError(Problem("--seed-column", rule, asked.seed_column, nearest(asked.seed_column, known)))
-    return asked.seed_column
+    if request.seed_column not in known:
+        rule = f"must be a setting of {data.source}"
+        raise ConfigError(Problem("--seed-column", rule, request.seed_column, nearest(request.seed_column, known)))
+    return request.seed_column
 
 
-def _knobs(found: Found, asked: Asked, seed: str | None) -> tuple[tuple[Knob, ...], dict[str, Value]]:
+def _knobs(data: ImportedRows, request: ImportRequest, seed: str | None) -> tuple[tuple[Knob, ...], dict[str, Value]]:
     """The settings that vary, and those that do not."""
-    names = list(dict.fromkeys(name for row in found.rows for name in row.settings if name != seed))
+    names = list(dict.fromkeys(name for row in data.rows for name in row.settings if name != seed))
     problems = [
-        Problem("--knob", f"must be a setting of {found.source}", name, nearest(name, names, what="setting"))
-        for name in asked.knobs
+        Problem("--knob", f"must be a setting of {data.source}", name, nearest(name, names, what="setting"))
+        for name in request.knobs
         if name not in names
     ]
     raise_if_any(problems)
-    values = {name: _tried(found, name) for name in asked.knobs or names}
+    values = {name: _tried(data, name) for name in request.knobs or names}
     varying = {name: tried for name, tried in values.items() if len(tried) > 1}
     if not varying:
-        rule = f"some setting of {found.source} must vary"
+        rule = f"some setting of {data.source} must vary"
         remedy = f"Its settings are {', '.join(names)}." if names else "It has no settings: name them in columns."
         raise ConfigError(Problem("--knob", rule, None, remedy))
     if len(varying) > _MOST_KNOBS:
@@ -112,9 +112,9 @@ def _knobs(found: Found, asked: Asked, seed: str | None) -> tuple[tuple[Knob, ..
     return knobs, {name: tried[0] for name, tried in values.items() if len(tried) == 1}
 
 
-def _tried(found: Found, name: str) -> tuple[Value, ...]:
+def _tried(data: ImportedRows, name: str) -> tuple[Value, ...]:
     """Each value once; numbers in order."""
-    distinct = {_key(row.settings.get(name)): row.settings.get(name) for row in found.rows}
+    distinct = {_key(row.settings.get(name)): row.settings.get(name) for row in data.rows}
     values = list(distinct.values())
     numbers = [value for value in values if is_number(value)]
     return tuple(sorted(numbers)) if len(numbers) == len(values) else tuple(values)
@@ -134,7 +134,7 @@ def _scale(values: Sequence[Value]) -> Scale:
     return "log" if wide else "linear"
 
 
-def _seeds(found: Found, points: Sequence[Point], column: str | None) -> tuple[list[int], list[str]]:
+def _seeds(data: ImportedRows, points: Sequence[Point], column: str | None) -> tuple[list[int], list[str]]:
     """A seed for each row, and what was decided. Raises ConfigError where one configuration has a seed twice."""
     counted: dict[Point, int] = {}
     if column is None:
@@ -149,7 +149,7 @@ def _seeds(found: Found, points: Sequence[Point], column: str | None) -> tuple[l
         return seeds, [
             "No setting is the seed: trainings of equal settings are numbered as they stand, paired by chance."
         ]
-    written = [row.settings.get(column) for row in found.rows]
+    written = [row.settings.get(column) for row in data.rows]
     names = sorted({value for value in written if not _whole(value)}, key=str)
     numbers = {name: index for index, name in enumerate(names)}
     seeds = [int(value) if _whole(value) else numbers[value] for value in written]  # type: ignore[arg-type]
@@ -157,13 +157,13 @@ def _seeds(found: Found, points: Sequence[Point], column: str | None) -> tuple[l
         [f"Seeds that are no whole numbers were numbered in order: {', '.join(map(str, names[:6]))}."] if names else []
     )
     places: dict[tuple[Point, int], list[str]] = {}
-    for row, point, seed in zip(found.rows, points, seeds, strict=True):
+    for row, point, seed in zip(data.rows, points, seeds, strict=True):
         if row.status == "finished":
             places.setdefault((point, seed), []).append(row.name)
     twice = [(seed, rows) for (_, seed), rows in places.items() if len(rows) > 1]
     rule = "a configuration may have a seed once"
     remedy = "Remove the repeat; where other settings tell them apart, leave --knob out or name those too."
-    raise_if_any(Problem(f"{found.source}, {' and '.join(rows[:3])}", rule, seed, remedy) for seed, rows in twice[:5])
+    raise_if_any(Problem(f"{data.source}, {' and '.join(rows[:3])}", rule, seed, remedy) for seed, rows in twice[:5])
     return seeds, notes
 
 
@@ -171,29 +171,29 @@ def _whole(value: Value) -> bool:
     return is_number(value) and float(value).is_integer() and value >= 0
 
 
-def _margin_problems(found: Found, asked: Asked, metric: str) -> list[Problem]:
+def _margin_problems(data: ImportedRows, request: ImportRequest, metric: str) -> list[Problem]:
     """Nobody but the user knows which differences do not matter."""
-    if asked.margin is not None:
+    if request.margin is not None:
         return []
-    numbers = [row.metrics[metric] for row in found.rows if metric in row.metrics]
+    numbers = [row.metrics[metric] for row in data.rows if metric in row.metrics]
     rule = f"which differences of {metric} do not matter must be said: every verdict is against this margin"
     seen = f"It lies between {value_text(min(numbers))} and {value_text(max(numbers))}; " if numbers else ""
     return [Problem("--margin", rule, None, f"{seen}give the difference that you would not care about.")]
 
 
 def _cells(
-    found: Found, knobs: Sequence[Knob], fixed: Mapping[str, Value], points: Sequence[Point]
+    data: ImportedRows, knobs: Sequence[Knob], fixed: Mapping[str, Value], points: Sequence[Point]
 ) -> dict[Point, Cell]:
     cells: dict[Point, Cell] = {}
     trainings: dict[Point, list[str]] = {}
-    for row, point in zip(found.rows, points, strict=True):
+    for row, point in zip(data.rows, points, strict=True):
         trainings.setdefault(point, []).append(row.name)
-    for row, point in zip(found.rows, points, strict=True):
+    for row, point in zip(data.rows, points, strict=True):
         if point in cells:
             continue
         values = {knob.path: row.settings.get(knob.path) for knob in knobs}
         parts = (f"{knob.symbol or knob.path.rpartition('.')[2]}={value_text(values[knob.path])}" for knob in knobs)
-        body = json.dumps([found.source, trainings[point]])  # equal settings elsewhere may be other code
+        body = json.dumps([data.source, trainings[point]])  # equal settings elsewhere may be other code
         digest = hashlib.sha256(body.encode()).hexdigest()
         cells[point] = Cell(len(cells), ", ".join(parts), values, {**fixed, **values}, digest)
     labels = [cell.label for cell in cells.values()]

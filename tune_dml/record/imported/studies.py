@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainables.errors import ConfigError, Problem, nearest
-from tune_dml.record.imported.rows import Asked, Found, Row, is_measured, plain_value
+from tune_dml.record.imported.rows import ImportedRows, ImportRequest, Row, is_measured, plain_value
 from tune_dml.record.provenance import mask
 from tune_dml.record.state import TrialStatus
 from tune_dml.text import one_line
@@ -27,23 +27,23 @@ _STATUSES: dict[str, tuple[TrialStatus, str]] = {
 }
 
 
-def read_optuna(storage: str, study_name: str | None, asked: Asked) -> Found:
+def read_optuna(storage: str, study_name: str | None, request: ImportRequest) -> ImportedRows:
     """Read every trial of a study. Raises ConfigError for a storage or study that is not there, and several objectives."""
     study = _load(storage, study_name)
     names = list(study.metric_names or [])
     if not names:
         names = [_OBJECTIVE] if len(study.directions) == 1 else [f"value_{i}" for i in range(len(study.directions))]
-    if len(names) > 1 and asked.metric not in names:
+    if len(names) > 1 and request.metric not in names:
         rule = "a study of several objectives is judged by one of them"
-        raise ConfigError(Problem("--metric", rule, asked.metric, f"Name one of {', '.join(names)}."))
-    metric = asked.metric or names[0]
+        raise ConfigError(Problem("--metric", rule, request.metric, f"Name one of {', '.join(names)}."))
+    metric = request.metric or names[0]
     if metric not in names:
         raise ConfigError(
             Problem("--metric", "must be an objective of the study", metric, f"It has {', '.join(names)}.")
         )
     goal = "minimize" if study.directions[names.index(metric)].name == "MINIMIZE" else "maximize"
     rows = tuple(_row(trial, names) for trial in study.trials)
-    return Found(f"the Optuna study {study.study_name}", rows, metric, goal)  # type: ignore[arg-type]
+    return ImportedRows(f"the Optuna study {study.study_name}", rows, metric, goal)  # type: ignore[arg-type]
 
 
 def _load(storage: str, study_name: str | None) -> Study:

@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 
 from trainables.errors import ConfigError, Problem, nearest, raise_if_any
-from tune_dml.record.imported.rows import Asked, Found, Row, is_measured, parsed
+from tune_dml.record.imported.rows import ImportedRows, ImportRequest, Row, is_measured, parsed
 from tune_dml.record.state import TrialStatus
 from tune_dml.text import one_line
 
@@ -21,7 +21,7 @@ _BESIDE = ("status", "reason", "seconds")
 """Columns that are no settings; all may be absent."""
 
 
-def read_csv(path: Path, asked: Asked) -> Found:
+def read_csv(path: Path, request: ImportRequest) -> ImportedRows:
     """Read a file with a header line; separated by commas, semicolons or tabs. Raises ConfigError for what it cannot read."""
     place = f"--from-csv {path}"
     try:
@@ -36,14 +36,14 @@ def read_csv(path: Path, asked: Asked) -> Found:
     columns = [one_line(name) for name in next(reader)]
     rows = [(reader.line_num, fields) for fields in reader if any(field.strip() for field in fields)]
     raise_if_any(_shape_problems(place, columns, rows))
-    metric = _metric(place, columns, asked)
+    metric = _metric(place, columns, request)
     read, problems = [], []
     for line, fields in rows:
         row, wrong = _row(place, line, dict(zip(columns, fields, strict=True)), metric)
         read.append(row)
         problems += wrong
     raise_if_any(problems)
-    return Found(f"the file {path.name}", tuple(read), metric)
+    return ImportedRows(f"the file {path.name}", tuple(read), metric)
 
 
 def _shape_problems(place: str, columns: list[str], rows: list[tuple[int, list[str]]]) -> list[Problem]:
@@ -59,15 +59,15 @@ def _shape_problems(place: str, columns: list[str], rows: list[tuple[int, list[s
     return problems[:8] or ([] if rows else [Problem(place, "needs a line for each training", "none")])
 
 
-def _metric(place: str, columns: list[str], asked: Asked) -> str:
+def _metric(place: str, columns: list[str], request: ImportRequest) -> str:
     """The column of the metric; which are settings cannot be known without it."""
     listed = f"Its columns are {', '.join(columns)}."
-    if asked.metric is None:
+    if request.metric is None:
         raise ConfigError(Problem("--metric", f"the column that is judged must be named for {place}", None, listed))
-    if asked.metric not in columns:
-        remedy = f"{nearest(asked.metric, columns, what='column')} {listed}"
-        raise ConfigError(Problem("--metric", f"must be a column of {place}", asked.metric, remedy))
-    return asked.metric
+    if request.metric not in columns:
+        remedy = f"{nearest(request.metric, columns, what='column')} {listed}"
+        raise ConfigError(Problem("--metric", f"must be a column of {place}", request.metric, remedy))
+    return request.metric
 
 
 def _row(place: str, line: int, fields: dict[str, str], metric: str) -> tuple[Row, list[Problem]]:

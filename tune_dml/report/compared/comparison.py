@@ -32,7 +32,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Paired:
+class PairedDifference:
     """A sweep minus the first one at one point, within seeds, with its simultaneous interval."""
 
     sweep: str
@@ -92,8 +92,8 @@ class Comparison:
     @cached_property
     def refusals(self) -> tuple[Refusal, ...]:
         """The sweeps that are not compared with the first one."""
-        found = ((sweep.results.name, _reasons(self.sweeps[0], sweep)) for sweep in self.sweeps[1:])
-        return tuple(Refusal(name, reasons) for name, reasons in found if reasons)
+        by_sweep = ((sweep.results.name, _reasons(self.sweeps[0], sweep)) for sweep in self.sweeps[1:])
+        return tuple(Refusal(name, reasons) for name, reasons in by_sweep if reasons)
 
     @cached_property
     def same(self) -> dict[str, int]:
@@ -104,7 +104,7 @@ class Comparison:
         }
 
     @cached_property
-    def paired(self) -> tuple[Paired, ...]:
+    def paired(self) -> tuple[PairedDifference, ...]:
         """Every difference that can be had; all of them hold at once."""
         refused = {item.sweep for item in self.refusals}
         pairs = [
@@ -191,8 +191,8 @@ def _matched(first: Measured, second: Measured) -> list[tuple[Cell, Cell]]:
     theirs: dict[tuple[object, ...], Cell] = {}
     for cell in second.cells:
         theirs.setdefault(_place(cell, paths), cell)
-    found = ((cell, theirs.get(_place(cell, paths))) for cell in first.cells)
-    return [(cell, other) for cell, other in found if other is not None]
+    both = ((cell, theirs.get(_place(cell, paths))) for cell in first.cells)
+    return [(cell, other) for cell, other in both if other is not None]
 
 
 def _place(cell: Cell, paths: set[str]) -> tuple[object, ...]:
@@ -203,7 +203,7 @@ def _place(cell: Cell, paths: set[str]) -> tuple[object, ...]:
     return (cell.cell.arm, *(float(value) if is_number(value) else repr(value) for value in values))
 
 
-def _judged(reference: Measured, pairs: Sequence[tuple[Measured, Cell, Cell]]) -> tuple[Paired, ...]:
+def _judged(reference: Measured, pairs: Sequence[tuple[Measured, Cell, Cell]]) -> tuple[PairedDifference, ...]:
     """All differences as contrasts of one table, so that they share the noise and the error."""
     cells: dict[int, Cell] = {id(cell): cell for _, *both in pairs for cell in both}
     row = {key: index for index, key in enumerate(cells)}
@@ -212,10 +212,10 @@ def _judged(reference: Measured, pairs: Sequence[tuple[Measured, Cell, Cell]]) -
     weights = np.zeros((len(pairs), len(cells)))
     for index, (_, first, second) in enumerate(pairs):
         weights[index, row[id(first)]], weights[index, row[id(second)]] = -1.0, 1.0
-    found = estimate_contrasts(table.values, weights, ALPHA)
+    contrasts = estimate_contrasts(table.values, weights, ALPHA)
     judged = []
     for index, (sweep, first, second) in enumerate(pairs):
-        low, high = float(found.low[index]), float(found.high[index])
+        low, high = float(contrasts.low[index]), float(contrasts.high[index])
         worst, best = (low, high) if reference.sign > 0 else (-high, -low)
         verdict: Literal["better", "worse", "undecided"] = (
             "better" if worst > 0 else "worse" if best < 0 else "undecided"
@@ -223,7 +223,7 @@ def _judged(reference: Measured, pairs: Sequence[tuple[Measured, Cell, Cell]]) -
         shared = sorted(first.values.keys() & second.values.keys())
         difference = float(np.mean([second.values[seed] - first.values[seed] for seed in shared]))
         judged.append(
-            Paired(
+            PairedDifference(
                 sweep.results.name, _point(first), first.label, second.label, len(shared), difference, low, high, verdict
             )
         )  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tune_dml.report.compared.comparison import Comparison, Paired
+from tune_dml.report.compared.comparison import Comparison, PairedDifference
 from tune_dml.report.drawing.charts import Whisker, whiskers
 from tune_dml.report.measured import ALPHA
 from tune_dml.report.page import Head, page_of, write_page
@@ -59,7 +59,7 @@ def sentences(comparison: Comparison) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _verdict(comparison: Comparison, name: str, rows: list[Paired]) -> str:
+def _verdict(comparison: Comparison, name: str, rows: list[PairedDifference]) -> str:
     metric, first = comparison.sweeps[0].metric, comparison.names[0]
     better, worse = (sum(row.verdict == word for row in rows) for word in ("better", "worse"))
     widest = max(rows, key=lambda row: abs(row.difference))

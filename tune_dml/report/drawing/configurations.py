@@ -15,7 +15,7 @@ from tune_dml.space import Value
 
 
 @dataclass(frozen=True)
-class Configured:
+class TriedConfiguration:
     """One configuration."""
 
     label: str
@@ -26,7 +26,7 @@ class Configured:
 
 
 @dataclass(frozen=True)
-class Searched:
+class SearchedKnob:
     """One knob as an axis."""
 
     name: str
@@ -34,7 +34,7 @@ class Searched:
     levels: tuple[Value, ...]
 
 
-def parallel(knobs: Sequence[Searched], cells: Sequence[Configured], score: str, *, narrow: bool) -> Canvas:
+def parallel(knobs: Sequence[SearchedKnob], cells: Sequence[TriedConfiguration], score: str, *, narrow: bool) -> Canvas:
     """A line for each configuration across its knobs to its score, coloured by it; the best lie on top."""
     canvas = Canvas(width_of(narrow), 300)
     top, bottom, left, right = 44.0, 268.0, 56.0, canvas.width - 62.0
@@ -64,7 +64,7 @@ def parallel(knobs: Sequence[Searched], cells: Sequence[Configured], score: str,
     return canvas
 
 
-def best_so_far(cells: Sequence[Configured], sign: float, score: str, *, narrow: bool) -> Canvas:
+def best_so_far(cells: Sequence[TriedConfiguration], sign: float, score: str, *, narrow: bool) -> Canvas:
     """Configurations in the order in which they were proposed, and the best of those before."""
     canvas = Canvas(width_of(narrow), 300)
     frame = Frame(canvas, 56, 36, canvas.width - 14, 246, Range.of([cell.score for cell in cells]))
@@ -86,7 +86,9 @@ def best_so_far(cells: Sequence[Configured], sign: float, score: str, *, narrow:
     return canvas
 
 
-def alone(knobs: Sequence[Searched], cells: Sequence[Configured], sign: float, score: str, *, narrow: bool) -> Canvas:
+def alone(
+    knobs: Sequence[SearchedKnob], cells: Sequence[TriedConfiguration], sign: float, score: str, *, narrow: bool
+) -> Canvas:
     """A panel for each knob: every configuration at its value, and the best of each value."""
     columns = 1 if narrow else min(len(knobs), 3)
     width = width_of(narrow)

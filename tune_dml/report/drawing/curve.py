@@ -64,7 +64,7 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class Printed:
+class PrintedCurve:
     """A published curve."""
 
     name: str
@@ -98,7 +98,7 @@ class CurvePicture:
     connected: bool
     """Whether a line between values means something."""
     arms: tuple[Arm, ...]
-    printed: tuple[Printed, ...]
+    printed: tuple[PrintedCurve, ...]
     baseline: str
     """Empty where differences are to the mean over values."""
     baseline_mean: float
@@ -176,7 +176,7 @@ def _ground(shown: CurvePicture, frame: Frame) -> None:
     frame.canvas.line([(frame.left, zero), (frame.right, zero)], Pen("base", 1.5, "6 3"), shown.baseline)
 
 
-def _draw_printed(frame: Frame, axis: KnobAxis, curve: Printed, narrow: bool) -> float:
+def _draw_printed(frame: Frame, axis: KnobAxis, curve: PrintedCurve, narrow: bool) -> float:
     """Where the curve ends."""
     colour = f"printed{curve.place % 4}"
     placed = [(axis.share(x), x, y) for x, y in curve.differences]
@@ -261,7 +261,7 @@ def _rug(shown: CurvePicture, frame: Frame, axis: KnobAxis, kinds: Sequence[str]
                 frame.canvas.text(x + 9, height + 4, str(count), "lost")
 
 
-def _names(shown: CurvePicture, frame: Frame, ends: Sequence[tuple[float, Printed]]) -> None:
+def _names(shown: CurvePicture, frame: Frame, ends: Sequence[tuple[float, PrintedCurve]]) -> None:
     """What each line is, at its right end."""
     names: list[tuple[str, str, str, str]] = []
     wanted: list[tuple[float, int]] = []
@@ -342,7 +342,9 @@ def _own_panel(canvas: Canvas, box: tuple[float, float, float, float], shown: Cu
     frame.draw_x(axis.ticks(), shown.knob)
 
 
-def _printed_panel(canvas: Canvas, box: tuple[float, float, float, float], shown: CurvePicture, curve: Printed) -> None:
+def _printed_panel(
+    canvas: Canvas, box: tuple[float, float, float, float], shown: CurvePicture, curve: PrintedCurve
+) -> None:
     colour = f"printed{curve.place % 4}"
     numbers = [y for _, y in curve.points] + ([curve.baseline] if curve.baseline is not None else [])
     frame = Frame(canvas, *box, Range.of(numbers))

@@ -16,7 +16,7 @@ from tune_dml.report.drawing.frame import Frame, Range, number_text
 
 
 @dataclass(frozen=True)
-class Followed:
+class NormTrace:
     """The norms of some pictures at each look at them."""
 
     title: str
@@ -50,7 +50,7 @@ def histograms(shown: Sequence[tuple[str, Histogram]], x_title: str, *, narrow: 
     return canvas
 
 
-def norms_over_training(shown: Sequence[Followed], *, narrow: bool) -> Canvas:
+def norms_over_training(shown: Sequence[NormTrace], *, narrow: bool) -> Canvas:
     """A panel for each cell on one vertical axis, a line for each picture."""
     columns = 1 if narrow else len(shown)
     width, tall = width_of(narrow) / columns, 190.0

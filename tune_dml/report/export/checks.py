@@ -83,7 +83,7 @@ def argument_problems(conditions: Sequence[str], verdicts: Verdicts) -> list[Pro
         "knob": [knob["path"] for knob in verdicts["knobs"]],
         "cell": [cell["label"] for cell in verdicts["cells"]],
     }
-    found = []
+    problems = []
     for term in (term for text in conditions for term in _terms(text)):
         kind = _WORDS[term.word][1]
         known = names.get(kind, [])
@@ -92,8 +92,8 @@ def argument_problems(conditions: Sequence[str], verdicts: Verdicts) -> list[Pro
         )
         if term.argument and not named:
             rule = f"{term.word}(...) takes a {kind} of the sweep"
-            found.append(Problem("--check", rule, term.argument, nearest(term.argument, known, what=kind)))
-    return found
+            problems.append(Problem("--check", rule, term.argument, nearest(term.argument, known, what=kind)))
+    return problems
 
 
 def unmet(conditions: Sequence[str], verdicts: Verdicts) -> list[str]:
@@ -111,9 +111,9 @@ def _split(text: str) -> list[str]:
 
 
 def _terms(text: str) -> list[_Term]:
-    found = [(part.strip(), _TERM.fullmatch(part)) for part in _split(text)]
+    parts = [(part.strip(), _TERM.fullmatch(part)) for part in _split(text)]
     return [
-        _Term(part, match["word"], match["argument"] or "", bool(match["negated"])) for part, match in found if match
+        _Term(part, match["word"], match["argument"] or "", bool(match["negated"])) for part, match in parts if match
     ]
 
 

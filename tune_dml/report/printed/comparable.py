@@ -99,7 +99,7 @@ def _differing(
     measured: Measured, knob: MeasuredKnob, published: PublishedCurve, printed: Mapping[str, float]
 ) -> list[str]:
     """Every condition of the printed numbers that some cell behind our curve does not meet; the knob itself apart."""
-    found: dict[tuple[str, str, str], list[str]] = {}
+    by_values: dict[tuple[str, str, str], list[str]] = {}
     matched = _matched(knob, published, printed)
     for label, point in matched.items():
         conditions = conditions_of(point.row)
@@ -112,11 +112,11 @@ def _differing(
         for path, (values, theirs) in differing.items():
             if path not in {knob.path, "model.backbone", "model.embedding_dim"}:
                 ours = ", ".join(dict.fromkeys(map(_said, values)))
-                found.setdefault((path, ours, _said(theirs)), []).append(label)
+                by_values.setdefault((path, ours, _said(theirs)), []).append(label)
     return [
         f"other {_LABELS.get(path, path)}: {ours}, not {theirs}"
         + ("" if len(labels) == len(matched) else f" (at {', '.join(labels)})")
-        for (path, ours, theirs), labels in sorted(found.items(), key=lambda item: _importance(item[0][0]))
+        for (path, ours, theirs), labels in sorted(by_values.items(), key=lambda item: _importance(item[0][0]))
     ]
 
 
@@ -141,15 +141,15 @@ def unknown_conditions(
     measured: Measured, knob: MeasuredKnob, published: PublishedCurve, printed: Mapping[str, float]
 ) -> tuple[str, ...]:
     """Conditions that neither paper nor released code says, by what ours are."""
-    found: dict[str, None] = {}
+    varied: dict[str, None] = {}
     for label, point in _matched(knob, published, printed).items():
         conditions = conditions_of(point.row)
         if conditions is None:
             return ("how its method was trained",)
         for path in conditions.unprinted:
             values = dict.fromkeys(_said(cell.settings.get(path)) for cell in _cells_at(measured, knob, label))
-            found[f"{_LABELS.get(path, path)} (ours {', '.join(values)})"] = None
-    return tuple(found)
+            varied[f"{_LABELS.get(path, path)} (ours {', '.join(values)})"] = None
+    return tuple(varied)
 
 
 def _said(value: object) -> str:

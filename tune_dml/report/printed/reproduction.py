@@ -26,7 +26,7 @@ _LEVEL = 0.95
 
 
 @dataclass(frozen=True)
-class Reproduced:
+class ReproducedNumber:
     """One printed number and ours."""
 
     method: str
@@ -51,19 +51,19 @@ class Reproduced:
         return self.ours - self.printed
 
 
-def reproduce(results: Results, printed: PrintedTable) -> tuple[Reproduced, ...]:
+def reproduce(results: Results, printed: PrintedTable) -> tuple[ReproducedNumber, ...]:
     """Our number beside every printed one, in the order of the table."""
     cells: dict[str, tuple[Cell | None, str]] = {}
-    found = []
+    numbers = []
     for row in printed.rows:
         key = f"{row.method} {json.dumps(dict(row.hyperparameters), sort_keys=True)}"
         if key not in cells:
             cells[key] = _cell_of(results, row)
-        found.append(_reproduced(results, printed, row, *cells[key]))
-    return tuple(found)
+        numbers.append(_reproduced(results, printed, row, *cells[key]))
+    return tuple(numbers)
 
 
-def write_reproduction(rows: Sequence[Reproduced], printed: PrintedTable, folder: Path) -> tuple[Path, Path]:
+def write_reproduction(rows: Sequence[ReproducedNumber], printed: PrintedTable, folder: Path) -> tuple[Path, Path]:
     """`reproduction.csv`, a row a number, and `reproduction.md`, the table as printed with our columns."""
     folder.mkdir(parents=True, exist_ok=True)
     long, wide = folder / "reproduction.csv", folder / "reproduction.md"
@@ -81,10 +81,10 @@ def write_reproduction(rows: Sequence[Reproduced], printed: PrintedTable, folder
     return long, wide
 
 
-def markdown(rows: Sequence[Reproduced], printed: PrintedTable) -> str:
+def markdown(rows: Sequence[ReproducedNumber], printed: PrintedTable) -> str:
     """The table as printed, ours under each number; the reasons why numbers cannot be compared as footnotes."""
     metrics = list(dict.fromkeys(row.metric for row in rows))
-    by_line: dict[tuple[str, str], dict[str, Reproduced]] = {}
+    by_line: dict[tuple[str, str], dict[str, ReproducedNumber]] = {}
     for row in rows:
         by_line.setdefault((row.method, _knobs(row.hyperparameters)), {})[row.metric] = row
     reasons = list(dict.fromkeys(row.why_not for row in rows if row.why_not))
@@ -97,9 +97,9 @@ def markdown(rows: Sequence[Reproduced], printed: PrintedTable) -> str:
         f"| method | printed at | our cell | {' | '.join(metrics)} |",
         f"|---|---|---|{'---|' * len(metrics)}",
     ]
-    for (method, knobs), found in by_line.items():
-        cell = next(iter(found.values())).cell or "none"
-        numbers = [_pair(found[metric], reasons) if metric in found else "" for metric in metrics]
+    for (method, knobs), by_metric in by_line.items():
+        cell = next(iter(by_metric.values())).cell or "none"
+        numbers = [_pair(by_metric[metric], reasons) if metric in by_metric else "" for metric in metrics]
         lines.append(f"| {method} | {knobs or '-'} | {cell} | {' | '.join(numbers)} |")
     lines += ["", *(f"({_letter(index)}) {'; '.join(reason)}.  " for index, reason in enumerate(reasons))]
     open_ones = list(dict.fromkeys(item for row in rows if not row.why_not for item in row.not_printed))
@@ -130,7 +130,7 @@ def _cell_of(results: Results, row: PublishedRow) -> tuple[Cell | None, str]:
 
 def _reproduced(
     results: Results, printed: PrintedTable, row: PublishedRow, cell: Cell | None, missing: str
-) -> Reproduced:
+) -> ReproducedNumber:
     key = our_metric(row.metric)
     values = _values(results, cell, key) if cell and key else []
     why = [missing] if missing else []
@@ -144,7 +144,7 @@ def _reproduced(
     half = _half_width(values)
     remarks = (*(printed.table.remarks), "source_note")
     shown = {name: value for name, value in row.hyperparameters.items() if name not in remarks}
-    return Reproduced(
+    return ReproducedNumber(
         row.method, shown, row.metric, row.value, _mean(values), half, len(values), cell.label if cell else "",
         tuple(why), open_ones,
     )  # fmt: skip
@@ -187,7 +187,7 @@ def _alike(ours: object, printed: object) -> bool:
     return ours == printed
 
 
-def _pair(row: Reproduced, reasons: list[tuple[str, ...]]) -> str:
+def _pair(row: ReproducedNumber, reasons: list[tuple[str, ...]]) -> str:
     letter = f" ({_letter(reasons.index(row.why_not))})" if row.why_not else ""
     if not math.isfinite(row.ours):
         return f"{row.printed:g} / -{letter}"

@@ -15,7 +15,7 @@ from tune_dml.report.drawing.curve import (
     Arm,
     CurvePicture,
     Level,
-    Printed,
+    PrintedCurve,
     SeedDot,
     draw_absolute,
     draw_differences,
@@ -71,7 +71,7 @@ def _drawable(knob: MeasuredKnob) -> list[PublishedCurve]:
     ]  # fmt: skip
 
 
-def _legend(source: Published, curve: Printed) -> str:
+def _legend(source: Published, curve: PrintedCurve) -> str:
     warning = "" if curve.comparable else ", not comparable in level"
     return (
         f"{'abcdefgh'[curve.place % 8]}: {source.paper}, Table {source.table} ({source.dataset}, {source.backbone}, "
@@ -110,14 +110,16 @@ def _arms(measured: Measured, knob: MeasuredKnob) -> tuple[Arm, ...]:
     )  # fmt: skip
 
 
-def _printed(measured: Measured, knob: MeasuredKnob, curve: PublishedCurve, places: Sequence[Published]) -> Printed:
+def _printed(
+    measured: Measured, knob: MeasuredKnob, curve: PublishedCurve, places: Sequence[Published]
+) -> PrintedCurve:
     source = curve.published
     place = [replace(other, metric=source.metric) for other in places].index(source)
     selected = {"test": "test", "validation": "validation"}.get(source.selection, "")
     title = f"{selected} {source.metric} [%]".strip() if source.metric.startswith("R@") else source.metric
     points = tuple((point.x, point.y) for point in curve.points)
     comparable = not reasons_against(measured, knob, curve, printed_at(knob, curve))
-    return Printed(f"{source.dataset}, Table {source.table}", points, curve.baseline, title, comparable, place)
+    return PrintedCurve(f"{source.dataset}, Table {source.table}", points, curve.baseline, title, comparable, place)
 
 
 def _levels(measured: Measured, knob: MeasuredKnob) -> tuple[Level, ...]:
@@ -165,10 +167,10 @@ def _against(measured: Measured, knob: MeasuredKnob) -> dict[str, tuple[float, f
             for label, row in zip(table.labels, table.values, strict=True)
         }
         joined = SeedTable.of({**rows, baseline.label: baseline.values}, measured.seeds)
-        found = compare_all_with(joined, baseline.label, alpha=knob.sensitivity.alpha)
+        differences = compare_all_with(joined, baseline.label, alpha=knob.sensitivity.alpha)
         return {
             d.first: (d.estimate, *((d.low, d.high) if math.isfinite(d.high - d.low) else (nothing, nothing)))
-            for d in found
+            for d in differences
         }
     means = [point.mean for point in knob.points if math.isfinite(point.mean)]
     middle = float(np.mean(means)) if means else nothing
@@ -179,7 +181,7 @@ def _finite(pairs: Iterable[tuple[int, float]]) -> Iterator[tuple[int, float]]:
     return ((seed, number) for seed, number in pairs if math.isfinite(number))
 
 
-def _all_values(measured: Measured, knob: MeasuredKnob, printed: Sequence[Printed]) -> list[Value]:
+def _all_values(measured: Measured, knob: MeasuredKnob, printed: Sequence[PrintedCurve]) -> list[Value]:
     """Our values, those of other methods with the same knob and the published ones, each once."""
     values: list[Value] = list(knob.levels)
     elsewhere = [level for other in measured.knobs if other.path == knob.path for level in other.levels]

@@ -253,10 +253,10 @@ def _printed_sentence(published: PublishedCurve, run_sd: float | None) -> list[s
     points = [(point.x, point.y) for point in published.points if is_number(point.x)]
     if len(points) < 3:
         return []
-    found = judge_printed(
+    printed = judge_printed(
         [x for x, _ in points], [y for _, y in points], run_sd=run_sd or ASSUMED_SD, runs=published.published.runs
     )
-    return [f"The published curve by itself: {found.sentence}."]
+    return [f"The published curve by itself: {printed.sentence}."]
 
 
 def _table(metric: MetricName, comparison: Comparison, name: str) -> Table:

@@ -57,7 +57,7 @@ class _Budget:
 
 
 @dataclass(frozen=True)
-class _Compared:
+class _ComparedArms:
     """The arms that trained, best first, and every difference between two of them."""
 
     arms: tuple[ArmAtBest, ...]
@@ -109,7 +109,7 @@ def arms(measured: Measured) -> Section | None:
     )
 
 
-def _compare(measured: Measured) -> _Compared | None:
+def _compare(measured: Measured) -> _ComparedArms | None:
     """Every arm at its best on seeds that did not choose it; None with fewer than two arms or, to choose by, two seeds."""
     trained = [arm for arm in measured.arms if arm.trained]
     several = any(len(arm.trained) > 1 for arm in trained)
@@ -137,7 +137,7 @@ def _compare(measured: Measured) -> _Compared | None:
         equal = tuple(measured.sign * value for value in alike)
         rows.append(ArmAtBest(label, arm.trained[chosen].label, score, bars[label], against, len(arm.trained), *equal))
     rows.sort(key=lambda arm: -measured.sign * np.nan_to_num(arm.score.mean, nan=-measured.sign * np.inf))
-    return _Compared(tuple(rows), lost, matters, measured.seeds[: best.choosing], budget)
+    return _ComparedArms(tuple(rows), lost, matters, measured.seeds[: best.choosing], budget)
 
 
 def _hours(arm: MeasuredArm) -> float:
@@ -186,7 +186,7 @@ def _verdict(measured: Measured, difference: Difference) -> str:
     return "undecided"
 
 
-def _word(measured: Measured, compared: _Compared) -> str:
+def _word(measured: Measured, compared: _ComparedArms) -> str:
     best = compared.arms[0].arm
     verdicts = {_verdict(measured, d) for d in compared.differences(best)}
     if verdicts == {"better"}:
@@ -194,13 +194,13 @@ def _word(measured: Measured, compared: _Compared) -> str:
     return "no difference" if verdicts == {"equal within the margin"} else "undecided"
 
 
-def _sentences(measured: Measured, compared: _Compared) -> list[str]:
+def _sentences(measured: Measured, compared: _ComparedArms) -> list[str]:
     """The best arm against each other one, how arms were tuned, and what was lost."""
     metric, best = measured.metric, compared.arms[0]
-    found: dict[str, list[tuple[str, float]]] = {}
+    by_verdict: dict[str, list[tuple[str, float]]] = {}
     for difference in compared.differences(best.arm):
         size = metric.signed(difference.estimate)
-        found.setdefault(_verdict(measured, difference), []).append(
+        by_verdict.setdefault(_verdict(measured, difference), []).append(
             (f"{difference.second} ({size})", difference.estimate)
         )
     said = {
@@ -209,7 +209,7 @@ def _sentences(measured: Measured, compared: _Compared) -> list[str]:
         "undecided": "undecided against {}",
         "worse": "worse than {}",
     }
-    parts = [said[verdict].format(_named(metric, found[verdict])) for verdict in said if verdict in found]
+    parts = [said[verdict].format(_named(metric, by_verdict[verdict])) for verdict in said if verdict in by_verdict]
     level = f"{100 * (1 - compared.matters.alpha):.3g}% simultaneous intervals over all pairs"
     text = f"Of {len(compared.arms)} methods {best.arm} has the best {metric.label}, {metric.number(best.score.mean)}"
     sentences = [f"{text}: {'; '.join(parts)} ({level})." if parts else f"{text}; {compared.matters.reason}."]
@@ -235,7 +235,7 @@ def _named(metric: MetricName, rivals: Sequence[tuple[str, float]]) -> str:
     return f"{len(rivals)} others ({metric.signed(min(sizes))} to {metric.signed(max(sizes))})"
 
 
-def _plain(measured: Measured, compared: _Compared) -> str:
+def _plain(measured: Measured, compared: _ComparedArms) -> str:
     """Which method is the best, as one would say it."""
     word, best = _word(measured, compared), compared.arms[0]
     dataset, margin = measured.results.plan.dataset, measured.metric.rough(measured.margin)
@@ -251,7 +251,7 @@ def _plain(measured: Measured, compared: _Compared) -> str:
     return f"{best.arm} leads on {dataset}, but is not told from {named}."
 
 
-def _steps(measured: Measured, compared: _Compared) -> tuple[Step, ...]:
+def _steps(measured: Measured, compared: _ComparedArms) -> tuple[Step, ...]:
     """More seeds while the best arm is not told from another one."""
     best = compared.arms[0].arm
     rivals = [d.second for d in compared.differences(best) if _verdict(measured, d) == "undecided"]
@@ -270,7 +270,7 @@ def _steps(measured: Measured, compared: _Compared) -> tuple[Step, ...]:
     return extend(measured.results, f"whether {best} is the best method", 42, seeds=seeds, chance=chance)
 
 
-def _table(measured: Measured, compared: _Compared) -> Table:
+def _table(measured: Measured, compared: _ComparedArms) -> Table:
     metric = measured.metric
     baseline = next((a.arm for a in _baselines(measured, compared.arms)), "")
     rows = []
@@ -316,7 +316,7 @@ def _baselines(measured: Measured, compared: Sequence[ArmAtBest]) -> list[ArmAtB
     return [arm for arm in compared if arm.arm in names]
 
 
-def _pairs(measured: Measured, compared: _Compared) -> Table:
+def _pairs(measured: Measured, compared: _ComparedArms) -> Table:
     metric = measured.metric
     rows = tuple(
         (words(d.first), words(d.second), signed(metric, d.estimate), signed(metric, d.low), signed(metric, d.high),
@@ -331,7 +331,7 @@ def _pairs(measured: Measured, compared: _Compared) -> Table:
     return Table("arm-pairs", caption, columns, rows, folded="Every pair of methods")
 
 
-def _figure(measured: Measured, compared: _Compared) -> Figure:
+def _figure(measured: Measured, compared: _ComparedArms) -> Figure:
     """The methods by rank with their bars; or on one line, with those joined that are not told apart."""
     metric = measured.metric
     means = "; ".join(f"{arm.arm}: {metric.number(arm.score.mean)}" for arm in compared.arms)
@@ -363,7 +363,7 @@ def _figure(measured: Measured, compared: _Compared) -> Figure:
     )
 
 
-def _not_told_apart(measured: Measured, compared: _Compared) -> list[list[int]]:
+def _not_told_apart(measured: Measured, compared: _ComparedArms) -> list[list[int]]:
     """The largest runs, by rank, of which no two methods certainly differ."""
     names = [arm.arm for arm in compared.arms]
     differ = {

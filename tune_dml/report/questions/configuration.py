@@ -136,8 +136,8 @@ def _best(measured: Measured) -> Configuration | None:
     baseline = measured.baseline.label if measured.baseline else None
     gain = None
     if baseline in table.labels and len(table.labels) > 1:
-        found = score_of_best(values, table.labels.index(baseline), alpha=level)
-        gain = _score(float(found.mean), float(found.low), float(found.high), 1.0)
+        best = score_of_best(values, table.labels.index(baseline), alpha=level)
+        gain = _score(float(best.mean), float(best.low), float(best.high), 1.0)
     maybe = compare_with_best(values, level).candidates if len(table.labels) > 1 else np.ones(1, dtype=bool)
     return Configuration(
         table.labels[int(chosen.best)],
@@ -199,9 +199,9 @@ def _importance(knobs: Sequence[MeasuredKnob]) -> str:
 
 def _interactions(measured: Measured) -> tuple[_Interaction, ...]:
     """Of each pair of knobs of an arm that is a full grid whose every cell has a number; they share the error."""
-    found = [_interactions_in(measured, arm) for arm in measured.arms if not arm.baseline]
-    pairs = sum(map(len, found))
-    return tuple(judge(pairs) for judges in found for judge in judges)
+    by_arm = [_interactions_in(measured, arm) for arm in measured.arms if not arm.baseline]
+    pairs = sum(map(len, by_arm))
+    return tuple(judge(pairs) for judges in by_arm for judge in judges)
 
 
 def _interactions_in(measured: Measured, arm: MeasuredArm) -> list[Callable[[int], _Interaction]]:
@@ -213,7 +213,7 @@ def _interactions_in(measured: Measured, arm: MeasuredArm) -> list[Callable[[int
     pairs = [(i, k) for i, k in combinations(range(len(knobs)), 2) if min(len(levels[i]), len(levels[k])) > 1]
     if not full or len(measured.seeds) < 2:
         return []
-    found: list[Callable[[int], _Interaction]] = []
+    judges: list[Callable[[int], _Interaction]] = []
     for i, k in pairs:
         count = math.comb(len(levels[i]), 2) * math.comb(len(levels[k]), 2)
         if count <= _MOST_CONTRASTS:
@@ -221,8 +221,8 @@ def _interactions_in(measured: Measured, arm: MeasuredArm) -> list[Callable[[int
                 [levels[index].index(level_key(cell.cell.knobs[knobs[index].path])) for cell in cells]
                 for index in (i, k)
             ]
-            found.append(partial(_interaction, measured, arm, (knobs[i], knobs[k]), (rows[0], rows[1])))
-    return found
+            judges.append(partial(_interaction, measured, arm, (knobs[i], knobs[k]), (rows[0], rows[1])))
+    return judges
 
 
 def _interaction(

@@ -60,21 +60,21 @@ def confirmation(measured: Measured) -> Section | None:
         nothing: dict[str, object] = {"confirmation": None}
         return Section("", "", "", steps=_steps(measured), data=nothing)
     cells = _cells(measured)
-    found = _judged(measured, cells)
-    body: list[Block] = [Text(" ".join(found.sentences)), _scores(measured.metric, cells)]
+    outcome = _judged(measured, cells)
+    body: list[Block] = [Text(" ".join(outcome.sentences)), _scores(measured.metric, cells)]
     if any(cell.gain for cell in cells):
         body.append(_gains(measured.metric, cells))
     body.append(_trials(measured))
-    title, first = "Does the winner hold?", found.sentences[0]
-    style = {"holds": "better", "worse": "worse"}.get(found.verdict, "undecided")
+    title, first = "Does the winner hold?", outcome.sentences[0]
+    style = {"holds": "better", "worse": "worse"}.get(outcome.verdict, "undecided")
     return Section(
         "confirmation",
         title,
         "Confirmation",
         tuple(body),
-        card=Card(found.verdict, style, title, first),
+        card=Card(outcome.verdict, style, title, first),
         verdicts=(first,),
-        data={"confirmation": found},
+        data={"confirmation": outcome},
     )
 
 

@@ -64,12 +64,12 @@ def importance(measured: Measured) -> Section | None:
         return None
     level = measured.looks.level
     arms = [arm for arm in measured.arms if not arm.baseline and len(arm.knobs) > 1]
-    found = [one for arm in arms if (one := _importance_of(measured, arm, level / len(arms))) is not None]
-    if not found:
+    importances = [one for arm in arms if (one := _importance_of(measured, arm, level / len(arms))) is not None]
+    if not importances:
         return None
-    sentences = tuple(one.sentence for one in found)
+    first, sentences = importances[0], tuple(one.sentence for one in importances)
     body: list[Block] = []
-    for one in found:
+    for one in importances:
         body += [Heading(one.arm)] if one.arm else []
         body.append(Text(one.sentence, badge="undecided" if one.problem else ""))
         body += [_figure(measured, one), _table(measured, one, level / len(arms))] if one.shares else []
@@ -78,11 +78,13 @@ def importance(measured: Measured) -> Section | None:
         f"What each knob explains of {measured.metric.label}",
         "Importance",
         tuple(body),
-        Card(found[0].shares[0].knob if found[0].shares else "open", "undecided" if found[0].problem else "sensitive",
-             "Which knob explains most?", sentences[0]),
+        Card(
+            first.shares[0].knob if first.shares else "open", "undecided" if first.problem else "sensitive",
+            "Which knob explains most?", sentences[0],
+        ),
         sentences,
-        steps=_steps(measured, found),
-        data={"importance": found},
+        steps=_steps(measured, importances),
+        data={"importance": importances},
     )  # fmt: skip
 
 
@@ -180,9 +182,9 @@ def _sentence(
     return f"{text}. Among the configurations that trained: {lost} diverged." if lost else f"{text}."
 
 
-def _steps(measured: Measured, found: Sequence[ImportanceOfArm]) -> tuple[Step, ...]:
+def _steps(measured: Measured, importances: Sequence[ImportanceOfArm]) -> tuple[Step, ...]:
     """More cells where a search is too small for a model."""
-    if not any(one.searched and one.problem for one in found):
+    if not any(one.searched and one.problem for one in importances):
         return ()
     more = max(10, measured.results.plan.search.num_samples)
     return extend(

@@ -33,7 +33,7 @@ _MOST_PANELS = 8
 
 
 @dataclass(frozen=True)
-class Final:
+class FinalFigure:
     """What a figure was at the last evaluation, beside the paper's."""
 
     label: str
@@ -76,12 +76,12 @@ def _keys(histories: Histories) -> list[str]:
     return [*others[: _MOST_PANELS - len(directions)], *directions]
 
 
-def _final(point: CurvePoint, trials: Sequence[Rows], key: str, published: Sequence[PublishedCurve]) -> Final:
+def _final(point: CurvePoint, trials: Sequence[Rows], key: str, published: Sequence[PublishedCurve]) -> FinalFigure:
     last = [rows[-1][key] for rows in trials if rows and key in rows[-1]]
     mean = float(np.mean(last)) if last else math.nan
     sd = float(np.std(last, ddof=1)) if len(last) > 1 else math.nan
     printed = next((value for curve in published if (value := _printed(curve, key, point)) is not None), math.nan)
-    return Final(point.label, metric_name(key), len(last), mean, sd, printed)
+    return FinalFigure(point.label, metric_name(key), len(last), mean, sd, printed)
 
 
 def _printed(curve: PublishedCurve, key: str, point: CurvePoint) -> float | None:
@@ -95,14 +95,14 @@ def _printed(curve: PublishedCurve, key: str, point: CurvePoint) -> float | None
     return None
 
 
-def _source(knob: MeasuredKnob, finals: Sequence[Final]) -> str:
+def _source(knob: MeasuredKnob, finals: Sequence[FinalFigure]) -> str:
     """Where the published figures come from; empty when there are none."""
     names = {name for names in _PUBLISHED.values() for name in names}
     source = next((curve.source for curve in knob.published if names & curve.others.keys()), "")
     return source if any(math.isfinite(final.published) for final in finals) else ""
 
 
-def _table(knob: MeasuredKnob, finals: Sequence[Final]) -> Table:
+def _table(knob: MeasuredKnob, finals: Sequence[FinalFigure]) -> Table:
     source = _source(knob, finals)
     rows = tuple(
         (words(f.label), words(f.metric.label), plain(f.n), number(f.metric, f.mean), number(f.metric, f.sd),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from statistics import pstdev
 
-from tune_dml.report.drawing.embeddings import Followed, histograms, norms_over_training
+from tune_dml.report.drawing.embeddings import NormTrace, histograms, norms_over_training
 from tune_dml.report.measured import Measured
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Figure, Section, Text, View
-from tune_dml.report.traces import Pair, Side
+from tune_dml.report.traces import Pair, ShownCell
 
 
 @question(order=430, reads_traces=True)
@@ -45,7 +45,7 @@ def _sentence(pair: Pair) -> str:
     return f"{shown}: {'; '.join(map(_in_words, pair.sides))}."
 
 
-def _in_words(side: Side) -> str:
+def _in_words(side: ShownCell) -> str:
     norms = side.evidence.norms
     spread = math.sqrt(norms.variance) / norms.mean if norms.mean else math.nan
     return (
@@ -57,7 +57,7 @@ def _in_words(side: Side) -> str:
 def _over_training(pair: Pair) -> View | None:
     """The norms of single pictures; None where no trial was looked at twice."""
     shown = [
-        Followed(side.title, watched.looks)
+        NormTrace(side.title, watched.looks)
         for side in pair.sides
         if (watched := side.evidence.watched) and len(watched.looks) > 1
     ]

@@ -35,7 +35,7 @@ class _OpenedRow:
 
 
 @dataclass(frozen=True)
-class _Opened:
+class _OpenedTest:
     """The test metrics and what honest selection gives up."""
 
     opening: Opening
@@ -66,7 +66,7 @@ def opened_test(measured: Measured) -> Section | None:
     return Section("opened", title, title, body, data={"opened_test": opened}, style="opened")
 
 
-def _opened(measured: Measured, opening: Opening) -> _Opened | None:
+def _opened(measured: Measured, opening: Opening) -> _OpenedTest | None:
     key = "test/" + measured.metric.key.partition("/")[2]
     trials = [trial for cell in measured.cells for trial in cell.trials]
     sealed = {trial.key: trial.metrics[key] for trial in trials if key in trial.metrics}
@@ -89,7 +89,9 @@ def _opened(measured: Measured, opening: Opening) -> _Opened | None:
     if len(rows) > 2:
         tau = float(kendalltau([row.validation for row in rows], [row.mean for row in rows]).statistic)
     late = sum(trial.ended > opening.time for trial in trials)
-    opened = _Opened(opening, late, metric_name(key), rows, rows[chosen].label, rows[claimed].label, optimism, tau, ())
+    opened = _OpenedTest(
+        opening, late, metric_name(key), rows, rows[chosen].label, rows[claimed].label, optimism, tau, ()
+    )
     return replace(opened, sentences=_sentences(opened, rows[chosen], rows[claimed]))
 
 
@@ -107,7 +109,7 @@ def _values(cell: MeasuredCell, sealed: Mapping[str, float]) -> dict[int, float]
     return {seed: value for seed, value in both.items() if math.isfinite(value)}
 
 
-def _sentences(opened: _Opened, chosen: _OpenedRow, claimed: _OpenedRow) -> tuple[str, ...]:
+def _sentences(opened: _OpenedTest, chosen: _OpenedRow, claimed: _OpenedRow) -> tuple[str, ...]:
     metric, gap = opened.metric, opened.optimism
     sentences = [
         f"These test metrics were sealed until they were {opened.opening}.",
@@ -133,7 +135,7 @@ def _sentences(opened: _Opened, chosen: _OpenedRow, claimed: _OpenedRow) -> tupl
     return tuple(sentences)
 
 
-def _table(validation: MetricName, opened: _Opened) -> Table:
+def _table(validation: MetricName, opened: _OpenedTest) -> Table:
     metric = opened.metric
     rows = tuple(
         (words(row.label), plain(row.n), number(validation, row.validation), number(metric, row.mean),

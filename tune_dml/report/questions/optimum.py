@@ -123,8 +123,8 @@ def _chances(measured: Measured, knob: MeasuredKnob) -> dict[str, float]:
     table = knob.isolated.table
     if len(table.labels) < 2 or knob.stopped:
         return {}
-    found = p_best(measured.sign * table.values)
-    return {} if np.isnan(found).all() else dict(zip(table.labels, found.tolist(), strict=True))
+    shares = p_best(measured.sign * table.values)
+    return {} if np.isnan(shares).all() else dict(zip(table.labels, shares.tolist(), strict=True))
 
 
 def _figure(knob: MeasuredKnob, verdict: Optimum, chances: Mapping[str, float]) -> Figure:
@@ -160,18 +160,18 @@ def _judge(measured: Measured, knob: MeasuredKnob) -> Optimum:
         return Optimum(
             "none" if flat else "undecided", reason, best, "", (), (), (), False, False, (), sensitivity.alpha
         )
-    found = judge_best(
+    judged = judge_best(
         measured.sign * table.values, numbers_of(knob, table.labels), measured.margin, alpha=sensitivity.alpha,
         raced=knob.raced,
     )  # fmt: skip
-    side = _side(found.place)
-    candidates, within = ([table.labels[row] for row in rows] for rows in (found.candidates, found.within))
+    side = _side(judged.place)
+    candidates, within = ([table.labels[row] for row in rows] for rows in (judged.candidates, judged.within))
     beyond = side or _edge_of_the_best(knob, best, candidates)
     diverges = _diverged_beyond(knob, trained, beyond)
     extend = () if diverges or not beyond else values_beyond(measured, knob, beyond)
     return Optimum(
-        "edge" if side else "interior" if found.place == "interior" else "undecided",
-        found.reason, best, side, tuple(candidates), tuple(within), _behind(measured, knob),
+        "edge" if side else "interior" if judged.place == "interior" else "undecided",
+        judged.reason, best, side, tuple(candidates), tuple(within), _behind(measured, knob),
         natural_bound=bool(side) and not diverges and not extend,
         ends_in_divergence=diverges, extend=extend, alpha=sensitivity.alpha,
     )  # fmt: skip

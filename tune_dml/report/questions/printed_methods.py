@@ -41,24 +41,24 @@ def printed_methods(measured: Measured) -> Section | None:
     """One table, a column for each printed one, those on the same data set first."""
     declared = [item for item in measured.results.plan.space.published if item.hyperparameter == METHOD]
     same_first = sorted(declared, key=lambda item: our_name(item.dataset) != our_name(measured.results.plan.dataset))
-    found = [arms for item in same_first if (arms := _arms(measured, published_curve(item))).cells]
-    if not found:
+    tables = [arms for item in same_first if (arms := _arms(measured, published_curve(item))).cells]
+    if not tables:
         return None
     apart: list[Block] = []
-    for arms in found:
+    for arms in tables:
         apart += [Heading(arms.published.source), Notes((*arms.published.notes, *arms.reasons))]
-    differs = [arms for arms in found if arms.reasons]
-    level = f"Levels: not comparable with {len(differs)} of {len(found)} printed tables ({{}})." if differs else ""
-    body: list[Block] = [_table(measured, found), _orders(found)]
+    differs = [arms for arms in tables if arms.reasons]
+    level = f"Levels: not comparable with {len(differs)} of {len(tables)} printed tables ({{}})." if differs else ""
+    body: list[Block] = [_table(measured, tables), _orders(tables)]
     body += [Text(level.format(differing(differs[0].reasons)))] if differs else []
-    body += _other_metrics(found)
+    body += _other_metrics(tables)
     body.append(Fold("What differs, and notes on the printed numbers", tuple(apart)))
     return Section(
         "printed-methods",
         "Do the arms come out as the paper's methods?",
         "The paper's methods",
         tuple(body),
-        data={"printed_methods": [_data(arms) for arms in found]},
+        data={"printed_methods": [_data(arms) for arms in tables]},
     )
 
 
@@ -120,10 +120,10 @@ def _sentences(arms: _PrintedArms) -> list[str]:
     ]
 
 
-def _orders(found: Sequence[_PrintedArms]) -> Table:
+def _orders(tables: Sequence[_PrintedArms]) -> Table:
     """How the order of the arms agrees with each printed one; a row of dashes where it cannot be compared."""
     rows = []
-    for arms in found:
+    for arms in tables:
         order = arms.order
         numbers = (order.same, order.opposite, order.open, round(order.tau, 2)) if order else (math.nan,) * 4
         rows.append((words(arms.published.source), *map(plain, numbers)))
@@ -134,24 +134,24 @@ def _orders(found: Sequence[_PrintedArms]) -> Table:
     return Table("printed-order", caption, columns, tuple(rows))
 
 
-def _table(measured: Measured, found: Sequence[_PrintedArms]) -> Table:
+def _table(measured: Measured, tables: Sequence[_PrintedArms]) -> Table:
     metric = measured.metric
-    columns = [dict(zip((cell.label for cell in arms.cells), arms.printed, strict=True)) for arms in found]
-    means = {cell.label: cell.mean for arms in found for cell in arms.cells}
+    columns = [dict(zip((cell.label for cell in arms.cells), arms.printed, strict=True)) for arms in tables]
+    means = {cell.label: cell.mean for arms in tables for cell in arms.cells}
     ranked = sorted(means, key=lambda label: -measured.sign * means[label])
     rows = tuple(
         (words(label), number(metric, means[label]), *(number(metric, c.get(label, math.nan)) for c in columns))
         for label in ranked
     )
     caption = f"The best cell of each arm by {metric.axis}, beside the printed numbers of its name: the order may be compared."
-    titles = (f"{arms.published.published.dataset}, Table {arms.published.published.table}" for arms in found)
+    titles = (f"{arms.published.published.dataset}, Table {arms.published.published.table}" for arms in tables)
     return Table("printed-methods", caption, ("arm", "ours", *titles), rows)
 
 
-def _other_metrics(found: Sequence[_PrintedArms]) -> list[Table]:
+def _other_metrics(tables: Sequence[_PrintedArms]) -> list[Table]:
     """Every further metric that the tables print and that our trials have; nothing where there is none."""
     rows = []
-    for arms in found:
+    for arms in tables:
         for name, points in arms.published.others.items():
             key, printed = our_metric(name), {str(point.x): point.y for point in points}
             if key is None:

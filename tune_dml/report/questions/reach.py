@@ -26,7 +26,7 @@ _LEAST = 0.001
 
 
 @dataclass(frozen=True)
-class _Reached:
+class _HalfDifference:
     """A cell against the baseline on one half."""
 
     half: str
@@ -44,11 +44,11 @@ def reach(measured: Measured) -> Section | None:
         return None
     alpha = measured.looks.level / len(others)  # the cells share the error: the best one was chosen among them
     rows = [
-        _Reached(half, cell.label, found)
+        _HalfDifference(half, cell.label, difference)
         for half in _HALVES
         if (kept := _kept(measured.results, baseline, half))
         for cell in others
-        if (found := _reach(measured.results, cell, kept, half, alpha))
+        if (difference := _reach(measured.results, cell, kept, half, alpha))
     ]
     if not rows:
         return None
@@ -86,32 +86,32 @@ def _reach(results: Results, cell: MeasuredCell, kept: Mapping[int, Hits], half:
     return reach_of(pairs[..., 0], pairs[..., 1], (first, second), alpha=alpha)
 
 
-def _sentence(measured: Measured, rows: list[_Reached], baseline: str) -> str:
+def _sentence(measured: Measured, rows: list[_HalfDifference], baseline: str) -> str:
     """Of the best cell that has hits, on the last half that is there: test where it has been opened."""
     by_label = {cell.label: cell for cell in measured.cells}
     best = max(rows, key=lambda row: (row.half == "test", measured.sign * by_label[row.label].mean))
-    metric, found = metric_name(f"{best.half}/recall_at_1"), best.reach
-    scope = f"{found.classes} {_HALVES[best.half]} classes"
-    ends = f"{metric.signed(found.low)} to {metric.signed(found.high)}"
-    if found.seeds < 2:
+    metric, reached = metric_name(f"{best.half}/recall_at_1"), best.reach
+    scope = f"{reached.classes} {_HALVES[best.half]} classes"
+    ends = f"{metric.signed(reached.low)} to {metric.signed(reached.high)}"
+    if reached.seeds < 2:
         return (
-            f"{best.label} against {baseline}: {metric.signed(found.estimate)}, interval over {scope} {ends}. "
+            f"{best.label} against {baseline}: {metric.signed(reached.estimate)}, interval over {scope} {ends}. "
             "One seed: neither the interval nor a p-value knows what another seed would do."
         )
-    sure = found.low > 0 or found.high < 0
+    sure = reached.low > 0 or reached.high < 0
     text = (
-        f"{best.label} against {baseline}: {metric.signed(found.estimate)}, interval over {scope} and {found.seeds} seeds "
+        f"{best.label} against {baseline}: {metric.signed(reached.estimate)}, interval over {scope} and {reached.seeds} seeds "
         f"{ends}: {'it reaches' if sure else 'it is not shown to reach'} beyond these classes and seeds."
     )
-    if not sure and found.per_query < 0.05:
+    if not sure and reached.per_query < 0.05:
         text += (
-            f" Query by query the difference looks certain (McNemar's p {_sign(found.per_query)}), but that takes queries of one "
-            "class for independent and ignores seeds."
+            f" Query by query the difference looks certain (McNemar's p {_sign(reached.per_query)}), but that takes queries of "
+            "one class for independent and ignores seeds."
         )
     return text
 
 
-def _table(half: str, rows: list[_Reached], baseline: str, alpha: float) -> Table:
+def _table(half: str, rows: list[_HalfDifference], baseline: str, alpha: float) -> Table:
     metric = metric_name(f"{half}/recall_at_1")
     entries = tuple(
         (words(row.label), plain(row.reach.classes), plain(row.reach.seeds), signed(metric, row.reach.estimate),

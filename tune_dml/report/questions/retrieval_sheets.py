@@ -14,7 +14,7 @@ from trainables.evidence.sheet import rows_of
 from tune_dml.report.measured import Measured
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Fold, Photograph, Photographs, Section, Text
-from tune_dml.report.traces import Pair, Side
+from tune_dml.report.traces import Pair, ShownCell
 
 _LEGEND = "Green, solid and ticked: right. Red, dashed and crossed: wrong. Whole sheets lie in the trials' MLflow runs."
 _MOST_ROWS = 3
@@ -94,7 +94,7 @@ def _apart(measured: Measured, pair: Pair) -> str:
     return f" Of all {len(one.hit)} queries {found} at the first place."
 
 
-def _photograph(side: Side, chosen: Sequence[int]) -> Photograph:
+def _photograph(side: ShownCell, chosen: Sequence[int]) -> Photograph:
     rows, drawn = side.evidence.rows, side.evidence.drawn
     data = drawn.read_bytes() if drawn else b""
     if len(chosen) < len(rows):
@@ -103,7 +103,7 @@ def _photograph(side: Side, chosen: Sequence[int]) -> Photograph:
     return Photograph(_address(data), f"{side.title}: {_count(shown)}", _description(side, shown))
 
 
-def _maps(side: Side, drawn: Path) -> Photograph:
+def _maps(side: ShownCell, drawn: Path) -> Photograph:
     asked = ", ".join(row[0].name for row in side.evidence.rows if row[0])
     return Photograph(_address(drawn.read_bytes()), side.title, f"{side.title}: most active feature maps of {asked}.")
 
@@ -125,7 +125,7 @@ def _count(rows: Sequence[_Row]) -> str:
     return f"{sum(verdicts)} of the {len(verdicts)} nearest pictures of {len(rows)} queries are of the query's class"
 
 
-def _description(side: Side, rows: Sequence[_Row]) -> str:
+def _description(side: ShownCell, rows: Sequence[_Row]) -> str:
     """Row by row, for readers who do not see it."""
     if _of_pairs(rows):
         pairs = [

@@ -24,7 +24,7 @@ _TOO_MANY_TIMES = 10
 
 
 @dataclass(frozen=True)
-class _Needed:
+class _SeedsNeeded:
     """The seeds, in all, that would decide an open verdict."""
 
     seeds: int
@@ -141,7 +141,7 @@ def _moved(measured: Measured, knob: MeasuredKnob, first: str, second: str, size
     return f"{measured.metric.name} {verb} {measured.metric.rough(abs(size))} from {knob.symbol} {better} to {worse}"
 
 
-def _steps(measured: Measured, knob: MeasuredKnob, needed: _Needed | None) -> tuple[Step, ...]:
+def _steps(measured: Measured, knob: MeasuredKnob, needed: _SeedsNeeded | None) -> tuple[Step, ...]:
     """More seeds where they would decide, values further out where too many would be needed; three seeds where there is one."""
     if len(measured.seeds) == 1 and sum(bool(point.seeds) for point in knob.points) > 1:
         settles = "how much of each difference is noise, which one seed cannot tell"
@@ -158,7 +158,7 @@ def _steps(measured: Measured, knob: MeasuredKnob, needed: _Needed | None) -> tu
     return extend(measured.results, f"whether {knob.symbol} matters", 40, seeds=needed.seeds, chance=needed.chance)
 
 
-def _needed(measured: Measured, knob: MeasuredKnob) -> _Needed | None:
+def _needed(measured: Measured, knob: MeasuredKnob) -> _SeedsNeeded | None:
     """What would about decide an undecided verdict; None when nothing would, or when it is not for want of seeds."""
     verdict = knob.sensitivity
     if verdict.noise is None or verdict.verdict != "undecided" or knob.stopped:
@@ -176,7 +176,7 @@ def _needed(measured: Measured, knob: MeasuredKnob) -> _Needed | None:
     ends = range_to_decide(verdict.noise, verdict.margin, judged + 1, level)
     low, high = (end and _in_all(measured, knob, end) for end in ends)
     chance = chance_to_decide(verdict.noise, verdict.margin, judged, needed, level(needed))
-    return _Needed(_in_all(measured, knob, needed), low, high, chance)
+    return _SeedsNeeded(_in_all(measured, knob, needed), low, high, chance)
 
 
 def _in_all(measured: Measured, knob: MeasuredKnob, judging: int) -> int:
@@ -184,7 +184,7 @@ def _in_all(measured: Measured, knob: MeasuredKnob, judging: int) -> int:
     return judging if len(knob.isolated.table.seeds) == len(measured.seeds) else -(-3 * judging // 2)
 
 
-def _sentences(measured: Measured, knob: MeasuredKnob, needed: _Needed | None) -> list[str]:
+def _sentences(measured: Measured, knob: MeasuredKnob, needed: _SeedsNeeded | None) -> list[str]:
     """The verdict in words, then how sure, then what was lost."""
     verdict = knob.sensitivity
     sentences = [knob.among + _verdict(measured.metric, knob)]
@@ -272,7 +272,7 @@ def _lost(knob: MeasuredKnob) -> str:
     return f"Lost: {'; '.join(parts)}.{widened}"
 
 
-def _more_seeds(measured: Measured, knob: MeasuredKnob, needed: _Needed) -> str:
+def _more_seeds(measured: Measured, knob: MeasuredKnob, needed: _SeedsNeeded) -> str:
     more = needed.seeds - len(measured.seeds)
     seconds = [trial.seconds for trial in measured.results.trials if trial.status == "finished" and trial.seconds > 0]
     trials = more * len(measured.cells)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tune_dml.report.drawing.charts import HeatCell, Whisker, heat, whiskers
-from tune_dml.report.drawing.configurations import Configured, Searched, alone, best_so_far, parallel
+from tune_dml.report.drawing.configurations import SearchedKnob, TriedConfiguration, alone, best_so_far, parallel
 from tune_dml.report.knob import MeasuredKnob, level_key
 from tune_dml.report.measured import Measured
 from tune_dml.report.questions import question
@@ -38,10 +38,10 @@ def together(measured: Measured) -> Section | None:
     return Section("together", "How do the knobs work together?", "All configurations", tuple(body))
 
 
-def _configured(measured: Measured) -> list[Configured]:
+def _configured(measured: Measured) -> list[TriedConfiguration]:
     paths = [knob.path for knob in measured.results.plan.space.knobs]
     return [
-        Configured(
+        TriedConfiguration(
             cell.label, tuple(cell.cell.knobs[path] for path in paths), cell.mean,
             f"{cell.label}: {measured.metric.number(cell.mean)}",
         )
@@ -50,22 +50,22 @@ def _configured(measured: Measured) -> list[Configured]:
     ]  # fmt: skip
 
 
-def _searched(measured: Measured, cells: Sequence[Configured]) -> list[Searched]:
+def _searched(measured: Measured, cells: Sequence[TriedConfiguration]) -> list[SearchedKnob]:
     """Every knob of the space, nuisance ones too, with the values that were tried."""
     known = {knob.path: knob for knob in measured.knobs}
-    found = []
+    axes = []
     for place, knob in enumerate(measured.results.plan.space.knobs):
         tried = {level_key(cell.values[place]): cell.values[place] for cell in cells}
         measured_knob = known.get(knob.path)
         if measured_knob is not None:
-            found.append(Searched(measured_knob.symbol, measured_knob.axis, measured_knob.levels))
+            axes.append(SearchedKnob(measured_knob.symbol, measured_knob.axis, measured_knob.levels))
         else:
             name = knob.symbol or knob.path.rpartition(".")[2]
-            found.append(Searched(name, "ordered", tuple(sorted(tried.values(), key=str))))
-    return found
+            axes.append(SearchedKnob(name, "ordered", tuple(sorted(tried.values(), key=str))))
+    return axes
 
 
-def _views(measured: Measured, cells: list[Configured]) -> list[View]:
+def _views(measured: Measured, cells: list[TriedConfiguration]) -> list[View]:
     knobs, sign, score = _searched(measured, cells), measured.sign, measured.metric.axis
     kept = sorted(cells, key=lambda cell: -sign * cell.score)[:_MOST_LINES]
     best = kept[0]
@@ -93,7 +93,9 @@ def _views(measured: Measured, cells: list[Configured]) -> list[View]:
     return views
 
 
-def _map(measured: Measured, cells: list[Configured], down: MeasuredKnob, across: MeasuredKnob, seen: str) -> View:
+def _map(
+    measured: Measured, cells: list[TriedConfiguration], down: MeasuredKnob, across: MeasuredKnob, seen: str
+) -> View:
     by_values = {(level_key(cell.values[0]), level_key(cell.values[1])): cell for cell in cells}
 
     def field(row: object, column: object) -> HeatCell:
@@ -129,5 +131,5 @@ def _importance(measured: Measured, knobs: Sequence[MeasuredKnob]) -> Figure:
     )
 
 
-def _caption(cells: Sequence[Configured]) -> str:
+def _caption(cells: Sequence[TriedConfiguration]) -> str:
     return "Means over seeds." + (f" The best {_MOST_LINES} of {len(cells)}." if len(cells) > _MOST_LINES else "")

@@ -106,10 +106,10 @@ def _earlier(line: Line) -> int | None:
 
 def _period(lines: Sequence[Line]) -> str:
     """What the last change was seen over: `the last quarter`, or steps where evaluations are rarer; empty without one."""
-    found = [(line.steps[place], line.steps[-1]) for line in lines if (place := _earlier(line)) is not None]
-    if not found:
+    earlier = [(line.steps[place], line.steps[-1]) for line in lines if (place := _earlier(line)) is not None]
+    if not earlier:
         return ""
-    first, last = min(found)
+    first, last = min(earlier)
     return "the last quarter" if first >= (1 - 1.2 * LAST) * last else f"steps {first} to {last}"
 
 
@@ -124,7 +124,7 @@ def _of_loss(histories: Histories) -> str:
 def _rules(measured: Measured, knob: MeasuredKnob, histories: Histories) -> tuple[_Rule, ...]:
     """Last evaluation, each seed's best one, and the one best for the mean of seeds; empty with one evaluation."""
     key, sign = measured.metric.key, measured.sign
-    found: dict[str, list[tuple[str, float]]] = {"last": [], "mean of max": [], "max of mean": []}
+    by_rule: dict[str, list[tuple[str, float]]] = {"last": [], "mean of max": [], "max of mean": []}
     for point in knob.points:
         trials = [[sign * row[key] for row in rows if key in row] for rows in histories.by_label[point.label]]
         trials = [numbers for numbers in trials if len(numbers) > 1]
@@ -136,10 +136,10 @@ def _rules(measured: Measured, knob: MeasuredKnob, histories: Histories) -> tupl
             ("mean of max", np.mean([max(numbers) for numbers in trials])),
             ("max of mean", shared.mean(0).max()),
         ):
-            found[name].append((point.label, sign * float(score)))
+            by_rule[name].append((point.label, sign * float(score)))
     return tuple(
         _Rule(name, tuple(scores), max(scores, key=lambda item: sign * item[1])[0])
-        for name, scores in found.items()
+        for name, scores in by_rule.items()
         if len(scores) > 1
     )
 

@@ -11,12 +11,12 @@ from tune_dml.report.section import Notes, Section, Text
 @question(order=148, unanswered={"untrained": ()})
 def untrained(measured: Measured) -> Section | None:
     """None where every configuration had a loss at some step that was logged."""
-    found = [
+    labels = [
         cell.label for cell in measured.cells if cell.trials and all(_idle(measured.results, t) for t in cell.trials)
     ]
-    if not found:
+    if not labels:
         return None
-    count = found[0] if len(found) == 1 else f"{len(found)} configurations"
+    count = labels[0] if len(labels) == 1 else f"{len(labels)} configurations"
     sentence = f"{count} learnt nothing: the loss was 0 at every logged step, and the network is as it began."
     advice = (
         "No pair that the loss looks at had one. Differences to such a configuration say what training is worth, not which "
@@ -26,10 +26,10 @@ def untrained(measured: Measured) -> Section | None:
         "untrained",
         "Which configurations learnt nothing?",
         "Untrained",
-        (Text(sentence), Notes(tuple(found)), Text(advice)),
-        findings=tuple(f"{label}: the loss was 0 at every logged step: nothing was learnt" for label in found),
+        (Text(sentence), Notes(tuple(labels)), Text(advice)),
+        findings=tuple(f"{label}: the loss was 0 at every logged step: nothing was learnt" for label in labels),
         plain=sentence,
-        data={"untrained": found},
+        data={"untrained": labels},
     )
 
 

@@ -37,19 +37,19 @@ class _Component:
 @question(order=345, unanswered={"variance": None})
 def variance(measured: Measured) -> Section | None:
     """The spread that each source of chance makes; None where a seed changes all of them, here and in the sweeps beside."""
-    found = _components(measured.results)
+    components = _components(measured.results)
     own = _varied(measured.results.plan)
-    if own == "all" and not {component.source for component in found} - {"all"}:
+    if own == "all" and not {component.source for component in components} - {"all"}:
         return None
-    sentences, metric = _sentences(own, found, measured), measured.metric
+    sentences, metric = _sentences(own, components, measured), measured.metric
     title = "Where does the noise come from?"
     return Section(
         "variance",
         title,
         "Sources of noise",
-        (Text(" ".join(sentences)), _table(metric, found)),
+        (Text(" ".join(sentences)), _table(metric, components)),
         verdicts=() if own == "all" else (sentences[0],),
-        data={"variance": {"varied": own, "components": found, "sum": _sum(found)}},
+        data={"variance": {"varied": own, "components": components, "sum": _sum(components)}},
     )
 
 
@@ -101,9 +101,9 @@ def _component(source: str, results: Results, kinds: list[str]) -> _Component:
     )
 
 
-def _sum(found: tuple[_Component, ...]) -> Mapping[str, Spread] | None:
+def _sum(components: tuple[_Component, ...]) -> Mapping[str, Spread] | None:
     """The three sources added up; None unless all three were measured."""
-    single = [component for component in found if component.source != "all"]
+    single = [component for component in components if component.source != "all"]
     if len(single) < len(SOURCES):
         return None
     return {
@@ -112,7 +112,7 @@ def _sum(found: tuple[_Component, ...]) -> Mapping[str, Spread] | None:
     }
 
 
-def _sentences(own: str, found: tuple[_Component, ...], measured: Measured) -> list[str]:
+def _sentences(own: str, components: tuple[_Component, ...], measured: Measured) -> list[str]:
     metric, first = measured.metric, measured.seeds[0]
     sentences = []
     if own != "all":
@@ -121,7 +121,7 @@ def _sentences(own: str, found: tuple[_Component, ...], measured: Measured) -> l
         sentences.append(
             f"A seed of this sweep changes {changed} alone: its verdicts hold for the {' and the '.join(held)} of seed {first}."
         )
-    known = [component for component in found if component.trial.known]
+    known = [component for component in components if component.trial.known]
     sentences += [
         f"{_NAMES[c.source].capitalize()}: a trial spreads by {_spread(metric, c.trial)} over {c.seeds} seeds."
         for c in known
@@ -131,7 +131,7 @@ def _sentences(own: str, found: tuple[_Component, ...], measured: Measured) -> l
         asked = " and ".join(_NAMES[source] for source in missing)
         flags = " and ".join(f"--vary {source}" for source in missing)
         sentences.append(f"Not known: what {asked} make of it; run the same sweep with {flags}, two seeds or more.")
-    if (total := _sum(found)) and total["trial"].known:
+    if (total := _sum(components)) and total["trial"].known:
         sentences.append(
             f"Added up: {_spread(metric, total['trial'])}. Each was measured with the others held as seed {first} has them, so "
             "the sum need not be what a seed that changes all of them makes."
@@ -143,11 +143,11 @@ def _spread(metric: MetricName, spread: Spread) -> str:
     return f"{metric.amount(spread.sd)} ({metric.number(spread.low)} to {metric.number(spread.high)})"
 
 
-def _table(metric: MetricName, found: tuple[_Component, ...]) -> Table:
+def _table(metric: MetricName, components: tuple[_Component, ...]) -> Table:
     rows = tuple(
         (words(_NAMES.get(c.source, c.source)), words(c.sweep), plain(c.cells), plain(c.seeds),
          *(number(metric, value) for s in (c.trial, c.difference) for value in (s.sd, s.low, s.high)))
-        for c in found
+        for c in components
     )  # fmt: skip
     columns = (
         "a seed changes",

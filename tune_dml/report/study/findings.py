@@ -165,8 +165,8 @@ def _gain(values: np.ndarray, default: np.ndarray) -> Gain:
     kept = both[:, np.isfinite(both).all(0)]
     if kept.shape[1] < 2:
         return Gain(math.nan, math.nan, math.nan)
-    found = score_of_best(kept, default=len(values))
-    return Gain(float(found.mean), float(found.low), float(found.high))
+    best = score_of_best(kept, default=len(values))
+    return Gain(float(best.mean), float(best.low), float(best.high))
 
 
 def _transfer(first: Measured, second: Measured, knob: MeasuredKnob, other: MeasuredKnob) -> Transfer:
