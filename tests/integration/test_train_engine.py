@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.clusters import Cluster
 from helpers.toys import Driver
 
 import tune_dml
@@ -74,3 +75,45 @@ def assert_as_alone(results, cache_dir):
         assert shared.similarity == pytest.approx(single.similarity, abs=1e-9)
         assert replace(shared, similarity=None) == replace(single, similarity=None)
     assert shown.norms.counts == alone.norms.counts
+
+
+WHERE = """
+import sys, json
+from pathlib import Path
+import ray
+from tune_dml.planning.request import Resources
+from tune_dml.running.group import Group
+
+
+def where(config, post):
+    import torch.distributed as processes
+
+    nodes = [None, None]
+    processes.all_gather_object(nodes, ray.get_runtime_context().get_node_id())
+    if processes.get_rank() == 0:
+        post({"ended": len(set(nodes))})
+
+
+ray.init(sys.argv[1], runtime_env={"env_vars": {"PYTHONPATH": sys.argv[2]}}, log_to_driver=False)
+for placement in ("pack", "spread"):
+    resources = Resources(workers=2, engine="train", placement=placement)
+    print([message["ended"] for message in Group(where, Path(sys.argv[3]) / placement, resources).run({})])
+"""
+
+
+@pytest.mark.slow
+def test_workers_are_packed_onto_one_node_or_spread_over_two(tmp_path):
+    with Cluster(tmp_path / "cluster", workers=0) as cluster:
+        for number in (2, 3):
+            cluster.add_worker(cpus=4)
+            cluster.wait_for(number)
+        root = str(Path(__file__).parents[2])
+        done = subprocess.run(
+            [sys.executable, "-c", WHERE, cluster.address, root, str(tmp_path)],
+            env={**cluster.environment, "PYTHONPATH": root},
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+    assert done.stdout.split() == ["[1]", "[2]"], done.stderr

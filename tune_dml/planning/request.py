@@ -19,6 +19,7 @@ from tune_dml.space import SearchMethod, Space, Value
 
 SWEEP_FILES = (".yaml", ".yml")
 Engine = Literal["local", "train"]
+Placement = Literal["pack", "spread"]
 Vary = Literal["init", "order", "split", "all"]
 Stopping = Literal["asha", "hyperband", "pbt"]
 MAX_SEEDS, _MIN_SEEDS = 200, 3  # of a race
@@ -63,6 +64,9 @@ class Resources:
     cpus_per_worker: Annotated[int, "CPUs, and torch threads, of each worker."] = 1
     gpus_per_worker: Annotated[float, "GPUs of each worker: a share for small trials; 1 where there is a GPU."] = 0.0
     engine: Annotated[Engine, "local: in the Tune actor; train: Ray Train workers. By the number of workers."] = "local"
+    placement: Annotated[
+        Placement, "Where a trial's workers go: pack, on as few nodes as hold them; spread, on as many as there are."
+    ] = "pack"
 
     @property
     def cpus(self) -> int:
@@ -90,6 +94,9 @@ class Resources:
         if self.engine == "local" and self.workers > 1:
             rule = "engine local trains with one worker"
             problems.append(Problem("--engine", rule, self.workers, "Use --engine train."))
+        if self.placement == "spread" and self.workers == 1:
+            rule = "places the workers of one trial, and each has one"
+            problems.append(Problem("--placement", rule, self.placement, "Leave it out, or use --workers 2."))
         return problems
 
 

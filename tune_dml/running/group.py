@@ -121,6 +121,7 @@ class Group:
                 num_workers=resources.workers,
                 use_gpu=resources.gpus_per_worker > 0,
                 resources_per_worker=per_worker,
+                placement_strategy=resources.placement.upper(),
             ),
             run_config=RunConfig(
                 name=f"train-{uuid.uuid4().hex[:12]}",

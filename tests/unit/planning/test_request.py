@@ -65,6 +65,7 @@ def test_fields_are_put_together_again():
         (Resources(gpus_per_worker=-1.0), "--gpus-per-worker"),
         (Resources(workers=2, gpus_per_worker=0.5, engine="train"), "--gpus-per-worker"),
         (Resources(workers=2), "--engine"),
+        (Resources(placement="spread"), "--placement"),
     ],
 )
 def test_what_no_machine_could_give_is_refused(resources, place):
