@@ -11,13 +11,14 @@ export OMP_NUM_THREADS ?= 1
 # Compiled sources are kept: tests start many processes, and pytest rewrites every assertion of a file that is not.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-slow test-faults test-learning test-browser test-spaces test-gpu test-vision check format bench-losses bench-metrics bench-training \
+.PHONY: demo test test-slow test-faults test-learning test-browser test-spaces test-gpu test-vision check audit format bench-losses bench-metrics bench-training \
 	bench-gpu bench-orchestration docs clean help
 
 help:
 	@echo "make demo          install, run the sweep sec_rho on the embedded data, say where the report is"
 	@echo "make test          install, run the test suite"
 	@echo "make check         format, lint, types, unused code"
+	@echo "make audit         known vulnerabilities of the pinned versions (asks PyPI's advisories)"
 	@echo "make test-slow     the tests that take more than ten seconds"
 	@echo "make test-faults   kill what a sweep stands on, on real clusters; writes docs/reliability.md"
 	@echo "make test-learning  what training learns, with each of torch's CPU kernels and with one and two threads"
@@ -74,6 +75,12 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python tests/unused_code.py
+
+# In an environment of its own: what looks for holes in the dependencies is none of them.
+audit: constraints.txt
+	$(PYTHON) -m venv build/audit
+	build/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
+	build/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --strict
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

@@ -1,6 +1,7 @@
 """kill -9 of the driver in the middle of a sweep: nothing is lost, nothing is done twice."""
 
 import os
+import select
 import signal
 import subprocess
 import time
@@ -64,7 +65,10 @@ def kill_in_the_middle(process, folder):
             os.kill(driver, signal.SIGCONT)
         time.sleep(0.05)
     process.kill()
+    dying = os.pidfd_open(driver)
     os.kill(driver, signal.SIGKILL)
+    select.select([dying], [], [])  # it holds the sweep's lock until it is gone
+    os.close(dying)
     process.wait()
 
 
