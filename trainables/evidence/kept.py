@@ -107,8 +107,8 @@ class KeptEmbeddings:
         """Vectors and labels of the queries, and of the gallery where it is apart."""
         if self.apart is None:
             return self.vectors, self.labels, None
-        asked, searched = (torch.from_numpy(rows).to(self.labels.device) for rows in self.apart)
-        return self.vectors[asked], self.labels[asked], (self.vectors[searched], self.labels[searched])
+        queries, searched = (torch.from_numpy(rows).to(self.labels.device) for rows in self.apart)
+        return self.vectors[queries], self.labels[queries], (self.vectors[searched], self.labels[searched])
 
     def data(self) -> bytes:
         """As an npz: directions in float16, norms in float32. Not compressed: embeddings hardly are."""
@@ -133,8 +133,8 @@ class KeptEmbeddings:
             labels, pictures = (arrays[name].astype(np.int64) for name in ("labels", "pictures"))
         except (KeyError, ValueError):
             return None
-        asked, searched = (arrays[name].astype(np.int64) if name in arrays else None for name in _APART)
-        apart = None if asked is None or searched is None else (asked, searched)
+        queries, searched = (arrays[name].astype(np.int64) if name in arrays else None for name in _APART)
+        apart = None if queries is None or searched is None else (queries, searched)
         return cls(vectors, torch.from_numpy(labels), pictures, apart)
 
 

@@ -62,18 +62,18 @@ class Elsewhere:
         (source,) = self.sources.values()
         names = {"--from-csv": Path(str(source)).stem, "--from-ray": Path(str(source)).name, "--from-optuna": self.study,
                  "--from-mlflow": experiment}  # fmt: skip
-        asked = reading.asked(names[next(iter(self.sources))], margin)
+        request = reading.request(names[next(iter(self.sources))], margin)
         if self.from_csv is not None:
-            data = imported.read_csv(absolute(self.from_csv) or self.from_csv, asked)
+            data = imported.read_csv(absolute(self.from_csv) or self.from_csv, request)
         elif self.from_ray is not None:
-            data = imported.read_ray(absolute(self.from_ray) or self.from_ray, asked)
+            data = imported.read_ray(absolute(self.from_ray) or self.from_ray, request)
         elif self.from_optuna is not None:
-            data = imported.read_optuna(self.from_optuna, self.study, asked)
+            data = imported.read_optuna(self.from_optuna, self.study, request)
         else:
             from tune_dml.tracking.elsewhere import read_mlflow
 
-            data = read_mlflow(str(self.from_mlflow), experiment, asked)
-        return imported.results_of_rows(data, asked, (output or Path.cwd()) / "elsewhere" / asked.name)
+            data = read_mlflow(str(self.from_mlflow), experiment, request)
+        return imported.results_of_rows(data, request, (output or Path.cwd()) / "elsewhere" / request.name)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Reading:
         list[str] | None, typer.Option(metavar="NAME", help="A setting to ask about; all that vary; repeatable.")
     ] = None
 
-    def asked(self, name: str | None, margin: float | None) -> ImportRequest:
+    def request(self, name: str | None, margin: float | None) -> ImportRequest:
         """What the user says of results, which are called by a name."""
         from tune_dml.record.imported import ImportRequest
 

@@ -76,9 +76,9 @@ def _load(word: str, storage: Path, reading: Reading, margin: float | None) -> R
         from tune_dml.record.imported import results_of_rows
         from tune_dml.tracking.elsewhere import read_mlflow
 
-        asked = reading.asked(experiment[1], margin)
-        data = read_mlflow(experiment[0], experiment[1] or None, asked, word=word)
-        return results_of_rows(data, asked, Path.cwd() / "elsewhere" / asked.name)
+        request = reading.request(experiment[1], margin)
+        data = read_mlflow(experiment[0], experiment[1] or None, request, word=word)
+        return results_of_rows(data, request, Path.cwd() / "elsewhere" / request.name)
     path = Path(word).expanduser()
     folder, name = (path.parent if len(path.parts) > 1 else storage, path.name)
     return load_results(folder.absolute(), name)

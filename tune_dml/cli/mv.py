@@ -41,8 +41,8 @@ def mv(
     with Ledger(state.folder):  # refused while another process runs it
         state.folder.rename(target)
         replace(state.stored, name=new_name).save(target / "plan.json")
-    said = f"{sweep_name} is {new_name} now: {target}."
+    text = f"{sweep_name} is {new_name} now: {target}."
     if state.sessions and (target / "mlflow.json").exists():
         renamed = command(results_of(target), "sync")
-        said += f" Its runs in MLflow get the new name with its next session, or by `{renamed}`."
-    typer.echo(json.dumps({"sweep": new_name, "folder": str(target)}) if as_json else said)
+        text += f" Its runs in MLflow get the new name with its next session, or by `{renamed}`."
+    typer.echo(json.dumps({"sweep": new_name, "folder": str(target)}) if as_json else text)

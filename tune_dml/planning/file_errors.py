@@ -177,23 +177,23 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 @contextmanager
-def in_words_of_file(asked: Request, space: Space) -> Iterator[None]:
+def in_words_of_file(request: Request, space: Space) -> Iterator[None]:
     """Problems of what a file asks for are raised in its words; those of anything else as they are."""
     try:
         yield
     except ConfigError as error:
-        path = str(asked.space)
-        if isinstance(asked.space, Space) or not path.endswith(SWEEP_FILES):
+        path = str(request.space)
+        if isinstance(request.space, Space) or not path.endswith(SWEEP_FILES):
             raise
-        raise ConfigError(_reworded(error.problems, path, space, asked)) from None
+        raise ConfigError(_reworded(error.problems, path, space, request)) from None
 
 
-def _reworded(problems: Sequence[Problem], path: str, space: Space, asked: Request) -> list[Problem]:
+def _reworded(problems: Sequence[Problem], path: str, space: Space, request: Request) -> list[Problem]:
     """The file's keys stand where a flag would, unless that flag was given beside it."""
     flags = {
         f"--{field.name.replace('_', '-')}": _KEYS.get(field.name, field.name)
         for field in fields(Request)
-        if getattr(asked, field.name) is None and field.name not in {"settings", "arms"}
+        if getattr(request, field.name) is None and field.name not in {"settings", "arms"}
     }
 
     def reworded(text: str) -> str:
@@ -212,11 +212,11 @@ def _reworded(problems: Sequence[Problem], path: str, space: Space, asked: Reque
             return ", ".join(filter(None, (path, _key_of(place.removeprefix(space.name)[1:], space))))
         return place if place.startswith("--") or "/" in place else f"{path}, {place}"
 
-    said = {problem.place for problem in problems if problem.place.startswith(f"{path}, ")}
+    already = {problem.place for problem in problems if problem.place.startswith(f"{path}, ")}
     return [
         replace(problem, place=placed(problem.place), rule=reworded(problem.rule), remedy=reworded(problem.remedy))
         for problem in problems
-        if problem.place in said or placed(problem.place) not in said
+        if problem.place in already or placed(problem.place) not in already
     ]
 
 

@@ -14,21 +14,21 @@ _FACTORS = (1 / 3, 1.0, 3.0)
 
 
 def with_tuned_knobs(
-    space: Space, arms: Sequence[StudyArm], asked: Mapping[str, Sequence[Value]]
+    space: Space, arms: Sequence[StudyArm], tuned: Mapping[str, Sequence[Value]]
 ) -> tuple[Space, list[StudyArm], list[Problem]]:
     """The space and its arms with a nuisance knob for each path, and why there can be none.
 
     Args:
         space: what is searched so far.
         arms: all of the space's, as they are decided so far.
-        asked: path -> values; three around the arm's own value where there are none.
+        tuned: path -> values; three around the arm's own value where there are none.
     """
     searched = {knob.path for arm in arms for knob in arm.knobs} | {tie.path for arm in arms for tie in arm.ties}
     problems = [
         Problem(
             "--tune", f"{space.name} searches {path} already", None, "Leave it out, or add values with `extend --add`."
         )
-        for path in asked
+        for path in tuned
         if path in searched
     ]
     grids: dict[str, dict[str, Grid]] = {}
@@ -38,7 +38,7 @@ def with_tuned_knobs(
         except ConfigError as error:
             problems += error.problems
             continue
-        for path, values in asked.items():
+        for path, values in tuned.items():
             if path in searched:
                 continue
             if wrong := _problem(path, values, own):
@@ -49,7 +49,7 @@ def with_tuned_knobs(
     if problems:
         return space, list(arms), problems
     grown = _grown(space, grids)
-    return grown, [_searching(arm, grown, asked.keys()) for arm in arms], []
+    return grown, [_searching(arm, grown, tuned.keys()) for arm in arms], []
 
 
 def _searching(arm: StudyArm, space: Space, paths: Set[str]) -> StudyArm:

@@ -42,8 +42,8 @@ class Step:
         if self.chance is None:
             return f"It would show {self.settles}."
         percent = 100 * self.chance
-        said = "below 1%" if percent < 1 else "above 99%" if percent > 99 else f"about {percent:.0f}%"
-        return f"It would show {self.settles} with a chance of {said}."
+        share = "below 1%" if percent < 1 else "above 99%" if percent > 99 else f"about {percent:.0f}%"
+        return f"It would show {self.settles} with a chance of {share}."
 
 
 def seeds_worth_running(now: int, chance_of: Callable[[int], float | None]) -> tuple[int, float | None]:

@@ -49,14 +49,14 @@ def _number(value: float) -> float | None:
 def sentences(comparison: Comparison) -> tuple[str, ...]:
     """What the comparison says, in plain words; what cannot be compared first."""
     first = comparison.names[0]
-    said = [f"{item.sweep} is not compared with {first}: {'; '.join(item.reasons)}." for item in comparison.refusals]
+    lines = [f"{item.sweep} is not compared with {first}: {'; '.join(item.reasons)}." for item in comparison.refusals]
     for name in comparison.names[1:]:
         rows = [row for row in comparison.paired if row.sweep == name]
         if rows:
-            said.append(_verdict(comparison, name, rows))
+            lines.append(_verdict(comparison, name, rows))
         elif comparison.same[name] and name not in {item.sweep for item in comparison.refusals}:
-            said.append(f"What {name} and {first} share is the very same configuration: it cannot differ.")
-    return tuple(said)
+            lines.append(f"What {name} and {first} share is the very same configuration: it cannot differ.")
+    return tuple(lines)
 
 
 def _verdict(comparison: Comparison, name: str, rows: list[PairedDifference]) -> str:

@@ -111,8 +111,8 @@ def _differing(
                 differing.setdefault(path, ([], theirs))[0].append(ours)
         for path, (values, theirs) in differing.items():
             if path not in {knob.path, "model.backbone", "model.embedding_dim"}:
-                ours = ", ".join(dict.fromkeys(map(_said, values)))
-                by_values.setdefault((path, ours, _said(theirs)), []).append(label)
+                ours = ", ".join(dict.fromkeys(map(_in_words, values)))
+                by_values.setdefault((path, ours, _in_words(theirs)), []).append(label)
     return [
         f"other {_LABELS.get(path, path)}: {ours}, not {theirs}"
         + ("" if len(labels) == len(matched) else f" (at {', '.join(labels)})")
@@ -147,12 +147,12 @@ def unknown_conditions(
         if conditions is None:
             return ("how its method was trained",)
         for path in conditions.unprinted:
-            values = dict.fromkeys(_said(cell.settings.get(path)) for cell in _cells_at(measured, knob, label))
+            values = dict.fromkeys(_in_words(cell.settings.get(path)) for cell in _cells_at(measured, knob, label))
             varied[f"{_LABELS.get(path, path)} (ours {', '.join(values)})"] = None
     return tuple(varied)
 
 
-def _said(value: object) -> str:
+def _in_words(value: object) -> str:
     return "none" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
@@ -162,10 +162,10 @@ def _letters(name: object) -> str:
     return _ALIASES.get(text, text)
 
 
-def said_differences(differing: Mapping[str, tuple[Value, Value]]) -> list[str]:
+def differences_in_words(differing: Mapping[str, tuple[Value, Value]]) -> list[str]:
     """Reasons against comparing one cell with a printed number, the settings that people know first."""
     return [
-        f"other {_LABELS.get(path, path)}: {_said(ours)}, not {_said(theirs)}"
+        f"other {_LABELS.get(path, path)}: {_in_words(ours)}, not {_in_words(theirs)}"
         for path, (ours, theirs) in sorted(differing.items(), key=lambda item: _importance(item[0]))
     ]
 

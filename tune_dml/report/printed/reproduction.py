@@ -17,7 +17,7 @@ from tune_dml.planning.cells import Cell
 from tune_dml.planning.conditions import conditions_of, our_name, table_of
 from tune_dml.planning.reproduction import PrintedTable
 from tune_dml.record.results import Results
-from tune_dml.report.printed.comparable import said_differences
+from tune_dml.report.printed.comparable import differences_in_words
 from tune_dml.report.printed.metrics import our_metric
 from tune_dml.space import Selection, Value
 from tune_dml.text import is_number
@@ -157,7 +157,7 @@ def _reasons(results: Results, printed: PrintedTable, row: PublishedRow, cell: C
         reasons.append(f"other data set: {plan.dataset}, not {row.dataset}")
     conditions = conditions_of(row)
     if conditions is not None:
-        reasons += said_differences(conditions.differing(cell.settings))
+        reasons += differences_in_words(conditions.differing(cell.settings))
     selection: Selection = "test" if cell.settings.get("data.split") == "paper_test_selection" else "validation"
     if printed.table.selection not in {"unknown", selection}:
         reasons.append(

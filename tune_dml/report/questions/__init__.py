@@ -70,14 +70,14 @@ def knob_question(
 def _questions() -> list[Question]:
     """Ours and those of other packages, in the order of the report."""
     modules = [import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
-    asked = [value for module in modules for value in vars(module).values() if isinstance(value, Question)]
+    questions = [value for module in modules for value in vars(module).values() if isinstance(value, Question)]
     for entry in entry_points(group=GROUP):
         loaded = entry.load()
         if not isinstance(loaded, Question):
             rule = "a question of the report is a function marked with `question` or `knob_question`"
             raise ConfigError(Problem(f"entry point {GROUP}.{entry.name}", rule, entry.value, "Mark the function."))
-        asked.append(loaded)
-    return sorted(asked, key=lambda question: question.order)
+        questions.append(loaded)
+    return sorted(questions, key=lambda question: question.order)
 
 
 def answers(measured: Measured, *, traces: bool = True) -> tuple[Section, ...]:
@@ -86,10 +86,10 @@ def answers(measured: Measured, *, traces: bool = True) -> tuple[Section, ...]:
     Raises ConfigError when two sections, tables or figures have one name.
     """
     placed = [
-        (_place(measured, asked.order, section.knob), section)
-        for asked in _questions()
-        if traces or not asked.reads_traces
-        for section in asked.sections(measured)
+        (_place(measured, one.order, section.knob), section)
+        for one in _questions()
+        if traces or not one.reads_traces
+        for section in one.sections(measured)
     ]
     sections = tuple(section for _, section in sorted(placed, key=lambda item: item[0]))
     _refuse_clashes(sections)

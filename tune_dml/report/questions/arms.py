@@ -203,13 +203,15 @@ def _sentences(measured: Measured, compared: _ComparedArms) -> list[str]:
         by_verdict.setdefault(_verdict(measured, difference), []).append(
             (f"{difference.second} ({size})", difference.estimate)
         )
-    said = {
+    wordings = {
         "better": "certainly better than {}",
         "equal within the margin": "equal within the margin to {}",
         "undecided": "undecided against {}",
         "worse": "worse than {}",
     }
-    parts = [said[verdict].format(_named(metric, by_verdict[verdict])) for verdict in said if verdict in by_verdict]
+    parts = [
+        wordings[verdict].format(_named(metric, by_verdict[verdict])) for verdict in wordings if verdict in by_verdict
+    ]
     level = f"{100 * (1 - compared.matters.alpha):.3g}% simultaneous intervals over all pairs"
     text = f"Of {len(compared.arms)} methods {best.arm} has the best {metric.label}, {metric.number(best.score.mean)}"
     sentences = [f"{text}: {'; '.join(parts)} ({level})." if parts else f"{text}; {compared.matters.reason}."]

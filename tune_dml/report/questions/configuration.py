@@ -256,12 +256,12 @@ def _interaction(
 
 
 def _together(pairs: Sequence[_Interaction]) -> str:
-    said = {
+    wordings = {
         "interact": "{} and {} interact",
         "do not interact": "{} and {} do not interact beyond the margin",
         "undecided": "whether {} and {} interact is undecided",
     }
-    text = "; ".join(said[pair.verdict].format(pair.first, pair.second) for pair in pairs)
+    text = "; ".join(wordings[pair.verdict].format(pair.first, pair.second) for pair in pairs)
     return f"{text[0].upper()}{text[1:]}."
 
 

@@ -25,7 +25,7 @@ def left_out(measured: Measured) -> Section | None:
         *(() if logged else ("How training went: no evaluations over training were found.",)),
         *(() if any(trial.seconds for trial in runs) else ("What it cost: no times were found.",)),
     )
-    said = "These results were read from elsewhere, so this page leaves out, and takes on trust:"
+    opening = "These results were read from elsewhere, so this page leaves out, and takes on trust:"
     decided = (Text("What was decided in reading them:"), Notes(results.notes)) if results.notes else ()
-    return Section("left-out", "What cannot be said", "What cannot be said", (Text(said), Notes(missing), *decided),
+    return Section("left-out", "What cannot be said", "What cannot be said", (Text(opening), Notes(missing), *decided),
                    data={"left_out": missing})  # fmt: skip

@@ -13,7 +13,7 @@ from tune_dml.planning.conditions import conditions_of, our_name
 from tune_dml.report.cell import MeasuredCell
 from tune_dml.report.measured import Measured
 from tune_dml.report.naming import metric_name
-from tune_dml.report.printed.comparable import differing, said_differences
+from tune_dml.report.printed.comparable import differences_in_words, differing
 from tune_dml.report.printed.metrics import our_metric
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Fold, Heading, Notes, Section, Table, Text, number, plain, words
@@ -74,7 +74,7 @@ def _arms(measured: Measured, published: PublishedCurve) -> _PrintedArms:
     for point, cell in zip(points, cells, strict=True):
         conditions = conditions_of(point.row)
         if conditions is not None:
-            reasons |= dict.fromkeys(said_differences(conditions.differing(cell.cell.settings)))
+            reasons |= dict.fromkeys(differences_in_words(conditions.differing(cell.cell.settings)))
     if cells and cells[0].cell.settings.get("data.split") != "paper_test_selection":
         reasons["other selection: ours chosen on validation, the paper's on the test classes"] = None
     printed = tuple(point.y for point in points)

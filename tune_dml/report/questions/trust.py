@@ -67,9 +67,9 @@ def _figures(measured: Measured) -> tuple[Figure, ...]:
     def cell(row: int, column: int) -> HeatCell:
         label, seed, value = table.labels[row], table.seeds[column], float(table.values[row, column])
         lost = reasons.get((label, seed), "")
-        said = metric.number(value) if math.isfinite(value) else lost or "no number yet"
+        shown = metric.number(value) if math.isfinite(value) else lost or "no number yet"
         text = metric.number(value) if math.isfinite(value) else "\u2013"
-        return HeatCell(float(less_seed[row, column]), text, f"{label}, seed {seed}: {said}")
+        return HeatCell(float(less_seed[row, column]), text, f"{label}, seed {seed}: {shown}")
 
     cells = [[cell(row, column) for column in range(len(table.seeds))] for row in rows]
     names, seeds = [table.labels[row] for row in rows], [str(seed) for seed in table.seeds]

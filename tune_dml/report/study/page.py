@@ -43,11 +43,11 @@ def _finite(value: Any) -> Any:
 
 def study_sentences(study: MeasuredStudy) -> tuple[str, ...]:
     """Each sweep's verdict, then what carries over, then what tuning gains."""
-    said = [
+    lines = [
         f"{s.results.name}: {sentence}" for s in study.sweeps for k in s.knobs if (sentence := plain_sentence(s, k))
     ]
-    said += [_carried(study, item) for item in study.transfers]
-    return (*said, *(_gained(study, item) for item in study.tunings))
+    lines += [_carried(study, item) for item in study.transfers]
+    return (*lines, *(_gained(study, item) for item in study.tunings))
 
 
 def _carried(study: MeasuredStudy, item: Transfer) -> str:
