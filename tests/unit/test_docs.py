@@ -2,8 +2,8 @@
 
 import importlib.util
 import re
-import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 
 from trainables.losses import LOSSES
@@ -98,8 +98,11 @@ def test_the_readmes_tree_is_the_tree():
     for indent, name in re.findall(r"^    ( *)(\S+)/ ", tree, re.MULTILINE):
         parent = parent if indent else name
         listed.add(f"{parent}/{name}" if indent else name)
-    files = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    folders = {Path(*Path(file).parts[:depth]) for file in files for depth in (1, 2) if len(Path(file).parts) > depth}
+    ignored = [line.strip("/").rpartition("/")[2] for line in (ROOT / ".gitignore").read_text().split()]
+
+    def kept(path):
+        return not any(fnmatch(part, pattern) for part in path.parts for pattern in (".git", *ignored))
+
+    files = [path.relative_to(ROOT) for pattern in ("*/*", "*/*/*") for path in ROOT.glob(pattern) if path.is_file()]
+    folders = {Path(*file.parts[:depth]) for file in files if kept(file) for depth in (1, 2) if len(file.parts) > depth}
     assert listed == {str(folder) for folder in folders}
