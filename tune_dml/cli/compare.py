@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainables.errors import raise_if_any
-from tune_dml.cli._elsewhere import Reading
+from tune_dml.cli._imported_results import Reading
 from tune_dml.cli.options import Json, Margin, absolute, verb
 from tune_dml.cli.screen import show, table
 from tune_dml.planning.request import folder_problems, margin_problems
@@ -74,7 +74,7 @@ def _load(word: str, storage: Path, reading: Reading, margin: float | None) -> R
 
     if experiment := _experiment(word):
         from tune_dml.record.imported import results_of_rows
-        from tune_dml.tracking.elsewhere import read_mlflow
+        from tune_dml.tracking.experiments import read_mlflow
 
         request = reading.request(experiment[1], margin)
         data = read_mlflow(experiment[0], experiment[1] or None, request, word=word)

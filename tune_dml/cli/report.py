@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 import typer
 
 from trainables.errors import Problem, raise_if_any
-from tune_dml.cli._elsewhere import Elsewhere, Reading
+from tune_dml.cli._imported_results import ImportSource, Reading
 from tune_dml.cli._race import race_data, race_lines
 from tune_dml.cli.options import Ending, Json, Margin, Output, absolute, verb
 from tune_dml.cli.screen import COMPARISON_BARS, show, table
@@ -54,7 +54,7 @@ def report(
     ] = None,
     output: Output = None,
     *,
-    elsewhere: Elsewhere,
+    source: ImportSource,
     reading: Reading,
     storage: Path,
     margin: Margin = None,
@@ -78,14 +78,14 @@ def report(
     names, conditions = sweep_names or [], check or []
     session = Session(storage, tracking_uri=tracking_uri, experiment=experiment)
     problems = [*margin_problems(margin), *paper_sd_problems(paper_sd), *folder_problems("-o", absolute(output))]
-    problems += [*checks.condition_problems(conditions), *elsewhere.problems(names, reading)]
+    problems += [*checks.condition_problems(conditions), *source.problems(names, reading)]
     if len(names) > 1:
         problems += _study_problems(
             {"--check": bool(check), "--unseal-test": unseal_test, "--paper-sd": bool(paper_sd)}
         )
     raise_if_any(problems)
-    if elsewhere.sources:
-        results = elsewhere.read(reading, margin, experiment, absolute(output))
+    if source.sources:
+        results = source.read(reading, margin, experiment, absolute(output))
         _end(_foreign(results, absolute(output), paper_sd, _FORMS[figures]), conditions, as_json)
     if len(names) > 1:
         show(_study(names, storage, absolute(output), margin), as_json)

@@ -160,7 +160,7 @@ def test_an_optuna_study_is_read_with_its_goal(tmp_path):
 def test_an_mlflow_experiment_is_read(tmp_path):
     from mlflow.tracking import MlflowClient
 
-    from tune_dml.tracking.elsewhere import read_mlflow
+    from tune_dml.tracking.experiments import read_mlflow
 
     uri = f"sqlite:///{tmp_path}/m.db"
     client = MlflowClient(uri)

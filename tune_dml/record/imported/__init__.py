@@ -1,6 +1,6 @@
 """Results that no sweep of ours made: each reader gives the same rows, which become results that the report reads.
 
-    data = read_csv(path, request)                    # or read_optuna, read_ray; MLflow is read by `tune_dml.tracking.elsewhere`
+    data = read_csv(path, request)                    # or read_optuna, read_ray; for MLflow `tune_dml.tracking.experiments`
     results = results_of_rows(data, request, folder)  # raises ConfigError with everything that is wrong
 
 A reader guesses nothing that can be asked for: the metric, its goal, the seed, the knobs and the margin are the user's.

@@ -36,7 +36,7 @@ class _HalfDifference:
 
 
 @question(order=347, reads_traces=True, unanswered={"reach": None})
-def reach(measured: Measured) -> Section | None:
+def other_classes(measured: Measured) -> Section | None:
     """Every cell against the baseline by R@1 of the same queries; None without a baseline, or where trials kept no hits."""
     baseline = measured.baseline
     others = [cell for cell in measured.cells if cell is not baseline and cell.values]

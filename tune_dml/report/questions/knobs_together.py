@@ -18,7 +18,7 @@ _MOST_LINES = 300
 
 
 @question(order=302)
-def together(measured: Measured) -> Section | None:
+def knobs_together(measured: Measured) -> Section | None:
     """None for one listed knob, with fewer than two configurations that have a number, and across several methods."""
     plan = measured.results.plan
     if sum(not arm.baseline for arm in measured.arms) > 1:  # methods have knobs of their own: no axis is common to all

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Elsewhere:
+class ImportSource:
     """Another program's results; all None for a sweep of ours."""
 
     from_csv: Annotated[
@@ -70,7 +70,7 @@ class Elsewhere:
         elif self.from_optuna is not None:
             data = imported.read_optuna(self.from_optuna, self.study, request)
         else:
-            from tune_dml.tracking.elsewhere import read_mlflow
+            from tune_dml.tracking.experiments import read_mlflow
 
             data = read_mlflow(str(self.from_mlflow), experiment, request)
         return imported.results_of_rows(data, request, (output or Path.cwd()) / "elsewhere" / request.name)
