@@ -10,7 +10,7 @@ import inspect
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -142,6 +142,10 @@ class DataSet(ABC):
     def _target(self, digest: str) -> Path:
         return self.cache_dir / f"{self.name}-{digest[:20]}"
 
+    def passed_over(self) -> Sequence[str]:
+        """Notes on what lies beside the pictures and is not read. No part of the identity, so told anew at each opening."""
+        return ()
+
     def on_demand(self, progress: Progress | None) -> tuple[cache.Images, Contents] | None:
         """The pictures decoded anew at each use, for a disk on which they do not fit; None where a set cannot."""
         return None
@@ -168,7 +172,8 @@ class DataSet(ABC):
             if undecoded is None:
                 raise
             return self._undecoded(*undecoded, digest, error)
-        return open_pictures(target)
+        opened = open_pictures(target)
+        return replace(opened, notes=(*opened.notes, *self.passed_over()))
 
     def _undecoded(self, images: cache.Images, contents: Contents, digest: str, reason: cache.DiskFull) -> Pictures:
         problem = reason.problems[0]
@@ -183,7 +188,7 @@ class DataSet(ABC):
             labels=np.asarray(contents.labels, dtype=np.int64),
             class_names=contents.class_names,
             test_classes=tuple(self.test_classes(contents.class_names)),
-            notes=(*contents.notes, note),
+            notes=(*contents.notes, *self.passed_over(), note),
             extras=contents.extras,
         )
 
