@@ -163,6 +163,7 @@ class DataSet(ABC):
 
         def build(directory: Path) -> None:
             contents = self.write(directory, progress)
+            raise_if_any(_contents_problems(contents, len(cache.open_images(directory)), self.name), DataError)
             _write_contents(directory, contents, self.name, digest, self.test_classes(contents.class_names))
 
         try:
@@ -191,6 +192,20 @@ class DataSet(ABC):
             notes=(*contents.notes, *self.passed_over(), note),
             extras=contents.extras,
         )
+
+
+def _contents_problems(contents: Contents, pictures: int, name: str) -> list[Problem]:
+    """What `write` says against what it has written: a mistake of a data set's author, which training would not notice."""
+    if not isinstance(contents, Contents):
+        return [Problem(f"data set {name}", "write() must return Contents", type(contents).__name__)]
+    labels, classes = np.asarray(contents.labels), len(contents.class_names)
+    if labels.shape != (pictures,) or not np.issubdtype(labels.dtype, np.integer):
+        got = f"{labels.dtype} of shape {labels.shape}"
+        return [Problem(f"data set {name}", f"there must be a whole number for each of the {pictures} pictures", got)]
+    if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
+        got = f"{labels.min()} to {labels.max()}"
+        return [Problem(f"data set {name}", f"labels must be the numbers of its {classes} classes, from 0", got)]
+    return []
 
 
 def _write_contents(directory: Path, contents: Contents, name: str, digest: str, test_classes: Sequence[int]) -> None:
