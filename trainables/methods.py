@@ -16,54 +16,84 @@ import inspect
 import math
 import pkgutil
 import typing
+from collections import UserDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.metadata import entry_points
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
-from trainables.errors import ConfigError, Problem, nearest
+from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 
 T = TypeVar("T")
 
 # Not knobs: the data set, the model and the machine decide these.
-_GIVEN_BY_CONTEXT = frozenset({"num_classes", "embedding_dim", "in_channels", "root", "cache_dir"})
+_GIVEN_BY_CONTEXT = frozenset(
+    {"num_classes", "embedding_dim", "in_channels", "in_features", "config", "root", "cache_dir"}
+)
 
 
-def discover(package: str, base: type[T], group: str) -> dict[str, type[T]]:
+class Registry(UserDict[str, type[T]]):
     """Name -> class for every concrete subclass of `base` in a package's modules and in an entry-point group.
 
-    A class takes part by having a class attribute `name` of its own. Two classes of one name are an error.
+    A class takes part by having a class attribute `name` of its own. Two classes of one name are an error, and so is an
+    entry point that names no such class. Filled when it is first asked: by then another package's module that imports
+    one of ours, and by that its registry, is whole.
     """
-    classes: dict[str, type[T]] = {}
-    path = importlib.import_module(package).__path__
-    for info in sorted(pkgutil.iter_modules(path), key=lambda module: module.name):
-        module = importlib.import_module(f"{package}.{info.name}")
-        for cls in vars(module).values():
-            if inspect.isclass(cls) and cls.__module__ == module.__name__:
-                _add(classes, cls, base)
+
+    def __init__(self, package: str, base: type[T], group: str) -> None:
+        self._package, self._base, self._group = package, base, group
+
+    @cached_property
+    def data(self) -> dict[str, type[T]]:  # type: ignore[override]
+        """The classes, sorted by name; raises ConfigError."""
+        classes: dict[str, type[T]] = {}
+        path = importlib.import_module(self._package).__path__
+        for info in sorted(pkgutil.iter_modules(path), key=lambda module: module.name):
+            module = importlib.import_module(f"{self._package}.{info.name}")
+            for cls in vars(module).values():
+                if inspect.isclass(cls) and cls.__module__ == module.__name__ and not _why_no_method(cls, self._base):
+                    _add(classes, cls)
+        for place, cls in load_entries(self._group):
+            if reason := _why_no_method(cls, self._base):
+                raise ConfigError(Problem(place, f"must name {reason}", str(cls), "Mend the package that names it."))
+            _add(classes, cls)
+        return dict(sorted(classes.items()))
+
+
+def load_entries(group: str) -> list[tuple[str, Any]]:
+    """(what to call it in messages, object) of an entry-point group; raises ConfigError for all that cannot be imported."""
+    loaded, problems = [], []
     for entry in entry_points(group=group):
-        _add(classes, entry.load(), base)
-    return dict(sorted(classes.items()))
+        place = f"entry point {group}.{entry.name}" + (f" of the package {entry.dist.name}" if entry.dist else "")
+        try:
+            loaded.append((place, entry.load()))
+        except Exception as error:  # a module of another package may raise anything
+            rule, remedy = f"{entry.value} must be importable", "Mend the package, or uninstall it."
+            problems.append(Problem(place, rule, f"{type(error).__name__}: {error}", remedy))
+    raise_if_any(problems)
+    return loaded
 
 
-def _add(classes: dict[str, type[T]], cls: type, base: type[T]) -> None:
-    name = cls.__dict__.get("name")
-    if not (isinstance(name, str) and issubclass(cls, base) and not inspect.isabstract(cls)):
-        return
+def _why_no_method(cls: Any, base: type) -> str:
+    """What an object lacks of being a method; empty when it is one."""
+    if not (inspect.isclass(cls) and issubclass(cls, base)):
+        return f"a class derived from {base.__module__}.{base.__qualname__}"
+    if missing := sorted(getattr(cls, "__abstractmethods__", ())):
+        return f"a class that implements {', '.join(missing)}"
+    return "" if isinstance(cls.__dict__.get("name"), str) else "a class with an attribute `name` of its own"
+
+
+def _add(classes: dict[str, Any], cls: type) -> None:
+    name = cls.__dict__["name"]
     if classes.get(name, cls) is not cls:
         other = classes[name]
-        raise ConfigError(
-            Problem(
-                f"{cls.__module__}.{cls.__qualname__}",
-                f"a method's name must be unique, {other.__module__}.{other.__qualname__} has it already",
-                name,
-                "Rename one of them.",
-            )
-        )
+        place, remedy = f"{cls.__module__}.{cls.__qualname__}", "Rename one of them."
+        rule = f"a method's name must be unique, {other.__module__}.{other.__qualname__} has it already"
+        raise ConfigError(Problem(place, rule, name, remedy))
     classes[name] = cls
 
 
@@ -116,13 +146,23 @@ def domain_of_rules(rules: Iterable[object], annotation: object) -> KnobDomain:
 def _knobs(cls: type) -> dict[str, tuple[Any, Any]]:
     # A data class's fields are declared in the class; its constructor does not know the names they are written in.
     declared = cls if is_dataclass(cls) else cls.__init__  # type: ignore[misc]
-    hints = typing.get_type_hints(declared, include_extras=True)
-    knobs = {}
+    place = f"{cls.__module__}.{cls.__qualname__}"
+    try:
+        hints = typing.get_type_hints(declared, include_extras=True)
+    except (NameError, TypeError, SyntaxError) as error:
+        raise ConfigError(Problem(place, "the types of its knobs must be known", str(error))) from error
+    knobs, problems = {}, []
     for parameter in inspect.signature(cls).parameters.values():
-        if parameter.name in _GIVEN_BY_CONTEXT or parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
+        name, required = parameter.name, parameter.default is inspect.Parameter.empty
+        if name in _GIVEN_BY_CONTEXT or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
-        required = parameter.default is inspect.Parameter.empty
-        knobs[parameter.name] = (hints[parameter.name], ... if required else parameter.default)
+        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
+            problems.append(Problem(place, "knobs must be keyword-only", name, "Write `*, ` before the first of them."))
+        elif name not in hints:
+            problems.append(Problem(place, "a knob must have a type", name, f"Write `{name}: float`, say."))
+        else:
+            knobs[name] = (hints[name], ... if required else parameter.default)
+    raise_if_any(problems)
     return knobs
 
 

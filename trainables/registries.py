@@ -5,10 +5,11 @@ Imports no torch: the packages of methods are loaded when first asked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 
 from trainables.config import SECTIONS, Value
+from trainables.errors import Problem, raise_if_any
 from trainables.methods import KnobDomain, domain_of_rules, knob_names, parameters_of
 
 
@@ -31,7 +32,7 @@ def _registries() -> Mapping[str, Mapping[str, type]]:
     from trainables.regularizers import REGULARIZERS
     from trainables.tasks import TASKS
 
-    return {
+    registries: dict[str, Mapping[str, type]] = {
         "task": TASKS,
         "loss": LOSSES,
         "regularizer": REGULARIZERS,
@@ -43,6 +44,18 @@ def _registries() -> Mapping[str, Mapping[str, type]]:
         "optimizer": OPTIMIZERS,
         "lr_schedule": RATES,
     }
+    raise_if_any(_clashes(registries))
+    return registries
+
+
+def _clashes(registries: Mapping[str, Mapping[str, type]]) -> Iterator[Problem]:
+    """Knobs that bear the name of a setting that their section has whatever is chosen."""
+    for section, model in SECTIONS.items():
+        for registry in model.chooses.values():
+            for cls in registries[registry].values():
+                for name in sorted(knob_names(cls) & set(model.own_fields())):
+                    rule = f"a knob must not be called like the setting {section}.{name}"
+                    yield Problem(f"{cls.__module__}.{cls.__qualname__}", rule, name, "Rename it.")
 
 
 def methods_of(registry: str) -> Mapping[str, type]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 
 from trainables.errors import ConfigError, Problem, nearest
+from trainables.methods import load_entries
 from tune_dml.space import Paper, Protocol, Space
 
 RETRIEVAL = "retrieval"  # the task of settings that name none
@@ -22,7 +22,7 @@ RETRIEVAL = "retrieval"  # the task of settings that name none
 def spaces() -> dict[str, Space]:
     """Name -> space: every module-level `SPACE`, and what the entry-point group `tune_dml.spaces` adds."""
     ours = [space for space in _declared() if isinstance(space, Space)]
-    theirs = [entry.load() for entry in entry_points(group="tune_dml.spaces")]
+    theirs = [space for _, space in load_entries("tune_dml.spaces")]
     return {space.name: space for space in sorted([*ours, *theirs], key=lambda space: space.name)}
 
 
@@ -30,7 +30,7 @@ def spaces() -> dict[str, Space]:
 def protocols() -> dict[str, Protocol]:
     """Name -> protocol."""
     ours = [item for item in _declared() if isinstance(item, Protocol)]
-    theirs = [entry.load() for entry in entry_points(group="tune_dml.protocols")]
+    theirs = [protocol for _, protocol in load_entries("tune_dml.protocols")]
     return {protocol.name: protocol for protocol in [*ours, *theirs]}
 
 
@@ -70,7 +70,7 @@ def find_space(name: str) -> Space:
 
 
 def _declared() -> list[object]:
-    packages = [entry.load() for entry in entry_points(group="tune_dml.space_packages")]
+    packages = [package for _, package in load_entries("tune_dml.space_packages")]
     if not packages:
         rule = "a package of search spaces must be installed"
         raise ConfigError(Problem("tune_dml.space_packages", rule, None, "Install the project: pip install -e ."))

@@ -14,6 +14,8 @@ ROOT = Path(__file__).parents[2]
 USE = """
 import contextlib, io, json, sys
 from pathlib import Path
+from toy_dml.loss import ToyMarginLoss  # first of all, as the package's own tests do
+from toy_dml.stripes import ToyStripes
 from tune_dml.cli import main
 
 def typed(*words):
@@ -26,8 +28,6 @@ seen = {verb: typed(verb) for verb in ("methods", "spaces", "datasets")}
 seen["plan"] = typed("plan", "toy_study", "--seeds", "2")
 seen["train"] = typed("train", "--protocol", "toy/quick", "--set", "loss.name=toy_margin", "--seed", "1")
 
-from toy_dml.loss import ToyMarginLoss
-from toy_dml.stripes import ToyStripes
 from trainables.testing import dataset_checks, loss_checks
 
 checks = loss_checks(ToyMarginLoss) + dataset_checks(lambda folder: ToyStripes(cache_dir=folder), Path("pictures"))

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from trainables.data.base import DataSet, Pictures, open_pictures
 from trainables.data.formats.cache import default_cache_dir
-from trainables.methods import build, discover
+from trainables.methods import Registry, build
 
 __all__ = ["DATASETS", "DataSet", "Pictures", "build_dataset", "default_cache_dir", "open_pictures"]
 
-DATASETS: dict[str, type[DataSet]] = discover(__name__, DataSet, group="tune_dml.datasets")  # type: ignore[type-abstract]
+DATASETS = Registry(__name__, DataSet, group="tune_dml.datasets")  # type: ignore[type-abstract]
 
 
 def build_dataset(

@@ -10,7 +10,7 @@ import inspect
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -142,6 +142,10 @@ class DataSet(ABC):
     def _target(self, digest: str) -> Path:
         return self.cache_dir / f"{self.name}-{digest[:20]}"
 
+    def passed_over(self) -> Sequence[str]:
+        """Notes on what lies beside the pictures and is not read. No part of the identity, so told anew at each opening."""
+        return ()
+
     def on_demand(self, progress: Progress | None) -> tuple[cache.Images, Contents] | None:
         """The pictures decoded anew at each use, for a disk on which they do not fit; None where a set cannot."""
         return None
@@ -159,6 +163,7 @@ class DataSet(ABC):
 
         def build(directory: Path) -> None:
             contents = self.write(directory, progress)
+            raise_if_any(_contents_problems(contents, len(cache.open_images(directory)), self.name), DataError)
             _write_contents(directory, contents, self.name, digest, self.test_classes(contents.class_names))
 
         try:
@@ -168,7 +173,8 @@ class DataSet(ABC):
             if undecoded is None:
                 raise
             return self._undecoded(*undecoded, digest, error)
-        return open_pictures(target)
+        opened = open_pictures(target)
+        return replace(opened, notes=(*opened.notes, *self.passed_over()))
 
     def _undecoded(self, images: cache.Images, contents: Contents, digest: str, reason: cache.DiskFull) -> Pictures:
         problem = reason.problems[0]
@@ -183,9 +189,23 @@ class DataSet(ABC):
             labels=np.asarray(contents.labels, dtype=np.int64),
             class_names=contents.class_names,
             test_classes=tuple(self.test_classes(contents.class_names)),
-            notes=(*contents.notes, note),
+            notes=(*contents.notes, *self.passed_over(), note),
             extras=contents.extras,
         )
+
+
+def _contents_problems(contents: Contents, pictures: int, name: str) -> list[Problem]:
+    """What `write` says against what it has written: a mistake of a data set's author, which training would not notice."""
+    if not isinstance(contents, Contents):
+        return [Problem(f"data set {name}", "write() must return Contents", type(contents).__name__)]
+    labels, classes = np.asarray(contents.labels), len(contents.class_names)
+    if labels.shape != (pictures,) or not np.issubdtype(labels.dtype, np.integer):
+        got = f"{labels.dtype} of shape {labels.shape}"
+        return [Problem(f"data set {name}", f"there must be a whole number for each of the {pictures} pictures", got)]
+    if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
+        got = f"{labels.min()} to {labels.max()}"
+        return [Problem(f"data set {name}", f"labels must be the numbers of its {classes} classes, from 0", got)]
+    return []
 
 
 def _write_contents(directory: Path, contents: Contents, name: str, digest: str, test_classes: Sequence[int]) -> None:

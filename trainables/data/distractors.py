@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from trainables.data.base import Contents, Indices, digest_of
+from trainables.data.base import Contents, Indices, digest_of, problems_raised
 from trainables.data.formats.decoding import EncodedPictures, SquarePictures
-from trainables.data.formats.files import encoded_files, find_pictures
+from trainables.data.formats.files import KINDS, encoded_files, find_pictures
 from trainables.data.formats.stored import FaceSize, SkipCorrupt, StoredPictures
 from trainables.errors import Problem
 
@@ -24,7 +24,7 @@ class Distractors(StoredPictures):
     name = "distractors"
     citation = "protocol of Kemelmacher-Shlizerman et al., The MegaFace Benchmark, CVPR 2016"
     licence = "the user's own"
-    source = "root/**/*.png, .jpg, .jpeg, .webp or .bmp"
+    source = f"root/**/*{KINDS}"
     dead = "MegaFace itself: retired by its authors, no download is left"
 
     def __init__(self, *, root: Path, cache_dir: Path, size: FaceSize = 112, skip_corrupt: SkipCorrupt = False) -> None:
@@ -45,6 +45,8 @@ class Distractors(StoredPictures):
     def check(self) -> list[Problem]:
         if not self.root.is_dir():
             return [Problem(str(self.root), "the data folder must exist", None, f"Expected {self.source}.")]
+        if problems := problems_raised(lambda: self.encoded):
+            return problems
         if not self.encoded.names:
             return [Problem(str(self.root), "must hold pictures", None, f"Expected {self.source}.")]
         return []

@@ -11,16 +11,18 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from trainables.data.base import Contents, Indices, Progress, digest_of
+from trainables.data.base import Contents, Indices, Progress, digest_of, problems_raised
 from trainables.data.formats.decoding import EncodedPictures, SquarePictures
-from trainables.data.formats.files import SUFFIXES, encoded_files, find_pictures
+from trainables.data.formats.files import KINDS, SUFFIXES, encoded_files, find_pictures
 from trainables.data.formats.picture_files import single_picture_notes
 from trainables.data.formats.stored import SkipCorrupt, StoredPictures, few
 from trainables.errors import DataError, Problem, nearest, raise_if_any
 
+_PARTS = frozenset({"train", "training", "test", "testing", "val", "valid", "validation", "query", "gallery"})
+
 
 class ImageFolder(StoredPictures):
-    """`root/CLASS/**/*.png|jpg|jpeg|webp|bmp`, decoded to RGB squares of `size` pixels (shorter side, then centre).
+    """Pictures at any depth below `root/CLASS`, decoded to RGB squares of `size` pixels (shorter side, then centre).
 
     Classes are sorted by name; the first half trains, the second half is the test half, unless a split file says
     otherwise: JSON `{"class": "train" | "test"}`, or text lines `class train`.
@@ -29,7 +31,7 @@ class ImageFolder(StoredPictures):
     name = "image_folder"
     citation = "the user's own pictures"
     licence = "the user's own"
-    source = "root/CLASS/*.png, .jpg, .jpeg, .webp or .bmp"
+    source = f"root/CLASS/*{KINDS}"
 
     def __init__(
         self,
@@ -61,6 +63,8 @@ class ImageFolder(StoredPictures):
         if not self.root.is_dir():
             rule = "the data folder must exist" if not self.root.exists() else "must be a folder"
             return [Problem(str(self.root), rule, None, f"Expected {self.source}.")]
+        if problems := problems_raised(lambda: self._listing):
+            return problems
         _, labels, classes = self._listing
         problems = self._class_problems(classes)
         if self.split_file:
@@ -99,35 +103,51 @@ class ImageFolder(StoredPictures):
     def contents(self, kept: Indices) -> Contents:
         _, labels, classes = self._listing
         numbers = np.array(labels, dtype=np.int64)[kept]
-        return Contents(numbers, classes, (*single_picture_notes(numbers, classes), *self._passed_over(classes)))
+        return Contents(numbers, classes, tuple(single_picture_notes(numbers, classes)))
 
     @cached_property
     def _listing(self) -> tuple[list[str], list[int], tuple[str, ...]]:
         """(names relative to the root, label of each, class names); folders without pictures are no classes."""
-        folders = sorted(path for path in self.root.iterdir() if path.is_dir() and not path.name.startswith("."))
-        pictures = {folder.name: find_pictures(folder)[0] for folder in folders}
+        pictures = {folder.name: find_pictures(folder)[0] for folder in self._folders}
         classes = tuple(name for name, files in pictures.items() if files)
         pairs = [(file, label) for label, name in enumerate(classes) for file in pictures[name]]
         names = [file.relative_to(self.root).as_posix() for file, _ in pairs]
         return names, [label for _, label in pairs], classes
 
+    @cached_property
+    def _folders(self) -> list[Path]:
+        """What may be classes, sorted by name; raises DataError."""
+        try:
+            return sorted(path for path in self.root.iterdir() if path.is_dir() and path.name[0] != ".")
+        except OSError as error:
+            raise DataError(Problem(str(self.root), "the folder must be readable", error.strerror)) from error
+
     def _class_problems(self, classes: Sequence[str]) -> list[Problem]:
+        expected = f"Expected {self.source}."
+        parts = [name for name in classes if name.lower() in _PARTS]
+        if len(parts) == len(classes) >= 2 and any(path.is_dir() for path in (self.root / parts[0]).iterdir()):
+            rule = "holds the parts of a split, where the folders of the classes are expected"
+            remedy = f"Put the class folders into one folder, and say with data.split_file which train. {expected}"
+            return [Problem(str(self.root), rule, few(parts), remedy)]
         if len(classes) >= 2:
             return []
         loose = [path.name for path in self.root.iterdir() if path.suffix.lower() in SUFFIXES]
         if loose and not classes:
             rule = f"pictures must lie in one folder a class, but {len(loose)} lie in the root itself"
-            return [Problem(str(self.root), rule, sorted(loose)[0], f"Expected {self.source}.")]
+            return [Problem(str(self.root), rule, sorted(loose)[0], expected)]
         what = f"only {classes[0]!r}" if classes else "no picture at all"
-        return [Problem(str(self.root), "at least 2 classes are needed", what, f"Expected {self.source}.")]
+        return [Problem(str(self.root), "at least 2 classes are needed", what, expected)]
 
-    def _passed_over(self, classes: Sequence[str]) -> list[str]:
+    def passed_over(self) -> list[str]:
         notes = []
-        folders = [p for p in self.root.iterdir() if p.is_dir() and not p.name.startswith(".")]
-        if empty := sorted(p.name for p in folders if p.name not in classes):
+        classes = self._listing[2]
+        if empty := [path.name for path in self._folders if path.name not in classes]:
             notes.append(f"{len(empty)} folders without pictures were passed over: {few(empty)}")
-        if others := [p.name for folder in sorted(folders) for p in find_pictures(folder)[1]]:
-            notes.append(f"{len(others)} files that are no pictures were passed over: {few(others)}")
+        others = [path for folder in self._folders for path in find_pictures(folder)[1]]
+        if links := [path.relative_to(self.root).as_posix() for path in others if path.is_dir()]:
+            notes.append(f"{len(links)} links to folders inside classes were not followed: {few(links)}")
+        if files := [path.name for path in others if not path.is_dir()]:
+            notes.append(f"{len(files)} files that are no pictures were passed over: {few(files)}")
         return notes
 
 

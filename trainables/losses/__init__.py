@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from trainables.losses.base import Loss
-from trainables.methods import build, discover
+from trainables.methods import Registry, build
 
 __all__ = ["LOSSES", "Loss", "build_loss"]
 
-LOSSES: dict[str, type[Loss]] = discover(__name__, Loss, group="tune_dml.losses")  # type: ignore[type-abstract]
+LOSSES = Registry(__name__, Loss, group="tune_dml.losses")  # type: ignore[type-abstract]
 
 
 def build_loss(name: str, *, num_classes: int | None = None, embedding_dim: int | None = None, **knobs: object) -> Loss:

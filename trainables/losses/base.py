@@ -48,6 +48,17 @@ def _check_batch(embeddings: Tensor, labels: Tensor) -> None:
         raise ConfigError(problems)
 
 
+def _check_value(name: str, value: object, embeddings: Tensor) -> None:
+    """That a loss has computed something to train on, before it is looked at. Raises ConfigError."""
+    if not isinstance(value, Tensor) or value.ndim or not value.is_floating_point():
+        got = (tuple(value.shape), str(value.dtype)) if isinstance(value, Tensor) else type(value).__name__
+        remedy = "Reduce what it has for each picture or pair: its mean, say."
+        raise ConfigError(Problem(f"value of the loss {name}", "must be a float tensor of shape ()", got, remedy))
+    if torch.is_grad_enabled() and embeddings.requires_grad and not value.requires_grad:
+        remedy = "Compute it from them by torch's functions, without detach(), item() or float()."
+        raise ConfigError(Problem(f"value of the loss {name}", "must have a gradient for the embeddings", None, remedy))
+
+
 class Loss(nn.Module, ABC):
     """A deep metric learning loss.
 
@@ -87,7 +98,9 @@ class Loss(nn.Module, ABC):
             raise ConfigError(Problem("indices_tuple", rule, None, "Remove the miner."))
         with full_precision(embeddings.device):
             full = embeddings if embeddings.dtype in (torch.float32, torch.float64) else embeddings.float()
-            return self.value(full, labels)
+            value = self.value(full, labels)
+        _check_value(type(self).__name__, value, embeddings)
+        return value
 
     @abstractmethod
     def value(self, embeddings: Tensor, labels: Tensor) -> Tensor:

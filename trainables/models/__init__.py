@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainables.errors import ConfigError, Problem, raise_if_any
-from trainables.methods import construct, discover, unknown
+from trainables.methods import Registry, construct, unknown
 from trainables.models.base import Backbone, Head, Pooling
 from trainables.models.embedder import Embedder, parameter_groups, to_tensor
 
@@ -23,9 +23,9 @@ __all__ = [
     "to_tensor",
 ]
 
-BACKBONES: dict[str, type[Backbone]] = discover(__name__, Backbone, group="tune_dml.backbones")  # type: ignore[type-abstract]
-POOLINGS: dict[str, type[Pooling]] = discover(__name__, Pooling, group="tune_dml.poolings")  # type: ignore[type-abstract]
-HEADS: dict[str, type[Head]] = discover(__name__, Head, group="tune_dml.heads")  # type: ignore[type-abstract]
+BACKBONES = Registry(__name__, Backbone, group="tune_dml.backbones")  # type: ignore[type-abstract]
+POOLINGS = Registry(__name__, Pooling, group="tune_dml.poolings")  # type: ignore[type-abstract]
+HEADS = Registry(__name__, Head, group="tune_dml.heads")  # type: ignore[type-abstract]
 
 
 def build_model(

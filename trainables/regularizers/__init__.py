@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from trainables.methods import build, discover
+from trainables.methods import Registry, build
 from trainables.regularizers.base import Regularizer, penalised
 from trainables.regularizers.schedules import SCHEDULES, eta_at, schedule_problems
 
 __all__ = ["REGULARIZERS", "SCHEDULES", "Regularizer", "build_regularizer", "eta_at", "penalised", "schedule_problems"]
 
-REGULARIZERS: dict[str, type[Regularizer]] = discover(
+REGULARIZERS = Registry(
     __name__,
     Regularizer,  # type: ignore[type-abstract]
     group="tune_dml.regularizers",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from numpy.typing import ArrayLike
 
 from trainables.errors import ConfigError, Problem
-from trainables.methods import discover, unknown
-from trainables.samplers.base import Batch, Sampler, local
+from trainables.methods import Registry, unknown
+from trainables.samplers.base import Batch, Sampler, local, whole_batch
 
-__all__ = ["SAMPLERS", "Batch", "Sampler", "build_sampler", "local", "sampler_problems"]
+__all__ = ["SAMPLERS", "Batch", "Sampler", "build_sampler", "local", "sampler_problems", "whole_batch"]
 
-SAMPLERS: dict[str, type[Sampler]] = discover(__name__, Sampler, group="tune_dml.samplers")  # type: ignore[type-abstract]
+SAMPLERS = Registry(__name__, Sampler, group="tune_dml.samplers")  # type: ignore[type-abstract]
 
 
 def build_sampler(

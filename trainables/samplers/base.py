@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trainables.errors import Problem, raise_if_any
+from trainables.errors import ConfigError, Problem, raise_if_any
 
 Batch = NDArray[np.int64]
 
@@ -51,6 +51,17 @@ class Sampler(ABC):
     @abstractmethod
     def batch(self, step: int) -> Batch:
         """The global batch of a step, counted from 0: numbers of training pictures (batch_size,)."""
+
+
+def whole_batch(sampler: Sampler, step: int) -> Batch:
+    """The global batch of a step; raises ConfigError where it is not `batch_size` numbers of training pictures."""
+    batch, wanted, pictures = np.asarray(sampler.batch(step)), sampler.batch_size, len(sampler.labels)
+    whole = batch.shape == (wanted,) and np.issubdtype(batch.dtype, np.integer)
+    if whole and batch.min() >= 0 and batch.max() < pictures:
+        return batch
+    rule = f"batch({step}) must be {wanted} numbers of the {pictures} training pictures, from 0"
+    got = f"{batch.dtype} of shape {batch.shape}" + (f", {batch.min()} to {batch.max()}" if batch.size else "")
+    raise ConfigError(Problem(f"sampler {sampler.name}", rule, got))
 
 
 def local(batch: Batch, rank: int, world_size: int) -> Batch:

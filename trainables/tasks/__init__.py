@@ -12,14 +12,14 @@ from typing import Any
 
 from trainables.config import TrialConfig
 from trainables.context import TrialContext
-from trainables.methods import discover
+from trainables.methods import Registry
 from trainables.tasks.evaluation import Evaluation
 from trainables.tasks.learner import Learner
 from trainables.tasks.task import Task
 
 __all__ = ["TASKS", "Evaluation", "Learner", "Task", "build_learner", "task_of"]
 
-TASKS: dict[str, type[Task]] = discover(__name__, Task, group="tune_dml.tasks")  # type: ignore[type-abstract]
+TASKS = Registry(__name__, Task, group="tune_dml.tasks")  # type: ignore[type-abstract]
 
 
 def task_of(config: TrialConfig) -> Task:

@@ -26,7 +26,7 @@ from trainables.models.embedder import Embedder
 from trainables.models.views import Views
 from trainables.regularizers import build_regularizer, penalised
 from trainables.regularizers.schedules import eta_at
-from trainables.samplers import build_sampler
+from trainables.samplers import build_sampler, whole_batch
 from trainables.samplers import local as local_part
 from trainables.tasks.evaluation import Evaluation
 from trainables.tasks.task import Task
@@ -102,7 +102,7 @@ class Learner(ABC, Generic[_E]):
 
     def drawn(self, step: int) -> tuple[Indices, int, list[int]]:
         """This rank's training pictures, the first one's position in the global batch, and how many each rank has."""
-        batch = self.sampler.batch(step)
+        batch = whole_batch(self.sampler, step)
         rank, world = self.context.rank, self.context.world_size
         sizes = [len(local_part(batch, other, world)) for other in range(world)]
         return local_part(batch, rank, world), sum(sizes[:rank]), sizes

@@ -26,7 +26,7 @@ _TEXT = """\
 name: {name}
 description: margin of the triplet loss
 
-dataset: image_folder                # {folder}/CLASS/*.png, .jpg, .jpeg, .webp or .bmp
+dataset: image_folder                # {folder}/CLASS/*.jpg, .png, .tif ...
 data_root: {root}                    # the first half of the classes trains, the other one is the sealed test
 
 parameters:                          # the knobs that are searched, by dotted names

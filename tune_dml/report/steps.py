@@ -77,7 +77,8 @@ def go_on(
     """A step of a verb that takes the sweep as it is planned; none for a sweep of another protocol version."""
     if results.plan.protocol_version != PROTOCOL_VERSION or not trials:
         return ()
-    return (Step(command(results, verb, change), settles, trials, urgency, chance),)
+    known = chance if chance is not None and math.isfinite(chance) else None
+    return (Step(command(results, verb, change), settles, trials, urgency, known),)
 
 
 def extend(

@@ -81,7 +81,8 @@ def chance_to_decide(noise: PairNoise, margin: float, seeds: int, planned: int, 
 
 def chance_of_difference(noise: PairNoise, pair: tuple[int, int], seeds: int, planned: int, alpha: float) -> float:
     """The chance that the interval of a pair's difference, at `planned` seeds, excludes 0 on the side where it is now."""
-    gap = abs(float(noise.estimate[pair])) / math.sqrt(float(noise.variance[pair]))
+    size, sd = abs(float(noise.estimate[pair])), math.sqrt(float(noise.variance[pair]))
+    gap = size / sd if sd > 0 else math.inf
     return _predicted(gap, _multiple(noise, True, planned, alpha), seeds, planned)
 
 

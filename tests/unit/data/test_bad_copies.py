@@ -168,6 +168,13 @@ def test_a_disk_that_fills_while_blocks_are_claimed_is_said(tmp_path, monkeypatc
         cache.create_images(tmp_path, (1, 1024, 1024, 1))
 
 
+def test_a_disk_on_which_only_the_pictures_that_stay_do_not_fit_is_said(tmp_path, monkeypatch):
+    cache.create_images(tmp_path, (3, 16, 16, 1))
+    monkeypatch.setattr(os, "posix_fallocate", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+    with pytest.raises(cache.DiskFull, match="TUNE_DML_CACHE"):
+        cache.keep_images(tmp_path, np.arange(2))
+
+
 def test_a_disk_that_fills_while_writing_leaves_nothing_and_is_said(tmp_path):
     def full(directory):
         (directory / "half").write_text("x")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from trainables.data import Pictures, build_dataset, default_cache_dir
+from trainables.data.base import Contents, DataSet, digest_of
 from trainables.data.formats import cache
 from trainables.errors import DataError, Problem
 
@@ -163,3 +164,42 @@ def test_pictures_without_a_cache_can_be_pickled_too():
     assert np.array_equal(received.images, pictures.images)
     assert received.class_names == ("a", "b")
     assert (received.in_channels, received.image_size) == (1, 4)
+
+
+class Squares(DataSet):
+    """Four grey squares, and whatever `said` says of them."""
+
+    name = citation = licence = source = "squares"
+    said = Contents(np.array([0, 0, 1, 1]), ("black", "white"))
+
+    def check(self):
+        return []
+
+    def digest(self):
+        return digest_of(self.name)
+
+    def test_classes(self, class_names):
+        return (1,)
+
+    def write(self, directory, progress):
+        cache.create_images(directory, (4, 2, 2, 1))
+        return self.said
+
+
+@pytest.mark.parametrize(
+    ("said", "rule"),
+    [
+        (None, "must return Contents, but got 'NoneType'"),
+        (Contents(np.arange(3), ("a", "b", "c")), r"for each of the 4 pictures, but got 'int64 of shape \(3,\)'"),
+        (Contents(np.arange(4) / 2, ("a", "b")), r"but got 'float64 of shape \(4,\)'"),
+        (Contents(np.arange(4) - 1, ("a", "b", "c")), "numbers of its 3 classes, from 0, but got '-1 to 2'"),
+        (Contents(np.array([0, 0, 1, 2]), ("a", "b")), "but got '0 to 2'"),
+    ],
+)
+def test_labels_that_do_not_fit_the_pictures_are_refused_and_nothing_is_kept(tmp_path, said, rule):
+    data = Squares(cache_dir=tmp_path)
+    data.said = said
+    with pytest.raises(DataError, match=f"data set squares: .*{rule}"):
+        data.prepare()
+    assert not data.is_prepared()
+    assert Squares(cache_dir=tmp_path).prepare().labels.tolist() == [0, 0, 1, 1]

@@ -1,5 +1,6 @@
 """The user's own pictures: every kind of file, every kind of mistake."""
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -188,3 +189,95 @@ def test_an_interrupted_build_goes_on_where_it_stopped(build, monkeypatch):
     assert resumed == [(12, 15), (15, 15)]
     assert all(pictures.images[i].any() for i in range(15))
     assert not (pictures.directory / "done.npy").exists()
+
+
+def test_kinds_that_other_loaders_read_are_read_and_real_numbers_refused(root, build):
+    Image.fromarray(np.full((20, 20), 257 * 77, dtype=np.uint16)).save(root / "ant" / "a.tif")
+    for name in ("b.TIFF", "c.gif", "d.ppm", "e.pgm"):
+        Image.new("L", (20, 20), 77).save(root / "ant" / name)
+    pictures = build(size=16).prepare()
+    assert np.unique(pictures.images[3:8]).tolist() == [77]
+    Image.fromarray(np.zeros((20, 20), dtype=np.float32)).save(root / "bee" / "real.tif")
+    (problem,) = build(size=16).check()
+    assert problem.place.endswith("real.tif")
+    assert "whole numbers" in str(problem)
+
+
+def test_what_lies_beside_the_pictures_is_told_as_it_is_now_and_not_as_the_cache_was_made(root, build):
+    assert build(size=16).prepare().notes == ()
+    (root / "fox").mkdir()
+    (root / "fox" / "0.psd").write_bytes(b"x")
+    (root / "ant" / "more").symlink_to(root / "bee")
+    notes = build(size=16).prepare().notes
+    assert notes == (
+        "1 folders without pictures were passed over: fox",
+        "1 links to folders inside classes were not followed: ant/more",
+        "1 files that are no pictures were passed over: 0.psd",
+    )
+    (root / "ant" / "more").unlink()
+    (root / "fox" / "0.psd").unlink()
+    (root / "fox").rmdir()
+    assert build(size=16).prepare().notes == ()
+
+
+def test_files_out_of_reach_are_named_or_left_out_and_read_once_they_can_be(root, build):
+    (root / "ant" / "0.png").rename(root.parent / "elsewhere.png")
+    (root / "ant" / "0.png").symlink_to(root / "nowhere.png")
+    (problem,) = build(size=16).check()
+    assert (problem.place, problem.value) == (
+        str(root / "ant" / "0.png"),
+        "the file cannot be read: No such file or directory",
+    )
+    assert len(build(size=16, skip_corrupt=True).prepare()) == 14
+    (root.parent / "elsewhere.png").rename(root / "nowhere.png")
+    assert len(build(size=16).prepare()) == 15
+
+
+def test_folders_and_files_without_permission_are_named(root, build, monkeypatch):
+    listed, read = os.scandir, Path.read_bytes
+
+    def scandir(place):
+        if str(place).endswith("bee"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))
+        return listed(place)
+
+    def read_bytes(self):
+        if self.name == "1.png":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+        return read(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", scandir)
+        (problem,) = build(size=16).check()
+        assert (problem.place, problem.rule) == (str(root / "bee"), "the folder must be readable")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", read_bytes)
+        assert len(build(size=16).check()) == 5
+        with pytest.raises(DataError, match="the file cannot be read: Permission denied"):
+            build(size=16).digest()
+    assert build(size=16).check() == []
+
+
+def test_names_that_are_no_text_are_named(root, build):
+    os.rename(root / "cow", os.path.join(os.fsencode(root), b"c\xffw"))
+    problems = build(size=16).check()
+    assert len(problems) == 3
+    assert r"c\udcffw/0.png" in problems[0].place
+    assert problems[0].rule == "names must be UTF-8"
+    str(problems[0]).encode()
+
+
+def test_the_parts_of_a_split_are_no_classes(tmp_path):
+    root = tmp_path / "parts"
+    for part in ("train", "test"):
+        for name in ("ant", "bee"):
+            picture(root / part / name / "0.png", 0)
+    (problem,) = build_dataset("image_folder", root=root, cache_dir=tmp_path / "c").check()
+    assert problem.rule == "holds the parts of a split, where the folders of the classes are expected"
+    assert "data.split_file" in problem.remedy
+    for part in ("train", "test"):  # two classes that bear such names hold pictures
+        (root / part / "ant").rename(root / part / "gone")
+        for name in ("gone", "bee"):
+            (root / part / name / "0.png").rename(root / part / f"{name}.png")
+            (root / part / name).rmdir()
+    assert build_dataset("image_folder", root=root, cache_dir=tmp_path / "c").check() == []

@@ -109,3 +109,10 @@ def test_a_race_is_not_extended(tmp_path):
     raced = results_of(results.folder)
     assert raced.race is not None
     assert not [command for command in summary(raced).commands if "extend" in command]
+
+
+def test_a_chance_that_nobody_knows_is_not_told(tmp_path):
+    results = written(tmp_path, "flat")
+    (step,) = extend(results, "whether rho matters", 40, seeds=9, chance=float("nan"))
+    assert step.chance is None
+    assert step.sentence == "It would show whether rho matters."

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainables.errors import ConfigError
-from trainables.samplers import SAMPLERS, build_sampler, local, sampler_problems
+from trainables.samplers import SAMPLERS, build_sampler, local, sampler_problems, whole_batch
 from trainables.samplers.m_per_class import _without_replacement
 
 
@@ -115,3 +115,11 @@ def test_a_sampler_refuses_what_the_check_refuses():
         build_sampler("m_per_class", _labels([3] * 3), 8, instances_per_class=2)
     with pytest.raises(ConfigError, match="unknown sampler"):
         build_sampler("shuffled", np.zeros(4), 2)
+
+
+@pytest.mark.parametrize("drawn", [[0, 1], [0, 1, 2, 12], [-1, 0, 1, 2], [0.0, 1.0, 2.0, 3.0], [[0, 1], [2, 3]], []])
+def test_a_batch_that_is_not_what_it_should_be_is_named_and_not_trained_on(drawn):
+    sampler = build_sampler("random", np.arange(12), 4)
+    sampler.batch = lambda step: drawn
+    with pytest.raises(ConfigError, match=r"sampler random: batch\(7\) must be 4 numbers of the 12 training pictures"):
+        whole_batch(sampler, 7)

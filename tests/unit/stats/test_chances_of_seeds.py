@@ -52,3 +52,8 @@ def test_nothing_is_foretold_of_one_seed_or_of_no_further_ones():
 
 def test_a_difference_that_may_be_none_has_no_upper_end():
     assert range_to_decide(table(2.0, sd=1.5, seed=1), 1.0, 5, lambda _: 0.05)[1] is None
+
+
+def test_nothing_is_foretold_where_the_seeds_so_far_show_no_noise():
+    noise = fit_pairs(np.array([[1.0, 1.0, 1.0], [2.0, 2.0, 2.0]]))
+    assert np.isnan(chance_of_difference(noise, (0, 1), 3, 6, 0.05))

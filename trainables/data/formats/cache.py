@@ -124,8 +124,10 @@ def keep_images(directory: Path, kept: NDArray[np.int64]) -> None:
     """Leave only the pictures numbered `kept`, in that order; of ragged ones the pixels stay and are not referred to."""
     if (directory / "images.npy").exists():
         before = np.load(directory / "images.npy", mmap_mode="r")
-        shorter = directory / "kept.npy"
-        after = np.lib.format.open_memmap(shorter, mode="w+", dtype=np.uint8, shape=(len(kept), *before.shape[1:]))
+        shorter, shape = directory / "kept.npy", (len(kept), *before.shape[1:])
+        require_space(directory, int(np.prod(shape, dtype=np.int64)))
+        after = np.lib.format.open_memmap(shorter, mode="w+", dtype=np.uint8, shape=shape)
+        _reserve(shorter)
         for new, old in enumerate(kept):
             after[new] = before[old]
         after.flush()

@@ -20,6 +20,7 @@ from trainables.errors import Problem
 from trainables.files import write_whole
 
 _CHUNK = 256  # pictures between two notes of what is done
+_PLAIN = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr"})  # modes of which every picture becomes RGB
 _SHOWN = 10  # failures named one by one
 
 
@@ -37,8 +38,10 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     """Any Pillow picture as 8-bit RGB, upright.
 
     EXIF orientation is applied; 16-bit greys are divided by 257; transparent pixels show white; palette, grey and CMYK
-    pictures are converted; of several frames the first counts.
+    pictures are converted; of several frames the first counts. Raises ValueError for real numbers, whose range nobody knows.
     """
+    if image.mode == "F":
+        raise ValueError("pixels must be whole numbers")
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I"):  # 16 bits, which some Pillow versions open as 32
         grey = np.asarray(image).astype(np.int64).clip(0, 65535)
@@ -153,6 +156,8 @@ def why_undecodable(opened: Callable[[], Image.Image]) -> str:
         with opened() as image:
             image.draft("RGB", (32, 32))  # a JPEG is read to its end but decoded at an eighth of its size
             image.load()
+            if image.mode not in _PLAIN:
+                _to_rgb(image)
 
     return _reason(read)
 

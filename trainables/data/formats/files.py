@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,21 +18,41 @@ from PIL import Image
 from trainables.data.base import Progress
 from trainables.data.formats import cache
 from trainables.data.formats.decoding import EncodedPictures, why_undecodable
+from trainables.errors import DataError, Problem, raise_if_any
 
+_SHOWN = 5  # names that are shown
 _REPORT = 64  # files between two reports of progress
 _SAVE_EVERY = 15.0  # seconds
-SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp"})
+SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"})
+KINDS = ", ".join(sorted(SUFFIXES)[:-1]) + f" or {max(SUFFIXES)}"
+"""The suffixes as a sentence names them."""
 
 
 def find_pictures(folder: Path) -> tuple[list[Path], list[Path]]:
-    """(pictures, other files) at any depth below `folder`, each sorted; names that start with a dot are passed over."""
-    visible = [
-        path
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    ]
-    pictures = [path for path in visible if path.suffix.lower() in SUFFIXES]
-    return pictures, [path for path in visible if path.suffix.lower() not in SUFFIXES]
+    """(pictures, other files) at any depth below `folder`, each sorted; names that start with a dot are passed over.
+
+    Links to files are files, wherever they lead; links to folders are not followed, and stand among the other files.
+    Raises DataError for folders that cannot be listed and for names that are no text.
+    """
+    seen, problems = [], []
+
+    def refuse(error: OSError) -> None:
+        problems.append(Problem(str(error.filename), "the folder must be readable", str(error.strerror)))
+
+    for place, folders, files in os.walk(folder, onerror=refuse):
+        links = [name for name in folders if os.path.islink(os.path.join(place, name))]
+        folders[:] = [name for name in folders if name[0] != "."]
+        seen += [Path(place, name) for name in (*files, *links) if name[0] != "."]
+    raise_if_any([*problems, *_name_problems(seen)], DataError)
+    seen = sorted(path for path in seen if path.is_file() or path.is_symlink())
+    pictures = [path for path in seen if path.suffix.lower() in SUFFIXES and not path.is_dir()]
+    return pictures, sorted(set(seen).difference(pictures))
+
+
+def _name_problems(paths: Sequence[Path]) -> list[Problem]:
+    """Names that are not UTF-8 stand in no list, record or page; the first ones."""
+    wrong = [ascii(str(path)) for path in paths if any("\ud800" <= letter <= "\udfff" for letter in str(path))]
+    return [Problem(name, "names must be UTF-8", None, "Rename it.") for name in wrong[:_SHOWN]]
 
 
 def encoded_files(root: Path, names: Sequence[str]) -> EncodedPictures:
@@ -43,9 +64,12 @@ def _open(root: Path, names: Sequence[str], i: int) -> Image.Image:
     return Image.open(root / names[i])
 
 
-def digests(root: Path, names: Sequence[str], cache_dir: Path) -> list[tuple[str, str]]:
-    """(name, SHA-256) of files below `root`."""
-    return [(name, sha256) for name, (sha256, _) in _contents(root, names, cache_dir, verify=False).items()]
+def digests(root: Path, names: Sequence[str], cache_dir: Path, *, skip: bool = False) -> list[tuple[str, str]]:
+    """(name, SHA-256) of files below `root`. One that cannot be read raises DataError; with `skip` its digest is empty."""
+    known = _contents(root, names, cache_dir, verify=False)
+    unread = [Problem(str(root / name), known[name][1]) for name, (sha256, _) in known.items() if not (sha256 or skip)]
+    raise_if_any(unread[:_SHOWN], DataError)
+    return [(name, sha256) for name, (sha256, _) in known.items()]
 
 
 def unreadable_files(
@@ -65,8 +89,7 @@ def _contents(
     """
     index = cache_dir / "fingerprints" / f"{hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:20]}.json"
     known = _read_index(index)
-    stats = {name: (root / name).stat() for name in names}
-    keys = {name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()}
+    keys = {name: _state(root / name) for name in names}
     stale = [
         name for name in names if name not in known or known[name][:2] != keys[name] or (verify and not known[name][4])
     ]
@@ -81,8 +104,18 @@ def _contents(
                     saved = time.monotonic()
                 if progress and (done % _REPORT == 0 or done == len(stale)):
                     progress(done, len(stale))
-        cache.write_text(index, json.dumps(known))
+        read = {name: entry for name, entry in known.items() if entry[2]}  # the others may be readable next time
+        cache.write_text(index, json.dumps(read))
     return {name: (known[name][2], known[name][3]) for name in names}
+
+
+def _state(path: Path) -> list[int]:
+    """Size and time of change; nothing of a file that is out of reach."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return [0, 0]
+    return [stat.st_size, stat.st_mtime_ns]
 
 
 def _read_index(index: Path) -> dict[str, list[Any]]:
@@ -94,7 +127,10 @@ def _read_index(index: Path) -> dict[str, list[Any]]:
 
 
 def _look(path: Path, *, verify: bool) -> tuple[str, str]:
-    data = path.read_bytes()
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        return "", f"the file cannot be read: {error.strerror}"
     sha256 = hashlib.sha256(data).hexdigest()
     if not verify:
         return sha256, ""

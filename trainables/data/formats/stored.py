@@ -106,7 +106,7 @@ class StoredPictures(DataSet):
 
     def digests(self, names: Sequence[str]) -> list[tuple[str, str]]:
         """(name, SHA-256) of files in `folder`, for `digest`."""
-        return digests(self.folder, names, self.cache_dir)
+        return digests(self.folder, names, self.cache_dir, skip=self.skip_corrupt)
 
     def write(self, directory: Path, progress: Progress | None) -> Contents:
         """Decode in parallel, from where an interrupted call stopped."""

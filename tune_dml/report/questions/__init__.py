@@ -10,10 +10,10 @@ import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
-from importlib.metadata import entry_points
 from types import MappingProxyType
 
 from trainables.errors import ConfigError, Problem
+from trainables.methods import load_entries
 from tune_dml.report.knob import MeasuredKnob
 from tune_dml.report.measured import Measured
 from tune_dml.report.section import Section, figures_of, tables_of
@@ -71,11 +71,10 @@ def _questions() -> list[Question]:
     """Ours and those of other packages, in the order of the report."""
     modules = [import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
     questions = [value for module in modules for value in vars(module).values() if isinstance(value, Question)]
-    for entry in entry_points(group=GROUP):
-        loaded = entry.load()
+    for place, loaded in load_entries(GROUP):
         if not isinstance(loaded, Question):
             rule = "a question of the report is a function marked with `question` or `knob_question`"
-            raise ConfigError(Problem(f"entry point {GROUP}.{entry.name}", rule, entry.value, "Mark the function."))
+            raise ConfigError(Problem(place, rule, str(loaded), "Mark the function."))
         questions.append(loaded)
     return sorted(questions, key=lambda question: question.order)
 

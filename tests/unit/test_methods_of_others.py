@@ -1,0 +1,146 @@
+"""Methods of other packages, written wrongly: each mistake is one message that names the place and the remedy."""
+
+from importlib.metadata import EntryPoint
+from typing import Annotated
+
+import pytest
+import torch
+from pydantic import Field
+
+from trainables import methods, registries
+from trainables.errors import ConfigError
+from trainables.losses import Loss
+from trainables.losses.triplet import TripletLoss
+
+GROUP = "tune_dml.losses"
+
+
+class Whole(Loss):
+    """The squared length of what is given, or whatever `like` is told to make of it."""
+
+    name, citation, section = "whole", "nobody", "1"
+
+    def __init__(self, *, like: Annotated[int, Field(description="which mistake")] = 0) -> None:
+        super().__init__()
+        self.like = like
+
+    def value(self, embeddings, labels):
+        value = embeddings.square().mean()
+        mistakes = (value, value.item(), None, value.detach(), value.long(), embeddings.mean(1), value[None])
+        return mistakes[self.like]
+
+
+class Nameless(TripletLoss):
+    """Derived from a loss whose name it would share."""
+
+
+class Unfinished(Loss):
+    """Computes nothing."""
+
+    name, citation, section = "unfinished", "nobody", "1"
+
+
+class Taken(Whole):
+    """Bears another one's name."""
+
+    name = "triplet"
+
+
+class InOrder(Whole):
+    """Knobs that can be given by their place."""
+
+    name = "in_order"
+
+    def __init__(self, margin: float = 0.5, *, scale=2.0) -> None:
+        super().__init__()
+
+
+class OfNowhere(Whole):
+    """A type that nobody has defined."""
+
+    name = "of_nowhere"
+
+    def __init__(self, *, margin: "Nowhere" = 0.5) -> None:  # noqa: F821
+        super().__init__()
+
+
+class Hidden(Whole):
+    """A knob called as the setting that chooses the loss."""
+
+    name = "hidden"
+
+    def __init__(self, *, name: str = "x") -> None:
+        super().__init__()
+
+
+def function(embeddings, labels):
+    """No class at all."""
+
+
+def losses(monkeypatch, *named):
+    entries = [
+        EntryPoint(str(i), f"{__name__}:{name}" if ":" not in name else name, GROUP) for i, name in enumerate(named)
+    ]
+    monkeypatch.setattr(methods, "entry_points", lambda group: entries)
+    return methods.Registry("trainables.losses", Loss, GROUP)
+
+
+def test_a_class_of_another_package_is_found(monkeypatch):
+    registry = losses(monkeypatch, "Whole")
+    assert registry["whole"] is Whole
+    assert "triplet" in registry
+
+
+@pytest.mark.parametrize(
+    ("named", "text"),
+    [
+        ("function", "must name a class derived from trainables.losses.base.Loss"),
+        ("Nameless", "must name a class with an attribute `name` of its own"),
+        ("Unfinished", "must name a class that implements value"),
+        ("Taken", "a method's name must be unique, trainables.losses.triplet.TripletLoss has it already"),
+        ("Nowhere", 'must be importable, but got "AttributeError'),
+        ("no_such_package:Loss", 'must be importable, but got "ModuleNotFoundError'),
+    ],
+)
+def test_what_an_entry_point_lacks_is_said(monkeypatch, named, text):
+    with pytest.raises(ConfigError) as error:
+        len(losses(monkeypatch, named))
+    assert text in str(error.value)
+
+
+def test_every_entry_point_that_cannot_be_imported_is_named(monkeypatch):
+    with pytest.raises(ConfigError) as error:
+        len(losses(monkeypatch, "no_such_package:Loss", "Whole", "Nowhere"))
+    assert [problem.place for problem in error.value.problems] == [f"entry point {GROUP}.0", f"entry point {GROUP}.2"]
+
+
+def test_how_knobs_are_declared_wrongly_is_said():
+    with pytest.raises(ConfigError) as error:
+        methods.parameters_of(InOrder)
+    assert [(p.rule, p.value) for p in error.value.problems] == [
+        ("knobs must be keyword-only", "margin"),
+        ("a knob must have a type", "scale"),
+    ]
+    with pytest.raises(ConfigError, match="the types of its knobs must be known, but got \"name 'Nowhere'"):
+        methods.parameters_of(OfNowhere)
+
+
+def test_a_knob_called_like_a_setting_of_its_section_is_refused():
+    known = {**registries._registries(), "loss": {"hidden": Hidden}}
+    (problem,) = registries._clashes(known)
+    assert (problem.rule, problem.value) == ("a knob must not be called like the setting loss.name", "name")
+
+
+@pytest.mark.parametrize("like", [1, 2, 4, 5, 6])
+def test_a_value_that_is_no_scalar_is_named(like):
+    with pytest.raises(ConfigError, match="value of the loss Whole: must be a float tensor of shape \\(\\), but got"):
+        Whole(like=like)(torch.ones(4, 3, requires_grad=True), torch.arange(4))
+
+
+def test_a_value_without_gradient_is_named_where_one_is_needed():
+    embeddings = torch.ones(4, 3, requires_grad=True)
+    with pytest.raises(ConfigError, match="must have a gradient for the embeddings"):
+        Whole(like=3)(embeddings, torch.arange(4))
+    assert Whole(like=3)(embeddings.detach(), torch.arange(4)) == 1
+    with torch.no_grad():
+        assert Whole()(embeddings, torch.arange(4)) == 1
