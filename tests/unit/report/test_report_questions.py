@@ -118,7 +118,9 @@ def test_a_question_about_a_knob_is_asked_of_each(tmp_path, monkeypatch):
 def test_what_is_no_question_is_refused(steep, tmp_path, monkeypatch):
     install(tmp_path, monkeypatch, "bad = toy_questions:TABLE")
     (tmp_path / "toy_questions.py").write_text("TABLE = 3\n")
-    with pytest.raises(ConfigError, match=r"tune_dml\.questions\.bad: a question .* is a function marked with .*TABLE"):
+    with pytest.raises(
+        ConfigError, match=r"tune_dml\.questions\.bad of the package toy-questions: a question .* marked with .*'3'"
+    ):
         summary(steep.results)
 
 
