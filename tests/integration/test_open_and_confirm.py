@@ -10,7 +10,7 @@ from helpers.stored_runs import StoredRuns
 import tune_dml
 from trainables.context import SEALED, read_sealed
 from tune_dml.record.ledger import Ledger, read_events, trial_folder
-from tune_dml.report.cell import best_cells
+from tune_dml.report.measured.cell import best_cells
 
 TEST = "test/recall_at_1"
 

@@ -15,8 +15,8 @@ from tune_dml.planning.request import Session
 from tune_dml.record.results import results_of
 from tune_dml.record.state import read_state
 from tune_dml.report import write_report
-from tune_dml.report.cell import best_cells
 from tune_dml.report.measured import measure
+from tune_dml.report.measured.cell import best_cells
 from tune_dml.report.questions.confirmation import confirmation
 from tune_dml.stats.selection import best_first
 from tune_dml.tracking.projection import Projection

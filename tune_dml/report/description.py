@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from tune_dml.record.judgement import CellJudgement, Judgement
-from tune_dml.report.cell import MeasuredCell, best_cells
 from tune_dml.report.measured import Measured
+from tune_dml.report.measured.cell import MeasuredCell, best_cells
 from tune_dml.report.section import Section, figures_of
 from tune_dml.report.steps import Step
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from tune_dml.report.drawing.canvas import Canvas
-from tune_dml.report.knob import MeasuredKnob
+from tune_dml.report.measured.knob import MeasuredKnob
 from tune_dml.report.naming import MetricName
 from tune_dml.report.steps import Step
 from tune_dml.space import Value

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from tune_dml.record.judgement import Judgement
 from tune_dml.record.results import Results
-from tune_dml.report.cell import MeasuredCell, best_cells
 from tune_dml.report.description import judgement_of
 from tune_dml.report.measured import Measured, measure
+from tune_dml.report.measured.cell import MeasuredCell, best_cells
 from tune_dml.report.questions import answers
 from tune_dml.report.section import Section
 from tune_dml.report.steps import Step, cost_of

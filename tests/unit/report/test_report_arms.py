@@ -13,8 +13,8 @@ from tune_dml.papers.published import published_curve
 from tune_dml.planning.continuation import confirmation_plan
 from tune_dml.record.results import Results
 from tune_dml.report import write_report
-from tune_dml.report.cell import best_cells
 from tune_dml.report.measured import measure
+from tune_dml.report.measured.cell import best_cells
 from tune_dml.report.questions import answers
 from tune_dml.report.section import tables_of
 from tune_dml.space import METHOD, Arm, Grid, Knob, Published

@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 
 from tune_dml.record.results import Results
-from tune_dml.report.cell import MeasuredCell as Cell
 from tune_dml.report.measured import ALPHA, Measured, measure
+from tune_dml.report.measured.cell import MeasuredCell as Cell
 from tune_dml.space import Value
 from tune_dml.stats import SeedTable
 from tune_dml.stats.contrasts import estimate_contrasts

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from tune_dml.report.drawing.canvas import Canvas, Pen, fitted, text_width
 from tune_dml.report.drawing.charts import apart, width_of
 from tune_dml.report.drawing.frame import Frame, KnobAxis, Range
-from tune_dml.report.knob import Axis
+from tune_dml.report.measured.knob import Axis
 from tune_dml.report.naming import MetricName
 from tune_dml.space import Value
 from tune_dml.text import value_text

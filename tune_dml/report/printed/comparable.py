@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from tune_dml.papers.published import PublishedCurve, PublishedPoint
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.conditions import conditions_of, our_name
-from tune_dml.report.knob import MeasuredKnob, level_key, same_value
 from tune_dml.report.measured import Measured
+from tune_dml.report.measured.knob import MeasuredKnob, level_key, same_value
 from tune_dml.space import Value
 
 _ALIASES = {

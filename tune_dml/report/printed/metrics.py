@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tune_dml.papers.published import PublishedCurve
-from tune_dml.report.knob import MeasuredKnob
 from tune_dml.report.measured import Measured, measure
+from tune_dml.report.measured.knob import MeasuredKnob
 
 _METRICS = {
     "NMI": "val/nmi",

@@ -14,8 +14,8 @@ from types import MappingProxyType
 
 from trainables.errors import ConfigError, Problem
 from trainables.methods import load_entries
-from tune_dml.report.knob import MeasuredKnob
 from tune_dml.report.measured import Measured
+from tune_dml.report.measured.knob import MeasuredKnob
 from tune_dml.report.section import Section, figures_of, tables_of
 
 GROUP = "tune_dml.questions"

@@ -21,8 +21,8 @@ from tune_dml.report.drawing.curve import (
     draw_differences,
     thinned,
 )
-from tune_dml.report.knob import MeasuredKnob, level_key
 from tune_dml.report.measured import Measured
+from tune_dml.report.measured.knob import MeasuredKnob, level_key
 from tune_dml.report.naming import MetricName
 from tune_dml.report.printed.comparable import printed_at, reasons_against
 from tune_dml.report.printed.metrics import by_printed_metrics

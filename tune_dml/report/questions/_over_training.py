@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from tune_dml.report.drawing.canvas import Canvas
 from tune_dml.report.drawing.charts import Series, lines
 from tune_dml.report.drawing.colours import series_colours
-from tune_dml.report.knob import MeasuredKnob
+from tune_dml.report.measured.knob import MeasuredKnob
+from tune_dml.report.measured.traces import Panel
 from tune_dml.report.section import Figure, View
-from tune_dml.report.traces import Panel
 
 _WIDE = 20.0
 """A figure whose means are further apart than this ratio has a logarithmic axis."""

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from trainables.registries import domain_of
-from tune_dml.report.knob import MeasuredKnob
 from tune_dml.report.measured import Measured
+from tune_dml.report.measured.knob import MeasuredKnob
 from tune_dml.space import Value
 from tune_dml.stats.extension import extension
 from tune_dml.text import is_number

@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 
 from tune_dml.papers.published import PublishedCurve
-from tune_dml.report.knob import MeasuredKnob
 from tune_dml.report.measured import Measured
+from tune_dml.report.measured.knob import MeasuredKnob
 from tune_dml.report.naming import MetricName
 from tune_dml.report.printed.comparable import differing, printed_at, reasons_against, unknown_conditions
 from tune_dml.report.questions import knob_question

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tune_dml.report.cell import MeasuredArm
 from tune_dml.report.drawing.charts import Whisker, critical_differences, whiskers
 from tune_dml.report.drawing.colours import SHAPES, arm_colour
 from tune_dml.report.measured import Measured
+from tune_dml.report.measured.cell import MeasuredArm
 from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, View, number, plain, signed, words

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tune_dml.planning.plan import Plan
-from tune_dml.report.cell import MeasuredCell
 from tune_dml.report.measured import Measured
+from tune_dml.report.measured.cell import MeasuredCell
 from tune_dml.report.naming import slug
 from tune_dml.report.questions import question
 from tune_dml.report.section import (

@@ -11,9 +11,9 @@ from typing import Literal
 
 import numpy as np
 
-from tune_dml.report.cell import MeasuredArm
-from tune_dml.report.knob import MeasuredKnob, level_key
 from tune_dml.report.measured import Measured
+from tune_dml.report.measured.cell import MeasuredArm
+from tune_dml.report.measured.knob import MeasuredKnob, level_key
 from tune_dml.report.naming import symbol_of, value_label
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Section, Table, Text, signed, words

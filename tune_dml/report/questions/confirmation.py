@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tune_dml.record.results import TrialResult
-from tune_dml.report.cell import MeasuredCell, best_cells
 from tune_dml.report.measured import Measured
+from tune_dml.report.measured.cell import MeasuredCell, best_cells
 from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Entry, Section, Table, Text, number, plain, signed, words

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tune_dml.report.cell import MeasuredCell
 from tune_dml.report.measured import Measured
+from tune_dml.report.measured.cell import MeasuredCell
 from tune_dml.report.questions import question
 from tune_dml.report.section import Entry, Section, Table, plain, words
 from tune_dml.text import duration

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from tune_dml.report.drawing.charts import HeatCell, Whisker, heat, whiskers
 from tune_dml.report.drawing.configurations import SearchedKnob, TriedConfiguration, alone, best_so_far, parallel
-from tune_dml.report.knob import MeasuredKnob, level_key
 from tune_dml.report.measured import Measured
+from tune_dml.report.measured.knob import MeasuredKnob, level_key
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Figure, Section, View
 from tune_dml.text import value_text

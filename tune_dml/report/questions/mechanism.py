@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from tune_dml.papers.published import PublishedCurve
-from tune_dml.report.knob import CurvePoint, MeasuredKnob, same_value
 from tune_dml.report.measured import Measured
+from tune_dml.report.measured.knob import CurvePoint, MeasuredKnob, same_value
+from tune_dml.report.measured.traces import Histories, Rows
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.report.questions import knob_question
 from tune_dml.report.questions._over_training import figure_of
 from tune_dml.report.section import Block, Figure, Section, Table, Text, number, plain, words
-from tune_dml.report.traces import Histories, Rows
 
 _FIRST = ("train/norm_mean", "train/norm_variance", "train/mu")
 _NOT_A_MECHANISM = {"train/loss", "train/lr", "train/eta", "train/step", "train/seconds"}

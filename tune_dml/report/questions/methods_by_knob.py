@@ -14,12 +14,12 @@ import numpy as np
 
 from tune_dml.report.drawing.charts import Series, lines
 from tune_dml.report.drawing.colours import arm_colour
-from tune_dml.report.knob import CurvePoint, MeasuredKnob
 from tune_dml.report.measured import Measured
+from tune_dml.report.measured.knob import CurvePoint, MeasuredKnob
+from tune_dml.report.measured.traces import Rows
 from tune_dml.report.naming import slug, symbol_of
 from tune_dml.report.questions import question
 from tune_dml.report.section import Figure, Section, View
-from tune_dml.report.traces import Rows
 from tune_dml.text import value_text
 
 _OF_BATCHES = {"batch.batch_size", "batch.instances_per_class"}

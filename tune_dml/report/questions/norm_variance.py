@@ -13,12 +13,12 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from trainables.config import canonical
-from tune_dml.report.cell import MeasuredCell
 from tune_dml.report.drawing.canvas import Canvas, Pen, text_width
 from tune_dml.report.drawing.charts import width_of
 from tune_dml.report.drawing.colours import SHAPES, arm_colour
 from tune_dml.report.drawing.frame import Frame, Range, number_text
 from tune_dml.report.measured import Measured
+from tune_dml.report.measured.cell import MeasuredCell
 from tune_dml.report.questions import question
 from tune_dml.report.section import Figure, Section, Table, Text, plain, signed, words
 

@@ -7,9 +7,9 @@ from statistics import pstdev
 
 from tune_dml.report.drawing.embeddings import NormTrace, histograms, norms_over_training
 from tune_dml.report.measured import Measured
+from tune_dml.report.measured.traces import Pair, ShownCell
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Figure, Section, Text, View
-from tune_dml.report.traces import Pair, ShownCell
 
 
 @question(order=430, reads_traces=True)

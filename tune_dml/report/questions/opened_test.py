@@ -10,8 +10,8 @@ import numpy as np
 from scipy.stats import kendalltau
 
 from tune_dml.record.sealed import Opening
-from tune_dml.report.cell import MeasuredCell, best_cells
 from tune_dml.report.measured import Measured
+from tune_dml.report.measured.cell import MeasuredCell, best_cells
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.report.questions import question
 from tune_dml.report.section import Section, Table, Text, number, plain, words

@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 
 from tune_dml.report.drawing.charts import Bar, bars
-from tune_dml.report.knob import MeasuredKnob
 from tune_dml.report.measured import Measured
+from tune_dml.report.measured.knob import MeasuredKnob
 from tune_dml.report.questions import knob_question
 from tune_dml.report.questions._range import Side, as_tried, numbers_of, values_beyond
 from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, signed, words

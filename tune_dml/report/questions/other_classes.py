@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tune_dml.record.results import Results
-from tune_dml.report.cell import MeasuredCell
 from tune_dml.report.measured import Measured
+from tune_dml.report.measured.cell import MeasuredCell
 from tune_dml.report.naming import metric_name
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Section, Table, Text, plain, signed, words

@@ -10,8 +10,8 @@ import numpy as np
 
 from tune_dml.papers.published import PublishedCurve, published_curve
 from tune_dml.planning.conditions import conditions_of, our_name
-from tune_dml.report.cell import MeasuredCell
 from tune_dml.report.measured import Measured
+from tune_dml.report.measured.cell import MeasuredCell
 from tune_dml.report.naming import metric_name
 from tune_dml.report.printed.comparable import differences_in_words, differing
 from tune_dml.report.printed.metrics import our_metric

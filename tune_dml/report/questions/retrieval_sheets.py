@@ -12,9 +12,9 @@ import numpy as np
 from trainables.evidence.record import Tile
 from trainables.evidence.sheet import rows_of
 from tune_dml.report.measured import Measured
+from tune_dml.report.measured.traces import Pair, ShownCell
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Fold, Photograph, Photographs, Section, Text
-from tune_dml.report.traces import Pair, ShownCell
 
 _LEGEND = "Green, solid and ticked: right. Red, dashed and crossed: wrong. Whole sheets lie in the trials' MLflow runs."
 _MOST_ROWS = 3

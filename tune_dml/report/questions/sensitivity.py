@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tune_dml.report.knob import MeasuredKnob
 from tune_dml.report.measured import Measured
+from tune_dml.report.measured.knob import MeasuredKnob
 from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import knob_question
 from tune_dml.report.questions._curve import curve_figure

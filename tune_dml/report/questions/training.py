@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tune_dml.report.knob import MeasuredKnob
 from tune_dml.report.measured import Measured
+from tune_dml.report.measured.knob import MeasuredKnob
+from tune_dml.report.measured.traces import Histories, Line
 from tune_dml.report.questions import knob_question
 from tune_dml.report.questions._over_training import figure_of
 from tune_dml.report.section import Block, Entry, Section, Table, Text, number, words
-from tune_dml.report.traces import Histories, Line
 from tune_dml.text import value_text
 
 _LOSS = "train/loss"

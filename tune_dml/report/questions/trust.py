@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from tune_dml.report.drawing.charts import HeatCell, heat
-from tune_dml.report.knob import MeasuredKnob
 from tune_dml.report.measured import ALPHA, Measured
+from tune_dml.report.measured.knob import MeasuredKnob
 from tune_dml.report.questions import question
 from tune_dml.report.section import Facts, Figure, Fold, Section, Text
 from tune_dml.stats.contrasts import fill_holes

@@ -15,8 +15,8 @@ from scipy.stats import kendalltau
 
 from trainables.errors import Problem, raise_if_any
 from tune_dml.record.results import Results
-from tune_dml.report.knob import MeasuredKnob, level_key, same_value
 from tune_dml.report.measured import Measured, measure
+from tune_dml.report.measured.knob import MeasuredKnob, level_key, same_value
 from tune_dml.stats.selection import score_of_best
 from tune_dml.stats.simultaneous import Bounds
 

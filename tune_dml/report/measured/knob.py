@@ -11,7 +11,7 @@ import numpy as np
 
 from tune_dml.papers.published import PublishedCurve, published_curve
 from tune_dml.record.results import Results
-from tune_dml.report.cell import MeasuredArm, MeasuredCell, RaceFindings
+from tune_dml.report.measured.cell import MeasuredArm, MeasuredCell, RaceFindings
 from tune_dml.report.naming import slug, symbol_of, value_label
 from tune_dml.space import METHOD, Grid, Knob, Value
 from tune_dml.stats import IsolatedKnob, Matters, Point, SeedTable, isolate, judge_matters

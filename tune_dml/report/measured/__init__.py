@@ -12,10 +12,10 @@ from trainables.errors import raise_if_any
 from tune_dml.planning.request import margin_problems, paper_sd_problems
 from tune_dml.record.results import Results, TrialResult
 from tune_dml.record.state import TrialStatus
-from tune_dml.report.cell import MeasuredArm, MeasuredCell, RaceFindings, race_findings
-from tune_dml.report.knob import CurvePoint, MeasuredKnob, measure_knob, point_of
+from tune_dml.report.measured.cell import MeasuredArm, MeasuredCell, RaceFindings, race_findings
+from tune_dml.report.measured.knob import CurvePoint, MeasuredKnob, measure_knob, point_of
+from tune_dml.report.measured.traces import Candidate, Histories, Pair, histories_of, pair_of, read_rows
 from tune_dml.report.naming import MetricName, metric_name
-from tune_dml.report.traces import Candidate, Histories, Pair, histories_of, pair_of, read_rows
 from tune_dml.space import Value
 from tune_dml.stats import ExcludedCell, SeedTable, compare_all_with
 from tune_dml.stats.looks import error_spent, level_left
