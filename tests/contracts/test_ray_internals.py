@@ -15,7 +15,19 @@ def of_controller():
     made = inspect.getsource(TuneController.__init__)
     sets = ("_resetting_trials", "_stopped_trials", "_failed_trials", "_trials_to_cache")
     held = [*(f"self.{name}: Set[Trial]" for name in sets), "_trial_to_actor: Dict", "self._actor_manager = "]
-    return all(name in made for name in held) and callable(TuneController._set_trial_status)
+    held += ["_actor_to_trial: Dict", "self._pending_trials_list: List[Trial]"]
+    called = (
+        "_set_trial_status",
+        "_unstage_trial_with_resources",
+        "_cleanup_cached_actors",
+        "update_max_pending_trials",
+    )
+    limited = inspect.getsource(TuneController.update_max_pending_trials)
+    return (
+        all(name in made for name in held)
+        and all(callable(getattr(TuneController, name)) for name in called)
+        and "max_pending_trials or" in limited  # so that 0 is no number to it, and -1 is none
+    )
 
 
 def of_actor_manager():
@@ -44,10 +56,22 @@ def of_node():
 
 
 def of_cluster():
-    from ray._private.state import state
-    from ray.experimental.internal_kv import _internal_kv_get
+    from ray._private import state
+    from ray.experimental import internal_kv
 
-    return callable(state.get_cluster_config) and callable(_internal_kv_get)
+    store = (
+        "_internal_kv_get",
+        "_internal_kv_put",
+        "_internal_kv_list",
+        "_internal_kv_del",
+        "internal_kv_get_gcs_client",
+    )
+    asked = ("available_resources_per_node", "total_resources_per_node")
+    return (
+        callable(state.state.get_cluster_config)
+        and all(callable(getattr(internal_kv, name)) for name in store)
+        and all(callable(getattr(state, name)) for name in asked)
+    )
 
 
 @pytest.mark.parametrize("names", [of_controller, of_actor_manager, of_train, of_node, of_cluster])

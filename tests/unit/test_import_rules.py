@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 RAY = {
     f"tune_dml/running/{name}.py"
     for name in ("sweep", "trial", "search", "cluster", "cluster_file", "group", "handshake", "jobs", "limits", "nodes")
-} | {"tune_dml/running/in_order.py", "tune_dml/running/ray_internals.py"}
+} | {f"tune_dml/running/{name}.py" for name in ("board", "in_order", "ray_internals")}
 
 
 def sources(package):

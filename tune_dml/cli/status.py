@@ -56,6 +56,7 @@ class _SweepStatus:
             "sweep": self.results.name,
             "dataset": self.results.plan.dataset,
             "state": state_of(self.results),
+            "waits_for": self._waits_for,
             "counts": {status: self.results.count(status) for status in _STATUSES},  # type: ignore[arg-type]
             "notes": list(self.results.notes),
             "race": race_data(self.results),
@@ -91,6 +92,8 @@ class _SweepStatus:
         left = self.results.count("running") + self.results.count("missing")
         broken = self.results.count("failed") + self.results.count("diverged")
         if is_running(self.results.folder):
+            if self._waits_for:
+                yield f"It waits for {self._waits_for}."
             yield f"{left} trials to go; it is running. Ask again, or stop it with Ctrl-C where it runs: it can be resumed."
         elif left:
             yield f"{left} trials to go: {command(self.results, 'resume')}"
@@ -101,6 +104,11 @@ class _SweepStatus:
             yield f"{broken} trials failed or diverged; to try them again: {again}"
         else:
             yield f"Complete: {command(self.results, 'report')}"
+
+    @property
+    def _waits_for(self) -> str:
+        """What goes before it on its cluster; nothing where no driver is there to wait."""
+        return self.results.waits_for if is_running(self.results.folder) else ""
 
     def _answer(self) -> Iterable[RenderableType]:
         """The answer so far, and the step that would settle more: how many seeds, for one."""

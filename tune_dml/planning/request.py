@@ -145,6 +145,9 @@ class Session:
     stall_limit: Annotated[
         float | None, "Seconds without a step after which a trial is ended and tried again from its checkpoint."
     ] = None
+    priority: Annotated[
+        int, "Beside other sweeps on a cluster: while one of higher priority waits for room, this one begins no trial."
+    ] = 0
     tracking_uri: Annotated[str | None, "MLflow; MLFLOW_TRACKING_URI or ./mlflow.db by default."] = None
     experiment: Annotated[str | None, "MLflow experiment; the space's name by default."] = None
     cache_dir: Annotated[str | Path | None, "Where decoded pictures are kept."] = None

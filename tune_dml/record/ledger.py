@@ -36,7 +36,7 @@ _UNREADABLE = "ledger.unreadable"
 
 TrialKind = Literal["started", "paused", "retry", "ended", "reset", "rescored"]
 RaceKind = Literal["race", "block", "judged", "settled", "reopened", "race_over"]
-Kind = TrialKind | RaceKind | Literal["cell", "note", "session", "opened", "confirm"]
+Kind = TrialKind | RaceKind | Literal["cell", "note", "session", "waits", "opened", "confirm"]
 
 
 Located = tuple[int, dict[str, Any]]

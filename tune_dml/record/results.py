@@ -104,6 +104,8 @@ class Results:
     """Where they come from, when no sweep of ours made them."""
     store: Store | None = None
     """The MLflow store that has the runs; None until they are logged."""
+    waits_for: str = ""
+    """The sweep that goes before this one on their cluster, while one does: `sweep eta1 of priority 10`."""
 
     @classmethod
     def of(cls, state: SweepState) -> Self:
@@ -123,6 +125,7 @@ class Results:
             Opening.of(state.opened) if state.opened else None,
             tuple(_trial_result(state, trial, runs) for trial in state.confirming.values()),
             store=store,
+            waits_for=state.waits_for,
         )
 
     @property

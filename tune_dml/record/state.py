@@ -114,7 +114,9 @@ class SweepState:
         self.recorded: dict[str, TrialState] = {}
         """Key -> state of every trial that the ledger speaks of, in that order."""
         self.sessions: list[Mapping[str, Any]] = []
-        """What each session said of itself at its start: `provenance`, `resources`, and when lost trials were last `heard`."""
+        """What each session said of itself at its start: `provenance`, `resources`, `priority`, when lost trials were `heard`."""
+        self.waits_for = ""
+        """The sweep that goes before this one on their cluster, while one does."""
         self.notes: dict[str, None] = {}
         """What had to be said aloud, in order, each text once: retries, fallbacks, dropped settings."""
         self.looks: list[Look] = []
@@ -211,6 +213,7 @@ class SweepState:
             self.recorded.setdefault(event.key, TrialState(event.key)).fold(event)
         elif event.kind == "session":
             self.sessions.append(event.body)
+            self.waits_for = ""
             for trial in self.recorded.values():  # whatever ran before died with its driver
                 trial.version += trial.live
                 trial.leave(max(self._heard, event.body.get("heard", {}).get(trial.key, 0.0)))
@@ -220,6 +223,8 @@ class SweepState:
             self._know([cell])
         elif event.kind == "note":
             self.notes.setdefault(event.body["text"])
+        elif event.kind == "waits":
+            self.waits_for = event.body["text"]
         elif event.kind == "opened":
             self.opened = self.opened or event
         elif event.kind == "confirm":

@@ -78,6 +78,7 @@ class Group:
 
         self.mailbox = ray.remote(num_cpus=0, max_concurrency=resources.workers + 4)(_Mailbox).remote()
         self.error: BaseException | None = None
+        self._has_room = False
         self._thread = threading.Thread(target=self._fit, args=(train_one, sweep, resources), daemon=True)
         self._thread.start()
 
@@ -87,12 +88,18 @@ class Group:
         return self._thread.is_alive()
 
     def run(self, config: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """A trial's messages, the last of which says how it ended; raises when its workers are lost too often."""
+        """A trial's messages, the last of which says how it ended; raises when its workers are lost too often.
+
+        Before those of the first one it says that the workers are placed.
+        """
         import ray
 
         ray.get(self.mailbox.give.remote(config))
         while True:
             message, begun = ray.get(self.mailbox.next.remote())
+            if begun and not self._has_room:
+                self._has_room = True
+                yield {"placed": True}
             if message is not None:
                 yield message
                 if "ended" in message:

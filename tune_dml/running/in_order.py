@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakSet
 
 from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.progress_reporter import TrialProgressCallback
 from ray.tune.schedulers import FIFOScheduler
 
-from tune_dml.running.ray_internals import being_created, forget, no_longer_handed_over, set_aside
+from tune_dml.running.ray_internals import (
+    being_created,
+    forget,
+    has_a_place,
+    let_idle_processes_go,
+    no_longer_handed_over,
+    set_aside,
+    withdraw,
+)
 from tune_dml.running.trial import read_message
+from tune_dml.running.turn import Turn
+
+_NONE = -1  # to Tune 0 is no number: it puts its own in place
 
 
 class Silent(TrialProgressCallback):  # type: ignore[misc]
@@ -27,15 +39,19 @@ class Silent(TrialProgressCallback):  # type: ignore[misc]
 
 
 class InOrder(FIFOScheduler):  # type: ignore[misc]
-    """First come, first served; trials that have ended are let go.
+    """First come, first served; trials that have ended are let go; where others go before, those that have no place step back.
 
     Tune hands a process from trial to trial. A process that is lost just then it counts twice, the second time as the
     trial's end, and it goes on to wait for the lost process to answer: both are undone here.
     """
 
-    def __init__(self, on_process: Callable[[TuneTrial, Any, bool], None]):
+    def __init__(self, on_process: Callable[[TuneTrial, Any, bool], None], turn: Turn | None = None):
+        """`turn`: of a sweep that shares its cluster with others."""
         super().__init__()
         self.on_process = on_process
+        self.turn = turn
+        self.with_workers: WeakSet[Any] = WeakSet()
+        """Processes whose Ray Train workers have found room."""
         self.lost: set[TuneTrial] = set()
 
     def choose_trial_to_run(self, tune_controller: Any) -> TuneTrial | None:
@@ -50,11 +66,34 @@ class InOrder(FIFOScheduler):  # type: ignore[misc]
                     self.on_process(trial, process, process is created)
             if chosen is None and trial.status in {TuneTrial.PENDING, TuneTrial.PAUSED}:
                 chosen = trial
-        return chosen
+        return chosen if self.turn is None or self._may_begin(tune_controller, self.turn) else None
+
+    def _may_begin(self, controller: Any, turn: Turn) -> bool:
+        """Whether trials begin as they come; where others go before, Tune begins none but those that may still ask for room."""
+        live = controller.get_live_trials()
+        placed = sum(self._has_room(controller, trial, turn) for trial in live)
+        pending = [trial for trial in live if trial.status == TuneTrial.PENDING and not has_a_place(controller, trial)]
+        begun = sum(trial.status == TuneTrial.RUNNING and not self._has_room(controller, trial, turn) for trial in live)
+        may = turn.allowed(placed=placed, waiting=len(live) - placed, begun=begun)
+        if may.held:
+            for trial in pending[may.trials :]:
+                withdraw(controller, trial)
+            let_idle_processes_go(controller)
+        limit = turn.most if may.trials is None else may.trials
+        controller.update_max_pending_trials(limit or _NONE)
+        return not may.held
+
+    def _has_room(self, controller: Any, trial: TuneTrial, turn: Turn) -> bool:
+        if turn.places_late:
+            return trial.temporary_state.ray_actor in self.with_workers
+        return has_a_place(controller, trial)
 
     def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: dict[str, Any]) -> str:
         """The closing report ends a trial, whatever becomes of its process: Tune would ask that for one more."""
-        return str(self.STOP if "ended" in read_message(result) else self.CONTINUE)
+        message = read_message(result)
+        if "placed" in message:
+            self.with_workers.add(trial.temporary_state.ray_actor)
+        return str(self.STOP if "ended" in message else self.CONTINUE)
 
     def on_trial_error(self, tune_controller: Any, trial: TuneTrial) -> None:
         """The process is lost that a trial was about to take over: nobody waits for its answer."""

@@ -17,6 +17,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -41,11 +42,13 @@ from tune_dml.running import cluster
 from tune_dml.running.failures import TRIAL_RETRIES, Failure, classify, stalled
 from tune_dml.running.in_order import InOrder, Silent
 from tune_dml.running.limits import Spending, Watch
+from tune_dml.running.priorities import Claim
 from tune_dml.running.proposals import diverged_value, proposals_for, value_of
 from tune_dml.running.ray_internals import every_loss_is_a_lost_process
 from tune_dml.running.search import CellSearcher
 from tune_dml.running.stopping import StoppingProposals
 from tune_dml.running.trial import local_engine, read_message, train_engine
+from tune_dml.running.turn import turn_of
 
 if TYPE_CHECKING:
     from tune_dml.running.progress import Progress
@@ -112,8 +115,10 @@ class Recorder(Callback):  # type: ignore[misc]
     ) -> None:
         """Rows, something that must be said, the trial's end."""
         key = trial.config["key"]
-        self.watch.step(key)
         message = read_message(result)
+        if "placed" in message:  # and no step is made
+            return
+        self.watch.step(key)
         for row in message.get("rows", ()):
             self.ledger.report(key, row)
             self.progress.report(key, row)
@@ -173,6 +178,12 @@ class Recorder(Callback):  # type: ignore[misc]
         self.ledger.write("note", text=text)
         self.progress.note(text)
 
+    def wait(self, first: Claim | None) -> None:
+        """Another sweep goes before this one, or none does any more."""
+        text = "" if first is None else f"sweep {first.sweep} of priority {first.priority}"
+        self.ledger.write("waits", text=text)
+        self.progress.waiting(f"waits for {text}" if text else "goes on: no sweep of higher priority waits for room")
+
     def _host_of(self, process: Any) -> str:
         """Where a process runs, by its own word, asked once: Tune knows it after the first report, and of the attempt before."""
         if process not in self.hosts:
@@ -231,7 +242,13 @@ def execute(
             digests = [cell.digest for cell in confirmation.cells]
             ledger.write("confirm", cells=digests, seeds=list(confirmation.seeds))
         state.update()
-        ledger.write("session", provenance=origin, resources=asdict(resources), heard=last_heard(state))
+        ledger.write(
+            "session",
+            provenance=origin,
+            resources=asdict(resources),
+            heard=last_heard(state),
+            priority=session.priority,
+        )
         for text in purpose.notes:
             ledger.write("note", text=text)
         if purpose.race is not None and (state.race is None or state.race.rule != purpose.race):
@@ -261,20 +278,30 @@ def execute(
 def _fit(folder: Path, recorder: Recorder, resources: Resources, session: Session) -> None:
     address, _ = cluster.address_of(session.address)
     recorder.progress.waiting("starting Ray ..." if address is None else f"connecting to Ray at {address} ...")
+    has_others = address is not None or ray.is_initialized()
     connection = cluster.connected(address, engine=resources.engine)
-    with connection as capacity, _ends_by_sigterm(), every_loss_is_a_lost_process():
+    with connection as capacity, _ends_by_sigterm(), every_loss_is_a_lost_process(), ExitStack() as stack:
         concurrent = cluster.refuse_unless_it_fits(capacity, resources)
         if session.max_concurrent is not None:
             concurrent = min(concurrent, session.max_concurrent)
         recorder.progress.slots = concurrent
         recorder.progress.waiting("starting the first trials ...")
+        beside_others = turn_of(
+            folder.name,
+            session.priority,
+            resources,
+            most=concurrent,
+            is_finished=lambda: recorder.proposals.finished,
+            on_wait=recorder.wait,
+        )
+        turn = stack.enter_context(beside_others) if has_others else None
         engine = train_engine if resources.engine == "train" else local_engine
         trainable = engine(folder, resources, session.cache)
         Tuner(
             tune.with_resources(trainable, _bundle(capacity, resources)),
             tune_config=TuneConfig(
                 search_alg=CellSearcher(recorder.proposals),
-                scheduler=InOrder(recorder.on_process),
+                scheduler=InOrder(recorder.on_process, turn),
                 num_samples=-1,
                 max_concurrent_trials=concurrent,
                 time_budget_s=session.time_budget,
@@ -335,6 +362,9 @@ def _silence_tune() -> None:
     os.environ.setdefault("TUNE_PRINT_ALL_TRIAL_ERRORS", "0")  # tracebacks of lost processes, which we say in a line
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
     os.environ.setdefault("TUNE_RESULT_BUFFER_LENGTH", "1")
+    # A warning that we would not show, and that fails while a sweep waits without any trial.
+    for name in ("", "_AUTOSCALER"):
+        os.environ.setdefault(f"TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S{name}", "1000000000")
     logging.getLogger("ray").setLevel(logging.ERROR)
 
 

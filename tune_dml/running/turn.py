@@ -1,0 +1,119 @@
+"""How many trials a sweep may begin now, beside the other sweeps on its cluster.
+
+with turn_of("eta1", 10, resources, most=8, is_finished=..., on_wait=...) as turn:
+    turn.allowed(placed=3, waiting=2, begun=0)        # Allowance(trials=None): as many as there are
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tune_dml.planning.request import Resources
+from tune_dml.running.board import Board, ClusterStore, View, our_job
+from tune_dml.running.priorities import Claim, ahead, room
+
+_PACE = 0.1
+"""Seconds of a round of the driver's loop in which nothing can happen but on the board."""
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What a sweep may begin."""
+
+    trials: int | None
+    """That may ask for room and have none yet; None: as many as there are."""
+    held: bool = False
+    """Whether another sweep goes before: what is not placed steps back."""
+
+
+@dataclass
+class Turn:
+    """Told by the driver's loop what has room and what waits, it says what may begin."""
+
+    board: Board
+    most: int
+    """Trials at once."""
+    places_late: bool
+    """Whether a trial's workers find room only after it has begun (engine `train`): it cannot step back then."""
+    is_finished: Callable[[], bool]
+    """Whether no trial is left to propose."""
+    on_wait: Callable[[Claim | None], None]
+    """Told which sweep is waited for, and when none is any more."""
+    _view: View | None = None
+    _awaited: Claim | None = None
+    _room: int = 0
+    _placed: int = 0
+    """The most that were placed since that room was counted."""
+    _base: int = 0
+    """How many were when it was."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing: see `CellSearcher.__getstate__`."""
+        return {}
+
+    def allowed(self, *, placed: int, waiting: int, begun: int) -> Allowance:
+        """What may begin.
+
+        Args:
+            placed: trials that have room.
+            waiting: trials that have none.
+            begun: those of them that have begun, and cannot step back.
+        """
+        view = self.board.view
+        before = ahead(self.board.claim, view.claims)
+        limited = bool(before or (self.places_late and view.claims))
+        wants = waiting
+        if before or (limited and waiting):  # what is not even asked for
+            wants = waiting if self.is_finished() else max(waiting, self.most - placed)
+        self.board.post(replace(self.board.claim, waiting=wants))
+        self._tell(before[0] if before else None)
+        if not limited:
+            self._view = None
+            return Allowance(None)
+        if view is not self._view:
+            self._view, self._base, self._placed = view, placed, placed
+            # One more where nobody goes before: it shows that there is no room.
+            self._room = room(self.board.claim, before, view.nodes) + (not before)
+        self._placed = max(self._placed, placed)
+        if before and not placed:
+            time.sleep(_PACE)  # with nothing to wait for, Tune's loop would not pause
+        return Allowance(max(self._room - (self._placed - self._base) - begun, 0), held=bool(before))
+
+    def _tell(self, first: Claim | None) -> None:
+        if (first and (first.sweep, first.priority)) != (
+            self._awaited and (self._awaited.sweep, self._awaited.priority)
+        ):
+            self.on_wait(first)
+        self._awaited = first
+
+
+@contextmanager
+def turn_of(
+    sweep: str,
+    priority: int,
+    resources: Resources,
+    *,
+    most: int,
+    is_finished: Callable[[], bool],
+    on_wait: Callable[[Claim | None], None],
+) -> Iterator[Turn]:
+    """A sweep's turn on the cluster that this process is connected to.
+
+    Args:
+        sweep: its name.
+        priority: against those of others.
+        resources: what each trial needs.
+        most: trials at once.
+        is_finished: whether no trial is left to propose.
+        on_wait: told which sweep is waited for, and when none is any more.
+    """
+    needs = {"CPU": float(resources.cpus_per_worker), "GPU": resources.gpus_per_worker}
+    ours = Claim(
+        sweep, priority, resources.workers, {what: amount for what, amount in needs.items() if amount}, our_job()
+    )
+    with Board(ours, ClusterStore()) as board:
+        yield Turn(board, most, resources.engine == "train", is_finished, on_wait)
