@@ -146,14 +146,15 @@ class Board:
         self._view, self._seen = View(claims, self.store.nodes() if claims else ()), now
 
     def _keep_up(self) -> None:
-        while not self._is_over:
+        while True:
             self._wake.wait(_PACE)
             self._wake.clear()
+            if self._is_over:
+                break
             with contextlib.suppress(Exception):  # what we know grows old, and then counts no more
-                if self._is_over:
-                    self.store.remove(self._key)
-                else:
-                    self.exchange()
+                self.exchange()
+        with contextlib.suppress(Exception):
+            self.store.remove(self._key)
 
 
 def _read(text: bytes, now: float) -> _Line | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakSet
@@ -23,6 +24,8 @@ from tune_dml.running.trial import read_message
 from tune_dml.running.turn import Turn
 
 _NONE = -1  # to Tune 0 is no number: it puts its own in place
+_FREE = 0.1
+"""Seconds for which a sweep that nobody goes before need not look again; Tune asks with every event, of all its trials."""
 
 
 class Silent(TrialProgressCallback):  # type: ignore[misc]
@@ -52,6 +55,7 @@ class InOrder(FIFOScheduler):  # type: ignore[misc]
         self.turn = turn
         self.with_workers: WeakSet[Any] = WeakSet()
         """Processes whose Ray Train workers have found room."""
+        self._free_until = 0.0
         self.lost: set[TuneTrial] = set()
 
     def choose_trial_to_run(self, tune_controller: Any) -> TuneTrial | None:
@@ -70,15 +74,21 @@ class InOrder(FIFOScheduler):  # type: ignore[misc]
 
     def _may_begin(self, controller: Any, turn: Turn) -> bool:
         """Whether trials begin as they come; where others go before, Tune begins none but those that may still ask for room."""
+        if self._free_until > time.monotonic():
+            return True
         live = controller.get_live_trials()
-        placed = sum(self._has_room(controller, trial, turn) for trial in live)
-        pending = [trial for trial in live if trial.status == TuneTrial.PENDING and not has_a_place(controller, trial)]
-        begun = sum(trial.status == TuneTrial.RUNNING and not self._has_room(controller, trial, turn) for trial in live)
-        may = turn.allowed(placed=placed, waiting=len(live) - placed, begun=begun)
+        without = [trial for trial in live if not self._has_room(controller, trial, turn)]
+        begun = sum(trial.status == TuneTrial.RUNNING for trial in without)
+        may = turn.allowed(placed=len(live) - len(without), waiting=len(without), begun=begun)
         if may.held:
-            for trial in pending[may.trials :]:
+            asking = [
+                trial for trial in without if trial.status == TuneTrial.PENDING and not has_a_place(controller, trial)
+            ]
+            for trial in asking[may.trials :]:
                 withdraw(controller, trial)
             let_idle_processes_go(controller)
+        elif may.trials is None:
+            self._free_until = time.monotonic() + _FREE
         limit = turn.most if may.trials is None else may.trials
         controller.update_max_pending_trials(limit or _NONE)
         return not may.held
