@@ -121,9 +121,7 @@ class Driver:
     def __init__(self, cluster, *, most=4, places_late=False, finished=False):
         self.said, self.cluster = [], cluster
         self.board = cluster.board(OURS)
-        self.turn = Turn(
-            self.board, most, places_late, lambda: finished, lambda first: self.said.append(first and first.sweep)
-        )
+        self.turn = Turn(self.board, most, places_late, lambda: finished, self.said.append)
 
     def ask(self, other=None, *, placed=1, waiting=0, begun=0):
         if other is not None:
@@ -147,7 +145,23 @@ def test_behind_another_it_begins_nothing_and_says_so_once(cluster):
     driver = Driver(cluster)
     assert [driver.ask(THEIRS), driver.ask(dataclasses.replace(THEIRS, waiting=1))] == [Allowance(0, held=True)] * 2
     assert driver.ask(dataclasses.replace(THEIRS, waiting=0)) == Allowance(None)
-    assert driver.said == ["theirs", None]
+    assert driver.said == ["sweep theirs of priority 10", ""]
+
+
+def test_a_trial_that_takes_over_a_process_at_once_holds_nobody_up(cluster):
+    driver, posted = Driver(cluster), []
+    for cluster.now, waiting in ((1.0, 0), (1.2, 1), (1.4, 0), (1.6, 1), (2.0, 1)):
+        driver.ask(waiting=waiting)
+        posted.append(driver.board.claim.waiting)
+    assert posted == [0, 0, 0, 0, 1]
+
+
+def test_a_sweep_that_has_nothing_to_begin_waits_for_nobody(cluster):
+    driver = Driver(cluster, most=4)
+    assert driver.ask(THEIRS, placed=4).held
+    assert not driver.said
+    driver.ask(placed=3)
+    assert driver.said == ["sweep theirs of priority 10"]
 
 
 def test_what_the_other_cannot_use_it_takes_once(cluster):
@@ -178,6 +192,7 @@ def test_where_workers_are_placed_late_no_more_trials_begin_beside_others_than_h
     driver = Driver(cluster, places_late=True)
     assert driver.ask() == Allowance(None)
     assert driver.ask(equal, placed=1) == Allowance(3)
+    cluster.now = 1.0
     assert driver.ask(equal, placed=1, waiting=3, begun=3) == Allowance(0)
     assert driver.board.claim.waiting == 3
     assert driver.ask(THEIRS, placed=1, waiting=3, begun=3) == Allowance(0, held=True)

@@ -42,7 +42,6 @@ from tune_dml.running import cluster
 from tune_dml.running.failures import TRIAL_RETRIES, Failure, classify, stalled
 from tune_dml.running.in_order import InOrder, Silent
 from tune_dml.running.limits import Spending, Watch
-from tune_dml.running.priorities import Claim
 from tune_dml.running.proposals import diverged_value, proposals_for, value_of
 from tune_dml.running.ray_internals import every_loss_is_a_lost_process
 from tune_dml.running.search import CellSearcher
@@ -178,11 +177,12 @@ class Recorder(Callback):  # type: ignore[misc]
         self.ledger.write("note", text=text)
         self.progress.note(text)
 
-    def wait(self, first: Claim | None) -> None:
+    def wait(self, awaited: str) -> None:
         """Another sweep goes before this one, or none does any more."""
-        text = "" if first is None else f"sweep {first.sweep} of priority {first.priority}"
-        self.ledger.write("waits", text=text)
-        self.progress.waiting(f"waits for {text}" if text else "goes on: no sweep of higher priority waits for room")
+        self.ledger.write("waits", text=awaited)
+        self.progress.waiting(
+            f"waits for {awaited}" if awaited else "goes on: no sweep of higher priority waits for room"
+        )
 
     def _host_of(self, process: Any) -> str:
         """Where a process runs, by its own word, asked once: Tune knows it after the first report, and of the attempt before."""

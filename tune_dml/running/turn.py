@@ -6,6 +6,7 @@ with turn_of("eta1", 10, resources, most=8, is_finished=..., on_wait=...) as tur
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from tune_dml.planning.request import Resources
 from tune_dml.running.board import Board, ClusterStore, View, our_job
 from tune_dml.running.priorities import Claim, ahead, room
 
+_MOMENT = 0.5
+"""Seconds for which a trial must have waited for room before others heed it: one that takes over a process waits less."""
 _PACE = 0.1
 """Seconds of a round of the driver's loop in which nothing can happen but on the board."""
 
@@ -41,13 +44,15 @@ class Turn:
     """Whether a trial's workers find room only after it has begun (engine `train`): it cannot step back then."""
     is_finished: Callable[[], bool]
     """Whether no trial is left to propose."""
-    on_wait: Callable[[Claim | None], None]
-    """Told which sweep is waited for, and when none is any more."""
+    on_wait: Callable[[str], None]
+    """Told which sweep is waited for, and nothing when none is any more."""
     _view: View | None = None
-    _awaited: Claim | None = None
+    _awaited: str = ""
     _room: int = 0
     _placed: int = 0
     """The most that were placed since that room was counted."""
+    _had_all: float = -math.inf
+    """When no trial waited for room, last."""
     _base: int = 0
     """How many were when it was."""
 
@@ -69,8 +74,11 @@ class Turn:
         wants = waiting
         if before or (limited and waiting):  # what is not even asked for
             wants = waiting if self.is_finished() else max(waiting, self.most - placed)
-        self.board.post(replace(self.board.claim, waiting=wants))
-        self._tell(before[0] if before else None)
+        now = self.board.clock()
+        if not wants:
+            self._had_all = now
+        self.board.post(replace(self.board.claim, waiting=wants if now - self._had_all >= _MOMENT else 0))
+        self._tell(before[0] if before and wants else None)
         if not limited:
             self._view = None
             return Allowance(None)
@@ -84,11 +92,10 @@ class Turn:
         return Allowance(max(self._room - (self._placed - self._base) - begun, 0), held=bool(before))
 
     def _tell(self, first: Claim | None) -> None:
-        if (first and (first.sweep, first.priority)) != (
-            self._awaited and (self._awaited.sweep, self._awaited.priority)
-        ):
-            self.on_wait(first)
-        self._awaited = first
+        awaited = "" if first is None else f"sweep {first.sweep} of priority {first.priority}"
+        if awaited != self._awaited:
+            self._awaited = awaited
+            self.on_wait(awaited)
 
 
 @contextmanager
@@ -99,7 +106,7 @@ def turn_of(
     *,
     most: int,
     is_finished: Callable[[], bool],
-    on_wait: Callable[[Claim | None], None],
+    on_wait: Callable[[str], None],
 ) -> Iterator[Turn]:
     """A sweep's turn on the cluster that this process is connected to.
 
@@ -109,7 +116,7 @@ def turn_of(
         resources: what each trial needs.
         most: trials at once.
         is_finished: whether no trial is left to propose.
-        on_wait: told which sweep is waited for, and when none is any more.
+        on_wait: told which sweep is waited for, and nothing when none is any more.
     """
     needs = {"CPU": float(resources.cpus_per_worker), "GPU": resources.gpus_per_worker}
     ours = Claim(
