@@ -34,7 +34,7 @@ def begin(ray_session, new_database, cache_dir):
 
 
 def test_a_sweep_goes_on_when_the_one_before_it_is_killed_while_it_waits(begin, found):
-    low = begin("low", "sweep", sweep_file(steps=400, every=100), "--name", "low")
+    low = begin("low", "sweep", sweep_file((0.01, 0.1), steps=400, every=100), "--name", "low")
     low.wait_until(lambda: low.events("started"))
     high = begin("high", "sweep", sweep_file((0.1, 0.9), steps=20), "--name", "high", "--priority", 10)
     low.wait_until(lambda: low.events("waits"))
@@ -48,7 +48,7 @@ def test_a_sweep_goes_on_when_the_one_before_it_is_killed_while_it_waits(begin, 
     assert not high.events("started")
     row = outcome(low.folder, since)
     assert row["repeated"] == 0
-    found("kill -9 of the driver of a sweep of higher priority that waits for room (of the lower one)", row)
+    found("kill -9 of the driver of a sweep of higher priority that waits for room (two trials of the lower one)", row)
 
     again = begin("high", "resume", "high")
     assert again.end() == 0, again.said()
