@@ -51,3 +51,10 @@ def test_what_is_typed_now_counts_before_the_first_session(results):
     assert command(here, "sync", now=now) == "tune-dml sync toy --tracking-uri http://there:5000 --experiment mine"
     now = {"--tracking-uri": "http://me:secret@there:5000"}
     assert command(here, "sync", now=now) == "tune-dml sync toy --experiment mine"
+
+
+def test_of_a_job_on_a_cluster_they_are_to_be_submitted_too(results, monkeypatch):
+    """Who reads them sits elsewhere."""
+    monkeypatch.setenv("TUNE_DML_SUBMITTED_TO", "my cluster.yaml")
+    there = typed(results, "/app/tune_dml/cli/__main__.py", "sweep", "sec_rho", "--priority", "10")
+    assert command(there, "resume") == "tune-dml submit 'my cluster.yaml' -- resume toy --priority 10"

@@ -3,7 +3,7 @@
 import pytest
 
 from trainables.errors import ConfigError
-from tune_dml.cli.submit import _read_command
+from tune_dml.cli.submit import _read_command, _SubmittedJob
 from tune_dml.running import jobs
 
 
@@ -24,7 +24,8 @@ class Client:
             for n, (name, s) in enumerate(self.there)
         ]
 
-    def submit_job(self, *, submission_id, **rest):
+    def submit_job(self, *, submission_id, runtime_env, **rest):
+        self.environment = runtime_env["env_vars"]
         if submission_id in dict(self.there):
             raise RuntimeError(f"Job with submission_id {submission_id} already exists.")
         self.taken.append(submission_id)
@@ -76,12 +77,13 @@ def test_a_folder_that_everybody_may_write_is_refused(own):
 def test_a_job_is_named_once():
     upload = jobs.Upload({})
     fresh = Client()
-    assert jobs.submit(fresh, "a", ["version"], upload) == (jobs.Job("a@1", "a", "PENDING"), True)
+    assert jobs.submit(fresh, "cluster.yaml", "a", ["version"], upload) == (jobs.Job("a@1", "a", "PENDING"), True)
     running = Client(("a@1", "RUNNING"))
-    assert jobs.submit(running, "a", ["version"], upload) == (jobs.Job("a@1", "a", "RUNNING"), False)
+    assert jobs.submit(running, "cluster.yaml", "a", ["version"], upload) == (jobs.Job("a@1", "a", "RUNNING"), False)
     over = Client(("a@1", "STOPPED"))
-    job, new = jobs.submit(over, "a", ["version"], upload)
+    job, new = jobs.submit(over, "cluster.yaml", "a", ["version"], upload)
     assert (job.id, new, over.taken) == ("a@2", True, ["a@2"])
+    assert over.environment["TUNE_DML_SUBMITTED_TO"] == "cluster.yaml"
 
 
 def test_of_two_who_ask_at_once_one_gets_the_others():
@@ -94,7 +96,10 @@ def test_of_two_who_ask_at_once_one_gets_the_others():
         return []
 
     client.list_jobs = late
-    assert jobs.submit(client, "a", ["version"], jobs.Upload({})) == (jobs.Job("a@1", "a", "PENDING"), False)
+    assert jobs.submit(client, "cluster.yaml", "a", ["version"], jobs.Upload({})) == (
+        jobs.Job("a@1", "a", "PENDING"),
+        False,
+    )
 
 
 def test_a_command_is_read_as_here_and_named():
@@ -107,7 +112,18 @@ def test_a_command_is_read_as_here_and_named():
     assert timed.ceiling(capacity).startswith("Ceiling: 8.00 GPU-hours: 4 GPUs for 2 h")
     paid = _read_command([*command.words, "--gpu-hours", "12"])
     assert paid.ceiling(capacity) == "Ceiling: 12 GPU-hours. Then it stops, resumable."
+    one = _read_command([*command.words, "--gpu-hours", "1"])
+    assert one.ceiling(capacity) == "Ceiling: 1 GPU-hour. Then it stops, resumable."
     assert _read_command(["resume", "x", "--storage", "/s"]).sweep == "x"
+
+
+def test_the_command_that_goes_on_has_the_flags_of_the_first():
+    words = ["sweep", "sec_rho", "--storage", "/s", "--cache-dir", "/my cache", "--priority", "10", "--seeds", "2"]
+    job = _SubmittedJob("c.yaml", _read_command(words), jobs.Job("a@1", "a", "PENDING"), True, jobs.Upload({}), "")
+    (again,) = [line for line in job.text() if "go on" in line]
+    assert (
+        again == "  go on:  tune-dml submit c.yaml -- resume sec_rho --storage /s --priority 10 --cache-dir '/my cache'"
+    )
 
 
 @pytest.mark.parametrize(

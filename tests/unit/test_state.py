@@ -56,6 +56,17 @@ def test_read_piece_by_piece_it_is_the_same_as_read_at_once(tmp_path, plan):
     assert len(grown.trials) == 6
 
 
+def test_what_a_sweep_waits_for_is_forgotten_when_it_goes_on_and_with_its_session(tmp_path, plan):
+    state, seen = SweepState(tmp_path / "toy", plan), []
+    with Ledger(tmp_path / "toy") as ledger:
+        waits = ("waits", {"text": "sweep eta1 of priority 10"})
+        for kind, body in (("session", {}), waits, ("waits", {"text": ""}), waits, ("session", {})):
+            ledger.write(kind, **body)
+            state.update()
+            seen.append(state.waits_for)
+    assert seen == ["", "sweep eta1 of priority 10", "", "sweep eta1 of priority 10", ""]
+
+
 def write_events(folder, events):
     names = ("time", "kind", "key", "body")
     with (folder / "ledger.jsonl").open("a") as file:

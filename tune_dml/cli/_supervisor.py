@@ -97,7 +97,7 @@ def _close(words: Sequence[str], folder: Path) -> int:
     from tune_dml.record.commands import command
     from tune_dml.record.results import results_of
 
-    _Driver(["report", folder.name, *_flags("report", _given(words))]).wait()
+    _Driver(["report", folder.name, *flags_of("report", _given(words))]).wait()
     _say(f"Not complete. Continue with: {command(results_of(folder), 'resume')}")
     return _INTERRUPTED
 
@@ -164,7 +164,7 @@ def _again(words: Sequence[str], folder: Path) -> list[str]:
     """The verb that goes on: the same one, which runs only what is missing; what was added is in the plan by now."""
     if words[0] in {"sweep", "confirm"}:
         return list(words)
-    return ["resume", folder.name, *_flags("resume", _given(words))]
+    return ["resume", folder.name, *flags_of("resume", _given(words))]
 
 
 def _budgets_left(given: Mapping[str, Any], folder: Path, began: float) -> dict[str, float]:
@@ -200,7 +200,7 @@ def _given(words: Sequence[str]) -> Mapping[str, Any]:
     return given
 
 
-def _flags(verb: str, given: Mapping[str, Any]) -> list[str]:
+def flags_of(verb: str, given: Mapping[str, Any]) -> list[str]:
     """Those of the flags that were given which another verb has too."""
     flags: list[str] = []
     for option in _command(verb).params:

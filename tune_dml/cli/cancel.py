@@ -28,4 +28,4 @@ def cancel(target: Target, sweep_name: SweepArgument, as_json: Json = False) -> 
         typer.echo(json.dumps({"job": job.id, "status": job.status.lower()}, indent=1))
         return
     typer.echo(f"{job.id}: {job.status.lower()}")
-    typer.echo(f"  go on: tune-dml submit {target} -- resume {sweep_name} --storage ...")
+    typer.echo(f"  go on: the command that its last words tell: tune-dml logs {target} {sweep_name}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainables.errors import ConfigError, Problem, raise_if_any
+from tune_dml.cli._supervisor import flags_of
 from tune_dml.cli.options import Json, verb
 from tune_dml.cli.screen import show
 from tune_dml.text import duration
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 ORDER = 45
 _GO_ON = ("sweep", "resume", "extend", "confirm")
-_ANSWER = ("status", "report", "compare", "open", "plan", "doctor", "datasets", "version")
+_ANSWER = ("list", "status", "report", "compare", "open", "rescore", "sync", "plan", "doctor", "datasets", "version")
 _TARGET = "cluster.yaml|ADDRESS"
 Target = Annotated[
     str, typer.Argument(metavar=_TARGET, help="A cluster file, http://HEAD:8265, HOST:6379 or ray://HOST:10001.")
@@ -44,7 +46,7 @@ def submit(
     upload = jobs.collect_upload(command.files, working_dir)
     with jobs.cluster_client(target) as client:
         if command.verb in _ANSWER:
-            with jobs.asked(client, command.words, upload) as job:
+            with jobs.asked(client, target, command.words, upload) as job:
                 for text in jobs.follow(client, job):
                     typer.echo(text, nl=False)
                 code = jobs.exit_code(client, job)
@@ -52,7 +54,7 @@ def submit(
         ceiling = command.ceiling(jobs.capacity_of(client))
         if not as_json:
             show(_Announcement(upload, ceiling), as_json=False)
-        job, new = jobs.submit(client, command.sweep, command.words, upload)
+        job, new = jobs.submit(client, target, command.sweep, command.words, upload)
     show(_SubmittedJob(target, command, job, new, upload, ceiling), as_json)
 
 
@@ -85,7 +87,7 @@ class Command:
         unit, number = ("GPU", capacity["GPU"]) if capacity["GPU"] else ("worker", capacity["CPU"])
         stop = " Then it stops, resumable."
         if hours := self.given.get("gpu_hours") or self.given.get("budget"):
-            return f"Ceiling: {hours:g} {unit}-hours.{stop}"
+            return f"Ceiling: {hours:g} {unit}-hour{'s' if hours != 1 else ''}.{stop}"
         if seconds := self.given.get("time_budget"):
             cost = f"{number * seconds / 3600:.2f} {unit}-hours: {number:g} {unit}s for {duration(seconds)}"
             return f"Ceiling: {cost}, were all of them busy.{stop}"
@@ -177,10 +179,11 @@ class _SubmittedJob:
         """Its name, and the commands that go on with it."""
         sweep, there = self.command.sweep, f"tune-dml submit {self.target} --"
         storage = f"--storage {self.command.given['storage']}"
+        again = " ".join(shlex.quote(word) for word in flags_of("resume", self.command.given))
         state = "submitted" if self.new else f"runs already ({self.job.status.lower()}): nothing was started"
         yield f"{self.job.id} {state}"
         yield f"  follow: tune-dml logs {self.target} {sweep} --follow"
         yield f"  status: {there} status {sweep} {storage}"
         yield f"  stop:   tune-dml cancel {self.target} {sweep}"
-        yield f"  go on:  {there} resume {sweep} {storage}"
+        yield f"  go on:  {there} resume {sweep} {again}"
         yield f"  report: {there} report {sweep} {storage}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,8 @@ _CARRIED = {
     **dict.fromkeys(("report", "open", "rescore", "sync"), _STORES),
 }
 """Options of each verb that later sessions need as the first one had them, beside the folder of the sweeps."""
+SUBMITTED_TO = "TUNE_DML_SUBMITTED_TO"
+"""In the environment of a command that was submitted: the cluster, as its user named it."""
 _PROGRAM = ("tune-dml", "__main__")
 _STARS = "***"
 _NOTHING: Mapping[str, str | None] = MappingProxyType({})
@@ -26,10 +29,14 @@ _NOTHING: Mapping[str, str | None] = MappingProxyType({})
 def command(results: Results, verb: str, change: str = "", *, now: Mapping[str, str | None] = _NOTHING) -> str:
     """`tune-dml extend rho1 --seeds 5 --storage /shared/sweeps`; without what is the default, and without secrets.
 
+    What runs as a job on a cluster is read elsewhere: its commands are to be submitted, too.
+
     `now`: flag -> value of the options of this line, which count before those of the first session.
     """
     typed = [str(word) for word in results.provenance.get("argv", ())]
-    words = ["tune-dml", verb, shlex.quote(results.name), *([change] if change else [])]
+    there = os.environ.get(SUBMITTED_TO)
+    words = ["tune-dml", *(["submit", shlex.quote(there), "--"] if there else [])]
+    words += [verb, shlex.quote(results.name), *([change] if change else [])]
     by_us = bool(typed) and Path(typed[0]).stem in _PROGRAM
     elsewhere = bool(_given(typed, "--storage")) if by_us else results.folder.parent.name != "sweeps"
     if elsewhere or now.get("--storage"):

@@ -2,7 +2,7 @@
 
     with cluster_client("cluster.yaml") as client:          # or http://HEAD:8265, HOST:6379, ray://HOST:10001
         upload = collect_upload(files=[Path("mine.yaml")])
-        job, new = submit(client, "eta1", ["sweep", "mine.yaml", "--name", "eta1"], upload)
+        job, new = submit(client, "cluster.yaml", "eta1", ["sweep", "mine.yaml", "--name", "eta1"], upload)
         for text in follow(client, job.id): ...
 
 What travels is this project's own packages as they are installed here, and files that the user names: never a whole
@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.errors import ConfigError, Problem
+from tune_dml.record.commands import SUBMITTED_TO
 
 _PACKAGES = ("tune_dml", "trainables", "search_spaces")
 _DISTRIBUTION = "tune-dml"
@@ -245,26 +246,26 @@ def latest_job(client: Any, sweep: str, target: str) -> Job:
     return jobs[-1]
 
 
-def submit(client: Any, sweep: str, words: Sequence[str], upload: Upload) -> tuple[Job, bool]:
+def submit(client: Any, target: str, sweep: str, words: Sequence[str], upload: Upload) -> tuple[Job, bool]:
     """Run `tune-dml WORDS` on the cluster's head, for hours if need be; the job, and whether it is a new one.
 
     A job is named after its sweep. One that still runs is handed back instead of a second, and of two who ask at once
-    one gets the other's: a name is given once.
+    one gets the other's: a name is given once. `target` is the cluster as its user named it.
     """
     before = _jobs_of(client, sweep)
     if before and not before[-1].over:
         return before[-1], False
     name = f"{sweep}@{len(before) + 1}"
-    if _start(client, name, words, upload, {"tune_dml.sweep": sweep}):
+    if _start(client, name, words, upload, target=target, metadata={"tune_dml.sweep": sweep}):
         return Job(name, sweep, "PENDING"), True
     return next(job for job in _jobs_of(client, sweep) if job.id == name), False
 
 
 @contextmanager
-def asked(client: Any, words: Sequence[str], upload: Upload) -> Iterator[Job]:
+def asked(client: Any, target: str, words: Sequence[str], upload: Upload) -> Iterator[Job]:
     """Run `tune-dml WORDS` on the cluster's head for an answer; nothing of it stays."""
     name = f"{words[0]}-{uuid.uuid4().hex[:12]}"
-    _start(client, name, words, upload, {})
+    _start(client, name, words, upload, target=target, metadata={})
     try:
         yield Job(name, "", "PENDING")
     finally:
@@ -274,9 +275,12 @@ def asked(client: Any, words: Sequence[str], upload: Upload) -> Iterator[Job]:
             client.delete_job(name)
 
 
-def _start(client: Any, name: str, words: Sequence[str], upload: Upload, metadata: dict[str, str]) -> bool:
+def _start(
+    client: Any, name: str, words: Sequence[str], upload: Upload, *, target: str, metadata: dict[str, str]
+) -> bool:
     """Whether the cluster took it; not where the name is taken already."""
     environment = {"RAY_JOB_STOP_WAIT_TIME_S": str(_GRACE), "PYTHONUNBUFFERED": "1", "COLUMNS": "120"}
+    environment[SUBMITTED_TO] = target
     with _staged(upload) as folder:
         try:
             client.submit_job(

@@ -17,7 +17,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -280,7 +279,7 @@ def _fit(folder: Path, recorder: Recorder, resources: Resources, session: Sessio
     recorder.progress.waiting("starting Ray ..." if address is None else f"connecting to Ray at {address} ...")
     has_others = address is not None or ray.is_initialized()
     connection = cluster.connected(address, engine=resources.engine)
-    with connection as capacity, _ends_by_sigterm(), every_loss_is_a_lost_process(), ExitStack() as stack:
+    with connection as capacity, _ends_by_sigterm(), every_loss_is_a_lost_process(), contextlib.ExitStack() as stack:
         concurrent = cluster.refuse_unless_it_fits(capacity, resources)
         if session.max_concurrent is not None:
             concurrent = min(concurrent, session.max_concurrent)

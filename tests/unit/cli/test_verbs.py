@@ -16,7 +16,7 @@ from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
 from tune_dml.planning.sweep_file import read_sweep_file, sweep_file_schema
-from tune_dml.record.ledger import is_running
+from tune_dml.record.ledger import Ledger, is_running
 from tune_dml.space import Grid, Knob
 
 MARGIN = Knob("loss.margin", Grid((0.1, 0.2)))
@@ -118,6 +118,14 @@ def test_status_says_what_stands_still_and_what_would_settle_more(command_line, 
             code, _, err = command_line(*words, "--storage", tmp_path)
             assert (code, "is running this one" in err) == (1, True)
     assert not is_running(tmp_path / "toy")
+
+
+def test_status_says_which_sweep_goes_before_while_somebody_waits(command_line, tmp_path):
+    write_sweep(tmp_path / "toy")
+    with Ledger(tmp_path / "toy") as ledger:
+        ledger.write("waits", text="sweep eta1 of priority 10")
+        assert "It waits for sweep eta1 of priority 10." in command_line("status", "toy", "--storage", tmp_path)[1]
+    assert "waits for" not in command_line("status", "toy", "--storage", tmp_path)[1]
 
 
 def test_a_sweep_gets_another_name(command_line, tmp_path):
