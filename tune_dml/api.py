@@ -21,7 +21,7 @@ from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.planning.checks import Check, DataProgress, prepare
 from tune_dml.planning.continuation import confirmation_plan, continuation_problems, with_arms_of_files
 from tune_dml.planning.plan import refuse_name_in_use
-from tune_dml.planning.request import MAX_SEEDS, Racing, Request, Resources, Session, folder_problems
+from tune_dml.planning.request import MAX_SEEDS, Racing, Request, Resources, Session, folder_problems, listed_seeds
 from tune_dml.planning.spread import spread
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.race import RaceRule
@@ -114,7 +114,7 @@ def extend(
     """
     state = load_state(session.sweeps, name)
     begun, names = with_arms_of_files(state.plan, arms)
-    plan = begun.extended(seeds=seeds, values=values, num_samples=num_samples, arms=names)
+    plan = begun.extended(seeds=listed_seeds(seeds), values=values, num_samples=num_samples, arms=names)
     if plan.identity() == state.plan.identity():
         rule = "an extension must add a seed, a value, a sample or an arm that the sweep does not have"
         raise ConfigError(Problem("extend", rule, None, "Example: --seeds 5 or --add regularizer.rho=0.001."))
@@ -152,6 +152,7 @@ def confirm(
 
     asked = [("--top", top), ("--seeds", seeds)]
     raise_if_any(Problem(flag, "must be at least 1", number) for flag, number in asked if number < 1)
+    listed_seeds(seeds)
     state = load_state(session.sweeps, name)
     ranked = best_cells(Results.of(state))
     best = [cell for cell in ranked if not cell.baseline]

@@ -9,13 +9,17 @@ Exit codes: 0 done, 1 the input is wrong, 2 usage, 3 finished with failed cells,
 
 from __future__ import annotations
 
+import errno
 import inspect
+import io
 import logging
+import os
 import re
 import sys
 import textwrap
 import warnings
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 from typing import Annotated
 
@@ -25,6 +29,8 @@ from tune_dml.cli._command import Command, epilog
 
 __all__ = ["main"]
 
+# Of errors that name no file: what they are about.
+_NAMELESS = {errno.ENOENT: "working directory", errno.ENOSPC: "standard output"}
 _SHORT = 62  # characters of a verb's line in the help of all
 
 
@@ -35,15 +41,32 @@ def main() -> None:
     if not sys.warnoptions:  # what a library warns its callers of is nothing that a user can mend
         warnings.simplefilter("ignore")
         logging.getLogger("optuna").setLevel(logging.ERROR)
+    _open_output()
     try:
         application()(prog_name="tune-dml")
     except ConfigError as error:
         many = len(error.problems) > 1
         sys.stderr.write((f"{len(error.problems)} problems:\n" if many else "") + f"{error}\n")
         sys.exit(1)
+    except OSError as error:
+        place = error.filename or _NAMELESS.get(error.errno or 0)
+        if place is None:
+            raise
+        sys.stderr.write(f"{place}: {error.strerror}\n")
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         sys.exit(130)
+
+
+def _open_output() -> None:
+    """Output goes nowhere where it is closed; letters that its encoding lacks are replaced."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace" if name == "stderr" else "replace")
 
 
 def application() -> typer.Typer:

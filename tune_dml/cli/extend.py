@@ -43,12 +43,12 @@ def extend(
     """Add seeds, values, samples or arms to a sweep and run only what is new."""
     from tune_dml import api
     from tune_dml.cli.report import close
+    from tune_dml.planning.request import listed_seeds
 
-    added = seeds_of(seeds) or ()
     done = api.extend(
         sweep_name,
         session,
-        seeds=range(added) if isinstance(added, int) else added,
+        seeds=listed_seeds(seeds_of(seeds) or ()),
         values=values_of(add),
         num_samples=num_samples,
         arms=arm or (),

@@ -56,6 +56,8 @@ def read_mapping(path: Path) -> dict[str, Any]:
         raise ConfigError(Problem(str(path), "the sweep file must be text in UTF-8")) from None
     except yaml.YAMLError as error:
         raise ConfigError(_no_yaml(path, error)) from None
+    except RecursionError:
+        raise ConfigError(Problem(str(path), "the sweep file must be YAML: it is nested too deeply")) from None
     if not isinstance(raw, dict):
         rule = "the sweep file is empty" if raw is None else "a sweep file must be a mapping"
         raise ConfigError(Problem(str(path), rule, raw, "`tune-dml init FOLDER` writes one to start from."))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from trainables.errors import Problem
+from trainables.errors import ConfigError, Problem
 from tune_dml.space import SearchMethod, Space, Value
 
 SWEEP_FILES = (".yaml", ".yml")
@@ -24,6 +24,20 @@ Vary = Literal["init", "order", "split", "all"]
 Stopping = Literal["asha", "hyperband", "pbt"]
 MAX_SEEDS, _MIN_SEEDS = 200, 3  # of a race
 _MIN_STALL = 10.0
+_MOST_SEEDS = 10_000  # a larger count is a slip, and its plan would fill the memory
+_SEEDS_END = 2**32  # no generator takes more
+
+
+def listed_seeds(asked: int | Sequence[int]) -> tuple[int, ...]:
+    """The seeds 0 to n - 1 of a count n, or those listed; raises ConfigError where nobody could run them."""
+    count = asked if isinstance(asked, int) else len(asked)
+    if isinstance(asked, bool) or count > _MOST_SEEDS:
+        raise ConfigError(Problem("--seeds", f"must be at most {_MOST_SEEDS} seeds", asked, "Example: --seeds 3."))
+    seeds = tuple(range(asked)) if isinstance(asked, int) else tuple(asked)
+    whole = (isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < _SEEDS_END for seed in seeds)
+    if not all(whole):
+        raise ConfigError(Problem("--seeds", "seeds must be whole numbers from 0, below 2^32", list(seeds)))
+    return seeds
 
 
 @dataclass(frozen=True)

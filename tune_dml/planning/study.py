@@ -16,7 +16,7 @@ from trainables.resolve import Layer
 from tune_dml.catalogue import find_space
 from tune_dml.planning.cells import StudyArm
 from tune_dml.planning.protocol_choice import Choice, choose_protocol, protocol_layer
-from tune_dml.planning.request import SWEEP_FILES, Request, Stopping, Vary
+from tune_dml.planning.request import SWEEP_FILES, Request, Stopping, Vary, listed_seeds
 from tune_dml.planning.sweep_file import read_with_problems
 from tune_dml.planning.tuning import with_tuned_knobs
 from tune_dml.space import Arm, Number, Protocol, SearchMethod, Space, Value
@@ -82,8 +82,7 @@ def study_of(request: Request) -> Study:
     space, request, problems = _space_of(request)
     dataset = request.dataset or space.default_dataset
     samples = request.num_samples or 0
-    asked = 3 if request.seeds is None else request.seeds
-    seeds = tuple(range(asked)) if isinstance(asked, int) else tuple(asked)
+    seeds = listed_seeds(3 if request.seeds is None else request.seeds)
     held = _held_sources(request.vary, seeds)
     settings = _absolute_paths({**held, **(request.settings or {})}, request.data_root)
     study = Study(

@@ -126,7 +126,7 @@ class _File(_Part):
         None, description="train by this protocol; the one printed for data set and loss otherwise"
     )
     data_root: str | None = Field(None, description="folder of the pictures, from the file's own folder")
-    seeds: Annotated[int, Field(ge=1)] | list[int] | None = Field(
+    seeds: Annotated[int, Field(ge=1, strict=True)] | list[int] | None = Field(
         None, description="how many paired seeds (3), or which ([0, 1, 7])"
     )
     fixed: dict[str, Value] = Field(default_factory=dict, description="settings that all trials share, by dotted names")

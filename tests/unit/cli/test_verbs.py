@@ -1,7 +1,11 @@
 """Verbs of every day: what is there, where it stands, what it says; a first sweep file; names and folders kept apart."""
 
+import errno
+import io
 import json
+import os
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +15,8 @@ from helpers.toys import plan_of, write_sweep
 from PIL import Image
 
 import tune_dml
+from tune_dml import cli
+from tune_dml.cli import main
 from tune_dml.planning.checks import prepare
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Request
@@ -185,6 +191,40 @@ def test_a_folder_of_too_few_classes_is_refused_before_a_file_is_written(command
     code, _, err = command_line("init", "few")
     assert (code, "training needs at least 2 classes" in err) == (1, True)
     assert not (tmp_path / "few.yaml").exists()
+
+
+def test_a_file_that_cannot_be_written_is_named(command_line):
+    for words in (["schema", "-o", "nowhere/schema.json"], ["schema", "-o", "."]):
+        code, _, err = command_line(*words)
+        assert code == 1
+        assert err.startswith(str(Path(words[-1]).absolute())) or err.startswith(words[-1])
+        assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_output_that_is_closed_or_knows_few_letters_is_no_error(monkeypatch, encoding):
+    def spaces(stream):
+        monkeypatch.setattr(sys, "argv", ["tune-dml", "methods"])
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", stream)
+            with pytest.raises(SystemExit) as end:
+                main()
+        assert not end.value.code
+
+    spaces(None)
+    narrow = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    spaces(narrow)
+    narrow.flush()
+    assert b"semihard_triplet" in narrow.buffer.getvalue()
+
+
+@pytest.mark.parametrize(("number", "place"), [(errno.ENOSPC, "standard output"), (errno.ENOENT, "working directory")])
+def test_an_error_of_the_system_that_names_no_file_is_one_line(command_line, monkeypatch, number, place):
+    def fail():
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(cli, "application", lambda: lambda prog_name: fail())
+    assert command_line("spaces")[::2] == (1, f"{place}: {os.strerror(number)}\n")
 
 
 def test_the_schema_of_a_sweep_file_documents_every_key_and_names_every_setting(command_line):

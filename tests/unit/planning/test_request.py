@@ -8,7 +8,7 @@ import pytest
 import tune_dml
 from trainables.errors import ConfigError, Problem
 from tune_dml.planning.checks import prepare
-from tune_dml.planning.request import Racing, Request, Resources, Session
+from tune_dml.planning.request import Racing, Request, Resources, Session, listed_seeds
 from tune_dml.planning.spread import spread
 
 NAMES = {group: {field.name for field in fields(group)} for group in (Request, Resources, Racing, Session)}
@@ -96,3 +96,15 @@ def test_settings_that_a_choice_makes_meaningless_are_named(cache_dir):
     assert any("is not kept for 'semihard_triplet'" in note for note in checked.notes)
     assert checked.plan.name == "sec_rho-digits"
     assert checked.plan.seeds == (0, 1, 2)
+
+
+def test_seeds_are_a_count_or_a_list():
+    assert listed_seeds(3) == listed_seeds(range(3)) == (0, 1, 2)
+    assert listed_seeds([7, 0]) == (7, 0)
+
+
+@pytest.mark.parametrize("asked", [10**9, 10**20, range(20_000), True, [0, -1], [2**32], [0.5], ["1"], [True]])
+def test_seeds_that_nobody_can_run_are_refused_before_they_are_listed(asked):
+    with pytest.raises(ConfigError) as error:
+        prepare(Request("sec_rho", dataset="digits", seeds=asked))
+    assert error.value.problems[0].place == "--seeds"

@@ -121,6 +121,8 @@ def test_a_folder_is_beside_the_file_and_a_home_is_the_users(file, tmp_path, mon
         ("- method: grid\n", ["a sweep file must be a mapping"]),
         ("method: [grid\n", ["must be YAML"]),
         ("!!python/object/apply:os.system [echo]\n", ["must be YAML"]),
+        ("a: " + 2000 * "[" + 2000 * "]", ["nested too deeply"]),
+        ("seeds: true\nparameters: {loss.margin: {values: [1, 2]}}\n", ["seeds: must be a whole number"]),
     ],
 )
 def test_what_is_wrong_is_named_with_the_file(file, text, words):

@@ -85,6 +85,14 @@ def test_a_lost_seed_of_a_grid_leaves_its_main_effects(tmp_path: Path) -> None:
     assert verdict["largest"]["estimate"] == pytest.approx(points["lr=40"] - points["lr=10"])
 
 
+def test_no_difference_is_claimed_of_a_value_that_has_no_number(tmp_path: Path) -> None:
+    failures = {("rho=1", seed): ("failed", "no disk") for seed in range(8)}
+    found = judged(tmp_path, means=FLAT, seeds=range(8), sd=0.3, margin=1.5, failures=failures)
+    assert found.knob["sensitivity"]["verdict"] == "insensitive"
+    assert "; nothing is known of rho=1." in found.files.summary.verdicts[0]
+    assert found.data["answer"]["sentences"][0].endswith("differ by 1.5 points or more; nothing is known of rho=1.")
+
+
 def test_values_that_diverged_never_do_not_matter(tmp_path: Path) -> None:
     found = judged(tmp_path, means=FLAT, seeds=range(8), sd=0.3, margin=1.5, failures=diverged("rho=1", seeds=8))
     assert found.knob["sensitivity"]["verdict"] == "undecided"

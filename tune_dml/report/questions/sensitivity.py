@@ -106,7 +106,7 @@ def _plain_with_noise(measured: Measured, knob: MeasuredKnob, largest: Differenc
         return f"{symbol} matters on {where}: {moved}."
     margin = metric.rough(verdict.margin)
     if verdict.verdict == "insensitive":
-        return f"{symbol} does not matter on {where}: no two values differ by {margin} or more."
+        return f"{symbol} does not matter on {where}: no two values differ by {margin} or more{_but_unknown(knob)}."
     if verdict.flat:
         lost = "were stopped early" if knob.stopped else "diverged"
         return f"{symbol} does not matter on {where} among the values that trained, but some {lost}."
@@ -221,7 +221,7 @@ def _verdict(metric: MetricName, knob: MeasuredKnob) -> str:
     if verdict.verdict == "insensitive":
         return (
             f"{symbol} does not matter within {margin}: every difference is certainly below the margin. "
-            f"The largest: {gap}{_limit(metric, verdict.largest)}."
+            f"The largest: {gap}{_limit(metric, verdict.largest)}{_but_unknown(knob)}."
         )
     if verdict.flat:
         lost = [f"{_listed(diverged)} diverged"] if diverged else []
@@ -232,6 +232,12 @@ def _verdict(metric: MetricName, knob: MeasuredKnob) -> str:
         )
     text = f"Undecided whether {symbol} matters: {verdict.reason}. {gap[0].upper()}{gap[1:]}; the margin is {margin}."
     return text + beside
+
+
+def _but_unknown(knob: MeasuredKnob) -> str:
+    """The values that are listed and have no number, of which a verdict over all the others says nothing."""
+    unknown = [point.label for point in knob.points if not math.isfinite(point.mean)]
+    return f"; nothing is known of {_listed(unknown)}" if unknown else ""
 
 
 def _listed(labels: Sequence[str]) -> str:
