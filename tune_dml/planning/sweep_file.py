@@ -250,6 +250,10 @@ def _space(path: Path, file: _File, problems: list[Problem]) -> Space:
 
 def _arm(path: Path, name: str, arm: _Arm, problems: list[Problem]) -> Arm:
     """The arm as a space declares it; without a protocol, and a problem more, where the one it names is not known."""
+    if not name.strip():
+        problems.append(
+            Problem(f"{path}, arms", "an arm must have a name", name, "Tables and figures call it by that.")
+        )
     chosen: tuple[Protocol, ...] = ()
     try:
         chosen = () if arm.protocol is None else (named_protocol(arm.protocol, f"{path}, arms.{name}.protocol"),)
