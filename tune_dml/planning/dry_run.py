@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from trainables.config import TrialConfig, canonical
 from trainables.errors import ConfigError, Problem
+from trainables.metrics.families import family_of
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan
 from tune_dml.space import Protocol
@@ -65,7 +66,23 @@ def dry_run(plan: Plan, pictures: Pictures | None, *, build: bool) -> DryRun:
     if pictures is None:
         return DryRun((), tuple(notes), None if keeping else 0)
     notes += [*pictures.notes, *dict.fromkeys(note for task in data for note in task.notes(pictures))]
+    notes += _coarse_notes(plan, data, pictures)
     return DryRun((), tuple(notes), max((task.kept_bytes(pictures) for task in keeping), default=0))
+
+
+def _coarse_notes(plan: Plan, tasks: Iterable[Task], pictures: Pictures) -> list[str]:
+    """That so few queries cannot show a difference of the size of the margin."""
+    measured = family_of(plan.metric.removeprefix("val/"))
+    if measured is None or measured[0].name != "recall":
+        return []
+    queries = min(len(task.split(pictures).validation) for task in tasks)
+    step = 100 / max(queries, 1)
+    if step <= plan.margin:
+        return []
+    return [
+        f"{queries} validation pictures: {plan.metric} of a trial moves in steps of {step:.3g} points, more than the margin "
+        f"of {plan.margin:g}. Trials that come out equal may still differ by less than a step."
+    ]
 
 
 def _configs(plan: Plan, cells: Iterable[Cell], seeds: Sequence[int]) -> Iterator[TrialConfig]:

@@ -1,9 +1,10 @@
 """What is asked for is declared once: the keywords of Python, their signature and their words follow from it."""
 
 import inspect
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
+from helpers.published_formats import image_folder
 
 import tune_dml
 from trainables.errors import ConfigError, Problem
@@ -108,3 +109,14 @@ def test_seeds_that_nobody_can_run_are_refused_before_they_are_listed(asked):
     with pytest.raises(ConfigError) as error:
         prepare(Request("sec_rho", dataset="digits", seeds=asked))
     assert error.value.problems[0].place == "--seeds"
+
+
+def test_so_few_queries_that_they_hide_the_margin_are_noted(tmp_path):
+    settings = {"data.size": 32, "batch.batch_size": 4, "batch.instances_per_class": 2, "loss.name": "triplet"}
+    small = Request("sec_rho", "image_folder", image_folder(tmp_path / "pictures"), settings=settings)
+    notes = prepare(small, cache_dir=tmp_path / "cache").notes
+    assert any(
+        "10 validation pictures: val/recall_at_1 of a trial moves in steps of 10 points" in note for note in notes
+    )
+    wide = replace(small, margin=10.0)
+    assert not any("in steps of" in note for note in prepare(wide, cache_dir=tmp_path / "cache").notes)
