@@ -123,3 +123,14 @@ def new_database(tmp_path_factory):
         return f"sqlite:///{folder}/mlflow.db"
 
     return copied
+
+
+@pytest.fixture
+def store(monkeypatch):
+    """An S3 on loopback with a bucket of its own."""
+    from helpers.bucket import CREDENTIALS, Store
+
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    with Store() as served:
+        yield served
