@@ -1,6 +1,7 @@
 """Trials that keep their files in a bucket: killed workers, a killed driver, a store that is away, a torn checkpoint, and nodes
 that share nothing but the bucket."""
 
+import io
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import threading
 import time
 
 import pytest
+import torch
 from helpers.clusters import Cluster, children_of, command_of
 from helpers.sweeps import Running, outcome, sweep_file, table
 
@@ -108,19 +110,15 @@ def test_a_torn_checkpoint_is_skipped_for_the_one_before(begin, store, undisturb
     workers = sweep.find("ray::ImplicitFunc")
     for pid in workers:
         os.kill(pid, signal.SIGSTOP)
-    spoilt = []
-    for key, names in checkpoints(store).items():
-        last = max(names, key=lambda name: store.files.get_file_info(f"{store.bucket}/{name}").mtime_ns)
-        with store.files.open_input_file(f"{store.bucket}/{last}") as file:
-            content = file.read()
-        with store.files.open_output_stream(f"{store.bucket}/{last}") as file:
-            file.write(content[: len(content) // 2])
-        spoilt.append(key)
+    ended = {event.key for event in sweep.events("ended")}
+    for names in [names for key, names in checkpoints(store).items() if key not in ended]:
+        contents = {name: store.read(name) for name in names}
+        last = max(names, key=lambda name: torch.load(io.BytesIO(contents[name]), weights_only=True)["step"])
+        store.write(last, contents[last][: len(contents[last]) // 2])
     for pid in workers:
         os.kill(pid, signal.SIGKILL)
     since = time.time()
     assert sweep.end() == 0, sweep.said()
-    assert spoilt
     assert "cannot be read" in sweep.said()
     assert table(sweep.folder) == undisturbed
     assert_all_is_here(sweep, store)
@@ -173,12 +171,13 @@ def test_nodes_that_share_no_folder_and_one_of_them_dies(
     apart, store, tmp_path, monkeypatch, cache_dir, undisturbed, found
 ):
     monkeypatch.chdir(tmp_path)
-    asked = ["doctor", "--address", apart.address, "--cache-dir", cache_dir, "--json"]
-    alone = apart.run(*asked, "--storage", apart.storage)
-    assert "shared storage" in alone.stdout
-    assert '"healthy": false' in alone.stdout
-    assert "object storage" in (seen := apart.run(*asked, "--trial-files", store.address)).stdout
+    asked = ["submit", apart.http, "--", "doctor", "--address", "auto", "--cache-dir", cache_dir]
+    without = apart.run(*asked, "--storage", apart.storage, cwd=tmp_path)
+    assert "Mount one file system" in without.stdout
+    seen = apart.run(*asked, "--storage", apart.storage, "--trial-files", store.address, cwd=tmp_path)
     assert "put, got, listed and deleted on 3" in seen.stdout, seen.stdout
+    assert without.returncode == 1
+    assert seen.returncode == 0, seen.stdout
     sweep = submitted(apart, store, tmp_path, cache_dir, sweep_file())
     sweep.wait_until(lambda: in_the_middle(sweep, store))
     for pid in apart.processes(1) + children_of(apart.nodes[1].pid):
@@ -195,8 +194,8 @@ def test_two_workers_of_a_trial_on_nodes_that_share_no_folder(apart, store, tmp_
     words = [sweep_file(values=(0.1, 0.5), steps=60), "--workers", "2"]
     sweep = submitted(apart, store, tmp_path, cache_dir, *words)
     sweep.wait_until(lambda: bool(checkpoints(store)))
-    workers = [pid for node in (1, 2) for pid in apart.processes(node) if "RayTrainWorker" in command_of(pid)]
-    assert len(workers) == 2
+    workers = [pid for node in apart.nodes for pid in children_of(node.pid) if "RayTrainWorker" in command_of(pid)]
+    assert len(workers) == 2, [command_of(pid) for node in apart.nodes for pid in children_of(node.pid)]
     os.kill(workers[0], signal.SIGKILL)
     since = time.time()
     assert sweep.end() == 0, sweep.said()

@@ -43,6 +43,14 @@ class Store:
         found = self.files.get_file_info(FileSelector(self.bucket, recursive=True))
         return {info.path[len(self.bucket) + 1 :]: info.size for info in found if info.type is FileType.File}
 
+    def read(self, name):
+        with self.files.open_input_file(f"{self.bucket}/{name}") as file:
+            return file.read()
+
+    def write(self, name, content):
+        with self.files.open_output_stream(f"{self.bucket}/{name}") as file:
+            file.write(content)
+
     def __call__(self, environ, start_response):
         came = int(environ.get("HTTP_X_AMZ_DECODED_CONTENT_LENGTH") or environ.get("CONTENT_LENGTH") or 0)
         asked = environ["PATH_INFO"].removeprefix(f"/{self.bucket}").lstrip("/")

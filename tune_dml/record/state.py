@@ -173,6 +173,11 @@ class SweepState:
         return place
 
     @property
+    def unfetched(self) -> list[str]:
+        """Keys of ended trials that have left something there."""
+        return [key for key, trial in self.recorded.items() if trial.ended is not None and trial.away]
+
+    @property
     def seeds_seen(self) -> float:
         """Seeds that have ended in a cell, on average; of a race, in a cell that still runs."""
         blocks = self.race.blocks if self.race else []

@@ -18,6 +18,7 @@ from trainables.bucket import Address
 _SECONDS = 60.0
 _SKEW = 5.0
 """Seconds by which a node's clock may differ from ours before it is said."""
+_NOT_TRIED = "the project is not there, so the bucket was not tried"
 _MIN_SHM = 1.0
 """GiB of /dev/shm below which Ray's object store and the data loaders get short."""
 
@@ -92,7 +93,7 @@ def _ask(node_id: str, mark: str, cache: str, store: str | None, *, writes: bool
 
                 found["store"] = [str(problem) for problem in bucket_problems(store)]
             except ImportError:
-                found["store"] = ["the project is not there, so that the bucket was not tried"]
+                found["store"] = [_NOT_TRIED]
         try:
             if store is None and writes:
                 Path(mark).parent.mkdir(parents=True, exist_ok=True)
@@ -138,8 +139,10 @@ def _shared(answers: Sequence[Mapping[str, Any]], storage: Path) -> Iterator[Fac
 
 def _stored(answers: Sequence[Mapping[str, Any]]) -> Iterator[Fact]:
     for answer in answers:
-        remedy = "A node finds its credentials in its own environment, a profile there, or its machine's role."
         for problem in answer["store"]:
+            remedy = "A node finds its credentials in its own environment, a profile there, or its machine's role."
+            if problem == _NOT_TRIED:
+                remedy = "Send the question: `tune-dml submit ADDRESS -- doctor --address auto ...`; the project goes with it."
             yield Fact("object storage", f"{answer['host']}: {problem}", remedy, wrong=True)
     if not any(answer["store"] for answer in answers):
         yield Fact("object storage", f"put, got, listed and deleted on {len(answers)}")

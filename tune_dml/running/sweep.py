@@ -28,6 +28,7 @@ from ray import tune
 from ray.tune import Callback, FailureConfig, PlacementGroupFactory, RunConfig, TuneConfig, Tuner
 from ray.tune.experiment import Trial as TuneTrial
 
+from trainables.files import PATIENCE
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Resources, Session
@@ -51,6 +52,10 @@ from tune_dml.running.turn import turn_of
 if TYPE_CHECKING:
     from tune_dml.running.progress import Progress
     from tune_dml.tracking.tracker import SyncReport, Tracker
+
+
+_LAST_FETCHES = 20.0
+"""Seconds that a session which is interrupted waits for what its ended trials have left."""
 
 
 class Recorder(Callback):  # type: ignore[misc]
@@ -267,11 +272,11 @@ def execute(
                 recorder.leavings.take_up(state)
                 if not proposals.finished:
                     _fit(state.folder, recorder, resources, session)
-                recorder.leavings.finish(state)
                 if recorder.spending.over:
                     spent, limit = recorder.spending.spent, session.gpu_hours
                     recorder.note(f"stopped after {spent:.2f} of {limit:g} hours, resumable")
         finally:
+            recorder.leavings.finish(state, PATIENCE if proposals.finished else _LAST_FETCHES)
             report = tracker.stop(interrupted=not proposals.finished)
         state.update()
         state.record_look(purpose.verb)
