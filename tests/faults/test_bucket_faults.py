@@ -171,7 +171,7 @@ def test_nodes_that_share_no_folder_and_one_of_them_dies(
     apart, store, tmp_path, monkeypatch, cache_dir, undisturbed, found
 ):
     monkeypatch.chdir(tmp_path)
-    asked = ["submit", apart.http, "--", "doctor", "--address", "auto", "--cache-dir", cache_dir]
+    asked = ["submit", apart.http, "--", "doctor", "--cache-dir", cache_dir]
     without = apart.run(*asked, "--storage", apart.storage, cwd=tmp_path)
     assert "Mount one file system" in without.stdout
     seen = apart.run(*asked, "--storage", apart.storage, "--trial-files", store.address, cwd=tmp_path)

@@ -87,7 +87,9 @@ def test_opening_contacts_no_bucket_when_all_is_here(swept, served):
     assert len(served.requests) == before
 
 
-def test_what_was_left_by_a_driver_that_died_is_fetched_before_anything_is_opened(swept, served, monkeypatch):
+def test_what_was_left_by_a_driver_that_died_is_fetched_before_anything_is_opened(
+    swept, served, monkeypatch, command_line
+):
     """Its last word was the end of a trial: sealed figures lie in the bucket, among things that nobody asked for."""
     done, _, here = swept
     state = read_state(done.folder)
@@ -103,6 +105,8 @@ def test_what_was_left_by_a_driver_that_died_is_fetched_before_anything_is_opene
         ended = next(event for event in read_events(done.folder) if event.kind == "ended" and event.key == key)
         ledger.write("started", key, host="h", away=True)
         ledger.write("ended", key, **ended.body)
+    _, said, _ = command_line("status", "rho1", "--storage", here["storage"])
+    assert "1 ended trials have left files at s3://" in " ".join(said.split())
     served.stop()
     monkeypatch.setattr(files, "PATIENCE", 0.0)
     try:

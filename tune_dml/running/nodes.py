@@ -142,7 +142,7 @@ def _stored(answers: Sequence[Mapping[str, Any]]) -> Iterator[Fact]:
         for problem in answer["store"]:
             remedy = "A node finds its credentials in its own environment, a profile there, or its machine's role."
             if problem == _NOT_TRIED:
-                remedy = "Send the question: `tune-dml submit ADDRESS -- doctor --address auto ...`; the project goes with it."
+                remedy = "Send the question: `tune-dml submit ADDRESS -- doctor ...`; the project goes with it."
             yield Fact("object storage", f"{answer['host']}: {problem}", remedy, wrong=True)
     if not any(answer["store"] for answer in answers):
         yield Fact("object storage", f"put, got, listed and deleted on {len(answers)}")
