@@ -147,3 +147,17 @@ def test_a_bucket_that_is_not_there_is_refused_before_anything_is_written(refuse
     refused(["--trial-files", "gs://bucket/x", "--stall-limit", "1"], "--stall-limit: must be at least 10 seconds")
     assert not [name for name in served.objects() if "other" in name]
     assert os.listdir(Path.cwd()) == []
+
+
+def test_a_sweep_that_is_removed_leaves_nothing_in_the_bucket(swept, served, command_line):
+    """Cut off in the middle of a trial."""
+    done, _, here = swept
+    state = read_state(done.folder)
+    key = next(iter(state.trials))
+    files_at(state.trial_files.replace("?", f"/{key}?")).put("checkpoint.pt", b"half a trial")
+    with Ledger(done.folder) as ledger:
+        ledger.write("started", key, host="h", away=True)
+    code, _, _ = command_line("rm", "rho1", "--yes", "--storage", here["storage"])
+    assert code == 0
+    assert not done.folder.exists()
+    assert [name for name, size in served.objects().items() if size] == []
