@@ -1,37 +1,34 @@
-"""What training knows of the world that runs it: who it is, where it reports, where its last checkpoint lies.
+"""What training knows of the world that runs it: who it is, where it reports, where its files lie, its last checkpoint first.
 
 The same training code runs bare, inside a Tune actor, or as one of several Ray Train workers; only the context differs.
 """
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
-import pickle
-import time
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from trainables.files import existing, patiently, write_whole
+from trainables.files import patiently
+from trainables.trial_files import TrialFiles, files_at
 
 if TYPE_CHECKING:
     import torch
 
 
-CHECKPOINT, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"
-"""The last state, and the one before, which counts when the last cannot be read."""
+_Result = TypeVar("_Result")
+
+CHECKPOINTS = ("checkpoint.pt", "checkpoint.2.pt")
+"""Two that take turns: the last state and the one before, which counts when the last cannot be read. Their steps tell which."""
 NETWORK = "network.pt2"
 """The network of the evaluation that counts, where a trial keeps it."""
 EVIDENCE = "evidence"
 EVIDENCE_FILES = ("evidence.json", "sheet.jpg", "maps.jpg")
 """Folder, within the trial's, and names of the files left to look at; `trainables.evidence.record` says what is in them."""
-
-ALIVE = "alive"
-"""An empty file in the trial's folder; its time says when the trial last made a step, to a second."""
 
 SEALED = "sealed.json"
 """In the trial's folder, its owner's to read: `test/...` at the evaluation that counts, and no other file has them."""
@@ -70,6 +67,11 @@ class TrialContext(Protocol):
         """The last state handed to `report`, or None on a fresh start."""
 
 
+def is_checkpoint(name: str) -> bool:
+    """Whether a file of a trial is a state to go on from; of an older version's too."""
+    return name.startswith("checkpoint") and name.endswith(".pt")
+
+
 def read_sealed(folder: Path) -> Row:
     """The test figures that a trial has sealed in its folder; none where it has not come to that."""
     try:
@@ -81,9 +83,9 @@ def read_sealed(folder: Path) -> Row:
 
 @dataclass
 class FolderContext:
-    """Checkpoints in a folder that all ranks can read; rank 0 writes them and its rows go to `sink`."""
+    """Files in a folder, on disk or in object storage, that all ranks can read; rank 0 writes them and its rows go to `sink`."""
 
-    folder: Path
+    folder: Path | str
     device: torch.device
     rank: int = 0
     world_size: int = 1
@@ -92,19 +94,21 @@ class FolderContext:
     say: Callable[[str], None] = lambda text: None
     """Told what a person should know."""
     until: int | None = None
-    _marked: float = 0.0
+    at_work: Callable[[], None] = lambda: None
+    """Told of every step, and of every try while storage is waited for."""
+    _files: TrialFiles = field(init=False)
+    _oldest: str = CHECKPOINTS[0]
+    """The checkpoint whose turn it is to be replaced."""
 
     def __post_init__(self) -> None:
-        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(self.folder, Path):
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+        self._files = files_at(self.folder)
 
     def alive(self) -> None:
-        """Leave a mark that whoever waits for this trial can see, once a second."""
-        now = time.monotonic()
-        if self.rank == 0 and now - self._marked >= 1.0:
-            self._marked = now
-            with contextlib.suppress(OSError):  # a row or a checkpoint will say what is wrong, and wait
-                self._make_folder()
-                (self.folder / ALIVE).touch()
+        """Pass it on; one rank speaks for all."""
+        if self.rank == 0:
+            self.at_work()
 
     def report(self, row: Row, state: Mapping[str, Any] | None = None) -> None:
         """Save the state (whole or not at all), then report: a row is never known without its checkpoint."""
@@ -113,45 +117,35 @@ class FolderContext:
 
             content = io.BytesIO()  # torch's writer takes a full disk for a broken file
             torch.save(dict(state), content)
-            self._wait_for_folder()
-            if (last := self.folder / CHECKPOINT).exists():
-                patiently(lambda: last.replace(self.folder / PREVIOUS), self.folder, self.say)
-            self._write(CHECKPOINT, content.getvalue())
+            self._put(self._oldest, content.getvalue())
+            self._oldest = _other(self._oldest)
         self.sink(row)
 
-    def _write(self, name: str, content: bytes | str, *, private: bool = False) -> None:
-        def write() -> None:
-            self._make_folder()
-            write_whole(self.folder / name, content, private=private)
+    def _put(self, name: str, content: bytes, *, private: bool = False) -> None:
+        self._patiently(lambda: self._files.put(name, content, private=private))
 
-        patiently(write, self.folder.parent, self.say)
-
-    def _make_folder(self) -> None:
-        existing(self.folder.parent)
-        self.folder.mkdir(exist_ok=True)
-
-    def _wait_for_folder(self) -> None:
-        patiently(self._make_folder, self.folder.parent, self.say)
+    def _patiently(self, act: Callable[[], _Result]) -> _Result:
+        return patiently(act, self._files.place, self.say, self.alive)  # who waits for storage does not hang
 
     def seal(self, figures: Row) -> None:
         """Write the sealed file, whole or not at all."""
         if self.rank == 0:
-            self._write(SEALED, json.dumps(figures) + "\n", private=True)
+            self._put(SEALED, f"{json.dumps(figures)}\n".encode(), private=True)
 
     def keep(self, name: str, data: bytes) -> None:
         """Write it beside the sealed file, whole or not at all."""
         if self.rank == 0:
-            self._write(name, data, private=True)
+            self._put(name, data, private=True)
 
     def leave(self, files: Mapping[str, bytes]) -> None:
         """Write each file whole or not at all, then take away what is no longer among them."""
         if self.rank != 0:
             return
         for name, data in files.items():
-            self._write(f"{EVIDENCE}/{name}", data)
-        for old in (self.folder / EVIDENCE).glob("*"):
-            if old.name not in files:
-                old.unlink()
+            self._put(f"{EVIDENCE}/{name}", data)
+        for name in self._patiently(self._files.names):
+            if name.startswith(f"{EVIDENCE}/") and name.removeprefix(f"{EVIDENCE}/") not in files:
+                self._patiently(lambda old=name: self._files.delete(old))  # type: ignore[misc]
 
     def latest_checkpoint(self) -> dict[str, Any] | None:
         """The saved state, on this context's device; loaded without executing anything it contains.
@@ -160,17 +154,31 @@ class FolderContext:
         """
         import torch
 
-        self._wait_for_folder()
-        for path in (self.folder / CHECKPOINT, self.folder / PREVIOUS):
-            try:
-                state: dict[str, Any] = torch.load(path, map_location=self.device, weights_only=True)
-            except FileNotFoundError:
-                continue
-            except (OSError, EOFError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
-                if isinstance(error, pickle.UnpicklingError) and zipfile.is_zipfile(path):
-                    raise  # whole, and not of our making: it would run code
-                if self.rank == 0:
-                    self.say(f"{path.name} cannot be read ({type(error).__name__}) and is skipped")
-                continue
-            return state
-        return None
+        found: dict[int, tuple[str, bytes]] = {}
+        for name in filter(is_checkpoint, self._patiently(self._files.names)):
+            content = self._patiently(lambda name=name: self._files.get(name)) or b""  # type: ignore[misc]
+            if _is_whole(content):
+                step = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)["step"]
+                found[step] = (name, content)
+            elif self.rank == 0:
+                self.say(f"{name} cannot be read ({len(content)} bytes, damaged) and is skipped")
+        if not found:
+            return None
+        last, content = found[max(found)]
+        self._oldest = _other(last)
+        state: dict[str, Any] = torch.load(io.BytesIO(content), map_location=self.device, weights_only=True)
+        return state
+
+
+def _other(checkpoint: str) -> str:
+    """Whose turn it is after this one."""
+    return CHECKPOINTS[checkpoint == CHECKPOINTS[0]]
+
+
+def _is_whole(content: bytes) -> bool:
+    """Whether every part of a checkpoint has its checksum, at which torch itself does not look."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            return archive.testzip() is None
+    except (zipfile.BadZipFile, EOFError, OSError, ValueError, NotImplementedError):
+        return False

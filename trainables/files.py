@@ -26,10 +26,16 @@ def _say(text: str) -> None:
     sys.stderr.flush()
 
 
-def patiently(write: Callable[[], _Result], place: Path, say: Callable[[str], None] = _say) -> _Result:
+def patiently(
+    write: Callable[[], _Result],
+    place: Path | str,
+    say: Callable[[str], None] = _say,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> _Result:
     """What `write` returns, tried again for as long as the storage at a place fails in a way that passes; said once.
 
-    Raises OSError when it still fails after `PATIENCE` seconds, and at once when waiting cannot help.
+    Raises OSError when it still fails after `PATIENCE` seconds, and at once when waiting cannot help. `meanwhile` is called
+    before each further try.
     """
     began, pause = time.monotonic(), _FIRST_PAUSE
     while True:
@@ -41,6 +47,7 @@ def patiently(write: Callable[[], _Result], place: Path, say: Callable[[str], No
             if pause == _FIRST_PAUSE:
                 say(f"{place}: {error.strerror}; waiting up to {PATIENCE / 60:.0f} minutes for it to pass")
             time.sleep(pause)
+            meanwhile()
             pause = min(2 * pause, _LONGEST_PAUSE)
             continue
         if pause > _FIRST_PAUSE:

@@ -23,11 +23,12 @@ from tune_dml.planning.continuation import confirmation_plan, continuation_probl
 from tune_dml.planning.plan import refuse_name_in_use
 from tune_dml.planning.request import MAX_SEEDS, Racing, Request, Resources, Session, folder_problems, listed_seeds
 from tune_dml.planning.spread import spread
+from tune_dml.record.fetching import fetch_rest
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.race import RaceRule
 from tune_dml.record.rescore import RescoredSweep, compute_metrics
 from tune_dml.record.results import Results
-from tune_dml.record.session import Purpose
+from tune_dml.record.session import Purpose, with_place
 from tune_dml.record.state import SweepState, load_state, read_state
 from tune_dml.space import Value
 from tune_dml.sweep import Sweep
@@ -65,6 +66,8 @@ def run(
     refuse_name_in_use(folder, checked.plan)
     state = SweepState(folder, checked.plan)
     state.update()
+    session = with_place(session, state)
+    raise_if_any(session.problems())  # of a place that was not asked for, but is the sweep's
     purpose = Purpose("sweep", checked.notes, race=_race_rule(state, racing))
     return _execute(state, resources, session, console, purpose)
 
@@ -84,6 +87,7 @@ def resume(
     on the cluster, or it is running; nothing stored is changed then.
     """
     state = load_state(session.sweeps, name)
+    session = with_place(session, state)
     raise_if_any(_continuation_problems(state, session, other_checks))
     if retry_failed:
         with Ledger(state.folder) as ledger:
@@ -130,6 +134,7 @@ def extend(
         rule = "seeds that confirmed the best cells stay apart from those that choose them"
         raise ConfigError(Problem("--seeds", rule, sorted(kept_apart), "Choose other seeds."))
     look = state.look("extend")
+    session = with_place(session, state)
     state.replan(plan)
     raise_if_any(_continuation_problems(state, session, other_checks))
     return _execute(state, state.resources, session, console, Purpose("extend", tuple(notes), look))
@@ -161,6 +166,7 @@ def confirm(
     if not best:
         rule = "only a cell that has finished a trial, without diverging, can be confirmed"
         raise ConfigError(Problem("SWEEP", rule, name, f"Run it first: `tune-dml resume {name}`."))
+    session = with_place(session, state)
     raise_if_any(_continuation_problems(state, session, ()))
     used = list(dict.fromkeys(trial.seed for trial in state.confirming.values()))
     again = confirmation_plan(state.plan, baseline, best[:top], used, seeds)
@@ -200,6 +206,7 @@ def rescore(
     """
     state = load_state(session.sweeps, name)
     raise_if_any(folder_problems("SWEEP", state.folder))
+    fetch_rest(state)
     rescored = compute_metrics(state, metrics)
     return rescored, _tracker(state, session).stop(interrupted=state.incomplete).error
 
@@ -307,6 +314,7 @@ def _opened(state: SweepState, selection: str = "") -> Results:
     from tune_dml.report.measured.cell import best_cells
 
     raise_if_any(folder_problems("SWEEP", state.folder))
+    fetch_rest(state)
     state.update()
     best = best_cells(Results.of(state))
     if not best:

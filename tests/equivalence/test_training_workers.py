@@ -70,7 +70,7 @@ def folders(tmp_path_factory):
 
 
 def load(folder):
-    state = torch.load(folder / "checkpoint.pt", weights_only=True)["task"]
+    state = FolderContext(folder, torch.device("cpu")).latest_checkpoint()["task"]
     return {**torch.load(folder / "seen.pt", weights_only=True), "state": state}
 
 

@@ -12,7 +12,9 @@ from tune_dml.running.jobs import collect_upload
 PLANTED = {
     "MLFLOW_TRACKING_PASSWORD": "planted-mlflow-7c41",
     "MLFLOW_TRACKING_TOKEN": "planted-bearer-19ab",
+    "AWS_ACCESS_KEY_ID": "planted-aws-name-77d2",
     "AWS_SECRET_ACCESS_KEY": "planted-aws-50fe",
+    "AWS_SESSION_TOKEN": "planted-session-c03a",
     "HF_TOKEN": "planted-hf-88d0",
     "PGPASSWORD": "planted-pg-31c7",
 }
@@ -28,8 +30,8 @@ def holding(folder):
 
 
 @pytest.mark.slow
-def test_no_file_of_a_sweep_holds_a_secret(tmp_path, monkeypatch, cache_dir):
-    """A repository whose remote has a token in its address, and a change with a password that is not committed."""
+def test_no_file_of_a_sweep_holds_a_secret(tmp_path, monkeypatch, cache_dir, store):
+    """A repository whose remote has a token in its address, a change with a password that is not committed, and a bucket."""
     monkeypatch.chdir(tmp_path)
     place = tmp_path / "project"
     place.mkdir()
@@ -44,14 +46,22 @@ def test_no_file_of_a_sweep_holds_a_secret(tmp_path, monkeypatch, cache_dir):
     subprocess.run(["git", "add", "settings.py"], check=True)
     Path("settings.py").write_text(f'password = "{PLANTED["PGPASSWORD"]}"\n')
     words = ["sweep", sweep_file((0.1, 0.5), steps=10, every=10), "--name", "toy", "--cache-dir", cache_dir]
-    run = Running(words, place / "sweeps" / "toy", PLANTED)
+    run = Running([*words, "--trial-files", store.address], place / "sweeps" / "toy", PLANTED)
     assert run.end() == 0, run.said()
+    assert any("checkpoint.pt" in name for _, name, _ in store.requests)
     assert (place / "sweeps" / "toy" / "report" / "report.html").exists()
     assert sqlite3.connect(place / "mlflow.db").execute("select count(*) from runs").fetchone()[0] > 1
     planted_by_us = {place / "settings.py", place / ".git" / "config"}
     assert set(holding(tmp_path)) - planted_by_us == set()
     assert holding(cache_dir) == []
 
+    for address in (f"s3://user:{IN_ADDRESS}@bucket/x", f"s3://bucket/x?secret_key={IN_ADDRESS}"):
+        refused = Running(
+            [*words[:2], "--name", "refused", "--trial-files", address], place / "sweeps" / "refused", PLANTED
+        )
+        assert refused.end() == 1
+        assert "--trial-files" in refused.said()
+        assert IN_ADDRESS not in refused.said()
     away = ["sweep", "toy.yaml", "--name", "away", "--tracking-uri", f"http://user:{IN_ADDRESS}@127.0.0.1:9/"]
     refused = Running([*away, "--cache-dir", cache_dir], place / "sweeps" / "away", PLANTED)
     refused.end()

@@ -44,7 +44,7 @@ def test_cells_that_are_behind_stop_and_stay_stopped(tmp_path, ray_session, cach
     assert stopped.attempts == 1
     assert stopped.seconds > 0
     assert [row["step"] for row in done.results.history(stopped.key)][-1] == stopped.step
-    assert not list(done.folder.glob("trials/*/checkpoint.pt"))
+    assert not list(done.folder.glob("trials/*/checkpoint*"))
 
     client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
     runs = client.search_runs([one.experiment_id for one in client.search_experiments()], "tags.level = 'trial'")

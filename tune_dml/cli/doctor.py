@@ -32,6 +32,7 @@ def doctor(
     cluster: Annotated[Path | None, typer.Option(help="A cluster file to check; no machine is started.")] = None,
     address: str | None,
     storage: Path,
+    trial_files: str | None,
     tracking_uri: str | None,
     cache_dir: Path | None,
     as_json: Json = False,
@@ -40,7 +41,8 @@ def doctor(
     if cluster is not None:
         diagnosis = _Diagnosis(tuple(_cluster_file(cluster)), f"Ready for `ray up {cluster}`.")
     else:
-        diagnosis = _examine(Session(storage, address, tracking_uri=tracking_uri, cache_dir=cache_dir))
+        session = Session(storage, address, trial_files=trial_files, tracking_uri=tracking_uri, cache_dir=cache_dir)
+        diagnosis = _examine(session)
     show(diagnosis, as_json)
     raise typer.Exit(0 if diagnosis.healthy else 1)
 
@@ -89,6 +91,7 @@ def _examine(session: Session) -> _Diagnosis:
         _packages,
         _torch,
         lambda: _ray(session),
+        lambda: _bucket(session.trial_files),
         lambda: _mlflow(session.tracking_uri),
         lambda: _datasets(session.cache),
         _disk,
@@ -162,12 +165,21 @@ def _nodes(location: str, origin: str, session: Session) -> list[_Finding]:
     try:
         with cluster.joined(location, origin) as capacity:
             has = f"{capacity.total('CPU'):g} CPUs, {capacity.total('GPU'):g} GPUs"
-            facts = nodes.node_facts(session.sweeps, session.cache or default_cache_dir())
+            facts = nodes.node_facts(session.sweeps, session.cache or default_cache_dir(), session.trial_files)
     except ConfigError as error:
         return _problems("Ray", list(error.problems))
     levels: dict[bool, Level] = {True: "problem", False: "ok"}
     each = [_Finding(fact.subject, levels[fact.wrong], fact.found, fact.remedy) for fact in facts]
     return [_Finding("Ray", "ok", f"{location} ({origin}): {has}"), *each]
+
+
+def _bucket(trial_files: str | None) -> list[_Finding]:
+    from trainables.bucket import bucket_problems
+
+    if trial_files is None:
+        return []
+    found = _Finding("object storage", "ok", "put, got, listed and deleted here")
+    return _problems("object storage", bucket_problems(trial_files)) or [found]
 
 
 def _mlflow(flag: str | None) -> list[_Finding]:

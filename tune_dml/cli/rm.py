@@ -22,12 +22,15 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 @verb
 def rm(sweep_name: SweepArgument, *, yes: Yes = False, storage: Path, as_json: Json = False) -> None:
-    """Remove a sweep and everything it left on disk; its runs in MLflow stay. Refused while it runs."""
+    """Remove a sweep and everything it left on disk or in object storage; its runs in MLflow stay. Refused while it runs."""
     from trainables.errors import ConfigError, Problem
+    from tune_dml.record.fetching import delete_rest
     from tune_dml.record.ledger import Ledger
-    from tune_dml.record.results import load_results
+    from tune_dml.record.results import Results
+    from tune_dml.record.state import load_state
 
-    results = load_results(storage.absolute(), sweep_name)
+    state = load_state(storage.absolute(), sweep_name)
+    results = Results.of(state)
     finished = results.count("finished")
     if not yes and not sys.stdin.isatty():
         raise ConfigError(
@@ -36,6 +39,7 @@ def rm(sweep_name: SweepArgument, *, yes: Yes = False, storage: Path, as_json: J
     if not yes and not typer.confirm(f"Remove {results.folder} with {finished} finished trials?"):
         raise typer.Abort
     with Ledger(results.folder):  # refused while another process runs it
+        delete_rest(state)
         gone = results.folder.with_name(f".{results.folder.name}.removed")
         results.folder.rename(gone)
     shutil.rmtree(gone)

@@ -40,7 +40,9 @@ def status(
     """The matrix of cells and seeds: done, running, failed and why, missing."""
     from tune_dml.api import load_sweep
 
-    show(_SweepStatus(load_sweep(sweep_name, storage=storage).results, trials), as_json)
+    sweep = load_sweep(sweep_name, storage=storage)
+    assert sweep.state is not None  # noqa: S101 - it was loaded
+    show(_SweepStatus(sweep.results, trials, sweep.state.trial_files, len(sweep.state.unfetched)), as_json)
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,10 @@ class _SweepStatus:
 
     results: Results
     list_trials: bool = False
+    trial_files: str | None = None
+    """Where in object storage trials keep their files."""
+    unfetched: int = 0
+    """Ended trials that have left something there."""
 
     def data(self) -> dict[str, Any]:
         """Counts and one entry a trial."""
@@ -60,6 +66,8 @@ class _SweepStatus:
             "counts": {status: self.results.count(status) for status in _STATUSES},  # type: ignore[arg-type]
             "notes": list(self.results.notes),
             "race": race_data(self.results),
+            "trial_files": self.trial_files,
+            "unfetched": self.unfetched,
             "trials": [
                 {
                     "trial": trial.key,
@@ -89,6 +97,9 @@ class _SweepStatus:
         yield from self.results.notes
         yield from race_lines(self.results)
         yield from self._answer()
+        if self.unfetched and not is_running(self.results.folder):
+            fetched = command(self.results, "resume")
+            yield f"{self.unfetched} ended trials have left files at {self.trial_files}; to fetch them: {fetched}"
         left = self.results.count("running") + self.results.count("missing")
         broken = self.results.count("failed") + self.results.count("diverged")
         if is_running(self.results.folder):

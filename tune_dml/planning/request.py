@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+from trainables.bucket import bucket_problems
 from trainables.errors import ConfigError, Problem
 from tune_dml.space import SearchMethod, Space, Value
 
@@ -149,7 +150,9 @@ class Racing:
 class Session:
     """How a session runs, whatever it runs; the environment or a default decides where None is left."""
 
-    storage: Annotated[str | Path, "Folder that keeps sweeps; on a cluster one that all nodes see."] = Path("sweeps")
+    storage: Annotated[
+        str | Path, "Folder that keeps sweeps; on a cluster one that all nodes see, or --trial-files with it."
+    ] = Path("sweeps")
     address: Annotated[str | None, "Ray cluster: auto, local, HOST:PORT or ray://HOST:PORT."] = None
     max_concurrent: Annotated[int | None, "Trials at once; as many as fit by default."] = None
     time_budget: Annotated[float | None, "Seconds after which the sweep stops, resumable."] = None
@@ -162,6 +165,10 @@ class Session:
     priority: Annotated[
         int, "Beside other sweeps on a cluster: while one of higher priority waits for room, this one begins no trial."
     ] = 0
+    trial_files: Annotated[
+        str | None,
+        "Object storage for trials' files and checkpoints (s3://BUCKET/PREFIX); the sweep's folder by default.",
+    ] = None
     tracking_uri: Annotated[str | None, "MLflow; MLFLOW_TRACKING_URI or ./mlflow.db by default."] = None
     experiment: Annotated[str | None, "MLflow experiment; the space's name by default."] = None
     cache_dir: Annotated[str | Path | None, "Where decoded pictures are kept."] = None
@@ -178,7 +185,7 @@ class Session:
 
     def problems(self) -> list[Problem]:
         """Limits under which nothing could run."""
-        problems = folder_problems("--storage", self.sweeps)
+        problems = [*folder_problems("--storage", self.sweeps), *bucket_problems(self.trial_files)]
         if self.max_concurrent is not None and self.max_concurrent < 1:
             problems.append(Problem("--max-concurrent", "must be at least 1", self.max_concurrent))
         if self.time_budget is not None and self.time_budget <= 0:

@@ -1,10 +1,10 @@
 """The sweep's own record on disk: append-only, written by the driver alone, the single source of truth.
 
     <sweep>/plan.json            what the sweep is
-    <sweep>/ledger.jsonl         one line an event: cells proposed, trials begun, paused, ended, retried, rescored; notes; a
-                                 race's blocks; test metrics opened, seeds to confirm with
+    <sweep>/ledger.jsonl         one line an event: cells proposed, trials begun, paused, ended, fetched, retried, rescored;
+                                 notes; a race's blocks; test metrics opened, seeds to confirm with
     <sweep>/looks.jsonl          who looked at it, which any process may write (`tune_dml.record.looks`)
-    <sweep>/trials/<key>/        history.jsonl (one row an evaluation), checkpoint.pt while unfinished, sealed.json,
+    <sweep>/trials/<key>/        history.jsonl (one row an evaluation), checkpoint*.pt while unfinished, sealed.json,
                                  hits_*.npz and embeddings_*.npz (`trainables.evidence.kept`), network.pt2
                                  (`trainables.models.exported`)
 
@@ -34,7 +34,7 @@ from trainables.files import existing, patiently
 LEDGER = "ledger.jsonl"
 _UNREADABLE = "ledger.unreadable"
 
-TrialKind = Literal["started", "paused", "retry", "ended", "reset", "rescored"]
+TrialKind = Literal["started", "paused", "retry", "ended", "fetched", "reset", "rescored"]
 RaceKind = Literal["race", "block", "judged", "settled", "reopened", "race_over"]
 Kind = TrialKind | RaceKind | Literal["cell", "note", "session", "waits", "opened", "confirm"]
 

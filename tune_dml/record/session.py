@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import uuid
+from dataclasses import dataclass, replace
 
+from trainables.bucket import FLAG, Address
+from trainables.errors import ConfigError, Problem
 from tune_dml.planning.plan import Plan
+from tune_dml.planning.request import Session
 from tune_dml.record.ledger import read_history
 from tune_dml.record.looks import Look
 from tune_dml.record.race import RaceRule
@@ -31,3 +35,22 @@ def last_heard(state: SweepState) -> dict[str, float]:
     """Key -> time of the last row of every trial whose driver died under it: until then it had its workers."""
     lost = (trial.key for trial in state.recorded.values() if trial.live)
     return {key: float(rows[-1]["time"]) for key in lost if (rows := read_history(state.folder, key))}
+
+
+def with_place(session: Session, state: SweepState) -> Session:
+    """The session with the place of its trials' files: where the sweep has them, else one of its own below what is asked for.
+
+    Raises ConfigError where that would part trials from what they have left.
+    """
+    if session.trial_files is None:
+        return replace(session, trial_files=state.trial_files)
+    asked = Address.read(session.trial_files)
+    if state.trial_files is not None:
+        used = Address.read(state.trial_files)
+        if (asked.bucket, asked.path) in {(above.bucket, above.path) for above in (used, used.parent)}:
+            return replace(session, trial_files=str(replace(used, query=asked.query)))
+    if any(trial.status == "running" or trial.away for trial in state.recorded.values()):
+        there = state.trial_files or str(state.folder)
+        rule = f"trials go on from what they have left at {there}"
+        raise ConfigError(Problem(FLAG, rule, session.trial_files, f"Leave {FLAG} out until the sweep has ended."))
+    return replace(session, trial_files=str(asked / f"{state.plan.name}-{uuid.uuid4().hex[:8]}"))

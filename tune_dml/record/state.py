@@ -58,6 +58,8 @@ class TrialState:
     """When it last did."""
     live: bool = False
     """Started in the current session and not ended."""
+    away: bool = False
+    """It has left something in object storage (`record.fetching`)."""
     version: int = 0
     """Grows with everything that is recorded of it."""
 
@@ -70,7 +72,7 @@ class TrialState:
             self.attempts += not self.paused
             self.paused = False
             self.begun = self.begun if self.live else event.time
-            self.host = str(event.body.get("host", ""))
+            self.host, self.away = str(event.body.get("host", "")), bool(event.body.get("away"))
             self.status, self.live, self.ended, self.rescored = "running", True, None, {}
         elif event.kind == "ended":
             self.seconds = event.body.get("seconds", self.seconds)
@@ -80,6 +82,8 @@ class TrialState:
         elif event.kind == "paused":
             self.paused, self.seconds = True, event.body["seconds"]
             self.leave(event.time)
+        elif event.kind == "fetched":
+            self.away = False
         elif event.kind == "reset":
             self.status, self.live, self.ended, self.rescored = "missing", False, None, {}
         elif event.kind == "rescored":
@@ -114,7 +118,7 @@ class SweepState:
         self.recorded: dict[str, TrialState] = {}
         """Key -> state of every trial that the ledger speaks of, in that order."""
         self.sessions: list[Mapping[str, Any]] = []
-        """What each session said of itself at its start: `provenance`, `resources`, `priority`, when lost trials were `heard`."""
+        """Of each its `provenance`, `resources`, `priority`, `trial_files`, and when lost trials were last `heard`."""
         self.waits_for = ""
         """The sweep that goes before this one on their cluster, while one does."""
         self.notes: dict[str, None] = {}
@@ -161,6 +165,17 @@ class SweepState:
     def resources(self) -> Resources:
         """What a trial of the last session was given."""
         return Resources(**self.sessions[-1].get("resources", {})) if self.sessions else Resources()
+
+    @property
+    def trial_files(self) -> str | None:
+        """Address in object storage below which the last session's trials keep their files; None for the sweep's folder."""
+        place: str | None = self.sessions[-1].get("trial_files") if self.sessions else None
+        return place
+
+    @property
+    def unfetched(self) -> list[str]:
+        """Keys of ended trials that have left something there."""
+        return [key for key, trial in self.recorded.items() if trial.ended is not None and trial.away]
 
     @property
     def seeds_seen(self) -> float:

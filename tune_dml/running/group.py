@@ -5,7 +5,7 @@ group. So a trial's actor, which Tune uses again for the next trial, holds one T
 trial after trial from a mailbox and posts rank 0's rows there. Ray Train still places the workers together and replaces
 those that are lost; what was under way goes on from its own checkpoint.
 
-    for message in group_for(train_one, sweep, resources).run(config): ...    # the last one has "ended" in it
+    for message in group_for(train_one, books, resources).run(config): ...    # the last one has "ended" in it
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ class _Mailbox:
 class Group:
     """A Ray Train run that waits for trials."""
 
-    def __init__(self, train_one: TrainOne, sweep: Path, resources: Resources):
+    def __init__(self, train_one: TrainOne, books: Path, resources: Resources):
         import ray
 
         self.mailbox = ray.remote(num_cpus=0, max_concurrency=resources.workers + 4)(_Mailbox).remote()
         self.error: BaseException | None = None
         self._has_room = False
-        self._thread = threading.Thread(target=self._fit, args=(train_one, sweep, resources), daemon=True)
+        self._thread = threading.Thread(target=self._fit, args=(train_one, books, resources), daemon=True)
         self._thread.start()
 
     @property
@@ -109,7 +109,7 @@ class Group:
             elif begun > WORKER_RETRIES + 1:
                 raise ConnectionError(f"the workers were lost {begun - 1} times")
 
-    def _fit(self, train_one: TrainOne, sweep: Path, resources: Resources) -> None:
+    def _fit(self, train_one: TrainOne, books: Path, resources: Resources) -> None:
         import ray
         from ray.train import FailureConfig, RunConfig, ScalingConfig
         from ray.train.torch import TorchTrainer
@@ -132,7 +132,7 @@ class Group:
             ),
             run_config=RunConfig(
                 name=f"train-{uuid.uuid4().hex[:12]}",
-                storage_path=str(sweep / "ray"),
+                storage_path=str(books),
                 failure_config=FailureConfig(max_failures=-1),  # counted trial by trial, in `run`
             ),
         )
@@ -162,13 +162,12 @@ def _worker(train_one: TrainOne) -> Callable[[dict[str, Any]], None]:
     return work
 
 
-_GROUPS: dict[str, Group] = {}
+_GROUPS: list[Group] = []
 """Of this process, which is a trial's actor and serves one sweep: at most one."""
 
 
-def group_for(train_one: TrainOne, sweep: Path, resources: Resources) -> Group:
-    """This process's group, begun when there is none that lives."""
-    group = _GROUPS.get(str(sweep))
-    if group is None or not group.lives:
-        group = _GROUPS[str(sweep)] = Group(train_one, sweep, resources)
-    return group
+def group_for(train_one: TrainOne, books: Path, resources: Resources) -> Group:
+    """This process's group, begun when there is none that lives; Ray Train keeps its books in a folder."""
+    if not _GROUPS or not _GROUPS[-1].lives:
+        _GROUPS[:] = [Group(train_one, books, resources)]
+    return _GROUPS[-1]

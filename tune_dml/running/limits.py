@@ -6,16 +6,11 @@ watch.await_answer(key, new); watch.begin(key); watch.step(key); watch.stalled()
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from ray.tune import Stopper
-
-from trainables.context import ALIVE
-from tune_dml.record.ledger import trial_folder
 
 _START_SECONDS = 600.0
 """Before its first step a trial may take so long, or the limit if that is longer: processes, data, weights."""
@@ -69,15 +64,12 @@ class _Seen:
     at: float
     stepping: bool
     """Whether it has made a step since it began: to start takes as long as it takes."""
-    mark: float = 0.0
-    """Time of its file, as its file system has it: only that it changes matters, not whose clock it is."""
 
 
 @dataclass
 class Watch:
-    """Notices trials that hang: a trial leaves a mark with its steps, and a row with each evaluation."""
+    """Notices trials that hang: one that makes steps says something several times within the limit."""
 
-    sweep: Path
     limit: float | None = None
     """Seconds without a step; None to wait for ever."""
     clock: Callable[[], float] = time.monotonic
@@ -86,36 +78,25 @@ class Watch:
 
     def begin(self, key: str) -> None:
         """A trial begins, or begins again."""
-        self.seen[key] = _Seen(self.clock(), False, self._mark(key))
+        self.seen[key] = _Seen(self.clock(), False)
 
     def await_answer(self, key: str, new: bool) -> None:
         """A process is asked to take a trial. One that has ended another trial, not a new one, needs no time to start."""
-        self.seen[key] = _Seen(self.clock(), not new, self._mark(key))
+        self.seen[key] = _Seen(self.clock(), not new)
 
     def step(self, key: str) -> None:
         """Something came from a trial."""
-        self.seen[key] = _Seen(self.clock(), True, self._mark(key))
+        self.seen[key] = _Seen(self.clock(), True)
 
     def end(self, key: str) -> None:
         """A trial is over, or is begun again elsewhere."""
         self.seen.pop(key, None)
 
     def stalled(self) -> list[str]:
-        """Trials to be given up; the file system is asked a few times within the limit, no more."""
+        """Trials to be given up; looks a few times within the limit, no more."""
         now = self.clock()
         if self.limit is None or now - self._looked < min(self.limit / 8, 10.0):
             return []
-        self._looked, found = now, []
-        for key, seen in self.seen.items():
-            allowed = self.limit if seen.stepping else max(self.limit, _START_SECONDS)
-            if (mark := self._mark(key)) != seen.mark:
-                seen.at, seen.stepping, seen.mark = now, True, mark
-            elif now - seen.at > allowed:
-                found.append(key)
-        return found
-
-    def _mark(self, key: str) -> float:
-        try:
-            return os.stat(trial_folder(self.sweep, key) / ALIVE).st_mtime
-        except OSError:
-            return 0.0
+        self._looked = now
+        allowed = {True: self.limit, False: max(self.limit, _START_SECONDS)}
+        return [key for key, seen in self.seen.items() if now - seen.at > allowed[seen.stepping]]

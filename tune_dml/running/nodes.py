@@ -1,4 +1,4 @@
-"""What every node of a connected cluster has: versions, clock, memory, GPUs, the shared storage, data and cache.
+"""What every node of a connected cluster has: versions, clock, memory, GPUs, the shared storage or the bucket, data and cache.
 
 A probe runs once on each node, on no CPU and no GPU, as a function that travels by value: a node without this project
 answers too, and says so.
@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainables.bucket import Address
+
 _SECONDS = 60.0
 _SKEW = 5.0
 """Seconds by which a node's clock may differ from ours before it is said."""
+_NOT_TRIED = "the project is not there, so the bucket was not tried"
 _MIN_SHM = 1.0
 """GiB of /dev/shm below which Ray's object store and the data loaders get short."""
 
@@ -30,23 +33,26 @@ class Fact:
     wrong: bool = False
 
 
-def node_facts(storage: Path, cache: Path) -> list[Fact]:
+def node_facts(storage: Path, cache: Path, trial_files: str | None = None) -> list[Fact]:
     """What the nodes of the cluster that this process is connected to say of themselves.
 
     Args:
         storage: where sweeps would be kept; a file is written there on one node and read on all.
         cache: where decoded pictures are kept on each node.
+        trial_files: where trials would leave their files in object storage, which every node must reach; no folder is shared
+            then.
     """
     import ray
 
     alive = [node for node in ray.nodes() if node["Alive"]]
     mark = storage / f".tune-dml-{uuid.uuid4().hex}"
+    store = None if trial_files is None else str(Address.read(trial_files))
     answers: list[dict[str, Any]] = []
     facts = [Fact("nodes", f"{len(alive)} alive")]
     try:
         for node in alive:  # one after the other: the first writes the mark, the others read it
             try:
-                answers.append(_ask(node["NodeID"], str(mark), str(cache), writes=not answers))
+                answers.append(_ask(node["NodeID"], str(mark), str(cache), store, writes=not answers))
             except Exception as error:
                 words = str(error).strip().partition("\n")[0] or type(error).__name__
                 facts.append(
@@ -54,14 +60,15 @@ def node_facts(storage: Path, cache: Path) -> list[Fact]:
                 )
     finally:
         mark.unlink(missing_ok=True)
-    return [*facts, *_versions(answers), *_shared(answers, storage), *_clocks(answers), *_each(answers, alive)]
+    kept = _shared(answers, storage) if store is None else _stored(answers)
+    return [*facts, *_versions(answers), *kept, *_clocks(answers), *_each(answers, alive)]
 
 
 def _name(node: Mapping[str, Any]) -> str:
     return str(node["NodeManagerHostname"])
 
 
-def _ask(node_id: str, mark: str, cache: str, *, writes: bool) -> dict[str, Any]:
+def _ask(node_id: str, mark: str, cache: str, store: str | None, *, writes: bool) -> dict[str, Any]:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -80,11 +87,18 @@ def _ask(node_id: str, mark: str, cache: str, *, writes: bool) -> dict[str, Any]
             except importlib.metadata.PackageNotFoundError:
                 versions[name] = "none"
         found: dict[str, Any] = {"host": platform.node(), "time": time.time(), "versions": versions}
+        if store is not None:
+            try:
+                from trainables.bucket import bucket_problems
+
+                found["store"] = [str(problem) for problem in bucket_problems(store)]
+            except ImportError:
+                found["store"] = [_NOT_TRIED]
         try:
-            if writes:
+            if store is None and writes:
                 Path(mark).parent.mkdir(parents=True, exist_ok=True)
                 Path(mark).write_text("tune-dml")
-            found["storage"] = Path(mark).read_text()
+            found["storage"] = Path(mark).read_text() if store is None else ""
         except OSError as error:
             found["storage_error"] = error.strerror or str(error)
         found["shm"] = shutil.disk_usage("/dev/shm").total / 2**30 if os.path.isdir("/dev/shm") else None  # noqa: S108
@@ -121,6 +135,17 @@ def _shared(answers: Sequence[Mapping[str, Any]], storage: Path) -> Iterator[Fac
     for answer in lacking:
         remedy = "Mount one file system there on every node and name it with --storage."
         yield Fact("shared storage", f"{storage} on {answer['host']}: {answer['storage_error']}", remedy, wrong=True)
+
+
+def _stored(answers: Sequence[Mapping[str, Any]]) -> Iterator[Fact]:
+    for answer in answers:
+        for problem in answer["store"]:
+            remedy = "A node finds its credentials in its own environment, a profile there, or its machine's role."
+            if problem == _NOT_TRIED:
+                remedy = "Send the question: `tune-dml submit ADDRESS -- doctor ...`; the project goes with it."
+            yield Fact("object storage", f"{answer['host']}: {problem}", remedy, wrong=True)
+    if not any(answer["store"] for answer in answers):
+        yield Fact("object storage", f"put, got, listed and deleted on {len(answers)}")
 
 
 def _clocks(answers: Sequence[Mapping[str, Any]]) -> Iterator[Fact]:

@@ -28,12 +28,13 @@ from ray import tune
 from ray.tune import Callback, FailureConfig, PlacementGroupFactory, RunConfig, TuneConfig, Tuner
 from ray.tune.experiment import Trial as TuneTrial
 
-from trainables.context import CHECKPOINT, PREVIOUS
+from trainables.files import PATIENCE
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Resources, Session
 from tune_dml.record import provenance
-from tune_dml.record.ledger import Ledger, trial_folder
+from tune_dml.record.fetching import Leavings
+from tune_dml.record.ledger import Ledger
 from tune_dml.record.looks import record_look
 from tune_dml.record.session import Purpose, last_heard
 from tune_dml.record.state import SweepState
@@ -45,12 +46,16 @@ from tune_dml.running.proposals import diverged_value, proposals_for, value_of
 from tune_dml.running.ray_internals import every_loss_is_a_lost_process
 from tune_dml.running.search import CellSearcher
 from tune_dml.running.stopping import StoppingProposals
-from tune_dml.running.trial import local_engine, read_message, train_engine
+from tune_dml.running.trial import Conduct, local_engine, read_message, train_engine
 from tune_dml.running.turn import turn_of
 
 if TYPE_CHECKING:
     from tune_dml.running.progress import Progress
     from tune_dml.tracking.tracker import SyncReport, Tracker
+
+
+_LAST_FETCHES = 20.0
+"""Seconds that a session which is interrupted waits for what its ended trials have left."""
 
 
 class Recorder(Callback):  # type: ignore[misc]
@@ -75,7 +80,10 @@ class Recorder(Callback):  # type: ignore[misc]
         """Key -> the Ray actor that runs it, or is about to."""
         self.hosts: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         self.spending = Spending(resources.gpus or resources.workers, session.gpu_hours)
-        self.watch = Watch(state.folder, session.stall_limit)
+        self.watch = Watch(session.stall_limit)
+        self.place = session.trial_files or state.folder / "trials"
+        """Below which each trial keeps its files."""
+        self.leavings = Leavings(ledger, self.place, progress.note)
         self.hung: set[str] = set()
         self.lost: Counter[str] = Counter()
         """Key -> losses that count: a node that is taken away with notice is none."""
@@ -103,7 +111,8 @@ class Recorder(Callback):  # type: ignore[misc]
         trial.run_metadata.num_failures = self.lost[key]
         self.spending.begin(key)
         self.watch.begin(key)
-        self.ledger.write("started", key, host=self._host_of(trial.temporary_state.ray_actor))
+        host = self._host_of(trial.temporary_state.ray_actor)
+        self.ledger.write("started", key, host=host, away=isinstance(self.place, str))
         steps = int(json.loads(trial.config["settings"]).get("training.steps") or 0)
         self.progress.started(key, trial.config["label"], trial.config["seed"], steps)
         self.tracker.notify()
@@ -153,6 +162,7 @@ class Recorder(Callback):  # type: ignore[misc]
 
     def on_step_end(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
         """Several times a second: trials that hang are ended, which Ray takes for a lost process."""
+        self.leavings.write_down()
         for key in self.watch.stalled():
             self.hung.add(key)
             self.watch.end(key)
@@ -195,8 +205,7 @@ class Recorder(Callback):  # type: ignore[misc]
     def stop(self, key: str, ended: Mapping[str, Any]) -> None:
         """A trial goes no further; its checkpoint goes too."""
         self.ledger.write("ended", key, **ended)
-        for name in (CHECKPOINT, PREVIOUS):
-            (trial_folder(self.ledger.sweep, key) / name).unlink(missing_ok=True)
+        self.leavings.ended(key)
         self.progress.ended(key, ended["status"], ended["metrics"], ended.get("reason", ""))
 
     def _pause(self, key: str, seconds: float) -> None:
@@ -247,6 +256,7 @@ def execute(
             resources=asdict(resources),
             heard=last_heard(state),
             priority=session.priority,
+            trial_files=session.trial_files,
         )
         for text in purpose.notes:
             ledger.write("note", text=text)
@@ -259,12 +269,14 @@ def execute(
         tracker.start()
         try:
             with progress:
+                recorder.leavings.take_up(state)
                 if not proposals.finished:
                     _fit(state.folder, recorder, resources, session)
                 if recorder.spending.over:
                     spent, limit = recorder.spending.spent, session.gpu_hours
                     recorder.note(f"stopped after {spent:.2f} of {limit:g} hours, resumable")
         finally:
+            recorder.leavings.finish(state, PATIENCE if proposals.finished else _LAST_FETCHES)
             report = tracker.stop(interrupted=not proposals.finished)
         state.update()
         state.record_look(purpose.verb)
@@ -295,9 +307,9 @@ def _fit(folder: Path, recorder: Recorder, resources: Resources, session: Sessio
         )
         turn = stack.enter_context(beside_others) if has_others else None
         engine = train_engine if resources.engine == "train" else local_engine
-        trainable = engine(folder, resources, session.cache)
+        conduct = Conduct(folder, recorder.place, resources, session.cache, session.stall_limit)
         Tuner(
-            tune.with_resources(trainable, _bundle(capacity, resources)),
+            tune.with_resources(engine(conduct), _bundle(capacity, resources)),
             tune_config=TuneConfig(
                 search_alg=CellSearcher(recorder.proposals),
                 scheduler=InOrder(recorder.on_process, turn),

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +23,7 @@ from trainables.errors import Diverged
 from trainables.files import existing, patiently
 from trainables.resolve import read_settings
 from tune_dml.planning.request import Resources
-from tune_dml.record.ledger import trial_folder
+from tune_dml.record.fetching import trial_place
 from tune_dml.running.failures import classify
 
 if TYPE_CHECKING:
@@ -55,6 +57,8 @@ def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Pat
 
 _PAUSE = 1.0
 """Seconds between two reports of rows: each waits for the driver, and nobody trains meanwhile."""
+_SIGNS = 4
+"""Signs of life that a trial gives within the time that it may take for a step."""
 
 
 class _Messages:
@@ -63,8 +67,10 @@ class _Messages:
     Those that are lost with the process are reported again from its checkpoint, or come again.
     """
 
-    def __init__(self, send: Callable[[dict[str, Any]], None]):
+    def __init__(self, send: Callable[[dict[str, Any]], None], stall_limit: float | None):
         self._send = send
+        self._longest = stall_limit / _SIGNS if stall_limit else math.inf
+        """Seconds of silence while the trial is at work."""
         self._rows: list[Row] = []
         self._sent = -math.inf
 
@@ -72,6 +78,11 @@ class _Messages:
         """An evaluation, or figures of training."""
         self._rows.append(row)
         if time.monotonic() - self._sent >= _PAUSE:
+            self._post({})
+
+    def at_work(self) -> None:
+        """A step was made: nothing is said of it as long as something was said lately, or nobody asks."""
+        if time.monotonic() - self._sent > self._longest:
             self._post({})
 
     def note(self, text: str) -> None:
@@ -99,61 +110,81 @@ def read_message(result: Mapping[str, Any]) -> dict[str, Any]:
     return message
 
 
-def _folder_of(sweep: Path, key: str, say: Callable[[str], None]) -> Path:
-    """A trial's folder, once the sweep's is there: storage that is gone is waited for and not begun anew below its mount."""
-    folder = trial_folder(sweep, key)
-    patiently(lambda: existing(folder.parent), folder.parent, say)
-    return folder
+@dataclass(frozen=True)
+class Conduct:
+    """How the trials of a session are run, whatever they are."""
+
+    sweep: Path
+    place: Path | str
+    """Folder, or address in object storage, below which each trial keeps its files."""
+    resources: Resources
+    cache_dir: Path | None = None
+    stall_limit: float | None = None
+
+    @property
+    def shares_a_folder(self) -> bool:
+        """Whether all nodes see the sweep's folder."""
+        return isinstance(self.place, Path)
 
 
-def local_engine(sweep: Path, resources: Resources, cache_dir: Path | None) -> Callable[[dict[str, Any]], None]:
+def _run_here(
+    config: Mapping[str, Any],
+    conduct: Conduct,
+    post: Callable[[dict[str, Any]], None],
+    rank: int = 0,
+    world_size: int = 1,
+) -> None:
+    """Train a trial in this process, as one of `world_size`; rank 0 posts its rows and its end."""
+    from trainables.context import FolderContext
+
+    messages = _Messages(post, conduct.stall_limit)
+    place = trial_place(conduct.place, config["key"])
+    if isinstance(place, Path):  # storage that is gone is waited for, and not begun anew below its mount
+        folder = place.parent
+        patiently(lambda: existing(folder), folder, messages.note)
+    context = FolderContext(
+        place,
+        _device(),
+        rank=rank,
+        world_size=world_size,
+        threads=conduct.resources.cpus_per_worker,
+        sink=messages.row if rank == 0 else lambda row: None,
+        say=messages.note,
+        until=config["until"],
+        at_work=messages.at_work,
+    )
+    ended = run_trial(json.loads(config["settings"]), context, conduct.cache_dir)
+    if rank == 0:
+        messages.ended(ended)
+
+
+def local_engine(conduct: Conduct) -> Callable[[dict[str, Any]], None]:
     """A Tune function that trains in its own actor."""
 
     def trial(config: dict[str, Any]) -> None:
         from ray import tune
 
-        from trainables.context import FolderContext
-
-        messages = _Messages(lambda message: tune.report(as_text(message)))
-        folder = _folder_of(sweep, config["key"], messages.note)
-        threads = resources.cpus_per_worker
-        context = FolderContext(
-            folder, _device(), threads=threads, sink=messages.row, say=messages.note, until=config["until"]
-        )
-        messages.ended(run_trial(json.loads(config["settings"]), context, cache_dir))
+        _run_here(config, conduct, lambda message: tune.report(as_text(message)))
 
     return trial
 
 
-def train_engine(sweep: Path, resources: Resources, cache_dir: Path | None) -> Callable[[dict[str, Any]], None]:
+def train_engine(conduct: Conduct) -> Callable[[dict[str, Any]], None]:
     """A Tune function that trains on several Ray Train workers, which stay for its next trial, and forwards rank 0's rows."""
 
     def train_one(config: dict[str, Any], post: Callable[[dict[str, Any]], None]) -> None:
         import ray.train
 
-        from trainables.context import FolderContext
-
-        messages, ranks = _Messages(post), ray.train.get_context()
-        context = FolderContext(
-            _folder_of(sweep, config["key"], messages.note),
-            _device(),
-            rank=ranks.get_world_rank(),
-            world_size=ranks.get_world_size(),
-            threads=resources.cpus_per_worker,
-            sink=messages.row if ranks.get_world_rank() == 0 else lambda row: None,
-            say=messages.note,
-            until=config["until"],
-        )
-        ended = run_trial(json.loads(config["settings"]), context, cache_dir)
-        if ranks.get_world_rank() == 0:
-            messages.ended(ended)
+        ranks = ray.train.get_context()
+        _run_here(config, conduct, post, ranks.get_world_rank(), ranks.get_world_size())
 
     def trial(config: dict[str, Any]) -> None:
         from ray import tune
 
         from tune_dml.running.group import group_for
 
-        for message in group_for(train_one, sweep, resources).run(config):
+        books = conduct.sweep / "ray" if conduct.shares_a_folder else Path(os.getcwd())
+        for message in group_for(train_one, books, conduct.resources).run(config):
             tune.report(as_text(message))
 
     return trial

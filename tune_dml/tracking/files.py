@@ -48,7 +48,7 @@ class FilePusher:
     def _push_evidence(self, client: Any) -> None:
         """What ended trials left to look at, each file under its own name: pushing them again adds none."""
         for run in self._projection.runs.values():
-            if not self._books.lacks_evidence(run):
+            if not self._books.lacks_evidence(run) or self._projection.state.trial(run.key).away:
                 continue
             folder = trial_folder(self._projection.state.folder, run.key) / EVIDENCE
             if folder.is_dir():

@@ -1,0 +1,205 @@
+"""Trials that keep their files in a bucket: killed workers, a killed driver, a store that is away, a torn checkpoint, and nodes
+that share nothing but the bucket."""
+
+import io
+import os
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+import torch
+from helpers.clusters import Cluster, children_of, command_of
+from helpers.sweeps import Running, outcome, sweep_file, table
+
+from tune_dml.record.results import results_of
+from tune_dml.record.state import read_state
+
+pytestmark = pytest.mark.slow
+HIDDEN = 'mount -t tmpfs tmpfs "$0" && exec "$@"'
+"""What a node does before it starts: it sees an empty folder of its own where the sweeps lie."""
+
+
+@pytest.fixture
+def begin(tmp_path, monkeypatch, cache_dir, store):
+    monkeypatch.chdir(tmp_path)
+    runs = []
+
+    def start(verb="sweep", **values):
+        given = [sweep_file(**values), "--name", "toy", "--trial-files", store.address] if verb == "sweep" else ["toy"]
+        runs.append(Running([verb, *given, "--cache-dir", cache_dir], tmp_path / "sweeps" / "toy"))
+        return runs[-1]
+
+    yield start
+    for each in runs:
+        each.stop()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, cache_dir):
+    """With a folder, as ever."""
+    place, before = tmp_path_factory.mktemp("undisturbed"), os.getcwd()
+    os.chdir(place)
+    try:
+        run = Running(["sweep", sweep_file(), "--name", "toy", "--cache-dir", cache_dir], place / "sweeps" / "toy")
+        assert run.end() == 0, run.said()
+    finally:
+        os.chdir(before)
+    return table(run.folder)
+
+
+def checkpoints(store):
+    """Trial -> names of its checkpoints in the bucket."""
+    found = {}
+    for name in store.objects():
+        if name.rpartition("/")[2].startswith("checkpoint"):
+            found.setdefault(name.split("/")[-2], []).append(name)
+    return found
+
+
+def in_the_middle(sweep, store, number=1):
+    """One trial has ended, another has so many checkpoints."""
+    ended = {event.key for event in sweep.events("ended")}
+    there = checkpoints(store)
+    return bool(ended) and any(
+        len(there.get(event.key, ())) >= number for event in sweep.events("started") if event.key not in ended
+    )
+
+
+def assert_all_is_here(sweep, store):
+    assert [name for name, size in store.objects().items() if size] == []
+    state = read_state(sweep.folder)
+    assert not any(trial.away for trial in state.recorded.values())
+    for key in state.trials:
+        names = {path.name for path in (sweep.folder / "trials" / key).rglob("*") if path.is_file()}
+        assert names >= {"history.jsonl", "sealed.json", "hits_val.npz", "evidence.json", "sheet.jpg"}
+
+
+def test_a_killed_worker_goes_on_from_the_bucket(begin, store, undisturbed, found):
+    sweep = begin()
+    sweep.wait_until(lambda: in_the_middle(sweep, store))
+    os.kill(sweep.find("ray::ImplicitFunc")[0], signal.SIGKILL)
+    since = time.time()
+    assert sweep.end() == 0, sweep.said()
+    assert table(sweep.folder) == undisturbed
+    assert_all_is_here(sweep, store)
+    found("files in a bucket: kill -9 of a trial's worker", outcome(sweep.folder, since))
+
+
+def test_a_store_that_is_away_is_waited_for(begin, store, undisturbed, found):
+    sweep = begin()
+    sweep.wait_until(lambda: in_the_middle(sweep, store))
+    store.stop()
+    threading.Event().wait(8)
+    assert sweep.process.poll() is None
+    store.start()
+    since = time.time()
+    assert sweep.end() == 0, sweep.said()
+    assert "object storage fails" in sweep.said()
+    assert "waiting up to 10 minutes" in sweep.said()
+    assert table(sweep.folder) == undisturbed
+    assert not sweep.events("retry")
+    assert_all_is_here(sweep, store)
+    found("files in a bucket: the store is away for 8 s", outcome(sweep.folder, since))
+
+
+def stopped_in_the_middle(sweep, store, number):
+    """Everything is killed at once; nothing of what is under way can end meanwhile."""
+    sweep.wait_until(lambda: in_the_middle(sweep, store, number))
+    os.kill(sweep.driver, signal.SIGSTOP)
+    while not in_the_middle(sweep, store, number):
+        os.kill(sweep.driver, signal.SIGCONT)
+        sweep.wait_until(lambda: in_the_middle(sweep, store, number))
+        os.kill(sweep.driver, signal.SIGSTOP)
+    os.kill(sweep.pid, signal.SIGKILL)  # first who would begin it again
+    sweep.stop()
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_driver_that_dies_for_good_leaves_nothing_once_the_sweep_is_resumed(begin, store, undisturbed, found, torn):
+    sweep = begin()
+    stopped_in_the_middle(sweep, store, 2)
+    ended = {event.key for event in sweep.events("ended")}
+    for names in [names for key, names in checkpoints(store).items() if key not in ended and torn]:
+        contents = {name: store.read(name) for name in names}
+        last = max(names, key=lambda name: torch.load(io.BytesIO(contents[name]), weights_only=True)["step"])
+        store.write(last, contents[last][: len(contents[last]) // 2])
+    since = time.time()
+    again = begin("resume")
+    assert again.end() == 0, again.said()
+    assert ("cannot be read" in again.said()) == torn
+    assert table(sweep.folder) == undisturbed
+    assert_all_is_here(sweep, store)
+    fault = "kill -9 of driver, supervisor and workers" + ", the last checkpoints torn" * torn
+    found(f"files in a bucket: {fault}; then resume", outcome(sweep.folder, since))
+
+
+@pytest.fixture
+def apart(tmp_path, cache_dir):
+    """A cluster of a head and two nodes that do not see the folder of the sweeps."""
+    storage = tmp_path / "storage"
+    storage.mkdir()
+    within = ["unshare", "--mount", "sh", "-c", HIDDEN, str(storage)]
+    if subprocess.run([*within, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("nodes that share no folder need the right to mount")
+    with Cluster(tmp_path / "cluster", workers=0) as cluster:
+        for number in range(2):
+            cluster.add_worker(within=within)
+            cluster.wait_for(2 + number)
+        cluster.storage = storage
+        yield cluster
+
+
+def submitted(cluster, store, tmp_path, cache_dir, *words):
+    """A sweep that is under way on the cluster."""
+    there = ["--storage", cluster.storage, "--tracking-uri", f"sqlite:///{tmp_path / 'mlflow.db'}"]
+    sent = cluster.run(
+        *("submit", cluster.http, "--", "sweep", *words, "--name", "toy", "--cache-dir", cache_dir, *there),
+        *("--trial-files", store.address),
+        cwd=tmp_path,
+    )
+    assert sent.returncode == 0, sent.stdout
+    return Running(["logs", cluster.http, "toy", "--follow"], cluster.storage / "toy", cluster.environment)
+
+
+def test_nodes_that_share_no_folder_and_one_of_them_dies(
+    apart, store, tmp_path, monkeypatch, cache_dir, undisturbed, found
+):
+    monkeypatch.chdir(tmp_path)
+    asked = ["submit", apart.http, "--", "doctor", "--cache-dir", cache_dir]
+    without = apart.run(*asked, "--storage", apart.storage, cwd=tmp_path)
+    assert "Mount one file system" in without.stdout
+    seen = apart.run(*asked, "--storage", apart.storage, "--trial-files", store.address, cwd=tmp_path)
+    assert "put, got, listed and deleted on 3" in seen.stdout, seen.stdout
+    assert without.returncode == 1
+    assert seen.returncode == 0, seen.stdout
+    sweep = submitted(apart, store, tmp_path, cache_dir, sweep_file())
+    sweep.wait_until(lambda: in_the_middle(sweep, store))
+    for pid in apart.processes(1) + children_of(apart.nodes[1].pid):
+        os.kill(pid, signal.SIGKILL)
+    since = time.time()
+    assert sweep.end() == 0, sweep.said()
+    assert table(sweep.folder) == undisturbed
+    assert_all_is_here(sweep, store)
+    found("nodes that share only a bucket: kill -9 of one of two (submitted)", outcome(sweep.folder, since))
+
+
+def test_two_workers_of_a_trial_on_nodes_that_share_no_folder(apart, store, tmp_path, monkeypatch, cache_dir, found):
+    monkeypatch.chdir(tmp_path)
+    words = [sweep_file(values=(0.1, 0.5), steps=60), "--workers", "2"]
+    sweep = submitted(apart, store, tmp_path, cache_dir, *words)
+    sweep.wait_until(lambda: bool(checkpoints(store)))
+    workers = [pid for node in apart.nodes for pid in children_of(node.pid) if "RayTrainWorker" in command_of(pid)]
+    assert len(workers) == 2, [command_of(pid) for node in apart.nodes for pid in children_of(node.pid)]
+    os.kill(workers[0], signal.SIGKILL)
+    since = time.time()
+    assert sweep.end() == 0, sweep.said()
+    results = results_of(sweep.folder)
+    assert results.count("finished") == 2
+    assert [row["step"] for row in results.history(results.trials[0].key)] == [20, 25, 40, 50, 60]
+    assert_all_is_here(sweep, store)
+    found(
+        "nodes that share only a bucket: kill -9 of one of two DDP workers (two trials, submitted)",
+        outcome(sweep.folder, since),
+    )

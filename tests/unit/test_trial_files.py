@@ -1,0 +1,250 @@
+"""A trial's files in a folder and in a bucket: one contract. What a store refuses is said once, what passes is waited for."""
+
+import io
+import pickle
+import zipfile
+
+import pytest
+import torch
+
+from trainables import files as patience
+from trainables.bucket import Address, BucketFiles, bucket_problems
+from trainables.context import CHECKPOINTS, FolderContext
+from trainables.errors import ConfigError
+from trainables.trial_files import files_at
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def place(request, tmp_path):
+    """Where one trial keeps its files."""
+    return tmp_path / "trial" if request.param == "folder" else request.getfixturevalue("store").address
+
+
+@pytest.fixture
+def context(place):
+    said = []
+    context = FolderContext(place, torch.device("cpu"), say=said.append)
+    context.said, context.files = said, files_at(place)
+    return context
+
+
+class TestTheContract:
+    def test_what_is_put_is_got_and_listed_until_it_is_deleted(self, place):
+        files = files_at(place)
+        assert files.names() == []
+        assert files.get("a.json") is None
+        files.put("evidence/sheet.jpg", b"\xff\x00", private=True)
+        files.put("a.json", b"1")
+        files.put("a.json", b"22")
+        assert files.names() == ["a.json", "evidence/sheet.jpg"]
+        assert files.get("a.json") == b"22"
+        assert files.get("evidence/sheet.jpg") == b"\xff\x00"
+        files.delete("a.json")
+        files.delete("a.json")
+        assert files.names() == ["evidence/sheet.jpg"]
+        assert files_at(place).get("a.json") is None
+
+    def test_a_large_file_comes_back_as_it_was(self, place):
+        content = bytes(range(256)) * 90_000  # three parts of an upload
+        files_at(place).put("checkpoint.pt", content)
+        assert files_at(place).get("checkpoint.pt") == content
+
+    def test_two_checkpoints_take_turns_and_the_last_counts(self, context):
+        assert context.latest_checkpoint() is None
+        for step in (1, 2, 3, 9, 10):
+            context.report({"step": step}, {"step": step, "weights": torch.full((100,), float(step))})
+        assert context.files.names() == sorted(CHECKPOINTS)
+        assert context.latest_checkpoint()["step"] == 10
+        assert context.said == []
+
+    def test_a_process_that_takes_over_replaces_the_older_one(self, context, place):
+        for step in (1, 2):
+            context.report({"step": step}, {"step": step})
+        other = FolderContext(place, torch.device("cpu"))
+        assert other.latest_checkpoint()["step"] == 2
+        other.report({"step": 3}, {"step": 3})
+        steps = [_state(context.files.get(name))["step"] for name in CHECKPOINTS]
+        assert sorted(steps) == [2, 3]
+
+    @pytest.mark.parametrize("spoil", ["half", "empty", "zeros", "one bit"])
+    def test_a_damaged_one_is_skipped_aloud_for_the_one_before(self, context, spoil):
+        for step in (1, 2, 3):
+            context.report({"step": step}, {"step": step, "weights": torch.full((1000,), float(step))})
+        last = next(name for name in CHECKPOINTS if _state(context.files.get(name))["step"] == 3)
+        context.files.put(last, _spoilt(context.files.get(last), spoil))
+        assert context.latest_checkpoint()["step"] == 2
+        assert len(context.said) == 1
+        assert f"{last} cannot be read" in context.said[0]
+        context.report({"step": 3}, {"step": 3})  # in place of the damaged one
+        assert context.latest_checkpoint()["step"] == 3
+        for name in CHECKPOINTS:
+            context.files.put(name, b"nothing")
+        assert context.latest_checkpoint() is None
+
+    def test_nothing_that_a_checkpoint_contains_is_executed(self, context, tmp_path, capsys):
+        torch.save({"step": Evil()}, tmp_path / "evil.pt")
+        context.files.put(CHECKPOINTS[0], (tmp_path / "evil.pt").read_bytes())
+        with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
+            context.latest_checkpoint()
+        assert "executed" not in capsys.readouterr().out
+
+    def test_sealed_kept_and_left_files_replace_those_before_and_only_rank_0_writes(self, context, place):
+        other = FolderContext(place, torch.device("cpu"), rank=1, world_size=2)
+        for each in (context, other):
+            each.seal({"test/recall_at_1": 12.5 + each.rank})
+            each.keep("network.pt2", b"weights")
+            each.leave({"a": b"1", "b": b"2"})
+            each.leave({"b": bytes([each.rank])})
+            each.report({"step": 1}, {"step": 1 + each.rank})
+        assert context.files.names() == ["checkpoint.pt", "evidence/b", "network.pt2", "sealed.json"]
+        assert context.files.get("sealed.json") == b'{"test/recall_at_1": 12.5}\n'
+        assert context.files.get("evidence/b") == b"\0"
+
+
+class Evil:
+    """Pickles to a call."""
+
+    def __reduce__(self):
+        return print, ("executed",)
+
+
+def _state(content):
+    return torch.load(io.BytesIO(content), weights_only=True)
+
+
+def _spoilt(content, how):
+    if how == "one bit":  # in the middle of the weights, where torch would not notice
+        at = len(content) // 2
+        return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+    return {"half": content[: len(content) // 2], "empty": b"", "zeros": b"\0" * len(content)}[how]
+
+
+def test_checkpoints_of_an_older_version_are_found(tmp_path):
+    """They lay under other names: the last one, and the one before."""
+    for name, step in (("checkpoint.previous.pt", 40), ("checkpoint.pt", 60)):
+        torch.save({"step": step}, tmp_path / name)
+    context = FolderContext(tmp_path, torch.device("cpu"))
+    assert context.latest_checkpoint()["step"] == 60
+    (tmp_path / "checkpoint.pt").write_bytes(b"torn")
+    assert context.latest_checkpoint()["step"] == 40
+    assert zipfile.is_zipfile(tmp_path / "checkpoint.previous.pt")
+
+
+class TestABucket:
+    def test_requests_and_bytes_of_each_verb(self, store):
+        """What is paid for: pyarrow's own ways, noticed should they change."""
+        files = BucketFiles(store.address)
+
+        def asked(act):
+            store.requests.clear()
+            act()
+            return [verb for verb, _, _ in store.requests]
+
+        assert asked(lambda: files.put("checkpoint.pt", b"1" * 9_000_000)) == ["PUT"]
+        assert asked(lambda: files.get("checkpoint.pt")) == ["HEAD", "GET"]
+        assert asked(lambda: files.get("nothing")) == ["HEAD"]
+        assert asked(files.names) == ["GET"]
+        assert asked(lambda: files.put("large", b"1" * 21_000_000)) == ["POST", "PUT", "PUT", "PUT", "POST"]
+        assert asked(files.clear) == ["HEAD", "GET", "POST", "DELETE", "PUT"]
+        assert store.objects() == {}
+
+    def test_an_upload_that_is_cut_short_is_not_seen(self, store):
+        """Its parts are there, for a lifecycle rule to take away; nobody reads them."""
+        from boto3 import client
+
+        address = store.address
+        context = FolderContext(address, torch.device("cpu"))
+        context.report({"step": 1}, {"step": 1})
+        s3 = client("s3", endpoint_url=store.endpoint, region_name="us-east-1")
+        begun = s3.create_multipart_upload(Bucket=store.bucket, Key="some/place/checkpoint.2.pt")
+        s3.upload_part(
+            Bucket=store.bucket,
+            Key="some/place/checkpoint.2.pt",
+            PartNumber=1,
+            UploadId=begun["UploadId"],
+            Body=b"half",
+        )
+        assert files_at(address).names() == ["checkpoint.pt"]
+        assert context.latest_checkpoint()["step"] == 1
+
+    def test_an_outage_is_waited_for_said_once_and_does_not_look_like_a_hang(self, store, monkeypatch):
+        said, signs = [], []
+        address = store.address
+        context = FolderContext(address, torch.device("cpu"), say=said.append, at_work=lambda: signs.append(1))
+        context.report({"step": 1}, {"step": 1})
+        store.stop()
+        pauses = []
+
+        def pause(seconds):
+            pauses.append(seconds)
+            if len(pauses) == 2:
+                store.start()
+
+        monkeypatch.setattr(patience.time, "sleep", pause)
+        context.report({"step": 2}, {"step": 2})
+        assert len(pauses) == len(signs) == 2
+        assert ["object storage fails" in text for text in said] == [True, False]
+        assert "waiting up to 10 minutes" in said[0]
+        assert context.latest_checkpoint()["step"] == 2
+
+    def test_the_endpoint_of_the_environment_is_part_of_the_address(self, store, monkeypatch):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", store.endpoint)
+        place = Address.read(f"s3://{store.bucket}/x/")
+        host = store.endpoint.removeprefix("http://")
+        assert str(place) == f"s3://{store.bucket}/x?endpoint_override={host}&scheme=http"
+        monkeypatch.delenv("AWS_ENDPOINT_URL")
+        assert Address.read(str(place)) == place
+        assert str((place / "y").parent) == str(place)
+        assert bucket_problems(str(place)) == []
+
+    def test_a_probe_leaves_nothing(self, store):
+        assert bucket_problems(store.address) == []
+        assert [name for name in store.objects() if not name.endswith("/")] == []
+
+    @pytest.mark.parametrize(
+        ("answer", "rule", "remedy"),
+        [
+            (("403 Forbidden", "AccessDenied"), "must be allowed", "s3:PutObject"),
+            (("403 Forbidden", "InvalidAccessKeyId"), "credentials must be right", "AWS_ACCESS_KEY_ID"),
+            (("403 Forbidden", "SignatureDoesNotMatch"), "credentials must be right", "AWS_PROFILE"),
+            (("404 Not Found", "NoSuchBucket"), "bucket must exist", "Make it"),
+            (("301 Moved Permanently", "PermanentRedirect"), "region", "?region=REGION"),
+            (("400 Bad Request", "ExpiredToken"), "store must answer", "AWS_ENDPOINT_URL"),
+        ],
+    )
+    def test_what_a_store_refuses_is_one_problem(self, store, answer, rule, remedy):
+        store.answer = answer
+        (problem,) = bucket_problems(store.address)
+        assert problem.place == "--trial-files"
+        assert rule in problem.rule
+        assert store.bucket in str(problem)
+        assert remedy in problem.remedy
+
+    def test_a_trial_to_which_the_store_refuses_something_does_not_wait(self, store):
+        context = FolderContext(store.address, torch.device("cpu"))
+        store.answer = ("403 Forbidden", "AccessDenied")
+        with pytest.raises(ConfigError, match="must be allowed"):
+            context.seal({})
+
+    def test_a_store_that_is_away_is_one_problem_at_once(self, store):
+        store.stop()
+        (problem,) = bucket_problems(store.address)
+        store.start()
+        assert "the store must answer" in problem.rule
+
+    @pytest.mark.parametrize(
+        ("text", "rule"),
+        [
+            ("gs://bucket/x", "begins with s3://"),
+            ("/mnt/shared", "begins with s3://"),
+            ("s3://", "3 to 63"),
+            ("s3://Bucket/x", "3 to 63"),
+            ("s3://key:planted@bucket/x", "no credentials"),
+            ("s3://bucket/x?endpoint_override=http://key:planted@host:1", "no credentials"),
+            ("s3://bucket/x?access_key=planted", "the query may have"),
+        ],
+    )
+    def test_what_is_no_address_is_said_without_its_secrets(self, text, rule):
+        (problem,) = bucket_problems(text)
+        assert rule in problem.rule
+        assert "planted" not in str(problem)
