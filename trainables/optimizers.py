@@ -6,6 +6,7 @@ parts those that weight decay spares (docs/specification.md, section 9.6).
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
@@ -23,6 +24,18 @@ Epsilon = Annotated[float, Field(gt=0, description="added to the root of the sec
 Momentum = Annotated[float, Field(ge=0, lt=1, description="momentum")]
 
 
+_WRAPPED = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
+
+
+def _uncompiled(kind: type[torch.optim.Optimizer]) -> type[Any]:
+    """The same optimizer without the marks that keep torch's compiler out of its methods: to set them loads the compiler.
+
+    That takes a second of every process, and what `training.compile` compiles is the network alone.
+    """
+    methods = {name: inspect.unwrap(getattr(kind, name)) for name in _WRAPPED}
+    return type(kind.__name__, (kind,), {**methods, "step": torch.no_grad()(inspect.unwrap(kind.step))})
+
+
 class Recipe(ABC):
     """An optimizer with its own knobs; learning rate and weight decay belong to the groups."""
 
@@ -37,28 +50,29 @@ class Recipe(ABC):
 class _Adaptive(Recipe):
     """Adam's two running means; fused, which takes a fifth of the time of the loop over parameters."""
 
-    kind: ClassVar[type[torch.optim.Optimizer]]
+    kind: ClassVar[type[Any]]
 
     beta1: Beta = 0.9
     beta2: Beta = 0.999
     eps: Epsilon = 1e-8
 
     def build(self, groups: Groups) -> torch.optim.Optimizer:
-        return self.kind(groups, betas=(self.beta1, self.beta2), eps=self.eps, fused=True)  # type: ignore[call-arg]
+        made: torch.optim.Optimizer = self.kind(groups, betas=(self.beta1, self.beta2), eps=self.eps, fused=True)
+        return made
 
 
 class AdamW(_Adaptive):
     """Adam with decoupled weight decay (Loshchilov and Hutter, ICLR 2019)."""
 
     name = "adamw"
-    kind = torch.optim.AdamW
+    kind = _uncompiled(torch.optim.AdamW)
 
 
 class Adam(_Adaptive):
     """Adam (Kingma and Ba, ICLR 2015); weight decay is coupled: added to the gradient."""
 
     name = "adam"
-    kind = torch.optim.Adam
+    kind = _uncompiled(torch.optim.Adam)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,13 +80,15 @@ class SGD(Recipe):
     """Stochastic gradient descent; weight decay is added to the gradient."""
 
     name = "sgd"
+    kind = _uncompiled(torch.optim.SGD)
 
     momentum: Momentum = 0.9
     nesterov: Annotated[bool, Field(description="look ahead by one momentum step")] = False
 
     def build(self, groups: Groups) -> torch.optim.Optimizer:
         nesterov = self.nesterov and self.momentum > 0
-        return torch.optim.SGD(groups, momentum=self.momentum, nesterov=nesterov, fused=True)
+        made: torch.optim.Optimizer = self.kind(groups, momentum=self.momentum, nesterov=nesterov, fused=True)
+        return made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,13 +96,15 @@ class RMSprop(Recipe):
     """RMSprop (Tieleman and Hinton, 2012), as in powerful-benchmarker."""
 
     name = "rmsprop"
+    kind = _uncompiled(torch.optim.RMSprop)
 
     alpha: Beta = 0.99
     momentum: Momentum = 0.0
     eps: Epsilon = 1e-8
 
     def build(self, groups: Groups) -> torch.optim.Optimizer:
-        return torch.optim.RMSprop(groups, alpha=self.alpha, momentum=self.momentum, eps=self.eps)
+        made: torch.optim.Optimizer = self.kind(groups, alpha=self.alpha, momentum=self.momentum, eps=self.eps)
+        return made
 
 
 OPTIMIZERS: dict[str, type[Recipe]] = {recipe.name: recipe for recipe in (Adam, AdamW, RMSprop, SGD)}

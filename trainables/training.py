@@ -142,7 +142,11 @@ def prepare_process(config: TrialConfig, context: TrialContext) -> None:
         rule = "fp16 is for CUDA devices"
         raise ConfigError(Problem("training.precision", rule, str(context.device), "Use bf16 or float32."))
     torch.set_num_threads(context.threads)
-    torch.use_deterministic_algorithms(context.device.type == "cpu", warn_only=True)
+    deterministic = context.device.type == "cpu"
+    if config.training.compile:
+        torch.use_deterministic_algorithms(deterministic, warn_only=True)  # tells the compiler too, and so loads it
+    else:
+        torch.set_deterministic_debug_mode("warn" if deterministic else "default")
     torch.backends.cudnn.benchmark = False
     torch.manual_seed(config.seed_of("init"))
 
