@@ -6,7 +6,6 @@ parts those that weight decay spares (docs/specification.md, section 9.6).
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
@@ -15,6 +14,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
+from trainables.compiler import uncompiled
 from trainables.config import OptimConfig
 from trainables.models.embedder import parameter_groups
 
@@ -22,18 +22,6 @@ Groups = list[dict[str, Any]]
 Beta = Annotated[float, Field(ge=0, lt=1, description="decay of a running mean")]
 Epsilon = Annotated[float, Field(gt=0, description="added to the root of the second moment")]
 Momentum = Annotated[float, Field(ge=0, lt=1, description="momentum")]
-
-
-_WRAPPED = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
-
-
-def _uncompiled(kind: type[torch.optim.Optimizer]) -> type[Any]:
-    """The same optimizer without the marks that keep torch's compiler out of its methods: to set them loads the compiler.
-
-    That takes a second of every process, and what `training.compile` compiles is the network alone.
-    """
-    methods = {name: inspect.unwrap(getattr(kind, name)) for name in _WRAPPED}
-    return type(kind.__name__, (kind,), {**methods, "step": torch.no_grad()(inspect.unwrap(kind.step))})
 
 
 class Recipe(ABC):
@@ -65,14 +53,14 @@ class AdamW(_Adaptive):
     """Adam with decoupled weight decay (Loshchilov and Hutter, ICLR 2019)."""
 
     name = "adamw"
-    kind = _uncompiled(torch.optim.AdamW)
+    kind = uncompiled(torch.optim.AdamW)
 
 
 class Adam(_Adaptive):
     """Adam (Kingma and Ba, ICLR 2015); weight decay is coupled: added to the gradient."""
 
     name = "adam"
-    kind = _uncompiled(torch.optim.Adam)
+    kind = uncompiled(torch.optim.Adam)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +68,7 @@ class SGD(Recipe):
     """Stochastic gradient descent; weight decay is added to the gradient."""
 
     name = "sgd"
-    kind = _uncompiled(torch.optim.SGD)
+    kind = uncompiled(torch.optim.SGD)
 
     momentum: Momentum = 0.9
     nesterov: Annotated[bool, Field(description="look ahead by one momentum step")] = False
@@ -96,7 +84,7 @@ class RMSprop(Recipe):
     """RMSprop (Tieleman and Hinton, 2012), as in powerful-benchmarker."""
 
     name = "rmsprop"
-    kind = _uncompiled(torch.optim.RMSprop)
+    kind = uncompiled(torch.optim.RMSprop)
 
     alpha: Beta = 0.99
     momentum: Momentum = 0.0

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from trainables import distributed
+from trainables.compiler import set_deterministic
 from trainables.config import TrialConfig
 from trainables.context import EVIDENCE_FILES, NETWORK, Row, TrialContext
 from trainables.errors import ConfigError, Diverged, Problem
@@ -142,12 +143,7 @@ def prepare_process(config: TrialConfig, context: TrialContext) -> None:
         rule = "fp16 is for CUDA devices"
         raise ConfigError(Problem("training.precision", rule, str(context.device), "Use bf16 or float32."))
     torch.set_num_threads(context.threads)
-    deterministic = context.device.type == "cpu"
-    if config.training.compile:
-        torch.use_deterministic_algorithms(deterministic, warn_only=True)  # tells the compiler too, and so loads it
-    else:
-        torch.set_deterministic_debug_mode("warn" if deterministic else "default")
-    torch.backends.cudnn.benchmark = False
+    set_deterministic(context.device.type == "cpu", compiled=config.training.compile)
     torch.manual_seed(config.seed_of("init"))
 
 

@@ -110,6 +110,8 @@ def local_engine(sweep: Path, resources: Resources, cache_dir: Path | None) -> C
     """A Tune function that trains in its own actor."""
 
     def trial(config: dict[str, Any]) -> None:
+        import tune_dml.running.trial_imports  # noqa: F401, I001 - first, and quickly
+
         from ray import tune
 
         from trainables.context import FolderContext
