@@ -4,8 +4,9 @@
     python benchmarks/orchestration.py --driver 5000    # what a trial costs the driver, early and late, and its memory
 
 The trial is the same everywhere: `trainables.training.train` on digits, evaluation, sheet and checkpoint included, one CPU
-each, as many at once as there are cores. *Bare* is a pool of processes that are there already. By the clock, and by what the
-processor did for it, all processes of Ray included: where the machine is shared with other programs, read that. Engine
+each, as many at once as there are cores. *Bare* is a pool of processes that are there already, run first and again last: how
+far the two differ is the machine's own doing, and their mean is what the others are compared with. By the clock, and by what
+the processor did for it, all processes of Ray included: where the machine is shared with other programs, read that. Engine
 `train` with two workers is timed by its trials after the first, which pays for the start of Ray Train.
 """
 
@@ -20,6 +21,7 @@ import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +112,7 @@ def _ticks() -> dict[int, int]:
 
 
 def bare(trials: int, steps: int) -> Cost:
-    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(SLOTS) as pool:
+    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(SLOTS, get_context("spawn")) as pool:
         list(pool.map(trial, [2] * SLOTS, [0.999 - n / 1000 for n in range(SLOTS)], [folder] * SLOTS))  # imports
         with Meter() as meter:
             list(pool.map(trial, [steps] * trials, rhos(trials), [folder] * trials))
@@ -240,13 +242,10 @@ def driver(trials: int) -> None:
 
 
 def show(name: str, cost: Cost, base: Cost, trials: int) -> None:
-    """A line, as soon as it is known."""
+    """A line."""
     over = [(cost.clock - base.clock) * SLOTS / trials, (cost.processor - base.processor) / trials]
     ratios = f"{cost.clock / base.clock:5.2f} x bare, processor {cost.processor / base.processor:5.2f} x"
-    print(
-        f"{name:24} {cost.clock:7.1f} s {ratios}; over it a trial {over[0]:6.3f} s, processor {over[1]:6.3f} s",
-        flush=True,
-    )
+    print(f"{name:24} {cost.clock:7.1f} s {ratios}; over it a trial {over[0]:6.3f} s, processor {over[1]:6.3f} s")
 
 
 def main() -> None:
@@ -263,11 +262,8 @@ def main() -> None:
         driver(asked.driver)
         return
 
-    base = bare(trials, steps)
-    print(
-        f"{trials} trials of {steps} steps, {SLOTS} at once; bare: {base.clock:.1f} s, processor {base.processor:.1f} s"
-    )
-    show("Optuna with joblib", optuna_joblib(trials, steps), base, trials)
+    first = bare(trials, steps)
+    costs = {"Optuna with joblib": optuna_joblib(trials, steps)}
     ray.init(
         num_cpus=SLOTS,
         log_to_driver=False,
@@ -275,11 +271,16 @@ def main() -> None:
         include_dashboard=True,
         resources={"trial_driver": 8},
     )
-    show("Ray Tune, reuse_actors", plain_tune(trials, steps), base, trials)
+    costs["Ray Tune, reuse_actors"] = plain_tune(trials, steps)
     began = time.time()
-    cost, events = sweep_of(trials, steps, workers=1)
+    costs["tune_dml, local"], events = sweep_of(trials, steps, workers=1)
     ended = time.time()
-    show("tune_dml, local", cost, base, trials)
+    last = bare(trials, steps)
+    base = Cost((first.clock + last.clock) / 2, (first.processor + last.processor) / 2)
+    of_bare = [f"{cost.clock:.1f} s, processor {cost.processor:.1f} s" for cost in (first, last)]
+    print(f"{trials} trials of {steps} steps, {SLOTS} at once; bare: {of_bare[0]}; again: {of_bare[1]}")
+    for name, cost in costs.items():
+        show(name, cost, base, trials)
     shown = [event.time for event in events if event.kind == "started"]
     each = sum(beyond_training(events)) / (trials - 1)
     print(

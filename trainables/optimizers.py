@@ -14,6 +14,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
+from trainables.compiler import uncompiled
 from trainables.config import OptimConfig
 from trainables.models.embedder import parameter_groups
 
@@ -37,28 +38,29 @@ class Recipe(ABC):
 class _Adaptive(Recipe):
     """Adam's two running means; fused, which takes a fifth of the time of the loop over parameters."""
 
-    kind: ClassVar[type[torch.optim.Optimizer]]
+    kind: ClassVar[type[Any]]
 
     beta1: Beta = 0.9
     beta2: Beta = 0.999
     eps: Epsilon = 1e-8
 
     def build(self, groups: Groups) -> torch.optim.Optimizer:
-        return self.kind(groups, betas=(self.beta1, self.beta2), eps=self.eps, fused=True)  # type: ignore[call-arg]
+        made: torch.optim.Optimizer = self.kind(groups, betas=(self.beta1, self.beta2), eps=self.eps, fused=True)
+        return made
 
 
 class AdamW(_Adaptive):
     """Adam with decoupled weight decay (Loshchilov and Hutter, ICLR 2019)."""
 
     name = "adamw"
-    kind = torch.optim.AdamW
+    kind = uncompiled(torch.optim.AdamW)
 
 
 class Adam(_Adaptive):
     """Adam (Kingma and Ba, ICLR 2015); weight decay is coupled: added to the gradient."""
 
     name = "adam"
-    kind = torch.optim.Adam
+    kind = uncompiled(torch.optim.Adam)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,13 +68,15 @@ class SGD(Recipe):
     """Stochastic gradient descent; weight decay is added to the gradient."""
 
     name = "sgd"
+    kind = uncompiled(torch.optim.SGD)
 
     momentum: Momentum = 0.9
     nesterov: Annotated[bool, Field(description="look ahead by one momentum step")] = False
 
     def build(self, groups: Groups) -> torch.optim.Optimizer:
         nesterov = self.nesterov and self.momentum > 0
-        return torch.optim.SGD(groups, momentum=self.momentum, nesterov=nesterov, fused=True)
+        made: torch.optim.Optimizer = self.kind(groups, momentum=self.momentum, nesterov=nesterov, fused=True)
+        return made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,13 +84,15 @@ class RMSprop(Recipe):
     """RMSprop (Tieleman and Hinton, 2012), as in powerful-benchmarker."""
 
     name = "rmsprop"
+    kind = uncompiled(torch.optim.RMSprop)
 
     alpha: Beta = 0.99
     momentum: Momentum = 0.0
     eps: Epsilon = 1e-8
 
     def build(self, groups: Groups) -> torch.optim.Optimizer:
-        return torch.optim.RMSprop(groups, alpha=self.alpha, momentum=self.momentum, eps=self.eps)
+        made: torch.optim.Optimizer = self.kind(groups, alpha=self.alpha, momentum=self.momentum, eps=self.eps)
+        return made
 
 
 OPTIMIZERS: dict[str, type[Recipe]] = {recipe.name: recipe for recipe in (Adam, AdamW, RMSprop, SGD)}

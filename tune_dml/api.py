@@ -329,12 +329,28 @@ def _opened(state: SweepState, selection: str = "") -> Results:
 def _execute(
     state: SweepState, resources: Resources, session: Session, console: Console | None, purpose: Purpose
 ) -> Sweep:
-    from tune_dml.running import sweep
-    from tune_dml.running.progress import Progress
+    """Run it under the sweep's lock; Ray starts while the rest is imported. ConfigError where another process holds the lock."""
+    from tune_dml.running import cluster
 
-    progress = Progress(state, console, plan=purpose.confirmation)
-    tracker = _tracker(state, session, say=progress.note)
-    interrupted, tracking = sweep.execute(state, resources, session, purpose, progress=progress, tracker=tracker)
+    address, _ = cluster.address_of(session.address)
+    with Ledger(state.folder) as ledger, cluster.Connection(address, resources) as connection:
+        if left := state.trials_left(purpose.confirmation):
+            connection.begin(min(left, session.max_concurrent or left))
+        from tune_dml.running import sweep
+        from tune_dml.running.progress import Progress
+
+        progress = Progress(state, console, plan=purpose.confirmation)
+        tracker = _tracker(state, session, say=progress.note)
+        interrupted, tracking = sweep.execute(
+            state,
+            resources,
+            session,
+            purpose,
+            ledger=ledger,
+            connection=connection,
+            progress=progress,
+            tracker=tracker,
+        )
     return Sweep(Results.of(state), interrupted, tracking, purpose.confirmation is not None, state)
 
 

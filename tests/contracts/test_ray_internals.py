@@ -1,12 +1,13 @@
 """Names that Ray does not promise to keep: a version that lacks one says so here, not in the middle of a sweep."""
 
 import inspect
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from tune_dml.running.failures import classify
-from tune_dml.running.ray_internals import every_loss_is_a_lost_process
+from tune_dml.running.ray_internals import every_loss_is_a_lost_process, trials_take_idle_processes
 
 
 def of_controller():
@@ -52,7 +53,20 @@ def of_node():
     import ray
     from ray._private.node import Node
 
-    return hasattr(ray._private.worker, "_global_node") and isinstance(Node.raylet_socket_name, property)
+    helpers = ("self.start_api_server(", "self.start_log_monitor()")
+    made = inspect.getsource(Node.start_head_processes) + inspect.getsource(Node.start_ray_processes)
+    held = hasattr(ray._private.worker, "_global_node") and isinstance(Node.raylet_socket_name, property)
+    return held and all(name in made for name in helpers)
+
+
+def of_processes():
+    from importlib.util import find_spec
+
+    from ray.tune.execution.class_cache import DEFAULT_ENV_VARS, _ActorClassCache
+
+    worker = Path(find_spec("ray").origin).parent / "_private/workers/default_worker.py"
+    given = "env_vars = DEFAULT_ENV_VARS.copy()" in inspect.getsource(_ActorClassCache.get)
+    return given and isinstance(DEFAULT_ENV_VARS, dict) and "args.worker_preload_modules" in worker.read_text()
 
 
 def of_cluster():
@@ -74,7 +88,7 @@ def of_cluster():
     )
 
 
-@pytest.mark.parametrize("names", [of_controller, of_actor_manager, of_train, of_node, of_cluster])
+@pytest.mark.parametrize("names", [of_controller, of_actor_manager, of_train, of_node, of_processes, of_cluster])
 def test_ray_has_the_names_that_we_use(names):
     assert names(), f"tune_dml/running/ray_internals.py: this version of Ray differs in what is used {names.__name__}"
 
@@ -96,3 +110,19 @@ def test_a_process_that_ray_ends_for_want_of_memory_is_a_lost_process():
     assert "low on memory" in failure.reason
     with pytest.raises(RuntimeError):
         RayActorManager._actor_task_failed(manager, tracked_actor_task=task, exception=error)
+
+
+def test_tune_gives_a_trials_process_no_variable_so_that_an_idle_one_will_do(monkeypatch):
+    from ray.tune.execution import class_cache
+
+    for name in class_cache.ENV_VARS_TO_PROPAGATE:
+        monkeypatch.delenv(name, raising=False)
+
+    class Trainable:
+        pass
+
+    given = dict(class_cache.DEFAULT_ENV_VARS)
+    with trials_take_idle_processes():
+        made = class_cache._ActorClassCache().get(Trainable)
+    assert not made._default_options["runtime_env"]
+    assert given == class_cache.DEFAULT_ENV_VARS != {}

@@ -1,14 +1,18 @@
 """Ray's side, without Ray: capacity, addresses, and the cluster file in Ray's own schema."""
 
 import socket
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tune_dml.planning.request import Resources
+from tune_dml.running import cluster
 from tune_dml.running.cluster import (
     Capacity,
+    Connection,
     _capacity_at,
     _capacity_problems,
     address_of,
@@ -177,3 +181,54 @@ def test_a_local_cluster_is_not_started_to_be_asked(monkeypatch):
     assert not resource_problems(Resources(), (None, "default"))
     (problem,) = resource_problems(Resources(cpus_per_worker=999), (None, "default"))
     assert "999 CPU" in str(problem)
+
+
+@pytest.fixture
+def connections(monkeypatch):
+    """What happened to connections: (what, in which thread, whether processes import what trials need)."""
+    happened = []
+
+    @contextmanager
+    def connected(address, *, engine, preload=False):
+        happened.append(("joined", threading.current_thread(), preload))
+        if address == "away":
+            raise ConnectionError("nobody answers")
+        yield nodes((4, 0))
+        happened.append(("left", threading.current_thread(), preload))
+
+    monkeypatch.setattr(cluster, "connected", connected)
+    monkeypatch.setattr(cluster, "local_capacity", lambda: nodes((4, 0)))
+    return happened
+
+
+def test_a_connection_is_made_and_left_in_one_thread_and_only_where_it_is_asked_for(connections):
+    with Connection(None, Resources()):
+        pass
+    assert connections == []
+    with Connection(None, Resources()) as connection:
+        connection.begin(4)
+        assert connection.capacity().total("CPU") == 4
+        connection.end()
+    (joined, thread, _), (left, other, _) = connections
+    assert (joined, left) == ("joined", "left")
+    assert thread is other is not threading.current_thread()
+
+
+@pytest.mark.parametrize(
+    ("trials", "resources", "all_are_needed"),
+    [
+        (4, Resources(), True),
+        (3, Resources(), False),
+        (9, Resources(cpus_per_worker=2), False),
+        (9, Resources(workers=2, engine="train"), False),
+    ],
+)
+def test_processes_import_what_trials_need_where_each_gets_a_trial(connections, trials, resources, all_are_needed):
+    with Connection(None, resources) as connection:
+        connection.begin(trials)
+    assert [preload for _, _, preload in connections] == [all_are_needed] * 2
+
+
+def test_a_cluster_that_does_not_answer_is_told_where_it_is_asked(connections):
+    with Connection("away", Resources()) as connection, pytest.raises(ConnectionError):
+        connection.capacity()

@@ -58,14 +58,22 @@ def test_every_trainable_parameter_is_in_one_group_and_a_frozen_one_in_none():
         assert (id(parameter) in inside) == (not frozen), name
 
 
+def parameters(optimizer):
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
 PEERS = {
     "adamw": (
         {"beta1": 0.8, "beta2": 0.95, "eps": 1e-3},
         torch.optim.AdamW,
-        {"betas": (0.8, 0.95), "eps": 1e-3},
+        {"betas": (0.8, 0.95), "eps": 1e-3, "fused": True},
     ),
-    "adam": ({"eps": 0.01}, torch.optim.Adam, {"eps": 0.01}),
-    "sgd": ({"momentum": 0.5, "nesterov": True}, torch.optim.SGD, {"momentum": 0.5, "nesterov": True}),
+    "adam": ({"eps": 0.01}, torch.optim.Adam, {"eps": 0.01, "fused": True}),
+    "sgd": (
+        {"momentum": 0.5, "nesterov": True},
+        torch.optim.SGD,
+        {"momentum": 0.5, "nesterov": True, "fused": True},
+    ),
     "rmsprop": (
         {"alpha": 0.9, "momentum": 0.9, "eps": 1e-4},
         torch.optim.RMSprop,
@@ -75,21 +83,27 @@ PEERS = {
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_knobs_reach_torchs_optimizer(name):
+def test_an_optimizer_is_torchs_own_to_the_last_bit(name):
     knobs, peer, theirs = PEERS[name]
     one, two = (nn.Linear(3, 3) for _ in range(2))
     two.load_state_dict(one.state_dict())
     settings = {"lr": 0.1, "weight_decay": 0.2, "weight_decay_on": "all", **knobs}
     mine = build_optimizer(optim_of(name=name, **settings), one, nn.Identity())
     other = peer(two.parameters(), lr=0.1, weight_decay=0.2, **theirs)
+    for optimizer in (mine, other):
+        optimizer.add_param_group({"params": [nn.Parameter(torch.ones(2))], "lr": 0.3, "weight_decay": 0.2})
     data = torch.randn(5, 3, generator=torch.Generator().manual_seed(1))
     for _ in range(3):
         for net, optimizer in ((one, mine), (two, other)):
             optimizer.zero_grad()
             net(data).square().sum().backward()
+            optimizer.param_groups[-1]["params"][0].square().sum().backward()
             optimizer.step()
-    for p, q in zip(one.parameters(), two.parameters(), strict=True):
-        torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
+            optimizer.load_state_dict(optimizer.state_dict())
+    for p, q in zip(parameters(mine), parameters(other), strict=True):
+        assert torch.equal(p, q)
+        for kept, theirs in zip(mine.state[p].values(), other.state[q].values(), strict=True):
+            assert torch.equal(kept, theirs)
 
 
 def test_another_optimizer_drops_the_first_ones_knobs_and_keeps_the_schedules():

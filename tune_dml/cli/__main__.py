@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
 from tune_dml.cli import main
 from tune_dml.cli._supervisor import SUPERVISED, TRAINING, attend, supervise
 
+_GARBAGE = 100_000
+"""New objects after which garbage is looked for: imports make a million, none of them garbage."""
+
 
 def program() -> None:
     """Run a verb; one that trains in a process of its own."""
+    gc.set_threshold(_GARBAGE)
     words = sys.argv[1:]
     if SUPERVISED not in os.environ and words[:1] and words[0] in TRAINING and not {"-h", "--help"} & set(words):
         sys.exit(supervise(words))
@@ -20,6 +25,8 @@ def program() -> None:
     except SystemExit as end:
         speak(end.code if isinstance(end.code, int) else int(end.code is not None))
         raise
+    finally:
+        gc.freeze()  # what is there goes with the process: to look for garbage in it takes two seconds
     speak(0)
 
 

@@ -195,6 +195,13 @@ class SweepState:
         left = any(self.trial(key).ended is None for key in self.trials)
         return left or (self.race is not None and not self.race.over)
 
+    def trials_left(self, confirmation: Plan | None) -> int:
+        """How many trials are known to be left, of a confirmation where there is one; a race may ask for more."""
+        if confirmation is not None:
+            return sum(self.trial(trial.key).ended is None for trial in confirmation.trials())
+        to_propose = max(self.plan.search.num_samples - len(self.proposed), 0)
+        return sum(self.trial(key).ended is None for key in self.trials) + to_propose * len(self.plan.seeds)
+
     def look(self, by: str) -> Look | None:
         """The look that is taken now; None when nothing can be claimed yet: no two cells have two seeds each."""
         ended = {key: trial.status for key, trial in self.recorded.items() if trial.ended and key in self.trials}

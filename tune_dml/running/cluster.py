@@ -6,7 +6,8 @@ import os
 import socket
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,11 +114,16 @@ def _capacity_at(address: str | None, origin: str = "default") -> Capacity:
 
     Raises ConfigError when what listens at the address is no cluster that this Ray can join.
     """
-    ray = sys.modules.get("ray")
-    if address is None and not (ray and ray.is_initialized()):
+    if address is None and not _is_there():
         return local_capacity()
     with joined(address, origin) as capacity:
         return capacity
+
+
+def _is_there() -> bool:
+    """Whether this process has a Ray already."""
+    ray = sys.modules.get("ray")
+    return bool(ray and ray.is_initialized())
 
 
 @contextmanager
@@ -135,13 +141,20 @@ def joined(address: str | None, origin: str) -> Iterator[Capacity]:
 
 
 @contextmanager
-def connected(address: str | None, *, engine: str) -> Iterator[Capacity]:
-    """A Ray connection for the duration of a sweep; an existing one is used and left alone."""
+def connected(address: str | None, *, engine: str, preload: bool = False) -> Iterator[Capacity]:
+    """A Ray connection for the duration of a sweep; an existing one is used and left alone.
+
+    Where Ray is started, its processes import what a trial needs as they start, if `preload`.
+    """
     import ray
 
     ours = not ray.is_initialized()
     if ours:
-        ray.init(**_init_arguments(address, engine))
+        from tune_dml.running.ray_internals import without_onlookers
+
+        # Without the dashboard a stopped trial of engine `train` leaks its workers and the sweep hangs.
+        with without_onlookers() if address is None and engine == "local" else nullcontext():
+            ray.init(**_init_arguments(address, engine, preload))
         _protect_token()
     try:
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -149,6 +162,55 @@ def connected(address: str | None, *, engine: str) -> Iterator[Capacity]:
     finally:
         if ours:
             ray.shutdown()
+
+
+class Connection:
+    """A Ray connection for the duration of a sweep, made and left while others import, plan and report.
+
+    with Connection(address, resources) as connection:
+        connection.begin(trials)    # where trials are known to be left; else the first question begins
+        ...
+        connection.capacity()       # waits for Ray
+        ...
+        connection.end()            # waits for nothing; the end of the block does
+
+    Where a Ray of this machine is started and each of its first processes gets a trial, they import what that needs meanwhile.
+    The connection is made in a thread that stays: Linux ends Ray's processes with the thread that started them.
+    """
+
+    def __init__(self, address: str | None, resources: Resources):
+        self._address, self._resources = address, resources
+        self.has_others = address is not None or _is_there()
+        """Whether other sweeps may run on the same Ray."""
+        self._thread = ThreadPoolExecutor(1, "ray")
+        self._ray = ExitStack()
+        self._capacity: Future[Capacity] | None = None
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.end().result()
+        self._thread.shutdown()
+
+    def begin(self, trials: int) -> Future[Capacity]:
+        """Connect; `trials` is how many of them are known to run, at most as many as may at once where that is limited."""
+        self._capacity = self._thread.submit(self._connect, trials)
+        return self._capacity
+
+    def capacity(self) -> Capacity:
+        """What the cluster has."""
+        return (self._capacity or self.begin(0)).result()
+
+    def end(self) -> Future[None]:
+        """Leave Ray; what was started for the sweep ends with it."""
+        return self._thread.submit(self._ray.close)
+
+    def _connect(self, trials: int) -> Capacity:
+        here = local_capacity()
+        idle = int(here.total("CPU"))  # processes that Ray starts at once
+        needed = self._resources.engine == "local" and min(trials, here.trials_that_fit(self._resources)) >= idle
+        return self._ray.enter_context(connected(self._address, engine=self._resources.engine, preload=needed))
 
 
 def _nodes_to_come() -> tuple[Mapping[str, float], ...]:
@@ -177,8 +239,9 @@ def _times(kinds: Iterable[tuple[Mapping[str, float], int]]) -> tuple[Mapping[st
     return tuple(dict(resources) for resources, count in kinds for _ in range(min(max(count, 0), _MOST_NODES)))
 
 
-def _init_arguments(address: str | None, engine: str) -> dict[str, Any]:
-    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
+def _init_arguments(address: str | None, engine: str, preload: bool) -> dict[str, Any]:
+    if engine == "train":
+        os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     common = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": True}
     if address is not None:
@@ -189,9 +252,9 @@ def _init_arguments(address: str | None, engine: str) -> dict[str, Any]:
         **common,
         "address": "local",  # by default Ray joins whatever else was started on this machine
         "num_cpus": int(capacity.total("CPU")),
-        # Without the dashboard a stopped trial of engine `train` leaks its workers and the sweep hangs.
         "include_dashboard": engine == "train",
         "resources": {"trial_driver": _DRIVERS_PER_NODE} if engine == "train" else None,
+        "_system_config": {"preload_python_modules": ["tune_dml.running.trial_imports"]} if preload else None,
     }
 
 

@@ -96,6 +96,38 @@ def every_loss_is_a_lost_process() -> Iterator[None]:
         RayActorManager._actor_task_failed = tell
 
 
+@contextmanager
+def without_onlookers() -> Iterator[None]:
+    """Meanwhile a Ray that is started has no dashboard's process and no reader of logs, a second of processor each.
+
+    `include_dashboard=False` alone starts the former all the same, to count how Ray is used, and waits for it.
+    """
+    from ray._private.node import Node
+
+    before = Node.start_api_server, Node.start_log_monitor
+    Node.start_api_server = Node.start_log_monitor = lambda self, **given: None
+    try:
+        yield
+    finally:
+        Node.start_api_server, Node.start_log_monitor = before
+
+
+@contextmanager
+def trials_take_idle_processes() -> Iterator[None]:
+    """Meanwhile Tune gives its processes no variable of its own.
+
+    It sets one for Lightning, and whatever has a `runtime_env` gets a new process, which imports Ray twice, beside idle ones.
+    """
+    from ray.tune.execution.class_cache import DEFAULT_ENV_VARS
+
+    before = dict(DEFAULT_ENV_VARS)
+    DEFAULT_ENV_VARS.clear()
+    try:
+        yield
+    finally:
+        DEFAULT_ENV_VARS.update(before)
+
+
 def let_workers_inherit(name: str, value: str) -> None:
     """Give a variable to Ray Train's own processes; a `runtime_env` reaches its workers alone, not what frees their places."""
     from ray.train.v2._internal.constants import ENV_VARS_TO_PROPAGATE

@@ -17,6 +17,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -43,7 +44,7 @@ from tune_dml.running.failures import TRIAL_RETRIES, Failure, classify, stalled
 from tune_dml.running.in_order import InOrder, Silent
 from tune_dml.running.limits import Spending, Watch
 from tune_dml.running.proposals import diverged_value, proposals_for, value_of
-from tune_dml.running.ray_internals import every_loss_is_a_lost_process
+from tune_dml.running.ray_internals import every_loss_is_a_lost_process, trials_take_idle_processes
 from tune_dml.running.search import CellSearcher
 from tune_dml.running.stopping import StoppingProposals
 from tune_dml.running.trial import Conduct, local_engine, read_message, train_engine
@@ -231,67 +232,82 @@ class Recorder(Callback):  # type: ignore[misc]
 
 
 def execute(
-    state: SweepState, resources: Resources, session: Session, purpose: Purpose, *, progress: Progress, tracker: Tracker
+    state: SweepState,
+    resources: Resources,
+    session: Session,
+    purpose: Purpose,
+    *,
+    ledger: Ledger,
+    connection: cluster.Connection,
+    progress: Progress,
+    tracker: Tracker,
 ) -> tuple[bool, SyncReport]:
     """Run what the ledger lacks of a sweep's plan, or of its confirmation's; none of how it is run changes a number.
 
-    Returns whether something of it is left, and what MLflow has. Raises ConfigError when another process runs it or no trial
-    can ever fit.
+    Returns whether something of it is left, and what MLflow has. Raises ConfigError when no trial can ever fit.
     """
     _silence_tune()
-    origin = provenance.collect()
-    with Ledger(state.folder) as ledger:
-        record_look(state.folder, purpose.look)
-        (state.folder / "trials").mkdir(exist_ok=True)  # what is missing later is missing storage
-        confirmation = purpose.confirmation
-        if confirmation is None:
-            state.stored.save(state.folder / "plan.json")
-        elif {trial.key for trial in confirmation.trials()} - state.confirming.keys():
-            digests = [cell.digest for cell in confirmation.cells]
-            ledger.write("confirm", cells=digests, seeds=list(confirmation.seeds))
-        state.update()
-        ledger.write(
-            "session",
-            provenance=origin,
-            resources=asdict(resources),
-            heard=last_heard(state),
-            priority=session.priority,
-            trial_files=session.trial_files,
-        )
-        for text in purpose.notes:
-            ledger.write("note", text=text)
-        if purpose.race is not None and (state.race is None or state.race.rule != purpose.race):
-            ledger.write("race", **asdict(purpose.race))
-        state.update()
-        plan = confirmation or state.plan
-        recorder = Recorder(ledger, state, progress, tracker, plan, resources=resources, session=session)
-        proposals = recorder.proposals
-        tracker.start()
-        try:
-            with progress:
-                recorder.leavings.take_up(state)
-                if not proposals.finished:
-                    _fit(state.folder, recorder, resources, session)
-                if recorder.spending.over:
-                    spent, limit = recorder.spending.spent, session.gpu_hours
-                    recorder.note(f"stopped after {spent:.2f} of {limit:g} hours, resumable")
-        finally:
-            recorder.leavings.finish(state, PATIENCE if proposals.finished else _LAST_FETCHES)
-            report = tracker.stop(interrupted=not proposals.finished)
-        state.update()
-        state.record_look(purpose.verb)
+    _record_session(ledger, state, resources, session, purpose)
+    confirmation = purpose.confirmation
+    plan = confirmation or state.plan
+    recorder = Recorder(ledger, state, progress, tracker, plan, resources=resources, session=session)
+    proposals = recorder.proposals
+    tracker.start()
+    try:
+        with progress:
+            recorder.leavings.take_up(state)
+            if not proposals.finished:
+                _fit(state.folder, recorder, connection, resources, session)
+            if recorder.spending.over:
+                spent, limit = recorder.spending.spent, session.gpu_hours
+                recorder.note(f"stopped after {spent:.2f} of {limit:g} hours, resumable")
+    finally:
+        recorder.leavings.finish(state, PATIENCE if proposals.finished else _LAST_FETCHES)
+        report = tracker.stop(interrupted=not proposals.finished)
+    state.update()
+    state.record_look(purpose.verb)
     left = state.incomplete
     if confirmation is not None:
         left = any(state.trial(trial.key).ended is None for trial in confirmation.trials())
     return left or not proposals.finished, report
 
 
-def _fit(folder: Path, recorder: Recorder, resources: Resources, session: Session) -> None:
+def _record_session(
+    ledger: Ledger, state: SweepState, resources: Resources, session: Session, purpose: Purpose
+) -> None:
+    """What a session says of itself before it runs anything."""
+    origin = provenance.collect()
+    record_look(state.folder, purpose.look)
+    (state.folder / "trials").mkdir(exist_ok=True)  # what is missing later is missing storage
+    confirmation = purpose.confirmation
+    if confirmation is None:
+        state.stored.save(state.folder / "plan.json")
+    elif {trial.key for trial in confirmation.trials()} - state.confirming.keys():
+        digests = [cell.digest for cell in confirmation.cells]
+        ledger.write("confirm", cells=digests, seeds=list(confirmation.seeds))
+    state.update()
+    ledger.write(
+        "session",
+        provenance=origin,
+        resources=asdict(resources),
+        heard=last_heard(state),
+        priority=session.priority,
+        trial_files=session.trial_files,
+    )
+    for text in purpose.notes:
+        ledger.write("note", text=text)
+    if purpose.race is not None and (state.race is None or state.race.rule != purpose.race):
+        ledger.write("race", **asdict(purpose.race))
+    state.update()
+
+
+def _fit(
+    folder: Path, recorder: Recorder, connection: cluster.Connection, resources: Resources, session: Session
+) -> None:
     address, _ = cluster.address_of(session.address)
     recorder.progress.waiting("starting Ray ..." if address is None else f"connecting to Ray at {address} ...")
-    has_others = address is not None or ray.is_initialized()
-    connection = cluster.connected(address, engine=resources.engine)
-    with connection as capacity, _ends_by_sigterm(), every_loss_is_a_lost_process(), contextlib.ExitStack() as stack:
+    capacity = connection.capacity()
+    with _ends_by_sigterm(), every_loss_is_a_lost_process(), trials_take_idle_processes(), ExitStack() as stack:
         concurrent = cluster.refuse_unless_it_fits(capacity, resources)
         if session.max_concurrent is not None:
             concurrent = min(concurrent, session.max_concurrent)
@@ -305,7 +321,7 @@ def _fit(folder: Path, recorder: Recorder, resources: Resources, session: Sessio
             is_finished=lambda: recorder.proposals.finished,
             on_wait=recorder.wait,
         )
-        turn = stack.enter_context(beside_others) if has_others else None
+        turn = stack.enter_context(beside_others) if connection.has_others else None
         engine = train_engine if resources.engine == "train" else local_engine
         conduct = Conduct(folder, recorder.place, resources, session.cache, session.stall_limit)
         Tuner(
@@ -329,6 +345,7 @@ def _fit(folder: Path, recorder: Recorder, resources: Resources, session: Sessio
                 verbose=0,
             ),
         ).fit()
+    connection.end()
     shutil.rmtree(folder / "ray", ignore_errors=True)  # Tune's bookkeeping; the ledger has it all
 
 

@@ -162,6 +162,8 @@ def local_engine(conduct: Conduct) -> Callable[[dict[str, Any]], None]:
     """A Tune function that trains in its own actor."""
 
     def trial(config: dict[str, Any]) -> None:
+        import tune_dml.running.trial_imports  # noqa: F401, I001 - first, and quickly
+
         from ray import tune
 
         _run_here(config, conduct, lambda message: tune.report(as_text(message)))

@@ -25,7 +25,7 @@ from tune_dml.record.state import SweepState
 from tune_dml.tracking.background import PATIENCE, SyncThread
 from tune_dml.tracking.best_model import log_model, typical_trial
 from tune_dml.tracking.books import PARENT, Books
-from tune_dml.tracking.client import load_mlflow, quiet_mlflow, reason_of
+from tune_dml.tracking.client import quiet_mlflow, reason_of
 from tune_dml.tracking.descriptions import BEST_CONFIGURATION, REPORT
 from tune_dml.tracking.files import FilePusher, replace_files
 from tune_dml.tracking.projection import Projection, TrialRun
@@ -105,8 +105,7 @@ class Tracker:
         return self._sync(Push(final=False))
 
     def start(self) -> None:
-        """Sync in a background thread until `stop`."""
-        load_mlflow()
+        """Sync in a background thread until `stop`; it also imports MLflow, which nobody else does meanwhile."""
         self._background.start()
 
     def notify(self) -> None:
