@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
-CHECKPOINTS = ("checkpoint.pt", "checkpoint.2.pt")
+_CHECKPOINTS = ("checkpoint.pt", "checkpoint.2.pt")
 """Two that take turns: the last state and the one before, which counts when the last cannot be read. Their steps tell which."""
 NETWORK = "network.pt2"
 """The network of the evaluation that counts, where a trial keeps it."""
@@ -67,7 +67,7 @@ class TrialContext(Protocol):
         """The last state handed to `report`, or None on a fresh start."""
 
 
-def is_checkpoint(name: str) -> bool:
+def _is_checkpoint(name: str) -> bool:
     """Whether a file of a trial is a state to go on from; of an older version's too."""
     return name.startswith("checkpoint") and name.endswith(".pt")
 
@@ -97,7 +97,7 @@ class FolderContext:
     at_work: Callable[[], None] = lambda: None
     """Told of every step, and of every try while storage is waited for."""
     _files: TrialFiles = field(init=False)
-    _oldest: str = CHECKPOINTS[0]
+    _oldest: str = _CHECKPOINTS[0]
     """The checkpoint whose turn it is to be replaced."""
 
     def __post_init__(self) -> None:
@@ -155,7 +155,7 @@ class FolderContext:
         import torch
 
         found: dict[int, tuple[str, bytes]] = {}
-        for name in filter(is_checkpoint, self._patiently(self._files.names)):
+        for name in filter(_is_checkpoint, self._patiently(self._files.names)):
             content = self._patiently(lambda name=name: self._files.get(name)) or b""  # type: ignore[misc]
             if _is_whole(content):
                 step = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)["step"]
@@ -172,7 +172,7 @@ class FolderContext:
 
 def _other(checkpoint: str) -> str:
     """Whose turn it is after this one."""
-    return CHECKPOINTS[checkpoint == CHECKPOINTS[0]]
+    return _CHECKPOINTS[checkpoint == _CHECKPOINTS[0]]
 
 
 def _is_whole(content: bytes) -> bool:

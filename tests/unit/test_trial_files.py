@@ -9,9 +9,11 @@ import torch
 
 from trainables import files as patience
 from trainables.bucket import Address, BucketFiles, bucket_problems
-from trainables.context import CHECKPOINTS, FolderContext
+from trainables.context import FolderContext
 from trainables.errors import ConfigError
 from trainables.trial_files import files_at
+
+CHECKPOINTS = ("checkpoint.pt", "checkpoint.2.pt")
 
 
 @pytest.fixture(params=["folder", "bucket"])
