@@ -11,16 +11,13 @@ import json
 import logging
 import os
 import shutil
-import signal
 import socket
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -46,6 +43,7 @@ from tune_dml.running.limits import Spending, Watch
 from tune_dml.running.proposals import diverged_value, proposals_for, value_of
 from tune_dml.running.ray_internals import every_loss_is_a_lost_process, trials_take_idle_processes
 from tune_dml.running.search import CellSearcher
+from tune_dml.running.signals import ends_by_sigterm
 from tune_dml.running.stopping import StoppingProposals
 from tune_dml.running.trial import Conduct, local_engine, read_message, train_engine
 from tune_dml.running.turn import turn_of
@@ -307,7 +305,7 @@ def _fit(
     address, _ = cluster.address_of(session.address)
     recorder.progress.waiting("starting Ray ..." if address is None else f"connecting to Ray at {address} ...")
     capacity = connection.capacity()
-    with _ends_by_sigterm(), every_loss_is_a_lost_process(), trials_take_idle_processes(), ExitStack() as stack:
+    with ends_by_sigterm(), every_loss_is_a_lost_process(), trials_take_idle_processes(), ExitStack() as stack:
         concurrent = cluster.refuse_unless_it_fits(capacity, resources)
         if session.max_concurrent is not None:
             concurrent = min(concurrent, session.max_concurrent)
@@ -358,29 +356,6 @@ def _bundle(capacity: cluster.Capacity, resources: Resources) -> PlacementGroupF
     if resources.gpus:
         bundle["GPU"] = resources.gpus
     return PlacementGroupFactory([bundle])
-
-
-@contextlib.contextmanager
-def _ends_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends a session as Ctrl-C does: a scheduler's or a spot machine's word before it kills.
-
-    Within a Ray connection, which brings a handler of its own that ends the process.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    told: list[int] = []
-
-    def end(number: int, frame: FrameType | None) -> None:
-        told.append(number)
-        if len(told) == 1:  # whoever ends a tree of processes may tell us twice, which would be "at once"
-            signal.raise_signal(signal.SIGINT)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _silence_tune() -> None:
