@@ -29,7 +29,7 @@ _EXAMPLE = "Example: --trial-files s3://my-bucket/sweeps."
 _QUERY = ("endpoint_override", "region", "scheme")
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _REFUSALS = {  # as pyarrow names S3's errors; what is not here is taken for an outage
-    "NO_SUCH_BUCKET": ("the bucket must exist", "Make it, or correct the address."),
+    **dict.fromkeys(("NO_SUCH_BUCKET", "404"), ("the bucket must exist", "Make it, or correct the address.")),
     "ACCESS_DENIED": (
         "objects must be allowed to be put, got, listed and deleted there",
         "Give the credentials s3:PutObject, s3:GetObject, s3:DeleteObject and s3:ListBucket.",
@@ -42,7 +42,6 @@ _REFUSALS = {  # as pyarrow names S3's errors; what is not here is taken for an 
         ),
     ),
     "301": ("the bucket must lie in the region that is asked", "Add ?region=REGION to the address."),
-    "404": ("the bucket must exist", "Make it, or correct the address."),
     "507": ("the store must have room", "Free some."),
 }
 

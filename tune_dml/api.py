@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from rich.console import Console
 
+from trainables.bucket import bucket_problems
 from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.planning.checks import Check, DataProgress, prepare
 from tune_dml.planning.continuation import confirmation_plan, continuation_problems, with_arms_of_files
@@ -66,8 +67,9 @@ def run(
     refuse_name_in_use(folder, checked.plan)
     state = SweepState(folder, checked.plan)
     state.update()
-    session = with_place(session, state)
-    raise_if_any(session.problems())  # of a place that was not asked for, but is the sweep's
+    asked, session = session, with_place(session, state)
+    if asked.trial_files is None:  # the place is the sweep's, and was not tried yet
+        raise_if_any(bucket_problems(session.trial_files))
     purpose = Purpose("sweep", checked.notes, race=_race_rule(state, racing))
     return _execute(state, resources, session, console, purpose)
 
@@ -87,8 +89,7 @@ def resume(
     on the cluster, or it is running; nothing stored is changed then.
     """
     state = load_state(session.sweeps, name)
-    session = with_place(session, state)
-    raise_if_any(_continuation_problems(state, session, other_checks))
+    session = _session_to_go_on(state, session, other_checks)
     if retry_failed:
         with Ledger(state.folder) as ledger:
             for key in state.trials:
@@ -134,9 +135,8 @@ def extend(
         rule = "seeds that confirmed the best cells stay apart from those that choose them"
         raise ConfigError(Problem("--seeds", rule, sorted(kept_apart), "Choose other seeds."))
     look = state.look("extend")
-    session = with_place(session, state)
     state.replan(plan)
-    raise_if_any(_continuation_problems(state, session, other_checks))
+    session = _session_to_go_on(state, session, other_checks)
     return _execute(state, state.resources, session, console, Purpose("extend", tuple(notes), look))
 
 
@@ -166,8 +166,7 @@ def confirm(
     if not best:
         rule = "only a cell that has finished a trial, without diverging, can be confirmed"
         raise ConfigError(Problem("SWEEP", rule, name, f"Run it first: `tune-dml resume {name}`."))
-    session = with_place(session, state)
-    raise_if_any(_continuation_problems(state, session, ()))
+    session = _session_to_go_on(state, session)
     used = list(dict.fromkeys(trial.seed for trial in state.confirming.values()))
     again = confirmation_plan(state.plan, baseline, best[:top], used, seeds)
     return _execute(state, state.resources, session, console, Purpose("confirm", confirmation=again))
@@ -385,7 +384,12 @@ def _session_problems(session: Session, resources: Resources) -> list[Problem]:
     return [*needs, *tracking.check(uri), *session.problems()]
 
 
-def _continuation_problems(state: SweepState, session: Session, other_checks: Sequence[Check]) -> list[Problem]:
-    """Everything that keeps a stored sweep's plan from going on."""
+def _session_to_go_on(state: SweepState, session: Session, other_checks: Sequence[Check] = ()) -> Session:
+    """The session, with the place where the sweep's trials keep their files.
+
+    Raises ConfigError with everything that keeps a stored sweep's plan from going on.
+    """
+    session = with_place(session, state)
     needs = [*_session_problems(session, state.resources), *(problem for check in other_checks for problem in check())]
-    return [*needs, *continuation_problems(state.plan, session.cache)]
+    raise_if_any([*needs, *continuation_problems(state.plan, session.cache)])
+    return session

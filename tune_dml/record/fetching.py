@@ -33,6 +33,7 @@ _LEFT = re.compile(rf"sealed\.json|network\.pt2|(hits|embeddings)_\w+\.npz|{EVID
 _Result = TypeVar("_Result")
 _AT_ONCE = 4
 """Trials that are fetched at the same time."""
+_OVER = "the session has ended"
 
 
 def trial_place(place: Path | str, key: str) -> Path | str:
@@ -85,7 +86,7 @@ class Leavings:
 
         def look() -> None:
             if self._over.is_set():
-                raise TimeoutError("the session has ended")
+                raise TimeoutError(_OVER)
 
         return patiently(act, place, self._say, look)
 
@@ -93,7 +94,7 @@ class Leavings:
         """Record what has come; say what has not and why."""
         for key in [key for key, fetching in self._under_way.items() if fetching.done()]:
             fetching = self._under_way.pop(key)
-            error = TimeoutError("the session has ended") if fetching.cancelled() else fetching.exception()
+            error = TimeoutError(_OVER) if fetching.cancelled() else fetching.exception()
             if error is None:
                 self._ledger.write("fetched", key)
             else:

@@ -13,7 +13,7 @@ from types import FrameType
 def ends_by_sigterm() -> Iterator[None]:
     """SIGTERM ends a session as Ctrl-C does: a scheduler's or a spot machine's word before it kills.
 
-    Within a Ray connection, which brings a handler of its own that ends the process.
+    Within a Ray connection: where Ray has put a handler of its own, which ends the process, this one stands in its place.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

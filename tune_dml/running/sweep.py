@@ -260,8 +260,10 @@ def execute(
                 spent, limit = recorder.spending.spent, session.gpu_hours
                 recorder.note(f"stopped after {spent:.2f} of {limit:g} hours, resumable")
     finally:
-        recorder.leavings.finish(state, PATIENCE if proposals.finished else _LAST_FETCHES)
-        report = tracker.stop(interrupted=not proposals.finished)
+        try:
+            recorder.leavings.finish(state, PATIENCE if proposals.finished else _LAST_FETCHES)
+        finally:
+            report = tracker.stop(interrupted=not proposals.finished)
     state.update()
     state.record_look(purpose.verb)
     left = state.incomplete
