@@ -11,7 +11,7 @@ same functions with their fields as keywords.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -62,6 +62,7 @@ def run(
         cache_dir=session.cache,
         other_checks=[lambda: _session_problems(session, resources), racing.problems, *other_checks],
         progress=data_progress,
+        micro_batch=resources.micro_batch,
     )
     folder = session.sweeps / checked.plan.name
     refuse_name_in_use(folder, checked.plan)
@@ -79,6 +80,7 @@ def resume(
     session: Session,
     *,
     retry_failed: Annotated[bool, "Also run failed and diverged trials again."] = False,
+    micro_batch: Annotated[int | None, "As for a new sweep; as before where it is left out."] = None,
     console: Annotated[Console | None, "Where progress is shown; nowhere by default."] = None,
     other_checks: Annotated[Sequence[Check], "Further checks, whose problems are shown with the others."] = (),
 ) -> Sweep:
@@ -89,14 +91,15 @@ def resume(
     on the cluster, or it is running; nothing stored is changed then.
     """
     state = load_state(session.sweeps, name)
-    session = _session_to_go_on(state, session, other_checks)
+    resources = state.resources if micro_batch is None else replace(state.resources, micro_batch=micro_batch)
+    session = _session_to_go_on(state, session, resources, other_checks)
     if retry_failed:
         with Ledger(state.folder) as ledger:
             for key in state.trials:
                 if state.trial(key).status in {"failed", "diverged"}:
                     ledger.write("reset", key)
         state.update()
-    return _execute(state, state.resources, session, console, Purpose("resume"))
+    return _execute(state, resources, session, console, Purpose("resume"))
 
 
 def extend(
@@ -136,7 +139,7 @@ def extend(
         raise ConfigError(Problem("--seeds", rule, sorted(kept_apart), "Choose other seeds."))
     look = state.look("extend")
     state.replan(plan)
-    session = _session_to_go_on(state, session, other_checks)
+    session = _session_to_go_on(state, session, state.resources, other_checks)
     return _execute(state, state.resources, session, console, Purpose("extend", tuple(notes), look))
 
 
@@ -166,7 +169,7 @@ def confirm(
     if not best:
         rule = "only a cell that has finished a trial, without diverging, can be confirmed"
         raise ConfigError(Problem("SWEEP", rule, name, f"Run it first: `tune-dml resume {name}`."))
-    session = _session_to_go_on(state, session)
+    session = _session_to_go_on(state, session, state.resources)
     used = list(dict.fromkeys(trial.seed for trial in state.confirming.values()))
     again = confirmation_plan(state.plan, baseline, best[:top], used, seeds)
     return _execute(state, state.resources, session, console, Purpose("confirm", confirmation=again))
@@ -384,12 +387,14 @@ def _session_problems(session: Session, resources: Resources) -> list[Problem]:
     return [*needs, *tracking.check(uri), *session.problems()]
 
 
-def _session_to_go_on(state: SweepState, session: Session, other_checks: Sequence[Check] = ()) -> Session:
+def _session_to_go_on(
+    state: SweepState, session: Session, resources: Resources, other_checks: Sequence[Check] = ()
+) -> Session:
     """The session, with the place where the sweep's trials keep their files.
 
     Raises ConfigError with everything that keeps a stored sweep's plan from going on.
     """
     session = with_place(session, state)
-    needs = [*_session_problems(session, state.resources), *(problem for check in other_checks for problem in check())]
-    raise_if_any([*needs, *continuation_problems(state.plan, session.cache)])
+    needs = [*_session_problems(session, resources), *(problem for check in other_checks for problem in check())]
+    raise_if_any([*needs, *continuation_problems(state.plan, session.cache, resources.micro_batch)])
     return session

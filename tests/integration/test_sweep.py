@@ -127,6 +127,27 @@ class TestAGrid:
         assert [trial.key for trial in again.trials if trial.attempts == 2] == [key]
         assert again.trials[0].metrics == done.results.trials[0].metrics
 
+    def test_a_trial_that_ran_out_of_memory_is_tried_again_with_fewer_pictures_at_a_time(self, sweep, here, cache_dir):
+        from rich.console import Console
+
+        from tune_dml.cli import train
+
+        done, folder = sweep
+        trial = done.results.trials[0]
+        with Ledger(folder / "sweeps/rho1") as ledger:
+            ledger.write("ended", trial.key, status="failed", kind="out_of_memory", reason="out of memory", metrics={})
+        with pytest.raises(ConfigError, match="--micro-batch: must be at least 1"):
+            tune_dml.resume_sweep("rho1", retry_failed=True, micro_batch=0, **here)
+        again = tune_dml.resume_sweep("rho1", retry_failed=True, micro_batch=7, **here).results
+        assert {each.key: each.micro_batch for each in again.trials if each.micro_batch} == {trial.key: 7}
+        assert again.trials[0].status == "finished"
+        assert again.trials[0].metrics["val/recall_at_1"] == pytest.approx(trial.metrics["val/recall_at_1"], abs=2.0)
+        (run,) = [run for run in runs_of(folder, "rho1") if run.data.tags["tune_dml.trial_key"].endswith(trial.key)]
+        assert run.data.tags["tune_dml.micro_batch"] == "7"
+        single = train._single_trial(trial.key, settings={}, storage=folder / "sweeps", cache_dir=cache_dir)
+        assert single.config.training.micro_batch == 7
+        assert train.run(single, Console(quiet=True)).differences == {}
+
     def test_another_plan_under_the_name_is_refused_and_touches_nothing(self, sweep, here):
         _, folder = sweep
         before = {path: path.read_bytes() for path in (folder / "sweeps").rglob("*.json*")}

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from helpers.toys import write_sweep
 
-from tune_dml.record.commands import command
+from tune_dml.record.commands import command, try_again
+from tune_dml.record.ledger import Ledger
+from tune_dml.record.results import results_of
 
 
 @pytest.fixture(scope="module")
@@ -58,3 +60,28 @@ def test_of_a_job_on_a_cluster_they_are_to_be_submitted_too(results, monkeypatch
     monkeypatch.setenv("TUNE_DML_SUBMITTED_TO", "my cluster.yaml")
     there = typed(results, "/app/tune_dml/cli/__main__.py", "sweep", "sec_rho", "--priority", "10")
     assert command(there, "resume") == "tune-dml submit 'my cluster.yaml' -- resume toy --priority 10"
+
+
+@pytest.mark.parametrize(
+    ("frozen", "micro_batch", "kind", "advised"),
+    [
+        (True, None, "out_of_memory", "--retry-failed --micro-batch 30"),
+        (True, 30, "out_of_memory", "--retry-failed --micro-batch 15"),
+        (True, 1, "out_of_memory", "--retry-failed"),
+        (False, None, "out_of_memory", "--retry-failed"),
+        (True, None, "bug", "--retry-failed"),
+    ],
+)
+def test_trials_that_ran_out_of_memory_are_advised_to_hold_fewer_pictures(tmp_path, frozen, micro_batch, kind, advised):
+    """Where batch statistics would be those of a part, other numbers would come out."""
+    made = write_sweep(
+        tmp_path / "toy",
+        means={0.1: 70.0, 0.5: 69.0},
+        cell_settings={"model.freeze_bn": frozen, "batch.batch_size": 60},
+        histories=False,
+        evidence=False,
+    )
+    with Ledger(made.folder) as ledger:
+        ledger.write("started", made.trials[0].key, host="", micro_batch=micro_batch)
+        ledger.write("ended", made.trials[0].key, status="failed", kind=kind, reason="", metrics={})
+    assert try_again(results_of(made.folder)) == advised

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from helpers.trials import TASKS, config_of
 from ray import tune
 
 from tune_dml.planning.request import Resources
@@ -68,3 +69,38 @@ def test_steps_without_rows_are_heard_of_several_times_within_the_limit(reported
 
 def test_steps_without_rows_are_nobody_s_business_without_a_limit(reported):
     assert reported([0.0, 100.0, 1000.0], rows=False) == [{"ended": {"status": "finished"}}]
+
+
+def test_what_does_not_fit_into_the_memory_fits_in_parts_with_the_same_result(monkeypatch, tmp_path, cache_dir):
+    """Gradient caching: the losses see the whole batch."""
+    import torch
+
+    from trainables.models.small_conv import SmallConv
+
+    said = []
+    monkeypatch.setattr(tune, "report", lambda message: said.append(trials.read_message(message)))
+    whole = SmallConv.forward
+
+    def forward(self, pictures):
+        if torch.is_grad_enabled() and len(pictures) > most:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+        return whole(self, pictures)
+
+    def end(place, resources):
+        (tmp_path / place).mkdir()
+        conduct = trials.Conduct(tmp_path, tmp_path / place, resources, cache_dir)
+        settings = config_of(
+            TASKS["retrieval"], training__steps=4, training__eval_every=4, training__precision="float64"
+        )
+        text = json.dumps(settings.settings())
+        trials.local_engine(conduct)({"key": "k", "settings": text, "until": None})
+        return said[-1]["ended"]
+
+    monkeypatch.setattr(SmallConv, "forward", forward)
+    most = 16
+    expected = end("whole", Resources())
+    most = 5
+    failed, parts = end("failed", Resources()), end("parts", Resources(micro_batch=5))
+    assert (failed["status"], failed["kind"]) == ("failed", "out_of_memory")
+    assert parts["status"] == "finished"
+    assert parts["metrics"] == pytest.approx(expected["metrics"], rel=1e-6)

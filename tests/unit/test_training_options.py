@@ -1,5 +1,7 @@
 """What the papers' protocols ask of the loop: micro-batches, frozen backbones, clipping, precision, the fixed mean norm."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from helpers.trials import Killed, config_of, run
@@ -10,6 +12,8 @@ from trainables.errors import ConfigError, Diverged
 from trainables.models import build_model
 from trainables.resolve import Layer, resolve
 from trainables.tasks import build_learner
+from tune_dml.planning.checks import prepare
+from tune_dml.planning.request import Request
 
 SMALL = {
     "data.name": "digits",
@@ -70,6 +74,20 @@ def test_micro_batches_are_refused_where_they_would_change_the_numbers(tmp_path)
     crop = {"augment__crop": 32, "augment__resize": 32}
     with pytest.raises(ConfigError, match=r"freeze_bn=true"):
         begin(config_of(SMALL, **settings, **crop), tmp_path)
+
+
+def test_micro_batches_are_refused_before_a_sweep_where_they_would_change_the_numbers(cache_dir):
+    """Whether a setting asks for them or the session."""
+    crops = {"augment.name": "crop_flip", "augment.crop": 32, "augment.resize": 32}
+    asked = {"model.backbone": "bn_inception", **crops}
+    request = Request("sec_rho", dataset="glyphs", seeds=1, settings=asked)
+    in_settings = replace(request, settings={**asked, "training.micro_batch": 4})
+    assert prepare(request, cache_dir=cache_dir).plan.cells
+    for wrong, micro_batch in ((request, 4), (in_settings, None)):
+        with pytest.raises(
+            ConfigError, match=r"no batch statistics, but got 4. Set model.freeze_bn=true, or leave it out"
+        ):
+            prepare(wrong, cache_dir=cache_dir, micro_batch=micro_batch)
 
 
 def test_a_frozen_backbone_thaws_at_its_step_and_head_and_proxies_train_before(tmp_path):

@@ -15,13 +15,11 @@ from trainables import distributed
 from trainables.config import TrialConfig
 from trainables.context import TrialContext
 from trainables.data.base import Indices
-from trainables.errors import ConfigError, Problem
 from trainables.evidence import directions
 from trainables.losses import Loss, build_loss
 from trainables.losses.parts.memory import CrossBatchMemory
 from trainables.losses.parts.pairs import PairLoss
 from trainables.losses.parts.random_stream import RandomStream
-from trainables.models.batch_norm import batch_norms
 from trainables.models.embedder import Embedder
 from trainables.models.views import Views
 from trainables.regularizers import build_regularizer, penalised
@@ -65,23 +63,14 @@ class Learner(ABC, Generic[_E]):
         dtype = torch.float64 if config.training.precision == "float64" else torch.float32
         layout = torch.channels_last if config.training.channels_last else torch.preserve_format
         # The network first: its initial weights depend on the seed alone, whatever the loss draws afterwards.
-        network, loss = self._build_network(), _build_loss(config, len(self.classes))
+        network, loss = self.task.build_network(self.pictures), _build_loss(config, len(self.classes))
+        network.autocast = _HALF.get(config.training.precision)
         regularizer = build_regularizer(config.regularizer.name, **config.regularizer.knobs())
         self.network: Embedder = network.to(context.device, dtype, memory_format=layout)  # type: ignore[call-overload]
         self.loss: Loss = loss.to(context.device, dtype)
         self.regularizer = regularizer.to(context.device)
         # Weights, loss parameters and generators, regularizer state: what a checkpoint holds.
         self.modules = nn.ModuleDict({"network": self.network, "loss": self.loss, "regularizer": self.regularizer})
-
-    def _build_network(self) -> Embedder:
-        training, model = self.config.training, self.config.model
-        network = self.task.build_network(self.pictures)
-        network.autocast = _HALF.get(training.precision)
-        network.micro_batch = training.micro_batch
-        if network.micro_batch and not model.freeze_bn and batch_norms(network.backbone):
-            rule = "micro-batches equal the whole batch only where the backbone uses no batch statistics"
-            raise ConfigError(Problem("training.micro_batch", rule, network.micro_batch, "Set model.freeze_bn=true."))
-        return network
 
     def objective(self, network: nn.Module, step: int) -> Tensor:
         """The training objective of one step on the global batch; a scalar, the same on every rank."""

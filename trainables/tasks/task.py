@@ -19,6 +19,7 @@ from trainables.data.augment import AUGMENTATIONS, Augmentation, build_augmentat
 from trainables.data.base import DataSet, Labels, Pictures
 from trainables.errors import ConfigError, Problem
 from trainables.models import BACKBONES, build_model
+from trainables.models.batch_norm import batch_norms
 from trainables.models.embedder import Embedder
 from trainables.models.exported import exported
 from trainables.regularizers.schedules import schedule_problems
@@ -164,12 +165,15 @@ class Task(ABC):
         return augmentation.crop if augmentation else pictures.image_size
 
     def build_network(self, pictures: Pictures, *, fetch: bool = True) -> Embedder:
-        """The network with its initial weights, which may have to be fetched first, or, without that, with random ones."""
-        model = self.config.model
+        """The network with its initial weights, which may have to be fetched first, or, without that, with random ones.
+
+        Raises ConfigError for a network that cannot be built, and for micro-batches that would change its numbers.
+        """
+        model, micro_batch = self.config.model, self.config.training.micro_batch
         knobs = model.knobs("backbone")
         if not fetch and "weights" in knobs:
             knobs = {**knobs, "weights": None}
-        return build_model(
+        network = build_model(
             backbone=model.backbone,
             pooling=model.pooling,
             head=model.head,
@@ -182,3 +186,10 @@ class Task(ABC):
             pooling_parameters=model.knobs("pooling"),
             head_parameters=model.knobs("head"),
         )
+        network.micro_batch = micro_batch
+        if micro_batch and not model.freeze_bn and batch_norms(network.backbone):
+            rule = "micro-batches equal the whole batch only where the backbone uses no batch statistics"
+            raise ConfigError(
+                Problem("training.micro_batch", rule, micro_batch, "Set model.freeze_bn=true, or leave it out.")
+            )
+        return network

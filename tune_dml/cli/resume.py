@@ -14,6 +14,7 @@ ORDER = 50
 EXAMPLES = """
 tune-dml resume rho1                                  # what is missing
 tune-dml resume rho1 --retry-failed
+tune-dml resume rho1 --retry-failed --micro-batch 30  # trials that ran out of memory: the same batches, 30 pictures at a time
 """
 
 
@@ -23,6 +24,7 @@ def resume(
     *,
     session: Session,
     retry_failed: Annotated[bool, typer.Option(help="Also run failed and diverged trials again.")] = False,
+    micro_batch: int | None = None,
     margin: Margin = None,
     ending: Ending,
 ) -> None:
@@ -32,5 +34,7 @@ def resume(
 
     console = console_for(ending.as_json)
     checks = [ending.problems, lambda: margin_problems(margin)]
-    done = api.resume(sweep_name, session, retry_failed=retry_failed, console=console, other_checks=checks)
+    done = api.resume(
+        sweep_name, session, retry_failed=retry_failed, micro_batch=micro_batch, console=console, other_checks=checks
+    )
     close(done, session, ending, margin)

@@ -87,7 +87,7 @@ class _SweepStatus:
     def text(self) -> Iterable[RenderableType]:
         """The matrix, the notes and what to do next."""
         from tune_dml.cli._status_table import status_table
-        from tune_dml.record.commands import command
+        from tune_dml.record.commands import command, try_again
 
         yield status_table(self.results)
         if self.list_trials:
@@ -111,7 +111,7 @@ class _SweepStatus:
         elif self.results.incomplete:
             yield f"The race goes on: {command(self.results, 'resume')}"
         elif broken:
-            again = command(self.results, "resume", "--retry-failed")
+            again = command(self.results, "resume", try_again(self.results))
             yield f"{broken} trials failed or diverged; to try them again: {again}"
         else:
             yield f"Complete: {command(self.results, 'report')}"

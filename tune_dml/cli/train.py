@@ -255,4 +255,6 @@ def _stored(trial: str, storage: Path) -> tuple[dict[str, Value], int, dict[str,
         )
     results, item = next(((r, i) for r, i in matches if i.status == "finished"), matches[0])
     settings: dict[str, Value] = {**item.cell.settings, "seed": item.seed}
+    if item.micro_batch is not None:
+        settings["training.micro_batch"] = item.micro_batch
     return settings, results.resources.cpus_per_worker, dict(item.metrics)

@@ -47,6 +47,7 @@ def prepare(
     other_checks: Sequence[Check] = (),
     progress: DataProgress | None = None,
     decode: bool = True,
+    micro_batch: int | None = None,
 ) -> CheckedPlan:
     """Resolve and check a request; raises ConfigError with everything that is wrong with it.
 
@@ -58,6 +59,7 @@ def prepare(
         other_checks: further checks whose problems are shown with these: of the cluster, of MLflow.
         progress: told of decoding as (done, total).
         decode: whether to decode the pictures.
+        micro_batch: pictures that a worker holds at a time; the settings decide where None.
     """
     study = study_of(request)
     with in_words_of_file(request, study.space):
@@ -77,7 +79,7 @@ def prepare(
                 pictures = data.training.prepare(progress)
         except ConfigError as error:
             problems += error.problems
-        trial = dry_run(plan, pictures, build=decode and not problems)
+        trial = dry_run(plan, pictures, build=decode and not problems, micro_batch=micro_batch)
         if problems := [*problems, *trial.problems]:
             raise ConfigError(problems)
         return CheckedPlan(replace(plan, data_digest=digest), (*notes, *trial.notes), trial.kept_bytes)

@@ -10,6 +10,7 @@ from trainables.config import PROTOCOL_VERSION
 from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.data import SweepData
+from tune_dml.planning.dry_run import dry_run
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import SWEEP_FILES
 from tune_dml.planning.study import Search
@@ -20,8 +21,11 @@ _FIRST_SEED = 1000
 """Of a confirmation: far from those that a sweep is begun with or extended by."""
 
 
-def continuation_problems(plan: Plan, cache_dir: Path | None) -> list[Problem]:
-    """Why a stored plan cannot be gone on with: another protocol version, other data. Either would mix two studies."""
+def continuation_problems(plan: Plan, cache_dir: Path | None, micro_batch: int | None) -> list[Problem]:
+    """Why a stored plan cannot be gone on with: another protocol version, other data. Either would mix two studies.
+
+    Or networks whose numbers would change if they held `micro_batch` pictures at a time.
+    """
     problems = []
     if plan.protocol_version != PROTOCOL_VERSION:
         begun, now = plan.protocol_version, PROTOCOL_VERSION
@@ -29,7 +33,10 @@ def continuation_problems(plan: Plan, cache_dir: Path | None) -> list[Problem]:
         remedy = "Start a new sweep under another --name; its report can still be written."
         problems.append(Problem("protocol version", rule, begun, remedy))
     try:
-        digest = SweepData.of(plan, cache_dir).digest()
+        data = SweepData.of(plan, cache_dir)
+        digest = data.digest()
+        if micro_batch is not None:
+            problems += dry_run(plan, data.training.prepare(), build=True, micro_batch=micro_batch).problems
     except ConfigError as error:
         return [*problems, *error.problems]
     if digest != plan.data_digest:

@@ -7,7 +7,7 @@ of pictures is known before the first trial; on a cluster each node then fetches
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from trainables.config import TrialConfig, canonical
@@ -37,18 +37,19 @@ class DryRun:
     """What the trial that keeps most keeps because it was asked to; None while the pictures are not decoded."""
 
 
-def dry_run(plan: Plan, pictures: Pictures | None, *, build: bool) -> DryRun:
+def dry_run(plan: Plan, pictures: Pictures | None, *, build: bool, micro_batch: int | None = None) -> DryRun:
     """Whether every cell's batches and splits can be drawn from the pictures, for every seed, and its network be built.
 
     Args:
         plan: what is to be trained.
         pictures: None while they are not decoded: what depends on them is then passed over.
         build: whether to build the networks, which fetches their weights.
+        micro_batch: pictures that a worker holds at a time, where the session says it.
     """
     from trainables.tasks import task_of  # brings torch along
 
     tasks = [task_of(config) for config in _configs(plan, plan.cells, plan.seeds[:1])]
-    networks = _different(tasks, lambda task: canonical([task.config.model.flat, task.config.augment.flat, task.name]))
+    networks = [_in_parts(task, micro_batch) for task in _different(tasks, _network)]
     data = _different(tasks, lambda task: canonical(task.config.data.flat))  # cells may alter it
     if pictures is None:
         problems = [problem for task in networks for problem in _file_problems(task.config)]
@@ -98,6 +99,19 @@ def _different(items: Iterable[_T], key: Callable[[_T], str]) -> list[_T]:
     for item in items:
         first.setdefault(key(item), item)
     return list(first.values())
+
+
+def _network(task: Task) -> str:
+    config = task.config
+    return canonical([config.model.flat, config.augment.flat, config.training.micro_batch, task.name])
+
+
+def _in_parts(task: Task, micro_batch: int | None) -> Task:
+    """The task whose network holds so many pictures at a time; as it is where None."""
+    if micro_batch is None:
+        return task
+    training = task.config.training.model_copy(update={"micro_batch": micro_batch})
+    return replace(task, config=task.config.model_copy(update={"training": training}))
 
 
 def _shape(cell: Cell) -> str:

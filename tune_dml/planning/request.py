@@ -82,6 +82,10 @@ class Resources:
     placement: Annotated[
         Placement, "Where a trial's workers go: pack, on as few nodes as hold them; spread, on as many as there are."
     ] = "pack"
+    micro_batch: Annotated[
+        int | None,
+        "Pictures that a worker holds at a time, for networks that need more memory; losses see the whole batch.",
+    ] = None
 
     @property
     def cpus(self) -> int:
@@ -96,8 +100,13 @@ class Resources:
     def problems(self) -> list[Problem]:
         """What no machine could give."""
         problems = []
-        for flag, value in (("--workers", self.workers), ("--cpus-per-worker", self.cpus_per_worker)):
-            if value < 1:
+        counts = {
+            "--workers": self.workers,
+            "--cpus-per-worker": self.cpus_per_worker,
+            "--micro-batch": self.micro_batch,
+        }
+        for flag, value in counts.items():
+            if value is not None and value < 1:
                 problems.append(Problem(flag, "must be at least 1", value))
         share = self.gpus_per_worker
         if share < 0 or (share > 1 and share != int(share)):

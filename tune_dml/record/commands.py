@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -46,6 +47,28 @@ def command(results: Results, verb: str, change: str = "", *, now: Mapping[str, 
         if value and _STARS not in value:
             words += [option, shlex.quote(value)]
     return " ".join(words)
+
+
+def smaller_micro_batch(results: Results) -> int | None:
+    """Half of the fewest pictures that a worker held at a time in the trials that ran out of memory.
+
+    None where none did, and where a network may use batch statistics, which are those of the whole batch.
+    """
+    held = []
+    for trial in (*results.trials, *results.confirmed):
+        settings = trial.cell.settings
+        if trial.out_of_memory and not settings["model.freeze_bn"]:
+            return None
+        if trial.out_of_memory:
+            share = math.ceil(settings["batch.batch_size"] / results.resources.workers)
+            held.append(trial.micro_batch or settings["training.micro_batch"] or share)
+    return min(held, default=0) // 2 or None
+
+
+def try_again(results: Results) -> str:
+    """`--retry-failed`, and for trials that ran out of memory fewer pictures at a time."""
+    fewer = smaller_micro_batch(results)
+    return "--retry-failed" if fewer is None else f"--retry-failed --micro-batch {fewer}"
 
 
 def _given(typed: Sequence[str], option: str) -> str:

@@ -51,6 +51,10 @@ class TrialResult:
     step: int = 0
     ended: float = 0.0
     """When, in seconds since the epoch; 0 where it has not."""
+    out_of_memory: bool = False
+    """It failed because its network and batch need more than there is."""
+    micro_batch: int | None = None
+    """Pictures that a worker held at a time, where its session said it and not its cell."""
 
 
 @dataclass(frozen=True)
@@ -213,6 +217,8 @@ def _trial_result(sweep: SweepState, trial: Trial, runs: Mapping[str, str]) -> T
         run_id=runs.get(trial.key, ""),
         step=body.get("step", 0),
         ended=state.ended.time if state.ended else 0.0,
+        out_of_memory=body.get("kind") == "out_of_memory",
+        micro_batch=state.micro_batch,
     )
 
 

@@ -52,6 +52,8 @@ class TrialState:
     begun: float = 0.0
     """When it last got them."""
     host: str = ""
+    micro_batch: int | None = None
+    """Pictures that a worker held at a time, where its session said it."""
     started: float = 0.0
     """When the ledger first spoke of it."""
     active: float = 0.0
@@ -73,6 +75,7 @@ class TrialState:
             self.paused = False
             self.begun = self.begun if self.live else event.time
             self.host, self.away = str(event.body.get("host", "")), bool(event.body.get("away"))
+            self.micro_batch = event.body.get("micro_batch")
             self.status, self.live, self.ended, self.rescored = "running", True, None, {}
         elif event.kind == "ended":
             self.seconds = event.body.get("seconds", self.seconds)

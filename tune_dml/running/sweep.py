@@ -78,6 +78,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.processes: dict[str, Any] = {}
         """Key -> the Ray actor that runs it, or is about to."""
         self.hosts: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+        self.micro_batch = resources.micro_batch
         self.spending = Spending(resources.gpus or resources.workers, session.gpu_hours)
         self.watch = Watch(session.stall_limit)
         self.place = session.trial_files or state.folder / "trials"
@@ -111,7 +112,8 @@ class Recorder(Callback):  # type: ignore[misc]
         self.spending.begin(key)
         self.watch.begin(key)
         host = self._host_of(trial.temporary_state.ray_actor)
-        self.ledger.write("started", key, host=host, away=isinstance(self.place, str))
+        away = isinstance(self.place, str)
+        self.ledger.write("started", key, host=host, away=away, micro_batch=self.micro_batch)
         steps = int(json.loads(trial.config["settings"]).get("training.steps") or 0)
         self.progress.started(key, trial.config["label"], trial.config["seed"], steps)
         self.tracker.notify()

@@ -153,7 +153,10 @@ def _run_here(
         until=config["until"],
         at_work=messages.at_work,
     )
-    ended = run_trial(json.loads(config["settings"]), context, conduct.cache_dir)
+    settings = json.loads(config["settings"])
+    if conduct.resources.micro_batch is not None:
+        settings["training.micro_batch"] = conduct.resources.micro_batch
+    ended = run_trial(settings, context, conduct.cache_dir)
     if rank == 0:
         messages.ended(ended)
 

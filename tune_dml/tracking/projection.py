@@ -107,6 +107,8 @@ class TrialRun:
             "tune_dml.attempts": str(self.state.attempts),
             "tune_dml.host": self.state.host,
         }
+        if self.state.micro_batch is not None:
+            tags["tune_dml.micro_batch"] = str(self.state.micro_batch)
         tags |= {f"tune_dml.{name}": str(body[name]) for name in ("kind", "seconds", "step") if name in body}
         return {name: value[:TAG_LIMIT] for name, value in tags.items()}
 

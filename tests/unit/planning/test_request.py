@@ -23,7 +23,7 @@ def test_the_functions_of_the_package_take_what_is_declared():
     run, resume, extend = (set(takes[name]) for name in ("run_sweep", "resume_sweep", "extend_sweep"))
     declared = NAMES[Request] | NAMES[Session] | NAMES[Racing]
     assert run == declared | {"resources", "console", "data_progress", "other_checks"}
-    assert resume == NAMES[Session] | {"name", "retry_failed", "console", "other_checks"}
+    assert resume == NAMES[Session] | {"name", "retry_failed", "micro_batch", "console", "other_checks"}
     assert extend == NAMES[Session] | {"name", "seeds", "values", "num_samples", "arms", "console", "other_checks"}
     assert set(takes["load_sweep"]) == {"name", "storage"}
     positional = [name for name, taken in takes["run_sweep"].items() if taken.kind is taken.POSITIONAL_OR_KEYWORD]

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tune_dml.planning.plan import Plan
+from tune_dml.record.commands import smaller_micro_batch, try_again
+from tune_dml.record.results import Results
 from tune_dml.report.measured import Measured
 from tune_dml.report.measured.cell import MeasuredCell
 from tune_dml.report.naming import slug
@@ -103,6 +105,7 @@ def _facts(measured: Measured) -> tuple[tuple[str, str], ...]:
         ("Margin", _margins(measured)),
         ("Search", search if search == "grid" else f"{search}, {plan.search.num_samples} cells proposed"),
         ("Stopped early", f"{plan.search.stopping}: the best third goes on" if plan.search.stopping else ""),
+        ("Gradient caching", _parts(results)),
         ("Seeds", f"{', '.join(map(str, plan.seeds))} (paired: a seed is the same in every cell)"),
     ]
     return tuple((name, text) for name, text in facts if text)
@@ -191,10 +194,18 @@ def _steps(measured: Measured) -> tuple[Step, ...]:
         return go_on(results, "confirm", "", settles=settles, trials=5 * cells, urgency=60)
     failed, diverged = counts.get("failed", 0), counts.get("diverged", 0)
     settles = "whether they fail again, once their cause is mended (the appendix has the reasons)"
+    if (fewer := smaller_micro_batch(results)) is not None:
+        settles = f"whether they fit into the memory with {fewer} pictures at a time; batches and results stay the same"
     if failed and not counts.get("finished"):
-        return go_on(results, "resume", "--retry-failed", settles=settles, trials=failed + diverged, urgency=95)
+        return go_on(results, "resume", try_again(results), settles=settles, trials=failed + diverged, urgency=95)
     again = failed + diverged if failed else 0
-    return go_on(results, "resume", "--retry-failed", settles=settles, trials=again, urgency=15)
+    return go_on(results, "resume", try_again(results), settles=settles, trials=again, urgency=15)
+
+
+def _parts(results: Results) -> str:
+    """How many trials held how many pictures at a time; empty where none was told to."""
+    held = Counter(trial.micro_batch for trial in results.trials if trial.micro_batch)
+    return "; ".join(f"{trials} trials held {pictures} pictures at a time" for pictures, trials in sorted(held.items()))
 
 
 def _progress(measured: Measured) -> str:
