@@ -212,7 +212,11 @@ class Measured:
 
     def against(self, cell: MeasuredCell) -> AgainstBaseline | None:
         """A cell's difference to the baseline; None for the baseline itself and where there is none."""
-        return next((row for row in self.against_baseline or () if row.label == cell.label), None)
+        return self._against.get(cell.label)
+
+    @cached_property
+    def _against(self) -> Mapping[str, AgainstBaseline]:
+        return {row.label: row for row in self.against_baseline or ()}
 
     @cached_property
     def knobs(self) -> tuple[MeasuredKnob, ...]:

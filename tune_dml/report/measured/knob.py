@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
@@ -162,9 +163,9 @@ def measure_knob(measured: MeasuredSweep, arm: MeasuredArm, knob: Knob, alpha: f
     tried = [cell for cell in arm.cells if knob.path in cell.cell.knobs]
     levels = _ordered(knob, tried)
     labels = _distinct({level_key(level): value_label(knob, level) for level in levels})
-    at_level = {
-        label: [cell for cell in tried if level_key(cell.cell.knobs[knob.path]) == key] for key, label in labels.items()
-    }
+    at_level: dict[str, list[MeasuredCell]] = {label: [] for label in labels.values()}
+    for cell in tried:
+        at_level[labels[level_key(cell.cell.knobs[knob.path])]].append(cell)
     isolated = _isolated(measured, arm, knob, labels)
     diverged = [label for label, cells in at_level.items() if any(cell.diverged for cell in cells)]
     stopped = [label for label, cells in at_level.items() if any(cell.stopped for cell in cells)]
@@ -301,7 +302,5 @@ def same_value(value: Value, x: float | str) -> bool:
 
 def _distinct(labels: Mapping[tuple[str, str], str]) -> dict[Hashable, str]:
     """Labels that rounding made equal get their full value."""
-    texts = list(labels.values())
-    return {
-        key: text if texts.count(text) == 1 else f"{text.partition('=')[0]}={key[1]}" for key, text in labels.items()
-    }
+    times = Counter(labels.values())
+    return {key: text if times[text] == 1 else f"{text.partition('=')[0]}={key[1]}" for key, text in labels.items()}

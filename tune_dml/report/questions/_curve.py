@@ -183,15 +183,15 @@ def _finite(pairs: Iterable[tuple[int, float]]) -> Iterator[tuple[int, float]]:
 
 def _all_values(measured: Measured, knob: MeasuredKnob, printed: Sequence[PrintedCurve]) -> list[Value]:
     """Our values, those of other methods with the same knob and the published ones, each once."""
-    values: list[Value] = list(knob.levels)
+    values = {level_key(level): level for level in knob.levels}
     elsewhere = [level for other in measured.knobs if other.path == knob.path for level in other.levels]
     for x in (*elsewhere, *(x for curve in printed for x, _ in curve.points)):
         drawable = not is_number(x) or x > 0 or knob.axis != "log"
-        if drawable and not any(level_key(value) == level_key(x) for value in values):
-            values.append(x)
-    if not all(is_number(value) for value in values):
-        return values
-    return sorted(values, key=lambda value: float(value) if is_number(value) else 0.0)
+        if drawable:
+            values.setdefault(level_key(x), x)
+    if not all(is_number(value) for value in values.values()):
+        return list(values.values())
+    return sorted(values.values(), key=lambda value: float(value) if is_number(value) else 0.0)
 
 
 def _described(metric: MetricName, knob: MeasuredKnob) -> str:

@@ -61,22 +61,24 @@ def _varied(plan: Plan) -> str:
 
 def _components(results: Results) -> tuple[_Component, ...]:
     """This sweep's and those of the sweeps kept beside it, of the cells that all of them have; one sweep for each source."""
-    mine = {_kind(cell): cell for cell in results.plan.cells}
+    mine = shared = _kinds(results.plan)
     beside: dict[str, Results] = {_varied(results.plan): results}
     for path in sorted(results.folder.parent.glob("*/plan.json")):
         plan = Plan.load(path)
         alike = (plan.data_digest, plan.protocol_version, plan.metric) == _frame(results.plan)
-        if alike and _varied(plan) not in beside and mine.keys() & {_kind(cell) for cell in plan.cells}:
+        if alike and _varied(plan) not in beside and mine & (theirs := _kinds(plan)):
             beside[_varied(plan)] = results_of(path.parent)
-    kinds = [
-        kind for kind in mine if all(kind in {_kind(cell) for cell in item.plan.cells} for item in beside.values())
-    ]
+            shared = shared & theirs
     ordered = [source for source in (*SOURCES, "all") if source in beside]
-    return tuple(_component(source, beside[source], kinds) for source in ordered) if kinds else ()
+    return tuple(_component(source, beside[source], shared) for source in ordered) if shared else ()
 
 
 def _frame(plan: Plan) -> tuple[str, int, str]:
     return plan.data_digest, plan.protocol_version, plan.metric
+
+
+def _kinds(plan: Plan) -> frozenset[str]:
+    return frozenset(_kind(cell) for cell in plan.cells)
 
 
 def _kind(cell: Cell) -> str:
@@ -84,11 +86,12 @@ def _kind(cell: Cell) -> str:
     return canonical({path: value for path, value in identifying(cell.settings).items() if path not in FREE_SEEDS})
 
 
-def _component(source: str, results: Results, kinds: list[str]) -> _Component:
+def _component(source: str, results: Results, shared: frozenset[str]) -> _Component:
+    kinds = {cell.digest: _kind(cell) for cell in results.cells}
     values: dict[str, dict[int, float]] = {}
     for trial in results.trials:
-        kind, metric = _kind(trial.cell), results.plan.metric
-        if kind in kinds and trial.status == "finished" and metric in trial.metrics:
+        kind, metric = kinds[trial.cell.digest], results.plan.metric
+        if kind in shared and trial.status == "finished" and metric in trial.metrics:
             values.setdefault(kind, {})[trial.seed] = float(trial.metrics[metric])
     table = SeedTable.of(values, results.plan.seeds)
     return _Component(
