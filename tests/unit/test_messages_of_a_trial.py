@@ -3,11 +3,16 @@
 import json
 
 import pytest
+from helpers.toys import plan_of
 from helpers.trials import TASKS, config_of
 from ray import tune
 
-from tune_dml.planning.request import Resources
+from tune_dml.planning.checks import prepare
+from tune_dml.planning.data import known_digests
+from tune_dml.planning.request import Request, Resources
+from tune_dml.planning.study import Search
 from tune_dml.running import trial as trials
+from tune_dml.space import Grid, Knob
 
 
 @pytest.fixture
@@ -104,3 +109,28 @@ def test_what_does_not_fit_into_the_memory_fits_in_parts_with_the_same_result(mo
     assert (failed["status"], failed["kind"]) == ("failed", "out_of_memory")
     assert parts["status"] == "finished"
     assert parts["metrics"] == pytest.approx(expected["metrics"], rel=1e-6)
+
+
+def test_a_trial_reads_no_other_data_than_those_the_sweep_began_with(monkeypatch, tmp_path, cache_dir):
+    """Another node may have others under the same path, and a folder may change while a sweep runs."""
+    said = []
+    monkeypatch.setattr(tune, "report", lambda message: said.append(trials.read_message(message)))
+    config = config_of(TASKS["face_recognition"], training__steps=2, training__eval_every=2)
+    request = Request("sec_rho", dataset="digits", settings={"training.steps": 2, "training.eval_every": 2})
+    plan = prepare(request, cache_dir=cache_dir).plan
+    known = known_digests(plan, cache_dir)
+    assert known == {plan.data_digest}
+    (tmp_path / "trials").mkdir()
+    for key, digests in (("same", known), ("other", frozenset({"0" * 64})), ("unknown", frozenset())):
+        conduct = trials.Conduct(tmp_path, tmp_path / "trials", Resources(), cache_dir, digests=digests)
+        trials.local_engine(conduct)({"key": key, "settings": json.dumps(config.settings()), "until": None})
+    same, other, unknown = (message["ended"] for message in said if "ended" in message)
+    assert (same["status"], unknown["status"]) == ("finished", "finished")
+    assert (other["status"], other["kind"]) == ("failed", "data")
+    assert "must be those the sweep began with" in other["reason"]
+
+
+def test_the_data_of_every_cell_are_known_unless_a_search_proposes_them(cache_dir):
+    scale = Knob("data.scale", Grid((2, 3)), symbol="scale")
+    assert len(known_digests(plan_of(scale), cache_dir)) == 2
+    assert not known_digests(plan_of(scale, search=Search("random", num_samples=2)), cache_dir)

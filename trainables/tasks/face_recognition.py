@@ -30,7 +30,7 @@ from trainables.metrics import VerificationMetrics, rank_1_with_distractors, ver
 from trainables.models.views import Views
 from trainables.tasks.evaluation import Evaluation, Figures, embedding_statistics, evidence_of, named
 from trainables.tasks.exams import NOBODY, STRANGERS, Exam, ExamHalf, benchmark, benchmark_half, held_out_half
-from trainables.tasks.learner import Learner
+from trainables.tasks.learner import Learner, open_pictures
 from trainables.tasks.retrieval import disjoint_split
 from trainables.tasks.splits import Split, with_fewer_pictures
 from trainables.tasks.task import Task
@@ -172,7 +172,7 @@ class FaceRecognitionLearner(Learner[Evaluation]):
 
     def __init__(self, task: FaceRecognitionTask, context: TrialContext, cache_dir: Path | None = None) -> None:
         super().__init__(task, context, cache_dir)
-        opened = {item.name: item.prepare() for item in task.further_datasets(cache_dir)}
+        opened = {item.name: open_pictures(item, context) for item in task.further_datasets(cache_dir)}
         raise_if_any(problem for item in opened.values() for problem in self._misfits(item))
         split, seed = self.split, self.config.seed_of("split")
         self.test_half = task.half(self.pictures, split.test, task.test_sets, opened, seed=0)

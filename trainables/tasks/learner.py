@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from trainables import distributed
 from trainables.config import TrialConfig
 from trainables.context import TrialContext
-from trainables.data.base import Indices
+from trainables.data.base import DataSet, Indices, Pictures
+from trainables.errors import DataError, Problem
 from trainables.evidence import directions
 from trainables.losses import Loss, build_loss
 from trainables.losses.parts.memory import CrossBatchMemory
@@ -50,7 +51,7 @@ class Learner(ABC, Generic[_E]):
         config = task.config
         batch, per_class, order = config.batch, config.batch.instances_per_class, config.seed_of("order")
         self.task, self.config, self.context = task, config, context
-        self.pictures = task.dataset(cache_dir).prepare()
+        self.pictures = open_pictures(task.dataset(cache_dir), context)
         self.split = task.split(self.pictures)
         self.classes = np.unique(self.pictures.labels[self.split.train])
         self.train_labels = np.searchsorted(self.classes, task.training_labels(self.pictures, self.split))
@@ -186,3 +187,12 @@ def _build_loss(config: TrialConfig, num_classes: int) -> Loss:
     if not memory.size or not isinstance(loss, PairLoss):
         return loss
     return CrossBatchMemory(loss, dimension, size=memory.size, start=memory.start, weight=memory.weight)
+
+
+def open_pictures(dataset: DataSet, context: TrialContext) -> Pictures:
+    """The decoded data set. Raises DataError where it is not one of those that the context knows."""
+    pictures = dataset.prepare()
+    if context.digests and pictures.digest not in context.digests:
+        rule = "the data here must be those the sweep began with; they have changed since, or this machine has others"
+        raise DataError(Problem(f"data set {dataset.name}", rule, pictures.digest[:12], "Restore them."))
+    return pictures

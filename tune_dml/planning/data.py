@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from trainables.config import canonical
 from trainables.errors import ConfigError, Problem, raise_if_any
-from trainables.resolve import Layer, resolve
+from trainables.resolve import Layer, read_settings, resolve
 from tune_dml.planning.plan import Plan
 from tune_dml.space import Value
 
@@ -41,6 +42,24 @@ class SweepData:
         raise_if_any(problem for item in (self.training, *self.further) for problem in item.check())
         own = self.training.digest()
         return digest_of(own, *(item.digest() for item in self.further)) if self.further else own
+
+
+def known_digests(plan: Plan, cache_dir: Path | None) -> frozenset[str]:
+    """Of every data set that the plan's trials read; empty where a search proposes settings of the data."""
+    from trainables.tasks import task_of
+
+    if plan.search.num_samples and any(knob.path.startswith("data.") for arm in plan.arms for knob in arm.knobs):
+        return frozenset()
+    different = {_of_data(each.settings): each.settings for each in plan.cells}
+    different |= {_of_data(arm.config.settings()): arm.config.settings() for arm in plan.arms}
+    tasks = {key: task_of(read_settings(settings)) for key, settings in different.items()}
+    sets = (item for task in tasks.values() for item in (task.dataset(cache_dir), *task.further_datasets(cache_dir)))
+    return frozenset(item.digest() for item in sets)
+
+
+def _of_data(settings: Mapping[str, Value]) -> str:
+    """What decides which data a configuration reads."""
+    return canonical({path: value for path, value in settings.items() if path.startswith(("data.", "task."))})
 
 
 def data_problems(settings: Mapping[str, Value], cache_dir: Path | None) -> list[Problem]:

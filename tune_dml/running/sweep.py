@@ -28,6 +28,7 @@ from ray.tune.experiment import Trial as TuneTrial
 
 from trainables.files import PATIENCE
 from tune_dml.planning.cells import Cell
+from tune_dml.planning.data import known_digests
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Resources, Session
 from tune_dml.record import provenance
@@ -325,7 +326,8 @@ def _fit(
         )
         turn = stack.enter_context(beside_others) if connection.has_others else None
         engine = train_engine if resources.engine == "train" else local_engine
-        conduct = Conduct(folder, recorder.place, resources, session.cache, session.stall_limit)
+        data = known_digests(recorder.proposals.plan, session.cache)
+        conduct = Conduct(folder, recorder.place, resources, session.cache, session.stall_limit, data)
         Tuner(
             tune.with_resources(engine(conduct), _bundle(capacity, resources)),
             tune_config=TuneConfig(

@@ -120,6 +120,8 @@ class Conduct:
     resources: Resources
     cache_dir: Path | None = None
     stall_limit: float | None = None
+    digests: frozenset[str] = frozenset()
+    """Of the data sets that the trials may read; empty where none is known."""
 
     @property
     def shares_a_folder(self) -> bool:
@@ -151,6 +153,7 @@ def _run_here(
         sink=messages.row if rank == 0 else lambda row: None,
         say=messages.note,
         until=config["until"],
+        digests=conduct.digests,
         at_work=messages.at_work,
     )
     settings = json.loads(config["settings"])
