@@ -47,8 +47,8 @@ class TrialContext(Protocol):
     """CPU threads for torch; part of what makes two runs equal to the last digit."""
     until: int | None
     """An evaluation before the end at which to pause: another context goes on from its checkpoint. None: train to the end."""
-    digests: frozenset[str]
-    """Of the data sets that may be read; empty where none is known."""
+    digests: Mapping[str, str]
+    """Data set -> digest of what the trial must read, as far as it is known."""
 
     def alive(self) -> None:
         """A step was made; cheap enough for every step."""
@@ -96,7 +96,7 @@ class FolderContext:
     say: Callable[[str], None] = lambda text: None
     """Told what a person should know."""
     until: int | None = None
-    digests: frozenset[str] = frozenset()
+    digests: Mapping[str, str] = field(default_factory=dict)
     at_work: Callable[[], None] = lambda: None
     """Told of every step, and of every try while storage is waited for."""
     _files: TrialFiles = field(init=False)

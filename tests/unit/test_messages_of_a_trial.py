@@ -1,14 +1,22 @@
 """What a trial says on its way to the driver, engine `local`, with Tune's report in our hands."""
 
 import json
+from dataclasses import replace
 
 import pytest
+import torch
+from helpers.published_formats import image_folder
 from helpers.toys import plan_of
 from helpers.trials import TASKS, config_of
 from ray import tune
 
+from trainables.context import FolderContext
+from trainables.data.image_folder import ImageFolder
+from trainables.errors import DataError
+from trainables.tasks import task_of
+from trainables.training import train
 from tune_dml.planning.checks import prepare
-from tune_dml.planning.data import known_digests
+from tune_dml.planning.data import known_digests, of_data
 from tune_dml.planning.request import Request, Resources
 from tune_dml.planning.study import Search
 from tune_dml.running import trial as trials
@@ -78,8 +86,6 @@ def test_steps_without_rows_are_nobody_s_business_without_a_limit(reported):
 
 def test_what_does_not_fit_into_the_memory_fits_in_parts_with_the_same_result(monkeypatch, tmp_path, cache_dir):
     """Gradient caching: the losses see the whole batch."""
-    import torch
-
     from trainables.models.small_conv import SmallConv
 
     said = []
@@ -119,11 +125,16 @@ def test_a_trial_reads_no_other_data_than_those_the_sweep_began_with(monkeypatch
     request = Request("sec_rho", dataset="digits", settings={"training.steps": 2, "training.eval_every": 2})
     plan = prepare(request, cache_dir=cache_dir).plan
     known = known_digests(plan, cache_dir)
-    assert known == {plan.data_digest}
+    assert [*known.values()] == [{"digits": plan.data_digest}]
+    key, settings = of_data(config.settings()), json.dumps(config.settings())
     (tmp_path / "trials").mkdir()
-    for key, digests in (("same", known), ("other", frozenset({"0" * 64})), ("unknown", frozenset())):
+    for trial, digests in (
+        ("same", {key: {"digits": plan.data_digest}}),
+        ("other", {key: {"digits": "0" * 64}}),
+        ("unknown", known),
+    ):
         conduct = trials.Conduct(tmp_path, tmp_path / "trials", Resources(), cache_dir, digests=digests)
-        trials.local_engine(conduct)({"key": key, "settings": json.dumps(config.settings()), "until": None})
+        trials.local_engine(conduct)({"key": trial, "settings": settings, "until": None})
     same, other, unknown = (message["ended"] for message in said if "ended" in message)
     assert (same["status"], unknown["status"]) == ("finished", "finished")
     assert (other["status"], other["kind"]) == ("failed", "data")
@@ -132,5 +143,24 @@ def test_a_trial_reads_no_other_data_than_those_the_sweep_began_with(monkeypatch
 
 def test_the_data_of_every_cell_are_known_unless_a_search_proposes_them(cache_dir):
     scale = Knob("data.scale", Grid((2, 3)), symbol="scale")
-    assert len(known_digests(plan_of(scale), cache_dir)) == 2
+    assert len({each["digits"] for each in known_digests(plan_of(scale), cache_dir).values()}) == 2
     assert not known_digests(plan_of(scale, search=Search("random", num_samples=2)), cache_dir)
+
+
+def test_data_that_were_decoded_here_are_not_looked_at_again(monkeypatch, tmp_path):
+    """A trial begins at once whatever the number of pictures, and trains on those that its sweep began with."""
+    root = image_folder(tmp_path / "mine")
+    data = {"data.name": "image_folder", "data.root": str(root), "data.validation_fraction": 0.5}
+    quick = {"training.steps": 2, "training.eval_every": 2, "batch.batch_size": 4, "batch.instances_per_class": 2}
+    config = config_of({**data, **quick})
+    dataset = task_of(config).dataset(tmp_path / "cache")
+    before = dataset.prepare()
+    with monkeypatch.context() as changed:
+        changed.setattr(ImageFolder, "check", lambda self: pytest.fail("looked"))
+        changed.setattr(ImageFolder, "digest", lambda self: pytest.fail("looked"))
+        context = FolderContext(tmp_path / "a", torch.device("cpu"), digests={"image_folder": before.digest})
+        assert train(config, context, cache_dir=tmp_path / "cache").metrics
+    next(root.rglob("*.png")).unlink()
+    assert train(config, replace(context, folder=tmp_path / "b"), cache_dir=tmp_path / "cache").metrics
+    with pytest.raises(DataError, match=r"must be those the sweep began with.* but got '[0-9a-f]{12}'\. Restore them"):
+        train(config, replace(context, folder=tmp_path / "c"), cache_dir=tmp_path / "another node's")

@@ -139,6 +139,11 @@ class DataSet(ABC):
         digest = self.digest()
         return _is_whole(self._target(digest), digest)
 
+    def prepared(self, digest: str) -> Pictures | None:
+        """What is in the cache already of the data of this digest, whatever lies at their source now; None where nothing is."""
+        target = self._target(digest)
+        return open_pictures(target) if _is_whole(target, digest) else None
+
     def _target(self, digest: str) -> Path:
         return self.cache_dir / f"{self.name}-{digest[:20]}"
 

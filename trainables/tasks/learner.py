@@ -190,9 +190,15 @@ def _build_loss(config: TrialConfig, num_classes: int) -> Loss:
 
 
 def open_pictures(dataset: DataSet, context: TrialContext) -> Pictures:
-    """The decoded data set. Raises DataError where it is not one of those that the context knows."""
-    pictures = dataset.prepare()
-    if context.digests and pictures.digest not in context.digests:
+    """The decoded data set. Where its digest is known and this machine has decoded it, its files are not looked at again.
+
+    Raises DataError where they are others than those that are known.
+    """
+    known = context.digests.get(dataset.name)
+    if known is None:
+        return dataset.prepare()
+    pictures = dataset.prepared(known) or dataset.prepare()
+    if pictures.digest != known:
         rule = "the data here must be those the sweep began with; they have changed since, or this machine has others"
         raise DataError(Problem(f"data set {dataset.name}", rule, pictures.digest[:12], "Restore them."))
     return pictures

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from trainables.data.base import DataSet
 
 
+_DATA = ("data.", "task.")
+"""Settings that decide which data sets a trial reads."""
+
+
 @dataclass(frozen=True)
 class SweepData:
     """The data set to train on, and those its task reads besides: benchmarks, distractors."""
@@ -44,22 +48,26 @@ class SweepData:
         return digest_of(own, *(item.digest() for item in self.further)) if self.further else own
 
 
-def known_digests(plan: Plan, cache_dir: Path | None) -> frozenset[str]:
-    """Of every data set that the plan's trials read; empty where a search proposes settings of the data."""
+def known_digests(plan: Plan, cache_dir: Path | None) -> dict[str, dict[str, str]]:
+    """Settings of the data, as `of_data` has them -> data set -> digest, for every data set that the plan's trials read.
+
+    None of what a search proposes is known.
+    """
     from trainables.tasks import task_of
 
-    if plan.search.num_samples and any(knob.path.startswith("data.") for arm in plan.arms for knob in arm.knobs):
-        return frozenset()
-    different = {_of_data(each.settings): each.settings for each in plan.cells}
-    different |= {_of_data(arm.config.settings()): arm.config.settings() for arm in plan.arms}
+    different = {of_data(each.settings): each.settings for each in plan.cells}
+    if not any(knob.path.startswith(_DATA) for arm in plan.arms for knob in arm.knobs):
+        different |= {of_data(arm.base_settings): arm.base_settings for arm in plan.arms}
     tasks = {key: task_of(read_settings(settings)) for key, settings in different.items()}
-    sets = (item for task in tasks.values() for item in (task.dataset(cache_dir), *task.further_datasets(cache_dir)))
-    return frozenset(item.digest() for item in sets)
+    return {
+        key: {item.name: item.digest() for item in (task.dataset(cache_dir), *task.further_datasets(cache_dir))}
+        for key, task in tasks.items()
+    }
 
 
-def _of_data(settings: Mapping[str, Value]) -> str:
-    """What decides which data a configuration reads."""
-    return canonical({path: value for path, value in settings.items() if path.startswith(("data.", "task."))})
+def of_data(settings: Mapping[str, Value]) -> str:
+    """The settings that decide which data a trial reads."""
+    return canonical({path: value for path, value in settings.items() if path.startswith(_DATA)})
 
 
 def data_problems(settings: Mapping[str, Value], cache_dir: Path | None) -> list[Problem]:

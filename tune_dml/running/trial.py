@@ -15,13 +15,14 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainables.errors import Diverged
 from trainables.files import existing, patiently
 from trainables.resolve import read_settings
+from tune_dml.planning.data import of_data
 from tune_dml.planning.request import Resources
 from tune_dml.record.fetching import trial_place
 from tune_dml.running.failures import classify
@@ -120,8 +121,8 @@ class Conduct:
     resources: Resources
     cache_dir: Path | None = None
     stall_limit: float | None = None
-    digests: frozenset[str] = frozenset()
-    """Of the data sets that the trials may read; empty where none is known."""
+    digests: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Of the data sets that the trials read (`planning.data.known_digests`)."""
 
     @property
     def shares_a_folder(self) -> bool:
@@ -139,6 +140,9 @@ def _run_here(
     """Train a trial in this process, as one of `world_size`; rank 0 posts its rows and its end."""
     from trainables.context import FolderContext
 
+    settings = json.loads(config["settings"])
+    if conduct.resources.micro_batch is not None:
+        settings["training.micro_batch"] = conduct.resources.micro_batch
     messages = _Messages(post, conduct.stall_limit)
     place = trial_place(conduct.place, config["key"])
     if isinstance(place, Path):  # storage that is gone is waited for, and not begun anew below its mount
@@ -153,12 +157,9 @@ def _run_here(
         sink=messages.row if rank == 0 else lambda row: None,
         say=messages.note,
         until=config["until"],
-        digests=conduct.digests,
+        digests=conduct.digests.get(of_data(settings), {}),
         at_work=messages.at_work,
     )
-    settings = json.loads(config["settings"])
-    if conduct.resources.micro_batch is not None:
-        settings["training.micro_batch"] = conduct.resources.micro_batch
     ended = run_trial(settings, context, conduct.cache_dir)
     if rank == 0:
         messages.ended(ended)
