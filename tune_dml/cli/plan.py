@@ -359,9 +359,9 @@ def _questions(plan: Plan) -> list[Domain]:
 def _noise(results: Results) -> tuple[float, int, str] | None:
     """The noise of one trial after removing the seed's effect, its degrees of freedom, and where it is from."""
     from tune_dml.report import seed_table
-    from tune_dml.stats.noise import fit_pairs, typical_noise
+    from tune_dml.stats.noise import typical_noise
 
-    known = typical_noise(fit_pairs(seed_table(results).values))
+    known = typical_noise(seed_table(results).noise)
     return None if known is None else (*known, f"noise {known[0]:.2f} measured in {results.name}")
 
 

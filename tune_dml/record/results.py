@@ -18,6 +18,7 @@ from tune_dml.record.ledger import read_history, trial_folder
 from tune_dml.record.looks import Look
 from tune_dml.record.provenance import mask
 from tune_dml.record.race import Race
+from tune_dml.record.resolution import resolution_of, resolution_seen
 from tune_dml.record.sealed import Opening, is_sealed, sealed_metrics, without_sealed
 from tune_dml.record.state import SweepState, TrialStatus, load_state, read_state
 
@@ -164,6 +165,13 @@ class Results:
         if is_sealed(f"{half}/") and not self.opened:
             return None
         return Hits.read(trial_folder(self.folder, key) / hits_file(half))
+
+    def resolution_of(self, metric: str) -> float:
+        """What one query moves a metric by; of results of other programs that do not say, what their numbers show."""
+        known = resolution_of(metric, (trial.metrics for trial in self.trials))
+        if known or self.imported is None:
+            return known
+        return resolution_seen(trial.metrics[metric] for trial in self.trials if metric in trial.metrics)
 
     @property
     def incomplete(self) -> bool:

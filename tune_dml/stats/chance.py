@@ -23,7 +23,7 @@ _DRAWS = 4000
 """A probability is then known to about one point."""
 
 
-def p_best(values: Array, draws: int = _DRAWS) -> Array:
+def p_best(values: Array, draws: int = _DRAWS, *, resolution: float = 0.0) -> Array:
     """The probability of being the best of each row of one table (m, n), larger better; the same table, the same numbers.
 
     0 for a row without a number; all NaN where no two rows share two seeds, because nothing is known of the noise.
@@ -32,7 +32,7 @@ def p_best(values: Array, draws: int = _DRAWS) -> Array:
     chances = np.zeros(len(values))
     if len(rows) < 2:
         return np.full(len(values), np.nan) if not len(rows) else _sure(chances, rows)
-    noise = fit_pairs(values[rows])
+    noise = fit_pairs(values[rows], resolution)
     if not noise.testable.any():
         return np.full(len(values), np.nan)
     chances[rows] = _largest(noise.estimate, _variances(noise.variance, noise.shared, noise.testable), noise.df, draws)

@@ -32,6 +32,8 @@ from scipy.optimize import brentq
 from scipy.stats import binom
 from scipy.stats import t as student
 
+from tune_dml.stats.resolution import least_variance
+
 Array = NDArray[np.float64]
 _LEAST = 1e-12
 """The smallest p-value that is told apart from 0."""
@@ -66,7 +68,8 @@ def reach_of(hits: Array, queries: Array, discordant: tuple[int, int], *, alpha:
     """
     count, seeds = int((queries.sum(1) > 0).sum()), hits.shape[1]
     estimate, parts = _variance_parts(hits[None], queries[None])
-    mean, variances = float(estimate[0]), (float(parts[0][0]), float(parts[1][0]), float(parts[2][0]))
+    hidden = 2 * float(least_variance(1 / queries.sum(0).mean())) / seeds  # by what one query moves R@1
+    mean, variances = float(estimate[0]), (float(parts[0][0]), max(float(parts[1][0]), hidden), float(parts[2][0]))
     alike = float(_equal_classes(queries))
     reach = half_widths(variances, alike, seeds)
     half = reach(alpha)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from tune_dml.stats.noise import box_epsilon, cell_variances, fit_pairs, most_prior_df
+from tune_dml.stats.resolution import least_variance
 from tune_dml.stats.simultaneous import GUARD_SHARE
 
 Array = NDArray[np.float64]
@@ -55,11 +56,11 @@ def interaction(first: Sequence[int], second: Sequence[int]) -> Array:
 
 
 def estimate_contrasts(
-    values: Array, weights: Array, alpha: float = 0.05, *, comparisons: int | None = None
+    values: Array, weights: Array, alpha: float = 0.05, *, comparisons: int | None = None, resolution: float = 0.0
 ) -> Effects:
     """Judge contrasts, rows of `weights` that each sum to 0, of one or many tables (..., m, n).
 
-    `comparisons` share the error: all contrasts unless given; 1 judges each by itself.
+    `comparisons` share the error: all contrasts unless given; 1 judges each by itself. Values move in steps of `resolution`.
     """
     comparisons = len(weights) if comparisons is None else comparisons
     filled, present = fill_holes(values)
@@ -70,9 +71,10 @@ def estimate_contrasts(
     nu = np.maximum(seeds - 1, 0)
     estimate = np.where(seeds > 0, per_seed.mean(-1), np.nan)
     squares = ((per_seed - per_seed.mean(-1, keepdims=True)) ** 2).sum(-1) * np.maximum(seeds - 1, 0) / max(n - 1, 1)
+    squares = np.maximum(squares, nu * least_variance(resolution, weights))
     typical = nu.mean(-1)
-    prior = np.minimum(fit_pairs(values).prior_df, _bound(filled, weights, typical))[..., None]
-    expected = _steadied(cell_variances(values), prior, typical) @ (weights**2).T
+    prior = np.minimum(fit_pairs(values, resolution).prior_df, _bound(filled, weights, typical))[..., None]
+    expected = _steadied(cell_variances(values, resolution), prior, typical) @ (weights**2).T
     total = np.maximum(prior + nu, 1e-300)
     moderated = (prior * expected + squares) / total
     own = squares / np.maximum(nu, 1e-300)

@@ -22,6 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
+from tune_dml.stats.resolution import least_variance
+
 Array = NDArray[np.float64]
 
 _LEAST_R2 = 0.5
@@ -40,9 +42,17 @@ class Parabola:
 
 
 def fit_parabola(
-    values: Array, knob: Array, *, scale: Literal["linear", "log"] = "linear", alpha: float = 0.05
+    values: Array,
+    knob: Array,
+    *,
+    scale: Literal["linear", "log"] = "linear",
+    alpha: float = 0.05,
+    resolution: float = 0.0,
 ) -> Parabola:
-    """Fit cells x seeds (larger is better) over at least five values of the knob, at least three complete seeds."""
+    """Fit cells x seeds (larger is better) over at least five values of the knob, at least three complete seeds.
+
+    Values move in steps of `resolution`.
+    """
     x = np.log(knob) if scale == "log" else np.asarray(knob, dtype=float)
     order = np.argsort(x)
     x, complete = x[order], values[order][:, np.isfinite(values).all(0)]
@@ -56,22 +66,23 @@ def fit_parabola(
     r2, misfit = _check(u, complete, alpha)
     if r2 < _LEAST_R2 or misfit:
         return Parabola("no parabola", r2, np.nan, np.nan)
-    slopes = solve[1] @ complete, solve[2] @ complete
-    rising = _bound(slopes[0] + 2 * u[1] * slopes[1], alpha)[0] > 0
-    falling = _bound(slopes[0] + 2 * u[-2] * slopes[1], alpha)[1] < 0
     grid = np.linspace(-1, 1, 401)
-    derivative = slopes[0] + 2 * grid[:, None] * slopes[1]
-    low, high = _bound(derivative, alpha / 2)
+    derivatives = solve[1] + 2 * np.concatenate([u[[1, -2]], grid])[:, None] * solve[2]
+    slopes, least = derivatives @ complete, least_variance(resolution, derivatives)
+    rising = _bound(slopes[0], alpha, least[0])[0] > 0
+    falling = _bound(slopes[1], alpha, least[1])[1] < 0
+    low, high = _bound(slopes[2:], alpha / 2, least[2:])
     possible = grid[(low <= 0) & (high >= 0)]
     ends = centre + half * np.array([possible.min(), possible.max()]) if len(possible) else np.full(2, np.nan)
     ends = np.exp(ends) if scale == "log" else ends
     return Parabola("interior" if rising and falling else "undecided", r2, float(ends[0]), float(ends[1]))
 
 
-def _bound(draws: Array, tail: float) -> tuple[Array, Array]:
-    """One-sided t bounds for the mean over seeds (the last axis)."""
+def _bound(draws: Array, tail: float, least: Array | float = 0.0) -> tuple[Array, Array]:
+    """One-sided t bounds for the mean over seeds (the last axis), no variance being below `least`."""
     n = draws.shape[-1]
-    mean, reach = draws.mean(-1), student.isf(tail, n - 1) * draws.std(-1, ddof=1) / np.sqrt(n)
+    variance = np.maximum(draws.var(-1, ddof=1), least)
+    mean, reach = draws.mean(-1), student.isf(tail, n - 1) * np.sqrt(variance / n)
     return mean - reach, mean + reach
 
 

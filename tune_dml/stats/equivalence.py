@@ -24,6 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
+from tune_dml.stats.resolution import least_variance
+
 Array = NDArray[np.float64]
 Verdict = Literal["matches", "higher", "lower", "mixed", "compatible", "undecided"]
 
@@ -54,8 +56,12 @@ def judge_equivalence(
     run_sd: float | None = None,
     runs: int = 1,
     alpha: float = 0.05,
+    resolution: float = 0.0,
 ) -> Equivalence:
-    """Compare cells x seeds with the published number of each cell. Raises ValueError unless margin > 0 and run_sd >= 0."""
+    """Compare cells x seeds with the published number of each cell; our values move in steps of `resolution`.
+
+    Raises ValueError unless margin > 0 and run_sd >= 0.
+    """
     if not margin > 0:
         raise ValueError(f"`margin > 0` must hold, but got {margin=}")
     if run_sd is not None and run_sd < 0:
@@ -67,7 +73,8 @@ def judge_equivalence(
         rows = zip(values, printed, counts, strict=True)
         gaps = tuple(float(np.nanmean(row) - y) if count else math.nan for row, y, count in rows)
         return Equivalence("undecided", margin, gaps, unknown, unknown, run_sd, math.nan)
-    means, sds = np.nanmean(values, axis=1), np.nanstd(values, axis=1, ddof=1)
+    means = np.nanmean(values, axis=1)
+    sds = np.sqrt(np.maximum(np.nanvar(values, axis=1, ddof=1), least_variance(resolution)))
     gaps_ = means - printed
 
     def judge(sd: float | None) -> tuple[Verdict, Array]:

@@ -67,8 +67,11 @@ def _shapley_effects(values: Array, knobs: int) -> tuple[Array, Array]:
     return _shared(parts, knobs)
 
 
-def importance_of_grid(values: Array, alpha: float = 0.05) -> Importance:
-    """Judge a full grid (q_1, .., q_d, seeds), NaN where a seed was lost; intervals hold for all knobs at once."""
+def importance_of_grid(values: Array, alpha: float = 0.05, *, resolution: float = 0.0) -> Importance:
+    """Judge a full grid (q_1, .., q_d, seeds), NaN where a seed was lost; intervals hold for all knobs at once.
+
+    Values move in steps of `resolution`.
+    """
     *shape, seeds = values.shape
     knobs = len(shape)
     if seeds < 2:
@@ -85,7 +88,7 @@ def importance_of_grid(values: Array, alpha: float = 0.05) -> Importance:
         reason = f"of the differences between the cells' means only {max(signal, 0):.0%} is not noise"
         return _refused(knobs, signal, reason)
     cells = values.reshape(-1, seeds)
-    if not _any_main_effect(cells, tuple(shape), alpha):
+    if not _any_main_effect(cells, tuple(shape), alpha, resolution):
         return _refused(knobs, signal, "no knob certainly has an effect, averaged over the others")
     effects, pairs = _shared(true, knobs)
     share = effects / total
@@ -93,7 +96,7 @@ def importance_of_grid(values: Array, alpha: float = 0.05) -> Importance:
     for knob in range(knobs):
         own = sum(mean / len(held) for held, mean in means.items() if knob in held)
         gradients.append(np.ravel(own - share[knob] * sum(means.values())) * 2 / total / math.prod(shape))
-    reach = estimate_contrasts(cells, np.array(gradients), alpha)
+    reach = estimate_contrasts(cells, np.array(gradients), alpha, resolution=resolution)
     half = np.maximum(reach.high - reach.estimate, 0)
     return _limited(share, share - half, share + half, pairs / total, signal)
 
@@ -138,11 +141,12 @@ def importance_of_search(
     return _limited(shares.mean(0), low, high, (pairs / total[..., None]).mean(0), predicted)
 
 
-def _any_main_effect(cells: Array, shape: tuple[int, ...], alpha: float) -> bool:
+def _any_main_effect(cells: Array, shape: tuple[int, ...], alpha: float, resolution: float) -> bool:
     """Whether some levels of some knob certainly differ; knobs share the error."""
     for places in np.indices(shape).reshape(len(shape), -1):
         if places.max() > 0:
-            contrasts = estimate_contrasts(cells, main_effect(places.tolist()), alpha / len(shape))
+            weights = main_effect(places.tolist())
+            contrasts = estimate_contrasts(cells, weights, alpha / len(shape), resolution=resolution)
             if ((contrasts.low > 0) | (contrasts.high < 0)).any():
                 return True
     return False

@@ -7,6 +7,7 @@ knobs are tuned for each value, on some seeds, and judged on the others.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -54,9 +55,16 @@ class IsolatedKnob:
 
 
 def isolate(
-    points: Sequence[Point], labels: Mapping[Hashable, str], seeds: Sequence[int], sign: float = 1
+    points: Sequence[Point],
+    labels: Mapping[Hashable, str],
+    seeds: Sequence[int],
+    sign: float = 1,
+    resolution: float = 0.0,
 ) -> IsolatedKnob:
-    """Fold cells into levels x seeds; `labels` names each level and sets the order of the rows, sign -1 minimises."""
+    """Fold cells into levels x seeds; `labels` names each level and sets the order of the rows, sign -1 minimises.
+
+    `resolution`: what the cells' values move in steps of.
+    """
     trained = [level for level in labels if any(point.values for point in points if point.level == level)]
     cells = {(p.level, p.others, p.nuisance): [p.values.get(seed, np.nan) for seed in seeds] for p in points}
     groups = _shared_settings(points, trained)
@@ -68,15 +76,15 @@ def isolate(
         for others, settings in groups.items()
     ]  # for each setting of the others: levels x nuisance settings x seeds
     if any(stack.shape[1] > 1 for stack in stacks):
-        return _tuned(stacks, names, seeds, sign)
+        return _tuned(stacks, names, seeds, sign, resolution)
     flat = np.array([stack[:, 0] for stack in stacks]).reshape(len(stacks), len(trained), len(seeds))
     if len(stacks) < 2:
         rows = flat[0] if len(flat) else np.zeros((0, len(seeds)))
-        return IsolatedKnob(SeedTable(names, tuple(seeds), rows), _means(names, rows), "")
+        return IsolatedKnob(SeedTable(names, tuple(seeds), rows, resolution=resolution), _means(names, rows), "")
     everything = flat.reshape(-1, len(seeds))
     whole = fill_holes(everything)[0].reshape(flat.shape).mean(0)
-    crossed = FullGrid(everything, tuple(range(len(trained))) * len(stacks))
-    table = SeedTable(names, tuple(seeds), flat.mean(0))
+    crossed = FullGrid(everything, tuple(range(len(trained))) * len(stacks), resolution)
+    table = SeedTable(names, tuple(seeds), flat.mean(0), resolution=resolution / math.sqrt(len(stacks)))
     return IsolatedKnob(table, _means(names, whole), "averaged over the other knobs", crossed=crossed)
 
 
@@ -92,7 +100,9 @@ def _shared_settings(points: Sequence[Point], trained: Sequence[Hashable]) -> di
     return groups
 
 
-def _tuned(stacks: Sequence[Array], names: tuple[str, ...], seeds: Sequence[int], sign: float) -> IsolatedKnob:
+def _tuned(
+    stacks: Sequence[Array], names: tuple[str, ...], seeds: Sequence[int], sign: float, resolution: float
+) -> IsolatedKnob:
     if len(seeds) < 2:
         return IsolatedKnob(SeedTable.of({}, seeds), {}, "", "one seed cannot both tune the other knobs and judge")
     rows = np.mean([sign * tuned_on_other_seeds(sign * stack)[0] for stack in stacks], axis=0)
@@ -100,7 +110,8 @@ def _tuned(stacks: Sequence[Array], names: tuple[str, ...], seeds: Sequence[int]
     choosing = len(seeds) - len(judged)
     how = f"at each value's best nuisance setting, chosen on {choosing} of the seeds and judged on the others"
     how += ", averaged over the other knobs" if len(stacks) > 1 else ""
-    return IsolatedKnob(SeedTable(names, judged, rows), _means(names, rows), how)
+    table = SeedTable(names, judged, rows, resolution=resolution / math.sqrt(len(stacks)))
+    return IsolatedKnob(table, _means(names, rows), how)
 
 
 def _means(names: Sequence[str], rows: Array) -> dict[str, float]:

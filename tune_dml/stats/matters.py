@@ -64,6 +64,8 @@ class FullGrid:
     """Cells x seeds."""
     rows: tuple[int, ...]
     """For each cell, the row of the table that it is averaged into."""
+    resolution: float = 0.0
+    """What their values move in steps of."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +124,7 @@ def judge_matters(
     lacking = _lacking(values if crossed is None else crossed.values, len(labels))
     if lacking:
         return Matters("undecided", lacking, margin, alpha, False, False, None, (), np.nan, 0.0, labels)
-    noise = fit_pairs(values)
+    noise = fit_pairs(values, table.resolution)
     if crossed is not None:
         bounds, limits = _averages(crossed, len(labels), alpha)
     else:
@@ -134,7 +136,7 @@ def judge_matters(
         flat = bool((limits < margin).all()) or (raced.flat and raced.margin <= margin)
     verdict, reason, pair = _decide(bounds, margin, flat, _unknown(diverged, stopped))
     shown = zip(*np.triu_indices(len(labels), 1), strict=True) if len(labels) <= _LISTED_CELLS else [pair]
-    heard = noise if crossed is None else fit_pairs(crossed.values)
+    heard = noise if crossed is None else fit_pairs(crossed.values, crossed.resolution)
     return Matters(
         verdict,
         reason,
@@ -155,8 +157,9 @@ def judge_matters(
 def _averages(crossed: FullGrid, levels: int, alpha: float) -> tuple[Bounds, Array]:
     """Intervals for the differences between averages of cells, from the cells' own noise, and `at_most` of each."""
     weights = main_effect(crossed.rows)
-    effects = estimate_contrasts(crossed.values, weights, alpha)
-    alone = estimate_contrasts(crossed.values, weights, 2 * alpha, comparisons=1)
+    step = crossed.resolution
+    effects = estimate_contrasts(crossed.values, weights, alpha, resolution=step)
+    alone = estimate_contrasts(crossed.values, weights, 2 * alpha, comparisons=1, resolution=step)
     first, second = np.triu_indices(levels, 1)
     square = [np.zeros((levels, levels)) for _ in range(3)]
     for matrix, there, back in zip(
@@ -181,7 +184,7 @@ def compare_all_with(
     if baseline not in table.labels or not np.isfinite(table.values[table.labels.index(baseline)]).any():
         return ()
     row = table.labels.index(baseline)
-    bounds, limits = against(table.values, row, alpha), at_most(table.values, alpha)[row]
+    bounds, limits = against(table.values, row, alpha, table.noise), at_most(table.values, alpha, table.noise)[row]
     low, high = bounds.low, bounds.high
     if raced is not None:
         low, high = np.maximum(low, raced.low[:, row]), np.minimum(high, raced.high[:, row])

@@ -10,7 +10,8 @@ d0 and s0 are estimated from the data by matching the mean and the variance of l
 independent, so d0 is bounded by what the whole table can know, epsilon (m - 1) nu - nu, epsilon being Box's departure from
 equal noise (1 when noise is equal and independent, 1 / (m - 1) when one direction holds all of it), and is multiplied by
 (nu - 1) / nu because all of this is itself estimated from nu + 1 seeds. Both were chosen by simulation (benchmarks/verdicts.py).
-Two cells, or two seeds, say nothing about noise but their own: there d0 = 0.
+Two cells, or two seeds, say nothing about noise but their own: there d0 = 0. No s^2 is below what the metric's
+`resolution` hides.
 
 All functions take arrays of shape (..., m, n), cells x seeds with NaN for holes, and work on many tables at once.
 """
@@ -22,6 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import digamma, polygamma
+
+from tune_dml.stats.resolution import least_variance
 
 Array = NDArray[np.float64]
 
@@ -35,7 +38,7 @@ class PairNoise:
     shared: Array
     """Seeds that both have."""
     own: Array
-    """Variance of y_i - y_k from its own seeds; NaN below two shared seeds."""
+    """Variance of y_i - y_k from its own seeds, at least what the resolution hides; NaN below two shared seeds."""
     variance: Array
     """The moderated variance; NaN below two shared seeds."""
     beside: Array
@@ -58,11 +61,12 @@ class PairNoise:
         return np.asarray((self.shared >= 2) & ~np.eye(self.shared.shape[-1], dtype=bool))
 
 
-def fit_pairs(values: Array) -> PairNoise:
-    """Estimate differences and noise of all pairs of the cells of one or many tables."""
+def fit_pairs(values: Array, resolution: float = 0.0) -> PairNoise:
+    """Estimate differences and noise of all pairs of the cells of one or many tables; values move in steps of `resolution`."""
     m = values.shape[-2]
     estimate, shared, squares = _differences(values)
     nu = np.maximum(shared - 1, 0)
+    squares = np.maximum(squares, nu * 2 * least_variance(resolution))
     testable = (nu > 0) & ~np.eye(m, dtype=bool)
     own = np.divide(squares, nu, out=np.full_like(squares, np.nan), where=testable)
     total = np.where(testable, nu, 0).sum((-2, -1))
@@ -105,13 +109,13 @@ def typical_noise(noise: PairNoise) -> tuple[float, int] | None:
     return float(np.sqrt(noise.own[pairs].mean() / 2)), max(int(directions * nu), 1)
 
 
-def cell_variances(values: Array) -> Array:
-    """Shape (..., m): each cell's own noise variance, seed effect removed (Grubbs 1948), floored at 0."""
+def cell_variances(values: Array, resolution: float = 0.0) -> Array:
+    """Shape (..., m): each cell's own noise variance, seed effect removed (Grubbs 1948), at least what the resolution hides."""
     _, shared, squares = _differences(values)
     nu = np.maximum(shared - 1, 0)
     testable = (nu > 0) & ~np.eye(values.shape[-2], dtype=bool)
     own = np.divide(squares, nu, out=np.zeros_like(squares), where=testable)
-    return split_between_cells(own)
+    return np.maximum(split_between_cells(own), least_variance(resolution))
 
 
 def _differences(values: Array) -> tuple[Array, Array, Array]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
+from tune_dml.stats.resolution import least_variance
 from tune_dml.stats.table import SeedTable
 
 
@@ -23,18 +24,23 @@ class Interval:
     high: float
 
 
-def mean_interval(values: Sequence[float] | NDArray[np.float64]) -> Interval:
-    """The mean of the finite values with a two-sided 95 % t interval; holes (NaN) are skipped."""
+def _mean_interval(values: Sequence[float] | NDArray[np.float64], least: float) -> Interval:
+    """The mean of the finite values with a two-sided 95 % t interval; holes (NaN) are skipped, no variance is below `least`."""
     array = np.asarray(values, dtype=np.float64)
     array = array[np.isfinite(array)]
     n = len(array)
     mean = float(array.mean()) if n else math.nan
     if n < 2:
         return Interval(n, mean, math.nan, math.nan)
-    reach = float(student.ppf(0.975, n - 1)) * float(array.std(ddof=1)) / math.sqrt(n)
+    reach = float(student.ppf(0.975, n - 1)) * math.sqrt(max(float(array.var(ddof=1)), least) / n)
     return Interval(n, mean, mean - reach, mean + reach)
+
+
+def cell_interval(table: SeedTable, row: int) -> Interval:
+    """The mean of one row."""
+    return _mean_interval(table.values[row], float(least_variance(table.resolution)))
 
 
 def paired_difference(table: SeedTable, first: int, second: int) -> Interval:
     """mean_j (y_first,j - y_second,j) over the seeds that both cells have."""
-    return mean_interval(table.values[first] - table.values[second])
+    return _mean_interval(table.values[first] - table.values[second], float(2 * least_variance(table.resolution)))

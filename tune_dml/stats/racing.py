@@ -109,12 +109,19 @@ class RaceStanding:
 
 
 def standing(
-    values: Array, margin: float, level: float, so_far: Race | None = None, *, compared: Mask | None = None
+    values: Array,
+    margin: float,
+    level: float,
+    so_far: Race | None = None,
+    *,
+    compared: Mask | None = None,
+    resolution: float = 0.0,
 ) -> Race:
     """Judge a table, cells x seeds with NaN where a cell had stopped (larger is better), at this look's level.
 
     `so_far` is the result of the look before. `compared`: the cells whose differences decide whether the knob matters; a
-    baseline is none of them, and neither leads nor settles them until that is known. Raises ValueError unless margin > 0.
+    baseline is none of them, and neither leads nor settles them until that is known. `resolution`: what values move in steps of.
+    Raises ValueError unless margin > 0.
     """
     if not margin > 0:
         raise ValueError(f"`margin > 0` must hold, but got {margin=}")
@@ -123,7 +130,7 @@ def standing(
     if so_far is not None:
         running = running & so_far.runs
         sharing = running | (so_far.tied & ~so_far.matters[..., None])
-    low, high, ahead, known = _limits(values, level, sharing)
+    low, high, ahead, known = _limits(values, level, sharing, resolution)
     m = values.shape[-2]
     if so_far is not None:
         low, high = np.maximum(low, so_far.low), np.minimum(high, so_far.high)
@@ -145,9 +152,9 @@ def standing(
     return Race(low, high, ahead, leader, np.asarray(worse), tied, matters)
 
 
-def _limits(values: Array, level: float, sharing: Mask) -> tuple[Array, Array, Array, Array]:
+def _limits(values: Array, level: float, sharing: Mask, resolution: float) -> tuple[Array, Array, Array, Array]:
     """`low`, `high` and `ahead` by this look alone, unknown but for the cells that share it; estimates, 0 where there is none."""
-    noise = fit_pairs(values)
+    noise = fit_pairs(values, resolution)
     bounds = all_pairs(values, level, noise, among=sharing)
     known = np.where(np.isfinite(noise.estimate), noise.estimate, 0.0)
     reach = half_widths(noise, level, sharing.sum(-1) - 1, sides=1, beside=True)
@@ -159,7 +166,13 @@ def _limits(values: Array, level: float, sharing: Mask) -> tuple[Array, Array, A
 
 
 def replay(
-    values: Array, ran: Mask, margin: float, judged: Sequence[tuple[int, float]], *, compared: Mask
+    values: Array,
+    ran: Mask,
+    margin: float,
+    judged: Sequence[tuple[int, float]],
+    *,
+    compared: Mask,
+    resolution: float = 0.0,
 ) -> tuple[Race, Mask]:
     """Where a race of one table stands after its looks, and which cells dropped out: a block gave them no number at all.
 
@@ -172,6 +185,7 @@ def replay(
         margin: as of `standing`.
         judged: (seeds, level) of every look.
         compared: as of `standing`.
+        resolution: as of `standing`.
     """
     if not judged:
         raise ValueError("`judged` must name at least one look")
@@ -181,7 +195,7 @@ def replay(
         block = np.s_[:, before:seeds]
         dropped |= ran[block].any(1) & ~np.isfinite(values[block]).any(1)
         seen = np.where(dropped[:, None], np.nan, values[:, :seeds])
-        race, before = standing(seen, margin, level, race, compared=compared), seeds
+        race, before = standing(seen, margin, level, race, compared=compared, resolution=resolution), seeds
         if (race.worse | race.tied | dropped).all():
             break
     assert race is not None  # noqa: S101 - there was a look

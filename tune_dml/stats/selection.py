@@ -23,6 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
+from tune_dml.stats.resolution import least_variance
+
 Array = NDArray[np.float64]
 
 _SWEEPS = 200
@@ -45,8 +47,14 @@ class SelectedBest:
     high: Array
 
 
-def score_of_best(values: Array, default: int | None = None, alpha: float = 0.05) -> SelectedBest:
-    """Judge the best cell's mean, or its gain over the cell `default`, of one or many tables (..., m, n), larger better."""
+def score_of_best(
+    values: Array, default: int | None = None, alpha: float = 0.05, *, resolution: float = 0.0
+) -> SelectedBest:
+    """Judge the best cell's mean, or its gain over the cell `default`, of one or many tables (..., m, n), larger better.
+
+    Values move in steps of `resolution`.
+    """
+    least = float(least_variance(resolution)) * (1 if default is None else 2)
     n = values.shape[-1]
     held = np.isfinite(values)
     within_seed = _within_seed(values, held)
@@ -61,8 +69,8 @@ def score_of_best(values: Array, default: int | None = None, alpha: float = 0.05
         score = np.full_like(score, np.nan)
     own = _row(values, best) - reference
     one_group = np.zeros(n, dtype=int)
-    mean, below = _interval(score, folds if n > 3 else one_group, alpha)
-    naive, above = _interval(own, one_group, alpha)
+    mean, below = _interval(score, folds if n > 3 else one_group, alpha, least)
+    naive, above = _interval(own, one_group, alpha, least)
     return SelectedBest(best, naive, mean, mean - below, np.maximum(naive + above, mean))
 
 
@@ -101,8 +109,8 @@ def tuned_on_other_seeds(values: Array) -> tuple[Array, NDArray[np.intp]]:
     return judged, setting
 
 
-def _interval(score: Array, folds: NDArray[np.intp], alpha: float) -> tuple[Array, Array]:
-    """Mean of the scores, and half its interval from the spread within folds; holes are left out."""
+def _interval(score: Array, folds: NDArray[np.intp], alpha: float, least: float) -> tuple[Array, Array]:
+    """Mean of the scores, and half its interval from the spread within folds, at least `least`; holes are left out."""
     counts, squares = np.zeros(score.shape[:-1]), np.zeros(score.shape[:-1])
     groups = np.unique(folds)
     for fold in groups:
@@ -110,7 +118,7 @@ def _interval(score: Array, folds: NDArray[np.intp], alpha: float) -> tuple[Arra
         squares += np.where(np.isfinite(part), (part - _mean(part)[..., None]) ** 2, 0.0).sum(-1)
         counts += np.isfinite(part).sum(-1)
     df = counts - len(groups)
-    spread = np.sqrt(squares / np.maximum(df, 1) / np.maximum(counts, 1))
+    spread = np.sqrt(np.maximum(squares / np.maximum(df, 1), least) / np.maximum(counts, 1))
     return _mean(score), np.where(df > 0, student.isf(alpha / 2, np.maximum(df, 1)) * spread, np.inf)
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tune_dml.stats.noise import PairNoise, fit_pairs
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,9 @@ class SeedTable:
     values: NDArray[np.float64]
     """Shape (m, n); NaN where a trial has no number (yet)."""
     excluded: tuple[ExcludedCell, ...] = ()
+    resolution: float = 0.0
+    """What one query moves a value by (`stats.resolution`), 0 where values are as good as continuous; of averages over r cells
+    that of a cell / sqrt(r), because the variance that it hides is a cell's / r."""
 
     def __post_init__(self) -> None:
         if self.values.shape != (len(self.labels), len(self.seeds)):
@@ -40,17 +46,24 @@ class SeedTable:
         cells: Mapping[str, Mapping[int, float]],
         seeds: Sequence[int],
         excluded: Sequence[ExcludedCell] = (),
+        *,
+        resolution: float = 0.0,
     ) -> SeedTable:
         """From label -> seed -> value; absent seeds become holes."""
         rows = [[values.get(seed, np.nan) for seed in seeds] for values in cells.values()]
         array = np.array(rows, dtype=np.float64).reshape(len(cells), len(seeds))
-        return cls(tuple(cells), tuple(seeds), array, tuple(excluded))
+        return cls(tuple(cells), tuple(seeds), array, tuple(excluded), resolution)
 
     def without(self, labels: Iterable[str]) -> SeedTable:
         """The table less some cells."""
         left_out = set(labels)
         rows = [row for row, label in enumerate(self.labels) if label not in left_out]
-        return SeedTable(tuple(self.labels[row] for row in rows), self.seeds, self.values[rows], self.excluded)
+        return replace(self, labels=tuple(self.labels[row] for row in rows), values=self.values[rows])
+
+    @cached_property
+    def noise(self) -> PairNoise:
+        """Differences of all pairs of cells, and their noise."""
+        return fit_pairs(self.values, self.resolution)
 
     @property
     def counts(self) -> tuple[int, ...]:

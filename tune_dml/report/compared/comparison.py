@@ -212,7 +212,8 @@ def _judged(reference: Measured, pairs: Sequence[tuple[Measured, Cell, Cell]]) -
     weights = np.zeros((len(pairs), len(cells)))
     for index, (_, first, second) in enumerate(pairs):
         weights[index, row[id(first)]], weights[index, row[id(second)]] = -1.0, 1.0
-    contrasts = estimate_contrasts(table.values, weights, ALPHA)
+    resolution = max(sweep.resolution for sweep in (reference, *(sweep for sweep, _, _ in pairs)))
+    contrasts = estimate_contrasts(table.values, weights, ALPHA, resolution=resolution)
     judged = []
     for index, (sweep, first, second) in enumerate(pairs):
         low, high = float(contrasts.low[index]), float(contrasts.high[index])

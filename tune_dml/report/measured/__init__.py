@@ -163,18 +163,23 @@ class Measured:
         return race_findings(self.results, self.cells)
 
     @cached_property
+    def resolution(self) -> float:
+        """What one query moves the metric by; 0 where it is as good as continuous, or not known."""
+        return self.results.resolution_of(self.metric.key)
+
+    @cached_property
     def table(self) -> SeedTable:
         """Cells x seeds of every cell with a number, the baseline included; those that lost every seed are named."""
         numbers = {cell.label: cell.values for cell in self.cells if cell.values}
         excluded = [ExcludedCell(cell.label, cell.lost) for cell in self.cells if cell.lost and not cell.values]
-        return SeedTable.of(numbers, self.seeds, excluded)
+        return SeedTable.of(numbers, self.seeds, excluded, resolution=self.resolution)
 
     @cached_property
     def bars(self) -> Mapping[str, float]:
         """Cell -> half its comparison bar: cells whose bars do not overlap differ. NaN without a noise estimate."""
         if len(self.table.labels) < 2:
             return {}
-        bounds = all_pairs(self.table.values, self.looks.level)
+        bounds = all_pairs(self.table.values, self.looks.level, self.table.noise)
         raced = self.race.of(self.table.labels) if self.race else None
         if raced is not None:
             bounds = raced.narrow(bounds)

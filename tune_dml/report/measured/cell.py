@@ -124,5 +124,6 @@ def race_findings(results: Results, cells: Sequence[MeasuredCell]) -> RaceFindin
     ended = [{trial.seed for trial in cell.trials if trial.status not in {"running", "missing"}} for cell in cells]
     ran = np.array([[seed in seeds for seed in plan.seeds] for seeds in ended])
     compared = np.array([not cell.cell.baseline for cell in cells])
-    standing, dropped = replay(values, ran, race.rule.margin, race.judged, compared=compared)
+    resolution = results.resolution_of(plan.metric)
+    standing, dropped = replay(values, ran, race.rule.margin, race.judged, compared=compared, resolution=resolution)
     return RaceFindings(standing, dropped, {cell.label: row for row, cell in enumerate(cells)}, race.rule.margin, sign)

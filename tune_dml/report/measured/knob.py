@@ -146,6 +146,10 @@ class MeasuredSweep(Protocol):
         """1 when more is better, -1 when less is."""
 
     @property
+    def resolution(self) -> float:
+        """What one query moves the metric by."""
+
+    @property
     def race(self) -> RaceFindings | None:
         """What its race has found."""
 
@@ -205,7 +209,7 @@ def _isolated(measured: MeasuredSweep, arm: MeasuredArm, knob: Knob, labels: Map
         for cell in arm.cells
         if knob.path in cell.cell.knobs
     ]
-    return isolate(points, labels, measured.seeds, measured.sign)
+    return isolate(points, labels, measured.seeds, measured.sign, measured.resolution)
 
 
 def _raced(

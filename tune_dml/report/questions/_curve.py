@@ -166,7 +166,7 @@ def _against(measured: Measured, knob: MeasuredKnob) -> dict[str, tuple[float, f
             label: dict(_finite(zip(table.seeds, row.tolist(), strict=True)))
             for label, row in zip(table.labels, table.values, strict=True)
         }
-        joined = SeedTable.of({**rows, baseline.label: baseline.values}, measured.seeds)
+        joined = SeedTable.of({**rows, baseline.label: baseline.values}, measured.seeds, resolution=measured.resolution)
         differences = compare_all_with(joined, baseline.label, alpha=knob.sensitivity.alpha)
         return {
             d.first: (d.estimate, *((d.low, d.high) if math.isfinite(d.high - d.low) else (nothing, nothing)))

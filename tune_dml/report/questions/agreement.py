@@ -167,8 +167,9 @@ def _level(
     rows = table.values[[table.labels.index(label) for label in printed]]
     runs = published.published.runs
     return judge_equivalence(
-        rows, list(printed.values()), measured.margin, run_sd=measured.paper_sd, runs=runs, alpha=alpha
-    )
+        rows, list(printed.values()), measured.margin, run_sd=measured.paper_sd, runs=runs, alpha=alpha,
+        resolution=table.resolution,
+    )  # fmt: skip
 
 
 def _order(knob: MeasuredKnob, printed: Mapping[str, float]) -> OrderAgreement | None:

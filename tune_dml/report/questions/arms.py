@@ -19,7 +19,7 @@ from tune_dml.report.steps import Step, extend, seeds_worth_running, told_apart
 from tune_dml.stats import Difference, SeedTable
 from tune_dml.stats.arms import at_best, expected_best
 from tune_dml.stats.matters import Matters, judge_matters
-from tune_dml.stats.paired import Interval, mean_interval
+from tune_dml.stats.paired import Interval, cell_interval
 from tune_dml.stats.simultaneous import comparison_bars
 
 _MOST_NAMED = 6
@@ -120,8 +120,9 @@ def _compare(measured: Measured) -> _ComparedArms | None:
     ]
     best = at_best([measured.sign * table for table in tables])
     table = SeedTable(
-        tuple(_name(measured, arm) for arm in trained), measured.seeds[best.choosing :], measured.sign * best.values
-    )
+        tuple(_name(measured, arm) for arm in trained), measured.seeds[best.choosing :], measured.sign * best.values,
+        resolution=measured.resolution,
+    )  # fmt: skip
     lost = tuple(_name(measured, arm) for arm in measured.arms if not arm.trained)
     matters = judge_matters(table, measured.margin, alpha=measured.looks.level, diverged=lost)
     bars = dict.fromkeys(table.labels, math.nan)
@@ -131,7 +132,7 @@ def _compare(measured: Measured) -> _ComparedArms | None:
     budget = _budget(trained)
     rows = []
     for row, (label, arm, chosen) in enumerate(zip(table.labels, trained, best.chosen, strict=True)):
-        score = mean_interval(table.values[row])
+        score = cell_interval(table, row)
         against = next((_from(label, d) for d in matters.differences if {label, baseline} == {d.first, d.second}), None)
         alike = _at_equal_budgets(measured.sign * tables[row], _hours(arm), budget)
         equal = tuple(measured.sign * value for value in alike)

@@ -111,7 +111,7 @@ def _steps(measured: Measured, best: Configuration) -> tuple[Step, ...]:
         return ()
     if len(best.candidates) > 1 or not math.isfinite(best.score.low):
         table, now = measured.table, len(measured.seeds)
-        noise = fit_pairs(table.values) if now > 1 else None
+        noise = table.noise if now > 1 else None
         rivals = [table.labels.index(label) for label in best.candidates if label != best.label]
 
         def chance_of(seeds: int) -> float | None:
@@ -128,17 +128,18 @@ def _best(measured: Measured) -> Configuration | None:
     table, level, sign = measured.table, measured.looks.level, measured.sign
     if not table.labels:
         return None
-    values = sign * table.values
-    chosen = score_of_best(values, alpha=level)
+    values, step = sign * table.values, table.resolution
+    chosen = score_of_best(values, alpha=level, resolution=step)
     if measured.stopped:  # by all seeds: none is left that did not choose
         mean, label = float(chosen.naive), table.labels[int(chosen.best)]
         return Configuration(label, Score(sign * mean, math.nan, math.nan), None, (), len(table.labels), level)
     baseline = measured.baseline.label if measured.baseline else None
     gain = None
     if baseline in table.labels and len(table.labels) > 1:
-        best = score_of_best(values, table.labels.index(baseline), alpha=level)
+        best = score_of_best(values, table.labels.index(baseline), alpha=level, resolution=step)
         gain = _score(float(best.mean), float(best.low), float(best.high), 1.0)
-    maybe = compare_with_best(values, level).candidates if len(table.labels) > 1 else np.ones(1, dtype=bool)
+    noise = fit_pairs(values, step)
+    maybe = compare_with_best(values, level, noise).candidates if len(table.labels) > 1 else np.ones(1, dtype=bool)
     return Configuration(
         table.labels[int(chosen.best)],
         _score(float(chosen.mean), float(chosen.low), float(chosen.high), sign),
@@ -230,9 +231,10 @@ def _interaction(
 ) -> _Interaction:
     cells = arm.cells
     values = np.array([[cell.values.get(seed, np.nan) for seed in measured.seeds] for cell in cells])
-    weights, level = interaction(*rows), measured.looks.level / pairs
-    effects = estimate_contrasts(values, weights, level)
-    alone = estimate_contrasts(values, weights, 2 * level, comparisons=1)  # all must succeed: none is corrected
+    weights, level, step = interaction(*rows), measured.looks.level / pairs, measured.resolution
+    effects = estimate_contrasts(values, weights, level, resolution=step)
+    # all must succeed: none is corrected
+    alone = estimate_contrasts(values, weights, 2 * level, comparisons=1, resolution=step)
     least = np.maximum(effects.low, -effects.high)
     at = int(least.argmax())
     quadruples = [

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tune_dml.record.resolution import resolution_of
 from tune_dml.record.results import TrialResult
 from tune_dml.report.measured import Measured
 from tune_dml.report.measured.cell import MeasuredCell, best_cells
@@ -14,7 +15,7 @@ from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Entry, Section, Table, Text, number, plain, signed, words
 from tune_dml.report.steps import Step, go_on
 from tune_dml.stats import SeedTable
-from tune_dml.stats.paired import Interval, mean_interval, paired_difference
+from tune_dml.stats.paired import Interval, cell_interval, paired_difference
 
 _FRESH = 5
 """Seeds that are advised for a confirmation."""
@@ -101,8 +102,10 @@ def _cells(measured: Measured) -> tuple[ConfirmedCell, ...]:
     chosen = [own[digest] for digest in order]
     seeds = list(dict.fromkeys(trial.seed for trial in measured.results.confirmed))
     metric = measured.metric.key
-    fresh = SeedTable.of({cell.label: _values(trials[cell.cell.digest], metric) for cell in chosen}, seeds)
-    before = SeedTable.of({cell.label: cell.values for cell in chosen}, measured.seeds)
+    numbers = {cell.label: _values(trials[cell.cell.digest], metric) for cell in chosen}
+    step = resolution_of(metric, (trial.metrics for trial in measured.results.confirmed))
+    fresh = SeedTable.of(numbers, seeds, resolution=step)
+    before = SeedTable.of({cell.label: cell.values for cell in chosen}, measured.seeds, resolution=measured.resolution)
     baseline = 0 if chosen[0].cell.baseline else None
     return tuple(
         _confirmed(cell, trials[cell.cell.digest], _Scores(before, fresh, row, baseline, measured.sign))
@@ -127,7 +130,7 @@ class _Scores:
 
 def _confirmed(cell: MeasuredCell, trials: Sequence[TrialResult], scores: _Scores) -> ConfirmedCell:
     row, baseline = scores.row, scores.baseline
-    selection, again = mean_interval(scores.before.values[row]), mean_interval(scores.fresh.values[row])
+    selection, again = cell_interval(scores.before, row), cell_interval(scores.fresh, row)
     gain, gain_optimism = None, math.nan
     if baseline is not None and row != baseline:
         gain = paired_difference(scores.fresh, row, baseline)

@@ -109,7 +109,7 @@ def _importance_of(measured: Measured, arm: MeasuredArm, level: float) -> Import
         if shape is None:
             return None
         order, sizes = shape
-        judged = importance_of_grid(values[order].reshape(*sizes, -1), level)
+        judged = importance_of_grid(values[order].reshape(*sizes, -1), level, resolution=measured.resolution)
     names = [symbol_of(knob) for knob in arm.knobs]
     shares = sorted(
         map(KnobShare, names, judged.share.tolist(), judged.low.tolist(), judged.high.tolist()),

@@ -73,8 +73,9 @@ def _opened(measured: Measured, opening: Opening) -> _OpenedTest | None:
     cells = [cell for cell in measured.cells if cell.values and any(t.key in sealed for t in cell.trials)]
     if not cells:
         return None
-    table = SeedTable.of({cell.label: _values(cell, sealed) for cell in cells}, measured.seeds)
-    bounds = all_pairs(table.values, measured.looks.level)
+    resolution = measured.results.resolution_of(key)
+    table = SeedTable.of({cell.label: _values(cell, sealed) for cell in cells}, measured.seeds, resolution=resolution)
+    bounds = all_pairs(table.values, measured.looks.level, table.noise)
     bars = comparison_bars(bounds).tolist()
     rows = tuple(_row(cell, _values(cell, sealed), bar) for cell, bar in zip(cells, bars, strict=True))
     labels = [row.label for row in rows]
@@ -83,7 +84,7 @@ def _opened(measured: Measured, opening: Opening) -> _OpenedTest | None:
     pair, optimism = (claimed, chosen), None
     if claimed != chosen:
         numbers = (float(bounds.estimate[pair]), float(bounds.low[pair]), float(bounds.high[pair]))
-        limit = float(at_most(table.values, measured.looks.level)[pair])
+        limit = float(at_most(table.values, measured.looks.level, table.noise)[pair])
         optimism = Difference(rows[claimed].label, rows[chosen].label, *numbers, limit)
     tau = math.nan
     if len(rows) > 2:

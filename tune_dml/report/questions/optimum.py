@@ -19,6 +19,7 @@ from tune_dml.report.steps import Step, extend
 from tune_dml.stats.best import HSU, compare_with_best, judge_best
 from tune_dml.stats.chance import p_best
 from tune_dml.stats.curve import Parabola, fit_parabola
+from tune_dml.stats.noise import fit_pairs
 from tune_dml.text import value_text
 
 _MOST_BARS = 20
@@ -123,7 +124,7 @@ def _chances(measured: Measured, knob: MeasuredKnob) -> dict[str, float]:
     table = knob.isolated.table
     if len(table.labels) < 2 or knob.stopped:
         return {}
-    shares = p_best(measured.sign * table.values)
+    shares = p_best(measured.sign * table.values, resolution=table.resolution)
     return {} if np.isnan(shares).all() else dict(zip(table.labels, shares.tolist(), strict=True))
 
 
@@ -162,7 +163,7 @@ def _judge(measured: Measured, knob: MeasuredKnob) -> Optimum:
         )
     judged = judge_best(
         measured.sign * table.values, numbers_of(knob, table.labels), measured.margin, alpha=sensitivity.alpha,
-        raced=knob.raced,
+        raced=knob.raced, resolution=table.resolution,
     )  # fmt: skip
     side = _side(judged.place)
     candidates, within = ([table.labels[row] for row in rows] for rows in (judged.candidates, judged.within))
@@ -237,7 +238,9 @@ def _parabola(measured: Measured, knob: MeasuredKnob) -> Parabola | None:
         return None
     scale: Literal["linear", "log"] = "log" if knob.axis == "log" else "linear"
     table = measured.sign * knob.isolated.table.values[rows]
-    return fit_parabola(table, np.array(values), scale=scale, alpha=knob.sensitivity.alpha)
+    return fit_parabola(
+        table, np.array(values), scale=scale, alpha=knob.sensitivity.alpha, resolution=knob.isolated.table.resolution
+    )
 
 
 def _suggestion(knob: MeasuredKnob, curve: Parabola) -> str:
@@ -251,7 +254,8 @@ def _suggestion(knob: MeasuredKnob, curve: Parabola) -> str:
 def _behind(measured: Measured, knob: MeasuredKnob) -> tuple[tuple[str, float], ...]:
     table = knob.isolated.table
     rows = np.flatnonzero(np.isfinite(table.values).any(1))
-    bounds = compare_with_best(measured.sign * table.values[rows], knob.sensitivity.alpha).behind.tolist()
+    values = measured.sign * table.values[rows]
+    bounds = compare_with_best(values, knob.sensitivity.alpha, fit_pairs(values, table.resolution)).behind.tolist()
     return tuple((table.labels[row], bound) for row, bound in zip(rows, bounds, strict=True))
 
 

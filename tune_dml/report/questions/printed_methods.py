@@ -96,7 +96,7 @@ def _order(measured: Measured, cells: tuple[MeasuredCell, ...], printed: tuple[f
         return None
     labels = measured.table.labels
     rows = [labels.index(cell.label) for cell in cells]
-    bounds = all_pairs(measured.table.values, measured.looks.level)
+    bounds = all_pairs(measured.table.values, measured.looks.level, measured.table.noise)
     chosen = np.ix_(rows, rows)
     if not np.isfinite(bounds.low[chosen][np.triu_indices(len(rows), 1)]).any():
         return None
