@@ -2,8 +2,8 @@
 
     python benchmarks/verdicts.py                 # 2,000 sweeps a row, about four minutes
     python benchmarks/verdicts.py --quick         # 300 sweeps a row, about a minute
-    python benchmarks/verdicts.py --only noise    # a section: noise, equal, looks, nuisance, optimum, paper, selection, effects,
-                                                  # importance, race, stopping, speed
+    python benchmarks/verdicts.py --only noise    # a section: noise, steps, equal, looks, nuisance, optimum, paper, selection,
+                                                  # effects, importance, race, stopping, speed
 
 Noise of unit standard deviation is iid, Student's t with 3 degrees of freedom, a ramp from 1 to 5 over the cells, one cell
 5 times as noisy as the others, a slope of the knob that differs from seed to seed (s.d. 10 between the outermost values),
@@ -26,6 +26,7 @@ from scipy.stats import t as student
 from simulated_sweeps import KINDS, Array, rate, simulate
 from verdict_importance import importance
 from verdict_races import race
+from verdict_steps import steps
 from verdict_stopping import stopping
 
 from tune_dml.stats import SeedTable
@@ -321,7 +322,21 @@ def _table(values: Array) -> SeedTable:
 
 SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
     one.__name__: one
-    for one in (noise, equal, looks, nuisance, optimum, paper, selection, effects, importance, race, stopping, speed)
+    for one in (
+        noise,
+        steps,
+        equal,
+        looks,
+        nuisance,
+        optimum,
+        paper,
+        selection,
+        effects,
+        importance,
+        race,
+        stopping,
+        speed,
+    )
 }
 
 

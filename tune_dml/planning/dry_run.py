@@ -80,9 +80,14 @@ def _coarse_notes(plan: Plan, tasks: Iterable[Task], pictures: Pictures) -> list
     step = 100 / max(queries, 1)
     if step <= plan.margin:
         return []
+    from tune_dml.stats.power import least_seeds  # brings scipy along
+
+    needed = least_seeds(resolution=step, margin=float(plan.margin))
+    seeds = f"{needed} seeds or more" if needed else "more than a thousand seeds"
     return [
         f"{queries} validation pictures: {plan.metric} of a trial moves in steps of {step:.3g} points, more than the margin "
-        f"of {plan.margin:g}. Trials that come out equal may still differ by less than a step."
+        f"of {plan.margin:g}. Seeds that come out equal count as if they varied by half a step: that no difference reaches the "
+        f"margin takes {seeds}."
     ]
 
 

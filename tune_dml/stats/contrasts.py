@@ -65,9 +65,10 @@ def estimate_contrasts(
     comparisons = len(weights) if comparisons is None else comparisons
     filled, present = fill_holes(values)
     per_seed = weights @ filled
-    share = (np.abs(weights) @ present) / np.abs(weights).sum(1)[:, None]
+    size = np.abs(weights).sum(1)[:, None]
+    seen = np.where(size > 0, (np.abs(weights) @ present) / np.where(size > 0, size, 1), 1.0)  # a sum of nothing is 0
     n = values.shape[-1]
-    seeds = share.sum(-1)
+    seeds = seen.sum(-1)
     nu = np.maximum(seeds - 1, 0)
     estimate = np.where(seeds > 0, per_seed.mean(-1), np.nan)
     squares = ((per_seed - per_seed.mean(-1, keepdims=True)) ** 2).sum(-1) * np.maximum(seeds - 1, 0) / max(n - 1, 1)
@@ -89,7 +90,7 @@ def _bound(filled: Array, weights: Array, nu: Array) -> Array:
     """The most prior degrees of freedom that the space spanned by the contrasts allows."""
     _, sizes, basis = np.linalg.svd(weights, full_matrices=False)
     basis = basis[sizes > 1e-9 * sizes.max()]
-    size = len(basis)
+    size = max(len(basis), 1)
     scores = basis @ filled
     scores = scores - scores.mean(-1, keepdims=True)
     gram = np.swapaxes(scores, -1, -2) @ scores / max(filled.shape[-1] - 1, 1)

@@ -15,6 +15,7 @@ from scipy.stats import nct
 from scipy.stats import t as student
 
 from tune_dml.stats.noise import PairNoise
+from tune_dml.stats.resolution import least_variance
 from tune_dml.stats.simultaneous import GUARD_SHARE
 
 MOST_SEEDS = 1000
@@ -49,6 +50,12 @@ def detectable_difference(*, seeds: int, sd: float, cells: int = 2, power: float
     while shortfall(top) < 0:
         top *= 2
     return float(brentq(shortfall, 1e-6, top, xtol=1e-8)) * sd * math.sqrt(2 / seeds)
+
+
+def least_seeds(*, resolution: float, margin: float, alpha: float = 0.05) -> int | None:
+    """The fewest seeds that show a difference to be below the margin, all of them equal; None beyond 1000."""
+    sd = math.sqrt(2 * least_variance(resolution))
+    return next((n for n in range(2, MOST_SEEDS + 1) if student.isf(alpha, n - 1) * sd < margin * math.sqrt(n)), None)
 
 
 def seeds_to_decide(noise: PairNoise, margin: float, start: int, level: Callable[[int], float]) -> int | None:

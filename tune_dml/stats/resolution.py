@@ -6,9 +6,9 @@ variance is therefore taken below
 
     (h / 2)^2    of a value,        sum_i w_i^2 (h / 2)^2    of a weighted sum of values,        h^2 / 2    of a difference
 
-Student's interval on that floor holds the exact binomial one after n equal values (Clopper and Pearson 1934). Rounding error
-by itself, h^2 / 12 a value (Sheppard 1898), is not enough: "does not matter" was then wrong in up to 14 % (docs/log.md). Where
-seeds differ by more than steps, the floor is far below their spread and changes nothing.
+At an error of 5 % or less Student's interval on that floor holds the exact binomial one after n equal values (Clopper and
+Pearson 1934). Rounding error by itself, h^2 / 12 a value (Sheppard 1898), is not enough: "does not matter" was then wrong in
+up to 14 % (docs/log.md). Where seeds differ by several steps, the floor is far below their spread and changes nothing.
 """
 
 from __future__ import annotations

@@ -48,8 +48,9 @@ def value_of(trial, means=MEANS, sign=1.0):
 class Drive:
     """What `running.sweep` does, without Ray: sessions that may be cut short after any number of trials."""
 
-    def __init__(self, folder, begun, rule=RULE, value=value_of):
+    def __init__(self, folder, begun, rule=RULE, value=value_of, queries=10_000):
         self.folder, self.begun, self.rule, self.value = folder, begun, rule, value
+        self.queries = queries
         self.said = []
         folder.mkdir(parents=True, exist_ok=True)
         begun.save(folder / "plan.json")
@@ -77,7 +78,8 @@ class Drive:
                 number = self.value(trial)
                 bad = not np.isfinite(number)
                 body = {"status": "diverged" if bad else "finished", "reason": "", "seconds": 36.0}
-                ledger.write("ended", trial.key, **body, metrics={} if bad else {METRIC: number})
+                metrics = {METRIC: number, "val/queries": self.queries}
+                ledger.write("ended", trial.key, **body, metrics={} if bad else metrics)
                 proposals.ended(trial.key, number)
                 ended.append(trial.key)
         return ended
@@ -386,3 +388,18 @@ def test_a_diverged_trial_is_no_number_for_a_race_and_the_worst_for_a_search(tmp
         recorder._end(second, {"status": "diverged", "reason": "", "metrics": {}})
     known = [recorder.proposals.known[key] for key in (first, second)]
     assert (np.isnan(known) if races else np.isposinf(known)).all()
+
+
+def test_seeds_that_come_out_equal_on_eight_queries_settle_no_cell(tmp_path):
+    levels = {"off": 62.5, "rho=0.01": 75.0, "rho=0.1": 75.0, "rho=0.5": 62.5, "rho=0.9": 50.0}
+    at_once = Drive(
+        tmp_path / "toy", plan(), rule=replace(RULE, max_seeds=4), value=lambda trial: levels[trial.cell.label]
+    )
+    at_once.session()
+    few = Drive(tmp_path / "few", plan(), rule=at_once.rule, value=at_once.value, queries=8)
+    few.session()
+    assert read_state(at_once.folder).race.over == "decided"
+    state = read_state(few.folder)
+    assert (state.race.over, state.race.settled) == ("max_seeds", {})
+    standing = measure(Results.of(state)).race.race
+    assert np.flatnonzero(standing.worse | standing.tied).tolist() == [standing.leader]

@@ -327,3 +327,28 @@ def test_the_same_outcome_against_two_tables_is_said_once(tmp_path: Path) -> Non
     space = replace(rho_space(), published=rho_space().published * 2)
     answer = " ".join(summary(write_sweep(tmp_path / "s", space=space, sd=0.05, histories=False)).answer.sentences)
     assert "The paper's order is ours too (Cars196, another backbone; Cars196, another backbone)." in answer
+
+
+def of_queries(results: Results, queries: float) -> Results:
+    """The sweep as if every trial had had so many queries."""
+    counts = {"val/queries": queries, "test/queries": queries}
+    trials = tuple(replace(trial, metrics={**trial.metrics, **counts}) for trial in results.trials)
+    return replace(results, trials=trials)
+
+
+@pytest.mark.parametrize(
+    "means", [{0.01: 75.0, 0.1: 62.5, 0.5: 62.5, 0.9: 62.5}, dict.fromkeys((0.01, 0.1, 0.5, 0.9), 62.5)]
+)
+def test_seeds_that_come_out_equal_on_eight_queries_decide_nothing(tmp_path: Path, means: dict[float, float]) -> None:
+    alike = {"means": means, "baseline": 62.5, "sd": 0.0, "seed_sd": 0.0}
+    results = write_sweep(tmp_path / "s", histories=False, evidence=False, **alike)
+    certain, few = (measure(of_queries(results, queries)) for queries in (1e9, 8))
+    assert certain.knobs[0].sensitivity.verdict != "undecided"
+    assert few.knobs[0].sensitivity.verdict == "undecided"
+    assert {row.verdict for row in few.against_baseline or ()} == {"undecided"}
+    bars = list(few.bars.values())
+    assert min(bars) > 6  # half a step
+    said = summary(of_queries(results, 8)).verdicts
+    assert said[0].startswith("Undecided whether rho matters")
+    assert "0 of 6 pairs certainly as published, 0 certainly the other way" in said[2]
+    assert said[3].endswith("undecided at all 4 values.")

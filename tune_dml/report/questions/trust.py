@@ -29,6 +29,7 @@ def trust(measured: Measured) -> Section | None:
         f"at an error of {100 * ALPHA:g}%."
     )
     facts = [("Looks", _looks(measured)), ("Error", _error(measured)), ("Seeds", _seeds(measured))]
+    facts += [("Resolution", step) for step in _resolution(measured)]
     facts += [("Race", race) for race in _race(measured)]
     facts += [("Stopped early", stopped) for stopped in _stopped(measured)]
     facts += [(f"Noise over {knob.symbol}", noise) for knob in measured.knobs if (noise := _noise(knob))]
@@ -47,6 +48,7 @@ def trust(measured: Measured) -> Section | None:
                 "level": looks.level,
                 "error_spent": looks.spent,
                 "error_allowed": ALPHA,
+                "resolution": measured.resolution,
                 "epsilon": {knob.key: knob.sensitivity.epsilon for knob in measured.knobs},
                 "prior_df": {knob.key: knob.sensitivity.prior_df for knob in measured.knobs},
             }
@@ -116,6 +118,16 @@ def _seeds(measured: Measured) -> str:
     if len(measured.seeds) == 2:
         text += ". Two seeds give each pair one degree of freedom: only large differences among few values can be told"
     return text
+
+
+def _resolution(measured: Measured) -> list[str]:
+    """What one query moves the metric by, and what seeds that come out equal are taken for."""
+    if not measured.resolution:
+        return []
+    metric, step = measured.metric, f"{measured.resolution:.3g} {measured.metric.unit}".strip()
+    return [
+        f"one query moves {metric.label} by {step}; no seeds, however alike, count as varying by less than half of it"
+    ]
 
 
 def _race(measured: Measured) -> list[str]:

@@ -1,0 +1,81 @@
+"""Error rates where R@1 moves in steps of 100 / queries, so that seeds come out equal by chance; `verdicts.py` prints them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from simulated_sweeps import Array, rate
+
+from tune_dml.stats.noise import fit_pairs
+from tune_dml.stats.simultaneous import all_pairs, at_most
+
+_MARGIN = 1.0
+
+
+def steps(sweeps: int) -> Iterable[str]:
+    """Few queries: what is claimed of equal cells, of cells a margin apart, and of cells far apart."""
+    yield "R@1 of q queries, margin 1 point, h = 100 / q. No value's variance below 0 / h^2/12 (rounding error) / h^2/4 (ours):"
+    yield "a difference claimed where there is none; 'does not matter' said of a cell the margin off; a cell 6/sqrt(n) s.d. off"
+    yield "found. 5 % and 30 % flip: so many queries are right half of the time, the others always the same. Rounded: a"
+    yield "continuous R@1 of s.d. 0.5 points within seeds, rounded to a step; its gaps are those before rounding"
+    for cells, queries in product((2, 5), (8, 20, 50, 358, 5924)):
+        for kind, seeds in product(("5 % flip", "30 % flip", "rounded"), (2, 3, 4, 5, 8)):
+            rates = _rates(Drawn(kind, cells, queries, seeds), sweeps)
+            yield f"{cells} cells {queries:5d} queries {kind:>9} {seeds} seeds:  {rates}"
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Sweeps of few queries, or of many."""
+
+    kind: str
+    cells: int
+    queries: int
+    seeds: int
+
+    @property
+    def step(self) -> float:
+        """What one query moves R@1 by."""
+        return 100 / self.queries
+
+    @property
+    def flipping(self) -> int:
+        """How many queries are right or wrong by chance, each half of the time."""
+        return max(1, round({"5 % flip": 0.05, "30 % flip": 0.3, "rounded": 0.0}[self.kind] * self.queries))
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation of a trial within seeds."""
+        return 0.5 if self.kind == "rounded" else self.step * math.sqrt(self.flipping) / 2
+
+    def sweeps(self, count: int, gap: float) -> Array:
+        """(count, cells, seeds), the last cell `gap` points better than the others, or as much better as it can be."""
+        rng, shape = np.random.default_rng([self.cells, self.queries, self.seeds]), (count, self.cells, self.seeds)
+        if self.kind == "rounded":
+            level = rng.uniform(40, 80, (count, 1, 1)) + rng.standard_normal((count, 1, self.seeds))
+            values = level + self.spread * rng.standard_normal(shape)
+            values[:, -1] += gap
+            return np.asarray(self.step * np.round(values / self.step))
+        chance = np.full((self.cells, 1), 0.5)
+        chance[-1] = min(1.0, 0.5 + gap / (self.step * self.flipping))
+        return self.step * rng.binomial(self.flipping, chance, shape).astype(np.float64)
+
+
+def _rates(drawn: Drawn, sweeps: int) -> str:
+    columns: list[list[str]] = [[], [], []]
+    for column, gap in zip(columns, (0.0, _MARGIN, 6 / math.sqrt(drawn.seeds) * drawn.spread), strict=True):
+        values = drawn.sweeps(sweeps, gap)
+        for resolution in (0.0, drawn.step / math.sqrt(3), drawn.step):
+            noise = fit_pairs(values, resolution)
+            surely = all_pairs(values, 0.05, noise).low > 0
+            if gap == 0:
+                column.append(rate(surely.any((1, 2))))
+            elif gap == _MARGIN:
+                column.append(rate((at_most(values, 0.05, noise) < _MARGIN).all((1, 2))))
+            else:
+                column.append(f"{surely[:, -1].any(1).mean():.2f}")
+    return "   ".join(" / ".join(column) for column in columns)

@@ -1,0 +1,187 @@
+"""Few queries: seeds that come out equal show no certainty, in any verdict."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+from scipy.stats import t as student
+
+from tune_dml.record.resolution import resolution_of, resolution_seen
+from tune_dml.stats import IsolatedKnob, Point, SeedTable, compare_all_with, isolate, judge_best, judge_matters
+from tune_dml.stats.chance import p_best
+from tune_dml.stats.classes import reach_of
+from tune_dml.stats.contrasts import estimate_contrasts, interaction
+from tune_dml.stats.curve import fit_parabola
+from tune_dml.stats.equivalence import judge_equivalence
+from tune_dml.stats.importance import importance_of_grid
+from tune_dml.stats.noise import fit_pairs
+from tune_dml.stats.paired import cell_interval, paired_difference
+from tune_dml.stats.power import least_seeds
+from tune_dml.stats.racing import standing
+from tune_dml.stats.resolution import least_variance
+from tune_dml.stats.selection import score_of_best
+from tune_dml.stats.simultaneous import all_pairs, at_most
+
+STEP = 12.5
+"""Of eight queries."""
+
+
+def few(*levels: float, seeds: int = 3, resolution: float = STEP) -> SeedTable:
+    """Values that every seed gave alike, in steps."""
+    values = STEP * np.repeat(np.array(levels)[:, None], seeds, axis=1)
+    return SeedTable(tuple("abcdefghi"[: len(levels)]), tuple(range(seeds)), values, resolution=resolution)
+
+
+def test_the_floor_is_the_largest_variance_of_two_neighbours() -> None:
+    shares = np.linspace(0, 1, 101)
+    two = shares * STEP**2 - (shares * STEP) ** 2
+    assert least_variance(STEP) == pytest.approx(two.max())
+    weights = np.array([[1.0, -1.0, 0.0], [0.5, 0.5, -1.0]])
+    np.testing.assert_allclose(least_variance(STEP, weights), [2 * two.max(), 1.5 * two.max()])
+    assert least_variance(0.0) == 0
+
+
+def test_students_interval_on_the_floor_holds_the_exact_binomial_one_of_equal_values() -> None:
+    for seeds in range(2, 300):
+        for tail in (0.05, 0.025, 0.01, 0.001):
+            exact = 1 - tail ** (
+                1 / seeds
+            )  # Clopper and Pearson: the share of neighbours at which n equal values are rare
+            assert binom.cdf(0, seeds, exact) == pytest.approx(tail)
+            assert student.isf(tail, seeds - 1) * np.sqrt(least_variance(1.0) / seeds) >= exact
+
+
+def test_where_seeds_differ_by_more_than_steps_nothing_changes() -> None:
+    values = 60 + np.random.default_rng(0).standard_normal((100, 4, 5))
+    plain, coarse = all_pairs(values), all_pairs(values, noise=fit_pairs(values, 100 / 5924))
+    np.testing.assert_allclose(coarse.low, plain.low, atol=0.02)
+
+
+def _flips(cells: int, queries: int, flipping: int, seeds: int, gap: float = 0.0) -> np.ndarray:
+    """R@1 of 2,000 sweeps of which `flipping` queries are right half of the time; the last cell is `gap` points better."""
+    chance = np.full((cells, 1), 0.5)
+    chance[-1] += gap * queries / 100 / flipping
+    rng = np.random.default_rng([cells, queries, seeds])
+    return np.asarray(100 / queries * rng.binomial(flipping, chance, (2000, cells, seeds)))
+
+
+def test_the_fewest_seeds_that_show_a_difference_to_be_small() -> None:
+    needed = least_seeds(resolution=STEP, margin=2.0)
+    assert needed is not None
+    for seeds, verdict in ((needed - 1, "undecided"), (needed, "insensitive")):
+        assert judge_matters(few(1.0, 1.0, seeds=seeds), 2.0).verdict == verdict
+    assert least_seeds(resolution=STEP, margin=0.1) is None
+
+
+@pytest.mark.parametrize(
+    ("cells", "queries", "flipping", "seeds", "before"),
+    [(2, 8, 2, 2, 0.10), (5, 8, 1, 3, 0.15), (5, 20, 6, 2, 0.30), (5, 50, 2, 4, 0.05), (5, 358, 18, 2, 0.20)],
+)
+def test_equal_cells_are_told_apart_by_few_queries_in_at_most_five_sweeps_of_a_hundred(
+    cells: int, queries: int, flipping: int, seeds: int, before: float
+) -> None:
+    values = _flips(cells, queries, flipping, seeds)
+    assert (all_pairs(values).low > 0).any((1, 2)).mean() > before
+    noise = fit_pairs(values, 100 / queries)
+    assert (all_pairs(values, noise=noise).low > 0).any((1, 2)).mean() < 0.065  # three Monte Carlo standard errors
+
+
+@pytest.mark.parametrize(("queries", "seeds", "before"), [(8, 2, 0.2), (8, 3, 0.1), (20, 2, 0.2), (50, 2, 0.1)])
+def test_a_cell_that_is_the_margin_off_is_called_equal_in_at_most_five(queries: int, seeds: int, before: float) -> None:
+    values = _flips(2, queries, max(1, queries // 20), seeds, gap=1.0)
+    assert (at_most(values) < 1).all((1, 2)).mean() > before
+    assert (at_most(values, noise=fit_pairs(values, 100 / queries)) < 1).all((1, 2)).mean() < 0.065
+
+
+def test_at_358_queries_differences_are_found_as_before() -> None:
+    for seeds in (3, 5):
+        values = _flips(5, 358, 107, seeds, gap=6 / seeds**0.5 * 100 / 358 * 107**0.5 / 2)
+        found = [
+            (all_pairs(values, noise=fit_pairs(values, step)).low > 0).any((1, 2)).mean() for step in (0, 100 / 358)
+        ]
+        assert found[1] > found[0] - 0.02
+
+
+KNOB = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
+HILL = (1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 1.0, 1.0)
+
+
+def _grid(table: SeedTable) -> np.ndarray:
+    return np.stack([table.values] * 2, axis=1)
+
+
+def _averaged(table: SeedTable) -> IsolatedKnob:
+    """The rows as averages over two values of another knob, which changes nothing."""
+    rows = list(zip(table.labels, table.values.tolist(), strict=True))
+    points = [Point(label, other, (), dict(enumerate(row))) for other in (0, 1) for label, row in rows]
+    labels = {label: label for label in table.labels}
+    return isolate(points, labels, table.seeds, resolution=table.resolution)
+
+
+def _main_effect(table: SeedTable) -> bool:
+    isolated = _averaged(table)
+    return judge_matters(isolated.table, 1.0, crossed=isolated.crossed).verdict == "sensitive"
+
+
+def _fitted(table: SeedTable) -> bool:
+    curve = table.values[0] * np.array([1, 1.75, 2, 1.75, 1])[:, None]
+    return fit_parabola(curve, np.array(KNOB[:5]), resolution=table.resolution).verdict == "interior"
+
+
+def _interacts(table: SeedTable) -> bool:
+    weights = interaction((0, 0, 1, 1), (0, 1, 0, 1))
+    return bool((estimate_contrasts(table.values[[2, 0, 0, 2]], weights, resolution=table.resolution).low > 0).any())
+
+
+CERTAIN: dict[str, Callable[[SeedTable], bool]] = {
+    "matters": lambda table: judge_matters(table, 1.0).verdict == "sensitive",
+    "matters, averaged": _main_effect,
+    "matters, of averages": lambda table: judge_matters(_averaged(table).table, 1.0).verdict == "sensitive",
+    "does not matter": lambda table: judge_matters(table.without("cdefg"), 1.0).verdict == "insensitive",
+    "baseline": lambda table: any(d.low > 0 or d.high < 0 for d in compare_all_with(table, "a")),
+    "best": lambda table: len(judge_best(table.values, KNOB, 1.0, resolution=table.resolution).candidates) < 9,
+    "within": lambda table: len(judge_best(table.values, KNOB, 1.0, resolution=table.resolution).within) > 1,
+    "probability": lambda table: p_best(table.values, resolution=table.resolution)[0] == 0,
+    "race": lambda table: bool(standing(table.values, 1.0, 0.05, resolution=table.resolution).decided),
+    "score": lambda table: float(score_of_best(table.values, resolution=table.resolution).low) == 2 * STEP,
+    "gain": lambda table: float(score_of_best(table.values, 0, resolution=table.resolution).low) > 0,
+    "cell": lambda table: cell_interval(table, 0).low == STEP,
+    "pair": lambda table: paired_difference(table, 2, 0).low > 0,
+    "agreement": lambda table: (
+        judge_equivalence(table.values, table.values[:, 0].tolist(), 1.0, resolution=table.resolution).verdict
+        == "matches"
+    ),
+    "parabola": _fitted,
+    "importance": lambda table: not importance_of_grid(_grid(table), resolution=table.resolution).problem,
+    "interaction": _interacts,
+}
+
+
+@pytest.mark.parametrize("verdict", CERTAIN)
+def test_every_verdict_knows_the_resolution(verdict: str) -> None:
+    """Three seeds that all gave the same: certain of numbers that are as good as continuous, never of eight queries."""
+    assert CERTAIN[verdict](few(*HILL, resolution=0.0)) != CERTAIN[verdict](few(*HILL))
+
+
+def test_beyond_these_classes_equal_seeds_are_not_certain_either() -> None:
+    hits, queries = np.ones((4, 3)), np.full((4, 3), 2.0)
+    found = reach_of(hits, queries, (12, 0), alpha=0.05)
+    assert found.estimate == 50
+    assert found.high - found.estimate == pytest.approx(student.isf(0.025, 2) * STEP / np.sqrt(2) / np.sqrt(3))
+
+
+def test_what_one_query_moves_a_metric_by() -> None:
+    trials = [{"val/queries": 50.0, "test/queries": 8.0}, {"val/queries": 40.0}, {}]
+    assert resolution_of("val/recall_at_1", trials) == 2.5
+    assert resolution_of("test/map_at_r", trials) == 12.5
+    assert resolution_of("val/nmi", trials) == resolution_of("train/loss", trials) == 0
+    assert resolution_of("val/recall_at_1", [{}]) == 0
+
+
+def test_numbers_of_other_programs_show_their_own_resolution() -> None:
+    assert resolution_seen([62.5, 75.0, 37.5, np.nan]) == pytest.approx(12.5)
+    assert resolution_seen(100 * np.array([1000, 1013, 907]) / 1460) == pytest.approx(100 / 1460)
+    assert resolution_seen([66.4, 66.5, 70.1]) == pytest.approx(0.1)
+    assert resolution_seen(60 + np.random.default_rng(0).standard_normal(10)) < 1e-5
+    assert resolution_seen([75.0, 75.0]) == resolution_seen([]) == 0
