@@ -11,6 +11,8 @@ from scipy.optimize import brentq
 
 Array = NDArray[np.float64]
 KINDS = ("iid", "t3", "ramp", "one cell 5x", "slope", "measured-like", "15 % holes")
+TAILS = ("iid", "t3", "one cell 5x", "ceiling", "one at ceiling", "collapses", "one collapses", "twins")
+"""Heavy, unequal, skewed: near 100 % (all cells, or one), seeds that end 8 s.d. lower (of all, or one), two cells that are the same."""
 
 
 def simulate(kind: str, cells: int, seeds: int, sweeps: int, rng: np.random.Generator) -> Array:
@@ -28,6 +30,14 @@ def simulate(kind: str, cells: int, seeds: int, sweeps: int, rng: np.random.Gene
     elif kind == "measured-like":
         both = rng.standard_normal((2, sweeps, 1, seeds))
         noise = noise * np.linspace(0.6, 1.4, cells)[:, None] + _reaction(cells) * (x * both[0] + x**2 * both[1])
+    elif kind in {"ceiling", "one at ceiling"}:
+        rows = slice(None) if kind == "ceiling" else cells // 2
+        noise[:, rows] = 1 - rng.standard_exponential(noise[:, rows].shape)
+    elif kind in {"collapses", "one collapses"}:
+        rows = slice(None) if kind == "collapses" else cells // 2
+        noise[:, rows] -= 8 * ((rng.random(noise[:, rows].shape) < 0.05) - 0.05)
+    elif kind == "twins":
+        noise[:, cells // 2] = noise[:, 0]
     elif kind == "15 % holes":
         noise[rng.random(noise.shape) < 0.15] = np.nan
     return noise + rng.standard_normal((sweeps, 1, seeds))

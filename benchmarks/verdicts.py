@@ -1,9 +1,9 @@
 """Error rates, coverage and cost of the verdicts, today's method beside the new one on the same simulated sweeps.
 
-    python benchmarks/verdicts.py                 # 2,000 sweeps a row, about four minutes
+    python benchmarks/verdicts.py                 # 2,000 sweeps a row, about seven minutes
     python benchmarks/verdicts.py --quick         # 300 sweeps a row, about a minute
-    python benchmarks/verdicts.py --only noise    # a section: noise, steps, equal, looks, nuisance, optimum, paper, selection,
-                                                  # effects, importance, race, stopping, speed
+    python benchmarks/verdicts.py --only noise    # a section: noise, steps, tails, equal, looks, nuisance, optimum, paper,
+                                                  # selection, effects, importance, race, stopping, speed
 
 Noise of unit standard deviation is iid, Student's t with 3 degrees of freedom, a ramp from 1 to 5 over the cells, one cell
 5 times as noisy as the others, a slope of the knob that differs from seed to seed (s.d. 10 between the outermost values),
@@ -28,6 +28,7 @@ from verdict_importance import importance
 from verdict_races import race
 from verdict_steps import steps
 from verdict_stopping import stopping
+from verdict_tails import tails
 
 from tune_dml.stats import SeedTable
 from tune_dml.stats.best import compare_with_best, judge_best
@@ -325,6 +326,7 @@ SECTIONS: dict[str, Callable[[int], Iterable[str]]] = {
     for one in (
         noise,
         steps,
+        tails,
         equal,
         looks,
         nuisance,
