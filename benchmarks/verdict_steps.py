@@ -26,6 +26,27 @@ def steps(sweeps: int) -> Iterable[str]:
         for kind, seeds in product(("5 % flip", "30 % flip", "rounded"), (2, 3, 4, 5, 8)):
             rates = _rates(Drawn(kind, cells, queries, seeds), sweeps)
             yield f"{cells} cells {queries:5d} queries {kind:>9} {seeds} seeds:  {rates}"
+    yield from _worst(sweeps)
+
+
+def _worst(sweeps: int) -> Iterable[str]:
+    """'Does not matter' of a true difference of exactly the margin, by the margin (in steps) at which it is wrong most often."""
+    yield "'Does not matter', the worst of margins of 0.1 to 3 steps, the difference being the margin. One neighbour: all seeds give"
+    yield "one number or the next; two: so does the other cell; failures: one cell has Poisson counts of failures, the other none"
+    rng = np.random.default_rng(0)
+    for kind, most in (("one neighbour", 1.0), ("two neighbours", 2.0), ("failures", math.inf)):
+        for seeds in (3, 4, 5, 6, 8, 10, 12):
+            wrong = np.zeros(3)
+            for margin in np.concatenate([np.arange(1, 10), np.arange(10, 32, 4)]) / 10:
+                if margin >= most:
+                    break
+                shape = (sweeps, 2, seeds)
+                chances = {"one neighbour": np.array([[0], [margin]]), "two neighbours": np.full((2, 1), margin / 2)}
+                values = rng.binomial(1, chances[kind], shape) if kind in chances else rng.poisson(margin, shape)
+                values = values * (np.array([[-1], [1]]) if kind == "two neighbours" else np.array([[0], [1]]))
+                said = [at_most(values, 0.05, fit_pairs(values, h)) < margin for h in (0.0, 1 / math.sqrt(3), 1.0)]
+                wrong = np.maximum(wrong, [one.all((1, 2)).mean() for one in said])
+            yield f"{kind:>14} {seeds:2d} seeds:  " + " / ".join(f"{share:.3f}" for share in wrong)
 
 
 @dataclass(frozen=True)
