@@ -12,7 +12,7 @@ from scipy.optimize import brentq
 Array = NDArray[np.float64]
 KINDS = ("iid", "t3", "ramp", "one cell 5x", "slope", "measured-like", "15 % holes")
 TAILS = ("iid", "t3", "one cell 5x", "ceiling", "one at ceiling", "collapses", "one collapses", "twins")
-"""Heavy; unequal; skewed, as near 100 %, in all cells or one; seeds that end 8 s.d. lower, of all or one; two cells that are one."""
+"""Heavy; unequal; skewed, as near 100 %, in all cells or one; seeds that end 8 s.d. lower, of all or one; two equal trainings."""
 
 
 def simulate(kind: str, cells: int, seeds: int, sweeps: int, rng: np.random.Generator) -> Array:
