@@ -32,7 +32,7 @@ def steps(sweeps: int) -> Iterable[str]:
 def _worst(sweeps: int) -> Iterable[str]:
     """'Does not matter' of a difference of exactly the margin, at the margin (in steps) where it is wrong most often."""
     yield "'Does not matter', the worst of margins of 0.1 to 3 steps, the difference being the margin. One neighbour: all seeds"
-    yield "give one number or the next; two: so does the other cell; failures: one cell has Poisson counts of failures, the other none"
+    yield "give one number or the next; two: so does the other cell; failures: Poisson counts in one cell, none in the other"
     rng = np.random.default_rng(0)
     for kind, most in (("one neighbour", 1.0), ("two neighbours", 2.0), ("failures", math.inf)):
         for seeds in (3, 4, 5, 6, 8, 10, 12):
