@@ -186,13 +186,14 @@ def _prior(
     """
     size = own.shape[-1] - 1
     count = np.maximum(testable.sum((-2, -1)), 1)
-    logs, half = np.where(testable, own, np.nan), np.where(testable, nu, 1) / 2
+    logs, known = np.where(testable, own, np.nan), np.where(testable, nu, 1).astype(np.intp) - 1
+    half = (np.arange(known.max(initial=0) + 1) + 1) / 2  # few numbers of seeds, many pairs
     typical = np.nan_to_num(_nanmean(logs.reshape(*logs.shape[:-2], -1)))[..., None, None]
     logs = np.log(np.maximum(np.where(testable, own, typical), np.maximum(1e-8 * typical, 1e-300)))
-    centred = np.where(testable, logs - digamma(half) + np.log(half), 0.0)
+    centred = np.where(testable, logs - digamma(half)[known] + np.log(half)[known], 0.0)
     mean = centred.sum((-2, -1)) / count
     spread = np.where(testable, (centred - mean[..., None, None]) ** 2, 0.0).sum((-2, -1)) / np.maximum(count - 1, 1)
-    spread -= np.where(testable, polygamma(1, half), 0.0).sum((-2, -1)) / count
+    spread -= np.where(testable, polygamma(1, half)[known], 0.0).sum((-2, -1)) / count
     free = spread > 1e-6
     estimated = np.where(free, 2 * _trigamma_inverse(np.where(free, spread, 1.0)), np.inf)
     finite = np.where(free, estimated, 2.0)
