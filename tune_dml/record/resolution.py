@@ -19,11 +19,12 @@ _SAME = 1e-6
 
 def resolution_of(metric: str, measured: Iterable[Mapping[str, float]]) -> float:
     """In points, from the metrics of trials: of those with the fewest queries; 0 where no trial tells."""
-    half, _, name = metric.rpartition("/")
+    name = metric.rpartition("/")[2]
     known = described(name)
     if known is None or not known[1]:
         return 0.0
-    counts = [queries for metrics in measured if (queries := metrics.get(f"{half}/queries", 0.0)) > 0]
+    counted = f"{metric.removesuffix(name)}queries"
+    counts = [queries for metrics in measured if (queries := metrics.get(counted, 0.0)) > 0]
     return 100 / min(counts, default=math.inf)
 
 

@@ -167,11 +167,12 @@ class Results:
         return Hits.read(trial_folder(self.folder, key) / hits_file(half))
 
     def resolution_of(self, metric: str) -> float:
-        """What one query moves a metric by; of results of other programs that do not say, what their numbers show."""
+        """What one query moves a metric by; of results of other programs, which may be fractions, what their numbers show too."""
         known = resolution_of(metric, (trial.metrics for trial in self.trials))
-        if known or self.imported is None:
+        if self.imported is None:
             return known
-        return resolution_seen(trial.metrics[metric] for trial in self.trials if metric in trial.metrics)
+        seen = resolution_seen(trial.metrics[metric] for trial in self.trials if metric in trial.metrics)
+        return min(filter(None, (known, seen)), default=0.0)
 
     @property
     def incomplete(self) -> bool:

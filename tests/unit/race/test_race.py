@@ -49,8 +49,7 @@ class Drive:
     """What `running.sweep` does, without Ray: sessions that may be cut short after any number of trials."""
 
     def __init__(self, folder, begun, rule=RULE, value=value_of, queries=10_000):
-        self.folder, self.begun, self.rule, self.value = folder, begun, rule, value
-        self.queries = queries
+        self.folder, self.begun, self.rule, self.value, self.queries = folder, begun, rule, value, queries
         self.said = []
         folder.mkdir(parents=True, exist_ok=True)
         begun.save(folder / "plan.json")
@@ -78,8 +77,8 @@ class Drive:
                 number = self.value(trial)
                 bad = not np.isfinite(number)
                 body = {"status": "diverged" if bad else "finished", "reason": "", "seconds": 36.0}
-                metrics = {METRIC: number, "val/queries": self.queries}
-                ledger.write("ended", trial.key, **body, metrics={} if bad else metrics)
+                metrics = {} if bad else {METRIC: number, "val/queries": self.queries}
+                ledger.write("ended", trial.key, **body, metrics=metrics)
                 proposals.ended(trial.key, number)
                 ended.append(trial.key)
         return ended
@@ -391,15 +390,11 @@ def test_a_diverged_trial_is_no_number_for_a_race_and_the_worst_for_a_search(tmp
 
 
 def test_seeds_that_come_out_equal_on_eight_queries_settle_no_cell(tmp_path):
-    levels = {"off": 62.5, "rho=0.01": 75.0, "rho=0.1": 75.0, "rho=0.5": 62.5, "rho=0.9": 50.0}
-    at_once = Drive(
-        tmp_path / "toy", plan(), rule=replace(RULE, max_seeds=4), value=lambda trial: levels[trial.cell.label]
-    )
-    at_once.session()
-    few = Drive(tmp_path / "few", plan(), rule=at_once.rule, value=at_once.value, queries=8)
-    few.session()
-    assert read_state(at_once.folder).race.over == "decided"
-    state = read_state(few.folder)
-    assert (state.race.over, state.race.settled) == ("max_seeds", {})
+    levels = {**dict.fromkeys(MEANS, 62.5), "rho=0.01": 75.0, "rho=0.9": 50.0}
+    options = {"rule": replace(RULE, max_seeds=4), "value": lambda trial: levels[trial.cell.label]}
+    for queries, over in ((10_000, "decided"), (8, "max_seeds")):
+        Drive(tmp_path / f"{queries}", plan(), queries=queries, **options).session()
+        state = read_state(tmp_path / f"{queries}")
+        assert (state.race.over, bool(state.race.settled)) == (over, queries > 8)
     standing = measure(Results.of(state)).race.race
     assert np.flatnonzero(standing.worse | standing.tied).tolist() == [standing.leader]

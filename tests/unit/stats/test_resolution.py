@@ -176,6 +176,7 @@ def test_what_one_query_moves_a_metric_by() -> None:
     assert resolution_of("val/recall_at_1", trials) == 2.5
     assert resolution_of("test/map_at_r", trials) == 12.5
     assert resolution_of("val/nmi", trials) == resolution_of("train/loss", trials) == 0
+    assert resolution_of("recall_at_1", [{"queries": 20.0}]) == 5
     assert resolution_of("val/recall_at_1", [{}]) == 0
 
 
