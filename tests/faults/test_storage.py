@@ -84,9 +84,10 @@ def undisturbed(tmp_path_factory, cache_dir):
     return table(run.folder)
 
 
-def begin(place, cache_dir, verb="sweep"):
+def begin(place, cache_dir, verb="sweep", says_in=None):
     words = [verb, sweep_file() if verb == "sweep" else "toy", "--cache-dir", cache_dir]
-    return Running([*words, *(["--name", "toy"] if verb == "sweep" else [])], place / "sweeps" / "toy")
+    words += ["--name", "toy"] if verb == "sweep" else []
+    return Running(words, place / "sweeps" / "toy", says_in=says_in)
 
 
 def fill(disk):
@@ -111,15 +112,14 @@ def wait_for_words(run, words, seconds=90):
 def test_a_disk_that_fills_up_is_waited_for(small_disk, monkeypatch, undisturbed, found, cache_dir):
     """Results, MLflow's store and the books of what it lacks all lie on it."""
     monkeypatch.chdir(small_disk)
-    sweep = begin(small_disk, cache_dir)
-    sweep.output = small_disk.parent / "said"  # what is said goes to another disk
+    sweep = begin(small_disk, cache_dir, says_in=small_disk.parent)
     sweep.wait_until(sweep.in_the_middle)
     fill(small_disk)
     threading.Event().wait(8)  # every trial and the driver want to write by now
     assert sweep.process.poll() is None
     (small_disk / "filler").unlink()
     since = time.time()
-    assert sweep.end() == 0
+    assert sweep.end() == 0, sweep.said()
     assert table(sweep.folder) == undisturbed
     assert {event.kind for event in read_events(sweep.folder)} >= {"session", "ended"}
     found("the disk of results and MLflow is full for 8 s", outcome(sweep.folder, since))
