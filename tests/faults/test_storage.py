@@ -147,14 +147,44 @@ def test_storage_that_disappears_and_returns_is_waited_for(tmp_path, monkeypatch
 
 
 @pytest.mark.slow
-def test_read_only_storage_is_refused_before_anything_begins(small_disk, tmp_path, monkeypatch, cache_dir):
+def test_read_only_storage_is_refused_before_anything_begins(
+    small_disk, tmp_path, monkeypatch, undisturbed, found, cache_dir
+):
     monkeypatch.chdir(tmp_path)
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     words = ["sweep", sweep_file(), "--name", "toy", "--cache-dir", cache_dir, "--storage", small_disk / "sweeps"]
-    run = Running(words, tmp_path / "sweeps" / "toy")
-    assert run.end() == 1
-    assert "Traceback" not in run.said()
-    assert "--storage" in run.said()
+    refused = Running(words, small_disk / "sweeps" / "toy", says_in=tmp_path)
+    assert refused.end() == 1
+    assert "Traceback" not in refused.said()
+    assert "--storage" in refused.said()
+    subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
+    since = time.time()
+    again = Running(words, small_disk / "sweeps" / "toy", says_in=tmp_path)
+    assert again.end() == 0, again.said()
+    assert table(again.folder) == undisturbed
+    found("read-only storage: refused before anything begins; then mounted for writing", outcome(again.folder, since))
+
+
+@pytest.mark.slow
+def test_a_full_disk_of_the_cache_is_refused_before_anything_begins(
+    small_disk, tmp_path, monkeypatch, undisturbed, found
+):
+    """Decoded pictures can lie elsewhere, so nobody waits for this disk; and 64 MB of it are kept for others."""
+    monkeypatch.chdir(tmp_path)
+    fill(small_disk)
+    refused = begin(tmp_path, small_disk / "cache")
+    assert refused.end() == 1
+    assert "Traceback" not in refused.said()
+    assert "--cache-dir" in refused.said()
+    assert not refused.folder.exists()
+    subprocess.run(["mount", "-o", "remount,size=100m", small_disk], check=True)
+    since = time.time()
+    again = begin(tmp_path, small_disk / "cache")
+    assert again.end() == 0, again.said()
+    assert table(again.folder) == undisturbed
+    found(
+        "the disk of the cache is full: refused before anything begins; then room is made", outcome(again.folder, since)
+    )
 
 
 @pytest.mark.slow
