@@ -327,7 +327,7 @@ def _fit(
         )
         turn = stack.enter_context(beside_others) if connection.has_others else None
         engine = train_engine if resources.engine == "train" else local_engine
-data = known_digests(recorder.proposals.plan, session.cache)
+        data = known_digests(recorder.proposals.plan, session.cache)
         trial = engine(Conduct(folder, recorder.place, resources, session.cache, session.stall_limit, data))
         if connection.has_others:
             trial = with_same_versions(trial)
