@@ -58,8 +58,13 @@ def patiently(
 def existing(folder: Path) -> Path:
     """The folder; raises OSError (ESTALE) when it is not there: its file system is gone, and must not be begun anew below it."""
     if not folder.is_dir():
-        raise OSError(errno.ESTALE, "the folder is gone, as of a file system that is no longer mounted", str(folder))
+        raise gone(folder)
     return folder
+
+
+def gone(folder: Path) -> OSError:
+    """What `patiently` waits for: a folder that was there is not any more."""
+    return OSError(errno.ESTALE, "the folder is gone, as of a file system that is no longer mounted", str(folder))
 
 
 def write_whole(path: Path, content: bytes | str | Callable[[BinaryIO], object], *, private: bool = False) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from trainables.files import existing, write_whole
+from trainables.files import existing, gone, write_whole
 
 
 class TrialFiles(Protocol):
@@ -58,7 +58,10 @@ class FolderFiles:
     def put(self, name: str, content: bytes, *, private: bool = False) -> None:
         """On disk before it has its name."""
         existing(self.folder.parent)
-        write_whole(self.folder / name, content, private=private)
+        try:
+            write_whole(self.folder / name, content, private=private)
+        except FileNotFoundError as error:  # since it was looked for
+            raise gone(self.folder) from error
 
     def get(self, name: str) -> bytes | None:
         """As it is on disk."""

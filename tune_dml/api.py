@@ -372,7 +372,7 @@ def _tracker(state: SweepState, session: Session, say: Callable[[str], None] | N
     from tune_dml import tracking
     from tune_dml.report.drawing.colours import arm_colours
 
-    uri, _ = tracking.tracking_uri(session.tracking_uri)
+    uri, _ = tracking.tracking_uri(session.tracking_uri, session.sweeps)
     experiment = tracking.experiment_name(session.experiment, state.plan)
     return tracking.Tracker(state, uri, experiment, say=say, colours=arm_colours())
 
@@ -382,7 +382,7 @@ def _session_problems(session: Session, resources: Resources) -> list[Problem]:
     from tune_dml import tracking
     from tune_dml.running import cluster
 
-    uri, _ = tracking.tracking_uri(session.tracking_uri)
+    uri, _ = tracking.tracking_uri(session.tracking_uri, session.sweeps)
     needs = cluster.resource_problems(resources, cluster.address_of(session.address))
     return [*needs, *tracking.check(uri), *session.problems()]
 

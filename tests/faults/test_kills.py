@@ -2,8 +2,10 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -93,6 +95,32 @@ def test_the_driver_may_die_at_any_point(run, undisturbed, found, point):
     assert table(sweep.folder) == undisturbed
     assert (sweep.folder / "report" / "report.html").exists()
     found(f"kill -9 of the sweep's driver {point}", outcome(sweep.folder, since))
+
+
+def test_the_driver_dies_while_mlflow_does_not_take_the_last_sync(run, undisturbed, found):
+    """Every trial has ended, and MLflow lacks the last of them: somebody else writes to its database."""
+    sweep = run()
+    sweep.wait_until(lambda: len(sweep.events("ended")) >= 3)
+    database = sqlite3.connect(Path.cwd() / "mlflow.db", isolation_level=None, timeout=60)
+    database.execute("BEGIN IMMEDIATE")
+    sweep.wait_until(lambda: len(sweep.events("ended")) == 4)
+    threading.Event().wait(3)  # Ray is left, and nothing but the last sync is under way
+    kill(sweep.driver)
+    since = time.time()
+    database.close()
+    assert sweep.end() == 0, sweep.said()
+    assert table(sweep.folder) == undisturbed
+    found("kill -9 of the sweep's driver during the last sync", outcome(sweep.folder, since))
+
+
+def test_of_two_launchers_one_runs_the_sweep(run, undisturbed, found):
+    since = time.time()
+    both = [run(), run()]
+    codes = [sweep.end() for sweep in both]
+    assert sorted(codes) == [0, 1], [sweep.said() for sweep in both]
+    assert "one process at a time may run a sweep" in both[codes.index(1)].said()
+    assert table(both[0].folder) == undisturbed
+    found("two launchers of one sweep at the same time", outcome(both[0].folder, since))
 
 
 def test_sigterm_ends_cleanly_and_resumes(run, undisturbed, found, cache_dir):

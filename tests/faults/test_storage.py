@@ -84,9 +84,10 @@ def undisturbed(tmp_path_factory, cache_dir):
     return table(run.folder)
 
 
-def begin(place, cache_dir, verb="sweep"):
+def begin(place, cache_dir, verb="sweep", says_in=None):
     words = [verb, sweep_file() if verb == "sweep" else "toy", "--cache-dir", cache_dir]
-    return Running([*words, *(["--name", "toy"] if verb == "sweep" else [])], place / "sweeps" / "toy")
+    words += ["--name", "toy"] if verb == "sweep" else []
+    return Running(words, place / "sweeps" / "toy", says_in=says_in)
 
 
 def fill(disk):
@@ -111,15 +112,14 @@ def wait_for_words(run, words, seconds=90):
 def test_a_disk_that_fills_up_is_waited_for(small_disk, monkeypatch, undisturbed, found, cache_dir):
     """Results, MLflow's store and the books of what it lacks all lie on it."""
     monkeypatch.chdir(small_disk)
-    sweep = begin(small_disk, cache_dir)
-    sweep.output = small_disk.parent / "said"  # what is said goes to another disk
+    sweep = begin(small_disk, cache_dir, says_in=small_disk.parent)
     sweep.wait_until(sweep.in_the_middle)
     fill(small_disk)
     threading.Event().wait(8)  # every trial and the driver want to write by now
     assert sweep.process.poll() is None
     (small_disk / "filler").unlink()
     since = time.time()
-    assert sweep.end() == 0
+    assert sweep.end() == 0, sweep.said()
     assert table(sweep.folder) == undisturbed
     assert {event.kind for event in read_events(sweep.folder)} >= {"session", "ended"}
     found("the disk of results and MLflow is full for 8 s", outcome(sweep.folder, since))
@@ -147,14 +147,44 @@ def test_storage_that_disappears_and_returns_is_waited_for(tmp_path, monkeypatch
 
 
 @pytest.mark.slow
-def test_read_only_storage_is_refused_before_anything_begins(small_disk, tmp_path, monkeypatch, cache_dir):
+def test_read_only_storage_is_refused_before_anything_begins(
+    small_disk, tmp_path, monkeypatch, undisturbed, found, cache_dir
+):
     monkeypatch.chdir(tmp_path)
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     words = ["sweep", sweep_file(), "--name", "toy", "--cache-dir", cache_dir, "--storage", small_disk / "sweeps"]
-    run = Running(words, tmp_path / "sweeps" / "toy")
-    assert run.end() == 1
-    assert "Traceback" not in run.said()
-    assert "--storage" in run.said()
+    refused = Running(words, small_disk / "sweeps" / "toy", says_in=tmp_path)
+    assert refused.end() == 1
+    assert "Traceback" not in refused.said()
+    assert "--storage" in refused.said()
+    subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
+    since = time.time()
+    again = Running(words, small_disk / "sweeps" / "toy", says_in=tmp_path)
+    assert again.end() == 0, again.said()
+    assert table(again.folder) == undisturbed
+    found("read-only storage: refused before anything begins; then mounted for writing", outcome(again.folder, since))
+
+
+@pytest.mark.slow
+def test_a_full_disk_of_the_cache_is_refused_before_anything_begins(
+    small_disk, tmp_path, monkeypatch, undisturbed, found
+):
+    """Decoded pictures can lie elsewhere, so nobody waits for this disk; and 64 MB of it are kept for others."""
+    monkeypatch.chdir(tmp_path)
+    fill(small_disk)
+    refused = begin(tmp_path, small_disk / "cache")
+    assert refused.end() == 1
+    assert "Traceback" not in refused.said()
+    assert "--cache-dir" in refused.said()
+    assert not refused.folder.exists()
+    subprocess.run(["mount", "-o", "remount,size=100m", small_disk], check=True)
+    since = time.time()
+    again = begin(tmp_path, small_disk / "cache")
+    assert again.end() == 0, again.said()
+    assert table(again.folder) == undisturbed
+    found(
+        "the disk of the cache is full: refused before anything begins; then room is made", outcome(again.folder, since)
+    )
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import time
 
 import pytest
 from helpers.clusters import Cluster
+from helpers.stored_runs import StoredRuns
 
 from tune_dml.record.ledger import read_events, read_history
 from tune_dml.record.results import results_of
@@ -50,6 +51,10 @@ def test_a_sweep_runs_on_the_cluster_and_answers_from_there(cluster, tmp_path):
     results = results_of(storage / "there")
     assert {trial.status for trial in results.trials} == {"finished"}
     assert len({event.body["host"] for event in read_events(storage / "there") if event.kind == "started"}) >= 1
+    stored = StoredRuns(
+        f"sqlite:///{storage}/mlflow.db", "there"
+    )  # which the job's own folder would have taken with it
+    assert set(stored.by_key) == {trial.key for trial in results.trials}
 
     status = run("submit", cluster.http, "--", "status", "there", "--storage", storage)
     assert status.returncode == 0, status.stdout

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+PROJECT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "tune_dml.cli"]
 BARE = """
 import sys
@@ -69,12 +70,13 @@ class Cluster:
             self.wait_for(2 + number)
         return self
 
-    def add_worker(self, *arguments, cpus=1, within=()):
+    def add_worker(self, *arguments, cpus=1, within=(), has_project=False):
         """A node with CPUs; `within`: words of a command that runs another."""
         agent = f"--dashboard-agent-listen-port={free_port()}"
-        return self.start(f"--address={self.address}", f"--num-cpus={cpus}", agent, *arguments, within=within)
+        words = (f"--address={self.address}", f"--num-cpus={cpus}", agent, *arguments)
+        return self.start(*words, within=within, has_project=has_project)
 
-    def start(self, *arguments, within=()):
+    def start(self, *arguments, within=(), has_project=False):
         """A node, as its own process group; its working directory is its own too."""
         number = len(self.nodes)
         place = self.folder / f"node{number}"
@@ -83,7 +85,7 @@ class Cluster:
         # A folder of its own for each node, as on machines of their own: they unpack and clean up what travels with jobs.
         command += [f"--temp-dir={self.temporary}/{number}"]
         command += ["--object-store-memory=80000000", "--disable-usage-stats", "--num-gpus=0"]
-        environment = {**self.environment, "PYTHONPATH": str(self.folder / "bare")}
+        environment = {**self.environment, "PYTHONPATH": str(PROJECT if has_project else self.folder / "bare")}
         with (place / "ray.log").open("w") as log:
             node = subprocess.Popen(command, cwd=place, env=environment, stdout=log, stderr=log, start_new_session=True)
         self.nodes.append(node)
@@ -129,7 +131,7 @@ class Cluster:
         """`tune-dml WORDS` of a user of this cluster, who has the project and the token."""
         environment = {
             **self.environment,
-            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "PYTHONPATH": str(PROJECT),
         }
         return subprocess.run(
             [*COMMAND, *map(str, words)],

@@ -36,10 +36,13 @@ class Running:
     words: list[str]
     folder: Path
     environment: dict = field(default_factory=dict)
+    says_in: Path | None = None
+    """Folder for what it says; beside the sweeps by default."""
 
     def __post_init__(self):
-        self.output = self.folder.parent.parent / f"{self.folder.name}-{time.monotonic_ns()}.out"
-        self.output.parent.mkdir(parents=True, exist_ok=True)
+        place = self.says_in or self.folder.parent.parent
+        place.mkdir(parents=True, exist_ok=True)
+        self.output = place / f"{self.folder.name}-{time.monotonic_ns()}.out"
         with self.output.open("w") as file:
             self.process = subprocess.Popen(
                 [*COMMAND, *map(str, self.words)],

@@ -9,6 +9,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 import tune_dml
+from tune_dml.record.ledger import read_events
 from tune_dml.report import summary
 from tune_dml.space import Baseline, Grid, Knob, Space
 
@@ -25,10 +26,14 @@ SPACE = Space(
 
 
 @pytest.mark.slow
-def test_cells_that_are_behind_stop_and_stay_stopped(tmp_path, ray_session, cache_dir, command_line, monkeypatch):
+@pytest.mark.parametrize("bucket", [False, True], ids=["files in a folder", "files in a bucket"])
+def test_cells_that_are_behind_stop_and_stay_stopped(
+    tmp_path, ray_session, cache_dir, command_line, monkeypatch, store, bucket
+):
     monkeypatch.chdir(tmp_path)
     here = {"storage": tmp_path / "sweeps", "tracking_uri": f"sqlite:///{tmp_path}/mlflow.db", "cache_dir": cache_dir}
-    cut = tune_dml.run_sweep(SPACE, seeds=2, stopping="asha", time_budget=2, **here)
+    place = {"trial_files": store.address} if bucket else {}
+    cut = tune_dml.run_sweep(SPACE, seeds=2, stopping="asha", time_budget=2, **place, **here)
     assert cut.exit_code == 130
     assert any("compared at steps 4 and 12 of 36 the best third goes on" in note for note in cut.results.notes)
     done = tune_dml.resume_sweep("rates", **here)
@@ -45,6 +50,12 @@ def test_cells_that_are_behind_stop_and_stay_stopped(tmp_path, ray_session, cach
     assert stopped.seconds > 0
     assert [row["step"] for row in done.results.history(stopped.key)][-1] == stopped.step
     assert not list(done.folder.glob("trials/*/checkpoint*"))
+    assert [name for name, size in store.objects().items() if size] == []
+    left = {path.parent.name for path in done.folder.glob("trials/*/sealed.json")}
+    assert left == {trial.key for trial in done.results.trials if trial.status == "finished"}
+    if bucket:
+        kinds = Counter(event.kind for event in read_events(done.folder))
+        assert kinds["fetched"] == kinds["ended"] == 12
 
     client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
     runs = client.search_runs([one.experiment_id for one in client.search_experiments()], "tags.level = 'trial'")

@@ -121,6 +121,16 @@ def _spoilt(content, how):
     return {"half": content[: len(content) // 2], "empty": b"", "zeros": b"\0" * len(content)}[how]
 
 
+def test_a_folder_that_goes_while_a_file_is_written_is_waited_for(tmp_path, monkeypatch):
+    trials, away, said = tmp_path / "trials", tmp_path / "away", []
+    context = FolderContext(trials / "one", torch.device("cpu"), say=said.append)
+    monkeypatch.setattr(patience.os, "fsync", lambda file: away.exists() or trials.rename(away))
+    monkeypatch.setattr(patience.time, "sleep", lambda seconds: away.rename(trials) and away.mkdir())
+    context.keep("hits_val.npz", b"whole")
+    assert files_at(trials / "one").get("hits_val.npz") == b"whole"
+    assert ["the folder is gone" in text for text in said] == [True, False]
+
+
 def test_checkpoints_of_an_older_version_are_found(tmp_path):
     """They lay under other names: the last one, and the one before."""
     for name, step in (("checkpoint.previous.pt", 40), ("checkpoint.pt", 60)):

@@ -92,7 +92,7 @@ def _examine(session: Session) -> _Diagnosis:
         _torch,
         lambda: _ray(session),
         lambda: _bucket(session.trial_files),
-        lambda: _mlflow(session.tracking_uri),
+        lambda: _mlflow(session),
         lambda: _datasets(session.cache),
         _disk,
     ]
@@ -182,11 +182,11 @@ def _bucket(trial_files: str | None) -> list[_Finding]:
     return _problems("object storage", bucket_problems(trial_files)) or [found]
 
 
-def _mlflow(flag: str | None) -> list[_Finding]:
+def _mlflow(session: Session) -> list[_Finding]:
     from tune_dml import tracking
     from tune_dml.record.provenance import mask
 
-    uri, origin = tracking.tracking_uri(flag)
+    uri, origin = tracking.tracking_uri(session.tracking_uri, session.sweeps)
     if problems := tracking.check(uri):
         return _problems("MLflow", problems)
     return [_Finding("MLflow", "ok", f"{mask(uri)} ({origin})")]

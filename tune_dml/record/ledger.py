@@ -29,7 +29,7 @@ from typing import Any, BinaryIO, Literal, Self
 from filelock import FileLock, Timeout
 
 from trainables.errors import ConfigError, Problem
-from trainables.files import existing, patiently
+from trainables.files import existing, gone, patiently
 
 LEDGER = "ledger.jsonl"
 _UNREADABLE = "ledger.unreadable"
@@ -190,18 +190,22 @@ class Ledger:
     def report(self, key: str, row: Mapping[str, Any]) -> None:
         """Append one evaluation to a trial's history; a step already there is not written again."""
         path = history_file(self.sweep, key).path
-
-        def make_folder() -> None:
-            existing(self.sweep)
-            path.parent.mkdir(parents=True, exist_ok=True)
-
-        patiently(make_folder, self.sweep)
         if key not in self._steps:
+            patiently(lambda: existing(self.sweep), self.sweep)
             self._steps[key] = {int(old["step"]) for _, old in GrowingFile(path).unread()}
         if row["step"] in self._steps[key]:
             return
         self._steps[key].add(int(row["step"]))
-        with patiently(lambda: open_whole(path), path.parent) as file:
+
+        def opened() -> BinaryIO:
+            existing(self.sweep)
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                return open_whole(path)
+            except FileNotFoundError as error:  # since it was looked for
+                raise gone(path.parent) from error
+
+        with patiently(opened, self.sweep) as file:
             write_row(file, {**row, "time": row.get("time", time.time())})
 
 

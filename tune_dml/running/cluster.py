@@ -70,7 +70,7 @@ def _unreachable(address: str | None, origin: str, error: Exception) -> Problem:
 
 
 def resource_problems(resources: Resources, address: tuple[str | None, str] = (None, "default")) -> list[Problem]:
-    """What a trial asks for, in itself and of the cluster; a cluster elsewhere is asked what it has.
+    """What a trial asks for, in itself and of the cluster; one elsewhere is asked what it has, its nodes for this project.
 
     Args:
         resources: what each trial needs.
@@ -78,8 +78,14 @@ def resource_problems(resources: Resources, address: tuple[str | None, str] = (N
     """
     if problems := resources.problems() or address_problems(*address):
         return problems
+    where, origin = address
+    if where is None:
+        return _capacity_problems(_capacity_at(None), resources)
     try:
-        return _capacity_problems(_capacity_at(*address), resources)
+        with joined(where, origin) as capacity:
+            from tune_dml.running.versions import version_problems
+
+            return [*_capacity_problems(capacity, resources), *version_problems(where, origin, resources)]
     except ConfigError as error:
         return list(error.problems)
 

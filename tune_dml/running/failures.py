@@ -20,7 +20,9 @@ from typing import Literal
 from tune_dml.record.provenance import mask
 from tune_dml.text import one_line, shortened
 
-FailureKind = Literal["out_of_memory", "diverged", "data", "config", "infrastructure", "preempted", "stalled", "bug"]
+FailureKind = Literal[
+    "out_of_memory", "diverged", "data", "config", "infrastructure", "node", "preempted", "stalled", "bug"
+]
 
 TRIAL_RETRIES = 2
 """Retries of a trial whose process was lost; rows and checkpoint survive it. Preempted nodes do not count."""
@@ -28,12 +30,16 @@ TRIAL_RETRIES = 2
 WORKER_RETRIES = 3
 """Retries of lost Ray Train workers within one such try; they go on from the trial's checkpoint too."""
 
+UNLIKE_DRIVER = "does not have what the driver has"
+"""What a trial's process says of its node before it knows anything of this project."""
+
 _TITLES: dict[FailureKind, str] = {
     "out_of_memory": "out of memory",
     "diverged": "diverged",
     "data": "data",
     "config": "configuration",
     "infrastructure": "infrastructure",
+    "node": "node",
     "preempted": "preempted",
     "stalled": "stalled",
     "bug": "error",
@@ -79,7 +85,7 @@ _CONNECTION_TEXT = re.compile(
 )
 _PREEMPTED_TEXT = re.compile(r"preempt|spot instance|node .*(drained|draining|terminated expectedly)", re.IGNORECASE)
 # Of several ranks' errors the first in this order is the cause, the others its echoes.
-_ORDER = ("config", "data", "diverged", "out_of_memory", "preempted", "lost", "bug", "connection")
+_ORDER = ("config", "data", "diverged", "out_of_memory", "node", "preempted", "lost", "bug", "connection")
 
 
 @dataclass(frozen=True)
@@ -93,7 +99,7 @@ class Failure:
     @property
     def may_pass(self) -> bool:
         """Whether another try may end otherwise."""
-        return self.kind in {"infrastructure", "preempted", "stalled"}
+        return self.kind in {"infrastructure", "node", "preempted", "stalled"}
 
 
 def stalled(seconds: float) -> Failure:
@@ -140,6 +146,8 @@ def _rank(seen: _Seen) -> str | None:
     by_class = next(filter(None, (_rank_of_class(root, name, seen.message) for root, name in seen.classes)), None)
     if by_class is not None:
         return by_class
+    if UNLIKE_DRIVER in seen.message:
+        return "node"
     vague = not seen.classes or {"RuntimeError", "OSError"} & {name for _, name in seen.classes}
     if vague and _MEMORY_TEXT.search(seen.message):
         return "out_of_memory"
@@ -245,6 +253,8 @@ def _reason(kind: FailureKind, seen: _Seen) -> str:
         text += f" (and {len(lines) - 1} more)"
     elif kind == "diverged" and seen.step is not None:
         text += f" (step {seen.step})"
+    elif kind == "node":  # begins with its name
+        return shortened(one_line(mask(text)), _REASON_LIMIT)
     elif kind == "bug":
         name = seen.classes[0][1] if seen.classes else ""
         text = ": ".join(part for part in (name, text) if part) + (f" ({seen.location})" if seen.location else "")

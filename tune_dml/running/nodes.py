@@ -70,23 +70,17 @@ def _name(node: Mapping[str, Any]) -> str:
 
 def _ask(node_id: str, mark: str, cache: str, store: str | None, *, writes: bool) -> dict[str, Any]:
     import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    from tune_dml.running.versions import ask_node, versions_here
 
     def probe() -> dict[str, Any]:
-        import importlib.metadata
         import os
         import platform
         import shutil
         import time
         from pathlib import Path
 
-        versions = {"python": platform.python_version()}
-        for name in ("ray", "torch", "tune-dml"):
-            try:
-                versions[name] = importlib.metadata.version(name)
-            except importlib.metadata.PackageNotFoundError:
-                versions[name] = "none"
-        found: dict[str, Any] = {"host": platform.node(), "time": time.time(), "versions": versions}
+        found: dict[str, Any] = {"host": platform.node(), "time": time.time(), "versions": versions_here()}
         if store is not None:
             try:
                 from trainables.bucket import bucket_problems
@@ -108,10 +102,8 @@ def _ask(node_id: str, mark: str, cache: str, store: str | None, *, writes: bool
         found["cache_free"] = shutil.disk_usage(next(p for p in (there, *there.parents) if p.exists())).free / 2**30
         return found
 
-    place = NodeAffinitySchedulingStrategy(node_id, soft=False)
     before = time.time()
-    reference = ray.remote(num_cpus=0, scheduling_strategy=place, max_retries=0)(probe).remote()
-    answer: dict[str, Any] = ray.get(reference, timeout=_SECONDS)
+    answer: dict[str, Any] = ray.get(ask_node(node_id, probe), timeout=_SECONDS)
     # The probe's time was taken between these two: what lies outside is skew.
     answer["skew"] = max(before - answer["time"], answer["time"] - time.time(), 0.0)
     answer["node_id"] = node_id

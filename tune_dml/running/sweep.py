@@ -48,6 +48,7 @@ from tune_dml.running.signals import ends_by_sigterm
 from tune_dml.running.stopping import StoppingProposals
 from tune_dml.running.trial import Conduct, local_engine, read_message, train_engine
 from tune_dml.running.turn import turn_of
+from tune_dml.running.versions import with_same_versions
 
 if TYPE_CHECKING:
     from tune_dml.running.progress import Progress
@@ -149,9 +150,8 @@ class Recorder(Callback):  # type: ignore[misc]
         self.processes.pop(key, None)
         self.lost[key] += failure.kind != "preempted"
         trial.run_metadata.num_failures = self.lost[key]  # which Tune compares with the retries
-        why = {"stalled": failure.reason, "preempted": "its node was taken away"}.get(
-            failure.kind, "its process was lost"
-        )
+        named = {"stalled": failure.reason, "node": failure.reason, "preempted": "its node was taken away"}
+        why = named.get(failure.kind, "its process was lost")
         self.ledger.write("retry", key)
         self.note(f"{trial.config['label']} seed {trial.config['seed']}: {why}; retrying from the checkpoint")
 
@@ -175,7 +175,8 @@ class Recorder(Callback):  # type: ignore[misc]
         """Retries are used up."""
         hung = trial.config["key"] in self.hung
         failure = stalled(self.watch.limit or 0.0) if hung else _last_failure(trial)
-        reason = f"{'lost' if failure.may_pass else 'failed'} {TRIAL_RETRIES + 1} times: {failure.reason}"
+        was_lost = failure.may_pass and failure.kind != "node"
+        reason = f"{'lost' if was_lost else 'failed'} {TRIAL_RETRIES + 1} times: {failure.reason}"
         ended = {"status": "failed", "reason": reason, "kind": failure.kind, "metrics": {}}
         self._end(trial.config["key"], ended)
 
@@ -327,9 +328,11 @@ def _fit(
         turn = stack.enter_context(beside_others) if connection.has_others else None
         engine = train_engine if resources.engine == "train" else local_engine
         data = known_digests(recorder.proposals.plan, session.cache)
-        conduct = Conduct(folder, recorder.place, resources, session.cache, session.stall_limit, data)
+        trial = engine(Conduct(folder, recorder.place, resources, session.cache, session.stall_limit, data))
+        if connection.has_others:
+            trial = with_same_versions(trial)
         Tuner(
-            tune.with_resources(engine(conduct), _bundle(capacity, resources)),
+            tune.with_resources(trial, _bundle(capacity, resources)),
             tune_config=TuneConfig(
                 search_alg=CellSearcher(recorder.proposals),
                 scheduler=InOrder(recorder.on_process, turn),

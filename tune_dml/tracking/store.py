@@ -1,6 +1,6 @@
 """Which MLflow store a sweep is logged to, whether it can be, and how to look at it.
 
-    uri, origin = tracking_uri(flag)       # flag, else MLFLOW_TRACKING_URI, else SQLite in the working directory
+    uri, origin = tracking_uri(flag, sweeps)   # flag, else MLFLOW_TRACKING_URI, else SQLite in the working directory
     check(uri)                             # [] or what is wrong with it, within seconds
     ui_command(uri)                        # mlflow ui --backend-store-uri sqlite:////home/me/mlflow.db
 
@@ -29,6 +29,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from trainables.errors import Problem
 from tune_dml.planning.plan import Plan
+from tune_dml.record.commands import SUBMITTED_TO
 from tune_dml.record.provenance import mask
 
 _TIMEOUT = 4.0
@@ -40,16 +41,18 @@ _DRIVERS = {"postgresql": "psycopg2", "mysql": "pymysql", "mssql": "pymssql"}
 _NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "lustre", "fuse.", "ceph", "gpfs", "beegfs", "9p")
 
 
-def tracking_uri(flag: str | None) -> tuple[str, str]:
+def tracking_uri(flag: str | None, sweeps: Path | None = None) -> tuple[str, str]:
     """The store and where it was named: the flag, MLFLOW_TRACKING_URI, or mlflow.db in the working directory.
 
-    SQLite paths come out absolute, so that the store stays the same when the working directory changes.
+    A job's working directory goes with the job, so there the folder of the sweeps takes its place. SQLite paths come out
+    absolute, so that the store stays the same when the working directory changes.
     """
+    folder = sweeps if sweeps is not None and SUBMITTED_TO in os.environ else Path.cwd()
     if flag:
-        return _absolute(flag), "flag"
+        return _absolute(flag, folder), "flag"
     if named := os.environ.get("MLFLOW_TRACKING_URI"):
-        return _absolute(named), "MLFLOW_TRACKING_URI"
-    return f"sqlite:///{Path.cwd() / 'mlflow.db'}", "default"
+        return _absolute(named, folder), "MLFLOW_TRACKING_URI"
+    return f"sqlite:///{folder / 'mlflow.db'}", "default"
 
 
 def experiment_name(flag: str | None, plan: Plan) -> str:
@@ -127,11 +130,11 @@ def _problem(rule: str, uri: str, remedy: str) -> Problem:
     return Problem(_PLACE, rule, mask(uri), remedy)
 
 
-def _absolute(uri: str) -> str:
+def _absolute(uri: str, folder: Path) -> str:
     path = local_database(uri)
     if path is None or path.is_absolute():
         return uri
-    return uri.replace(f":///{path}", f":///{Path.cwd() / path}", 1)
+    return uri.replace(f":///{path}", f":///{folder / path}", 1)
 
 
 def _check_sqlite(uri: str) -> list[Problem]:

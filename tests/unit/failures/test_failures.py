@@ -87,6 +87,7 @@ EXCEPTIONS = [
     (class_named("ray.train.v2.api.exceptions", "PreemptionError")("node is going"), "preempted"),
     (ActorDiedError("the node was preempted"), "preempted"),
     (ActorDiedError("its node has died.\n\tthe actor's node was terminated expectedly: received SIGTERM"), "preempted"),
+    (RuntimeError("node gpu-7 does not have what the driver has: no torch."), "node"),
     (ValueError("shapes do not match"), "bug"),
     (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), "bug"),
     (KeyError("memory"), "bug"),

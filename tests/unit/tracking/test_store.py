@@ -54,6 +54,14 @@ def test_the_order_of_the_store(tmp_path, monkeypatch):
     assert tracking_uri("sqlite:///my.db") == (f"sqlite:///{tmp_path}/my.db", "flag")
 
 
+def test_a_job_keeps_its_store_beside_the_sweeps(tmp_path, monkeypatch):
+    assert tracking_uri(None, tmp_path / "shared") == (f"sqlite:///{tmp_path}/mlflow.db", "default")
+    monkeypatch.setenv("TUNE_DML_SUBMITTED_TO", "cluster.yaml")
+    assert tracking_uri(None, tmp_path / "shared") == (f"sqlite:///{tmp_path}/shared/mlflow.db", "default")
+    assert tracking_uri("sqlite:///my.db", tmp_path / "shared")[0] == f"sqlite:///{tmp_path}/shared/my.db"
+    assert tracking_uri("sqlite:////my.db", tmp_path / "shared")[0] == "sqlite:////my.db"
+
+
 def test_the_order_of_the_experiment(monkeypatch, plan):
     monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
     assert experiment_name(None, plan) == "toy_margin"

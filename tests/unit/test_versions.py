@@ -1,0 +1,53 @@
+"""What a node is asked before trials run on it, without Ray's processes."""
+
+import subprocess
+import sys
+
+import pytest
+import ray.cloudpickle
+from helpers.clusters import BARE
+
+from tune_dml.running import versions
+from tune_dml.running.versions import _differences, versions_here, with_same_versions
+
+OURS = {"python": "3.11.7", "ray": "2.60.0", "torch": "2.13.0+cpu", "tune-dml": "0.1.0 (2702c54b)"}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"torch": "2.13.0+cu124", "python": "3.11.9"}, []),
+        ({"tune-dml": "none (2702c54b)"}, []),
+        ({"tune-dml": "none"}, ["no tune-dml"]),
+        ({"torch": "none"}, ["no torch"]),
+        ({"tune-dml": "0.1.0 (00000000)"}, ["tune-dml 0.1.0 (00000000), not 0.1.0 (2702c54b)"]),
+        ({"tune-dml": "none", "torch": "2.9.1"}, ["no tune-dml", "torch 2.9.1, not 2.13.0+cpu"]),
+    ],
+)
+def test_what_differs_is_said_and_what_cannot_matter_is_not(change, said):
+    assert _differences(OURS, {**OURS, **change}) == said
+
+
+def test_the_question_and_a_trial_travel_to_a_node_without_the_project(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(BARE)
+    (tmp_path / "asked").write_bytes(ray.cloudpickle.dumps((versions_here, with_same_versions(print))))
+    code = "import ray.cloudpickle as p; ask, run = p.load(open('asked', 'rb')); print(ask()['tune-dml']); run({})"
+    answer = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.stdout == "none\n", answer.stderr
+    assert "does not have what the driver has: no tune-dml. `tune-dml submit` brings the project" in answer.stderr
+
+
+def test_where_nothing_differs_trials_run(monkeypatch):
+    monkeypatch.setattr(versions, "versions_here", lambda: OURS)
+    told = []
+    trial = with_same_versions(lambda config: config["told"].append(config["key"]))
+    for key in "ab":
+        trial({"key": key, "told": told})
+    assert told == ["a", "b"]
