@@ -1,5 +1,6 @@
 """What a node is asked before trials run on it, without Ray's processes."""
 
+import platform
 import subprocess
 import sys
 
@@ -7,8 +8,9 @@ import pytest
 import ray.cloudpickle
 from helpers.clusters import BARE
 
+from tune_dml.planning.request import Resources
 from tune_dml.running import versions
-from tune_dml.running.versions import _differences, versions_here, with_same_versions
+from tune_dml.running.versions import _differences, missing_data, on_like_nodes, versions_here
 
 OURS = {"python": "3.11.7", "ray": "2.60.0", "torch": "2.13.0+cpu", "tune-dml": "0.1.0 (2702c54b)"}
 
@@ -30,7 +32,7 @@ def test_what_differs_is_said_and_what_cannot_matter_is_not(change, said):
 
 def test_the_question_and_a_trial_travel_to_a_node_without_the_project(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(BARE)
-    (tmp_path / "asked").write_bytes(ray.cloudpickle.dumps((versions_here, with_same_versions(print))))
+    (tmp_path / "asked").write_bytes(ray.cloudpickle.dumps((versions_here, on_like_nodes(print))))
     code = "import ray.cloudpickle as p; ask, run = p.load(open('asked', 'rb')); print(ask()['tune-dml']); run({})"
     answer = subprocess.run(
         [sys.executable, "-c", code],
@@ -44,10 +46,32 @@ def test_the_question_and_a_trial_travel_to_a_node_without_the_project(tmp_path)
     assert "does not have what the driver has: no tune-dml. `tune-dml submit` brings the project" in answer.stderr
 
 
+def test_a_node_without_the_pictures_says_so_unless_it_has_them_decoded(tmp_path, monkeypatch):
+    monkeypatch.setattr(versions, "versions_here", lambda: OURS)
+    folder, decoded = tmp_path / "CUB", tmp_path / "decoded"
+    trial = on_like_nodes(lambda config: config["told"].append(1), [(str(folder), str(decoded))])
+    with pytest.raises(RuntimeError, match=rf"the driver has: no folder {folder}. Copy or mount it there"):
+        trial({})
+    for there in (decoded, folder):
+        there.mkdir()
+        told = []
+        trial({"told": told})
+        assert told == [1]
+        there.rmdir()
+
+
+def test_nodes_are_asked_for_the_pictures_before_a_trial_begins(ray_session, tmp_path):
+    assert not missing_data([], Resources())
+    assert not missing_data([(str(tmp_path), "/nowhere")], Resources())
+    (problem,) = missing_data([("/nowhere/CUB", "/nowhere"), (str(tmp_path), "")], Resources())
+    assert (problem.place, problem.value) == ("--data-root", "/nowhere/CUB")
+    assert platform.node() in problem.rule
+
+
 def test_where_nothing_differs_trials_run(monkeypatch):
     monkeypatch.setattr(versions, "versions_here", lambda: OURS)
     told = []
-    trial = with_same_versions(lambda config: config["told"].append(config["key"]))
+    trial = on_like_nodes(lambda config: config["told"].append(config["key"]))
     for key in "ab":
         trial({"key": key, "told": told})
     assert told == ["a", "b"]

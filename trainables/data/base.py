@@ -137,14 +137,15 @@ class DataSet(ABC):
     def is_prepared(self) -> bool:
         """Whether the decoded data are in the cache already."""
         digest = self.digest()
-        return _is_whole(self._target(digest), digest)
+        return _is_whole(self.place(digest), digest)
 
     def prepared(self, digest: str) -> Pictures | None:
         """What is in the cache already of the data of this digest, whatever lies at their source now; None where nothing is."""
-        target = self._target(digest)
+        target = self.place(digest)
         return open_pictures(target) if _is_whole(target, digest) else None
 
-    def _target(self, digest: str) -> Path:
+    def place(self, digest: str) -> Path:
+        """Where the decoded data of this digest are kept."""
         return self.cache_dir / f"{self.name}-{digest[:20]}"
 
     def passed_over(self) -> Sequence[str]:
@@ -164,7 +165,7 @@ class DataSet(ABC):
         """
         raise_if_any(self.check(), DataError)
         digest = self.digest()
-        target = self._target(digest)
+        target = self.place(digest)
 
         def build(directory: Path) -> None:
             contents = self.write(directory, progress)

@@ -65,6 +65,14 @@ def known_digests(plan: Plan, cache_dir: Path | None) -> dict[str, dict[str, str
     }
 
 
+def data_places(plan: Plan, cache_dir: Path | None) -> list[tuple[str, str]]:
+    """Of each folder of pictures that the plan's trials read: the folder, and where its decoded pictures are kept."""
+    settings = {each.settings["data.root"]: each.settings for each in plan.cells}
+    settings |= {arm.base_settings["data.root"]: arm.base_settings for arm in plan.arms}
+    sets = {str(root): training_data(each, cache_dir) for root, each in settings.items() if root}
+    return [(str(Path(root).expanduser()), str(item.place(item.digest()))) for root, item in sets.items()]
+
+
 def of_data(settings: Mapping[str, Value]) -> str:
     """The settings that decide which data a trial reads."""
     return canonical({path: value for path, value in settings.items() if path.startswith(_DATA)})

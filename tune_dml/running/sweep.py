@@ -26,9 +26,10 @@ from ray import tune
 from ray.tune import Callback, FailureConfig, PlacementGroupFactory, RunConfig, TuneConfig, Tuner
 from ray.tune.experiment import Trial as TuneTrial
 
+from trainables.errors import raise_if_any
 from trainables.files import PATIENCE
 from tune_dml.planning.cells import Cell
-from tune_dml.planning.data import known_digests
+from tune_dml.planning.data import data_places, known_digests
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Resources, Session
 from tune_dml.record import provenance
@@ -48,7 +49,7 @@ from tune_dml.running.signals import ends_by_sigterm
 from tune_dml.running.stopping import StoppingProposals
 from tune_dml.running.trial import Conduct, local_engine, read_message, train_engine
 from tune_dml.running.turn import turn_of
-from tune_dml.running.versions import with_same_versions
+from tune_dml.running.versions import missing_data, on_like_nodes
 
 if TYPE_CHECKING:
     from tune_dml.running.progress import Progress
@@ -327,10 +328,13 @@ def _fit(
         )
         turn = stack.enter_context(beside_others) if connection.has_others else None
         engine = train_engine if resources.engine == "train" else local_engine
-        data = known_digests(recorder.proposals.plan, session.cache)
+        plan = recorder.proposals.plan
+        data = known_digests(plan, session.cache)
         trial = engine(Conduct(folder, recorder.place, resources, session.cache, session.stall_limit, data))
         if connection.has_others:
-            trial = with_same_versions(trial)
+            places = data_places(plan, session.cache)
+            raise_if_any(missing_data(places, resources))
+            trial = on_like_nodes(trial, places)
         Tuner(
             tune.with_resources(trial, _bundle(capacity, resources)),
             tune_config=TuneConfig(

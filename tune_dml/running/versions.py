@@ -1,8 +1,9 @@
-"""Whether the nodes of a cluster have what this process has: the project's code and torch.
+"""Whether the nodes of a cluster have what this process has: the project's code, torch, the folders of pictures.
 
     with joined(address, origin):
         version_problems(address, origin, resources)    # every node that runs trials is asked, all at once
-    trial = with_same_versions(trial)                   # a node that comes later is asked by its first trial
+        missing_data(places, resources)
+    trial = on_like_nodes(trial, places)                # a node that comes later is asked by its first trial
 
 What is sent to a node travels by value: one without the project answers too, and says so.
 """
@@ -13,11 +14,11 @@ import hashlib
 import platform
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata, util
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
 import ray.cloudpickle
@@ -29,6 +30,7 @@ from tune_dml.running.failures import UNLIKE_DRIVER
 
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
+_Answer = TypeVar("_Answer")
 _SECONDS = 30.0
 """For all nodes together. One that does not answer may just be dying: the trials that it gets will tell."""
 _NONE = "none"
@@ -73,40 +75,74 @@ def ask_node(node: str, question: Callable[[], Any]) -> Any:
 
 def version_problems(address: str, origin: str, resources: Resources) -> list[Problem]:
     """What the nodes lack on which trials may be placed, of the cluster that this process is connected to."""
+    ours, unlike = versions_here(), defaultdict[str, list[str]](list)
+    for node, theirs in _answers(versions_here, resources):
+        for difference in _differences(ours, theirs):
+            unlike[difference].append(node)
+    rule = "every node that runs trials must have what the driver has"
+    command = f"tune-dml submit {address} -- ..."
+    return [
+        Problem(origin, f"{rule}: {_names(nodes)} has {difference}", None, _remedy(difference, command))
+        for difference, nodes in unlike.items()
+    ]
+
+
+def missing_data(places: Sequence[tuple[str, str]], resources: Resources) -> list[Problem]:
+    """The nodes on which trials may be placed that have neither a folder of pictures nor what was decoded of it.
+
+    `places`: from `planning.data.data_places`.
+    """
+    if not places:
+        return []
+    lacking = defaultdict[str, list[str]](list)
+    for node, folders in _answers(lambda: _folders_missing(places), resources):
+        for folder in folders:
+            lacking[folder].append(node)
+    rule, remedy = "the pictures must be on every node that runs trials, and are not on", "Copy or mount them there."
+    return [Problem("--data-root", f"{rule} {_names(nodes)}", folder, remedy) for folder, nodes in lacking.items()]
+
+
+def _folders_missing(places: Sequence[tuple[str, str]]) -> list[str]:
+    return [folder for folder, decoded in places if not (Path(folder).is_dir() or Path(decoded).is_dir())]
+
+
+def _answers(question: Callable[[], _Answer], resources: Resources) -> Iterator[tuple[str, _Answer]]:
+    """(node, answer) of each node on which trials may be placed; all are asked at once."""
     offers = {"CPU", *({"trial_driver"} if resources.engine == "train" else ())}
     nodes = {
-        ask_node(node["NodeID"], versions_here): str(node["NodeManagerHostname"])
+        ask_node(node["NodeID"], question): str(node["NodeManagerHostname"])
         for node in ray.nodes()
         if node["Alive"] and offers & node["Resources"].keys()
     }
     answered, _ = ray.wait(list(nodes), num_returns=len(nodes), timeout=_SECONDS) if nodes else ([], [])
-    ours, unlike = versions_here(), defaultdict[str, list[str]](list)
     for reference in answered:
         with suppress(ray.exceptions.RayError):
-            for difference in _differences(ours, ray.get(reference)):
-                unlike[difference].append(nodes[reference])
-    return [_problem(address, origin, difference, names) for difference, names in unlike.items()]
+            yield nodes[reference], ray.get(reference)
 
 
-def _problem(address: str, origin: str, difference: str, nodes: Sequence[str]) -> Problem:
-    names = ", ".join(nodes[:_NAMED]) + (f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else "")
-    rule = f"every node that runs trials must have what the driver has: {names} has {difference}"
-    return Problem(origin, rule, None, _remedy(difference, f"tune-dml submit {address} -- ..."))
+def _names(nodes: Sequence[str]) -> str:
+    return ", ".join(nodes[:_NAMED]) + (f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else "")
 
 
 def _remedy(difference: str, command: str) -> str:
     by_hand = "install the driver's version on every node"
+    if "folder" in difference:
+        return "Copy or mount it there."
     return f"`{command}` brings the project; or {by_hand}." if "tune-dml" in difference else f"{by_hand.capitalize()}."
 
 
-def with_same_versions(trial: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
+def on_like_nodes(
+    trial: Callable[[dict[str, Any]], None], places: Sequence[tuple[str, str]] = ()
+) -> Callable[[dict[str, Any]], None]:
     """A trial's function for a cluster: on a node that lacks something it says so; Ray would say that a process was lost."""
     ours, pickled = versions_here(), ray.cloudpickle.dumps(trial)
     unpickled: list[Callable[[dict[str, Any]], None]] = []
 
     def run(config: dict[str, Any]) -> None:
         if not unpickled:  # a process's first trial
-            if differences := _differences(ours, versions_here()):
+            differences = _differences(ours, versions_here())
+            differences += [f"no folder {folder}" for folder in _folders_missing(places)]
+            if differences:
                 remedy = _remedy(differences[0], "tune-dml submit")
                 raise RuntimeError(f"node {platform.node()} {UNLIKE_DRIVER}: {', '.join(differences)}. {remedy}")
             unpickled.append(ray.cloudpickle.loads(pickled))
