@@ -330,9 +330,10 @@ def _execute(
 ) -> Sweep:
     """Run it under the sweep's lock; Ray starts while the rest is imported. ConfigError where another process holds the lock."""
     from tune_dml.running import cluster
+    from tune_dml.running.garbage import seldom_collected
 
     address, _ = cluster.address_of(session.address)
-    with Ledger(state.folder) as ledger, cluster.Connection(address, resources) as connection:
+    with seldom_collected(), Ledger(state.folder) as ledger, cluster.Connection(address, resources) as connection:
         if left := state.trials_left(purpose.confirmation):
             connection.begin(min(left, session.max_concurrent or left))
         from tune_dml.running import sweep
@@ -367,11 +368,15 @@ def _race_rule(state: SweepState, racing: Racing) -> RaceRule | None:
 
 def _tracker(state: SweepState, session: Session, say: Callable[[str], None] | None = None) -> Tracker:
     from tune_dml import tracking
-    from tune_dml.report.drawing.colours import arm_colours
+
+    def colour_of(arm: int) -> str:  # with the report, so only where a sweep has arms
+        from tune_dml.report.drawing.colours import PALETTE, arm_colour
+
+        return PALETTE[arm_colour(arm)][0]
 
     uri, _ = tracking.tracking_uri(session.tracking_uri)
     experiment = tracking.experiment_name(session.experiment, state.plan)
-    return tracking.Tracker(state, uri, experiment, say=say, colours=arm_colours())
+    return tracking.Tracker(state, uri, experiment, say=say, colour_of=colour_of)
 
 
 def _session_problems(session: Session, resources: Resources) -> list[Problem]:

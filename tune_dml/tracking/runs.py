@@ -39,7 +39,6 @@ from tune_dml.tracking.tables import NewRun, write_runs
 from tune_dml.tracking.trial_runs import NOTE, PARENT_TAG, SWEEP_TAG, RunContents, contents_of
 
 _BATCH = 200  # trials between two writes of the bookkeeping
-_MANY = 20  # new trials; MLflow's client tells of fewer
 _REFUSALS = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_DOES_NOT_EXIST"}  # of one run, not of the server
 
 
@@ -161,9 +160,9 @@ class RunPusher:
         return Run(info.run_id, "RUNNING", tags, frozenset())
 
     def _write_new(self, push: Push) -> None:
-        """Where many trials that a SQLite store has no run of have gathered: whole runs, a few hundred at once."""
+        """The trials that a SQLite store has no run of: whole runs, a few hundred at once."""
         new = [trial for trial in self._projection.runs.values() if trial.key not in self._runs]
-        if len(new) < _MANY:
+        if not new:
             return
         files = artifacts_of(self.client, self._runs[PARENT].id)
         for first in range(0, len(new), _BATCH):
