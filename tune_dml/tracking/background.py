@@ -13,8 +13,7 @@ _INTERVAL = 2.0  # seconds between syncs that nothing asked for
 _SPACING = 0.2  # seconds between syncs that were asked for: a burst of reports is one sync
 _SHARE = 0.02
 """Of the time, that syncs may keep a processor busy."""
-_LONGEST_REST = 10.0  # seconds that MLflow may lag behind for that
-_LONGEST_WAIT = 60.0  # seconds between attempts while the store is away
+_LONGEST_WAIT = 60.0  # seconds between syncs that take long, or attempts while the store is away
 PATIENCE = 60.0  # seconds that `stop` waits for a sync under way
 
 
@@ -60,7 +59,7 @@ class SyncThread:
             began = time.thread_time()
             if self._sync():
                 busy = time.thread_time() - began if synced else 0.0  # the first one imports MLflow
-                wait, synced = min(busy / _SHARE, _LONGEST_REST), True
+                wait, synced = min(busy / _SHARE, _LONGEST_WAIT), True
                 self._wake.wait(_INTERVAL)
             else:  # notifications wait too: they must not hammer a server that is away
                 wait = min(max(2 * wait, _INTERVAL), _LONGEST_WAIT)

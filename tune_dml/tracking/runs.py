@@ -71,6 +71,8 @@ class RunPusher:
         self.was_new = False
         """This store did not know the sweep before."""
         self._uri = uri
+        self._files = ""
+        """The address of the artifacts of the sweep's own run."""
         self._experiment = experiment
         self._projection = projection
         self._books = books
@@ -91,6 +93,7 @@ class RunPusher:
         describe_experiment(self.client, experiment_id, experiment_note(self._projection.state.plan.space))
         parent = self._parent(experiment_id)
         self._runs, self._shown, self._standing = {PARENT: parent}, {}, {}
+        self._files = artifacts_of(self.client, parent.id)
         for tag in (SWEEP_TAG, PARENT_TAG):  # an older version's trials have the second alone
             for run in search_runs(self.client, experiment_id, f"tags.`{tag}` = '{parent.id}'"):
                 if key := _key_of(run):
@@ -143,7 +146,7 @@ class RunPusher:
             return run
         self.was_new = True
         born = projection.state.born or 0.0
-        return self._create(experiment_id, projection.state.plan.name, born, projection.parent_tags())
+        return self._ask_for(experiment_id, projection.state.plan.name, born, _with_source(projection.parent_tags()))
 
     def _one_of(self, known: Run | None, other: Run, key: str) -> Run:
         """Of two runs of one trial, which a lost answer to a creation can leave, keep the one on the books."""
@@ -153,21 +156,24 @@ class RunPusher:
         self.client.delete_run(drop.id)
         return keep
 
-    def _create(self, experiment_id: str, name: str, started: float, tags: Mapping[str, str]) -> Run:
-        """A new run without parameters; the first news brings them."""
-        tags = _with_source(tags)
+    def _create(self, name: str, started: float, tags: Mapping[str, str]) -> Run:
+        """A new run below the sweep's own, without parameters: the first news brings them."""
+        tags, run_id = _with_source(tags), uuid.uuid4().hex
+        made = NewRun(run_id, name, "RUNNING", milliseconds(started), None, self._files_of(run_id), tags, {}, ())
+        if write_runs(self._uri, self._books.experiment_id, [made]):
+            return Run(run_id, "RUNNING", dict(tags), frozenset())
+        return self._ask_for(self._books.experiment_id, name, started, tags)
+
+    def _ask_for(self, experiment_id: str, name: str, started: float, tags: dict[str, str]) -> Run:
         info = self.client.create_run(experiment_id, milliseconds(started), tags, name).info
         return Run(info.run_id, "RUNNING", tags, frozenset())
 
     def _write_new(self, push: Push) -> None:
         """The trials that a SQLite store has no run of: whole runs, a few hundred at once."""
         new = [trial for trial in self._projection.runs.values() if trial.key not in self._runs]
-        if not new:
-            return
-        files = artifacts_of(self.client, self._runs[PARENT].id)
         for first in range(0, len(new), _BATCH):
             some = [(trial, self._contents_of(trial, push), trial.whole()) for trial in new[first : first + _BATCH]]
-            made = [_whole_run(one, trial.state.started, points, files) for trial, one, (_, points) in some]
+            made = [self._whole_run(one, trial.state.started, points) for trial, one, (_, points) in some]
             if not write_runs(self._uri, self._books.experiment_id, made):
                 return
             for (trial, one, (rows, _)), run in zip(some, made, strict=True):
@@ -177,10 +183,27 @@ class RunPusher:
                 self._books.pushed(trial, one.version, push.count(rows))
             self._books.save()
 
+    def _whole_run(self, one: RunContents, started: float, points: Sequence[Point]) -> NewRun:
+        run_id = uuid.uuid4().hex
+        return NewRun(
+            id=run_id,
+            name=one.title,
+            status=one.status,
+            started=milliseconds(started),
+            ended=None if one.status == "RUNNING" else milliseconds(one.moment),
+            files=self._files_of(run_id),
+            tags=_with_source({**one.identity, **one.tags}),
+            params=one.params,
+            points=points,
+        )
+
+    def _files_of(self, run_id: str) -> str:
+        return self._files.replace(self._runs[PARENT].id, run_id)
+
     def _push_trial(self, trial: TrialRun, run: Run | None, push: Push) -> None:
         one = self._contents_of(trial, push)
         if run is None:
-            run = self._create(self._books.experiment_id, one.title, trial.state.started, {**one.identity, **one.tags})
+            run = self._create(one.title, trial.state.started, {**one.identity, **one.tags})
             self._runs[trial.key], self._books.runs[trial.key] = run, run.id
         self._books.skip_known_rows(trial)
         rows = trial.unread()
@@ -203,7 +226,7 @@ class RunPusher:
             projection, parent = self._projection, self._runs[PARENT]
             above = {PARENT_TAG: parent.id, SWEEP_TAG: parent.id, NOTE: cell_note(projection, cell)}
             started = projection.cell_started(cell)
-            run = self._create(self._books.experiment_id, cell.label, started, {**projection.cell_tags(cell), **above})
+            run = self._create(cell.label, started, {**projection.cell_tags(cell), **above})
             self._runs[key], self._books.runs[key] = run, run.id
         return self._runs[key]
 
@@ -265,22 +288,6 @@ class RunPusher:
 def _said(figures: Mapping[str, float], step: int, moment: float) -> tuple[Point, ...]:
     """Figures as of the last event that they follow from; those that say nothing are left out."""
     return numbers({name: value for name, value in figures.items() if math.isfinite(value)}, step, moment)
-
-
-def _whole_run(one: RunContents, started: float, points: Sequence[Point], files: str) -> NewRun:
-    """`files`: where the artifacts of the sweep's own run lie."""
-    run_id = uuid.uuid4().hex
-    return NewRun(
-        id=run_id,
-        name=one.title,
-        status=one.status,
-        started=milliseconds(started),
-        ended=None if one.status == "RUNNING" else milliseconds(one.moment),
-        files=files.replace(one.tags[SWEEP_TAG], run_id),
-        tags=_with_source({**one.identity, **one.tags}),
-        params=one.params,
-        points=points,
-    )
 
 
 def _with_source(tags: Mapping[str, str]) -> dict[str, str]:
