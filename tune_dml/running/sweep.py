@@ -124,9 +124,9 @@ class Recorder(Callback):  # type: ignore[misc]
         if "placed" in message:  # and no step is made
             return
         self.watch.step(key)
-        for row in message.get("rows", ()):
-            self.ledger.report(key, row)
-            self.progress.report(key, row)
+        if rows := message.get("rows"):
+            self.ledger.report(key, *rows)
+            self.progress.report(key, rows[-1])
         if note := message.get("note"):
             self.note(f"{trial.config['label']} seed {trial.config['seed']}: {note}")
         if ended := message.get("ended"):
