@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 RARELY = 100_000
-"""New objects between two looks: what a driver imports makes a million, none of them garbage, and a third of the time goes there."""
+"""New objects between two looks: imports make a million, none of them garbage, and a third of their time goes there."""
 
 
 @contextmanager

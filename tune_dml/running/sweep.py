@@ -41,7 +41,11 @@ from tune_dml.running.failures import TRIAL_RETRIES, Failure, classify, stalled
 from tune_dml.running.in_order import InOrder, Silent
 from tune_dml.running.limits import Spending, Watch
 from tune_dml.running.proposals import diverged_value, proposals_for, value_of
-from tune_dml.running.ray_internals import every_loss_is_a_lost_process, trials_take_idle_processes, without_counting_callbacks
+from tune_dml.running.ray_internals import (
+    every_loss_is_a_lost_process,
+    trials_take_idle_processes,
+    without_counting_callbacks,
+)
 from tune_dml.running.search import CellSearcher
 from tune_dml.running.signals import ends_by_sigterm
 from tune_dml.running.trial import Conduct, local_engine, read_message, train_engine
@@ -308,7 +312,8 @@ def _fit(
     address, _ = cluster.address_of(session.address)
     recorder.progress.waiting("starting Ray ..." if address is None else f"connecting to Ray at {address} ...")
     capacity = connection.capacity()
-    with ends_by_sigterm(), every_loss_is_a_lost_process(), trials_take_idle_processes(), without_counting_callbacks(), ExitStack() as stack:
+    with ends_by_sigterm(), every_loss_is_a_lost_process(), trials_take_idle_processes(), ExitStack() as stack:
+        stack.enter_context(without_counting_callbacks())
         concurrent = cluster.refuse_unless_it_fits(capacity, resources)
         if session.max_concurrent is not None:
             concurrent = min(concurrent, session.max_concurrent)

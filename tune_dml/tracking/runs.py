@@ -159,7 +159,8 @@ class RunPusher:
     def _create(self, name: str, started: float, tags: Mapping[str, str]) -> Run:
         """A new run below the sweep's own, without parameters: the first news brings them."""
         tags, run_id = _with_source(tags), uuid.uuid4().hex
-        made = NewRun(run_id, name, "RUNNING", milliseconds(started), None, self._files_of(run_id), tags, {}, ())
+        files = self._files.replace(self._runs[PARENT].id, run_id)
+        made = NewRun(run_id, name, "RUNNING", milliseconds(started), None, files, tags, {}, ())
         if write_runs(self._uri, self._books.experiment_id, [made]):
             return Run(run_id, "RUNNING", dict(tags), frozenset())
         return self._ask_for(self._books.experiment_id, name, started, tags)
@@ -173,7 +174,7 @@ class RunPusher:
         new = [trial for trial in self._projection.runs.values() if trial.key not in self._runs]
         for first in range(0, len(new), _BATCH):
             some = [(trial, self._contents_of(trial, push), trial.whole()) for trial in new[first : first + _BATCH]]
-            made = [self._whole_run(one, trial.state.started, points) for trial, one, (_, points) in some]
+            made = [_whole_run(one, trial.state.started, points, self._files) for trial, one, (_, points) in some]
             if not write_runs(self._uri, self._books.experiment_id, made):
                 return
             for (trial, one, (rows, _)), run in zip(some, made, strict=True):
@@ -182,23 +183,6 @@ class RunPusher:
                 trial.taken(rows)
                 self._books.pushed(trial, one.version, push.count(rows))
             self._books.save()
-
-    def _whole_run(self, one: RunContents, started: float, points: Sequence[Point]) -> NewRun:
-        run_id = uuid.uuid4().hex
-        return NewRun(
-            id=run_id,
-            name=one.title,
-            status=one.status,
-            started=milliseconds(started),
-            ended=None if one.status == "RUNNING" else milliseconds(one.moment),
-            files=self._files_of(run_id),
-            tags=_with_source({**one.identity, **one.tags}),
-            params=one.params,
-            points=points,
-        )
-
-    def _files_of(self, run_id: str) -> str:
-        return self._files.replace(self._runs[PARENT].id, run_id)
 
     def _push_trial(self, trial: TrialRun, run: Run | None, push: Push) -> None:
         one = self._contents_of(trial, push)
@@ -288,6 +272,22 @@ class RunPusher:
 def _said(figures: Mapping[str, float], step: int, moment: float) -> tuple[Point, ...]:
     """Figures as of the last event that they follow from; those that say nothing are left out."""
     return numbers({name: value for name, value in figures.items() if math.isfinite(value)}, step, moment)
+
+
+def _whole_run(one: RunContents, started: float, points: Sequence[Point], files: str) -> NewRun:
+    """`files`: where the artifacts of the sweep's own run lie."""
+    run_id = uuid.uuid4().hex
+    return NewRun(
+        id=run_id,
+        name=one.title,
+        status=one.status,
+        started=milliseconds(started),
+        ended=None if one.status == "RUNNING" else milliseconds(one.moment),
+        files=files.replace(one.tags[SWEEP_TAG], run_id),
+        tags=_with_source({**one.identity, **one.tags}),
+        params=one.params,
+        points=points,
+    )
 
 
 def _with_source(tags: Mapping[str, str]) -> dict[str, str]:
