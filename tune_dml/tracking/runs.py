@@ -22,6 +22,7 @@ from tune_dml.tracking.cells import cell_points, cell_status
 from tune_dml.tracking.client import (
     Run,
     artifacts_of,
+    create_run,
     describe_experiment,
     experiment_id_of,
     log_data_set,
@@ -71,8 +72,7 @@ class RunPusher:
         self.was_new = False
         """This store did not know the sweep before."""
         self._uri = uri
-        self._files = ""
-        """The address of the artifacts of the sweep's own run."""
+        self._files = ""  # the address of the artifacts of the sweep's own run
         self._experiment = experiment
         self._projection = projection
         self._books = books
@@ -146,7 +146,8 @@ class RunPusher:
             return run
         self.was_new = True
         born = projection.state.born or 0.0
-        return self._ask_for(experiment_id, projection.state.plan.name, born, _with_source(projection.parent_tags()))
+        tags = _with_source(projection.parent_tags())
+        return create_run(self.client, experiment_id, projection.state.plan.name, born, tags)
 
     def _one_of(self, known: Run | None, other: Run, key: str) -> Run:
         """Of two runs of one trial, which a lost answer to a creation can leave, keep the one on the books."""
@@ -158,16 +159,10 @@ class RunPusher:
 
     def _create(self, name: str, started: float, tags: Mapping[str, str]) -> Run:
         """A new run below the sweep's own, without parameters: the first news brings them."""
-        tags, run_id = _with_source(tags), uuid.uuid4().hex
-        files = self._files.replace(self._runs[PARENT].id, run_id)
-        made = NewRun(run_id, name, "RUNNING", milliseconds(started), None, files, tags, {}, ())
+        made = _begun_run(name, started, tags, self._files)
         if write_runs(self._uri, self._books.experiment_id, [made]):
-            return Run(run_id, "RUNNING", dict(tags), frozenset())
-        return self._ask_for(self._books.experiment_id, name, started, tags)
-
-    def _ask_for(self, experiment_id: str, name: str, started: float, tags: dict[str, str]) -> Run:
-        info = self.client.create_run(experiment_id, milliseconds(started), tags, name).info
-        return Run(info.run_id, "RUNNING", tags, frozenset())
+            return Run(made.id, "RUNNING", dict(made.tags), frozenset())
+        return create_run(self.client, self._books.experiment_id, name, started, made.tags)
 
     def _write_new(self, push: Push) -> None:
         """The trials that a SQLite store has no run of: whole runs, a few hundred at once."""
@@ -274,8 +269,14 @@ def _said(figures: Mapping[str, float], step: int, moment: float) -> tuple[Point
     return numbers({name: value for name, value in figures.items() if math.isfinite(value)}, step, moment)
 
 
-def _whole_run(one: RunContents, started: float, points: Sequence[Point], files: str) -> NewRun:
+def _begun_run(name: str, started: float, tags: Mapping[str, str], files: str) -> NewRun:
     """`files`: where the artifacts of the sweep's own run lie."""
+    run_id = uuid.uuid4().hex
+    place = files.replace(tags[SWEEP_TAG], run_id)
+    return NewRun(run_id, name, "RUNNING", milliseconds(started), None, place, _with_source(tags), {}, ())
+
+
+def _whole_run(one: RunContents, started: float, points: Sequence[Point], files: str) -> NewRun:
     run_id = uuid.uuid4().hex
     return NewRun(
         id=run_id,
