@@ -133,7 +133,7 @@ def without_counting_callbacks() -> Iterator[None]:
     """Meanwhile Tune does not count which of its own callbacks are used, for which it imports them all, and with them MLflow."""
     from ray.air._internal import usage
 
-    count, usage.tag_callbacks = usage.tag_callbacks, lambda callbacks: False
+    count, usage.tag_callbacks = usage.tag_callbacks, lambda *_: False
     try:
         yield
     finally:
