@@ -22,11 +22,10 @@ from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.planning.checks import Check, DataProgress, prepare
 from tune_dml.planning.continuation import confirmation_plan, continuation_problems, with_arms_of_files
 from tune_dml.planning.plan import refuse_name_in_use
-from tune_dml.planning.request import MAX_SEEDS, Racing, Request, Resources, Session, folder_problems, listed_seeds
+from tune_dml.planning.request import Racing, Request, Resources, Session, folder_problems, listed_seeds
 from tune_dml.planning.spread import spread
 from tune_dml.record.fetching import fetch_rest
 from tune_dml.record.ledger import Ledger
-from tune_dml.record.race import RaceRule
 from tune_dml.record.rescore import RescoredSweep, compute_metrics
 from tune_dml.record.results import Results
 from tune_dml.record.session import Purpose, with_place
@@ -71,8 +70,12 @@ def run(
     asked, session = session, with_place(session, state)
     if asked.trial_files is None:  # the place is the sweep's, and was not tried yet
         raise_if_any(bucket_problems(session.trial_files))
-    purpose = Purpose("sweep", checked.notes, race=_race_rule(state, racing))
-    return _execute(state, resources, session, console, purpose)
+    race = None
+    if racing.until_decided:
+        from tune_dml.running.race import rule_of
+
+        race = rule_of(state, racing)
+    return _execute(state, resources, session, console, Purpose("sweep", checked.notes, race=race))
 
 
 def resume(
@@ -333,9 +336,10 @@ def _execute(
 ) -> Sweep:
     """Run it under the sweep's lock; Ray starts while the rest is imported. ConfigError where another process holds the lock."""
     from tune_dml.running import cluster
+    from tune_dml.running.garbage import seldom_collected
 
     address, _ = cluster.address_of(session.address)
-    with Ledger(state.folder) as ledger, cluster.Connection(address, resources) as connection:
+    with seldom_collected(), Ledger(state.folder) as ledger, cluster.Connection(address, resources) as connection:
         if left := state.trials_left(purpose.confirmation):
             connection.begin(min(left, session.max_concurrent or left))
         from tune_dml.running import sweep
@@ -356,25 +360,17 @@ def _execute(
     return Sweep(Results.of(state), interrupted, tracking, purpose.confirmation is not None, state)
 
 
-def _race_rule(state: SweepState, racing: Racing) -> RaceRule | None:
-    """The rule of the race that is asked for, if any; raises ConfigError where the sweep cannot be raced so."""
-    if not racing.until_decided:
-        return None
-    from tune_dml.running.race import race_problems
-
-    begun = state.race.rule.margin if state.race else state.plan.margin
-    rule = RaceRule(state.plan.stated_margin or begun, racing.max_seeds or MAX_SEEDS, racing.budget)
-    raise_if_any(race_problems(state, rule))
-    return rule
-
-
 def _tracker(state: SweepState, session: Session, say: Callable[[str], None] | None = None) -> Tracker:
     from tune_dml import tracking
-    from tune_dml.report.drawing.colours import arm_colours
+
+    def colour_of(arm: int) -> str:  # with the report, so only where a sweep has arms
+        from tune_dml.report.drawing.colours import PALETTE, arm_colour
+
+        return PALETTE[arm_colour(arm)][0]
 
     uri, _ = tracking.tracking_uri(session.tracking_uri, session.sweeps)
     experiment = tracking.experiment_name(session.experiment, state.plan)
-    return tracking.Tracker(state, uri, experiment, say=say, colours=arm_colours())
+    return tracking.Tracker(state, uri, experiment, say=say, colour_of=colour_of)
 
 
 def _session_problems(session: Session, resources: Resources) -> list[Problem]:

@@ -7,7 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from tune_dml.running.failures import classify
-from tune_dml.running.ray_internals import every_loss_is_a_lost_process, trials_take_idle_processes
+from tune_dml.running.ray_internals import (
+    every_loss_is_a_lost_process,
+    trials_take_idle_processes,
+    without_counting_callbacks,
+)
 
 
 def of_controller():
@@ -88,7 +92,16 @@ def of_cluster():
     )
 
 
-@pytest.mark.parametrize("names", [of_controller, of_actor_manager, of_train, of_node, of_processes, of_cluster])
+def of_usage():
+    from ray.air._internal import usage
+    from ray.tune import tune
+
+    return callable(usage.tag_callbacks) and "air_usage.tag_callbacks(callbacks)" in inspect.getsource(tune.run)
+
+
+@pytest.mark.parametrize(
+    "names", [of_controller, of_actor_manager, of_train, of_node, of_processes, of_cluster, of_usage]
+)
 def test_ray_has_the_names_that_we_use(names):
     assert names(), f"tune_dml/running/ray_internals.py: this version of Ray differs in what is used {names.__name__}"
 
@@ -126,3 +139,12 @@ def test_tune_gives_a_trials_process_no_variable_so_that_an_idle_one_will_do(mon
         made = class_cache._ActorClassCache().get(Trainable)
     assert not made._default_options["runtime_env"]
     assert given == class_cache.DEFAULT_ENV_VARS != {}
+
+
+def test_tune_does_not_import_mlflow_to_count_callbacks():
+    from ray.air._internal import usage
+
+    count = usage.tag_callbacks
+    with without_counting_callbacks():
+        assert not usage.tag_callbacks([object()])
+    assert usage.tag_callbacks is count

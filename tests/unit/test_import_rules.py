@@ -206,3 +206,14 @@ def test_rooms_files_functions_and_classes_are_small_enough_to_be_read():
         nodes = [node for node in ast.walk(tree(path)) if type(node) in most]
         large += [f"{path.relative_to(ROOT)}: {node.name}" for node in nodes if length(node) > most[type(node)]]
     assert not large
+
+
+def test_a_driver_begins_its_first_trials_without_what_only_others_need():
+    """Scipy is a race's and a report's, MLflow that of a thread which waits for the first trial; each takes a second."""
+    code = (
+        "import sys, tune_dml.api, tune_dml.tracking, tune_dml.running.sweep\n"
+        "loaded = {'scipy.stats', 'mlflow', 'sklearn', 'tune_dml.report'} & set(sys.modules)\n"
+        "assert not loaded, loaded"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -47,9 +47,11 @@ def test_a_row_reported_twice_counts_once_as_first_written(tmp_path):
     with Ledger(tmp_path) as ledger:
         ledger.report("k", {"step": 10, "train/loss": 1.0})
         ledger.report("k", {"step": 5, "train/loss": 2.0})
-        ledger.report("k", {"step": 10, "train/loss": 9.0})
+        ledger.report(
+            "k", {"step": 10, "train/loss": 9.0}, {"step": 15, "train/loss": 3.0}, {"step": 15, "train/loss": 9.0}
+        )
     rows = read_history(tmp_path, "k")
-    assert [(row["step"], row["train/loss"]) for row in rows] == [(5, 2.0), (10, 1.0)]
+    assert [(row["step"], row["train/loss"]) for row in rows] == [(5, 2.0), (10, 1.0), (15, 3.0)]
 
 
 def test_not_a_number_survives(tmp_path):

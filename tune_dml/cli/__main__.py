@@ -8,14 +8,12 @@ import sys
 
 from tune_dml.cli import main
 from tune_dml.cli._supervisor import SUPERVISED, TRAINING, attend, supervise
-
-_GARBAGE = 100_000
-"""New objects after which garbage is looked for: imports make a million, none of them garbage."""
+from tune_dml.running.garbage import RARELY
 
 
 def program() -> None:
     """Run a verb; one that trains in a process of its own."""
-    gc.set_threshold(_GARBAGE)
+    gc.set_threshold(RARELY)
     words = sys.argv[1:]
     if SUPERVISED not in os.environ and words[:1] and words[0] in TRAINING and not {"-h", "--help"} & set(words):
         sys.exit(supervise(words))

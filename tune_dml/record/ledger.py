@@ -187,15 +187,19 @@ class Ledger:
         if kind == "ended":
             self._steps.pop(key, None)  # should a row come after all, they are read again
 
-    def report(self, key: str, row: Mapping[str, Any]) -> None:
-        """Append one evaluation to a trial's history; a step already there is not written again."""
+    def report(self, key: str, *rows: Mapping[str, Any]) -> None:
+        """Append evaluations to a trial's history; a step already there is not written again."""
         path = history_file(self.sweep, key).path
         if key not in self._steps:
             patiently(lambda: existing(self.sweep), self.sweep)
             self._steps[key] = {int(old["step"]) for _, old in GrowingFile(path).unread()}
-        if row["step"] in self._steps[key]:
+        new = []
+        for row in rows:
+            if row["step"] not in self._steps[key]:
+                self._steps[key].add(int(row["step"]))
+                new.append({**row, "time": row.get("time", time.time())})
+        if not new:
             return
-        self._steps[key].add(int(row["step"]))
 
         def opened() -> BinaryIO:
             existing(self.sweep)
@@ -206,7 +210,7 @@ class Ledger:
                 raise gone(path.parent) from error
 
         with patiently(opened, self.sweep) as file:
-            write_row(file, {**row, "time": row.get("time", time.time())})
+            write_row(file, *new)
 
 
 def is_running(sweep: Path) -> bool:
@@ -221,9 +225,9 @@ def is_running(sweep: Path) -> bool:
     return False
 
 
-def write_row(file: BinaryIO, row: Mapping[str, Any]) -> None:
-    """Append one JSON line and force it to disk; a disk that is full halfway through the line gets its rest later."""
-    rest = json.dumps(row, allow_nan=True).encode() + b"\n"
+def write_row(file: BinaryIO, *rows: Mapping[str, Any]) -> None:
+    """Append a JSON line each and force them to disk; a disk that is full halfway through a line gets the rest later."""
+    rest = b"".join(json.dumps(row, allow_nan=True).encode() + b"\n" for row in rows)
 
     def append() -> None:
         nonlocal rest

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
 
 from tune_dml.running.points import Points
 
@@ -54,6 +53,8 @@ class GaussianSearch:
             pending: (cells, sides), places that are being tried.
             seed: of the places among which one is chosen.
         """
+        from scipy.stats import norm  # for a second, which only this search needs
+
         fitted = _fitted_cells(len(told))
         first = numbers[:fitted].mean(1)
         numbers = (numbers - first.mean()) / (first.std() or 1.0)

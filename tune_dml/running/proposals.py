@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan
 from tune_dml.record.ledger import read_history
 from tune_dml.record.state import SweepState
-from tune_dml.running.race import RacingProposals, Record
 from tune_dml.running.search import Proposals
-from tune_dml.running.stopping import StoppingProposals
+
+if TYPE_CHECKING:
+    from tune_dml.running.race import RacingProposals, Record
 
 Say = Callable[[str], None]
 
@@ -46,9 +47,13 @@ def proposals_for(
     if plan is not state.plan:
         return Proposals(plan, known=known, on_cell=on_cell, on_note=on_note)
     if state.race is not None:
+        from tune_dml.running.race import RacingProposals  # with scipy, a second that no other sweep waits for
+
         return RacingProposals(state, known=known, record=record, on_note=say, on_block=on_block)
     if plan.search.stopping is None:
         return Proposals(plan, known=known, proposed=state.proposed, on_cell=on_cell, on_note=on_note)
+    from tune_dml.running.stopping import StoppingProposals  # with scipy too
+
     return StoppingProposals(
         plan,
         known=known,

@@ -16,8 +16,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.errors import Problem
+from trainables.errors import Problem, raise_if_any
 from tune_dml.planning.plan import Plan, Trial
+from tune_dml.planning.request import MAX_SEEDS, Racing
 from tune_dml.record.race import Race, RaceRule, SettledCell, Why
 from tune_dml.record.resolution import resolution_of
 from tune_dml.record.state import SweepState
@@ -192,7 +193,15 @@ def _hours_of(state: SweepState) -> float:
     return seconds / 3600 * (state.resources.gpus or state.resources.workers)
 
 
-def race_problems(state: SweepState, rule: RaceRule) -> list[Problem]:
+def rule_of(state: SweepState, asked: Racing) -> RaceRule:
+    """The rule of the race that is asked for; raises ConfigError where the sweep cannot be raced so."""
+    begun = state.race.rule.margin if state.race else state.plan.margin
+    rule = RaceRule(state.plan.stated_margin or begun, asked.max_seeds or MAX_SEEDS, asked.budget)
+    raise_if_any(_race_problems(state, rule))
+    return rule
+
+
+def _race_problems(state: SweepState, rule: RaceRule) -> list[Problem]:
     """Why a sweep cannot be raced."""
     plan, problems = state.plan, []
     values = sum(not cell.baseline for cell in plan.cells)

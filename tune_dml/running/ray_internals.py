@@ -128,6 +128,18 @@ def trials_take_idle_processes() -> Iterator[None]:
         DEFAULT_ENV_VARS.update(before)
 
 
+@contextmanager
+def without_counting_callbacks() -> Iterator[None]:
+    """Meanwhile Tune does not count which of its own callbacks are used, for which it imports them all, and with them MLflow."""
+    from ray.air._internal import usage
+
+    count, usage.tag_callbacks = usage.tag_callbacks, lambda *_: False
+    try:
+        yield
+    finally:
+        usage.tag_callbacks = count
+
+
 def let_workers_inherit(name: str, value: str) -> None:
     """Give a variable to Ray Train's own processes; a `runtime_env` reaches its workers alone, not what frees their places."""
     from ray.train.v2._internal.constants import ENV_VARS_TO_PROPAGATE

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import optuna
-from cmaes import CMA  # type: ignore[import-untyped]
 from numpy.random import SeedSequence
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler, TPESampler
@@ -88,6 +87,8 @@ class _Evolution(BaseSampler):  # type: ignore[misc]
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """A draw of the present generation; nothing where no knob has a range."""
+        from cmaes import CMA  # type: ignore[import-untyped] # with scipy, which no other sampler needs
+
         box = {name: one for name, one in search_space.items() if isinstance(one, (FloatDistribution, IntDistribution))}
         if not box:
             return {}

@@ -43,10 +43,13 @@ from tune_dml.running.failures import TRIAL_RETRIES, Failure, classify, stalled
 from tune_dml.running.in_order import InOrder, Silent
 from tune_dml.running.limits import Spending, Watch
 from tune_dml.running.proposals import diverged_value, proposals_for, value_of
-from tune_dml.running.ray_internals import every_loss_is_a_lost_process, trials_take_idle_processes
+from tune_dml.running.ray_internals import (
+    every_loss_is_a_lost_process,
+    trials_take_idle_processes,
+    without_counting_callbacks,
+)
 from tune_dml.running.search import CellSearcher
 from tune_dml.running.signals import ends_by_sigterm
-from tune_dml.running.stopping import StoppingProposals
 from tune_dml.running.trial import Conduct, local_engine, read_message, train_engine
 from tune_dml.running.turn import turn_of
 from tune_dml.running.versions import missing_data, on_like_nodes
@@ -130,9 +133,9 @@ class Recorder(Callback):  # type: ignore[misc]
         if "placed" in message:  # and no step is made
             return
         self.watch.step(key)
-        for row in message.get("rows", ()):
-            self.ledger.report(key, row)
-            self.progress.report(key, row)
+        if rows := message.get("rows"):
+            self.ledger.report(key, *rows)
+            self.progress.report(key, rows[-1])
         if note := message.get("note"):
             self.note(f"{trial.config['label']} seed {trial.config['seed']}: {note}")
         if ended := message.get("ended"):
@@ -216,6 +219,8 @@ class Recorder(Callback):  # type: ignore[misc]
         """A trial has come to where others decide whether it goes on; it gives its process back."""
         self._leave(key)
         self.ledger.write("paused", key, seconds=seconds)
+        from tune_dml.running.stopping import StoppingProposals
+
         assert isinstance(self.proposals, StoppingProposals)  # noqa: S101 - no other lets trials pause
         self.proposals.paused(key)
         self.progress.paused(key)
@@ -313,6 +318,7 @@ def _fit(
     recorder.progress.waiting("starting Ray ..." if address is None else f"connecting to Ray at {address} ...")
     capacity = connection.capacity()
     with ends_by_sigterm(), every_loss_is_a_lost_process(), trials_take_idle_processes(), ExitStack() as stack:
+        stack.enter_context(without_counting_callbacks())
         concurrent = cluster.refuse_unless_it_fits(capacity, resources)
         if session.max_concurrent is not None:
             concurrent = min(concurrent, session.max_concurrent)

@@ -1,13 +1,19 @@
-"""The thread that keeps syncing: soon after something happened, now and then by itself, rarely while the store is away."""
+"""The thread that keeps syncing: soon after something happened, now and then by itself, rarely while the store is away.
+
+It works beside the trials, whose processor it takes: after each sync it rests for as long as keeps its share small.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 _INTERVAL = 2.0  # seconds between syncs that nothing asked for
 _SPACING = 0.2  # seconds between syncs that were asked for: a burst of reports is one sync
-_LONGEST_WAIT = 60.0  # seconds between attempts while the store is away
+_SHARE = 0.02
+"""Of the time, that syncs may keep a processor busy."""
+_LONGEST_WAIT = 60.0  # seconds between syncs that take long, or attempts while the store is away
 PATIENCE = 60.0  # seconds that `stop` waits for a sync under way
 
 
@@ -47,11 +53,14 @@ class SyncThread:
         return True
 
     def _loop(self) -> None:
-        wait = 0.0
+        wait, synced = 0.0, False
+        self._wake.wait(_INTERVAL)  # while the first trials' processes start; `stop` wakes it too
         while not self._stopping.wait(_SPACING if wait == 0 else wait):
+            began = time.thread_time()
             if self._sync():
-                wait = 0.0
-                self._wake.wait(_INTERVAL)  # `stop` wakes it too
+                busy = time.thread_time() - began if synced else 0.0  # the first one imports MLflow
+                wait, synced = min(busy / _SHARE, _LONGEST_WAIT), True
+                self._wake.wait(_INTERVAL)
             else:  # notifications wait too: they must not hammer a server that is away
                 wait = min(max(2 * wait, _INTERVAL), _LONGEST_WAIT)
             self._wake.clear()

@@ -111,6 +111,12 @@ def describe_experiment(client: Any, experiment_id: str, text: str) -> None:
         client.set_experiment_tag(experiment_id, "mlflow.note.content", text)
 
 
+def create_run(client: Any, experiment_id: str, name: str, started: float, tags: Mapping[str, str]) -> Run:
+    """A new run without parameters."""
+    info = client.create_run(experiment_id, milliseconds(started), tags, name).info
+    return Run(info.run_id, "RUNNING", dict(tags), frozenset())
+
+
 def log_data_set(client: Any, run_id: str, name: str, digest: str) -> None:
     """A run's data set; MLflow keeps one of equal ones, and 36 characters of its digest: the source has it whole."""
     from mlflow.entities import Dataset, DatasetInput, InputTag

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -175,11 +175,11 @@ class TrialRun:
 class Projection:
     """The runs that MLflow should have of a sweep."""
 
-    def __init__(self, state: SweepState, colours: Sequence[str] = ()):
+    def __init__(self, state: SweepState, colour_of: Callable[[int], str] | None = None):
         self.state = state
         self.runs: dict[str, TrialRun] = {}
         """Key -> run of every trial that the ledger speaks of."""
-        self._colours = colours
+        self._colour_of = colour_of
         self._trials: dict[str, list[str]] = {}
         self._indexed = -1
         self._identified: tuple[Plan | None, str] = (None, "")
@@ -255,8 +255,8 @@ class Projection:
             tags["arm"] = cell.arm[:TAG_LIMIT]
         plan = self.state.plan
         arms = [arm.name for arm in plan.arms]
-        if self._colours and len(plan.main_arms) > 1 and cell.arm in arms:  # else MLflow's own tell the cells apart
-            tags["mlflow.runColor"] = self._colours[arms.index(cell.arm) % len(self._colours)]
+        if self._colour_of and len(plan.main_arms) > 1 and cell.arm in arms:  # else MLflow's own tell the cells apart
+            tags["mlflow.runColor"] = self._colour_of(arms.index(cell.arm))
         return tags
 
     def trials_of(self, cell: Cell) -> list[TrialState]:

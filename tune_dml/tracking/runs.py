@@ -22,6 +22,7 @@ from tune_dml.tracking.cells import cell_points, cell_status
 from tune_dml.tracking.client import (
     Run,
     artifacts_of,
+    create_run,
     describe_experiment,
     experiment_id_of,
     log_data_set,
@@ -39,7 +40,6 @@ from tune_dml.tracking.tables import NewRun, write_runs
 from tune_dml.tracking.trial_runs import NOTE, PARENT_TAG, SWEEP_TAG, RunContents, contents_of
 
 _BATCH = 200  # trials between two writes of the bookkeeping
-_MANY = 20  # new trials; MLflow's client tells of fewer
 _REFUSALS = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_DOES_NOT_EXIST"}  # of one run, not of the server
 
 
@@ -72,6 +72,7 @@ class RunPusher:
         self.was_new = False
         """This store did not know the sweep before."""
         self._uri = uri
+        self._files = ""  # the address of the artifacts of the sweep's own run
         self._experiment = experiment
         self._projection = projection
         self._books = books
@@ -92,6 +93,7 @@ class RunPusher:
         describe_experiment(self.client, experiment_id, experiment_note(self._projection.state.plan.space))
         parent = self._parent(experiment_id)
         self._runs, self._shown, self._standing = {PARENT: parent}, {}, {}
+        self._files = artifacts_of(self.client, parent.id)
         for tag in (SWEEP_TAG, PARENT_TAG):  # an older version's trials have the second alone
             for run in search_runs(self.client, experiment_id, f"tags.`{tag}` = '{parent.id}'"):
                 if key := _key_of(run):
@@ -144,7 +146,8 @@ class RunPusher:
             return run
         self.was_new = True
         born = projection.state.born or 0.0
-        return self._create(experiment_id, projection.state.plan.name, born, projection.parent_tags())
+        tags = _with_source(projection.parent_tags())
+        return create_run(self.client, experiment_id, projection.state.plan.name, born, tags)
 
     def _one_of(self, known: Run | None, other: Run, key: str) -> Run:
         """Of two runs of one trial, which a lost answer to a creation can leave, keep the one on the books."""
@@ -154,21 +157,19 @@ class RunPusher:
         self.client.delete_run(drop.id)
         return keep
 
-    def _create(self, experiment_id: str, name: str, started: float, tags: Mapping[str, str]) -> Run:
-        """A new run without parameters; the first news brings them."""
-        tags = _with_source(tags)
-        info = self.client.create_run(experiment_id, milliseconds(started), tags, name).info
-        return Run(info.run_id, "RUNNING", tags, frozenset())
+    def _create(self, name: str, started: float, tags: Mapping[str, str]) -> Run:
+        """A new run below the sweep's own, without parameters: the first news brings them."""
+        made = _begun_run(name, started, tags, self._files)
+        if write_runs(self._uri, self._books.experiment_id, [made]):
+            return Run(made.id, "RUNNING", dict(made.tags), frozenset())
+        return create_run(self.client, self._books.experiment_id, name, started, made.tags)
 
     def _write_new(self, push: Push) -> None:
-        """Where many trials that a SQLite store has no run of have gathered: whole runs, a few hundred at once."""
+        """The trials that a SQLite store has no run of: whole runs, a few hundred at once."""
         new = [trial for trial in self._projection.runs.values() if trial.key not in self._runs]
-        if len(new) < _MANY:
-            return
-        files = artifacts_of(self.client, self._runs[PARENT].id)
         for first in range(0, len(new), _BATCH):
             some = [(trial, self._contents_of(trial, push), trial.whole()) for trial in new[first : first + _BATCH]]
-            made = [_whole_run(one, trial.state.started, points, files) for trial, one, (_, points) in some]
+            made = [_whole_run(one, trial.state.started, points, self._files) for trial, one, (_, points) in some]
             if not write_runs(self._uri, self._books.experiment_id, made):
                 return
             for (trial, one, (rows, _)), run in zip(some, made, strict=True):
@@ -181,7 +182,7 @@ class RunPusher:
     def _push_trial(self, trial: TrialRun, run: Run | None, push: Push) -> None:
         one = self._contents_of(trial, push)
         if run is None:
-            run = self._create(self._books.experiment_id, one.title, trial.state.started, {**one.identity, **one.tags})
+            run = self._create(one.title, trial.state.started, {**one.identity, **one.tags})
             self._runs[trial.key], self._books.runs[trial.key] = run, run.id
         self._books.skip_known_rows(trial)
         rows = trial.unread()
@@ -204,7 +205,7 @@ class RunPusher:
             projection, parent = self._projection, self._runs[PARENT]
             above = {PARENT_TAG: parent.id, SWEEP_TAG: parent.id, NOTE: cell_note(projection, cell)}
             started = projection.cell_started(cell)
-            run = self._create(self._books.experiment_id, cell.label, started, {**projection.cell_tags(cell), **above})
+            run = self._create(cell.label, started, {**projection.cell_tags(cell), **above})
             self._runs[key], self._books.runs[key] = run, run.id
         return self._runs[key]
 
@@ -268,8 +269,14 @@ def _said(figures: Mapping[str, float], step: int, moment: float) -> tuple[Point
     return numbers({name: value for name, value in figures.items() if math.isfinite(value)}, step, moment)
 
 
-def _whole_run(one: RunContents, started: float, points: Sequence[Point], files: str) -> NewRun:
+def _begun_run(name: str, started: float, tags: Mapping[str, str], files: str) -> NewRun:
     """`files`: where the artifacts of the sweep's own run lie."""
+    run_id = uuid.uuid4().hex
+    place = files.replace(tags[SWEEP_TAG], run_id)
+    return NewRun(run_id, name, "RUNNING", milliseconds(started), None, place, _with_source(tags), {}, ())
+
+
+def _whole_run(one: RunContents, started: float, points: Sequence[Point], files: str) -> NewRun:
     run_id = uuid.uuid4().hex
     return NewRun(
         id=run_id,

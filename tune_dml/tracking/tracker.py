@@ -79,7 +79,7 @@ class Tracker:
         experiment: str,
         *,
         say: Callable[[str], None] | None = None,
-        colours: Sequence[str] = (),
+        colour_of: Callable[[int], str] | None = None,
     ):
         """Contacts nothing yet.
 
@@ -88,11 +88,11 @@ class Tracker:
             uri: from `tracking_uri`.
             experiment: from `experiment_name`.
             say: told, from the background thread, when the store goes away and when it is back.
-            colours: of the sweep's arms, in their order, from the first again where there are more arms.
+            colour_of: of an arm, by its place in the sweep; MLflow's own colours by default.
         """
         self.uri = uri
         self._say = say or (lambda text: None)
-        self._projection = Projection(state, colours)
+        self._projection = Projection(state, colour_of)
         self._books = Books(state.folder / "mlflow.json", mask(uri), experiment)
         self._runs = RunPusher(uri, experiment, self._projection, self._books)
         self._files = FilePusher(self._projection, self._books)

@@ -21,7 +21,7 @@ from tune_dml.record.state import SweepState, read_state
 from tune_dml.report import write_report
 from tune_dml.report.measured import measure
 from tune_dml.running.progress import Progress
-from tune_dml.running.race import RacingProposals, _hours_of, race_problems
+from tune_dml.running.race import RacingProposals, _hours_of, _race_problems
 from tune_dml.running.search import Proposals
 from tune_dml.space import Baseline, Grid, Knob, LogRange
 from tune_dml.stats.best import judge_best
@@ -311,16 +311,16 @@ def test_bad_limits_are_one_message_each(tmp_path):
     assert [problem.place for problem in problems] == ["--max-seeds", "--budget"]
     assert [problem.place for problem in Racing(False, 9, 1.0).problems()] == ["--max-seeds", "--budget"]
     search = SweepState(tmp_path, plan(Knob("optim.lr", LogRange(1e-4, 1e-1)), search=Search("tpe", 9)))
-    assert "tpe" in str(race_problems(search, RULE)[0])
+    assert "tpe" in str(_race_problems(search, RULE)[0])
     one = SweepState(tmp_path, plan(Knob("regularizer.rho", Grid((0.5,)))))
-    assert "two values" in str(race_problems(one, RULE)[0])
+    assert "two values" in str(_race_problems(one, RULE)[0])
     present = SweepState(tmp_path, plan(seeds=6))
-    assert "--max-seeds 6" in str(race_problems(present, RaceRule(1.0, 5))[0])
-    assert race_problems(present, RULE) == []
+    assert "--max-seeds 6" in str(_race_problems(present, RaceRule(1.0, 5))[0])
+    assert _race_problems(present, RULE) == []
 
 
 def test_a_race_of_another_margin_is_refused(decided):
-    problem = race_problems(read_state(decided.folder), RaceRule(2.0, 40))[0]
+    problem = _race_problems(read_state(decided.folder), RaceRule(2.0, 40))[0]
     assert "begun with the margin 1" in str(problem)
 
 

@@ -161,7 +161,7 @@ def test_arms_keep_their_order_of_colours(tmp_path, uri):
     for trial in driver.trials:
         driver.run(trial, rows=1)
     colours = ["#111111", "#222222", "#333333"]
-    assert Tracker(SweepState(driver.folder, plan), uri, "toys", colours=colours).stop().error is None
+    assert Tracker(SweepState(driver.folder, plan), uri, "toys", colour_of=colours.__getitem__).stop().error is None
     seen = StoredRuns(uri)
     by_arm = {run.data.tags["arm"]: run.data.tags["mlflow.runColor"] for run in seen.runs if "arm" in run.data.tags}
     assert by_arm == dict(zip([arm.name for arm in plan.arms], colours, strict=True))

@@ -54,11 +54,6 @@ def arm_colour(arm: int) -> str:
     return f"arm{arm % _ARMS}"
 
 
-def arm_colours() -> list[str]:
-    """The arms' colours on a light page, in order."""
-    return [PALETTE[arm_colour(arm)][0] for arm in range(_ARMS)]
-
-
 def series_colours(count: int, ordered: bool) -> list[str]:
     """Roles for values of a knob: a ramp where they have an order, else as arms."""
     if not ordered:
