@@ -93,11 +93,23 @@ def test_what_is_said_beside_a_file_wins(file, cache_dir):
         ("{min: 1, max: 9}", Range(1, 9, integer=True)),
         ("{min: 1, max: 9, distribution: uniform}", Range(1, 9)),
         ("{min: 0.5, max: 9}", Range(0.5, 9)),
+        ("{min: 1.0, max: 9.0}", Range(1, 9)),
     ],
 )
 def test_a_parameters_form_is_its_domain(file, form, domain):
     request = read_sweep_file(file(f"method: tpe\nrun_cap: 2\nparameters: {{optim.lr: {form}}}\n"))
     assert request.space.scientific[0].domain == domain
+
+
+def test_a_knob_of_whole_numbers_is_searched_in_whole_numbers(file):
+    """However its range is written: half a dimension cannot be trained."""
+    ranges = "model.embedding_dim: {min: 8, max: 64, distribution: log_uniform}, loss.k: {min: 2.0, max: 9.5}"
+    request = read_sweep_file(
+        file(f"method: tpe\nrun_cap: 2\nparameters: {{{ranges}, loss.margin: {{min: 0.1, max: 1}}}}\n")
+    )
+    dimension, k, margin = (knob.domain for knob in request.space.scientific)
+    assert dimension == Range(8, 64, integer=True, scale="log")
+    assert (k.integer, margin.integer) == (True, False)
 
 
 def test_a_folder_is_beside_the_file_and_a_home_is_the_users(file, tmp_path, monkeypatch):

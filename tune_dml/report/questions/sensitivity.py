@@ -150,7 +150,7 @@ def _steps(measured: Measured, knob: MeasuredKnob, needed: _SeedsNeeded | None) 
         return ()
     if needed.seeds > _TOO_MANY_TIMES * len(measured.seeds):
         further = [value for side in _SIDES for value in values_beyond(measured, knob, side)[:1]]
-        within = f"within it no fewer than {needed.seeds} seeds would tell"
+        within = f"within it about {needed.seeds} seeds would be needed"
         settles = f"whether {knob.symbol} matters outside the tested range: {within}"
         wider = extend(measured.results, settles, 40, values={knob.path: as_tried(knob, further)}) if further else ()
         if wider:
@@ -250,7 +250,8 @@ def _gap(metric: MetricName, knob: MeasuredKnob, largest: Difference) -> str:
     if size < 0:
         high, low, near, far, size = low, high, -far, -near, -size
     sure = (
-        f"{100 * (1 - knob.sensitivity.alpha):.3g}% simultaneous interval {metric.number(near)} to {metric.number(far)}"
+        f"{100 * (1 - knob.sensitivity.alpha):.3g}% simultaneous interval "
+        f"{metric.number(metric.change(near))} to {metric.number(metric.change(far))}"
     )
     if not (math.isfinite(near) and math.isfinite(far)):
         sure = "too few shared seeds for an interval"
