@@ -108,7 +108,8 @@ MANY = tuple(
     Knob(path, LogRange(1e-5, 1e-1), symbol=path.partition(".")[2], origin="user")
     for path in (
         "optim.lr", "optim.weight_decay", "optim.backbone_lr_multiplier", "optim.loss_lr_multiplier", "optim.clip_value",
-        "optim.loss_weight_decay", "optim.clip_norm", "optim.momentum", "optim.freeze_backbone_epochs", "loss.margin", "data.label_noise",
+        "optim.loss_weight_decay", "optim.clip_norm", "optim.momentum", "optim.freeze_backbone_epochs", "loss.margin",
+        "data.label_noise",
     )
 )  # fmt: skip
 SEC = Arm("SEC", {"regularizer.name": "sec"}, own_knobs=(Knob("regularizer.rho", Grid((0.1, 1.0), "log"), "rho"),))

@@ -110,8 +110,9 @@ class PlannedArm:
 
     @cached_property
     def tried(self) -> tuple[TrialConfig, ...]:
-        """What a search may propose, as far as is known: each knob at one of its values, then one knob after the other at
-        its other values, or at the end of its range. Raises ConfigError with every problem.
+        """What a search may propose, as far as is known. Raises ConfigError with every problem.
+
+        Each knob at one of its values, then one knob after the other at its other values, or at the end of its range.
         """
         first = {knob.path: _values(knob)[0] for knob in self.knobs}
         others = [first | {knob.path: value} for knob in self.knobs for value in _values(knob)[1:]]

@@ -49,6 +49,7 @@ from tune_dml.planning.request import Request, Stopping, Vary
 from tune_dml.space import Arm, Baseline, Domain, Grid, Knob, Protocol, Range, SearchMethod, Space, Tie, Value
 from tune_dml.text import is_number
 
+_Setting = Value | list[float | int | str]
 _Distribution = Literal["constant", "categorical", "uniform", "log_uniform", "log_uniform_values", "int_uniform"]
 
 
@@ -86,7 +87,7 @@ class _Parameter(_Part):
 
 class _Baseline(_Part):
     label: str = "baseline"
-    settings: dict[str, Value]
+    settings: dict[str, _Setting]
 
 
 class _Tie(_Part):
@@ -95,7 +96,7 @@ class _Tie(_Part):
 
 
 class _Arm(_Part):
-    settings: dict[str, Value] = Field(default_factory=dict)
+    settings: dict[str, _Setting] = Field(default_factory=dict)
     knobs: list[str] | None = None
     parameters: dict[str, _Parameter] = Field(default_factory=dict)
     ties: dict[str, _Tie] = Field(default_factory=dict)
@@ -130,7 +131,9 @@ class _File(_Part):
     seeds: Annotated[int, Field(ge=1, strict=True)] | list[int] | None = Field(
         None, description="how many paired seeds (3), or which ([0, 1, 7])"
     )
-    fixed: dict[str, Value] = Field(default_factory=dict, description="settings that all trials share, by dotted names")
+    fixed: dict[str, _Setting] = Field(
+        default_factory=dict, description="settings that all trials share, by dotted names"
+    )
     tune: dict[str, list[Value]] | list[str] = Field(
         default_factory=list, description="settings tuned away in every arm: names, or names with their values"
     )
@@ -188,8 +191,8 @@ def read_with_problems(path: Path) -> tuple[Request, list[Problem]]:
 
 
 def _without(raw: dict[str, Any], places: list[tuple[Any, ...]]) -> dict[str, Any]:
-    """The mapping without these keys; of `parameters` and `arms` only single ones are left out."""
-    several = {"parameters", "arms"}
+    """The mapping without these keys; of `parameters`, `arms` and `fixed` only single ones are left out."""
+    several = {"parameters", "arms", "fixed"}
     kept = {key: value for key, value in raw.items() if (key,) not in {p[:1] for p in places} or key in several}
     for key in several & kept.keys():
         wrong = [place[1] if len(place) > 1 else None for place in places if place[:1] == (key,)]
@@ -226,7 +229,7 @@ def _request(path: Path, file: _File, problems: list[Problem]) -> Request:
 
 
 def _space(path: Path, file: _File, problems: list[Problem]) -> Space:
-    fixed = {**file.fixed, **_fixed(file.parameters)}
+    fixed: dict[str, Any] = {**file.fixed, **_fixed(file.parameters)}
     knobs = _knobs(file.parameters, [{**fixed, **arm.settings} for arm in file.arms.values()] or [fixed])
     name = file.name or path.stem
     listed = [knob.path for knob in knobs] + list(file.arms)
@@ -249,7 +252,7 @@ def _space(path: Path, file: _File, problems: list[Problem]) -> Space:
     )
 
 
-def _arm(path: Path, name: str, arm: _Arm, fixed: Mapping[str, Value], problems: list[Problem]) -> Arm:
+def _arm(path: Path, name: str, arm: _Arm, fixed: Mapping[str, Any], problems: list[Problem]) -> Arm:
     """The arm as a space declares it; without a protocol, and a problem more, where the one it names is not known."""
     if not name.strip():
         problems.append(
@@ -274,7 +277,7 @@ def _fixed(parameters: dict[str, _Parameter]) -> dict[str, Value]:
     return {name: parameter.value for name, parameter in parameters.items() if parameter.is_fixed}
 
 
-def _knobs(parameters: dict[str, _Parameter], settings: Sequence[Mapping[str, Value]]) -> tuple[Knob, ...]:
+def _knobs(parameters: dict[str, _Parameter], settings: Sequence[Mapping[str, Any]]) -> tuple[Knob, ...]:
     """The searched ones, each with the last part of its path as symbol where no other has it.
 
     `settings`: those of each arm that has them, which say whether a knob takes whole numbers alone.
@@ -299,8 +302,10 @@ def _whole(number: float) -> float | int:
 
 
 def _domain(parameter: _Parameter, *, whole: bool) -> Domain:
-    """Listed values, or a range: of whole numbers where the knob takes no others or they are asked for, as W&B does it:
-    by `int_uniform`, or by ends that are written as such (1, not 1.0) and nothing else.
+    """Listed values, or a range.
+
+    Of whole numbers where the knob takes no others or they are asked for, as W&B does it: by `int_uniform`, or by ends
+    that are written as such (1, not 1.0) and nothing else.
     """
     if parameter.values is not None:
         return Grid(tuple(parameter.values), _scale(parameter.values))

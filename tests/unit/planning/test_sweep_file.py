@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from helpers.published_formats import cub
 from helpers.toys import space_of
 
 from trainables.errors import ConfigError
@@ -13,7 +14,7 @@ from tune_dml.planning.continuation import with_arms_of_files
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
-from tune_dml.planning.sweep_file import read_sweep_file
+from tune_dml.planning.sweep_file import read_sweep_file, read_with_problems
 from tune_dml.space import Baseline, Grid, Knob, Range, Tie
 
 ROOT = Path(__file__).parents[3]
@@ -110,6 +111,23 @@ def test_a_knob_of_whole_numbers_is_searched_in_whole_numbers(file):
     dimension, k, margin = (knob.domain for knob in request.space.scientific)
     assert dimension == Range(8, 64, integer=True, scale="log")
     assert (k.integer, margin.integer) == (True, False)
+
+
+def test_a_fixed_setting_may_be_a_list(file):
+    text = "parameters: {loss.margin: {values: [0.1, 0.2]}}\nfixed: {evaluation.ks: [1, 10]}\n"
+    assert read_sweep_file(file(text)).space.fixed["evaluation.ks"] == [1, 10]
+
+
+def test_a_wrong_setting_leaves_the_right_ones_beside_it(file, cache_dir, tmp_path):
+    """Else data that `data.strict: false` lets pass would be found wrong besides."""
+    birds = cub(tmp_path / "birds")
+    text = "parameters: {loss.margin: {values: [0.1, 0.2]}}\ndataset: cub200\ndata_root: birds\n"
+    for wrong in ("model.bacbone: small_conv", "training.steps: {a: 1}"):
+        path = file(f"{text}fixed: {{data.strict: false, {wrong}}}\n")
+        request, problems = read_with_problems(path)
+        with pytest.raises(ConfigError) as error:
+            prepare(replace(request, data_root=birds), cache_dir=cache_dir)
+        assert not [problem for problem in (*problems, *error.value.problems) if "11788" in str(problem)]
 
 
 def test_a_folder_is_beside_the_file_and_a_home_is_the_users(file, tmp_path, monkeypatch):
