@@ -230,7 +230,7 @@ class WrittenReport:
                 metric.number(row.mean),
                 metric.interval(row.low, row.high),
                 "" if math.isnan(row.difference) else metric.signed(row.difference),
-                metric.interval(row.difference_low, row.difference_high),
+                metric.interval(metric.change(row.difference_low), metric.change(row.difference_high)),
             )
             for row in summary.rows
         )

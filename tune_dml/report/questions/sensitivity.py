@@ -12,7 +12,7 @@ from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import knob_question
 from tune_dml.report.questions._curve import curve_figure
 from tune_dml.report.questions._range import Side, as_tried, values_beyond
-from tune_dml.report.section import Block, Card, Section, Table, Text, number, signed, words
+from tune_dml.report.section import Block, Card, Section, Table, Text, ends, number, signed, words
 from tune_dml.report.steps import Step, extend
 from tune_dml.stats import Difference, Matters
 from tune_dml.stats.power import chance_to_decide, range_to_decide, seeds_to_decide
@@ -295,7 +295,7 @@ def _more_seeds(measured: Measured, knob: MeasuredKnob, needed: _SeedsNeeded) ->
 def _table_of_differences(metric: MetricName, knob: MeasuredKnob) -> Table:
     verdict = knob.sensitivity
     rows = tuple(
-        (words(d.first), words(d.second), signed(metric, d.estimate), signed(metric, d.low), signed(metric, d.high),
+        (words(d.first), words(d.second), signed(metric, d.estimate), *ends(metric, d.low, d.high),
          number(metric, d.at_most), words(_against_margin(d, verdict)))
         for d in verdict.differences
     )  # fmt: skip
