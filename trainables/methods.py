@@ -139,7 +139,7 @@ def domain_of_rules(rules: Iterable[object], annotation: object) -> KnobDomain:
         bounds.get("lt", bounds.get("le", math.inf)),
         low_open="gt" in bounds,
         high_open="lt" in bounds,
-        integer=annotation is int,
+        integer=annotation is int or set(typing.get_args(annotation)) == {int, type(None)},
     )
 
 

@@ -122,3 +122,16 @@ def domain_of(path: str, settings: Mapping[str, Value]) -> KnobDomain:
         if chooser in methods:
             return next((item.numbers for item in parameters_of(methods[chooser]) if item.name == knob), KnobDomain())
     return KnobDomain()
+
+
+def takes_whole_numbers(path: str, settings: Mapping[str, Value]) -> bool:
+    """Whether a setting takes whole numbers alone; where these settings choose no method, under every one that has it."""
+    section, _, name = path.partition(".")
+    if section not in SECTIONS or name in SECTIONS[section].own_fields():
+        return domain_of(path, settings).integer
+    declared = []
+    for chooser, registry in SECTIONS[section].chooses.items():
+        known, chosen = methods_of(registry), settings.get(f"{section}.{chooser}")
+        methods = [known[chosen]] if isinstance(chosen, str) and chosen in known else known.values()
+        declared += [item.numbers.integer for cls in methods for item in parameters_of(cls) if item.name == name]
+    return bool(declared) and all(declared)

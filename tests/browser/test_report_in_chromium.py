@@ -104,6 +104,14 @@ frame.srcdoc = {source};
 LR = Knob("optim.lr", LogRange(1e-5, 1e-1), symbol="lr", origin="user")
 DIM = Knob("model.embedding_dim", Range(8, 512, integer=True, scale="log"), origin="user")
 KIND = Knob("loss.name", Grid(("triplet", "contrastive", "npair"), scale="category"), symbol="<i>loss</i>\nkind")
+MANY = tuple(
+    Knob(path, LogRange(1e-5, 1e-1), symbol=path.partition(".")[2], origin="user")
+    for path in (
+        "optim.lr", "optim.weight_decay", "optim.backbone_lr_multiplier", "optim.loss_lr_multiplier", "optim.clip_value",
+        "optim.loss_weight_decay", "optim.clip_norm", "optim.momentum", "optim.freeze_backbone_epochs", "loss.margin",
+        "data.label_noise",
+    )
+)  # fmt: skip
 SEC = Arm("SEC", {"regularizer.name": "sec"}, own_knobs=(Knob("regularizer.rho", Grid((0.1, 1.0), "log"), "rho"),))
 L2 = Arm("L2", {"regularizer.name": "l2"})
 PLAIN = Arm("plain", {"regularizer.name": "none", "regularizer.eta": 0.0}, knobs=())
@@ -124,6 +132,15 @@ PAGES = {
         "means": SEARCHED,
         "baseline": None,
         "search": Search("tpe", len(SEARCHED)),
+    },
+    "many knobs": {
+        "space": Space("mine", "My own", "", None, MANY, {}),
+        "means": {
+            tuple(10.0 ** (-1.2 - 0.013 * ((7 * i + 11 * k) % 97)) for k in range(len(MANY))): 60 + (7 * i) % 19
+            for i in range(8)
+        },
+        "baseline": None,
+        "search": Search("random", 8),
     },
     "methods": {
         "space": space_of(SIZES, arms=(SEC, L2, PLAIN), baseline="plain", fixed={"batch.instances_per_class": 3}),

@@ -59,6 +59,17 @@ def test_verify_counts_and_decodes_everything(tune_dml, birds):
     assert victim.name in err
 
 
+def test_verify_advises_to_decode_the_same_file_of_pairs(tune_dml, tmp_path):
+    fixtures.face_bin(tmp_path / "lfw.bin")
+    _, out, _ = tune_dml("verify", "lfw_bin", "--root", tmp_path, *LOOSE)
+    assert f"datasets prepare lfw_bin --root {tmp_path} --set data.strict=false" in " ".join(out.split())
+
+
+def test_verify_counts_pictures_not_their_further_labels(tune_dml, tmp_path):
+    _, out, _ = tune_dml("verify", "sop", "--root", fixtures.sop(tmp_path / "sop"), *LOOSE, "--json")
+    assert sorted(json.loads(out)["counts"]) == sorted(DATASETS["sop"].expected)
+
+
 def test_corrupt_pictures_are_left_out_only_when_asked(tune_dml, birds):
     victim = next((birds / "images").rglob("*.jpg"))
     victim.write_bytes(b"not a picture")

@@ -9,8 +9,14 @@ from pydantic import Field
 
 from trainables import methods, registries
 from trainables.errors import ConfigError
+from trainables.handed_back import check_figures
 from trainables.losses import Loss
 from trainables.losses.triplet import TripletLoss
+from trainables.models import BACKBONES, build_model
+from trainables.models.small_conv import SmallConv
+from trainables.regularizers import Regularizer
+from trainables.samplers import SAMPLERS, build_sampler
+from trainables.samplers.random import RandomBatches
 
 GROUP = "tune_dml.losses"
 
@@ -144,3 +150,104 @@ def test_a_value_without_gradient_is_named_where_one_is_needed():
     assert Whole(like=3)(embeddings.detach(), torch.arange(4)) == 1
     with torch.no_grad():
         assert Whole()(embeddings, torch.arange(4)) == 1
+
+
+class Careless(Loss):
+    """Normalises what it is given in place, unseen by autograd: a regularizer would see lengths of 1."""
+
+    name, citation, section = "careless", "nobody", "1"
+
+    def value(self, embeddings, labels):
+        with torch.no_grad():
+            embeddings.div_(embeddings.norm(dim=1, keepdim=True))
+        return embeddings.square().mean()
+
+
+def test_a_loss_that_writes_into_its_embeddings_is_named():
+    leaf = torch.ones(4, 3, requires_grad=True)
+    with pytest.raises(ConfigError, match="value of the loss Careless: must leave what it is given as it is"):
+        Careless()(leaf * 2, torch.arange(4))
+
+
+class Penalty(Regularizer):
+    """The mean length, or whatever `like` is told to make of it."""
+
+    name, citation, section = "penalty", "nobody", "1"
+
+    def __init__(self, like=0):
+        super().__init__()
+        self.like = like
+
+    def value(self, norms):
+        if self.like == 3:
+            norms.sub_(1)
+        return (norms.mean(), norms, norms.detach().mean(), norms.mean())[self.like]
+
+
+@pytest.mark.parametrize(
+    ("like", "rule"),
+    [(1, "must be a float tensor of shape"), (2, "must have a gradient"), (3, "must leave what it is")],
+)
+def test_a_regularizer_is_looked_at_as_a_loss_is(like, rule):
+    embeddings = torch.ones(4, 3, requires_grad=True)
+    assert Penalty()(embeddings).item() == pytest.approx(3**0.5)
+    with pytest.raises(ConfigError, match=f"value of the regularizer Penalty: {rule}"):
+        Penalty(like)(embeddings)
+
+
+def test_a_diagnostic_is_one_number():
+    check_figures({"active": torch.ones(1)})
+    with pytest.raises(ConfigError, match="diagnostics\\(\\) 'each': must be a single number, but got \\(3,\\)"):
+        check_figures({"each": torch.ones(3)})
+
+
+def test_a_sampler_without_steps_is_refused(monkeypatch):
+    class Endless(RandomBatches):
+        steps_per_epoch = 0
+
+    monkeypatch.setitem(SAMPLERS.data, "endless", Endless)
+    with pytest.raises(ConfigError, match="sampler endless: steps_per_epoch must be at least 1, but got 0"):
+        build_sampler("endless", [0, 1], 2)
+
+
+class Flat(SmallConv):
+    """A backbone that pools by itself."""
+
+    name = "flat"
+
+    def forward(self, images):
+        return super().forward(images).mean((2, 3))
+
+
+class Wider(SmallConv):
+    """Says it has more channels than it has."""
+
+    name = "wider"
+
+    def __init__(self, *, in_channels: int):
+        super().__init__(in_channels=in_channels)
+        self.out_channels += 1
+
+
+class Uncounted(SmallConv):
+    """Does not say how many channels it has."""
+
+    name = "uncounted"
+
+    def __init__(self, *, in_channels: int):
+        super().__init__(in_channels=in_channels)
+        del self.out_channels
+
+
+@pytest.mark.parametrize(
+    ("backbone", "said"),
+    [
+        (Flat, "feature map of the backbone flat: must be \\(B, out_channels, h, w\\).* 64, but got \\(2, 64\\)"),
+        (Wider, "feature map of the backbone wider: .* its out_channels is 65, but got \\(2, 64, 2, 2\\)"),
+        (Uncounted, "backbone uncounted: its constructor must set out_channels"),
+    ],
+)
+def test_a_backbone_gives_the_map_that_it_announces(monkeypatch, backbone, said):
+    monkeypatch.setitem(BACKBONES.data, backbone.name, backbone)
+    with pytest.raises(ConfigError, match=said):
+        build_model(backbone=backbone.name, in_channels=1)(torch.zeros(2, 1, 16, 16))

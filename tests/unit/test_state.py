@@ -124,3 +124,11 @@ def test_an_extended_plan_knows_its_new_trials(tmp_path, plan):
 def test_an_unknown_sweep_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="unknown sweep under"):
         load_state(tmp_path, "none")
+
+
+def test_a_folder_that_was_moved_by_hand_is_the_sweep_s_name(tmp_path, plan):
+    """Else every command that is advised would name a sweep that is not there."""
+    plan.save(tmp_path / "before" / "plan.json")
+    (tmp_path / "before").rename(tmp_path / "after")
+    assert load_state(tmp_path, "after").plan.name == "after"
+    assert read_state(tmp_path / "after").stored.identity() == plan.identity()

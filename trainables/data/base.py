@@ -170,7 +170,9 @@ class DataSet(ABC):
         def build(directory: Path) -> None:
             contents = self.write(directory, progress)
             raise_if_any(_contents_problems(contents, len(cache.open_images(directory)), self.name), DataError)
-            _write_contents(directory, contents, self.name, digest, self.test_classes(contents.class_names))
+            test_classes = self.test_classes(contents.class_names)
+            raise_if_any(_test_problems(test_classes, len(contents.class_names), self.name), DataError)
+            _write_contents(directory, contents, self.name, digest, test_classes)
 
         try:
             cache.build_once(target, build, complete=lambda folder: _is_whole(folder, digest))
@@ -211,6 +213,13 @@ def _contents_problems(contents: Contents, pictures: int, name: str) -> list[Pro
     if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
         got = f"{labels.min()} to {labels.max()}"
         return [Problem(f"data set {name}", f"labels must be the numbers of its {classes} classes, from 0", got)]
+    return []
+
+
+def _test_problems(test_classes: Sequence[int], classes: int, name: str) -> list[Problem]:
+    """A class of the test half that is none: its pictures would be trained on without a word."""
+    if wrong := [c for c in test_classes if not 0 <= c < classes]:
+        return [Problem(f"data set {name}", f"test_classes must be numbers of its {classes} classes, from 0", wrong)]
     return []
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from trainables.errors import ConfigError, Problem
+from trainables.handed_back import check_untouched, check_value, versions
 from trainables.precision import full_precision
 
 EPSILON = 1e-12  # a vector no longer than this has no direction
@@ -46,17 +47,6 @@ def _check_batch(embeddings: Tensor, labels: Tensor) -> None:
         problems.append(Problem("labels", "there must be one label per embedding", lengths))
     if problems:
         raise ConfigError(problems)
-
-
-def _check_value(name: str, value: object, embeddings: Tensor) -> None:
-    """That a loss has computed something to train on, before it is looked at. Raises ConfigError."""
-    if not isinstance(value, Tensor) or value.ndim or not value.is_floating_point():
-        got = (tuple(value.shape), str(value.dtype)) if isinstance(value, Tensor) else type(value).__name__
-        remedy = "Reduce what it has for each picture or pair: its mean, say."
-        raise ConfigError(Problem(f"value of the loss {name}", "must be a float tensor of shape ()", got, remedy))
-    if torch.is_grad_enabled() and embeddings.requires_grad and not value.requires_grad:
-        remedy = "Compute it from them by torch's functions, without detach(), item() or float()."
-        raise ConfigError(Problem(f"value of the loss {name}", "must have a gradient for the embeddings", None, remedy))
 
 
 class Loss(nn.Module, ABC):
@@ -98,8 +88,11 @@ class Loss(nn.Module, ABC):
             raise ConfigError(Problem("indices_tuple", rule, None, "Remove the miner."))
         with full_precision(embeddings.device):
             full = embeddings if embeddings.dtype in (torch.float32, torch.float64) else embeddings.float()
+            before = versions(full, labels)
             value = self.value(full, labels)
-        _check_value(type(self).__name__, value, embeddings)
+        place = f"value of the loss {type(self).__name__}"
+        check_untouched(place, before, full, labels)
+        check_value(place, value, embeddings)
         return value
 
     @abstractmethod

@@ -67,5 +67,8 @@ def build_model(
             problems += error.problems
     raise_if_any(problems)
     body, pool = parts
+    if not isinstance(getattr(body, "out_channels", None), int):
+        rule, remedy = "its constructor must set out_channels", "Set it to the channels of its feature map."
+        raise ConfigError(Problem(f"backbone {backbone}", rule, getattr(body, "out_channels", None), remedy))
     top = HEADS[head](body.out_channels, embedding_dim, **dict(head_parameters or {}))
     return Embedder(body, pool, top, freeze_bn=freeze_bn, freeze_bn_affine=freeze_bn_affine)

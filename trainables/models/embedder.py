@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from trainables.errors import ConfigError, Problem
 from trainables.models.base import Backbone, Head, Pooling
 from trainables.models.batch_norm import batch_norms, freeze
 
@@ -66,7 +67,11 @@ class Embedder(nn.Module):
         return torch.cat([checkpoint(self._features, part, use_reentrant=False) for part in parts])
 
     def _features(self, images: Tensor) -> Tensor:
-        features: Tensor = self.pooling(self.backbone(self.backbone.to_input(images)))
+        maps: Tensor = self.backbone(self.backbone.to_input(images))
+        if maps.ndim != 4 or maps.shape[1] != self.backbone.out_channels:
+            rule = f"must be (B, out_channels, h, w), and its out_channels is {self.backbone.out_channels}"
+            raise ConfigError(Problem(f"feature map of the backbone {self.backbone.name}", rule, tuple(maps.shape)))
+        features: Tensor = self.pooling(maps)
         return features
 
     def train(self, mode: bool = True) -> Self:

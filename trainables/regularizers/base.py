@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from trainables.errors import ConfigError, Problem
+from trainables.handed_back import check_untouched, check_value, versions
 from trainables.precision import full_precision
 
 
@@ -44,7 +45,14 @@ class Regularizer(nn.Module, ABC):
             # Its gradient at a zero vector is 0, not NaN.
             norms: Tensor = torch.linalg.vector_norm(full, dim=1)
             self._norms = norms.detach()
-            return self.value(norms) if len(norms) else full.sum()
+            if not len(norms):
+                return full.sum()
+            before = versions(norms)
+            value = self.value(norms)
+        place = f"value of the regularizer {type(self).__name__}"
+        check_untouched(place, before, norms)
+        check_value(place, value, embeddings)
+        return value
 
     @property
     def needs_mean(self) -> bool:

@@ -16,10 +16,16 @@ SAMPLERS = Registry(__name__, Sampler, group="tune_dml.samplers")  # type: ignor
 def build_sampler(
     name: str, labels: ArrayLike, batch_size: int, *, instances_per_class: int = 1, seed: int = 0
 ) -> Sampler:
-    """The sampler called `name` over training pictures with these labels."""
+    """The sampler called `name` over training pictures with these labels. Raises ConfigError."""
     if name not in SAMPLERS:
         raise ConfigError(unknown(SAMPLERS, "sampler", name, "batch.sampler"))
-    return SAMPLERS[name](labels, batch_size, instances_per_class=instances_per_class, seed=seed)
+    sampler = SAMPLERS[name](labels, batch_size, instances_per_class=instances_per_class, seed=seed)
+    if sampler.steps_per_epoch < 1:
+        rule = "steps_per_epoch must be at least 1"
+        raise ConfigError(
+            Problem(f"sampler {name}", rule, sampler.steps_per_epoch, "Count a part of a pass as one step.")
+        )
+    return sampler
 
 
 def sampler_problems(

@@ -17,6 +17,7 @@ from trainables.context import TrialContext
 from trainables.data.base import DataSet, Indices, Pictures
 from trainables.errors import DataError, Problem
 from trainables.evidence import directions
+from trainables.handed_back import check_figures
 from trainables.losses import Loss, build_loss
 from trainables.losses.parts.memory import CrossBatchMemory
 from trainables.losses.parts.pairs import PairLoss
@@ -139,6 +140,7 @@ class Learner(ABC, Generic[_E]):
     def diagnostics(self) -> dict[str, Tensor]:
         """Mechanism figures of the last batch: norms, mu, eta and what the loss itself reports."""
         figures = {**self.regularizer.diagnostics(), **self.loss.diagnostics()}
+        check_figures(figures)
         return {"eta": torch.tensor(self.eta), **figures}
 
     def watched_pictures(self) -> Indices:

@@ -131,7 +131,8 @@ class Task(ABC):
         notes = []
         if data.pictures_per_class is not None or data.long_tail is not None:
             _, counts = np.unique(pictures.labels[split.train], return_counts=True)
-            kept = f"{counts.min()} to {counts.max()} pictures of each of {len(counts)} classes"
+            number = " to ".join(map(str, dict.fromkeys((counts.min(), counts.max()))))
+            kept = f"{number} pictures of each of {len(counts)} classes"
             notes.append(f"Training sees {kept}, drawn by the seed; validation and test are whole.")
         if data.label_noise:
             wrong = int((self.training_labels(pictures, split) != pictures.labels[split.train]).sum())

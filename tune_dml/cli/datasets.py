@@ -88,7 +88,7 @@ def verify(copy: Copy, *, as_json: Json = False) -> None:
 
     dataset = copy.open()
     with progress_bar(console_for(as_json), "reading") as progress:
-        verified = _verified(dataset, progress)
+        verified = _verified(dataset, absolute(copy.root), progress)
     if not as_json:
         raise_if_any(verified.problems)
     show(verified, as_json)
@@ -243,9 +243,8 @@ class _Prepared:
         yield from (f"Note: {note}" for note in notes)
 
 
-def _verified(dataset: DataSet, progress: Progress) -> _VerifiedDataSet:
+def _verified(dataset: DataSet, root: Path | None, progress: Progress) -> _VerifiedDataSet:
     """Read everything: checksums, counts, that every picture decodes; collects every problem."""
-    root: Path | None = getattr(dataset, "given", None) or getattr(dataset, "root", None)
     if problems := dataset.verify(progress):
         return _VerifiedDataSet(dataset.name, root, dataset.expected, tuple(problems))
     counts = dataset.counts()

@@ -171,7 +171,8 @@ class _Preview:
         yield self._power_sentence()
         if self.power.seeds:
             fewest, most = ("more than 1000" if number is None else str(number) for number in self.power.seeds)
-            yield f"Seeds:  {fewest} to {most} tell equal levels from twice the margin ({most} with 80% assurance)."
+            seeds = " to ".join(dict.fromkeys((fewest, most)))
+            yield f"Seeds:  {seeds} tell equal levels from twice the margin ({most} with 80% assurance)."
         yield from (_in_a_line(f"Note:   {note}") for note in self.notes)
         yield "Cells, settings and notes in full: --all. Run it: tune-dml sweep, with the same words."
 

@@ -164,11 +164,11 @@ def _publish(
     return WrittenReport(sweep, files, attachment, again)
 
 
-def answer_lines(summary: SweepSummary) -> Iterable[str]:
-    """The answer in plain words, and the step that follows from it."""
+def answer_lines(summary: SweepSummary, *, running: bool = False) -> Iterable[str]:
+    """The answer in plain words, and the step that follows from it; none while it runs, when each would be refused."""
     yield from summary.answer.sentences
     step = summary.answer.step
-    if step is not None:
+    if step is not None and not running:
         yield f"Next:    {step.command}"
         yield f"         {summary.answer.cost}. {step.sentence}"
 
@@ -230,7 +230,7 @@ class WrittenReport:
                 metric.number(row.mean),
                 metric.interval(row.low, row.high),
                 "" if math.isnan(row.difference) else metric.signed(row.difference),
-                metric.interval(row.difference_low, row.difference_high),
+                metric.interval(metric.change(row.difference_low), metric.change(row.difference_high)),
             )
             for row in summary.rows
         )

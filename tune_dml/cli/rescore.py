@@ -32,7 +32,10 @@ def rescore(
     experiment: str | None,
     as_json: Json = False,
 ) -> None:
-    """Compute further metrics of a sweep run with evaluation.keep=embeddings; trains nothing, and test stays sealed."""
+    """Compute further metrics of a sweep that kept its embeddings; trains nothing, and test stays sealed.
+
+    Run it with `--set evaluation.keep=embeddings` for that.
+    """
     from tune_dml.api import rescore as compute
     from tune_dml.record.results import load_results
 

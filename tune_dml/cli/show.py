@@ -231,6 +231,7 @@ class _ShownSweep:
         """The answer, five facts, the next step and the links."""
         from tune_dml.cli.report import answer_lines
         from tune_dml.record.commands import command
+        from tune_dml.record.ledger import is_running
 
         results, summary = self.results, summary_of(self.results)
         yield f"{results.name}: {results.plan.space.title}, on {results.plan.dataset}"
@@ -238,7 +239,7 @@ class _ShownSweep:
         if summary is None:
             yield f"No trial has a number yet. Follow it: {command(results, 'status')}"
             return
-        yield from answer_lines(summary)
+        yield from answer_lines(summary, running=is_running(results.folder))
         yield from (f"{name + ':':<20} {text}" for name, text in summary.answer.facts)
         yield f"Report:  {self._report if self._report.exists() else command(results, 'report')}"
         yield f"Folder:  {results.folder}"

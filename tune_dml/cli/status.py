@@ -126,7 +126,7 @@ class _SweepStatus:
         summary = summary_of(self.results)
         if summary is not None:
             yield ""
-            yield from answer_lines(summary)
+            yield from answer_lines(summary, running=is_running(self.results.folder))
 
 
 def _row(trial: TrialResult, metric: str) -> tuple[object, ...]:

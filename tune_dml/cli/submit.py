@@ -39,7 +39,7 @@ def submit(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run `tune-dml VERB ...` on a cluster: sweep, resume, extend and confirm go on there; other verbs answer here."""
+    """Run a verb on a cluster: sweep, resume, extend and confirm go on there; other verbs answer here."""
     from tune_dml.running import jobs
 
     command = _read_command(words)

@@ -106,7 +106,26 @@ class PlannedArm:
     @cached_property
     def config(self) -> TrialConfig:
         """The configuration with each knob at one of its values."""
-        return resolve(Layer("plan", self.base_settings), Layer("knob", _point(self.knobs, self.ties))).config
+        return self.tried[0]
+
+    @cached_property
+    def tried(self) -> tuple[TrialConfig, ...]:
+        """What a search may propose, as far as is known. Raises ConfigError with every problem.
+
+        Each knob at one of its values, then one knob after the other at its other values, or at the end of its range.
+        """
+        first = {knob.path: _values(knob)[0] for knob in self.knobs}
+        others = [first | {knob.path: value} for knob in self.knobs for value in _values(knob)[1:]]
+        base = Layered().over(Layer("plan", self.base_settings))
+        configs, problems = [], dict[Problem, None]()
+        for knobs in (first, *others):
+            try:
+                configs.append(base.over(Layer("knob", _with_ties(knobs, self.ties))).resolve().config)
+            except ConfigError as error:
+                problems |= dict.fromkeys(error.problems)
+        if problems:
+            raise ConfigError(list(problems))
+        return tuple(configs)
 
 
 def is_searched(arm: StudyArm | PlannedArm) -> bool:
@@ -122,11 +141,17 @@ def planned_arms(arms: Sequence[StudyArm], space: str) -> tuple[PlannedArm, ...]
 def planned_cells(arms: Sequence[PlannedArm], method: SearchMethod) -> tuple[Cell, ...]:
     """The cells known in advance, each once: the grid of every arm, or, in a search, of those that have nothing to search.
 
-    Raises ConfigError with the problems of all, each with the arms that have it.
+    Raises ConfigError with the problems of all, of what a search may propose too, each with the arms that have it.
     """
-    known = [arm for arm in arms if method == "grid" or not is_searched(arm)]
+
+    def known(arm: PlannedArm) -> list[Cell]:
+        if method == "grid" or not is_searched(arm):
+            return _grid_cells(arm)
+        _ = arm.tried  # raises where a value cannot be trained with
+        return []
+
     first: dict[str, Cell] = {}
-    for cell in _of_each(known, _grid_cells):
+    for cell in _of_each(arms, known):
         first.setdefault(cell.digest, cell)
     return tuple(cell.numbered(number) for number, cell in enumerate(first.values()))
 
@@ -175,14 +200,19 @@ def _planned(arm: StudyArm, space: str) -> PlannedArm:
 
 
 def _point(knobs: Sequence[Knob], ties: Sequence[Tie]) -> dict[str, Value]:
-    point = {knob.path: _a_value(knob) for knob in knobs}
-    return point | {tie.path: tie.value(point) for tie in ties}
+    return _with_ties({knob.path: _values(knob)[0] for knob in knobs}, ties)
 
 
-def _a_value(knob: Knob) -> Value:
+def _with_ties(point: Mapping[str, Value], ties: Sequence[Tie]) -> dict[str, Value]:
+    return {**point, **{tie.path: tie.value(point) for tie in ties}}
+
+
+def _values(knob: Knob) -> tuple[Value, ...]:
+    """The listed values, or the ends of the range."""
     if isinstance(knob.domain, Grid):
-        return knob.domain.values[0]
-    return int(knob.domain.low) if knob.domain.integer else knob.domain.low
+        return knob.domain.values
+    ends = (knob.domain.low, knob.domain.high)
+    return tuple(map(int, ends)) if knob.domain.integer else ends
 
 
 def _grid_cells(arm: PlannedArm) -> list[Cell]:

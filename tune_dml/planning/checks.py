@@ -67,7 +67,7 @@ def prepare(
         try:
             plan = make_plan(study)
         except ConfigError as error:
-            of_data = data_problems({**study.settings, "data.name": study.dataset}, cache_dir)
+            of_data = data_problems({**study.space.fixed, **study.settings, "data.name": study.dataset}, cache_dir)
             raise ConfigError([*error.problems, *others, *of_data]) from None
         notes = [*study.notes, *_shortened(plan), *_dropped(plan), *_comparison_notes(plan), *_stopping_notes(plan)]
         problems = [*_comparison_problems(plan), *_metric_problems(plan), *others]

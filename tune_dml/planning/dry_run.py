@@ -6,7 +6,7 @@ of pictures is known before the first trial; on a cluster each node then fetches
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -40,6 +40,8 @@ class DryRun:
 def dry_run(plan: Plan, pictures: Pictures | None, *, build: bool, micro_batch: int | None = None) -> DryRun:
     """Whether every cell's batches and splits can be drawn from the pictures, for every seed, and its network be built.
 
+    Where cells are proposed later, each value that may be is looked at by itself.
+
     Args:
         plan: what is to be trained.
         pictures: None while they are not decoded: what depends on them is then passed over.
@@ -48,14 +50,17 @@ def dry_run(plan: Plan, pictures: Pictures | None, *, build: bool, micro_batch: 
     """
     from trainables.tasks import task_of  # brings torch along
 
-    tasks = [task_of(config) for config in _configs(plan, plan.cells, plan.seeds[:1])]
+    begun = {cell.arm for cell in plan.cells}
+    proposed = [config for arm in plan.arms if arm.name not in begun for config in arm.tried]
+    tasks = [task_of(config) for config in (*_configs(plan.cells, plan.seeds[:1]), *proposed)]
     networks = [_in_parts(task, micro_batch) for task in _different(tasks, _network)]
     data = _different(tasks, lambda task: canonical(task.config.data.flat))  # cells may alter it
     if pictures is None:
         problems = [problem for task in networks for problem in _file_problems(task.config)]
     else:
-        drawn = map(task_of, _configs(plan, _different(plan.cells, _shape), plan.seeds))
-        problems = [problem for task in drawn for problem in task.data_problems(pictures)]
+        drawn = _configs(_different(plan.cells, lambda cell: _shape(cell.settings)), plan.seeds)
+        drawn += _different(proposed, lambda config: _shape(config.settings()))
+        problems = [problem for config in drawn for problem in task_of(config).data_problems(pictures)]
         if build and not problems:
             problems = [problem for task in networks for problem in _network_problems(task, pictures)]
     if problems:
@@ -91,11 +96,8 @@ def _coarse_notes(plan: Plan, tasks: Iterable[Task], pictures: Pictures) -> list
     ]
 
 
-def _configs(plan: Plan, cells: Iterable[Cell], seeds: Sequence[int]) -> Iterator[TrialConfig]:
-    """Those of cells under seeds, and one of every arm none of whose cells is known in advance."""
-    yield from (cell.config.model_copy(update={"seed": seed}) for cell in cells for seed in seeds)
-    begun = {cell.arm for cell in plan.cells}
-    yield from (arm.config for arm in plan.arms if arm.name not in begun)
+def _configs(cells: Iterable[Cell], seeds: Sequence[int]) -> list[TrialConfig]:
+    return [cell.config.model_copy(update={"seed": seed}) for cell in cells for seed in seeds]
 
 
 def _different(items: Iterable[_T], key: Callable[[_T], str]) -> list[_T]:
@@ -119,8 +121,8 @@ def _in_parts(task: Task, micro_batch: int | None) -> Task:
     return replace(task, config=task.config.model_copy(update={"training": training}))
 
 
-def _shape(cell: Cell) -> str:
-    return repr([(path, str(value)) for path, value in cell.settings.items() if path.startswith(_SHAPING)])
+def _shape(settings: Mapping[str, object]) -> str:
+    return repr([(path, str(value)) for path, value in settings.items() if path.startswith(_SHAPING)])
 
 
 def _file_problems(config: TrialConfig) -> list[Problem]:

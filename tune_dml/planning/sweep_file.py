@@ -35,19 +35,21 @@ arms:
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from trainables.errors import ConfigError, Problem, raise_if_any
-from trainables.registries import every_setting
+from trainables.registries import every_setting, takes_whole_numbers
 from tune_dml.catalogue import named_protocol
 from tune_dml.planning.file_errors import in_words_of_file, problems_of_file, read_mapping
 from tune_dml.planning.request import Request, Stopping, Vary
 from tune_dml.space import Arm, Baseline, Domain, Grid, Knob, Protocol, Range, SearchMethod, Space, Tie, Value
 from tune_dml.text import is_number
 
+_Setting = Value | list[float | int | str]
 _Distribution = Literal["constant", "categorical", "uniform", "log_uniform", "log_uniform_values", "int_uniform"]
 
 
@@ -63,8 +65,8 @@ class _Metric(_Part):
 class _Parameter(_Part):
     values: Annotated[list[Value], Field(min_length=1)] | None = None
     value: Value = None
-    min: float | None = None
-    max: float | None = None
+    min: int | float | None = None
+    max: int | float | None = None
     distribution: _Distribution | None = None
 
     @model_validator(mode="after")
@@ -85,7 +87,7 @@ class _Parameter(_Part):
 
 class _Baseline(_Part):
     label: str = "baseline"
-    settings: dict[str, Value]
+    settings: dict[str, _Setting]
 
 
 class _Tie(_Part):
@@ -94,7 +96,7 @@ class _Tie(_Part):
 
 
 class _Arm(_Part):
-    settings: dict[str, Value] = Field(default_factory=dict)
+    settings: dict[str, _Setting] = Field(default_factory=dict)
     knobs: list[str] | None = None
     parameters: dict[str, _Parameter] = Field(default_factory=dict)
     ties: dict[str, _Tie] = Field(default_factory=dict)
@@ -129,7 +131,9 @@ class _File(_Part):
     seeds: Annotated[int, Field(ge=1, strict=True)] | list[int] | None = Field(
         None, description="how many paired seeds (3), or which ([0, 1, 7])"
     )
-    fixed: dict[str, Value] = Field(default_factory=dict, description="settings that all trials share, by dotted names")
+    fixed: dict[str, _Setting] = Field(
+        default_factory=dict, description="settings that all trials share, by dotted names"
+    )
     tune: dict[str, list[Value]] | list[str] = Field(
         default_factory=list, description="settings tuned away in every arm: names, or names with their values"
     )
@@ -187,8 +191,8 @@ def read_with_problems(path: Path) -> tuple[Request, list[Problem]]:
 
 
 def _without(raw: dict[str, Any], places: list[tuple[Any, ...]]) -> dict[str, Any]:
-    """The mapping without these keys; of `parameters` and `arms` only single ones are left out."""
-    several = {"parameters", "arms"}
+    """The mapping without these keys; of `parameters`, `arms` and `fixed` only single ones are left out."""
+    several = {"parameters", "arms", "fixed"}
     kept = {key: value for key, value in raw.items() if (key,) not in {p[:1] for p in places} or key in several}
     for key in several & kept.keys():
         wrong = [place[1] if len(place) > 1 else None for place in places if place[:1] == (key,)]
@@ -225,8 +229,8 @@ def _request(path: Path, file: _File, problems: list[Problem]) -> Request:
 
 
 def _space(path: Path, file: _File, problems: list[Problem]) -> Space:
-    fixed = {**file.fixed, **_fixed(file.parameters)}
-    knobs = _knobs(file.parameters)
+    fixed: dict[str, Any] = {**file.fixed, **_fixed(file.parameters)}
+    knobs = _knobs(file.parameters, [{**fixed, **arm.settings} for arm in file.arms.values()] or [fixed])
     name = file.name or path.stem
     listed = [knob.path for knob in knobs] + list(file.arms)
     baseline = file.baseline
@@ -237,7 +241,7 @@ def _space(path: Path, file: _File, problems: list[Problem]) -> Space:
         citation=None,
         scientific=knobs,
         fixed=fixed,
-        arms=tuple(_arm(path, name, arm, problems) for name, arm in file.arms.items()),
+        arms=tuple(_arm(path, name, arm, fixed, problems) for name, arm in file.arms.items()),
         baseline=Baseline(baseline.label, baseline.settings) if isinstance(baseline, _Baseline) else baseline,
         default_dataset=file.dataset or Space.default_dataset,
         metric=file.metric.name,
@@ -248,7 +252,7 @@ def _space(path: Path, file: _File, problems: list[Problem]) -> Space:
     )
 
 
-def _arm(path: Path, name: str, arm: _Arm, problems: list[Problem]) -> Arm:
+def _arm(path: Path, name: str, arm: _Arm, fixed: Mapping[str, Any], problems: list[Problem]) -> Arm:
     """The arm as a space declares it; without a protocol, and a problem more, where the one it names is not known."""
     if not name.strip():
         problems.append(
@@ -263,7 +267,7 @@ def _arm(path: Path, name: str, arm: _Arm, problems: list[Problem]) -> Arm:
         name,
         {**arm.settings, **_fixed(arm.parameters)},
         knobs=None if arm.knobs is None else tuple(arm.knobs),
-        own_knobs=_knobs(arm.parameters),
+        own_knobs=_knobs(arm.parameters, [{**fixed, **arm.settings}]),
         ties=tuple(Tie(path, tie.knob, _whole(tie.factor)) for path, tie in arm.ties.items()),
         protocols=chosen,
     )
@@ -273,12 +277,22 @@ def _fixed(parameters: dict[str, _Parameter]) -> dict[str, Value]:
     return {name: parameter.value for name, parameter in parameters.items() if parameter.is_fixed}
 
 
-def _knobs(parameters: dict[str, _Parameter]) -> tuple[Knob, ...]:
-    """The searched ones, each with the last part of its path as symbol where no other has it."""
+def _knobs(parameters: dict[str, _Parameter], settings: Sequence[Mapping[str, Any]]) -> tuple[Knob, ...]:
+    """The searched ones, each with the last part of its path as symbol where no other has it.
+
+    `settings`: those of each arm that has them, which say whether a knob takes whole numbers alone.
+    """
     searched = {path: parameter for path, parameter in parameters.items() if not parameter.is_fixed}
     last = [path.rpartition(".")[2] for path in searched]
     return tuple(
-        Knob(path, _domain(parameter), symbol if last.count(symbol) == 1 else path, origin="user")
+        Knob(
+            path,
+            _domain(
+                parameter, whole=parameter.values is None and any(takes_whole_numbers(path, arm) for arm in settings)
+            ),
+            symbol if last.count(symbol) == 1 and symbol != "name" else path,
+            origin="user",
+        )
         for (path, parameter), symbol in zip(searched.items(), last, strict=True)
     )
 
@@ -287,14 +301,19 @@ def _whole(number: float) -> float | int:
     return int(number) if number.is_integer() else number
 
 
-def _domain(parameter: _Parameter) -> Domain:
+def _domain(parameter: _Parameter, *, whole: bool) -> Domain:
+    """Listed values, or a range.
+
+    Of whole numbers where the knob takes no others or they are asked for, as W&B does it: by `int_uniform`, or by ends
+    that are written as such (1, not 1.0) and nothing else.
+    """
     if parameter.values is not None:
         return Grid(tuple(parameter.values), _scale(parameter.values))
     assert parameter.min is not None  # noqa: S101 - the validator has seen to it
     assert parameter.max is not None  # noqa: S101
     log = parameter.distribution in {"log_uniform", "log_uniform_values"}
-    whole = all(float(bound).is_integer() for bound in (parameter.min, parameter.max))
-    integer = parameter.distribution == "int_uniform" or (parameter.distribution is None and whole)
+    written = parameter.distribution is None and isinstance(parameter.min, int) and isinstance(parameter.max, int)
+    integer = whole or written or parameter.distribution == "int_uniform"
     return Range(parameter.min, parameter.max, integer=integer, scale="log" if log else "linear")
 
 

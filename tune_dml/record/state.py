@@ -302,7 +302,7 @@ def load_state(storage: Path, name: str) -> SweepState:
 
 
 def read_state(folder: Path) -> SweepState:
-    """Where the sweep in a folder stands."""
-    state = SweepState(folder, Plan.load(folder / "plan.json"))
+    """Where the sweep in a folder stands, by the folder's name: it may have been moved or copied by hand."""
+    state = SweepState(folder, replace(Plan.load(folder / "plan.json"), name=folder.name))
     state.update()
     return state

@@ -51,6 +51,11 @@ def signed(metric: MetricName, value: float) -> Entry:
     return Entry(metric.signed(value), value if math.isfinite(value) else None)
 
 
+def ends(metric: MetricName, low: float, high: float) -> tuple[Entry, Entry]:
+    """The interval of a difference, as far as two values can differ."""
+    return signed(metric, metric.change(low)), signed(metric, metric.change(high))
+
+
 def plain(value: Value) -> Entry:
     """A count, a knob's value, a name."""
     if isinstance(value, float) and not math.isfinite(value):

@@ -120,6 +120,8 @@ def test_status_says_what_stands_still_and_what_would_settle_more(command_line, 
     with FileLock(tmp_path / "toy" / "lock"):
         assert is_running(tmp_path / "toy")
         assert command_line("status", "toy", "--storage", tmp_path)[1].startswith("running ")
+        for verb in ("status", "show"):  # whatever would be next is refused while it runs
+            assert "Next:" not in command_line(verb, "toy", "--storage", tmp_path)[1]
         for words in (["rm", "toy", "--yes"], ["mv", "toy", "new"]):
             code, _, err = command_line(*words, "--storage", tmp_path)
             assert (code, "is running this one" in err) == (1, True)

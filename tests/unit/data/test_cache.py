@@ -203,3 +203,11 @@ def test_labels_that_do_not_fit_the_pictures_are_refused_and_nothing_is_kept(tmp
         data.prepare()
     assert not data.is_prepared()
     assert Squares(cache_dir=tmp_path).prepare().labels.tolist() == [0, 0, 1, 1]
+
+
+def test_a_test_class_that_is_none_is_refused(tmp_path):
+    data = Squares(cache_dir=tmp_path)
+    data.test_classes = lambda class_names: (1, 2)
+    with pytest.raises(DataError, match=r"data set squares: test_classes must be numbers of its 2 classes.* \[2\]"):
+        data.prepare()
+    assert not data.is_prepared()

@@ -13,6 +13,7 @@ from tune_dml.cli import application
 from tune_dml.planning.checks import prepare
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Request, Session
+from tune_dml.planning.sweep_file import read_sweep_file
 from tune_dml.space import Grid, Knob
 
 RHO = Knob("loss.margin", Grid((0.1, 0.2)))
@@ -109,3 +110,18 @@ def test_a_plan_stored_without_a_margin_of_its_own_keeps_its_identity(tmp_path):
     path.write_text(json.dumps(old))
     assert Plan.load(path).identity() == plan.identity()
     assert Plan.load(path).margin == plan.space.margin
+
+
+def test_what_a_search_might_propose_and_cannot_train_is_said_before(cache_dir, tmp_path):
+    """Every listed value and both ends of a range, not those alone that it would begin with."""
+    (tmp_path / "mine.yaml").write_text(
+        "method: random\nrun_cap: 4\ndataset: digits\nfixed: {regularizer.name: sec, regularizer.eta: 0.5}\n"
+        "parameters:\n  regularizer.rho: {min: 0.5, max: 3.5}\n  loss.margin: {values: [0.1, -3]}\n"
+    )
+    with pytest.raises(ConfigError) as wrong:
+        prepare(read_sweep_file(tmp_path / "mine.yaml"), cache_dir=cache_dir)
+    assert [problem.value for problem in wrong.value.problems] == [3.5, -3]
+    text = (tmp_path / "mine.yaml").read_text().replace("3.5", "1").replace("[0.1, -3]", "[0.1, 0.2]")
+    (tmp_path / "mine.yaml").write_text(text + "  batch.batch_size: {values: [9, 300]}\n")
+    with pytest.raises(ConfigError, match="100 classes of 3 need as many training classes"):
+        prepare(read_sweep_file(tmp_path / "mine.yaml"), cache_dir=cache_dir)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from helpers.published_formats import cub
 from helpers.toys import space_of
 
 from trainables.errors import ConfigError
@@ -13,7 +14,7 @@ from tune_dml.planning.continuation import with_arms_of_files
 from tune_dml.planning.plan import make_plan
 from tune_dml.planning.request import Request
 from tune_dml.planning.study import study_of
-from tune_dml.planning.sweep_file import read_sweep_file
+from tune_dml.planning.sweep_file import read_sweep_file, read_with_problems
 from tune_dml.space import Baseline, Grid, Knob, Range, Tie
 
 ROOT = Path(__file__).parents[3]
@@ -93,11 +94,40 @@ def test_what_is_said_beside_a_file_wins(file, cache_dir):
         ("{min: 1, max: 9}", Range(1, 9, integer=True)),
         ("{min: 1, max: 9, distribution: uniform}", Range(1, 9)),
         ("{min: 0.5, max: 9}", Range(0.5, 9)),
+        ("{min: 1.0, max: 9.0}", Range(1, 9)),
     ],
 )
 def test_a_parameters_form_is_its_domain(file, form, domain):
     request = read_sweep_file(file(f"method: tpe\nrun_cap: 2\nparameters: {{optim.lr: {form}}}\n"))
     assert request.space.scientific[0].domain == domain
+
+
+def test_a_knob_of_whole_numbers_is_searched_in_whole_numbers(file):
+    """However its range is written: half a dimension cannot be trained."""
+    ranges = "model.embedding_dim: {min: 8, max: 64, distribution: log_uniform}, loss.k: {min: 2.0, max: 9.5}"
+    request = read_sweep_file(
+        file(f"method: tpe\nrun_cap: 2\nparameters: {{{ranges}, loss.margin: {{min: 0.1, max: 1}}}}\n")
+    )
+    dimension, k, margin = (knob.domain for knob in request.space.scientific)
+    assert dimension == Range(8, 64, integer=True, scale="log")
+    assert (k.integer, margin.integer) == (True, False)
+
+
+def test_a_fixed_setting_may_be_a_list(file):
+    text = "parameters: {loss.margin: {values: [0.1, 0.2]}}\nfixed: {evaluation.ks: [1, 10]}\n"
+    assert read_sweep_file(file(text)).space.fixed["evaluation.ks"] == [1, 10]
+
+
+def test_a_wrong_setting_leaves_the_right_ones_beside_it(file, cache_dir, tmp_path):
+    """Else data that `data.strict: false` lets pass would be found wrong besides."""
+    birds = cub(tmp_path / "birds")
+    text = "parameters: {loss.margin: {values: [0.1, 0.2]}}\ndataset: cub200\ndata_root: birds\n"
+    for wrong in ("model.bacbone: small_conv", "training.steps: {a: 1}"):
+        path = file(f"{text}fixed: {{data.strict: false, {wrong}}}\n")
+        request, problems = read_with_problems(path)
+        with pytest.raises(ConfigError) as error:
+            prepare(replace(request, data_root=birds), cache_dir=cache_dir)
+        assert not [problem for problem in (*problems, *error.value.problems) if "11788" in str(problem)]
 
 
 def test_a_folder_is_beside_the_file_and_a_home_is_the_users(file, tmp_path, monkeypatch):

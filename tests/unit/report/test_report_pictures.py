@@ -15,6 +15,7 @@ from trainables.evidence.record import Evidence
 from tune_dml.record.ledger import trial_folder
 from tune_dml.record.results import results_of
 from tune_dml.report import write_report
+from tune_dml.report.drawing.frame import Range
 from tune_dml.report.measured import measure
 from tune_dml.report.questions import answers
 from tune_dml.report.section import Photographs, Text
@@ -289,3 +290,20 @@ def test_of_a_long_sheet_the_queries_are_shown_on_which_the_two_differ(tmp_path)
     shown = Image.open(io.BytesIO(base64.b64decode(first.source.partition(",")[2])))
     assert shown.size == (168, 24 + 3 * 104)
     assert [item.title for block in maps.blocks for item in block.items] == ["no SEC (baseline)", "rho=0.01 (best)"]
+
+
+def test_steps_and_counts_are_whole_numbers_where_there_is_a_single_one():
+    assert [text for _, text in Range.of([5.0, 5.0], pad=0.02).whole_ticks(5)] == ["5"]
+    assert [text for _, text in Range.of([0.0, 3.0]).whole_ticks(8)] == ["0", "1", "2", "3"]
+
+
+def test_a_page_without_printed_curves_speaks_of_none(tmp_path):
+    failures = dict.fromkeys([(f"rho={rho:g}", seed) for rho in (0.1, 0.9) for seed in range(3)], ("diverged", "nan"))
+    space = rho_space(published=(), baseline=None)
+    results = write_sweep(
+        tmp_path / "lost", space=space, means={0.1: 70.0, 0.9: 71.0}, baseline=None, failures=failures, histories=False
+    )
+    page = write_report(results, tmp_path / "report").html.read_text()
+    assert "no trial has a result" in page
+    assert "rinted curve" not in page
+    assert "their own baseline" not in page

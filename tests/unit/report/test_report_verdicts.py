@@ -323,6 +323,18 @@ def test_the_answer_claims_no_difference_that_percentages_cannot_have(tmp_path: 
     assert "2 seeds cannot exclude much more (margin 1 point)." in summary(results).answer.sentences[0]
 
 
+def test_no_interval_reaches_where_percentages_cannot(tmp_path: Path) -> None:
+    """Two seeds that disagree: the t distribution of one degree of freedom knows no end, R@1 does."""
+    space = rho_space(scientific=(RHO, ETA), published=())
+    means = {(a, b): 90.0 + a for a, b in crossed(list(STEEP), [0.0, 0.5])}
+    results = write_sweep(tmp_path / "noisy", space=space, means=means, seeds=(0, 1), sd=6.0, histories=False)
+    files = write_report(results, tmp_path / "report")
+    assert max(float(end) for end in re.findall(r"-?\d+\.\d+", (files.html.parent / "tables.md").read_text())) <= 200
+    said = " ".join(files.summary.verdicts)
+    for low, high in re.findall(r"interval (-?[\d.]+) to (-?[\d.]+)", said):
+        assert -100 <= float(low) <= float(high) <= 100
+
+
 def test_the_same_outcome_against_two_tables_is_said_once(tmp_path: Path) -> None:
     space = replace(rho_space(), published=rho_space().published * 2)
     answer = " ".join(summary(write_sweep(tmp_path / "s", space=space, sd=0.05, histories=False)).answer.sentences)

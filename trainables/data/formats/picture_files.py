@@ -177,7 +177,7 @@ def counts(listing: Listing) -> dict[str, int]:
         "test_images": int(test.sum()),
         "test_classes": len(listing.test_classes),
     }
-    return figures | {key: len(array) for key, array in listing.extras.items()}
+    return figures | {key: len(array) for key, array in listing.extras.items() if key in _NUMBERING}
 
 
 def differences(dataset: DataSet, figures: Mapping[str, int]) -> list[str]:

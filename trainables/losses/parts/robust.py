@@ -29,12 +29,17 @@ class _RobustLoss(PairLoss):
     _p: tuple[Tensor, ...] = ()
 
     def diagnostics(self) -> dict[str, Tensor]:
-        """Besides those of a pair loss: entropy of p* in nats (mean over groups) and effective K = exp(entropy)."""
+        """Besides those of a pair loss: entropy of p* in nats (mean over groups) and effective K = exp(entropy).
+
+        Where no pair has a weight both are 0.
+        """
         if not self._p:
             return super().diagnostics()
         with torch.no_grad():
-            p_entropy = entropy(torch.cat(self._p))
-        return {**super().diagnostics(), "p_entropy": p_entropy, "effective_k": p_entropy.exp()}
+            weights = torch.cat(self._p)
+            p_entropy = entropy(weights)
+            effective = p_entropy.exp() * weights.any()
+        return {**super().diagnostics(), "p_entropy": p_entropy, "effective_k": effective}
 
 
 class PooledLoss(_RobustLoss):

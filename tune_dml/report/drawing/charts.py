@@ -46,8 +46,9 @@ def lines(series: Sequence[Series], y_title: str, x_title: str, *, narrow: bool,
     horizontal = Range.of(xs, pad=0.02)
     frame.draw_y()
     frame.name_y(y_title)
+    counted = all(float(x).is_integer() for x in xs)
     ticks = [(horizontal.share(tick), number_text(tick)) for tick in horizontal.ticks(5)]
-    frame.draw_x(ticks, x_title)
+    frame.draw_x(horizontal.whole_ticks(5) if counted else ticks, x_title)
     ends: list[tuple[float, int]] = []
     for index, item in enumerate(series):
         _draw_series(frame, horizontal, item, index, log)

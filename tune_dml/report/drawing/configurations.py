@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tune_dml.report.drawing.canvas import Anchor, Canvas, Pen
+from tune_dml.report.drawing.canvas import Anchor, Canvas, Pen, fitted, text_width
 from tune_dml.report.drawing.charts import width_of
 from tune_dml.report.drawing.colours import RAMP
 from tune_dml.report.drawing.frame import RULE, Frame, KnobAxis, Range, number_text
@@ -35,33 +35,57 @@ class SearchedKnob:
 
 
 def parallel(knobs: Sequence[SearchedKnob], cells: Sequence[TriedConfiguration], score: str, *, narrow: bool) -> Canvas:
-    """A line for each configuration across its knobs to its score, coloured by it; the best lie on top."""
-    canvas = Canvas(width_of(narrow), 300)
-    top, bottom, left, right = 44.0, 268.0, 56.0, canvas.width - 62.0
+    """A line for each configuration across its knobs to its score, coloured by it; the best lie on top.
+
+    More knobs than have room for the names of their values go on in further rows, each of which ends at the score.
+    """
+    width, height, top, bottom = width_of(narrow), 316.0, 60.0, 284.0
     axes = [KnobAxis(knob.axis, knob.levels, bottom - top) for knob in knobs]
+    widest = max(text_width(text) for axis in axes for _, text in axis.ticks())
+    left, right = max(56.0, widest + 8), width - 62.0
+    rows = -(-len(knobs) // max(1, int((right - left) // (widest + 14))))
+    each = -(-len(knobs) // rows)
+    canvas = Canvas(width, height * rows)
     span = Range.of([cell.score for cell in cells])
-    step = (right - left) / len(knobs)
-    for cell in sorted(cells, key=lambda cell: cell.score):
-        shares = [axis.share(value) for axis, value in zip(axes, cell.values, strict=True)] + [span.share(cell.score)]
-        points = [(left + step * i, bottom - share * (bottom - top)) for i, share in enumerate(shares)]
-        depth = round(span.share(cell.score) * (RAMP - 1))
-        canvas.line([p for p in points if math.isfinite(p[1])], Pen(f"ramp{depth}", 1.6, opacity=0.75), cell.tip)
-    for place, (name, axis) in enumerate(
-        [*((knob.name, axis) for knob, axis in zip(knobs, axes, strict=True)), (score, None)]
-    ):
-        x = left + step * place
+    for row, start in enumerate(range(0, len(knobs), each)):
+        part, lower = slice(start, start + each), height * row
+        places = [left + (right - left) / len(axes[part]) * i for i in range(len(axes[part]) + 1)]
+        for cell in sorted(cells, key=lambda cell: cell.score):
+            shares = [axis.share(value) for axis, value in zip(axes[part], cell.values[part], strict=True)]
+            shares.append(span.share(cell.score))
+            points = [(x, lower + bottom - share * (bottom - top)) for x, share in zip(places, shares, strict=True)]
+            depth = round(span.share(cell.score) * (RAMP - 1))
+            canvas.line([p for p in points if math.isfinite(p[1])], Pen(f"ramp{depth}", 1.6, opacity=0.75), cell.tip)
+        scores = [(span.share(tick), number_text(tick)) for tick in span.ticks(5)]
+        named = [
+            *((knob.name, axis.ticks()) for knob, axis in zip(knobs[part], axes[part], strict=True)),
+            (score, scores),
+        ]
+        _upright(canvas, places, named, lower + top, lower + bottom)
+    return canvas
+
+
+def _upright(
+    canvas: Canvas,
+    places: Sequence[float],
+    named: Sequence[tuple[str, list[tuple[float, str]]]],
+    top: float,
+    bottom: float,
+) -> None:
+    """Upright axes, each with its name and ticks (share, text); the last one's numbers are at its right."""
+    for place, (x, (name, ticks)) in enumerate(zip(places, named, strict=True)):
         canvas.line([(x, top), (x, bottom)], RULE)
-        last = place == len(knobs)
+        last = place == len(places) - 1
         anchor: Anchor = "end" if last else "start" if place == 0 else "middle"
-        canvas.text(x if place else 4, 15 + 16 * (place % 2), name, "ink", bold=True, anchor=anchor)
-        ticks = axis.ticks() if axis else [(span.share(tick), number_text(tick)) for tick in span.ticks(5)]
+        room = 2 * (places[1] - places[0]) - 12  # names stand in two lines by turns, the last one above
+        height = top - (45 if last else 29 - 16 * (place % 2))
+        canvas.text(x if place else 4, height, name if last else fitted(name, room), "ink", bold=True, anchor=anchor)
         end = -math.inf
         for share, text in sorted(ticks):
             if math.isfinite(share) and (bottom - top) * (share - end) >= 15:
                 y = bottom - share * (bottom - top)
                 canvas.text(x + (6 if last else -6), y + 4, text, "ink", anchor="start" if last else "end", halo=True)
                 end = share
-    return canvas
 
 
 def best_so_far(cells: Sequence[TriedConfiguration], sign: float, score: str, *, narrow: bool) -> Canvas:
@@ -81,8 +105,7 @@ def best_so_far(cells: Sequence[TriedConfiguration], sign: float, score: str, *,
     canvas.line(steps, Pen("mean", 2.2), "best so far")
     for place, cell in enumerate(cells, 1):
         canvas.dot(frame.at(across.share(place)), frame.up(cell.score), Pen("seed"), "circle", size=3.2, text=cell.tip)
-    ticks = [tick for tick in across.ticks(8) if tick >= 1 and tick == round(tick)]
-    frame.draw_x([(across.share(tick), number_text(tick)) for tick in ticks], "configurations, in order")
+    frame.draw_x(across.whole_ticks(8, least=1), "configurations, in order")
     return canvas
 
 

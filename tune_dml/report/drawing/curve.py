@@ -130,7 +130,7 @@ def draw_differences(shown: CurvePicture, *, narrow: bool) -> Canvas:
     if any(level.dots for level in _levels(shown)):
         titles = (f"{shown.metric.label} minus {zero}{unit}", f"minus {zero}{unit}")
     else:
-        titles = ("no trial has a result: printed curves alone", "no trial has a result")
+        titles = ("no trial has a result" + ": printed curves alone" * bool(shown.printed), "no trial has a result")
     frame.name_y(_fitting(titles, 0.92 * (frame.right - frame.left + 58)))
     ends = [(_draw_printed(frame, axis, curve, narrow), curve) for curve in shown.printed]
     for place, arm in enumerate(shown.arms):
@@ -273,9 +273,9 @@ def _names(shown: CurvePicture, frame: Frame, ends: Sequence[tuple[float, Printe
     mean = shown.metric.number(shown.baseline_mean)
     base = f"{shown.baseline}: {mean}" if shown.baseline else "mean of all values"
     if not any(level.dots for level in _levels(shown)):
-        base = "their own baseline"
+        base = "their own baseline" if shown.printed else ""
     if text_width(base) <= _ROOM:
-        add(frame.up(0.0), base, "base")
+        add(frame.up(0.0), base, "base")  # no name where nothing lies on it
     else:
         add(frame.up(0.0), shown.baseline, "base", second=mean)
     for arm in shown.arms:

@@ -66,5 +66,5 @@ def norms_over_training(shown: Sequence[NormTrace], *, narrow: bool) -> Canvas:
             line = [(frame.at(across.share(look.step)), frame.up(look.norms[picture])) for look in item.looks]
             ends = f"{item.looks[0].norms[picture]:.3g} to {item.looks[-1].norms[picture]:.3g}"
             canvas.line(line, Pen(arm_colour(index), 1.3, opacity=0.65), f"one picture: {ends}")
-        frame.draw_x([(across.share(tick), number_text(tick)) for tick in across.ticks(5)], "training step")
+        frame.draw_x(across.whole_ticks(5), "training step")
     return canvas

@@ -55,6 +55,11 @@ class Range:
         last = math.floor(self.high / step + 1e-9)
         return [index * step for index in range(first, last + 1)]
 
+    def whole_ticks(self, most: int, least: int = 0) -> list[tuple[float, str]]:
+        """(share, text) of whole numbers within, for what is counted: steps, configurations."""
+        numbers = [tick for tick in self.ticks(most) if tick >= least and math.isclose(tick, round(tick), abs_tol=1e-9)]
+        return [(self.share(round(tick)), number_text(round(tick))) for tick in numbers]
+
 
 def _round_step(least: float) -> float:
     """1, 2 or 5 times a power of ten, not below `least`."""
@@ -165,6 +170,7 @@ class Frame:
                 self.canvas.text(x, ground + 17, text, anchor="middle")
                 named.append((x, reach))
         if title:
+            title = fitted(title, self.width + 2 * min(self.left, self.canvas.width - self.right))
             self.canvas.text(self.left + self.width / 2, ground + 36, title, "ink", anchor="middle")
 
     def name_y(self, text: str) -> None:

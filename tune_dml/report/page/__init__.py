@@ -53,7 +53,7 @@ def page_text(measured: Measured, sections: Sequence[Section]) -> str:
         footer = f"Read from {results.imported.source}; trained elsewhere."
     downloads = (
         "verdicts.json (every number in full precision, by a published schema), csv/, tables.md, tables.tex and "
-        "figures/ as SVG, PDF and PNG"
+        "figures/ (SVG; PDF and PNG with `tune-dml report --figures all`)"
     )
     title = plan.space.title or plan.name
     answer = answer_of(measured, sections)

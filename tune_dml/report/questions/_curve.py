@@ -43,7 +43,7 @@ def curve_figure(measured: Measured, knob: MeasuredKnob, finding: str) -> Figure
     )
     absolute = View(
         "values", lambda narrow: draw_absolute(shown, narrow=narrow), _described(measured.metric, knob),
-        "Values as measured. Each printed curve has a vertical axis of its own.",
+        "Values as measured." + " Each printed curve has a vertical axis of its own." * bool(shown.printed),
     )  # fmt: skip
     return Figure(
         f"curve-{knob.slug}",

@@ -14,7 +14,7 @@ from tune_dml.report.measured import Measured
 from tune_dml.report.measured.cell import MeasuredArm
 from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import question
-from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, View, number, plain, signed, words
+from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, View, ends, number, plain, signed, words
 from tune_dml.report.steps import Step, extend, seeds_worth_running, told_apart
 from tune_dml.stats import Difference, SeedTable
 from tune_dml.stats.arms import at_best, expected_best
@@ -322,7 +322,7 @@ def _baselines(measured: Measured, compared: Sequence[ArmAtBest]) -> list[ArmAtB
 def _pairs(measured: Measured, compared: _ComparedArms) -> Table:
     metric = measured.metric
     rows = tuple(
-        (words(d.first), words(d.second), signed(metric, d.estimate), signed(metric, d.low), signed(metric, d.high),
+        (words(d.first), words(d.second), signed(metric, d.estimate), *ends(metric, d.low, d.high),
          words(_verdict(measured, d)))
         for d in compared.matters.differences
     )  # fmt: skip

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tune_dml.report.drawing.charts import Whisker, whiskers
 from tune_dml.report.measured import AgainstBaseline, Measured
 from tune_dml.report.questions import question
-from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, plain, signed, words
+from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, ends, plain, signed, words
 from tune_dml.stats.simultaneous import ALGORITHM
 from tune_dml.text import value_text
 
@@ -76,8 +76,8 @@ def _compared(measured: Measured) -> str:
 def _table(measured: Measured, name: str, rows: Sequence[AgainstBaseline]) -> Table:
     metric = measured.metric
     entries = tuple(
-        (words(row.label), plain(row.n), signed(metric, row.difference), signed(metric, row.low),
-         signed(metric, row.high), words(row.verdict, mark=row.verdict))
+        (words(row.label), plain(row.n), signed(metric, row.difference),
+         *ends(metric, row.low, row.high), words(row.verdict, mark=row.verdict))
         for row in rows
     )  # fmt: skip
     level = f"{100 * (1 - measured.looks.level):.3g}%"

@@ -166,12 +166,10 @@ def _sentence(measured: Measured, best: Configuration) -> str:
         return f"{text}, of the {best.cells} that were let finish: {score}, which flatters it; `confirm` measures it again."
     if not math.isfinite(best.score.low):
         return f"{text}, but one seed says nothing of how sure that is."
-    score = (
-        f"{metric.number(best.score.mean)} ({sure} {metric.number(best.score.low)} to {metric.number(best.score.high)})"
-    )
-    text += f": {metric.label} {score} on seeds that did not choose it"
+    spread = metric.interval(metric.level(best.score.low), metric.level(best.score.high))
+    text += f": {metric.label} {metric.number(best.score.mean)} ({sure} {spread}) on seeds that did not choose it"
     if best.gain is not None and best.label != baseline:
-        ends = f"{metric.number(best.gain.low)} to {metric.number(best.gain.high)}"
+        ends = f"{metric.number(metric.change(best.gain.low))} to {metric.number(metric.change(best.gain.high))}"
         better = "better" if best.gain.mean > 0 else "worse"
         text += f", {metric.amount(abs(best.gain.mean))} {better} than {baseline} (gain {ends})"
     tied = len(best.candidates)

@@ -12,7 +12,7 @@ from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import knob_question
 from tune_dml.report.questions._curve import curve_figure
 from tune_dml.report.questions._range import Side, as_tried, values_beyond
-from tune_dml.report.section import Block, Card, Section, Table, Text, number, signed, words
+from tune_dml.report.section import Block, Card, Section, Table, Text, ends, number, signed, words
 from tune_dml.report.steps import Step, extend
 from tune_dml.stats import Difference, Matters
 from tune_dml.stats.power import chance_to_decide, range_to_decide, seeds_to_decide
@@ -150,7 +150,7 @@ def _steps(measured: Measured, knob: MeasuredKnob, needed: _SeedsNeeded | None) 
         return ()
     if needed.seeds > _TOO_MANY_TIMES * len(measured.seeds):
         further = [value for side in _SIDES for value in values_beyond(measured, knob, side)[:1]]
-        within = f"within it no fewer than {needed.seeds} seeds would tell"
+        within = f"within it about {needed.seeds} seeds would be needed"
         settles = f"whether {knob.symbol} matters outside the tested range: {within}"
         wider = extend(measured.results, settles, 40, values={knob.path: as_tried(knob, further)}) if further else ()
         if wider:
@@ -250,7 +250,8 @@ def _gap(metric: MetricName, knob: MeasuredKnob, largest: Difference) -> str:
     if size < 0:
         high, low, near, far, size = low, high, -far, -near, -size
     sure = (
-        f"{100 * (1 - knob.sensitivity.alpha):.3g}% simultaneous interval {metric.number(near)} to {metric.number(far)}"
+        f"{100 * (1 - knob.sensitivity.alpha):.3g}% simultaneous interval "
+        f"{metric.number(metric.change(near))} to {metric.number(metric.change(far))}"
     )
     if not (math.isfinite(near) and math.isfinite(far)):
         sure = "too few shared seeds for an interval"
@@ -294,7 +295,7 @@ def _more_seeds(measured: Measured, knob: MeasuredKnob, needed: _SeedsNeeded) ->
 def _table_of_differences(metric: MetricName, knob: MeasuredKnob) -> Table:
     verdict = knob.sensitivity
     rows = tuple(
-        (words(d.first), words(d.second), signed(metric, d.estimate), signed(metric, d.low), signed(metric, d.high),
+        (words(d.first), words(d.second), signed(metric, d.estimate), *ends(metric, d.low, d.high),
          number(metric, d.at_most), words(_against_margin(d, verdict)))
         for d in verdict.differences
     )  # fmt: skip
