@@ -1,6 +1,7 @@
 """What a trial says on its way to the driver, engine `local`, with Tune's report in our hands."""
 
 import json
+import sys
 from dataclasses import replace
 
 import pytest
@@ -115,6 +116,19 @@ def test_what_does_not_fit_into_the_memory_fits_in_parts_with_the_same_result(mo
     assert (failed["status"], failed["kind"]) == ("failed", "out_of_memory")
     assert parts["status"] == "finished"
     assert parts["metrics"] == pytest.approx(expected["metrics"], rel=1e-6)
+
+
+def test_a_method_that_ends_its_process_has_failed_and_ray_may_end_it(monkeypatch, tmp_path):
+    context = FolderContext(tmp_path / "k", torch.device("cpu"))
+    settings = config_of(TASKS["retrieval"], training__steps=2, training__eval_every=2).settings()
+    ray_exits = eval("lambda self, row: exit(0)", {"__name__": "ray.train", "exit": sys.exit})  # noqa: S307
+    monkeypatch.setattr(FolderContext, "report", lambda self, row, state=None: sys.exit(3))
+    end = trials.run_trial(settings, context, None)
+    assert (end["status"], end["kind"]) == ("failed", "bug")
+    assert end["reason"].startswith("error: SystemExit: 3 (test_messages_of_a_trial.py:")
+    monkeypatch.setattr(FolderContext, "report", lambda self, row, state=None: ray_exits(self, row))
+    with pytest.raises(SystemExit):
+        trials.run_trial(settings, context, None)
 
 
 def test_a_trial_reads_no_other_data_than_those_the_sweep_began_with(monkeypatch, tmp_path, cache_dir):

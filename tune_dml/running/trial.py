@@ -45,15 +45,21 @@ def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Pat
     except Diverged as error:
         how = {"status": "diverged", "reason": error.message, "metrics": {}}
         return {**how, "step": error.step, "statistics": error.statistics}
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         failure = classify(error)
-        if failure.may_pass:
+        if failure.may_pass or _ends_by_ray(error):
             raise
         how = {"status": "failed", "reason": failure.reason, "metrics": {}}
         return {**how, "kind": failure.kind, "traceback": traceback.format_exc(limit=-6)}
     status = "finished" if outcome.metrics else "paused"
     how = {"status": status, "reason": "", "metrics": outcome.metrics}
     return {**how, "step": outcome.step, "seconds": outcome.seconds}
+
+
+def _ends_by_ray(error: BaseException) -> bool:
+    """Whether Ray ends the trial: by SystemExit from within a report. From anywhere else that is a method's own mistake."""
+    frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return isinstance(error, SystemExit) and frames[-1].partition(".")[0] == "ray"
 
 
 _PAUSE = 1.0
