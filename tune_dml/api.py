@@ -31,7 +31,7 @@ from tune_dml.record.results import Results
 from tune_dml.record.session import Purpose, with_place
 from tune_dml.record.state import SweepState, load_state, read_state
 from tune_dml.space import Value
-from tune_dml.sweep import Sweep
+from tune_dml.sweep import Sweep, colour_of_arm
 
 if TYPE_CHECKING:
     from tune_dml.report import ReportFiles
@@ -363,14 +363,9 @@ def _execute(
 def _tracker(state: SweepState, session: Session, say: Callable[[str], None] | None = None) -> Tracker:
     from tune_dml import tracking
 
-    def colour_of(arm: int) -> str:  # with the report, so only where a sweep has arms
-        from tune_dml.report.drawing.colours import PALETTE, arm_colour
-
-        return PALETTE[arm_colour(arm)][0]
-
     uri, _ = tracking.tracking_uri(session.tracking_uri, session.sweeps)
     experiment = tracking.experiment_name(session.experiment, state.plan)
-    return tracking.Tracker(state, uri, experiment, say=say, colour_of=colour_of)
+    return tracking.Tracker(state, uri, experiment, say=say, colour_of=colour_of_arm)
 
 
 def _session_problems(session: Session, resources: Resources) -> list[Problem]:

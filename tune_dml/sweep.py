@@ -74,3 +74,10 @@ class Sweep:
         from tune_dml.report.notebook import notebook_html
 
         return notebook_html(self.results)
+
+
+def colour_of_arm(arm: int) -> str:
+    """In MLflow as in the report, by its place in the sweep; loads the report, so it is asked only where there are arms."""
+    from tune_dml.report.drawing.colours import PALETTE, arm_colour
+
+    return PALETTE[arm_colour(arm)][0]
