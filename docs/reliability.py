@@ -13,7 +13,8 @@ Generated from what tests/faults noted of real kills of real processes; do not e
 then rows of several runs may stand side by side (docs/log.md says which). Each row is a sweep of four trials (digits, 120
 steps, a checkpoint every 20) on engine `local`, except where the row says of what it is. The table of results, with every
 metric of every trial, then equals that of a sweep that nobody disturbed; of engine `train`, of a worker between two trials and
-of the eight submitted trials it is that every trial has each of its steps once.
+of the eight submitted trials it is that every trial has each of its steps once, and of a sweep that waited for another that no
+trial began twice.
 *Repeated*: trials begun again, from their last checkpoint. *Lost*: trials without an end. *Doubled*: rows that MLflow has
 twice. *Recovered*: seconds from the fault to the next trial that begins or ends; they include waiting for a slot on a busy
 2-core machine, and are 0 where another trial ended just then.
