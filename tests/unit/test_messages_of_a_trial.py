@@ -46,7 +46,7 @@ def reported(monkeypatch, tmp_path):
 
         monkeypatch.setattr(trials, "run_trial", train)
         conduct = trials.Conduct(tmp_path, tmp_path / "trials", Resources(), stall_limit=stall_limit)
-        trials.local_engine(conduct)({"key": "k", "settings": json.dumps({"seed": 0}), "until": None})
+        trials.engine(conduct)({"key": "k", "settings": json.dumps({"seed": 0}), "until": None})
         return said
 
     return run
@@ -105,7 +105,7 @@ def test_what_does_not_fit_into_the_memory_fits_in_parts_with_the_same_result(mo
             TASKS["retrieval"], training__steps=4, training__eval_every=4, training__precision="float64"
         )
         text = json.dumps(settings.settings())
-        trials.local_engine(conduct)({"key": "k", "settings": text, "until": None})
+        trials.engine(conduct)({"key": "k", "settings": text, "until": None})
         return said[-1]["ended"]
 
     monkeypatch.setattr(SmallConv, "forward", forward)
@@ -148,7 +148,7 @@ def test_a_trial_reads_no_other_data_than_those_the_sweep_began_with(monkeypatch
         ("unknown", known),
     ):
         conduct = trials.Conduct(tmp_path, tmp_path / "trials", Resources(), cache_dir, digests=digests)
-        trials.local_engine(conduct)({"key": trial, "settings": settings, "until": None})
+        trials.engine(conduct)({"key": trial, "settings": settings, "until": None})
     same, other, unknown = (message["ended"] for message in said if "ended" in message)
     assert (same["status"], unknown["status"]) == ("finished", "finished")
     assert (other["status"], other["kind"]) == ("failed", "data")

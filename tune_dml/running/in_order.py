@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -115,3 +117,16 @@ class InOrder(FIFOScheduler):  # type: ignore[misc]
         if trial in self.lost:
             self.lost.discard(trial)
             set_aside(tune_controller, trial)
+
+
+def silence_tune() -> None:
+    """Tune's own screen, files and snapshots: the ledger and our live view replace them."""
+    os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
+    os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1000000")
+    os.environ.setdefault("TUNE_PRINT_ALL_TRIAL_ERRORS", "0")  # tracebacks of lost processes, which we say in a line
+    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+    os.environ.setdefault("TUNE_RESULT_BUFFER_LENGTH", "1")
+    # A warning that we would not show, and that fails while a sweep waits without any trial.
+    for name in ("", "_AUTOSCALER"):
+        os.environ.setdefault(f"TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S{name}", "1000000000")
+    logging.getLogger("ray").setLevel(logging.ERROR)

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
-import os
 import shutil
 import socket
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -40,7 +38,7 @@ from tune_dml.record.session import Purpose, last_heard
 from tune_dml.record.state import SweepState
 from tune_dml.running import cluster
 from tune_dml.running.failures import TRIAL_RETRIES, Failure, classify, stalled
-from tune_dml.running.in_order import InOrder, Silent
+from tune_dml.running.in_order import InOrder, Silent, silence_tune
 from tune_dml.running.limits import Spending, Watch
 from tune_dml.running.proposals import diverged_value, proposals_for, value_of
 from tune_dml.running.ray_internals import (
@@ -50,7 +48,7 @@ from tune_dml.running.ray_internals import (
 )
 from tune_dml.running.search import CellSearcher
 from tune_dml.running.signals import ends_by_sigterm
-from tune_dml.running.trial import Conduct, local_engine, read_message, train_engine
+from tune_dml.running.trial import Conduct, engine, read_message
 from tune_dml.running.turn import turn_of
 from tune_dml.running.versions import missing_data, on_like_nodes
 
@@ -254,7 +252,7 @@ def execute(
 
     Returns whether something of it is left, and what MLflow has. Raises ConfigError when no trial can ever fit.
     """
-    _silence_tune()
+    silence_tune()
     _record_session(ledger, state, resources, session, purpose)
     confirmation = purpose.confirmation
     plan = confirmation or state.plan
@@ -333,16 +331,8 @@ def _fit(
             on_wait=recorder.wait,
         )
         turn = stack.enter_context(beside_others) if connection.has_others else None
-        engine = train_engine if resources.engine == "train" else local_engine
-        plan = recorder.proposals.plan
-        data = known_digests(plan, session.cache)
-        trial = engine(Conduct(folder, recorder.place, resources, session.cache, session.stall_limit, data))
-        if connection.has_others:
-            places = data_places(plan, session.cache)
-            raise_if_any(missing_data(places, resources))
-            trial = on_like_nodes(trial, places)
         Tuner(
-            tune.with_resources(trial, _bundle(capacity, resources)),
+            tune.with_resources(_trial(recorder, connection, resources, session), _bundle(capacity, resources)),
             tune_config=TuneConfig(
                 search_alg=CellSearcher(recorder.proposals),
                 scheduler=InOrder(recorder.on_process, turn),
@@ -366,6 +356,20 @@ def _fit(
     shutil.rmtree(folder / "ray", ignore_errors=True)  # Tune's bookkeeping; the ledger has it all
 
 
+def _trial(
+    recorder: Recorder, connection: cluster.Connection, resources: Resources, session: Session
+) -> Callable[[dict[str, Any]], None]:
+    """What Tune runs of a trial; raises ConfigError where a node of a cluster lacks the pictures."""
+    plan, folder = recorder.proposals.plan, recorder.ledger.sweep
+    data = known_digests(plan, session.cache)
+    trial = engine(Conduct(folder, recorder.place, resources, session.cache, session.stall_limit, data))
+    if not connection.has_others:
+        return trial
+    places = data_places(plan, session.cache)
+    raise_if_any(missing_data(places, resources))
+    return on_like_nodes(trial, places)
+
+
 def _bundle(capacity: cluster.Capacity, resources: Resources) -> PlacementGroupFactory:
     """What Tune reserves. Under engine `train` the workers reserve their own; the driver must not take their CPU."""
     if resources.engine == "train":
@@ -375,19 +379,6 @@ def _bundle(capacity: cluster.Capacity, resources: Resources) -> PlacementGroupF
     if resources.gpus:
         bundle["GPU"] = resources.gpus
     return PlacementGroupFactory([bundle])
-
-
-def _silence_tune() -> None:
-    """Tune's own screen, files and snapshots: the ledger and our live view replace them."""
-    os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
-    os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1000000")
-    os.environ.setdefault("TUNE_PRINT_ALL_TRIAL_ERRORS", "0")  # tracebacks of lost processes, which we say in a line
-    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
-    os.environ.setdefault("TUNE_RESULT_BUFFER_LENGTH", "1")
-    # A warning that we would not show, and that fails while a sweep waits without any trial.
-    for name in ("", "_AUTOSCALER"):
-        os.environ.setdefault(f"TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S{name}", "1000000000")
-    logging.getLogger("ray").setLevel(logging.ERROR)
 
 
 def _last_failure(trial: TuneTrial) -> Failure:

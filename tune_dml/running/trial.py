@@ -171,7 +171,7 @@ def _run_here(
         messages.ended(ended)
 
 
-def local_engine(conduct: Conduct) -> Callable[[dict[str, Any]], None]:
+def _local_engine(conduct: Conduct) -> Callable[[dict[str, Any]], None]:
     """A Tune function that trains in its own actor."""
 
     def trial(config: dict[str, Any]) -> None:
@@ -184,7 +184,7 @@ def local_engine(conduct: Conduct) -> Callable[[dict[str, Any]], None]:
     return trial
 
 
-def train_engine(conduct: Conduct) -> Callable[[dict[str, Any]], None]:
+def _train_engine(conduct: Conduct) -> Callable[[dict[str, Any]], None]:
     """A Tune function that trains on several Ray Train workers, which stay for its next trial, and forwards rank 0's rows."""
 
     def train_one(config: dict[str, Any], post: Callable[[dict[str, Any]], None]) -> None:
@@ -203,6 +203,11 @@ def train_engine(conduct: Conduct) -> Callable[[dict[str, Any]], None]:
             tune.report(as_text(message))
 
     return trial
+
+
+def engine(conduct: Conduct) -> Callable[[dict[str, Any]], None]:
+    """The Tune function of the engine that trials are to be run by."""
+    return _train_engine(conduct) if conduct.resources.engine == "train" else _local_engine(conduct)
 
 
 def _device() -> Any:

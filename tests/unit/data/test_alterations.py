@@ -74,7 +74,7 @@ def test_training_is_told_wrong_labels_and_judging_right_ones(tmp_path):
     notes = noisy.task.notes(noisy.pictures)
     assert any("training labels are wrong on purpose" in note for note in notes)
     fewer = task_of(config_of(TASKS["retrieval"], data__pictures_per_class=12))
-    assert any("12 to 12 pictures of each" in note for note in fewer.notes(noisy.pictures))
+    assert any("12 pictures of each" in note for note in fewer.notes(noisy.pictures))
 
 
 def test_a_noisy_trial_with_a_tail_trains(tmp_path):
