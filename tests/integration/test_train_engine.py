@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+import ray
 import torch
 from helpers.clusters import Cluster
 from helpers.toys import Driver
@@ -44,6 +45,8 @@ def test_two_workers_give_the_losses_of_one(cache_dir, new_database):
     driver.run(plan.trials()[0])  # the baseline is on record: a start of two workers takes long
     done = tune_dml.resume_sweep("one_value", cache_dir=cache_dir)
     assert_as_alone(done.results, cache_dir)
+    left = [group for group in ray.util.placement_group_table().values() if group["state"] != "REMOVED"]
+    assert not left, "the next sweep of this Ray would wait for ever"
 
 
 @pytest.mark.slow

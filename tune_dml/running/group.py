@@ -36,6 +36,8 @@ class _Mailbox:
         self.config: dict[str, Any] | None = None
         self.taken: dict[int, int] = {}
         """Rank -> how often it has taken the trial under way."""
+        self.place = ""
+        """The workers' placement group."""
         self.messages: deque[dict[str, Any]] = deque()
 
     async def give(self, config: dict[str, Any]) -> None:
@@ -44,8 +46,9 @@ class _Mailbox:
         self.config, self.taken = config, {}
         self.messages.clear()
 
-    async def take(self, rank: int, last: int) -> tuple[int, dict[str, Any]] | None:
+    async def take(self, rank: int, last: int, place: str) -> tuple[int, dict[str, Any]] | None:
         """The trial under way, to a rank that has not ended it; None when there is none yet."""
+        self.place = place
         for _ in range(100):
             if self.config is not None and self.number > last:
                 self.taken[rank] = self.taken.get(rank, 0) + 1
@@ -58,8 +61,8 @@ class _Mailbox:
         if number == self.number:
             self.messages.append(message)
 
-    async def next(self) -> tuple[dict[str, Any] | None, int]:
-        """The next message, if one comes soon, and how often the workers began with this trial."""
+    async def next(self) -> tuple[dict[str, Any] | None, int, str]:
+        """The next message, if one comes soon, how often the workers began with this trial, and where they are placed."""
         for _ in range(100):
             if self.messages:
                 break
@@ -67,7 +70,7 @@ class _Mailbox:
         message = self.messages.popleft() if self.messages else None
         if message is not None and "ended" in message:
             self.config = None
-        return message, max(self.taken.values(), default=0)
+        return message, max(self.taken.values(), default=0), self.place
 
 
 class Group:
@@ -78,7 +81,7 @@ class Group:
 
         self.mailbox = ray.remote(num_cpus=0, max_concurrency=resources.workers + 4)(_Mailbox).remote()
         self.error: BaseException | None = None
-        self._has_room = False
+        self._place = ""
         self._thread = threading.Thread(target=self._fit, args=(train_one, books, resources), daemon=True)
         self._thread.start()
 
@@ -90,16 +93,16 @@ class Group:
     def run(self, config: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """A trial's messages, the last of which says how it ended; raises when its workers are lost too often.
 
-        Before those of the first one it says that the workers are placed.
+        Whenever the workers have been placed anew it says where first: the places must be freed when nobody needs them.
         """
         import ray
 
         ray.get(self.mailbox.give.remote(config))
         while True:
-            message, begun = ray.get(self.mailbox.next.remote())
-            if begun and not self._has_room:
-                self._has_room = True
-                yield {"placed": True}
+            message, begun, place = ray.get(self.mailbox.next.remote())
+            if place != self._place:
+                self._place = place
+                yield {"placed": place}
             if message is not None:
                 yield message
                 if "ended" in message:
@@ -148,8 +151,9 @@ def _worker(train_one: TrainOne) -> Callable[[dict[str, Any]], None]:
         import ray.train
 
         mailbox, rank, last = config["mailbox"], ray.train.get_context().get_world_rank(), 0
+        place = ray.util.get_current_placement_group().id.hex()
         while True:
-            taken = ray.get(mailbox.take.remote(rank, last))
+            taken = ray.get(mailbox.take.remote(rank, last, place))
             if taken is None:
                 continue
             last, trial = taken

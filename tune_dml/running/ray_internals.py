@@ -6,14 +6,16 @@ tests/contracts/test_ray_internals.py says which of these names a version of Ray
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import ray
+from ray import PlacementGroupID
 from ray._private.state import available_resources_per_node, total_resources_per_node
 from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.experimental import internal_kv
+from ray.util.placement_group import PlacementGroup, remove_placement_group
 
 if TYPE_CHECKING:
     from ray.tune.experiment import Trial as TuneTrial
@@ -208,3 +210,10 @@ def resources_of_nodes() -> list[tuple[dict[str, float], dict[str, float]]]:
         return []
     free = available_resources_per_node()
     return [(total, free.get(node, {})) for node, total in total_resources_per_node().items()]
+
+
+def give_back(places: Iterable[str]) -> None:
+    """Remove placement groups, which no public name finds again by their number; those that are gone stay so."""
+    for place in places:
+        with suppress(RayError):
+            remove_placement_group(PlacementGroup(PlacementGroupID.from_hex(place)))

@@ -43,6 +43,7 @@ from tune_dml.running.limits import Spending, Watch
 from tune_dml.running.proposals import diverged_value, proposals_for, value_of
 from tune_dml.running.ray_internals import (
     every_loss_is_a_lost_process,
+    give_back,
     trials_take_idle_processes,
     without_counting_callbacks,
 )
@@ -89,6 +90,8 @@ class Recorder(Callback):  # type: ignore[misc]
         """Below which each trial keeps its files."""
         self.leavings = Leavings(ledger, self.place, progress.note)
         self.hung: set[str] = set()
+        self.places: set[str] = set()
+        """Placement groups of workers: Ray Train leaves them where a trial's process is ended and no dashboard runs."""
         self.lost: Counter[str] = Counter()
         """Key -> losses that count: a node that is taken away with notice is none."""
         self.diverged = diverged_value(state, plan)
@@ -129,6 +132,7 @@ class Recorder(Callback):  # type: ignore[misc]
         key = trial.config["key"]
         message = read_message(result)
         if "placed" in message:  # and no step is made
+            self.places.add(message["placed"])
             return
         self.watch.step(key)
         if rows := message.get("rows"):
@@ -352,6 +356,7 @@ def _fit(
                 verbose=0,
             ),
         ).fit()
+        give_back(recorder.places)
     connection.end()
     shutil.rmtree(folder / "ray", ignore_errors=True)  # Tune's bookkeeping; the ledger has it all
 
