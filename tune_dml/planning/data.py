@@ -65,12 +65,20 @@ def known_digests(plan: Plan, cache_dir: Path | None) -> dict[str, dict[str, str
     }
 
 
-def data_places(plan: Plan, cache_dir: Path | None) -> list[tuple[str, str]]:
-    """Of each folder of pictures that the plan's trials read: the folder, and where its decoded pictures are kept."""
+def data_places(plan: Plan, cache_dir: Path | None, digests: Mapping[str, Mapping[str, str]]) -> list[tuple[str, str]]:
+    """Of each folder of pictures that the plan's trials read: the folder, and where its decoded pictures are kept.
+
+    `digests`: from `known_digests`; what is not among them has no such place.
+    """
     settings = {each.settings["data.root"]: each.settings for each in plan.cells}
     settings |= {arm.base_settings["data.root"]: arm.base_settings for arm in plan.arms}
-    sets = {str(root): training_data(each, cache_dir) for root, each in settings.items() if root}
-    return [(str(Path(root).expanduser()), str(item.place(item.digest()))) for root, item in sets.items()]
+    places = []
+    for root, each in settings.items():
+        if root:
+            item = training_data(each, cache_dir)
+            digest = digests.get(of_data(each), {}).get(item.name)
+            places.append((str(Path(str(root)).expanduser()), str(item.place(digest)) if digest else ""))
+    return places
 
 
 def of_data(settings: Mapping[str, Value]) -> str:

@@ -212,8 +212,8 @@ def resources_of_nodes() -> list[tuple[dict[str, float], dict[str, float]]]:
     return [(total, free.get(node, {})) for node, total in total_resources_per_node().items()]
 
 
-def give_back(places: Iterable[str]) -> None:
+def give_back(placement_groups: Iterable[str]) -> None:
     """Remove placement groups, which no public name finds again by their number; those that are gone stay so."""
-    for place in places:
+    for number in placement_groups:
         with suppress(RayError):
-            remove_placement_group(PlacementGroup(PlacementGroupID.from_hex(place)))
+            remove_placement_group(PlacementGroup(PlacementGroupID.from_hex(number)))

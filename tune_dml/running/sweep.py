@@ -90,8 +90,8 @@ class Recorder(Callback):  # type: ignore[misc]
         """Below which each trial keeps its files."""
         self.leavings = Leavings(ledger, self.place, progress.note)
         self.hung: set[str] = set()
-        self.places: set[str] = set()
-        """Placement groups of workers: Ray Train leaves them where a trial's process is ended and no dashboard runs."""
+        self.placement_groups: set[str] = set()
+        """Of workers: Ray Train leaves them where a trial's process is ended and no dashboard runs."""
         self.lost: Counter[str] = Counter()
         """Key -> losses that count: a node that is taken away with notice is none."""
         self.diverged = diverged_value(state, plan)
@@ -132,7 +132,7 @@ class Recorder(Callback):  # type: ignore[misc]
         key = trial.config["key"]
         message = read_message(result)
         if "placed" in message:  # and no step is made
-            self.places.add(message["placed"])
+            self.placement_groups.add(message["placed"])
             return
         self.watch.step(key)
         if rows := message.get("rows"):
@@ -321,6 +321,7 @@ def _fit(
     capacity = connection.capacity()
     with ends_by_sigterm(), every_loss_is_a_lost_process(), trials_take_idle_processes(), ExitStack() as stack:
         stack.enter_context(without_counting_callbacks())
+        stack.callback(give_back, recorder.placement_groups)
         concurrent = cluster.refuse_unless_it_fits(capacity, resources)
         if session.max_concurrent is not None:
             concurrent = min(concurrent, session.max_concurrent)
@@ -356,7 +357,6 @@ def _fit(
                 verbose=0,
             ),
         ).fit()
-        give_back(recorder.places)
     connection.end()
     shutil.rmtree(folder / "ray", ignore_errors=True)  # Tune's bookkeeping; the ledger has it all
 
@@ -366,11 +366,11 @@ def _trial(
 ) -> Callable[[dict[str, Any]], None]:
     """What Tune runs of a trial; raises ConfigError where a node of a cluster lacks the pictures."""
     plan, folder = recorder.proposals.plan, recorder.ledger.sweep
-    data = known_digests(plan, session.cache)
-    trial = engine(Conduct(folder, recorder.place, resources, session.cache, session.stall_limit, data))
+    digests = known_digests(plan, session.cache)
+    trial = engine(Conduct(folder, recorder.place, resources, session.cache, session.stall_limit, digests))
     if not connection.has_others:
         return trial
-    places = data_places(plan, session.cache)
+    places = data_places(plan, session.cache, digests)
     raise_if_any(missing_data(places, resources))
     return on_like_nodes(trial, places)
 

@@ -103,7 +103,7 @@ def missing_data(places: Sequence[tuple[str, str]], resources: Resources) -> lis
 
 
 def _folders_missing(places: Sequence[tuple[str, str]]) -> list[str]:
-    return [folder for folder, decoded in places if not (Path(folder).is_dir() or Path(decoded).is_dir())]
+    return [folder for folder, decoded in places if not any(Path(each).is_dir() for each in (folder, decoded) if each)]
 
 
 def _answers(question: Callable[[], _Answer], resources: Resources) -> Iterator[tuple[str, _Answer]]:

@@ -206,7 +206,11 @@ def _steps(measured: Measured) -> tuple[Step, ...]:
 def _parts(results: Results) -> str:
     """How many trials held how many pictures at a time; empty where none was told to."""
     held = Counter(trial.micro_batch for trial in results.trials if trial.micro_batch)
-    return "; ".join(f"{trials} trials held {pictures} pictures at a time" for pictures, trials in sorted(held.items()))
+    parts = [
+        f"{trials} trial{'' if trials == 1 else 's'} held {pictures} pictures at a time"
+        for pictures, trials in sorted(held.items())
+    ]
+    return "; ".join(parts)
 
 
 def _progress(measured: Measured) -> str:
