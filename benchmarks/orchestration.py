@@ -186,11 +186,12 @@ def sweep_of(trials: int, steps: int, workers: int) -> tuple[Cost, list[Event]]:
             os.chdir(before)
 
 
-def beyond_training(events: list[Event]) -> list[float]:
-    """Of each trial after the first: its seconds beyond its own training and evaluation."""
+def beyond_training(events: list[Event], first: int) -> list[float]:
+    """Of each trial but the `first` ones, which pay for new processes: its seconds beyond its own training and evaluation."""
     started = {event.key: event.time for event in events if event.kind == "started"}
-    ends = [event for event in events if event.kind == "ended"]
-    return [event.time - started[event.key] - event.body["seconds"] for event in ends[1:]]
+    order = list(dict.fromkeys(event.key for event in events if event.kind == "started"))
+    ends = {event.key: event for event in events if event.kind == "ended"}
+    return [ends[key].time - started[key] - ends[key].body["seconds"] for key in order[first:]]
 
 
 class Memory:
@@ -282,7 +283,8 @@ def main() -> None:
     for name, cost in costs.items():
         show(name, cost, base, trials)
     shown = [event.time for event in events if event.kind == "started"]
-    each = sum(beyond_training(events)) / (trials - 1)
+    over = beyond_training(events, SLOTS)
+    each = sum(over) / len(over)
     print(
         f"tune_dml, local: {shown[0] - began:.1f} s to the first trial, {ended - events[-1].time:.1f} s after the last event;"
     )
@@ -294,7 +296,7 @@ def main() -> None:
     )
     few = min(6, trials)
     cost, events = sweep_of(few, steps, workers=2)
-    over = beyond_training(events)
+    over = beyond_training(events, 1)
     each = sum(over) / len(over)
     print(
         f"tune_dml, train, 2 workers: {few} trials in {cost.clock:.1f} s; over training, from the second on: {each:.2f} s"

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from tune_dml.running.in_order import InOrder
-from tune_dml.running.trial import as_text
+from tune_dml.running.messages import as_text
 from tune_dml.running.turn import Allowance
 
 

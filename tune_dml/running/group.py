@@ -20,8 +20,9 @@ from typing import Any
 
 from tune_dml.planning.request import Resources
 from tune_dml.running.failures import WORKER_RETRIES
+from tune_dml.running.messages import Message
 
-TrainOne = Callable[[dict[str, Any], Callable[[dict[str, Any]], None]], None]
+TrainOne = Callable[[dict[str, Any], Callable[[Message], None]], None]
 """(configuration, where messages go, the one that says how the trial ended among them), in one worker of several."""
 
 _LOOK = 1.0
@@ -38,7 +39,7 @@ class _Mailbox:
         """Rank -> how often it has taken the trial under way."""
         self.place = ""
         """The workers' placement group."""
-        self.messages: deque[dict[str, Any]] = deque()
+        self.messages: deque[Message] = deque()
 
     async def give(self, config: dict[str, Any]) -> None:
         """Begin a trial."""
@@ -56,12 +57,12 @@ class _Mailbox:
             await asyncio.sleep(_LOOK / 100)
         return None
 
-    async def post(self, number: int, message: dict[str, Any]) -> None:
+    async def post(self, number: int, message: Message) -> None:
         """Something that a rank has to say of its trial."""
         if number == self.number:
             self.messages.append(message)
 
-    async def next(self) -> tuple[dict[str, Any] | None, int, str]:
+    async def next(self) -> tuple[Message | None, int, str]:
         """The next message, if one comes soon, how often the workers began with this trial, and where they are placed."""
         for _ in range(100):
             if self.messages:
@@ -90,7 +91,7 @@ class Group:
         """Whether its run has not ended; it never does by itself."""
         return self._thread.is_alive()
 
-    def run(self, config: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def run(self, config: dict[str, Any]) -> Iterator[Message]:
         """A trial's messages, the last of which says how it ended; raises when its workers are lost too often.
 
         Whenever the workers have been placed anew it says where first: the places must be freed when nobody needs them.
@@ -158,7 +159,7 @@ def _worker(train_one: TrainOne) -> Callable[[dict[str, Any]], None]:
                 continue
             last, trial = taken
 
-            def post(message: dict[str, Any], number: int = last) -> None:
+            def post(message: Message, number: int = last) -> None:
                 ray.get(mailbox.post.remote(number, message))
 
             train_one(trial, post)

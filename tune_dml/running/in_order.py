@@ -13,6 +13,7 @@ from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.progress_reporter import TrialProgressCallback
 from ray.tune.schedulers import FIFOScheduler
 
+from tune_dml.running.messages import read_message
 from tune_dml.running.ray_internals import (
     being_created,
     forget,
@@ -22,7 +23,6 @@ from tune_dml.running.ray_internals import (
     set_aside,
     withdraw,
 )
-from tune_dml.running.trial import read_message
 from tune_dml.running.turn import Turn
 
 _NONE = -1  # to Tune 0 is no number: it puts its own in place

@@ -28,9 +28,9 @@ from ray.tune.search import Searcher
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, Trial
 from tune_dml.running.gaussian import FIRST, GaussianSearch
+from tune_dml.running.messages import read_message
 from tune_dml.running.points import Point, Points
 from tune_dml.running.samplers import place_in_generation, sampler_for, seed_of
-from tune_dml.running.trial import read_message
 
 if TYPE_CHECKING:
     import optuna

@@ -40,6 +40,7 @@ from tune_dml.running import cluster
 from tune_dml.running.failures import TRIAL_RETRIES, Failure, classify, stalled
 from tune_dml.running.in_order import InOrder, Silent, silence_tune
 from tune_dml.running.limits import Spending, Watch
+from tune_dml.running.messages import read_message
 from tune_dml.running.proposals import diverged_value, proposals_for, value_of
 from tune_dml.running.ray_internals import (
     every_loss_is_a_lost_process,
@@ -49,7 +50,7 @@ from tune_dml.running.ray_internals import (
 )
 from tune_dml.running.search import CellSearcher
 from tune_dml.running.signals import ends_by_sigterm
-from tune_dml.running.trial import Conduct, engine, read_message
+from tune_dml.running.trial import Conduct, engine
 from tune_dml.running.turn import turn_of
 from tune_dml.running.versions import missing_data, on_like_nodes
 

@@ -10,9 +10,7 @@ how: finished, diverged, failed or paused. Only what a retry can mend (a lost pr
 from __future__ import annotations
 
 import json
-import math
 import os
-import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -26,9 +24,10 @@ from tune_dml.planning.data import of_data
 from tune_dml.planning.request import Resources
 from tune_dml.record.fetching import trial_place
 from tune_dml.running.failures import classify
+from tune_dml.running.messages import Message, Messages, as_text
 
 if TYPE_CHECKING:
-    from trainables.context import Row, TrialContext
+    from trainables.context import TrialContext
 
 
 def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Path | None) -> dict[str, Any]:
@@ -62,61 +61,6 @@ def _ends_by_ray(error: BaseException) -> bool:
     return isinstance(error, SystemExit) and frames[-1].partition(".")[0] == "ray"
 
 
-_PAUSE = 1.0
-"""Seconds between two reports of rows: each waits for the driver, and nobody trains meanwhile."""
-_SIGNS = 4
-"""Signs of life that a trial gives within the time that it may take for a step."""
-
-
-class _Messages:
-    """What a trial has to say. Rows that come faster than they may be reported go together, at the latest with its end.
-
-    Those that are lost with the process are reported again from its checkpoint, or come again.
-    """
-
-    def __init__(self, send: Callable[[dict[str, Any]], None], stall_limit: float | None):
-        self._send = send
-        self._longest = stall_limit / _SIGNS if stall_limit else math.inf
-        """Seconds of silence while the trial is at work."""
-        self._rows: list[Row] = []
-        self._sent = -math.inf
-
-    def row(self, row: Row) -> None:
-        """An evaluation, or figures of training."""
-        self._rows.append(row)
-        if time.monotonic() - self._sent >= _PAUSE:
-            self._post({})
-
-    def at_work(self) -> None:
-        """A step was made: nothing is said of it as long as something was said lately, or nobody asks."""
-        if time.monotonic() - self._sent > self._longest:
-            self._post({})
-
-    def note(self, text: str) -> None:
-        """Something that a person should know."""
-        self._post({"note": text})
-
-    def ended(self, how: Mapping[str, Any]) -> None:
-        """The closing report."""
-        self._post({"ended": how})
-
-    def _post(self, message: dict[str, Any]) -> None:
-        rows, self._rows = self._rows, []
-        self._send({"rows": rows, **message} if rows else message)
-        self._sent = time.monotonic()
-
-
-def as_text(message: Mapping[str, Any]) -> dict[str, str]:
-    """A report as one text: of every number that Tune sees it keeps extremes and means, 2 kB each, as long as it runs."""
-    return {"message": json.dumps(message, default=float)}
-
-
-def read_message(result: Mapping[str, Any]) -> dict[str, Any]:
-    """What was reported: `rows`, a `note`, how the trial `ended`."""
-    message: dict[str, Any] = json.loads(result.get("message", "{}"))
-    return message
-
-
 @dataclass(frozen=True)
 class Conduct:
     """How the trials of a session are run, whatever they are."""
@@ -139,7 +83,7 @@ class Conduct:
 def _run_here(
     config: Mapping[str, Any],
     conduct: Conduct,
-    post: Callable[[dict[str, Any]], None],
+    post: Callable[[Message], None],
     rank: int = 0,
     world_size: int = 1,
 ) -> None:
@@ -149,26 +93,26 @@ def _run_here(
     settings = json.loads(config["settings"])
     if conduct.resources.micro_batch is not None:
         settings["training.micro_batch"] = conduct.resources.micro_batch
-    messages = _Messages(post, conduct.stall_limit)
     place = trial_place(conduct.place, config["key"])
-    if isinstance(place, Path):  # storage that is gone is waited for, and not begun anew below its mount
-        folder = place.parent
-        patiently(lambda: existing(folder), folder, messages.note)
-    context = FolderContext(
-        place,
-        _device(),
-        rank=rank,
-        world_size=world_size,
-        threads=conduct.resources.cpus_per_worker,
-        sink=messages.row if rank == 0 else lambda row: None,
-        say=messages.note,
-        until=config["until"],
-        digests=conduct.digests.get(of_data(settings), {}),
-        at_work=messages.at_work,
-    )
-    ended = run_trial(settings, context, conduct.cache_dir)
-    if rank == 0:
-        messages.ended(ended)
+    with Messages(post, conduct.stall_limit) as messages:
+        if isinstance(place, Path):  # storage that is gone is waited for, and not begun anew below its mount
+            folder = place.parent
+            patiently(lambda: existing(folder), folder, messages.note)
+        context = FolderContext(
+            place,
+            _device(),
+            rank=rank,
+            world_size=world_size,
+            threads=conduct.resources.cpus_per_worker,
+            sink=messages.row if rank == 0 else lambda row: None,
+            say=messages.note,
+            until=config["until"],
+            digests=conduct.digests.get(of_data(settings), {}),
+            at_work=messages.at_work,
+        )
+        ended = run_trial(settings, context, conduct.cache_dir)
+        if rank == 0:
+            messages.ended(ended)
 
 
 def _local_engine(conduct: Conduct) -> Callable[[dict[str, Any]], None]:
@@ -187,7 +131,7 @@ def _local_engine(conduct: Conduct) -> Callable[[dict[str, Any]], None]:
 def _train_engine(conduct: Conduct) -> Callable[[dict[str, Any]], None]:
     """A Tune function that trains on several Ray Train workers, which stay for its next trial, and forwards rank 0's rows."""
 
-    def train_one(config: dict[str, Any], post: Callable[[dict[str, Any]], None]) -> None:
+    def train_one(config: dict[str, Any], post: Callable[[Message], None]) -> None:
         import ray.train
 
         ranks = ray.train.get_context()

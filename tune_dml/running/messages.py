@@ -1,0 +1,174 @@
+"""What a trial has to say to its driver, sent by a thread of its own: a trial that is heard trains on meanwhile.
+
+with Messages(send, stall_limit) as messages:      # send(message) returns when the driver has taken it
+    messages.row({"step": 25, "train/loss": 0.7})
+    messages.at_work()
+    messages.note("storage is away")
+    messages.ended({"status": "finished"})
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from trainables.context import Row
+
+Message = dict[str, Any]
+"""`rows`, a `note`, how the trial `ended`; an empty one says that steps are made."""
+
+_PAUSE = 1.0
+"""Seconds between two messages of rows: the driver has other trials, too."""
+_SIGNS = 4
+"""Signs of life that a trial gives within the time that it may take for a step."""
+
+
+def as_text(message: Mapping[str, Any]) -> dict[str, str]:
+    """A report as one text: of every number that Tune sees it keeps extremes and means, 2 kB each, as long as it runs."""
+    return {"message": json.dumps(message, default=float)}
+
+
+def read_message(result: Mapping[str, Any]) -> Message:
+    """What was reported."""
+    message: Message = json.loads(result.get("message", "{}"))
+    return message
+
+
+class Unsent:
+    """What was said and not sent yet, and when its next message may go. Rows that come faster than that go together."""
+
+    def __init__(self, stall_limit: float | None):
+        self._longest = stall_limit / _SIGNS if stall_limit else math.inf
+        """Seconds of silence while the trial is at work."""
+        self._said: deque[Row | str] = deque()
+        """Rows and notes, in order."""
+        self._is_sign_due = False
+        self._sent = -math.inf
+
+    def say(self, what: Row | str) -> None:
+        """A row or a note."""
+        self._said.append(what)
+
+    def is_silent(self, now: float) -> bool:
+        """Whether nothing was sent for so long that somebody may take the trial for one that hangs."""
+        return now - self._sent > self._longest
+
+    def give_a_sign(self) -> None:
+        """Something is to be sent, be it empty."""
+        self._is_sign_due = True
+
+    def seconds_left(self, now: float) -> float:
+        """Until the next message may go; infinite where there is nothing to send."""
+        if self._is_sign_due or self.has_notes:
+            return 0.0
+        return max(self._sent + _PAUSE - now, 0.0) if self._said else math.inf
+
+    @property
+    def has_notes(self) -> bool:
+        """Whether a note waits."""
+        return any(isinstance(what, str) for what in self._said)
+
+    def take(self, now: float) -> Message:
+        """The next message: rows as far as the next note, and that."""
+        message: Message = {}
+        while self._said and "note" not in message:
+            what = self._said.popleft()
+            if isinstance(what, str):
+                message["note"] = what
+            else:
+                message.setdefault("rows", []).append(what)
+        self._is_sign_due, self._sent = False, now
+        return message
+
+
+class Messages:
+    """Sends what a trial says. What is lost with the process is said again from its checkpoint, or comes again.
+
+    An error of sending (Ray ends a trial so) is raised where the trial says the next thing.
+    """
+
+    def __init__(self, send: Callable[[Message], None], stall_limit: float | None):
+        self._send = send
+        self._unsent = Unsent(stall_limit)
+        self._changed = threading.Condition()
+        self._is_over = False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._send_when_due, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+        if self._error is None:
+            self._send_rest({})
+
+    def row(self, row: Row) -> None:
+        """An evaluation, or figures of training."""
+        self._say(row)
+
+    def note(self, text: str) -> None:
+        """Something that a person should know."""
+        self._say(text)
+
+    def at_work(self) -> None:
+        """A step was made: nothing is said of it as long as something was said lately, or nobody asks."""
+        if self._unsent.is_silent(time.monotonic()):
+            with self._changed:
+                self._unsent.give_a_sign()
+                self._changed.notify()
+        self._raise_error()
+
+    def ended(self, how: Mapping[str, Any]) -> None:
+        """The closing report, after all else; by the trial's own thread, which Ray may end in it."""
+        self._stop()
+        self._raise_error()
+        self._send_rest({"ended": how})
+
+    def _say(self, what: Row | str) -> None:
+        self._raise_error()
+        with self._changed:
+            self._unsent.say(what)
+            self._changed.notify()
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _send_when_due(self) -> None:
+        try:
+            while (message := self._next()) is not None:
+                self._send(message)
+        except BaseException as error:
+            self._error = error
+
+    def _next(self) -> Message | None:
+        """Waits for it; None when the trial is over."""
+        with self._changed:
+            while not self._is_over and (left := self._unsent.seconds_left(time.monotonic())):
+                self._changed.wait(None if left == math.inf else left)
+            return None if self._is_over else self._unsent.take(time.monotonic())
+
+    def _stop(self) -> None:
+        """The thread sends no more."""
+        with self._changed:
+            self._is_over = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _send_rest(self, last: Message) -> None:
+        """Notes that wait, each with the rows before it, then the other rows with `last`."""
+        while self._unsent.has_notes:
+            self._send(self._unsent.take(0.0))
+        if message := {**self._unsent.take(0.0), **last}:
+            self._send(message)
