@@ -187,7 +187,9 @@ class Plan:
 def _unreadable(path: Path, error: Exception) -> Problem:
     why = (getattr(error, "strerror", None) or str(error)).partition("\n")[0]
     rule = f"a sweep's plan must be readable as it was stored ({why})"
-    remedy = "Put a copy in its place, such as the plan.json of the sweep's run in MLflow, or move the sweep's folder away."
+    remedy = (
+        "Put a copy in its place, such as the plan.json of the sweep's run in MLflow, or move the sweep's folder away."
+    )
     return Problem(str(path), rule, None, remedy)
 
 
