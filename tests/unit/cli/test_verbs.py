@@ -317,7 +317,7 @@ def test_a_plan_that_cannot_be_read_is_named_and_hides_no_other_sweep(command_li
     bad.write_text(content)
     code, out, said = command_line("list", "--storage", tmp_path)
     assert (code, "good" in out) == (1, True)
-    for said in (said, command_line("status", "bad", "--storage", tmp_path)[2]):
-        assert f"{bad}: a sweep's plan must be readable as it was stored" in said
-        assert "MLflow" in said
+    for words in (said, command_line("status", "bad", "--storage", tmp_path)[2]):
+        assert f"{bad}: a sweep's plan must be readable as it was stored" in words
+        assert "MLflow" in words
     assert command_line("report", "good", "--storage", tmp_path)[0] == 0
