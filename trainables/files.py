@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -71,16 +72,23 @@ def write_whole(path: Path, content: bytes | str | Callable[[BinaryIO], object],
     """Replace a file by bytes, text (UTF-8), or what a function writes; a reader sees the old file or the new one.
 
     The folder is made if missing; the content is on disk before the name changes. A private file is its owner's to read alone.
+    Raises OSError, which names the file, where it cannot be written; nothing of it stays then.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
-        if private:
-            os.fchmod(file.fileno(), 0o600)  # before there is anything to read
-        if callable(content):
-            content(file)
-        else:
-            file.write(content.encode() if isinstance(content, str) else content)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with temporary.open("wb") as file:
+            if private:
+                os.fchmod(file.fileno(), 0o600)  # before there is anything to read
+            if callable(content):
+                content(file)
+            else:
+                file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        with suppress(OSError):  # a full disk has no room for halves
+            temporary.unlink()
+        error.filename = error.filename or str(path)
+        raise
     temporary.replace(path)

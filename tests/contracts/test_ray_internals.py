@@ -9,6 +9,7 @@ import pytest
 from tune_dml.running.failures import classify
 from tune_dml.running.ray_internals import (
     every_loss_is_a_lost_process,
+    placed_by,
     trials_take_idle_processes,
     without_counting_callbacks,
 )
@@ -57,10 +58,26 @@ def of_node():
     import ray
     from ray._private.node import Node
 
-    helpers = ("self.start_api_server(", "self.start_log_monitor()")
+    helpers = ("self.start_api_server(", "self.start_log_monitor()", "self.start_monitor()")
     made = inspect.getsource(Node.start_head_processes) + inspect.getsource(Node.start_ray_processes)
     held = hasattr(ray._private.worker, "_global_node") and isinstance(Node.raylet_socket_name, property)
-    return held and all(name in made for name in helpers)
+    return held and all(name in made for name in helpers) and _starts_by_services(Node)
+
+
+def _starts_by_services(node):
+    import ray
+    from ray._private import services
+
+    begun = inspect.getsource(node.__init__) + inspect.getsource(node.start_raylet)
+    called = ("ray._private.services.get_node(", "ray._private.services.start_raylet(")
+    given = "dashboard_agent_listen_port" in inspect.signature(services.start_raylet).parameters
+    return (
+        given
+        and all(name in begun for name in called)
+        and list(inspect.signature(services.get_node).parameters) == ["gcs_address", "node_id"]
+        and callable(services._get_gcs_client_options)
+        and callable(ray._private.state.GlobalState._initialize_global_state)
+    )
 
 
 def of_processes():
@@ -99,8 +116,24 @@ def of_usage():
     return callable(usage.tag_callbacks) and "air_usage.tag_callbacks(callbacks)" in inspect.getsource(tune.run)
 
 
+def of_places():
+    from ray.air.execution import PlacementGroupResourceManager
+    from ray.air.execution._internal.actor_manager import RayActorManager
+    from ray.tune.execution.tune_controller import TuneController
+
+    made = inspect.getsource(TuneController.__init__)
+    held = inspect.getsource(PlacementGroupResourceManager.__init__)
+    sets = ("_acquired_pgs: Set[PlacementGroup]", "_request_to_ready_pgs: Dict[")
+    waits = inspect.getsource(RayActorManager.next)
+    return (
+        "resource_manager = PlacementGroupResourceManager()" in made
+        and all(f"self.{name}" in held for name in sets)
+        and waits.index("_try_start_actors()") < waits.index("get_resource_futures()") < waits.index("ray.wait(")
+    )
+
+
 @pytest.mark.parametrize(
-    "names", [of_controller, of_actor_manager, of_train, of_node, of_processes, of_cluster, of_usage]
+    "names", [of_controller, of_actor_manager, of_train, of_node, of_processes, of_cluster, of_usage, of_places]
 )
 def test_ray_has_the_names_that_we_use(names):
     assert names(), f"tune_dml/running/ray_internals.py: this version of Ray differs in what is used {names.__name__}"
@@ -148,3 +181,14 @@ def test_tune_does_not_import_mlflow_to_count_callbacks():
     with without_counting_callbacks():
         assert not usage.tag_callbacks([object()])
     assert usage.tag_callbacks is count
+
+
+def test_tune_asks_our_manager_for_room():
+    from ray.tune.execution import tune_controller
+
+    from tune_dml.running.places import Places
+
+    tunes = tune_controller.PlacementGroupResourceManager
+    with placed_by(Places):
+        assert tune_controller.PlacementGroupResourceManager is Places
+    assert tune_controller.PlacementGroupResourceManager is tunes

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -11,6 +12,9 @@ import tempfile
 import threading
 import time
 import urllib.request
+from collections import Counter
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -21,6 +25,9 @@ from helpers.toys import Driver, plan_of
 from tune_dml.record.state import SweepState
 from tune_dml.space import Grid, Knob
 from tune_dml.tracking import SyncReport, Tracker, background, check
+
+PATIENCE = 2
+"""Seconds that a client waits for an unsteady server's answer."""
 
 
 @pytest.fixture
@@ -124,6 +131,80 @@ def test_a_sweep_that_never_sees_its_server_ends_and_says_what_waits(driver):
     report = tracker.stop()
     assert report.waiting == 4
     assert "the server must answer" in str(report.error)
+
+
+class Unsteady(ThreadingHTTPServer):
+    """In front of a server: while it is unsteady, some requests are not handed on, and the answers of some come late or never."""
+
+    daemon_threads = True
+
+    def __init__(self, port):
+        super().__init__(("127.0.0.1", 0), _HandedOn)
+        self.behind, self.steady, self.fates, self.seen = port, True, random.Random(7), Counter()
+
+    @property
+    def uri(self):
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def fate(self):
+        ways = {"through": 10, "500, not done": 1, "500, but done": 1, "cut, but done": 1, "late": 1}
+        (way,) = ("through",) if self.steady else self.fates.choices(list(ways), list(ways.values()))
+        self.seen[way] += 1
+        return way
+
+
+class _HandedOn(BaseHTTPRequestHandler):
+    def hand_on(self):
+        body, way = self.rfile.read(int(self.headers.get("Content-Length", 0))), self.server.fate()
+        status, kind, content = 500, "text/plain", b"unsteady"
+        if way != "500, not done":
+            behind = HTTPConnection("127.0.0.1", self.server.behind, timeout=60)
+            behind.request(self.command, self.path, body, dict(self.headers))
+            answer = behind.getresponse()
+            kind, done = answer.headers.get("Content-Type", kind), answer.read()
+            if way != "500, but done":
+                status, content = answer.status, done
+        if way == "late":
+            threading.Event().wait(2 * PATIENCE)
+        self.close_connection = True
+        if way != "cut, but done":
+            with contextlib.suppress(OSError):  # whoever asked has left
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = hand_on  # noqa: N815
+
+    def log_message(self, *words):
+        pass
+
+
+@pytest.mark.slow
+def test_a_server_that_answers_late_or_never_or_with_errors_doubles_nothing(server, driver, monkeypatch, found):
+    """What was asked for may have been done all the same, and what was not done is not taken for done."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", str(PATIENCE))
+    with server, Unsteady(server.port) as between:
+        threading.Thread(target=between.serve_forever, daemon=True).start()
+        tracker = Tracker(SweepState(driver.folder, driver.plan), between.uri, "toys")
+        assert tracker.sync().error is None
+        between.steady = False
+        failed = 0
+        for trial in driver.trials:
+            for row in range(1, 6):
+                driver.run(trial, row, first=row, end=row == 5)
+                failed += tracker.sync().error is not None
+        between.steady = True
+        assert tracker.stop().error is None
+        assert failed > 3
+        assert len(between.seen) == 5, between.seen
+        steps = [1, 2, 3, 4, 5]
+        finished = {trial.key: ("FINISHED", steps) for trial in driver.trials}
+        assert contents(server.uri) == {**finished, "parent": ("FINISHED", [])}
+        between.shutdown()
+    row = {"finished": 4, "repeated": 0, "lost": 0, "doubled": 0, "seconds": 0.0}
+    found("the MLflow server answers with errors, late or never, having done it or not (four records, no Ray)", row)
 
 
 @pytest.fixture

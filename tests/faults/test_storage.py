@@ -11,6 +11,7 @@ import time
 
 import pytest
 from helpers.sweeps import Running, outcome, sweep_file, table
+from helpers.toys import write_sweep
 
 from trainables import files
 from trainables.files import patiently
@@ -185,6 +186,17 @@ def test_a_full_disk_of_the_cache_is_refused_before_anything_begins(
     found(
         "the disk of the cache is full: refused before anything begins; then room is made", outcome(again.folder, since)
     )
+
+
+def test_a_full_disk_keeps_the_report_that_is_there_and_is_named(small_disk, command_line):
+    write_sweep(small_disk / "toy")
+    assert command_line("report", "toy", "--storage", small_disk)[0] == 0
+    folder = small_disk / "toy" / "report"
+    before = {path: path.read_bytes() for path in folder.rglob("*.*")}
+    fill(small_disk)
+    code, _, said = command_line("report", "toy", "--storage", small_disk, "--margin", "2")
+    assert (code, said) == (1, f"{folder / 'report.html'}: {os.strerror(errno.ENOSPC)}\n")
+    assert {path: path.read_bytes() for path in folder.rglob("*.*")} == before
 
 
 @pytest.mark.slow

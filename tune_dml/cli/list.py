@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,12 +28,20 @@ tune-dml list --storage /shared/sweeps
 @verb
 def list(*, storage: Path, as_json: Json = False) -> None:
     """The sweeps that are kept: state, age and the answer in a line; the latest first."""
+    from trainables.errors import ConfigError, Problem, raise_if_any
     from tune_dml.record.results import results_of
     from tune_dml.record.state import sweep_names
 
     folder = storage.absolute()
-    lines = [_SweepLine.of(results_of(folder / name)) for name in sweep_names(folder)]
+    lines: builtins.list[_SweepLine] = []
+    unreadable: builtins.list[Problem] = []
+    for name in sweep_names(folder):
+        try:
+            lines.append(_SweepLine.of(results_of(folder / name)))
+        except ConfigError as error:
+            unreadable += error.problems
     show(_Sweeps(folder, tuple(sorted(lines, key=lambda sweep: -sweep.spoken))), as_json)
+    raise_if_any(unreadable)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trainables.errors import ConfigError
 from tune_dml.cli.options import Json, engine_of, verb
 from tune_dml.cli.screen import console_for, show, table
 from tune_dml.planning.request import Request, Resources, Session
@@ -269,18 +270,27 @@ def _preview(request: Request, resources: Resources, session: Session, *, probe:
     Raises ConfigError with every problem.
     """
     from tune_dml.planning.checks import prepare
-    from tune_dml.record.results import results_of
     from tune_dml.running.cluster import resource_problems
 
     here = [lambda: resource_problems(resources)]
     checked = prepare(request, cache_dir=session.cache, other_checks=here, decode=probe)
     plan = checked.plan
-    stored = [results_of(path.parent) for path in sorted(session.sweeps.glob("*/plan.json"))]
+    stored = [results for path in sorted(session.sweeps.glob("*/plan.json")) if (results := _readable(path.parent))]
     same = next((item for item in stored if item.name == plan.name and item.plan.identity() == plan.identity()), None)
     done = same.count("finished") if same else 0
     cost = _probed(plan, resources, session) if probe else None
     cost, power = cost or _cost(plan, resources, stored), _power(plan, stored)
     return _Preview(plan, checked.notes, done, cost, power, checked.kept_bytes, resources.gpus)
+
+
+def _readable(folder: Path) -> Results | None:
+    """A sweep's results; None of one whose plan cannot be read, which is said to whoever asks for that sweep."""
+    from tune_dml.record.results import results_of
+
+    try:
+        return results_of(folder)
+    except ConfigError:
+        return None
 
 
 def _probed(plan: Plan, resources: Resources, session: Session) -> _Cost | None:

@@ -176,9 +176,21 @@ class Plan:
 
     @classmethod
     def load(cls, path: Path) -> Plan:
-        """Read a plan that `save` wrote, also one from before there were arms."""
-        plan = _adapter().validate_python(_upgraded(json.loads(path.read_bytes())))
+        """Read a plan that `save` wrote, also one from before there were arms; raises ConfigError where it cannot be read."""
+        try:
+            plan = _adapter().validate_python(_upgraded(json.loads(path.read_bytes())))
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            raise ConfigError(_unreadable(path, error)) from error
         return replace(plan, arms=tuple(arm.searching(plan.space) for arm in plan.arms))
+
+
+def _unreadable(path: Path, error: Exception) -> Problem:
+    why = (getattr(error, "strerror", None) or str(error)).partition("\n")[0]
+    rule = f"a sweep's plan must be readable as it was stored ({why})"
+    remedy = (
+        "Put a copy in its place, such as the plan.json of the sweep's run in MLflow, or move the sweep's folder away."
+    )
+    return Problem(str(path), rule, None, remedy)
 
 
 _IN_THE_SPACE = {"arms": {"__all__": {"knobs", "ties"}}}

@@ -7,7 +7,7 @@ import socket
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -156,10 +156,14 @@ def connected(address: str | None, *, engine: str, preload: bool = False) -> Ite
 
     ours = not ray.is_initialized()
     if ours:
-        from tune_dml.running.ray_internals import without_onlookers
+        from tune_dml.running.ray_internals import begins_at_once, without_onlookers
 
-        # Without the dashboard a stopped trial of engine `train` leaks its workers and the sweep hangs.
-        with without_onlookers() if address is None and engine == "local" else nullcontext():
+        with ExitStack() as start:
+            if address is None:
+                start.enter_context(begins_at_once())
+            if address is None and engine == "local":
+                # Without the dashboard a stopped trial of engine `train` leaks its workers and the sweep hangs.
+                start.enter_context(without_onlookers())
             ray.init(**_init_arguments(address, engine, preload))
         _protect_token()
     try:

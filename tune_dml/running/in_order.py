@@ -61,17 +61,22 @@ class InOrder(FIFOScheduler):  # type: ignore[misc]
         self.lost: set[TuneTrial] = set()
 
     def choose_trial_to_run(self, tune_controller: Any) -> TuneTrial | None:
-        """A trial that waits, of those that have not ended."""
+        """A trial that waits, of those that have not ended; first one without a place.
+
+        The process of a trial that has just ended is given to the one that is chosen. A trial whose own process is about to
+        begin would leave that to be ended, once it has begun, before another may take its place: two starts for one.
+        """
         for trial in [trial for trial in tune_controller.get_trials() if trial.is_finished()]:
             forget(tune_controller, trial)
-        chosen = None
+        waiting = []
         for trial in tune_controller.get_live_trials():
             if trial.status == TuneTrial.PENDING:
                 handed_over, created = trial.temporary_state.ray_actor, being_created(tune_controller, trial)
                 if (process := handed_over or created) is not None:
                     self.on_process(trial, process, process is created)
-            if chosen is None and trial.status in {TuneTrial.PENDING, TuneTrial.PAUSED}:
-                chosen = trial
+            if trial.status in {TuneTrial.PENDING, TuneTrial.PAUSED}:
+                waiting.append(trial)
+        chosen = min(waiting, key=lambda trial: has_a_place(tune_controller, trial), default=None)
         return chosen if self.turn is None or self._may_begin(tune_controller, self.turn) else None
 
     def _may_begin(self, controller: Any, turn: Turn) -> bool:

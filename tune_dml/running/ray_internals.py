@@ -6,6 +6,7 @@ tests/contracts/test_ray_internals.py says which of these names a version of Ray
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,11 @@ from ray.experimental import internal_kv
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 
 if TYPE_CHECKING:
+    from ray.air.execution import ResourceManager
     from ray.tune.experiment import Trial as TuneTrial
+
+_START, _LOOK = 10.0, 0.02
+"""Seconds within which a node mostly begins, and between two looks whether it has."""
 
 
 def no_longer_handed_over(controller: Any, trial: TuneTrial) -> bool:
@@ -100,18 +105,48 @@ def every_loss_is_a_lost_process() -> Iterator[None]:
 
 @contextmanager
 def without_onlookers() -> Iterator[None]:
-    """Meanwhile a Ray that is started has no dashboard's process and no reader of logs, a second of processor each.
+    """Meanwhile a Ray that is started has no dashboard's process, reader of logs or autoscaler, a second of processor each.
 
-    `include_dashboard=False` alone starts the former all the same, to count how Ray is used, and waits for it.
+    `include_dashboard=False` alone starts the first all the same, to count how Ray is used, and waits for it.
     """
     from ray._private.node import Node
 
-    before = Node.start_api_server, Node.start_log_monitor
-    Node.start_api_server = Node.start_log_monitor = lambda self, **given: None
+    before = Node.start_api_server, Node.start_log_monitor, Node.start_monitor
+    Node.start_api_server = Node.start_log_monitor = Node.start_monitor = lambda self, **given: None
     try:
         yield
     finally:
-        Node.start_api_server, Node.start_log_monitor = before
+        Node.start_api_server, Node.start_log_monitor, Node.start_monitor = before
+
+
+@contextmanager
+def begins_at_once() -> Iterator[None]:
+    """Meanwhile a Ray that is started takes any free port for its agent, and is seen as soon as it is there.
+
+    By default the agent wants 52365. Where the agent of another Ray has that, or of one whose driver was just killed, it tries
+    for 3.3 s before it goes without, and nothing else begins meanwhile. Whether a node is there Ray looks once a second.
+    """
+    from ray._private import services
+    from ray._private.state import GlobalState
+
+    start, find = services.start_raylet, services.get_node
+
+    def start_on_any_port(*given: Any, **named: Any) -> Any:
+        return start(*given, **{**named, "dashboard_agent_listen_port": 0})
+
+    def find_soon(gcs_address: str, node_id: str) -> Any:
+        state = GlobalState()
+        state._initialize_global_state(services._get_gcs_client_options(gcs_address))
+        until = time.monotonic() + _START
+        while not any(node["NodeID"] == node_id for node in state.node_table()) and time.monotonic() < until:
+            time.sleep(_LOOK)
+        return find(gcs_address, node_id)
+
+    services.start_raylet, services.get_node = start_on_any_port, find_soon
+    try:
+        yield
+    finally:
+        services.start_raylet, services.get_node = start, find
 
 
 @contextmanager
@@ -128,6 +163,19 @@ def trials_take_idle_processes() -> Iterator[None]:
         yield
     finally:
         DEFAULT_ENV_VARS.update(before)
+
+
+@contextmanager
+def placed_by(manager: type[ResourceManager]) -> Iterator[None]:
+    """Meanwhile Tune asks such a manager for the places of its processes; only the controller that it makes itself takes one."""
+    from ray.tune.execution import tune_controller
+
+    before = tune_controller.PlacementGroupResourceManager
+    tune_controller.PlacementGroupResourceManager = manager
+    try:
+        yield
+    finally:
+        tune_controller.PlacementGroupResourceManager = before
 
 
 @contextmanager

@@ -41,10 +41,12 @@ from tune_dml.running.failures import TRIAL_RETRIES, Failure, classify, stalled
 from tune_dml.running.in_order import InOrder, Silent, silence_tune
 from tune_dml.running.limits import Spending, Watch
 from tune_dml.running.messages import read_message
+from tune_dml.running.places import Places
 from tune_dml.running.proposals import diverged_value, proposals_for, value_of
 from tune_dml.running.ray_internals import (
     every_loss_is_a_lost_process,
     give_back,
+    placed_by,
     trials_take_idle_processes,
     without_counting_callbacks,
 )
@@ -322,6 +324,7 @@ def _fit(
     capacity = connection.capacity()
     with ends_by_sigterm(), every_loss_is_a_lost_process(), trials_take_idle_processes(), ExitStack() as stack:
         stack.enter_context(without_counting_callbacks())
+        stack.enter_context(placed_by(Places))
         stack.callback(give_back, recorder.placement_groups)
         concurrent = cluster.refuse_unless_it_fits(capacity, resources)
         if session.max_concurrent is not None:

@@ -307,3 +307,17 @@ def test_sweeps_of_two_folders_are_compared_and_told_apart(stored, tmp_path, com
     assert code == 0
     assert "elsewhere/toy" in out
     assert command_line("compare", "toy", tmp_path / "elsewhere" / "none", "--storage", stored)[0] == 1
+
+
+@pytest.mark.parametrize("content", ['{"arms": [', "[1]", "{}"], ids=["torn", "a list", "empty"])
+def test_a_plan_that_cannot_be_read_is_named_and_hides_no_other_sweep(command_line, tmp_path, content):
+    for name in ("good", "bad"):
+        write_sweep(tmp_path / name)
+    bad = tmp_path / "bad" / "plan.json"
+    bad.write_text(content)
+    code, out, said = command_line("list", "--storage", tmp_path)
+    assert (code, "good" in out) == (1, True)
+    for words in (said, command_line("status", "bad", "--storage", tmp_path)[2]):
+        assert f"{bad}: a sweep's plan must be readable as it was stored" in words
+        assert "MLflow" in words
+    assert command_line("report", "good", "--storage", tmp_path)[0] == 0

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from trainables.files import write_whole
 from tune_dml.record.results import Results
 from tune_dml.report.drawing.paper import printed
 from tune_dml.report.export.tables import csv_text, latex_text, markdown_text
@@ -91,10 +92,10 @@ def _draw(figure: Figure, folder: Path, forms: Sequence[Form]) -> Iterator[Path]
         yield _write(folder / f"{name}.svg", canvas.document())
         for form in forms:
             path = folder / f"{name}.{form}"
-            path.write_bytes(printed(canvas, form))
+            write_whole(path, printed(canvas, form))
             yield path
 
 
 def _write(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8", newline="\n")
+    write_whole(path, text)
     return path

@@ -15,6 +15,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from trainables.files import write_whole
 from tune_dml.report.drawing.canvas import SVG_STYLE
 from tune_dml.report.drawing.colours import css_classes, css_variables
 from tune_dml.report.measured import Measured
@@ -62,11 +63,10 @@ def page_text(measured: Measured, sections: Sequence[Section]) -> str:
 
 def write_page(folder: Path, name: str, page: str, data: Mapping[str, Any]) -> tuple[Path, Path]:
     """`NAME.html` and its numbers, `NAME.json`, in a folder, made if missing."""
-    folder.mkdir(parents=True, exist_ok=True)
     html_file, json_file = folder / f"{name}.html", folder / f"{name}.json"
-    html_file.write_text(page, encoding="utf-8", newline="\n")
+    write_whole(html_file, page)
     text = json.dumps(data, indent=1, allow_nan=False, ensure_ascii=False)
-    json_file.write_text(text + "\n", encoding="utf-8", newline="\n")
+    write_whole(json_file, text + "\n")
     return html_file, json_file
 
 

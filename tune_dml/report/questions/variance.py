@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainables.config import FREE_SEEDS, SOURCES, canonical, identifying
+from trainables.errors import ConfigError
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan
 from tune_dml.record.results import Results, results_of
@@ -64,7 +65,10 @@ def _components(results: Results) -> tuple[_Component, ...]:
     mine = shared = _kinds(results.plan)
     beside: dict[str, Results] = {_varied(results.plan): results}
     for path in sorted(results.folder.parent.glob("*/plan.json")):
-        plan = Plan.load(path)
+        try:
+            plan = Plan.load(path)
+        except ConfigError:  # which is said to whoever asks for that sweep
+            continue
         alike = (plan.data_digest, plan.protocol_version, plan.metric) == _frame(results.plan)
         if alike and _varied(plan) not in beside and mine & (theirs := _kinds(plan)):
             beside[_varied(plan)] = results_of(path.parent)
