@@ -130,17 +130,17 @@ def real(trials: int, seconds: float, rows: int, slots: int) -> tuple[float, flo
     space = Space(
         "bench", "own", "", None, (Knob("regularizer.rho", Grid(values), "rho"),), fixed=fixed, default_dataset="digits"
     )
-    before, engine = Path.cwd(), sweep.local_engine
+    before, engine = Path.cwd(), sweep.engine
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        sweep.local_engine = stand_in(seconds, rows)  # type: ignore[assignment]
+        sweep.engine = stand_in(seconds, rows)  # type: ignore[assignment]
         try:
             processor = time.process_time()
             done = tune_dml.run_sweep(space, seeds=1)
             processor = time.process_time() - processor
             ends = sorted(event.time for event in read_events(done.folder) if event.kind == "ended")
         finally:
-            sweep.local_engine = engine
+            sweep.engine = engine
             os.chdir(before)
     steady = ends[2 * slots : len(ends) - slots]
     return (steady[-1] - steady[0]) / (len(steady) - 1), processor
