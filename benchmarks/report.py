@@ -2,7 +2,8 @@
 
     python benchmarks/report.py [--cells 100] [--seeds 100] [--rows 50]
 
-Prints seconds for each step, those of its line in `tune-dml list` too, and the peak of memory. A sweep is written first, straight into the ledger's files, untimed.
+Prints seconds for each step, those of its line in `tune-dml list` too, and the peak of memory. A sweep is written first,
+straight into the ledger's files, untimed.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ def main() -> None:
         page = files.html.stat().st_size / 1e6
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     print(
-        f"{len(results.trials)} trials: {read - began:.1f} s to read, {said - read:.1f} s for its line, {done - said:.1f} s to report, peak {peak:.2f} GB, "
-        f"page {page:.1f} MB"
+        f"{len(results.trials)} trials: {read - began:.1f} s to read, {said - read:.1f} s for its line, "
+        f"{done - said:.1f} s to report, peak {peak:.2f} GB, page {page:.1f} MB"
     )
 
 
