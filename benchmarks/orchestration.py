@@ -226,12 +226,12 @@ def driver(trials: int) -> None:
 
     from tune_dml.running import sweep
 
-    engine, sweep.local_engine = sweep.local_engine, stand_in(0.0, 2)  # type: ignore[assignment]
+    engine, sweep.engine = sweep.engine, stand_in(0.0, 2)  # type: ignore[assignment]
     try:
         with Memory() as memory:
             _, events = sweep_of(trials, 2, workers=1)
     finally:
-        sweep.local_engine = engine
+        sweep.engine = engine
     ends = [event.time for event in events if event.kind == "ended"]
     few = min(200, trials // 4)
     early, late = ((ends[start + few] - ends[start]) / few for start in (few // 2, trials - few - 1))

@@ -2,7 +2,8 @@
 
     python benchmarks/report.py [--cells 100] [--seeds 100] [--rows 50]
 
-Prints seconds for each step and the peak of memory. A sweep is written first, straight into the ledger's files, untimed.
+Prints seconds for each step, those of its line in `tune-dml list` too, and the peak of memory. A sweep is written first,
+straight into the ledger's files, untimed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from helpers.toys import METRIC, RHO, SETTINGS, Driver, plan_of, rho_space  # no
 from trainables.evidence.kept import Hits, hits_file  # noqa: E402
 from tune_dml.record.ledger import Ledger, trial_folder  # noqa: E402
 from tune_dml.record.results import results_of  # noqa: E402
-from tune_dml.report import write_report  # noqa: E402
+from tune_dml.report import headline, write_report  # noqa: E402
 from tune_dml.space import Grid, Knob  # noqa: E402
 
 
@@ -75,13 +76,15 @@ def main() -> None:
         began = time.perf_counter()
         results = results_of(folder)
         read = time.perf_counter()
+        headline(results)
+        said = time.perf_counter()
         files = write_report(results, Path(scratch) / "report")
         done = time.perf_counter()
         page = files.html.stat().st_size / 1e6
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     print(
-        f"{len(results.trials)} trials: {read - began:.1f} s to read, {done - read:.1f} s to report, peak {peak:.2f} GB, "
-        f"page {page:.1f} MB"
+        f"{len(results.trials)} trials: {read - began:.1f} s to read, {said - read:.1f} s for its line, "
+        f"{done - said:.1f} s to report, peak {peak:.2f} GB, page {page:.1f} MB"
     )
 
 

@@ -41,5 +41,15 @@ def summary_of(results: Results) -> SweepSummary | None:
     """What the report says of it; None while there is no number."""
     from tune_dml import report
 
-    has_numbers = any(math.isfinite(trial.metrics.get(results.plan.metric, math.nan)) for trial in results.trials)
-    return report.summary(results) if has_numbers else None
+    return report.summary(results) if _has_numbers(results) else None
+
+
+def headline_of(results: Results) -> str:
+    """The first sentence of that; empty while there is no number."""
+    from tune_dml import report
+
+    return report.headline(results) if _has_numbers(results) else ""
+
+
+def _has_numbers(results: Results) -> bool:
+    return any(math.isfinite(trial.metrics.get(results.plan.metric, math.nan)) for trial in results.trials)

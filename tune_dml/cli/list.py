@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tune_dml.cli._standing import age_of, last_spoken, state_of, summary_of
+from tune_dml.cli._standing import age_of, headline_of, last_spoken, state_of
 from tune_dml.cli.options import Json, verb
 from tune_dml.cli.screen import console_for, show
 
@@ -57,9 +57,7 @@ class _SweepLine:
     @classmethod
     def of(cls, results: Results) -> _SweepLine:
         """Read and judge it."""
-        summary = summary_of(results)
-        answer = summary.answer.sentences[0] if summary and summary.answer.sentences else ""
-        return cls(results, state_of(results), last_spoken(results), answer)
+        return cls(results, state_of(results), last_spoken(results), headline_of(results))
 
 
 @dataclass(frozen=True)

@@ -273,7 +273,7 @@ class Section:
     data: Mapping[str, object] = field(default_factory=dict)
     """Its share of verdicts.json: of the knob's object, or of the whole. Dataclasses, mappings, sequences, numbers, text."""
     appendix: bool = False
-    """Whether the page keeps it closed at its end."""
+    """Whether the page keeps it closed at its end; set by the asker where a question gives it."""
     style: str = ""
     """A class for the page."""
     knob: MeasuredKnob | None = None

@@ -11,7 +11,7 @@ from tune_dml.record.results import Results
 from tune_dml.report.description import judgement_of
 from tune_dml.report.measured import Measured, measure
 from tune_dml.report.measured.cell import MeasuredCell, best_cells
-from tune_dml.report.questions import answers
+from tune_dml.report.questions import answers, first_sentence
 from tune_dml.report.section import Section
 from tune_dml.report.steps import Step, cost_of
 from tune_dml.stats import SeedTable
@@ -112,6 +112,11 @@ def summary(results: Results, margin: float | None = None) -> SweepSummary:
     """Judge a sweep as it stands; `margin` defaults to the planned one. Draws and writes nothing, reads no history."""
     measured = measure(results, margin)
     return summarise(measured, answers(measured, traces=False))
+
+
+def headline(results: Results) -> str:
+    """The first sentence of `summary`'s answer, in a part of its time."""
+    return first_sentence(measure(results))
 
 
 def summarise(measured: Measured, sections: Sequence[Section]) -> SweepSummary:

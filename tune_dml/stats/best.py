@@ -80,18 +80,21 @@ def judge_best(
     alpha: float = 0.05,
     raced: RaceStanding | None = None,
     resolution: float = 0.0,
+    noise: PairNoise | None = None,
 ) -> Best:
     """Judge where the best of the cells lies; `knob` is the value of each cell, in any order.
 
     `matters` is whether the sensitivity verdict is "sensitive": while it is not, no place is claimed. Cells without numbers
     are left out, so that edges are those of the values that trained. `raced`: what a race has found of the cells.
-    Values move in steps of `resolution`.
+    Values move in steps of `resolution`. `noise`: theirs, where it is known already.
     """
     trained = np.flatnonzero(np.isfinite(values).any(-1))
     order = trained[np.argsort(np.asarray(knob)[trained], kind="stable")]
     if len(order) < 2:
         return Best("undecided", "fewer than two values trained", tuple(order.tolist()), ())
-    bounds = compare_with_best(values[order], alpha, fit_pairs(values[order], resolution))
+    if noise is None or not np.array_equal(order, np.arange(len(values))):
+        noise = fit_pairs(values[order], resolution)
+    bounds = compare_with_best(values[order], alpha, noise)
     if raced is not None:
         bounds = _after_race(bounds, raced, order, margin)
     candidates = tuple(order[bounds.candidates].tolist())

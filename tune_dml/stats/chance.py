@@ -15,16 +15,20 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tune_dml.stats.noise import fit_pairs
+from tune_dml.stats.noise import PairNoise, fit_pairs
 
 Array = NDArray[np.float64]
 
 _DRAWS = 4000
 """A probability is then known to about one point."""
+_FEW = 200
+"""Up to so many cells eigenvectors cost nothing."""
 
 
-def p_best(values: Array, draws: int = _DRAWS, *, resolution: float = 0.0) -> Array:
+def p_best(values: Array, draws: int = _DRAWS, *, resolution: float = 0.0, noise: PairNoise | None = None) -> Array:
     """The probability of being the best of each row of one table (m, n), larger better; the same table, the same numbers.
+
+    `noise`: the table's, where it is known already.
 
     0 for a row without a number; all NaN where no two rows share two seeds, because nothing is known of the noise.
     """
@@ -32,7 +36,8 @@ def p_best(values: Array, draws: int = _DRAWS, *, resolution: float = 0.0) -> Ar
     chances = np.zeros(len(values))
     if len(rows) < 2:
         return np.full(len(values), np.nan) if not len(rows) else _sure(chances, rows)
-    noise = fit_pairs(values[rows], resolution)
+    if noise is None or len(rows) < len(values):
+        noise = fit_pairs(values[rows], resolution)
     if not noise.testable.any():
         return np.full(len(values), np.nan)
     chances[rows] = _largest(noise.estimate, _variances(noise.variance, noise.shared, noise.testable), noise.df, draws)
@@ -54,9 +59,7 @@ def _variances(variance: Array, shared: Array, testable: NDArray[np.bool_]) -> A
 
 def _largest(estimate: Array, variances: Array, df: Array, draws: int) -> Array:
     m = len(estimate)
-    centre = np.eye(m) - 1 / m
-    size, directions = np.linalg.eigh(-centre @ variances @ centre / 2)
-    root = directions * np.sqrt(np.maximum(size, 0.0))
+    root = _root(variances) if m <= _FEW else _root_of_many(variances)
     degrees = float(np.median(df[~np.eye(m, dtype=bool)]))
     random = np.random.default_rng(0)
     heavy = np.sqrt(degrees / random.chisquare(max(degrees, 1.0), size=(draws, 1)))
@@ -64,3 +67,23 @@ def _largest(estimate: Array, variances: Array, df: Array, draws: int) -> Array:
         random.standard_normal((draws, m)) @ root.T
     )
     return np.bincount(drawn.argmax(1), minlength=m) / draws
+
+
+def _root(variances: Array) -> Array:
+    """R with R R' = S, what of S is negative left out."""
+    centre = np.eye(len(variances)) - 1 / len(variances)
+    size, directions = np.linalg.eigh(-centre @ variances @ centre / 2)
+    return np.asarray(directions * np.sqrt(np.maximum(size, 0.0)))
+
+
+def _root_of_many(variances: Array) -> Array:
+    """The same but for a shift common to all cells, which changes no rank and makes S positive definite, as a rule.
+
+    Cholesky's root is had in a tenth of the time that eigenvectors take.
+    """
+    means = variances.mean(0)
+    spread = (means[:, None] + means - means.mean() - variances) / 2
+    try:
+        return np.linalg.cholesky(spread + spread.trace() / len(spread))
+    except np.linalg.LinAlgError:
+        return _root(variances)

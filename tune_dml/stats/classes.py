@@ -29,8 +29,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
+from scipy.special import stdtrit
 from scipy.stats import binom
-from scipy.stats import t as student
 
 from tune_dml.stats.resolution import least_variance
 
@@ -139,7 +139,7 @@ def _corrected(sums: Array, count: NDArray[np.int64]) -> Array:
 
 
 def _quantile(alpha: float, df: float) -> float:
-    return float(student.ppf(1 - alpha / 2, df))
+    return float(stdtrit(df, 1 - alpha / 2))
 
 
 def _p(mean: float, half: Callable[[float], float]) -> float:

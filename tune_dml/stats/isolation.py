@@ -65,7 +65,8 @@ def isolate(
 
     `resolution`: what the cells' values move in steps of.
     """
-    trained = [level for level in labels if any(point.values for point in points if point.level == level)]
+    with_numbers = {point.level for point in points if point.values}
+    trained = [level for level in labels if level in with_numbers]
     cells = {(p.level, p.others, p.nuisance): [p.values.get(seed, np.nan) for seed in seeds] for p in points}
     groups = _shared_settings(points, trained)
     names = tuple(labels[level] for level in trained)
@@ -90,8 +91,11 @@ def isolate(
 
 def _shared_settings(points: Sequence[Point], trained: Sequence[Hashable]) -> dict[Hashable, list[Hashable]]:
     """Others -> nuisance settings that were tried with every value that trained, and gave each some number."""
-    tried = [{(p.others, p.nuisance) for p in points if p.level == level} for level in trained]
-    shared = set.intersection(*tried) if tried else set()
+    tried: dict[Hashable, set[tuple[Hashable, Hashable]]] = {level: set() for level in trained}
+    for point in points:
+        if point.level in tried:
+            tried[point.level].add((point.others, point.nuisance))
+    shared = set.intersection(*tried.values()) if tried else set()
     with_numbers = {(p.level, p.others) for p in points if p.values and (p.others, p.nuisance) in shared}
     groups: dict[Hashable, list[Hashable]] = {}
     for others, nuisance in dict.fromkeys((p.others, p.nuisance) for p in points):

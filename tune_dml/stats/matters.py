@@ -14,6 +14,7 @@ what its intervals say together, and "insensitive" is what the race has decided.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -22,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tune_dml.stats.contrasts import estimate_contrasts, main_effect
-from tune_dml.stats.noise import PairNoise, fit_pairs
+from tune_dml.stats.noise import PairNoise, fit_pairs, some_pair_is_testable
 from tune_dml.stats.racing import RaceStanding
 from tune_dml.stats.simultaneous import ALGORITHM, Bounds, against, all_pairs, at_most
 from tune_dml.stats.table import SeedTable
@@ -119,12 +120,12 @@ def judge_matters(
     """
     if not margin > 0:
         raise ValueError(f"`margin > 0` must hold, but got {margin=}")
-    rows = np.flatnonzero(np.isfinite(table.values).any(1) | (crossed is not None))
-    labels, values = tuple(table.labels[row] for row in rows), table.values[rows]
+    table = table.with_numbers() if crossed is None else table
+    labels, values = table.labels, table.values
     lacking = _lacking(values if crossed is None else crossed.values, len(labels))
     if lacking:
         return Matters("undecided", lacking, margin, alpha, False, False, None, (), np.nan, 0.0, labels)
-    noise = fit_pairs(values, table.resolution)
+    noise = table.noise
     if crossed is not None:
         bounds, limits = _averages(crossed, len(labels), alpha)
     else:
@@ -184,7 +185,10 @@ def compare_all_with(
     if baseline not in table.labels or not np.isfinite(table.values[table.labels.index(baseline)]).any():
         return ()
     row = table.labels.index(baseline)
-    bounds, limits = against(table.values, row, alpha, table.noise), at_most(table.values, alpha, table.noise)[row]
+    if len(table.seeds) == 1 and raced is None:
+        return _without_noise(table, row)
+    bounds = against(table.values, row, alpha, table.noise)
+    limits = at_most(table.values, alpha, table.noise, rows=[row])[0]
     low, high = bounds.low, bounds.high
     if raced is not None:
         low, high = np.maximum(low, raced.low[:, row]), np.minimum(high, raced.high[:, row])
@@ -195,14 +199,20 @@ def compare_all_with(
     )
 
 
+def _without_noise(table: SeedTable, row: int) -> tuple[Difference, ...]:
+    """Every other cell minus that of a row, under the only seed."""
+    gaps, blind = (table.values - table.values[row])[:, 0].tolist(), (-math.inf, math.inf, math.inf)
+    named = list(zip(table.labels, gaps, strict=True))
+    return tuple(Difference(label, named[row][0], gap, *blind) for label, gap in named[:row] + named[row + 1 :])
+
+
 def _lacking(values: Array, levels: int) -> str:
     """What is missing for any arithmetic; empty when nothing is."""
     if levels < 2:
         return "only one value has results" if levels else "no value has results"
     if np.isfinite(values).any(0).sum() < 2:
         return "one seed gives no noise estimate"
-    noise: PairNoise = fit_pairs(values)
-    return "" if noise.testable.any() else "no two values share two seeds"
+    return "" if some_pair_is_testable(values) else "no two values share two seeds"
 
 
 def _decide(

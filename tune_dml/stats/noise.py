@@ -19,6 +19,7 @@ All functions take arrays of shape (..., m, n), cells x seeds with NaN for holes
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,34 +67,44 @@ def fit_pairs(values: Array, resolution: float = 0.0) -> PairNoise:
     m = values.shape[-2]
     estimate, shared, squares = _differences(values)
     nu = np.maximum(shared - 1, 0)
-    squares = np.maximum(squares, nu * 2 * least_variance(resolution))
+    if resolution:
+        np.maximum(squares, nu * 2 * least_variance(resolution), out=squares)
     testable = (nu > 0) & ~np.eye(m, dtype=bool)
+    np.copyto(squares, 0.0, where=~testable)
     own = np.divide(squares, nu, out=np.full_like(squares, np.nan), where=testable)
-    total = np.where(testable, nu, 0).sum((-2, -1))
-    pooled = _ratio(np.where(testable, squares, 0).sum((-2, -1)), total)
-    typical_nu = _ratio(np.where(testable, nu**2, 0).sum((-2, -1)), total)
+    counted = np.where(testable, nu, 0)
+    total = counted.sum((-2, -1))
+    pooled = _ratio(squares.sum((-2, -1)), total)
+    typical_nu = _ratio(np.square(counted, out=counted).sum((-2, -1)), total)
     filled = np.where(testable, own, pooled[..., None, None])
     epsilon = _epsilon(filled, typical_nu)
     prior_df, prior, louder = _prior(own, nu, testable, epsilon, typical_nu)
     weight = prior_df[..., None, None]
+    df = weight + nu
     target = prior[..., None, None] * np.stack([np.ones_like(louder), louder])[..., None, :]
-    moderated = (weight * target + np.where(testable, squares, 0)) / np.maximum(weight + nu, 1e-300)
-    guard = filled if m < 3 else (filled + _sums(split_between_cells(filled))) / 2
+    variance, beside = (_known((weight * each + squares) / np.maximum(df, 1e-300), testable) for each in target)
     most = np.where(testable, nu, 0).max((-2, -1), initial=0)[..., None, None]
-    lost = most - nu
-    guard = _ratio(nu * guard + lost * pooled[..., None, None], np.broadcast_to(most, nu.shape))
-    return PairNoise(
-        estimate,
-        shared,
-        own,
-        np.where(testable, moderated[0], np.nan),
-        np.where(testable, moderated[1], np.nan),
-        weight + nu,
-        np.where(testable, guard, np.nan),
-        np.broadcast_to(most, nu.shape),
-        prior_df,
-        epsilon,
-    )
+    guard = filled if m < 3 else (filled + _sums(split_between_cells(filled))) / 2
+    guard *= nu
+    if (nu < most).any():
+        guard += (most - nu) * pooled[..., None, None]
+    np.divide(guard, most, out=guard, where=most > 0)
+    shared, df, guard_df = (np.broadcast_to(each, estimate.shape) for each in (shared, df, most))
+    return PairNoise(estimate, shared, own, variance, beside, df, _known(guard, testable), guard_df, prior_df, epsilon)
+
+
+def _known(numbers: Array, testable: NDArray[np.bool_]) -> Array:
+    """The array itself, NaN below two shared seeds."""
+    np.copyto(numbers, np.nan, where=~testable)
+    return numbers
+
+
+def some_pair_is_testable(values: Array) -> bool:
+    """Whether two cells of one table share two seeds, as a fit would find; by which seeds cells have, of which few sets occur."""
+    sets, times = np.unique(np.isfinite(values), axis=0, return_counts=True)
+    shared = sets.astype(int) @ sets.T
+    np.fill_diagonal(shared, np.where(times > 1, shared.diagonal(), 0))
+    return bool((shared >= 2).any())
 
 
 def typical_noise(noise: PairNoise) -> tuple[float, int] | None:
@@ -119,20 +130,31 @@ def cell_variances(values: Array, resolution: float = 0.0) -> Array:
 
 
 def _differences(values: Array) -> tuple[Array, Array, Array]:
-    """Mean difference, number of shared seeds and centred sum of squares of every pair."""
+    """Mean difference, number of shared seeds (or (..., 1, 1)) and centred sum of squares of every pair."""
     present = np.isfinite(values)
     held = present.astype(float)
     centre = np.nan_to_num(_nanmean(values))
     centred = np.where(present, values - centre[..., None], 0.0)
     turned = np.swapaxes(held, -1, -2)
-    shared = held @ turned
+    # where no seed is lost one number stands for all pairs
+    whole = np.full((*values.shape[:-2], 1, 1), float(values.shape[-1]))
+    shared = whole if present.all() else held @ turned
     sums = centred @ turned
     squares = centred**2 @ turned
-    gap = _ratio(sums - np.swapaxes(sums, -1, -2), shared)
-    spread = squares + np.swapaxes(squares, -1, -2) - 2 * centred @ np.swapaxes(centred, -1, -2) - shared * gap**2
-    floor = 1e-13 * (squares + np.swapaxes(squares, -1, -2))
-    spread = np.where(spread > floor, spread, 0.0)
-    estimate = np.where(shared > 0, centre[..., :, None] - centre[..., None, :] + gap, np.nan)
+    none = shared == 0
+    gap = sums - np.swapaxes(sums, -1, -2)
+    np.divide(gap, shared, out=gap, where=~none)
+    estimate = centre[..., :, None] - centre[..., None, :]
+    estimate += gap
+    np.copyto(estimate, np.nan, where=none)
+    both = squares + np.swapaxes(squares, -1, -2)
+    spread = 2 * centred @ np.swapaxes(centred, -1, -2)
+    np.subtract(both, spread, out=spread)
+    np.square(gap, out=gap)
+    gap *= shared
+    spread -= gap
+    both *= 1e-13
+    np.copyto(spread, 0.0, where=spread <= both)
     return estimate, shared, spread
 
 
@@ -155,11 +177,11 @@ def _epsilon(variances: Array, nu: Array) -> Array:
     if m < 3:
         return np.ones(nu.shape)
     pairs = np.where(np.eye(m, dtype=bool), 0.0, variances)
-    centred = (
-        pairs - pairs.mean(-1, keepdims=True) - pairs.mean(-2, keepdims=True) + pairs.mean((-2, -1), keepdims=True)
-    )
+    centred = pairs - pairs.mean(-1, keepdims=True)
+    centred -= pairs.mean(-2, keepdims=True)
+    centred += pairs.mean((-2, -1), keepdims=True)
     trace = -np.trace(centred, axis1=-2, axis2=-1) / 2
-    square = (centred**2).sum((-2, -1)) / 4
+    square = np.square(centred, out=centred).sum((-2, -1)) / 4
     return box_epsilon(trace, square, m - 1, nu)
 
 
@@ -185,14 +207,20 @@ def _prior(
     d0 and s0^2 by moments of log s^2 over pairs (Smyth 2004, section 6.2), d0 bounded as the module says.
     """
     size = own.shape[-1] - 1
-    count = np.maximum(testable.sum((-2, -1)), 1)
-    logs, known = np.where(testable, own, np.nan), np.where(testable, nu, 1).astype(np.intp) - 1
-    half = (np.arange(known.max(initial=0) + 1) + 1) / 2  # few numbers of seeds, many pairs
-    typical = np.nan_to_num(_nanmean(logs.reshape(*logs.shape[:-2], -1)))[..., None, None]
-    logs = np.log(np.maximum(np.where(testable, own, typical), np.maximum(1e-8 * typical, 1e-300)))
-    centred = np.where(testable, logs - digamma(half)[known] + np.log(half)[known], 0.0)
+    count, lost = np.maximum(testable.sum((-2, -1)), 1), ~testable
+    most = int(nu.max(initial=1))
+    known: Any = np.maximum(nu, 1).astype(np.intp) - 1 if (nu < most).any() else most - 1
+    half = (np.arange(most) + 1) / 2  # few numbers of seeds, many pairs
+    typical = np.nan_to_num(_nanmean(own.reshape(*own.shape[:-2], -1)))[..., None, None]
+    centred = np.where(testable, own, typical)
+    np.log(np.maximum(centred, np.maximum(1e-8 * typical, 1e-300), out=centred), out=centred)
+    centred -= digamma(half)[known]
+    centred += np.log(half)[known]
+    np.copyto(centred, 0.0, where=lost)
     mean = centred.sum((-2, -1)) / count
-    spread = np.where(testable, (centred - mean[..., None, None]) ** 2, 0.0).sum((-2, -1)) / np.maximum(count - 1, 1)
+    apart = centred - mean[..., None, None]
+    np.copyto(np.square(apart, out=apart), 0.0, where=lost)
+    spread = apart.sum((-2, -1)) / np.maximum(count - 1, 1)
     spread -= np.where(testable, polygamma(1, half)[known], 0.0).sum((-2, -1)) / count
     free = spread > 1e-6
     estimated = np.where(free, 2 * _trigamma_inverse(np.where(free, spread, 1.0)), np.inf)

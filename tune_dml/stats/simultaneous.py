@@ -15,7 +15,9 @@ hold at once, so does their sum.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,23 +59,29 @@ def all_pairs(
     return _closed(noise, np.where(among[..., :, None] & among[..., None, :], reach, np.inf))
 
 
-def at_most(values: Array, alpha: float = 0.05, noise: PairNoise | None = None) -> Array:
+def at_most(
+    values: Array, alpha: float = 0.05, noise: PairNoise | None = None, *, rows: Sequence[int] | None = None
+) -> Array:
     """How large each difference may be at most, (..., m, m): every pair by itself at one-sided `alpha`, nothing corrected.
+
+    `rows`: of these alone, (..., rows, m).
 
     For statements that need all of them ("every difference is below the margin"), which are wrong only where the one largest
     true difference is judged wrongly: an intersection-union test (Berger 1982). Infinite where a pair shares fewer than two
     seeds.
     """
     noise = noise or fit_pairs(values)
-    reach = half_widths(noise, alpha, 1, sides=1)
-    size = np.where(np.isfinite(reach), np.abs(np.nan_to_num(noise.estimate)) + reach, np.inf)
-    return np.asarray(np.where(np.eye(size.shape[-1], dtype=bool), 0.0, size))
+    of = np.s_[..., :, :] if rows is None else np.s_[..., list(rows), :]
+    reach = half_widths(noise, alpha, 1, sides=1, of=of)
+    size = np.where(np.isfinite(reach), np.abs(np.nan_to_num(noise.estimate[of])) + reach, np.inf)
+    return np.asarray(np.where(np.eye(size.shape[-1], dtype=bool)[of], 0.0, size))
 
 
 def against(values: Array, baseline: int, alpha: float = 0.05, noise: PairNoise | None = None) -> Bounds:
     """Intervals for every cell minus the baseline: arrays of shape (..., m), 0 at the baseline itself."""
     noise = noise or fit_pairs(values)
-    reach = half_widths(noise, alpha, noise.shared.shape[-1] - 1, beside=True)[..., baseline]
+    column = np.s_[..., [baseline]]
+    reach = half_widths(noise, alpha, noise.shared.shape[-1] - 1, beside=True, of=column)[..., 0]
     estimate = noise.estimate[..., baseline]
     blind = ~np.isfinite(reach)
     low, high = np.where(blind, -np.inf, estimate - reach), np.where(blind, np.inf, estimate + reach)
@@ -104,24 +112,35 @@ def comparison_bars(bounds: Bounds) -> Array:
 
 
 def half_widths(
-    noise: PairNoise, alpha: float, comparisons: int | NDArray[np.intp], *, sides: int = 2, beside: bool = False
+    noise: PairNoise,
+    alpha: float,
+    comparisons: int | NDArray[np.intp],
+    *,
+    sides: int = 2,
+    beside: bool = False,
+    of: Any = np.s_[..., :, :],
 ) -> Array:
     """Half a width of every pair, infinite where a pair has no noise estimate.
 
-    `comparisons`: one number, or one for each table. `beside`: [i, k] is for the family of comparisons with k alone.
+    `comparisons`: one number, or one for each table. `beside`: [i, k] is for the family of comparisons with k alone. `of`:
+    the pairs that are asked for, an index that keeps both axes.
     """
     count = np.maximum(1, comparisons)[..., None, None]
-    family = _quantile(alpha / (sides * count), noise.df)
-    single = _quantile(np.where(count > 1, GUARD_SHARE, 1.0) * alpha / sides, noise.guard_df)
+    family = _quantile(alpha / (sides * count), noise.df[of])
+    single = _quantile(np.where(count > 1, GUARD_SHARE, 1.0) * alpha / sides, noise.guard_df[of])
     with np.errstate(invalid="ignore", divide="ignore"):
         reach = np.maximum(
-            family * np.sqrt(noise.beside if beside else noise.variance), single * np.sqrt(noise.guard)
-        ) / np.sqrt(noise.shared)
-    return np.where(noise.testable, reach, np.inf)
+            family * np.sqrt((noise.beside if beside else noise.variance)[of]), single * np.sqrt(noise.guard[of])
+        ) / np.sqrt(noise.shared[of])
+    return np.where(noise.testable[of], reach, np.inf)
 
 
 def _quantile(tails: Array, df: Array) -> Array:
     """Student's t upper quantile for the tail probability of each table."""
+    if (
+        tails.size == 1 and df.size and (least := df.min()) == df.max()
+    ):  # no seed is lost: one number for millions of pairs
+        return np.broadcast_to(_quantile_of(tails.item(), np.array([least])), df.shape)
     quantiles = np.empty(np.shape(df))
     for tail in np.unique(tails):
         of = np.broadcast_to(tails == tail, quantiles.shape)

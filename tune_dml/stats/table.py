@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tune_dml.stats.noise import PairNoise, fit_pairs
+from tune_dml.stats.noise import PairNoise, fit_pairs, some_pair_is_testable
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,31 @@ class SeedTable:
     def without(self, labels: Iterable[str]) -> SeedTable:
         """The table less some cells."""
         left_out = set(labels)
-        rows = [row for row, label in enumerate(self.labels) if label not in left_out]
+        return self._of_rows([row for row, label in enumerate(self.labels) if label not in left_out])
+
+    def with_numbers(self) -> SeedTable:
+        """The table less the cells that have no number."""
+        return self._of_rows(np.flatnonzero(np.isfinite(self.values).any(1)).tolist())
+
+    def times(self, sign: float) -> SeedTable:
+        """The table with its values times 1 or -1."""
+        return self if sign == 1 else replace(self, values=sign * self.values)
+
+    def _of_rows(self, rows: list[int]) -> SeedTable:
+        """Itself, with the noise that it knows, where nothing is left out."""
+        if len(rows) == len(self.labels):
+            return self
         return replace(self, labels=tuple(self.labels[row] for row in rows), values=self.values[rows])
 
     @cached_property
     def noise(self) -> PairNoise:
         """Differences of all pairs of cells, and their noise."""
         return fit_pairs(self.values, self.resolution)
+
+    @cached_property
+    def testable(self) -> bool:
+        """Whether two cells share two seeds: without that nothing is known of the noise."""
+        return some_pair_is_testable(self.values)
 
     @property
     def counts(self) -> tuple[int, ...]:

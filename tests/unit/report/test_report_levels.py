@@ -59,7 +59,7 @@ def test_a_level_matches_only_by_equivalence(tmp_path, sd, margin, verdict):
 
 def test_a_margin_given_later_stands_beside_the_planned_one(steep):
     def margin_of(margin):
-        (section,) = conduct.sections(measure(steep.results, margin))
+        section = conduct.section(measure(steep.results, margin), None)
         (facts,) = (block for block in section.body if isinstance(block, Facts))
         return dict(facts.items)["Margin"]
 

@@ -9,8 +9,9 @@ from helpers.toys import ETA, RHO, STEEP, crossed, rho_space, write_sweep
 from pages import by_id, read
 
 from trainables.errors import ConfigError
-from tune_dml.report import questions, summary, write_report
+from tune_dml.report import headline, questions, summary, write_report
 from tune_dml.report.measured import measure
+from tune_dml.report.section import Section
 
 TOY = '''
 from tune_dml.report.drawing.canvas import Canvas
@@ -152,3 +153,14 @@ def test_what_several_questions_need_is_read_once(steep, monkeypatch):
     assert keys == []
     questions.answers(measure(steep.results))
     assert sorted(keys) == sorted(trial.key for trial in steep.results.trials)
+
+
+def test_the_headline_is_the_first_sentence_of_the_answer_and_asks_no_more(steep, broken, tmp_path, monkeypatch):
+    one = write_sweep(tmp_path / "one", seeds=(0,), histories=False)
+    for results in (steep.results, broken.results, one):
+        assert headline(results) == summary(results).answer.sentences[0]
+    asked = []
+    monkeypatch.setattr(questions.Question, "section", lambda one, *_: asked.append(one.order) or Section("", "", ""))
+    assert headline(steep.results) == ""
+    assert asked[:3] == [600, 610, 620]  # the appendix says what holds of the whole sweep
+    assert asked[3:] == sorted(asked[3:])

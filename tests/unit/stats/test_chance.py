@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tune_dml.stats import chance
 from tune_dml.stats.chance import p_best
 
 
@@ -30,6 +31,16 @@ def test_seeds_move_all_cells_together_and_change_nothing():
     random = np.random.default_rng(4)
     values = random.normal(size=(5, 4))
     assert p_best(values + 100 * random.normal(size=4)) == pytest.approx(p_best(values), abs=0.02)
+
+
+@pytest.mark.parametrize("holes", [(), ((0, 1), (2, 0), (4, 2))], ids=["whole", "holes"])
+def test_the_root_for_many_cells_gives_the_same_chances(holes, monkeypatch):
+    values = 0.7 * np.arange(12)[:, None] + 3 * np.random.default_rng(6).normal(size=(12, 4))
+    for place in holes:
+        values[place] = np.nan
+    few = p_best(values, 40_000)
+    monkeypatch.setattr(chance, "_FEW", 1)
+    assert p_best(values, 40_000) == pytest.approx(few, abs=0.015)
 
 
 def test_what_cannot_be_told_is_nan_and_what_was_lost_has_none():

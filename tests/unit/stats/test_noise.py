@@ -8,8 +8,8 @@ from scipy.special import digamma, polygamma
 from scipy.stats import t as student
 
 from tune_dml.stats.contrasts import estimate_contrasts, interaction, main_effect
-from tune_dml.stats.noise import PairNoise, cell_variances, fit_pairs
-from tune_dml.stats.simultaneous import against, all_pairs
+from tune_dml.stats.noise import PairNoise, cell_variances, fit_pairs, some_pair_is_testable
+from tune_dml.stats.simultaneous import against, all_pairs, at_most, half_widths
 
 
 def naive_epsilon(values: np.ndarray) -> float:
@@ -82,6 +82,26 @@ def test_many_tables_equal_one_at_a_time() -> None:
     together = all_pairs(values)
     for one, table in enumerate(values):
         np.testing.assert_allclose(together.low[one], all_pairs(table).low, rtol=1e-9)
+
+
+def test_whether_any_pair_can_be_tested_is_known_without_a_fit() -> None:
+    random = np.random.default_rng(11)
+    told = set()
+    for _ in range(200):
+        values = random.normal(size=(random.integers(1, 6), random.integers(1, 5)))
+        values[random.random(values.shape) < 0.5] = np.nan
+        told.add(some_pair_is_testable(values))
+        assert some_pair_is_testable(values) == fit_pairs(values).testable.any()
+    assert told == {True, False}
+
+
+def test_the_rows_and_the_column_that_are_asked_for_are_those_of_all_pairs() -> None:
+    values = np.random.default_rng(12).normal(size=(7, 4))
+    values[2, 1] = values[5, 3] = np.nan
+    noise = fit_pairs(values)
+    np.testing.assert_array_equal(at_most(values, rows=[4, 1]), at_most(values)[[4, 1]])
+    reach = half_widths(noise, 0.05, 6, beside=True)[:, 3]
+    np.testing.assert_array_equal(against(values, 3).high, np.where(np.arange(7) == 3, 0, noise.estimate[:, 3] + reach))
 
 
 def test_two_cells_are_the_paired_t_test() -> None:

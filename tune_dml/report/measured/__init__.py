@@ -177,7 +177,7 @@ class Measured:
     @cached_property
     def bars(self) -> Mapping[str, float]:
         """Cell -> half its comparison bar: cells whose bars do not overlap differ. NaN without a noise estimate."""
-        if len(self.table.labels) < 2:
+        if not self.table.testable:
             return {}
         bounds = all_pairs(self.table.values, self.looks.level, self.table.noise)
         raced = self.race.of(self.table.labels) if self.race else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +49,7 @@ class MeasuredCell:
         """The step at which it was stopped, behind others; None where it was let finish."""
         return next((trial.step for trial in self.trials if trial.status == "stopped"), None)
 
-    @property
+    @cached_property
     def mean(self) -> float:
         """Over the seeds that have a number; NaN without any."""
         return float(np.mean(list(self.values.values()))) if self.values else math.nan

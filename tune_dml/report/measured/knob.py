@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, Protocol
 
 import numpy as np
@@ -60,6 +61,8 @@ class MeasuredKnob:
     labels: tuple[str, ...]
     """One for each level; the rows of `isolated.table` are named by them."""
     isolated: IsolatedKnob
+    better: SeedTable
+    """`isolated.table` with larger numbers better."""
     raced: RaceStanding | None
     """What a race has found of the table's rows."""
     sensitivity: Matters
@@ -119,7 +122,11 @@ class MeasuredKnob:
 
     def level(self, label: str) -> Value:
         """The knob's value behind a label."""
-        return self.levels[self.labels.index(label)]
+        return self._levels[label]
+
+    @cached_property
+    def _levels(self) -> dict[str, Value]:
+        return dict(zip(self.labels, self.levels, strict=True))
 
 
 class MeasuredSweep(Protocol):
@@ -180,14 +187,15 @@ def measure_knob(measured: MeasuredSweep, arm: MeasuredArm, knob: Knob, alpha: f
     )  # fmt: skip
     if isolated.problem:
         sensitivity = replace(sensitivity, reason=isolated.problem)
-    bars = _bars(measured, at_level, sensitivity)
+    bars, seeds = _bars(measured, at_level, sensitivity), _isolated_seeds(isolated.table)
     points = []
     for level, (label, cells) in zip(levels, at_level.items(), strict=True):
         mean, bar = isolated.means.get(label, math.nan), bars.get(label, math.nan)
         point = point_of(label, level, cells, mean, bar if math.isfinite(mean) else math.nan)
-        points.append(replace(point, seeds=_isolated_seeds(isolated, label) or point.seeds))
+        points.append(replace(point, seeds=seeds.get(label) or point.seeds))
     return MeasuredKnob(
-        knob, _axis(knob, levels), levels, tuple(labels.values()), isolated, raced, sensitivity, tuple(points),
+        knob, _axis(knob, levels), levels, tuple(labels.values()), isolated,
+        isolated.table.times(measured.sign), raced, sensitivity, tuple(points),
         measured.baseline_point, _published(measured, knob, arm.name), arm.name,
     )  # fmt: skip
 
@@ -240,12 +248,11 @@ def point_of(label: str, level: Value, cells: list[MeasuredCell], mean: float, b
     )  # fmt: skip
 
 
-def _isolated_seeds(isolated: IsolatedKnob, label: str) -> tuple[tuple[int, float], ...]:
-    table = isolated.table
-    if label not in table.labels:
-        return ()
-    row = table.values[table.labels.index(label)].tolist()
-    return tuple((seed, number) for seed, number in zip(table.seeds, row, strict=True) if math.isfinite(number))
+def _isolated_seeds(table: SeedTable) -> dict[str, tuple[tuple[int, float], ...]]:
+    """Label -> (seed, number) of its row."""
+    rows = (zip(table.seeds, row, strict=True) for row in table.values.tolist())
+    numbers = (tuple((seed, number) for seed, number in row if math.isfinite(number)) for row in rows)
+    return dict(zip(table.labels, numbers, strict=True))
 
 
 def _published(measured: MeasuredSweep, knob: Knob, arm: str) -> tuple[PublishedCurve, ...]:

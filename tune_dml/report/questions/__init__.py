@@ -17,8 +17,10 @@ from trainables.methods import load_entries
 from tune_dml.report.measured import Measured
 from tune_dml.report.measured.knob import MeasuredKnob
 from tune_dml.report.section import Section, figures_of, tables_of
+from tune_dml.text import one_line
 
 GROUP = "tune_dml.questions"
+_APPENDIX = 600
 _OF_A_SEARCH = 335
 """Behind the configurations and the importance of knobs, before the seeds."""
 RENAME = "Rename that of your own package."
@@ -32,18 +34,22 @@ class Question:
     answer: Callable[[Measured, MeasuredKnob | None], Section | None]
     order: int
     """Where it stands. Hundreds are the page's parts, in each the knobs in turn and then the rest: 100 methods, 200 the
-    knob, 300 all cells and trust, 400 training, 500 opened tests, 600 the appendix."""
+    knob, 300 all cells and trust, 400 training, 500 opened tests, 600 the appendix, which the page keeps closed."""
     about_knob: bool
     reads_traces: bool
     """Reads what trials logged or left: a summary for the terminal leaves it out."""
     unanswered: Mapping[str, object]
     """What verdicts.json has where there is no section."""
 
-    def sections(self, measured: Measured) -> list[Section]:
-        """One, or one for each knob; without a title where there is nothing to say."""
-        nothing = Section("", "", "", data=self.unanswered)
-        about = measured.knobs if self.about_knob else (None,)
-        return [replace(self.answer(measured, knob) or nothing, knob=knob) for knob in about]
+    def section(self, measured: Measured, knob: MeasuredKnob | None) -> Section:
+        """Its answer, without a title where there is nothing to say."""
+        answer = self.answer(measured, knob) or Section("", "", "", data=self.unanswered)
+        return replace(answer, knob=knob, appendix=self.appendix)
+
+    @property
+    def appendix(self) -> bool:
+        """Whether it stands in the appendix."""
+        return self.order >= _APPENDIX
 
 
 def question(
@@ -84,15 +90,27 @@ def answers(measured: Measured, *, traces: bool = True) -> tuple[Section, ...]:
 
     Raises ConfigError when two sections, tables or figures have one name.
     """
-    placed = [
-        (_place(measured, one.order, section.knob), section)
-        for one in _questions()
-        if traces or not one.reads_traces
-        for section in one.sections(measured)
-    ]
-    sections = tuple(section for _, section in sorted(placed, key=lambda item: item[0]))
+    sections = tuple(one.section(measured, knob) for one, knob in _in_order(measured, traces=traces))
     _refuse_clashes(sections)
     return sections
+
+
+def first_sentence(measured: Measured) -> str:
+    """What the answer at the head of page and terminal begins with; no question is asked that comes after it."""
+    asked = sorted(_in_order(measured, traces=False), key=lambda item: not item[0].appendix)
+    sentences = (one_line(one.section(measured, knob).plain) for one, knob in asked)
+    return next(filter(None, sentences), "")
+
+
+def _in_order(measured: Measured, *, traces: bool) -> list[tuple[Question, MeasuredKnob | None]]:
+    """Each question, with each knob that it is asked about, in the order of the page."""
+    asked: list[tuple[Question, MeasuredKnob | None]] = [
+        (one, knob)
+        for one in _questions()
+        if traces or not one.reads_traces
+        for knob in (measured.knobs if one.about_knob else (None,))
+    ]
+    return sorted(asked, key=lambda item: _place(measured, item[0].order, item[1]))
 
 
 def _place(measured: Measured, order: int, knob: MeasuredKnob | None) -> tuple[int, int, int]:

@@ -162,19 +162,32 @@ def _against(measured: Measured, knob: MeasuredKnob) -> dict[str, tuple[float, f
     """Label -> difference to the baseline with its simultaneous interval, or to the mean with its comparison bar."""
     table, baseline, nothing = knob.isolated.table, measured.baseline, math.nan
     if baseline is not None and baseline.values:
-        rows = {
-            label: dict(_finite(zip(table.seeds, row.tolist(), strict=True)))
-            for label, row in zip(table.labels, table.values, strict=True)
-        }
-        joined = SeedTable.of({**rows, baseline.label: baseline.values}, measured.seeds, resolution=measured.resolution)
-        differences = compare_all_with(joined, baseline.label, alpha=knob.sensitivity.alpha)
+        found = _of_its_cells(measured, knob)
+        if found is None:
+            rows = {
+                label: dict(_finite(zip(table.seeds, row.tolist(), strict=True)))
+                for label, row in zip(table.labels, table.values, strict=True)
+            }
+            numbers = {**rows, baseline.label: baseline.values}
+            joined = SeedTable.of(numbers, measured.seeds, resolution=measured.resolution)
+            differences = compare_all_with(joined, baseline.label, alpha=knob.sensitivity.alpha)
+            found = {d.first: (d.estimate, d.low, d.high) for d in differences}
         return {
-            d.first: (d.estimate, *((d.low, d.high) if math.isfinite(d.high - d.low) else (nothing, nothing)))
-            for d in differences
+            label: (estimate, low, high) if math.isfinite(high - low) else (estimate, nothing, nothing)
+            for label, (estimate, low, high) in found.items()
         }
     means = [point.mean for point in knob.points if math.isfinite(point.mean)]
     middle = float(np.mean(means)) if means else nothing
     return {p.label: (p.mean - middle, p.mean - middle - p.half_bar, p.mean - middle + p.half_bar) for p in knob.points}
+
+
+def _of_its_cells(measured: Measured, knob: MeasuredKnob) -> dict[str, tuple[float, float, float]] | None:
+    """Label -> what is known of the cell against the baseline; None unless the knob's table is that of all cells."""
+    cells = {tuple(trial.key for trial in cell.trials): cell for cell in measured.cells if not cell.cell.baseline}
+    if measured.race is not None or len(measured.knobs) > 1 or cells.keys() != {point.trials for point in knob.points}:
+        return None
+    rows = {point.label: measured.against(cells[point.trials]) for point in knob.points}
+    return {label: (row.difference, row.low, row.high) for label, row in rows.items() if row is not None}
 
 
 def _finite(pairs: Iterable[tuple[int, float]]) -> Iterator[tuple[int, float]]:

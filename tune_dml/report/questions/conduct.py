@@ -74,7 +74,6 @@ def conduct(measured: Measured) -> Section:
         tuple(body),
         plain=" ".join(filter(None, (_provisional(measured), _stopped_early(measured)))),
         steps=_steps(measured),
-        appendix=True,
         findings=tuple(f"{f.label}, seed {f.seed}: {f.status}: {f.reason}" for f in failures),
         data={
             "counts": measured.counts,

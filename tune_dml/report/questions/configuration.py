@@ -21,7 +21,6 @@ from tune_dml.report.steps import Step, extend, seeds_worth_running, told_apart
 from tune_dml.space import Knob
 from tune_dml.stats.best import compare_with_best
 from tune_dml.stats.contrasts import estimate_contrasts, interaction
-from tune_dml.stats.noise import fit_pairs
 from tune_dml.stats.selection import ALGORITHM, score_of_best
 
 _MOST_CONTRASTS = 2000
@@ -138,8 +137,9 @@ def _best(measured: Measured) -> Configuration | None:
     if baseline in table.labels and len(table.labels) > 1:
         best = score_of_best(values, table.labels.index(baseline), alpha=level, resolution=step)
         gain = _score(float(best.mean), float(best.low), float(best.high), 1.0)
-    noise = fit_pairs(values, step)
-    maybe = compare_with_best(values, level, noise).candidates if len(table.labels) > 1 else np.ones(1, dtype=bool)
+    maybe = np.ones(len(table.labels), dtype=bool)
+    if table.testable:
+        maybe = compare_with_best(values, level, table.times(sign).noise).candidates
     return Configuration(
         table.labels[int(chosen.best)],
         _score(float(chosen.mean), float(chosen.low), float(chosen.high), sign),

@@ -15,7 +15,7 @@ def cost(measured: Measured) -> Section:
     rows = tuple(_row(cell) for cell in measured.cells)
     columns = ("cell", "trials", "mean of a trial", "in all")
     table = Table("cost", "Training time, all attempts together.", columns, rows, for_paper=False)
-    return Section("cost", "What did it cost?", "Cost", (table,), appendix=True)
+    return Section("cost", "What did it cost?", "Cost", (table,))
 
 
 def _row(cell: MeasuredCell) -> tuple[Entry, ...]:

@@ -36,9 +36,7 @@ def every_number(measured: Measured) -> Section:
         searchable=True,
     )
     title = "Where every number comes from"
-    return Section(
-        "numbers", title, "Every number", (table,), appendix=True, data={"trials": [_data(t) for t in results.trials]}
-    )
+    return Section("numbers", title, "Every number", (table,), data={"trials": [_data(t) for t in results.trials]})
 
 
 def _row(trial: TrialResult, metrics: list[MetricName], store: Store | None) -> tuple[Entry, ...]:

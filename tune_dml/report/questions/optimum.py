@@ -19,7 +19,6 @@ from tune_dml.report.steps import Step, extend
 from tune_dml.stats.best import HSU, compare_with_best, judge_best
 from tune_dml.stats.chance import p_best
 from tune_dml.stats.curve import Parabola, fit_parabola
-from tune_dml.stats.noise import fit_pairs
 from tune_dml.text import value_text
 
 _MOST_BARS = 20
@@ -121,10 +120,10 @@ def _steps(measured: Measured, knob: MeasuredKnob, verdict: Optimum) -> tuple[St
 
 def _chances(measured: Measured, knob: MeasuredKnob) -> dict[str, float]:
     """Label -> probability of being the best, of every value with a number; empty without a noise estimate."""
-    table = knob.isolated.table
-    if len(table.labels) < 2 or knob.stopped:
+    table = knob.better
+    if len(table.labels) < 2 or knob.stopped or not table.testable:
         return {}
-    shares = p_best(measured.sign * table.values, resolution=table.resolution)
+    shares = p_best(table.values, resolution=table.resolution, noise=table.noise)
     return {} if np.isnan(shares).all() else dict(zip(table.labels, shares.tolist(), strict=True))
 
 
@@ -162,8 +161,8 @@ def _judge(measured: Measured, knob: MeasuredKnob) -> Optimum:
             "none" if flat else "undecided", reason, best, "", (), (), (), False, False, (), sensitivity.alpha
         )
     judged = judge_best(
-        measured.sign * table.values, numbers_of(knob, table.labels), measured.margin, alpha=sensitivity.alpha,
-        raced=knob.raced, resolution=table.resolution,
+        knob.better.values, numbers_of(knob, table.labels), measured.margin, alpha=sensitivity.alpha,
+        raced=knob.raced, resolution=table.resolution, noise=knob.better.noise,
     )  # fmt: skip
     side = _side(judged.place)
     candidates, within = ([table.labels[row] for row in rows] for rows in (judged.candidates, judged.within))
@@ -172,7 +171,7 @@ def _judge(measured: Measured, knob: MeasuredKnob) -> Optimum:
     extend = () if diverges or not beyond else values_beyond(measured, knob, beyond)
     return Optimum(
         "edge" if side else "interior" if judged.place == "interior" else "undecided",
-        judged.reason, best, side, tuple(candidates), tuple(within), _behind(measured, knob),
+        judged.reason, best, side, tuple(candidates), tuple(within), _behind(knob),
         natural_bound=bool(side) and not diverges and not extend,
         ends_in_divergence=diverges, extend=extend, alpha=sensitivity.alpha,
     )  # fmt: skip
@@ -251,12 +250,10 @@ def _suggestion(knob: MeasuredKnob, curve: Parabola) -> str:
     )
 
 
-def _behind(measured: Measured, knob: MeasuredKnob) -> tuple[tuple[str, float], ...]:
-    table = knob.isolated.table
-    rows = np.flatnonzero(np.isfinite(table.values).any(1))
-    values = measured.sign * table.values[rows]
-    bounds = compare_with_best(values, knob.sensitivity.alpha, fit_pairs(values, table.resolution)).behind.tolist()
-    return tuple((table.labels[row], bound) for row, bound in zip(rows, bounds, strict=True))
+def _behind(knob: MeasuredKnob) -> tuple[tuple[str, float], ...]:
+    table = knob.better.with_numbers()
+    bounds = compare_with_best(table.values, knob.sensitivity.alpha, table.noise).behind.tolist()
+    return tuple(zip(table.labels, bounds, strict=True))
 
 
 def _table(measured: Measured, knob: MeasuredKnob, verdict: Optimum) -> Table:

@@ -38,10 +38,11 @@ class _Component:
 @question(order=345, unanswered={"variance": None})
 def variance(measured: Measured) -> Section | None:
     """The spread that each source of chance makes; None where a seed changes all of them, here and in the sweeps beside."""
-    components = _components(measured.results)
     own = _varied(measured.results.plan)
-    if own == "all" and not {component.source for component in components} - {"all"}:
+    beside, shared = _beside(measured.results)
+    if own == "all" and not set(beside) - {"all"}:
         return None
+    components = tuple(_component(source, results, shared) for source, results in beside.items())
     sentences, metric = _sentences(own, components, measured), measured.metric
     title = "Where does the noise come from?"
     return Section(
@@ -60,8 +61,8 @@ def _varied(plan: Plan) -> str:
     return "all" if len(free) == len(SOURCES) else " and ".join(free)
 
 
-def _components(results: Results) -> tuple[_Component, ...]:
-    """This sweep's and those of the sweeps kept beside it, of the cells that all of them have; one sweep for each source."""
+def _beside(results: Results) -> tuple[dict[str, Results], frozenset[str]]:
+    """Source -> this sweep or one that is kept beside it, and the cells that all of them have; nothing where none are."""
     mine = shared = _kinds(results.plan)
     beside: dict[str, Results] = {_varied(results.plan): results}
     for path in sorted(results.folder.parent.glob("*/plan.json")):
@@ -73,8 +74,8 @@ def _components(results: Results) -> tuple[_Component, ...]:
         if alike and _varied(plan) not in beside and mine & (theirs := _kinds(plan)):
             beside[_varied(plan)] = results_of(path.parent)
             shared = shared & theirs
-    ordered = [source for source in (*SOURCES, "all") if source in beside]
-    return tuple(_component(source, beside[source], shared) for source in ordered) if shared else ()
+    ordered = [source for source in (*SOURCES, "all") if source in beside and shared]
+    return {source: beside[source] for source in ordered}, shared
 
 
 def _frame(plan: Plan) -> tuple[str, int, str]:
