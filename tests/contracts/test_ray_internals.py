@@ -93,6 +93,7 @@ def of_processes():
 def of_cluster():
     from ray._private import state
     from ray.experimental import internal_kv
+    from ray.scripts import symmetric_run
 
     store = (
         "_internal_kv_get",
@@ -104,6 +105,7 @@ def of_cluster():
     asked = ("available_resources_per_node", "total_resources_per_node")
     return (
         callable(state.state.get_cluster_config)
+        and "gcs_client.check_alive([], timeout=" in inspect.getsource(symmetric_run)
         and all(callable(getattr(internal_kv, name)) for name in store)
         and all(callable(getattr(state, name)) for name in asked)
     )

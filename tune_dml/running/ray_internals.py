@@ -207,6 +207,19 @@ def raylet_socket() -> str | None:
     return None if node is None else str(node.raylet_socket_name)
 
 
+def counts_as_alive(seconds: float) -> bool | None:
+    """Whether the cluster's head takes the node of this process to be alive; None where it does not answer in time.
+
+    Public calls wait for the head for ever.
+    """
+    head = internal_kv.internal_kv_get_gcs_client()
+    try:
+        node = bytes.fromhex(ray.get_runtime_context().get_node_id())
+        return all(head.check_alive([node], timeout=seconds))
+    except Exception:  # while Ray begins or ends it is one of many
+        return None
+
+
 def announced_limits() -> Any:
     """The groups of nodes that an autoscaler has told the cluster it may start; public calls know only nodes that are there."""
     from ray._private.state import state
