@@ -7,7 +7,7 @@ import socket
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ _MOST_NODES = 1000  # of one kind, where an autoscaler sets no limit
 _BOOTSTRAP = "~/ray_bootstrap_config.yaml"  # where `ray up` puts the cluster file on the head, with resources filled in
 _HEAD_ANSWERS, _SILENCES = 5.0, 9
 """Seconds that the cluster's head may take to answer, and how often in a row it may fail to."""
+_LEAVING = 20.0
+"""Seconds that Ray may take to end."""
 _DRIVERS_PER_NODE = 64  # trial drivers of engine `train`; they only wait, so their number is no real limit
 
 
@@ -202,8 +204,15 @@ class Connection:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.end().result()
-        self._thread.shutdown()
+        try:
+            self.end().result(_LEAVING)
+        except TimeoutError:
+            from tune_dml.running.ray_internals import end_node
+
+            end_node()
+            with suppress(TimeoutError):  # nor does a node answer that is not ours to end
+                self.end().result(_LEAVING)
+        self._thread.shutdown(wait=False)
 
     def begin(self, trials: int) -> Future[Capacity]:
         """Connect; `trials` is how many of them are known to run, at most as many as may at once where that is limited."""
