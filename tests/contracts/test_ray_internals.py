@@ -60,7 +60,8 @@ def of_node():
 
     helpers = ("self.start_api_server(", "self.start_log_monitor()", "self.start_monitor()")
     made = inspect.getsource(Node.start_head_processes) + inspect.getsource(Node.start_ray_processes)
-    held = hasattr(ray._private.worker, "_global_node") and isinstance(Node.raylet_socket_name, property)
+    held = hasattr(ray._private.worker, "_global_node") and callable(Node.kill_all_processes)
+    held = held and all(isinstance(getattr(Node, name), property) for name in ("raylet_socket_name", "node_id"))
     return held and all(name in made for name in helpers) and _starts_by_services(Node)
 
 
@@ -92,6 +93,7 @@ def of_processes():
 
 def of_cluster():
     from ray._private import state
+    from ray._raylet import InnerGcsClient
     from ray.experimental import internal_kv
 
     store = (
@@ -104,6 +106,7 @@ def of_cluster():
     asked = ("available_resources_per_node", "total_resources_per_node")
     return (
         callable(state.state.get_cluster_config)
+        and inspect.signature(InnerGcsClient.check_alive).parameters["node_ids"].annotation == "List[NodeID]"
         and all(callable(getattr(internal_kv, name)) for name in store)
         and all(callable(getattr(state, name)) for name in asked)
     )

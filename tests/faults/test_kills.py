@@ -76,6 +76,18 @@ def test_killed_in_the_middle_it_goes_on_by_itself(run, undisturbed, found, faul
     found(f"kill -9 of {fault}", outcome(sweep.folder, since))
 
 
+@pytest.mark.parametrize("frozen", ["raylet/raylet --raylet", "gcs/gcs_server"], ids=["raylet", "GCS"])
+def test_frozen_for_good_it_is_done_without(run, undisturbed, found, frozen, request):
+    """Ray itself waits for either for ever: as soon as a process is to begin, at the latest as Ray ends."""
+    sweep = run()
+    sweep.wait_until(sweep.in_the_middle)
+    kill(*sweep.find(frozen), number=signal.SIGSTOP)
+    since = time.time()
+    assert sweep.end() == 0, sweep.said()
+    assert table(sweep.folder) == undisturbed
+    found(f"SIGSTOP of the {request.node.callspec.id}, for good", outcome(sweep.folder, since))
+
+
 POINTS = {
     "before the first trial": lambda run: bool(run.events("session")),
     "as a trial begins": lambda run: bool(run.events("started")),

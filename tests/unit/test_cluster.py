@@ -1,15 +1,17 @@
 """Ray's side, without Ray: capacity, addresses, and the cluster file in Ray's own schema."""
 
 import socket
+import sys
 import threading
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from tune_dml.planning.request import Resources
-from tune_dml.running import cluster
+from tune_dml.running import cluster, ray_internals
 from tune_dml.running.cluster import (
     Capacity,
     Connection,
@@ -232,3 +234,23 @@ def test_processes_import_what_trials_need_where_each_gets_a_trial(connections, 
 def test_a_cluster_that_does_not_answer_is_told_where_it_is_asked(connections):
     with Connection("away", Resources()) as connection, pytest.raises(ConnectionError):
         connection.capacity()
+
+
+@pytest.mark.parametrize(
+    ("answers", "lost"),
+    [([True] * 20, None), ([True, False], 2), ([None] * 20, 9), (([None] * 8 + [True]) * 3, None)],
+    ids=["alive", "taken for dead", "the head is silent", "the head is slow"],
+)
+def test_a_node_is_lost_when_its_cluster_says_so_or_has_long_said_nothing(monkeypatch, tmp_path, answers, lost):
+    place = tmp_path / "s"
+    told = iter(answers)
+    monkeypatch.setattr(ray_internals, "raylet_socket", lambda: str(place))
+    monkeypatch.setattr(ray_internals, "counts_as_alive", lambda seconds: next(told))
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True))
+    node = cluster.Attachment()
+    with socket.socket(socket.AF_UNIX) as raylet:
+        raylet.bind(str(place))
+        raylet.listen(100)
+        looks = [node.is_lost() for _ in answers]
+    assert (looks.index(True) + 1 if True in looks else None) == lost
+    assert node.is_lost()  # nobody listens any more

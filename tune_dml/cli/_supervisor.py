@@ -47,10 +47,11 @@ def attend() -> Callable[[int], None]:
         os.set_inheritable(line, False)  # Ray's processes outlive us otherwise
 
     def watch() -> None:
-        from tune_dml.running.cluster import node_is_gone
+        from tune_dml.running.cluster import Attachment
 
+        node = Attachment()
         while not select.select([life], [], [], _NODE_CHECK)[0]:
-            if node_is_gone():
+            if node.is_lost():
                 os._exit(1)  # Ray waits for ever, and what it holds cannot be ended otherwise
         os.kill(os.getpid(), signal.SIGKILL)  # the other end is closed, by whatever death
 

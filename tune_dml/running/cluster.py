@@ -7,7 +7,7 @@ import socket
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,10 @@ from tune_dml.running.handshake import address_problems
 
 _MOST_NODES = 1000  # of one kind, where an autoscaler sets no limit
 _BOOTSTRAP = "~/ray_bootstrap_config.yaml"  # where `ray up` puts the cluster file on the head, with resources filled in
+_HEAD_ANSWERS, _SILENCES = 5.0, 9
+"""Seconds that the cluster's head may take to answer, and how often in a row it may fail to."""
+_LEAVING = 20.0
+"""Seconds that Ray may take to end."""
 _DRIVERS_PER_NODE = 64  # trial drivers of engine `train`; they only wait, so their number is no real limit
 
 
@@ -200,8 +204,15 @@ class Connection:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.end().result()
-        self._thread.shutdown()
+        try:
+            self.end().result(_LEAVING)
+        except TimeoutError:
+            from tune_dml.running.ray_internals import end_node
+
+            end_node()
+            with suppress(TimeoutError):  # nor does a node answer that is not ours to end
+                self.end().result(_LEAVING)
+        self._thread.shutdown(wait=False)
 
     def begin(self, trials: int) -> Future[Capacity]:
         """Connect; `trials` is how many of them are known to run, at most as many as may at once where that is limited."""
@@ -268,25 +279,43 @@ def _init_arguments(address: str | None, engine: str, preload: bool) -> dict[str
     }
 
 
-def node_is_gone() -> bool:
-    """Whether this process is attached to a Ray node whose raylet no longer listens; False where it is attached to none."""
-    ray: Any = sys.modules.get("ray")
-    is_initialized = getattr(ray, "is_initialized", None)  # not there while Ray is being imported
-    if is_initialized is None or not is_initialized():
-        return False
-    from tune_dml.running.ray_internals import raylet_socket
+class Attachment:
+    """To a Ray node, looked at again and again."""
 
-    if (listens := raylet_socket()) is None:  # by way of a client server
-        return False
+    def __init__(self) -> None:
+        self._silences = 0
+        """Times in a row that the cluster's head did not answer."""
+
+    def is_lost(self) -> bool:
+        """Whether the node's raylet is gone, its cluster takes it for dead, or the cluster's head has not answered for a minute.
+
+        False where this process is attached to none.
+        """
+        ray: Any = sys.modules.get("ray")
+        is_initialized = getattr(ray, "is_initialized", None)  # not there while Ray is being imported
+        if is_initialized is None or not is_initialized():
+            return False
+        from tune_dml.running.ray_internals import counts_as_alive, raylet_socket
+
+        if (listens := raylet_socket()) is None:  # by way of a client server
+            return False
+        if not _listens(listens):
+            return bool(is_initialized())  # else it has just been shut down
+        alive = counts_as_alive(_HEAD_ANSWERS)
+        self._silences = self._silences + 1 if alive is None else 0
+        return bool(is_initialized()) and (alive is False or self._silences >= _SILENCES)
+
+
+def _listens(place: str) -> bool:
     try:
         with socket.socket(socket.AF_UNIX) as knock:
             knock.settimeout(5.0)
-            knock.connect(listens)
+            knock.connect(place)
     except TimeoutError:  # busy
-        return False
+        return True
     except OSError:
-        return bool(is_initialized())  # else it has just been shut down
-    return False
+        return False
+    return True
 
 
 def _protect_token() -> None:

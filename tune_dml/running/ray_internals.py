@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import ray
-from ray import PlacementGroupID
+from ray import NodeID, PlacementGroupID
 from ray._private.state import available_resources_per_node, total_resources_per_node
 from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.experimental import internal_kv
@@ -205,6 +205,28 @@ def raylet_socket() -> str | None:
     """
     node = ray._private.worker._global_node
     return None if node is None else str(node.raylet_socket_name)
+
+
+def counts_as_alive(seconds: float) -> bool | None:
+    """Whether the cluster's head takes the node of this process to be alive; None where it does not answer in time.
+
+    Public calls wait for the head for ever. True by way of a client server, and as Ray ends.
+    """
+    head, node = internal_kv.internal_kv_get_gcs_client(), ray._private.worker._global_node
+    if head is None or node is None:
+        return True
+    identity = NodeID.from_hex(node.node_id)  # Ray takes what it is given for one, and crashes
+    try:
+        return all(head.check_alive([identity], timeout=seconds))
+    except RayError:
+        return None
+
+
+def end_node() -> None:
+    """End the processes of a Ray that this process has started; `ray.shutdown` waits for ever for one that is frozen."""
+    node = ray._private.worker._global_node
+    if node is not None:
+        node.kill_all_processes(check_alive=False, allow_graceful=False)
 
 
 def announced_limits() -> Any:
