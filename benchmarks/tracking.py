@@ -1,4 +1,4 @@
-"""How long MLflow takes to be told of a sweep: trials that have ended, written into a new SQLite store.
+"""How long MLflow takes to be told of a sweep, trials that have ended, in a new SQLite store, and to be compared with it.
 
     python benchmarks/tracking.py --trials 10000
 
@@ -19,6 +19,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from helpers.toys import METRIC, PROVENANCE, plan_of  # noqa: E402
 
+from tune_dml.record.judgement import Judgement  # noqa: E402
 from tune_dml.record.ledger import Ledger  # noqa: E402
 from tune_dml.record.state import SweepState  # noqa: E402
 from tune_dml.space import Grid, Knob  # noqa: E402
@@ -48,6 +49,12 @@ def main() -> None:
         print(f"{report.trials} trials, {asked.rows} rows of {asked.metrics + 1} metrics")
         print(f"in all: {wall:.0f} s ({processor:.0f} s of processor)")
         print(f"a trial: {1000 * wall / report.trials:.1f} ms ({1000 * processor / report.trials:.1f} ms of processor)")
+        wall = time.perf_counter()
+        proven = tracker.reconcile(Judgement((), {}, {}, "", ""))
+        assert proven.equal, proven
+        print(
+            f"compared, {proven.counts.points} points: {1000 * (time.perf_counter() - wall) / report.trials:.1f} ms a trial"
+        )
         bare, own = client_alone(tracker.uri, state, asked)
         print(f"the client alone: {bare:.1f} ms ({own:.1f} ms of processor) a run")
 

@@ -10,7 +10,7 @@ import re
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -20,6 +20,7 @@ from tune_dml.record.provenance import mask
 from tune_dml.text import shortened
 from tune_dml.tracking.projection import Point, RunStatus, milliseconds
 from tune_dml.tracking.store import local_database, on_local_disk
+from tune_dml.tracking.tables import StoredRun
 
 _REQUEST_TIMEOUT = "10"
 """Seconds that a request waits, where the user has not set MLflow's own variable."""
@@ -142,18 +143,8 @@ def search_runs(client: Any, experiment_id: str, query: str) -> Iterator[Run]:
             return
 
 
-@dataclass(frozen=True)
-class StoredRun:
-    """A run to be compared with what it should be."""
-
-    id: str
-    status: str
-    params: dict[str, str]
-    metrics: frozenset[str]
-
-
-def stored_run(client: Any, run_id: str) -> StoredRun | None:
-    """A run as it is now; None where it was deleted."""
+def read_run(client: Any, run_id: str, metrics: Set[str]) -> StoredRun | None:
+    """A run as it is now, with the points of those of its metrics; None where it was deleted."""
     try:
         run = client.get_run(run_id)
     except Exception as error:
@@ -162,13 +153,12 @@ def stored_run(client: Any, run_id: str) -> StoredRun | None:
         raise
     if run.info.lifecycle_stage != "active":
         return None
-    return StoredRun(run_id, run.info.status, dict(run.data.params), frozenset(run.data.metrics))
-
-
-def history_of(client: Any, run_id: str, metric: str) -> list[Point]:
-    """Every point of one metric."""
-    points = client.get_metric_history(run_id, metric)
-    return [Point(metric, point.value, point.step, point.timestamp) for point in points]
+    points = (
+        Point(name, point.value, point.step, point.timestamp)
+        for name in sorted(metrics & set(run.data.metrics))
+        for point in client.get_metric_history(run_id, name)
+    )
+    return StoredRun(run.info.status, dict(run.data.params), tuple(points))
 
 
 def log_in_batches(

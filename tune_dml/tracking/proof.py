@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tune_dml.tracking.books import PARENT, Books, cell_key
 from tune_dml.tracking.cells import cell_points, cell_status
-from tune_dml.tracking.client import StoredRun, history_of, stored_run
+from tune_dml.tracking.client import read_run
 from tune_dml.tracking.projection import Point, Projection, TrialRun
+from tune_dml.tracking.tables import StoredRun, read_runs
 
 Located = tuple[str, int, int, str]
 """Metric, step, time, value as text."""
 _LARGEST = 1.7976931348623157e308
 """What MLflow stores for an infinity."""
+_AT_ONCE = 500
+"""Runs that are read together."""
 
 
 @dataclass
@@ -41,22 +45,24 @@ class _Expected:
 class Proof:
     """Compares one sweep with one store; `counts` and `differing` are of the last comparison."""
 
-    def __init__(self, client: Any, projection: Projection, books: Books):
+    def __init__(self, client: Any, uri: str, projection: Projection, books: Books):
         self.counts = Counts()
         self.differing: list[str] = []
         """Keys of the trials that the store does not show as the ledger has them."""
-        self._client, self._projection, self._books = client, projection, books
+        self._client, self._uri, self._projection, self._books = client, uri, projection, books
 
     def differences(self) -> list[str]:
         """One line for each run that is missing or not as it should be."""
         self.counts, self.differing = Counts(), []
         lines = []
-        for expected in self._expected():
-            wrong = self._difference(expected)
-            if wrong:
-                lines.append(f"{expected.name}: {wrong}")
-                if expected.key in self._projection.runs:
-                    self.differing.append(expected.key)
+        to_come = self._expected()
+        while together := list(itertools.islice(to_come, _AT_ONCE)):
+            for expected, stored in zip(together, self._stored(together), strict=True):
+                wrong = self._difference(expected, stored)
+                if wrong:
+                    lines.append(f"{expected.name}: {wrong}")
+                    if expected.key in self._projection.runs:
+                        self.differing.append(expected.key)
         return lines
 
     def _expected(self) -> Iterator[_Expected]:
@@ -85,19 +91,23 @@ class Proof:
         if self._projection.state.opened is not None:
             yield from run.sealed_points(self._projection.state.folder)
 
-    def _difference(self, expected: _Expected) -> str:
+    def _stored(self, together: Sequence[_Expected]) -> Iterator[StoredRun | None]:
+        """Each of them as the store has it; None where it does not."""
+        ids = [self._books.runs.get(expected.key, "") for expected in together]
+        at_once = read_runs(self._uri, ids)
+        for expected, run_id in zip(together, ids, strict=True):
+            if at_once is not None:
+                yield at_once.get(run_id)
+            else:
+                yield read_run(self._client, run_id, {name for name, *_ in expected.points}) if run_id else None
+
+    def _difference(self, expected: _Expected, stored: StoredRun | None) -> str:
         """What a run lacks, in words; empty when nothing."""
-        run_id = self._books.runs.get(expected.key)
-        stored = stored_run(self._client, run_id) if run_id else None
         if stored is None:
             return "its run is missing"
-        names = {name for name, *_ in expected.points}
-        stored_points = (
-            point for name in names & stored.metrics for point in history_of(self._client, stored.id, name)
-        )
-        missing = expected.points - _as_stored(stored_points)
+        missing = expected.points - _as_stored(stored.points)
         self.counts.runs += 1
-        self.counts.metrics += len(names)
+        self.counts.metrics += len({name for name, *_ in expected.points})
         self.counts.points += len(expected.points)
         return ", ".join(_wrong(expected, stored, missing))
 

@@ -1,7 +1,8 @@
-"""Many new runs at once, straight into the tables of a SQLite store: MLflow's client takes 20 ms for each, and one row at a time.
+"""Many runs at once, straight into the tables of a SQLite store and out of them: MLflow's client takes 20 ms for each.
 
-Only where the tables are those that were compared: `tests/unit/tracking/test_tables.py` writes the same runs by either way and
-demands equal databases. With any other version of MLflow, and any other store, `write_runs` declines and the client does it.
+Only where the tables are those that were compared: `tests/unit/tracking/test_tables.py` writes and reads the same runs by either
+way and demands equal databases and answers. With any other version of MLflow, and any other store, both functions decline and
+the client does it.
 """
 
 from __future__ import annotations
@@ -39,20 +40,28 @@ class NewRun:
     points: Sequence[Point]
 
 
+@dataclass(frozen=True)
+class StoredRun:
+    """A run as a store has it, to be compared with what it should be."""
+
+    status: str
+    params: Mapping[str, str]
+    points: Sequence[Point]
+
+
 def write_runs(uri: str, experiment_id: str, runs: Sequence[NewRun]) -> bool:
     """Add all runs in one transaction; False, with none added, where the client is to do it.
 
     That is where the store has other tables, the experiment is not active, or something of a run is refused: the client says of
     which. Raises sqlite3.Error where the database cannot be written, and has then added none.
     """
-    path = local_database(uri)
-    if path is None or not uri.startswith("sqlite:///"):  # another driver's file may be encrypted
+    database = _opened(uri)
+    if database is None:
         return False
-    database = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
     with contextlib.closing(database):  # which rolls back what is not committed
         database.execute("PRAGMA foreign_keys = ON")
         database.execute("BEGIN IMMEDIATE")
-        if not _fits(database, experiment_id):
+        if not (_is_known(database) and _is_active(database, experiment_id)):
             return False
         try:
             _insert(database, experiment_id, runs)
@@ -62,9 +71,45 @@ def write_runs(uri: str, experiment_id: str, runs: Sequence[NewRun]) -> bool:
     return True
 
 
-def _fits(database: sqlite3.Connection, experiment_id: str) -> bool:
-    if database.execute("SELECT version_num FROM alembic_version").fetchall() != [(_REVISION,)]:
-        return False
+def read_runs(uri: str, run_ids: Sequence[str]) -> dict[str, StoredRun] | None:
+    """Those of the runs that are not deleted, by their ids; None where the client is to read them. Raises sqlite3.Error."""
+    database = _opened(uri)
+    if database is None:
+        return None
+    with contextlib.closing(database):
+        database.execute("BEGIN")  # all of one moment
+        if not _is_known(database):
+            return None
+        found: dict[str, StoredRun] = {}
+        for run_id in run_ids:
+            status = database.execute(
+                "SELECT status, lifecycle_stage FROM runs WHERE run_uuid = ?", (run_id,)
+            ).fetchone()
+            if status is None or status[1] != "active":
+                continue
+            params = database.execute("SELECT key, value FROM params WHERE run_uuid = ?", (run_id,))
+            columns = "key, CASE is_nan WHEN 0 THEN value END, step, timestamp"
+            points = database.execute(f"SELECT {columns} FROM metrics WHERE run_uuid = ?", (run_id,))  # noqa: S608
+            found[run_id] = StoredRun(
+                status[0],
+                dict(params),
+                tuple(Point(name, math.nan if value is None else value, *place) for name, value, *place in points),
+            )
+        return found
+
+
+def _opened(uri: str) -> sqlite3.Connection | None:
+    path = local_database(uri)
+    if path is None or not uri.startswith("sqlite:///"):  # another driver's file may be encrypted
+        return None
+    return sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)
+
+
+def _is_known(database: sqlite3.Connection) -> bool:
+    return database.execute("SELECT version_num FROM alembic_version").fetchall() == [(_REVISION,)]
+
+
+def _is_active(database: sqlite3.Connection, experiment_id: str) -> bool:
     query = "SELECT lifecycle_stage FROM experiments WHERE experiment_id = ?"
     return database.execute(query, (int(experiment_id),)).fetchall() == [("active",)]
 

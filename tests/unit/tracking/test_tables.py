@@ -9,10 +9,12 @@ import pytest
 from helpers.stored_runs import StoredRuns
 from helpers.toys import Driver, plan_of, space_of
 
+from tune_dml.record.judgement import Judgement
 from tune_dml.record.state import SweepState
 from tune_dml.space import Baseline, Grid, Knob
-from tune_dml.tracking import runs, tables
-from tune_dml.tracking.tables import write_runs
+from tune_dml.tracking import proof, runs, tables
+from tune_dml.tracking.client import read_run
+from tune_dml.tracking.tables import read_runs, write_runs
 from tune_dml.tracking.tracker import SyncReport, Tracker
 
 _OF_A_RUN = {"runs", "tags", "params", "metrics", "latest_metrics"}
@@ -86,6 +88,42 @@ def test_either_way_leaves_the_same_database(push):
     assert _contents(one) == _contents(other)
 
 
+def test_either_way_reads_the_same_runs(push):
+    uri, _ = push("quick")
+    seen = StoredRuns(uri)
+    gone, *_ = seen.children
+    seen.client.delete_run(gone.info.run_id)
+    ids = [run.info.run_id for run in (*seen.by_key.values(), *seen.cells.values(), gone)]
+    read = read_runs(uri, [*ids, "no such run", ""])
+    names = {point.name for run in read.values() for point in run.points}
+    assert len(read) == len(set(ids)) - 1
+    for run_id in ids:
+        one = read_run(seen.client, run_id, names)
+        assert (run_id in read) == (one is not None)
+        if one is not None:
+            assert (read[run_id].status, read[run_id].params) == (one.status, one.params)
+            assert _sorted(read[run_id].points) == _sorted(one.points)
+    assert any(math.isnan(point.value) for run in read.values() for point in run.points)
+
+
+def _sorted(points):
+    return sorted((point.name, point.step, point.time, repr(point.value)) for point in points)
+
+
+def test_what_is_read_at_once_proves_what_the_client_does(many, push, monkeypatch):
+    uri, _ = push("quick")
+    judgement = Judgement((), {}, {}, "", "")
+    by_client = []
+    for read in (read_runs, lambda uri, ids: by_client.append(len(ids))):
+        with monkeypatch.context() as patched:
+            patched.setattr(proof, "read_runs", read)
+            StoredRuns(uri).client.delete_run(StoredRuns(uri).by_key[many.trials[1].key].info.run_id)
+            found = Tracker(SweepState(many.folder, many.plan), uri, "toys").reconcile(judgement)
+        assert found.equal, found
+        assert [line.rpartition(": ")[2] for line in found.before if "missing" in line]
+    assert sum(by_client) == 2 * (1 + len(many.plan.cells) + len(many.trials))
+
+
 def test_many_runs_are_not_made_one_by_one(push, monkeypatch):
     made = []
     monkeypatch.setattr(runs.RunPusher, "_push_trial", lambda self, trial, run, push: made.append(trial))
@@ -141,10 +179,12 @@ def test_other_tables_are_left_to_the_client(push, monkeypatch):
     uri, report = push("quick")
     assert report == _ALL
     assert len(StoredRuns(uri).children) == _ALL.trials
+    assert read_runs(uri, []) is None
 
 
 def test_other_stores_are_left_to_the_client():
     assert not write_runs("http://127.0.0.1:5000", "1", [])
+    assert read_runs("http://127.0.0.1:5000", []) is None
 
 
 def test_a_deleted_experiment_takes_no_runs(push):
