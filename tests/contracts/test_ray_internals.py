@@ -161,20 +161,23 @@ def test_a_process_that_ray_ends_for_want_of_memory_is_a_lost_process():
         RayActorManager._actor_task_failed(manager, tracked_actor_task=task, exception=error)
 
 
-def test_tune_gives_a_trials_process_no_variable_so_that_an_idle_one_will_do(monkeypatch):
+@pytest.mark.parametrize(("inherit", "given"), [(True, {}), (False, {"AWS_SECRET_ACCESS_KEY": "ours"})])
+def test_tune_gives_a_trials_process_no_variable_so_that_an_idle_one_will_do(monkeypatch, inherit, given):
     from ray.tune.execution import class_cache
 
     for name in class_cache.ENV_VARS_TO_PROPAGATE:
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "ours")
 
     class Trainable:
         pass
 
-    given = dict(class_cache.DEFAULT_ENV_VARS)
-    with trials_take_idle_processes():
+    before = dict(class_cache.DEFAULT_ENV_VARS), set(class_cache.ENV_VARS_TO_PROPAGATE)
+    with trials_take_idle_processes(inherit=inherit):
         made = class_cache._ActorClassCache().get(Trainable)
-    assert not made._default_options["runtime_env"]
-    assert given == class_cache.DEFAULT_ENV_VARS != {}
+    assert made._default_options["runtime_env"].get("env_vars", {}) == given
+    assert before == (class_cache.DEFAULT_ENV_VARS, class_cache.ENV_VARS_TO_PROPAGATE)
+    assert all(before)
 
 
 def test_tune_does_not_import_mlflow_to_count_callbacks():

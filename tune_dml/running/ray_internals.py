@@ -150,19 +150,23 @@ def begins_at_once() -> Iterator[None]:
 
 
 @contextmanager
-def trials_take_idle_processes() -> Iterator[None]:
-    """Meanwhile Tune gives its processes no variable of its own.
+def trials_take_idle_processes(*, inherit: bool) -> Iterator[None]:
+    """Meanwhile Tune gives its processes no variable of its own, and none of ours where they `inherit` them all.
 
-    It sets one for Lightning, and whatever has a `runtime_env` gets a new process, which imports Ray twice, beside idle ones.
+    It sets one for Lightning, and passes on credentials of S3 and what Ray Train reads. Whatever has a `runtime_env` gets a new
+    process, which imports Ray twice, beside idle ones. Processes of a Ray that this one has started inherit its variables.
     """
-    from ray.tune.execution.class_cache import DEFAULT_ENV_VARS
+    from ray.tune.execution.class_cache import DEFAULT_ENV_VARS, ENV_VARS_TO_PROPAGATE
 
-    before = dict(DEFAULT_ENV_VARS)
+    before, passed_on = dict(DEFAULT_ENV_VARS), set(ENV_VARS_TO_PROPAGATE)
     DEFAULT_ENV_VARS.clear()
+    if inherit:
+        ENV_VARS_TO_PROPAGATE.clear()
     try:
         yield
     finally:
         DEFAULT_ENV_VARS.update(before)
+        ENV_VARS_TO_PROPAGATE.update(passed_on)
 
 
 @contextmanager
