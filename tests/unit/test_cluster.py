@@ -169,7 +169,7 @@ def test_a_cluster_that_cannot_be_joined_is_one_problem_of_its_flag(monkeypatch)
     assert problem.place == "--address"
     assert "Could not find any running Ray instance" in problem.rule
     assert "Please specify" not in problem.rule
-    assert "--address local" in problem.remedy
+    assert "correct the address" in problem.remedy
 
 
 def test_a_local_cluster_is_not_started_to_be_asked(monkeypatch):

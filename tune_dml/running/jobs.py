@@ -32,8 +32,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainables.errors import ConfigError, Problem
+from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.record.commands import SUBMITTED_TO
+from tune_dml.running.handshake import address_problems, job_server_problems
 
 _PACKAGES = ("tune_dml", "trainables", "search_spaces")
 _DISTRIBUTION = "tune-dml"
@@ -42,6 +43,8 @@ LIMIT = 50_000_000
 _GRACE = 60
 """Seconds that a cancelled sweep has to write its table and report."""
 _TUNNEL_SECONDS = 120.0
+_PLACE = "cluster"
+_ADDRESS = re.compile(r"(https?|ray)://.+|[^/]+:\d+")
 _OVER = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 
 _LEFT_OUT = frozenset(
@@ -175,20 +178,32 @@ def cluster_client(target: str) -> Iterator[Any]:
     from ray.job_submission import JobSubmissionClient
 
     level = logging.root.manager.disable
-    logging.disable(logging.INFO)  # Ray's own words on its uploads; ours are said before
+    logging.disable(logging.WARNING)  # Ray's own words on its uploads; ours are said before
     hidden = {name: os.environ.pop(name) for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS") if name in os.environ}
     try:
         with _tunnel(target) as address:
-            try:
-                client = JobSubmissionClient(address)
-            except (ConnectionError, RuntimeError, ValueError) as error:
-                rule = f"a Ray job server must answer ({str(error).strip().splitlines()[0]})"
-                remedy = "Give cluster.yaml, http://HEAD:8265, HOST:6379 or ray://HOST:10001; a token goes to ~/.ray/auth_token."
-                raise ConfigError(Problem("TARGET", rule, target, remedy)) from error
-            yield client
+            yield JobSubmissionClient(_dashboard_of(address))
     finally:
         os.environ.update(hidden)
         logging.disable(level)
+
+
+def _dashboard_of(address: str) -> str:
+    """Where jobs are sent to, http://HOST:PORT; raises ConfigError when nobody takes them there, in seconds."""
+    from ray.dashboard.utils import get_address_for_submission_client
+
+    if not _ADDRESS.fullmatch(address):
+        rule = "a cluster is named by its file, http://HEAD:8265, HOST:6379 or ray://HOST:10001"
+        raise ConfigError(Problem(_PLACE, rule, address, "Example: tune-dml submit cluster.yaml -- list --storage DIR."))
+    if not address.startswith("http"):
+        raise_if_any(address_problems(address, _PLACE))
+        try:
+            address = get_address_for_submission_client(address)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            rule = f"the cluster must say where its dashboard is ({_last_line(error)})"
+            raise ConfigError(Problem(_PLACE, rule, address, "Give cluster.yaml or http://HEAD:8265.")) from error
+    raise_if_any(job_server_problems(address, _PLACE))
+    return address
 
 
 @contextmanager
@@ -225,7 +240,7 @@ def _wait_for(port: int, tunnel: subprocess.Popen[str], target: str) -> None:
     tunnel.terminate()
     said = (tunnel.communicate()[0] or "").strip().splitlines() or ["no answer"]
     rule = f"the cluster's head must be reachable by SSH ({said[-1].strip()})"
-    raise ConfigError(Problem("TARGET", rule, target, f"Start it: `ray up {target}`."))
+    raise ConfigError(Problem(_PLACE, rule, target, f"Start it: `ray up {target}`."))
 
 
 def _jobs_of(client: Any, sweep: str) -> list[Job]:
@@ -343,6 +358,20 @@ def follow(client: Any, job: Job) -> Iterator[str]:
                 return
     finally:
         loop.close()
+
+
+def answer(client: Any, job: Job) -> Iterator[str]:
+    """What a job's command says, without what Ray says before it; all there is where the command was never begun."""
+    begun, before = f"Running entrypoint for job {job.id}:", ""
+    parts = follow(client, job)
+    for text in parts:
+        before += text
+        _, found, behind = before.partition(begun)
+        if found and "\n" in behind:
+            yield behind.partition("\n")[2]
+            yield from parts
+            return
+    yield before
 
 
 def exit_code(client: Any, job: Job) -> int:

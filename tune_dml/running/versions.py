@@ -58,13 +58,18 @@ def versions_here() -> dict[str, str]:
 
 
 def _differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
-    """What a node lacks or has otherwise; builds of one torch for other devices are alike, so is one code without metadata."""
+    """What a node lacks or has otherwise."""
     pairs = [(name, ours[name], theirs[name]) for name in ("tune-dml", "torch")]
     return [
         f"no {name}" if there == _NONE else f"{name} {there}, not {here}"
         for name, here, there in pairs
-        if here.split()[-1].partition("+")[0] != there.split()[-1].partition("+")[0]
+        if not alike(here, there)
     ]
+
+
+def alike(here: str, there: str) -> bool:
+    """Whether two versions are one: builds for other devices are, and so is one code without metadata."""
+    return here.split()[-1].partition("+")[0] == there.split()[-1].partition("+")[0]
 
 
 def ask_node(node: str, question: Callable[[], Any]) -> Any:
