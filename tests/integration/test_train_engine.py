@@ -100,7 +100,7 @@ def where(config, post):
 ray.init(sys.argv[1], runtime_env={"env_vars": {"PYTHONPATH": sys.argv[2]}}, log_to_driver=False)
 for placement in ("pack", "spread"):
     resources = Resources(workers=2, engine="train", placement=placement)
-    *_, end = Group(where, Path(sys.argv[3]) / placement, resources).run({})
+    *_, end = Group(where, Path(sys.argv[3]) / placement, resources, None).run({})
     print(end["ended"])
 """
 

@@ -97,7 +97,9 @@ def _examine(session: Session) -> _Diagnosis:
         lambda: _datasets(session.cache),
         _disk,
     ]
-    return _Diagnosis(tuple(finding for check in checks for finding in check()), f"Ready for `{_next_command(session)}`.")
+    return _Diagnosis(
+        tuple(finding for check in checks for finding in check()), f"Ready for `{_next_command(session)}`."
+    )
 
 
 def _next_command(session: Session) -> str:

@@ -43,10 +43,11 @@ def submit(
     from tune_dml.running import jobs
 
     command = _read_command(words, knows_all=working_dir is None)
+    there = shlex.join([target, *(["--working-dir", str(working_dir)] if working_dir else [])])
     upload = jobs.collect_upload(command.files, working_dir)
     with jobs.cluster_client(target) as client:
         if command.verb in _ANSWER:
-            with jobs.asked(client, target, command.words, upload) as job:
+            with jobs.asked(client, there, command.words, upload) as job:
                 for text in jobs.answer(client, job):
                     typer.echo(text, nl=False)
                 code = jobs.exit_code(client, job)
@@ -54,8 +55,8 @@ def submit(
         ceiling = command.ceiling(jobs.capacity_of(client))
         if not as_json:
             show(_Announcement(upload, ceiling), as_json=False)
-        job, new = jobs.submit(client, target, command.sweep, command.words, upload)
-    show(_SubmittedJob(target, command, job, new, upload, ceiling), as_json)
+        job, new = jobs.submit(client, there, command.sweep, command.words, upload)
+    show(_SubmittedJob(target, there, command, job, new, upload, ceiling), as_json)
 
 
 @dataclass(frozen=True)
@@ -185,6 +186,8 @@ class _SubmittedJob:
     """A job that the cluster has."""
 
     target: str
+    there: str
+    """The target and what else `submit` was told, as it is typed."""
     command: Command
     job: Job
     new: bool
@@ -203,7 +206,10 @@ class _SubmittedJob:
     def text(self) -> Iterable[RenderableType]:
         """Its name, and the commands that go on with it."""
         sweep, target = self.command.sweep, shlex.quote(self.target)
-        there, storage = f"tune-dml submit {target} --", shlex.join(["--storage", str(self.command.given["storage"])])
+        there, storage = (
+            f"tune-dml submit {self.there} --",
+            shlex.join(["--storage", str(self.command.given["storage"])]),
+        )
         again = shlex.join(flags_of("resume", self.command.given))
         state = "submitted" if self.new else f"runs already ({self.job.status.lower()}): nothing was started"
         yield f"{self.job.id} {state}"

@@ -21,7 +21,7 @@ _CARRIED = {
 }
 """Options of each verb that later sessions need as the first one had them, beside the folder of the sweeps."""
 SUBMITTED_TO = "TUNE_DML_SUBMITTED_TO"
-"""In the environment of a command that was submitted: the cluster, as its user named it."""
+"""In the environment of a command that was submitted: the cluster as its user named it, and what else `submit` was told."""
 _PROGRAM = ("tune-dml", "__main__")
 _STARS = "***"
 _NOTHING: Mapping[str, str | None] = MappingProxyType({})
@@ -50,7 +50,13 @@ def command(results: Results, verb: str, change: str = "", *, now: Mapping[str, 
 def program() -> str:
     """What a command begins with: `tune-dml`, or what submits it to the cluster on which this runs as a job."""
     there = os.environ.get(SUBMITTED_TO)
-    return f"tune-dml submit {shlex.quote(there)} --" if there else "tune-dml"
+    return f"tune-dml submit {there} --" if there else "tune-dml"
+
+
+def stop(name: str) -> str:
+    """How a sweep that runs is stopped, as the end of a sentence."""
+    there = os.environ.get(SUBMITTED_TO)
+    return f"`tune-dml cancel {shlex.quote(shlex.split(there)[0])} {name}`" if there else "Ctrl-C where it runs"
 
 
 def smaller_micro_batch(results: Results) -> int | None:

@@ -64,7 +64,9 @@ def _schema_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
         elif error.validator == "required":
             missing = [key for key in error.schema["required"] if key not in error.instance]
             key = next(key for key in missing if error.message.startswith(repr(key)))
-            yield Problem(".".join([*above, key]), "must be given", None, _about(error.schema["properties"].get(key, {})))
+            yield Problem(
+                ".".join([*above, key]), "must be given", None, _about(error.schema["properties"].get(key, {}))
+            )
         elif error.validator == "type":
             rule = f"must be {_TYPES[error.validator_value]}"
             yield Problem(".".join(above), rule, error.instance, _about(error.schema))

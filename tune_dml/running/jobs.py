@@ -57,6 +57,7 @@ _LEFT_OUT = frozenset(
         "mlflow.db",
         "mlflow.db-wal",
         "mlflow.db-shm",
+        "tune_dml.egg-info",  # ours is sent as it is installed; others name the methods and spaces of their package
     }
 )
 _SECRET = re.compile(
@@ -145,7 +146,7 @@ def _walk(folder: Path, kept_back: list[str]) -> Iterator[tuple[str, Path]]:
     """Every file that may travel; what looks like a secret is named instead, and links that lead outside are left."""
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)
-        if path.is_dir() or any(part in _LEFT_OUT or part.endswith(".egg-info") for part in inside.parts):
+        if path.is_dir() or any(part in _LEFT_OUT for part in inside.parts):
             continue
         if any(_SECRET.match(part) for part in inside.parts):
             kept_back.append(inside.as_posix())
@@ -173,7 +174,7 @@ def folder_problems(folder: Path) -> list[Problem]:
 def cluster_client(target: str) -> Iterator[Any]:
     """A client of the cluster's job server; through an SSH tunnel where a cluster file is named.
 
-    Raises ConfigError when no job server answers, or it wants a token that is not here.
+    Raises ConfigError when no job server answers, or it wants a token that is not here, or goes away meanwhile.
     """
     from ray.job_submission import JobSubmissionClient
 
@@ -183,9 +184,20 @@ def cluster_client(target: str) -> Iterator[Any]:
     try:
         with _tunnel(target) as address:
             yield JobSubmissionClient(_dashboard_of(address))
+    except OSError as error:
+        if error.filename is not None:  # a file of ours, not the connection
+            raise
+        raise ConfigError(_cut_off(target, error)) from error
     finally:
         os.environ.update(hidden)
         logging.disable(level)
+
+
+def _cut_off(target: str, error: Exception) -> Problem:
+    rule = f"the connection to the cluster must last ({_last_line(error)})"
+    return Problem(
+        _PLACE, rule, target, "Ask again; what has been submitted goes on without it, as long as the head lives."
+    )
 
 
 def _dashboard_of(address: str) -> str:
@@ -194,7 +206,9 @@ def _dashboard_of(address: str) -> str:
 
     if not _ADDRESS.fullmatch(address):
         rule = "a cluster is named by its file, http://HEAD:8265, HOST:6379 or ray://HOST:10001"
-        raise ConfigError(Problem(_PLACE, rule, address, "Example: tune-dml submit cluster.yaml -- list --storage DIR."))
+        raise ConfigError(
+            Problem(_PLACE, rule, address, "Example: tune-dml submit cluster.yaml -- list --storage DIR.")
+        )
     if not address.startswith("http"):
         raise_if_any(address_problems(address, _PLACE))
         try:
@@ -261,26 +275,26 @@ def latest_job(client: Any, sweep: str, target: str) -> Job:
     return jobs[-1]
 
 
-def submit(client: Any, target: str, sweep: str, words: Sequence[str], upload: Upload) -> tuple[Job, bool]:
+def submit(client: Any, there: str, sweep: str, words: Sequence[str], upload: Upload) -> tuple[Job, bool]:
     """Run `tune-dml WORDS` on the cluster's head, for hours if need be; the job, and whether it is a new one.
 
     A job is named after its sweep. One that still runs is handed back instead of a second, and of two who ask at once
-    one gets the other's: a name is given once. `target` is the cluster as its user named it.
+    one gets the other's: a name is given once. `there` is the cluster as its user typed it, for the commands that are advised.
     """
     before = _jobs_of(client, sweep)
     if before and not before[-1].over:
         return before[-1], False
     name = f"{sweep}@{len(before) + 1}"
-    if _start(client, name, words, upload, target=target, metadata={"tune_dml.sweep": sweep}):
+    if _start(client, name, words, upload, there=there, metadata={"tune_dml.sweep": sweep}):
         return Job(name, sweep, "PENDING"), True
     return next(job for job in _jobs_of(client, sweep) if job.id == name), False
 
 
 @contextmanager
-def asked(client: Any, target: str, words: Sequence[str], upload: Upload) -> Iterator[Job]:
+def asked(client: Any, there: str, words: Sequence[str], upload: Upload) -> Iterator[Job]:
     """Run `tune-dml WORDS` on the cluster's head for an answer; nothing of it stays."""
     name = f"{words[0]}-{uuid.uuid4().hex[:12]}"
-    _start(client, name, words, upload, target=target, metadata={})
+    _start(client, name, words, upload, there=there, metadata={})
     try:
         yield Job(name, "", "PENDING")
     finally:
@@ -291,11 +305,11 @@ def asked(client: Any, target: str, words: Sequence[str], upload: Upload) -> Ite
 
 
 def _start(
-    client: Any, name: str, words: Sequence[str], upload: Upload, *, target: str, metadata: dict[str, str]
+    client: Any, name: str, words: Sequence[str], upload: Upload, *, there: str, metadata: dict[str, str]
 ) -> bool:
     """Whether the cluster took it; not where the name is taken already."""
     environment = {"RAY_JOB_STOP_WAIT_TIME_S": str(_GRACE), "PYTHONUNBUFFERED": "1", "COLUMNS": "120"}
-    environment[SUBMITTED_TO] = target
+    environment[SUBMITTED_TO] = there
     with _staged(upload) as folder:
         try:
             client.submit_job(
@@ -356,6 +370,8 @@ def follow(client: Any, job: Job) -> Iterator[str]:
                 yield loop.run_until_complete(anext(lines))
             except StopAsyncIteration:
                 return
+            except RuntimeError as error:  # of the connection; a job's own failure is its last status
+                raise ConfigError(_cut_off(client.get_address(), error)) from error
     finally:
         loop.close()
 

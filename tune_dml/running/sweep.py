@@ -371,10 +371,10 @@ def _trial(
     """What Tune runs of a trial; raises ConfigError where a node of a cluster lacks the pictures."""
     plan, folder = recorder.proposals.plan, recorder.ledger.sweep
     digests = known_digests(plan, session.cache)
-    trial = engine(Conduct(folder, recorder.place, resources, session.cache, session.stall_limit, digests))
-    if not connection.has_others:
+    places = data_places(plan, session.cache, digests) if connection.has_others else None
+    trial = engine(Conduct(folder, recorder.place, resources, session.cache, session.stall_limit, digests, places))
+    if places is None:
         return trial
-    places = data_places(plan, session.cache, digests)
     raise_if_any(missing_data(places, resources))
     return on_like_nodes(trial, places)
 
