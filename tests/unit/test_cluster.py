@@ -122,9 +122,10 @@ def test_a_job_is_sent_to_a_dashboard_alone(home, monkeypatch, status, body, sai
 def test_a_port_that_never_answers_is_no_dashboard(monkeypatch):
     monkeypatch.setattr(handshake, "_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        (problem,) = job_server_problems(f"http://127.0.0.1:{server.getsockname()[1]}", "cluster")
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        (problem,) = job_server_problems(address, "cluster")
     assert "must answer (timed out)" in problem.rule
-    (problem,) = job_server_problems(f"http://127.0.0.1:{server.getsockname()[1]}", "cluster")
+    (problem,) = job_server_problems(address, "cluster")
     assert "must answer (Connection refused)" in problem.rule
 
 

@@ -4,7 +4,8 @@ import pytest
 
 from trainables.errors import ConfigError
 from tune_dml.cli.submit import _read_command, _SubmittedJob
-from tune_dml.running import jobs
+from tune_dml.running import jobs, upload
+from tune_dml.running.upload import Upload, collect_upload
 
 
 class Client:
@@ -46,7 +47,7 @@ def own(tmp_path):
 
 
 def test_the_project_travels_with_what_is_named_and_no_secret_does(own):
-    upload = jobs.collect_upload([], own)
+    upload = collect_upload([], own)
     assert {"tune_dml/cli/submit.py", "trainables/training.py", "search_spaces/published.csv"} <= upload.files.keys()
     assert {"loss.py", "sub/model.py", "toy.egg-info/entry_points.txt"} <= upload.files.keys()
     assert "tune_dml.egg-info/entry_points.txt" not in upload.files
@@ -57,9 +58,9 @@ def test_the_project_travels_with_what_is_named_and_no_secret_does(own):
 
 
 def test_no_more_than_ray_takes(own, monkeypatch):
-    monkeypatch.setattr(jobs, "LIMIT", 1000)
+    monkeypatch.setattr(upload, "LIMIT", 1000)
     with pytest.raises(ConfigError, match="The largest file is"):
-        jobs.collect_upload([], own)
+        collect_upload([], own)
 
 
 @pytest.mark.parametrize("where", ["~", "/", "/tmp", "~/.."])  # noqa: S108
@@ -69,17 +70,17 @@ def test_unsafe_folders_are_refused(where, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "users" / "me"))
     (tmp_path / "users" / "me").mkdir(parents=True)
     with pytest.raises(ConfigError, match="--working-dir"):
-        jobs.collect_upload([], Path(where).expanduser())
+        collect_upload([], Path(where).expanduser())
 
 
 def test_a_folder_that_everybody_may_write_is_refused(own):
     own.chmod(0o777)
     with pytest.raises(ConfigError, match="writable by everybody"):
-        jobs.collect_upload([], own)
+        collect_upload([], own)
 
 
 def test_a_job_is_named_once():
-    upload = jobs.Upload({})
+    upload = Upload({})
     fresh = Client()
     assert jobs.submit(fresh, "cluster.yaml", "a", ["version"], upload) == (jobs.Job("a@1", "a", "PENDING"), True)
     running = Client(("a@1", "RUNNING"))
@@ -88,6 +89,13 @@ def test_a_job_is_named_once():
     job, new = jobs.submit(over, "cluster.yaml", "a", ["version"], upload)
     assert (job.id, new, over.taken) == ("a@2", True, ["a@2"])
     assert over.environment["TUNE_DML_SUBMITTED_TO"] == "cluster.yaml"
+
+
+def test_a_job_says_why_it_failed():
+    assert str(jobs.Job("a@1", "a", "STOPPED", "Job was intentionally stopped.")) == "a@1: stopped"
+    told = "Job entrypoint command failed with exit code 1, last available logs (truncated to 20,000 chars):\nwords"
+    assert str(jobs.Job("a@1", "a", "FAILED", told)) == "a@1: failed (Job entrypoint command failed with exit code 1)"
+    assert str(jobs.Job("a@1", "a", "FAILED", "runtime_env\nfailed")) == "a@1: failed (runtime_env failed)"
 
 
 def test_of_two_who_ask_at_once_one_gets_the_others():
@@ -100,7 +108,7 @@ def test_of_two_who_ask_at_once_one_gets_the_others():
         return []
 
     client.list_jobs = late
-    assert jobs.submit(client, "cluster.yaml", "a", ["version"], jobs.Upload({})) == (
+    assert jobs.submit(client, "cluster.yaml", "a", ["version"], Upload({})) == (
         jobs.Job("a@1", "a", "PENDING"),
         False,
     )
@@ -123,9 +131,7 @@ def test_a_command_is_read_as_here_and_named():
 
 def test_the_command_that_goes_on_has_the_flags_of_the_first():
     words = ["sweep", "sec_rho", "--storage", "/s", "--cache-dir", "/my cache", "--priority", "10", "--seeds", "2"]
-    job = _SubmittedJob(
-        "c.yaml", "c.yaml", _read_command(words), jobs.Job("a@1", "a", "PENDING"), True, jobs.Upload({}), ""
-    )
+    job = _SubmittedJob("c.yaml", "c.yaml", _read_command(words), jobs.Job("a@1", "a", "PENDING"), True, Upload({}), "")
     (again,) = [line for line in job.text() if "go on" in line]
     assert (
         again == "  go on:  tune-dml submit c.yaml -- resume sec_rho --storage /s --priority 10 --cache-dir '/my cache'"
@@ -135,7 +141,7 @@ def test_the_command_that_goes_on_has_the_flags_of_the_first():
 def test_what_is_advised_names_the_modules_that_travel():
     command = _read_command(["sweep", "sec_rho", "--storage", "/s"])
     job = jobs.Job("sec_rho@1", "sec_rho", "PENDING")
-    lines = [*_SubmittedJob("c.yaml", "c.yaml --working-dir own", command, job, True, jobs.Upload({}), "").text()]
+    lines = [*_SubmittedJob("c.yaml", "c.yaml --working-dir own", command, job, True, Upload({}), "").text()]
     assert "  report: tune-dml submit c.yaml --working-dir own -- report sec_rho --storage /s" in lines
     assert "  stop:   tune-dml cancel c.yaml sec_rho" in lines
 

@@ -19,7 +19,8 @@ from tune_dml.text import duration
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from tune_dml.running.jobs import Job, Upload
+    from tune_dml.running.jobs import Job
+    from tune_dml.running.upload import Upload
 
 ORDER = 45
 _GO_ON = ("sweep", "resume", "extend", "confirm")
@@ -41,10 +42,11 @@ def submit(
 ) -> None:
     """Run a verb on a cluster: sweep, resume, extend and confirm go on there; other verbs answer here."""
     from tune_dml.running import jobs
+    from tune_dml.running.upload import collect_upload
 
     command = _read_command(words, knows_all=working_dir is None)
     there = shlex.join([target, *(["--working-dir", str(working_dir)] if working_dir else [])])
-    upload = jobs.collect_upload(command.files, working_dir)
+    upload = collect_upload(command.files, working_dir)
     with jobs.cluster_client(target) as client:
         if command.verb in _ANSWER:
             with jobs.asked(client, there, command.words, upload) as job:
