@@ -208,10 +208,8 @@ class _SubmittedJob:
     def text(self) -> Iterable[RenderableType]:
         """Its name, and the commands that go on with it."""
         sweep, target = self.command.sweep, shlex.quote(self.target)
-        there, storage = (
-            f"tune-dml submit {self.there} --",
-            shlex.join(["--storage", str(self.command.given["storage"])]),
-        )
+        there = f"tune-dml submit {self.there} --"
+        storage = shlex.join(["--storage", str(self.command.given["storage"])])
         again = shlex.join(flags_of("resume", self.command.given))
         state = "submitted" if self.new else f"runs already ({self.job.status.lower()}): nothing was started"
         yield f"{self.job.id} {state}"
