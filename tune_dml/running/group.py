@@ -190,7 +190,8 @@ def _refusing(work: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any
         except RuntimeError as error:
             if UNLIKE_DRIVER in str(error):
                 place = ray.util.get_current_placement_group().id.hex()
-                ray.get(config["mailbox"].refuse.remote(str(error), place))
+                # By keyword: of an actor whose class is not here Ray knows no positions.
+                ray.get(config["mailbox"].refuse.remote(reason=str(error), place=place))
             raise
 
     return run
