@@ -146,7 +146,16 @@ def _study_name(given: Mapping[str, Any], *, knows_all: bool) -> str:
 
 def _problems(command: Command) -> Iterable[Problem]:
     from tune_dml.planning.rules import name_rule_problems
+    from tune_dml.record.provenance import mask
 
+    for flag in ("trial_files", "tracking_uri"):  # Ray shows a job's command to whoever may see its dashboard
+        value = str(command.given.get(flag) or "")
+        if mask(value) != value:
+            rule, remedy = (
+                "no credentials may stand in an address that travels",
+                "Put them into the head's environment.",
+            )
+            yield Problem(f"--{flag.replace('_', '-')}", rule, mask(value), remedy)
     storage = command.given.get("storage")
     if storage is not None and not Path(storage).is_absolute():
         rule = "a job's own folder goes with it: sweeps must be kept in a folder that every node sees"
