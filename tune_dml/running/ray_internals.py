@@ -16,7 +16,7 @@ from ray import PlacementGroupID
 from ray._private.authentication.authentication_token_setup import _enable_token_auth
 from ray._private.authentication.authentication_utils import is_token_auth_enabled
 from ray._private.state import available_resources_per_node, total_resources_per_node
-from ray._raylet import AuthenticationTokenLoader
+from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
 from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.experimental import internal_kv
 from ray.util.placement_group import PlacementGroup, remove_placement_group
