@@ -20,7 +20,7 @@ from rich.console import Console
 from trainables.bucket import bucket_problems
 from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.planning.checks import Check, DataProgress, prepare
-from tune_dml.planning.continuation import confirmation_plan, continuation_problems, with_arms_of_files
+from tune_dml.planning.continuation import confirmation_plan, continuation_problems, moved_plan, with_arms_of_files
 from tune_dml.planning.plan import refuse_name_in_use
 from tune_dml.planning.request import Racing, Request, Resources, Session, folder_problems, listed_seeds
 from tune_dml.planning.spread import spread
@@ -84,16 +84,20 @@ def resume(
     *,
     retry_failed: Annotated[bool, "Also run failed and diverged trials again."] = False,
     micro_batch: Annotated[int | None, "As for a new sweep; as before where it is left out."] = None,
+    data_root: Annotated[str | Path | None, "Where the pictures lie now, if they have moved; the same ones."] = None,
     console: Annotated[Console | None, "Where progress is shown; nowhere by default."] = None,
     other_checks: Annotated[Sequence[Check], "Further checks, whose problems are shown with the others."] = (),
 ) -> Sweep:
     """Run what a sweep still lacks, with the resources it was started with, and bring MLflow up to date.
 
     Finished trials are not rerun; interrupted ones continue from their checkpoint; with `retry_failed`, failed and
-    diverged ones are tried again. Raises ConfigError when there is no such sweep, its data have changed, it does not fit
-    on the cluster, or it is running; nothing stored is changed then.
+    diverged ones are tried again. A `data_root` is kept: whatever is done with the sweep later finds its pictures there.
+    Raises ConfigError when there is no such sweep, its data have changed, it does not fit on the cluster, or it is
+    running; nothing stored is changed then.
     """
     state = load_state(session.sweeps, name)
+    if data_root is not None:
+        state.replan(moved_plan(state.stored, data_root))
     resources = state.resources if micro_batch is None else replace(state.resources, micro_batch=micro_batch)
     session = _session_to_go_on(state, session, resources, other_checks)
     if retry_failed:

@@ -112,6 +112,18 @@ def of_cluster():
     )
 
 
+def of_token():
+    from ray._private.authentication import authentication_token_setup, authentication_utils
+    from ray._raylet import AuthenticationTokenLoader
+
+    asked = ("instance", "has_token", "get_raw_token")
+    return (
+        "Config.initialize" in inspect.getsource(authentication_token_setup._enable_token_auth)
+        and callable(authentication_utils.is_token_auth_enabled)
+        and all(hasattr(AuthenticationTokenLoader, name) for name in asked)
+    )
+
+
 def of_usage():
     from ray.air._internal import usage
     from ray.tune import tune
@@ -136,7 +148,8 @@ def of_places():
 
 
 @pytest.mark.parametrize(
-    "names", [of_controller, of_actor_manager, of_train, of_node, of_processes, of_cluster, of_usage, of_places]
+    "names",
+    [of_controller, of_actor_manager, of_train, of_node, of_processes, of_cluster, of_token, of_usage, of_places],
 )
 def test_ray_has_the_names_that_we_use(names):
     assert names(), f"tune_dml/running/ray_internals.py: this version of Ray differs in what is used {names.__name__}"

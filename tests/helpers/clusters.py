@@ -29,7 +29,8 @@ class Cluster:
     Nodes do not see the project: its editable install is taken out of their Python, and PYTHONPATH is not theirs.
     """
 
-    def __init__(self, folder, workers=2, environment=(), head_cpus=0, host="127.0.0.1"):
+    def __init__(self, folder, workers=2, environment=(), head_cpus=0, host="127.0.0.1", head_has_project=False):
+        self.head_has_project = head_has_project
         self.folder, self.workers, self.head_cpus = Path(folder), workers, head_cpus
         self.gcs, self.dashboard, self.client = free_port(), free_port(), free_port()
         self.host = host
@@ -63,6 +64,7 @@ class Cluster:
             *(f"--ray-client-server-port={self.client}", f"--num-cpus={self.head_cpus}"),
             *(f"--dashboard-agent-listen-port={free_port()}", "--resources", json.dumps({"trial_driver": 64})),
             *([] if self.host == "127.0.0.1" else [f"--node-ip-address={self.host}"]),
+            has_project=self.head_has_project,
         )
         self.wait_for(1)
         for number in range(self.workers):  # one after the other: raylets that start together choose the same ports

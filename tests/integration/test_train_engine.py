@@ -100,9 +100,31 @@ def where(config, post):
 ray.init(sys.argv[1], runtime_env={"env_vars": {"PYTHONPATH": sys.argv[2]}}, log_to_driver=False)
 for placement in ("pack", "spread"):
     resources = Resources(workers=2, engine="train", placement=placement)
-    *_, end = Group(where, Path(sys.argv[3]) / placement, resources).run({})
+    *_, end = Group(where, Path(sys.argv[3]) / placement, resources, None).run({})
     print(end["ended"])
 """
+
+
+LACKING = """
+import sys
+from pathlib import Path
+from tune_dml.planning.request import Resources
+from tune_dml.running import cluster
+from tune_dml.running.group import Group
+
+with cluster.connected(None, engine="train"):
+    try:
+        list(Group(print, Path(sys.argv[1]), Resources(workers=2, engine="train"), [("/no/pictures", "")]).run({}))
+    except RuntimeError as error:
+        print(error)
+"""
+
+
+def test_workers_whose_node_lacks_the_pictures_say_so(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", LACKING, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert "does not have what the driver has: no folder /no/pictures" in done.stdout, done.stderr
 
 
 @pytest.mark.slow

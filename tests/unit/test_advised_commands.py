@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from helpers.toys import write_sweep
 
-from tune_dml.record.commands import command, try_again
+from tune_dml.record.commands import command, stop, try_again
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.results import results_of
 
@@ -57,9 +57,10 @@ def test_what_is_typed_now_counts_before_the_first_session(results):
 
 def test_of_a_job_on_a_cluster_they_are_to_be_submitted_too(results, monkeypatch):
     """Who reads them sits elsewhere."""
-    monkeypatch.setenv("TUNE_DML_SUBMITTED_TO", "my cluster.yaml")
+    monkeypatch.setenv("TUNE_DML_SUBMITTED_TO", "'my cluster.yaml' --working-dir own")
     there = typed(results, "/app/tune_dml/cli/__main__.py", "sweep", "sec_rho", "--priority", "10")
-    assert command(there, "resume") == "tune-dml submit 'my cluster.yaml' -- resume toy --priority 10"
+    assert command(there, "resume") == "tune-dml submit 'my cluster.yaml' --working-dir own -- resume toy --priority 10"
+    assert stop("toy") == "`tune-dml cancel 'my cluster.yaml' toy`"
 
 
 @pytest.mark.parametrize(

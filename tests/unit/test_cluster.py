@@ -1,17 +1,22 @@
 """Ray's side, without Ray: capacity, addresses, and the cluster file in Ray's own schema."""
 
+import os
 import socket
+import subprocess
 import sys
 import threading
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import yaml
 
+from trainables.errors import ConfigError
 from tune_dml.planning.request import Resources
-from tune_dml.running import cluster, ray_internals
+from tune_dml.running import cluster, handshake, ray_internals
 from tune_dml.running.cluster import (
     Capacity,
     Connection,
@@ -21,7 +26,8 @@ from tune_dml.running.cluster import (
     resource_problems,
 )
 from tune_dml.running.cluster_file import cluster_file_problems
-from tune_dml.running.handshake import address_problems
+from tune_dml.running.handshake import address_problems, job_server_problems
+from tune_dml.running.jobs import cluster_client
 
 CLUSTER = Path(__file__).parents[2] / "cluster.yaml"
 
@@ -78,6 +84,74 @@ def test_an_open_port_is_not_yet_a_ray():
     assert str(port) in str(problem)
 
 
+class Dashboard(BaseHTTPRequestHandler):
+    """Answers every request with `told`: a status and a body."""
+
+    told = (200, b"{}")
+
+    def do_GET(self):
+        status, body = self.told
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *words):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (200, b'{"ray_version": "%s"}' % version("ray").encode(), ""),
+        (200, b'{"ray_version": "1.0"}', "the cluster has 1.0"),
+        (200, b'{"version": "1"}', "must be the dashboard of a Ray cluster"),
+        (200, b"<html>", "must be the dashboard of a Ray cluster"),
+        (404, b"", "must be the dashboard of a Ray cluster"),
+        (401, b"", "asks for its token"),
+        (403, b"", "asks for its token"),
+    ],
+)
+def test_a_job_is_sent_to_a_dashboard_alone(home, monkeypatch, status, body, said):
+    monkeypatch.setattr(Dashboard, "told", (status, body))
+    with HTTPServer(("127.0.0.1", 0), Dashboard) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        problems = job_server_problems(f"http://127.0.0.1:{server.server_port}/", "cluster")
+    assert [problem.place for problem in problems] == ["cluster"] * bool(said)
+    assert all(said in problem.rule for problem in problems)
+
+
+def test_a_port_that_never_answers_is_no_dashboard(monkeypatch):
+    monkeypatch.setattr(handshake, "_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        (problem,) = job_server_problems(address, "cluster")
+    assert "must answer (timed out)" in problem.rule
+    (problem,) = job_server_problems(address, "cluster")
+    assert "must answer (Connection refused)" in problem.rule
+
+
+@pytest.mark.parametrize("target", ["nonsense", "auto", "127.0.0.1", "host:port"])
+def test_what_names_no_cluster_is_refused(target):
+    with pytest.raises(ConfigError, match="a cluster is named by its file"), cluster_client(target):
+        pytest.fail("connected")
+
+
+def test_a_token_is_shown_where_its_user_has_not_said_otherwise(home):
+    code = "from tune_dml.running import ray_internals as r; print(r.show_token(), r.is_token_auth_enabled())"
+
+    def said(**environment):
+        given = {**os.environ, "HOME": str(home.parents[1]), "PYTHONPATH": str(CLUSTER.parent), **environment}
+        given = {name: value for name, value in given.items() if value}
+        return subprocess.run(
+            [sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True
+        ).stdout
+
+    assert said(RAY_AUTH_MODE="") == "secret True\n"
+    assert said(RAY_AUTH_MODE="disabled") == "None False\n"
+    home.unlink()
+    assert said(RAY_AUTH_MODE="token") == "None True\n"
+
+
 @pytest.mark.parametrize("address", ["nonsense", "host:", "http://", "host:port"])
 def test_what_is_no_address_is_refused(address):
     assert address_problems(address, "--address")
@@ -102,9 +176,12 @@ def test_the_cluster_files_are_rays_own(home, name):
 
 WRONG = {
     "unknown key": ({"max_wrkers": 2}, "max_wrkers: no such key. Did you mean 'max_workers'?"),
-    "wrong type": ({"max_workers": "two"}, "max_workers: 'two' is not of type 'integer'"),
+    "wrong type": ({"max_workers": "two"}, "max_workers: must be a whole number, but got 'two'"),
+    "a list for a mapping": ({"auth": ["ssh_user"]}, "auth: must be a mapping, but got ['ssh_user']"),
+    "nothing for a mapping": ({"available_node_types": None}, "available_node_types: must be a mapping"),
+    "a number for a path": ({"file_mounts": {"/x": 1}}, "file_mounts./x: must be the path of what is copied there"),
     "unknown provider key": ({"provider": {"type": "aws", "regoin": "x"}}, "provider.regoin: no such key"),
-    "no provider type": ({"provider": {"region": "x"}}, "provider: 'type' is a required property"),
+    "no provider type": ({"provider": {"region": "x"}}, "provider.type: must be given"),
     "no such head": ({"head_node_type": "hd"}, "`head_node_type` must be one of"),
     "no token": ({"file_mounts": {}}, "a node without the token"),
     "open Ray": ({"worker_start_ray_commands": ["ray start"]}, "every node must ask for the token"),
@@ -139,10 +216,19 @@ def test_a_token_that_others_can_read_or_that_is_not_there_is_refused(home):
 
 
 def test_a_file_that_is_no_cluster_is_one_problem(tmp_path):
-    for text in ("a: [", "- 1", "apiVersion: ray.io/v1\nkind: RayJob"):
+    for text, said in (
+        (b"a: [", "x.yaml, line 1: the cluster file must be YAML"),
+        (b"- 1", "a cluster file must be a mapping"),
+        (b"", "the cluster file is empty"),
+        (b"\x00\xff\xfe", "must be text in UTF-8"),
+        (b"cluster_name: a\ncluster_name: b", "`cluster_name` stands there twice"),
+        (b"a: &a [*a]", "recursive"),
+        (b"apiVersion: ray.io/v1\nkind: RayJob", "kubectl apply"),
+    ):
         file = tmp_path / "x.yaml"
-        file.write_text(text)
-        assert len(cluster_file_problems(file)) == 1
+        file.write_bytes(text)
+        (problem,) = cluster_file_problems(file)
+        assert said in str(problem)
     assert len(cluster_file_problems(tmp_path / "none.yaml")) == 1
 
 
@@ -171,7 +257,7 @@ def test_a_cluster_that_cannot_be_joined_is_one_problem_of_its_flag(monkeypatch)
     assert problem.place == "--address"
     assert "Could not find any running Ray instance" in problem.rule
     assert "Please specify" not in problem.rule
-    assert "--address local" in problem.remedy
+    assert "correct the address" in problem.remedy
 
 
 def test_a_local_cluster_is_not_started_to_be_asked(monkeypatch):

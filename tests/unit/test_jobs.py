@@ -4,7 +4,8 @@ import pytest
 
 from trainables.errors import ConfigError
 from tune_dml.cli.submit import _read_command, _SubmittedJob
-from tune_dml.running import jobs
+from tune_dml.running import jobs, upload
+from tune_dml.running.upload import Upload, collect_upload
 
 
 class Client:
@@ -38,14 +39,18 @@ def own(tmp_path):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("x")
+    for name in ("toy.egg-info", "tune_dml.egg-info"):
+        (folder / name).mkdir()
+        (folder / name / "entry_points.txt").write_text("[tune_dml.losses]")
     (folder / "outside").symlink_to("/etc/passwd")
     return folder
 
 
 def test_the_project_travels_with_what_is_named_and_no_secret_does(own):
-    upload = jobs.collect_upload([], own)
+    upload = collect_upload([], own)
     assert {"tune_dml/cli/submit.py", "trainables/training.py", "search_spaces/published.csv"} <= upload.files.keys()
-    assert {"loss.py", "sub/model.py"} <= upload.files.keys()
+    assert {"loss.py", "sub/model.py", "toy.egg-info/entry_points.txt"} <= upload.files.keys()
+    assert "tune_dml.egg-info/entry_points.txt" not in upload.files
     assert sorted(upload.kept_back) == [".aws/x", ".env", "id_rsa", "sub/server.pem"]
     assert not [place for place in upload.files if ".git" in place or "outside" in place or "__pycache__" in place]
     assert upload.size < 5_000_000
@@ -53,9 +58,9 @@ def test_the_project_travels_with_what_is_named_and_no_secret_does(own):
 
 
 def test_no_more_than_ray_takes(own, monkeypatch):
-    monkeypatch.setattr(jobs, "LIMIT", 1000)
+    monkeypatch.setattr(upload, "LIMIT", 1000)
     with pytest.raises(ConfigError, match="The largest file is"):
-        jobs.collect_upload([], own)
+        collect_upload([], own)
 
 
 @pytest.mark.parametrize("where", ["~", "/", "/tmp", "~/.."])  # noqa: S108
@@ -65,17 +70,17 @@ def test_unsafe_folders_are_refused(where, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "users" / "me"))
     (tmp_path / "users" / "me").mkdir(parents=True)
     with pytest.raises(ConfigError, match="--working-dir"):
-        jobs.collect_upload([], Path(where).expanduser())
+        collect_upload([], Path(where).expanduser())
 
 
 def test_a_folder_that_everybody_may_write_is_refused(own):
     own.chmod(0o777)
     with pytest.raises(ConfigError, match="writable by everybody"):
-        jobs.collect_upload([], own)
+        collect_upload([], own)
 
 
 def test_a_job_is_named_once():
-    upload = jobs.Upload({})
+    upload = Upload({})
     fresh = Client()
     assert jobs.submit(fresh, "cluster.yaml", "a", ["version"], upload) == (jobs.Job("a@1", "a", "PENDING"), True)
     running = Client(("a@1", "RUNNING"))
@@ -84,6 +89,13 @@ def test_a_job_is_named_once():
     job, new = jobs.submit(over, "cluster.yaml", "a", ["version"], upload)
     assert (job.id, new, over.taken) == ("a@2", True, ["a@2"])
     assert over.environment["TUNE_DML_SUBMITTED_TO"] == "cluster.yaml"
+
+
+def test_a_job_says_why_it_failed():
+    assert str(jobs.Job("a@1", "a", "STOPPED", "Job was intentionally stopped.")) == "a@1: stopped"
+    told = "Job entrypoint command failed with exit code 1, last available logs (truncated to 20,000 chars):\nwords"
+    assert str(jobs.Job("a@1", "a", "FAILED", told)) == "a@1: failed (Job entrypoint command failed with exit code 1)"
+    assert str(jobs.Job("a@1", "a", "FAILED", "runtime_env\nfailed")) == "a@1: failed (runtime_env failed)"
 
 
 def test_of_two_who_ask_at_once_one_gets_the_others():
@@ -96,7 +108,7 @@ def test_of_two_who_ask_at_once_one_gets_the_others():
         return []
 
     client.list_jobs = late
-    assert jobs.submit(client, "cluster.yaml", "a", ["version"], jobs.Upload({})) == (
+    assert jobs.submit(client, "cluster.yaml", "a", ["version"], Upload({})) == (
         jobs.Job("a@1", "a", "PENDING"),
         False,
     )
@@ -119,16 +131,63 @@ def test_a_command_is_read_as_here_and_named():
 
 def test_the_command_that_goes_on_has_the_flags_of_the_first():
     words = ["sweep", "sec_rho", "--storage", "/s", "--cache-dir", "/my cache", "--priority", "10", "--seeds", "2"]
-    job = _SubmittedJob("c.yaml", _read_command(words), jobs.Job("a@1", "a", "PENDING"), True, jobs.Upload({}), "")
+    job = _SubmittedJob("c.yaml", "c.yaml", _read_command(words), jobs.Job("a@1", "a", "PENDING"), True, Upload({}), "")
     (again,) = [line for line in job.text() if "go on" in line]
     assert (
         again == "  go on:  tune-dml submit c.yaml -- resume sec_rho --storage /s --priority 10 --cache-dir '/my cache'"
     )
 
 
+def test_what_is_advised_names_the_modules_that_travel():
+    command = _read_command(["sweep", "sec_rho", "--storage", "/s"])
+    job = jobs.Job("sec_rho@1", "sec_rho", "PENDING")
+    lines = [*_SubmittedJob("c.yaml", "c.yaml --working-dir own", command, job, True, Upload({}), "").text()]
+    assert "  report: tune-dml submit c.yaml --working-dir own -- report sec_rho --storage /s" in lines
+    assert "  stop:   tune-dml cancel c.yaml sec_rho" in lines
+
+
+def test_a_sweep_is_named_as_it_would_be_here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = "name: told\nparameters: {loss.margin: {values: [0.1, 0.2]}}\ndataset: digits\n"
+    (tmp_path / "mine.yaml").write_text(text)
+    assert _read_command(["sweep", "mine.yaml", "--storage", "/s"]).sweep == "told"
+    assert _read_command(["sweep", "mine.yaml", "--storage", "/s", "--name", "other"]).sweep == "other"
+    assert _read_command(["sweep", "sec_rho", "--dataset", "glyphs", "--storage", "/s"]).sweep == "sec_rho"
+    assert _read_command(["sweep", "sec_rho", "--vary", "split", "--storage", "/s"]).sweep == "sec_rho-split"
+
+
+def test_a_space_that_only_the_modules_that_travel_know_needs_a_name():
+    words = ["sweep", "theirs", "--storage", "/s"]
+    with pytest.raises(ConfigError, match="--name: a sweep whose space is known only to the modules"):
+        _read_command(words, knows_all=False)
+    assert _read_command([*words, "--name", "a"], knows_all=False).sweep == "a"
+
+
+def test_an_answer_is_what_the_command_says(monkeypatch):
+    job = jobs.Job("status-1", "", "PENDING")
+    said = [
+        "INFO Runtime env is setting up.\nRunning entry",
+        "point for job status-1: python -m x --json\n",
+        '{"a"',
+        ": 1}",
+    ]
+    monkeypatch.setattr(jobs, "follow", lambda client, job: iter(said))
+    assert "".join(jobs.answer(None, job)) == '{"a": 1}'
+    said[1:] = ["the environment could not be made"]
+    assert "".join(jobs.answer(None, job)) == "".join(said)
+
+
 @pytest.mark.parametrize(
     ("words", "rule"),
     [
+        (
+            ["sweep", "sec_rho", "--storage", "/s", "--trial-files", "s3://me:secret@b/c"],
+            r"no credentials .* 's3://\*\*\*@b/c'",
+        ),
+        (["report", "x", "--storage", "/s", "--tracking-uri", "http://me:secret@h"], "no credentials"),
+        (["sweep", "sec_rhoo", "--storage", "/s"], "unknown search space 'sec_rhoo'. Did you mean 'sec_rho'"),
+        (["sweep", "sec_rho", "--storage", "/s", "--name", "../x"], "a sweep's name has letters"),
+        (["resume", "a b", "--storage", "/s"], "a sweep's name has letters"),
         (["train"], "a verb that can run as a job"),
         (["sweep", "sec_rho"], "a folder that every node sees"),
         (["sweep", "none.yaml", "--storage", "/s"], "no such sweep file"),

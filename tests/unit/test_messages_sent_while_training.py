@@ -4,12 +4,12 @@ import threading
 
 import pytest
 
-from tune_dml.running.messages import Messages, Unsent
+from tune_dml.running.messages import Messages, _Unsent
 
 
 def sent(said, stall_limit=None, end=None):
     """(second, message) for each that goes out of what is said: (second, row or note or None for a step)."""
-    unsent, out = Unsent(stall_limit), []
+    unsent, out = _Unsent(stall_limit), []
 
     def send_until(second):
         while (now := max(last, 0.0)) + (left := unsent.seconds_left(now)) <= second:

@@ -8,17 +8,19 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trainables.data.formats import cache
-from trainables.errors import DataError, Problem, raise_if_any
+from trainables.errors import ConfigError, DataError, Problem, raise_if_any
 
 Progress = Callable[[int, int], None]
 """Called with (pictures done, pictures in all)."""
@@ -78,6 +80,53 @@ class Pictures:
         return open_pictures, (self.directory,)
 
 
+_ANSWERS: Mapping[str, type] = {
+    "check": Iterable,
+    "verify": Iterable,
+    "counts": Mapping,
+    "checksums": Mapping,
+    "digest": str,
+    "test_classes": Iterable,
+    "write": Contents,
+    "passed_over": Iterable,
+    "listed": object,
+    "on_demand": object,
+}
+"""Methods of a data set, and what they must return."""
+_NOTHING_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
+"""Of what an operating system reports, what waiting does not change."""
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _answering(name: str, method: _Method, kind: type) -> _Method:
+    """The method of a data set, which may be anybody's code: what is wrong with it is a DataError that names both.
+
+    What it complains of itself, and a disk or a memory that fails, is passed on as it is.
+    """
+
+    def mistake(data: DataSet, rule: str, found: str) -> DataError:
+        remedy = f"Mend {type(data).__module__}; `trainables.testing` has the checks of a data set."
+        return DataError(Problem(f"data set {data.name}", f"{name}() must {rule}", found, remedy))
+
+    @wraps(method)
+    def answer(data: DataSet, *given: Any, **named: Any) -> Any:
+        try:
+            result = method(data, *given, **named)
+        except (ConfigError, MemoryError):
+            raise
+        except (Exception, SystemExit) as error:
+            if isinstance(error, OSError) and not isinstance(error, _NOTHING_THERE):
+                raise
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            found = f"{type(error).__name__}: {error} ({Path(at.filename).name}, line {at.lineno})"
+            raise mistake(data, "not fail", found) from error
+        if not isinstance(result, kind):
+            raise mistake(data, f"return {kind.__name__}", type(result).__name__)
+        return result
+
+    return answer  # type: ignore[return-value]
+
+
 class DataSet(ABC):
     """A source of labelled pictures.
 
@@ -100,6 +149,8 @@ class DataSet(ABC):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls.needs_root = "root" in inspect.signature(cls).parameters
+        for name in _ANSWERS.keys() & vars(cls).keys():
+            setattr(cls, name, _answering(name, vars(cls)[name], _ANSWERS[name]))
 
     def __init__(self, *, cache_dir: Path) -> None:
         self.cache_dir = Path(cache_dir)
@@ -152,6 +203,10 @@ class DataSet(ABC):
         """Notes on what lies beside the pictures and is not read. No part of the identity, so told anew at each opening."""
         return ()
 
+    def listed(self) -> Pictures | None:
+        """The pictures as far as they are known before one is decoded, all of them black; None where a set cannot tell."""
+        return None
+
     def on_demand(self, progress: Progress | None) -> tuple[cache.Images, Contents] | None:
         """The pictures decoded anew at each use, for a disk on which they do not fit; None where a set cannot."""
         return None
@@ -169,9 +224,7 @@ class DataSet(ABC):
 
         def build(directory: Path) -> None:
             contents = self.write(directory, progress)
-            raise_if_any(_contents_problems(contents, len(cache.open_images(directory)), self.name), DataError)
-            test_classes = self.test_classes(contents.class_names)
-            raise_if_any(_test_problems(test_classes, len(contents.class_names), self.name), DataError)
+            test_classes = self._consistent(contents, len(cache.open_images(directory)))
             _write_contents(directory, contents, self.name, digest, test_classes)
 
         try:
@@ -190,22 +243,32 @@ class DataSet(ABC):
             f"{problem.place}: {problem.rule}, but there are {problem.value or 'none left'}. So every trial decodes the "
             f"pictures anew, to the same pixels, which is slower. {problem.remedy}"
         )
+        return self.with_images(images, contents, digest, note)
+
+    def with_images(self, images: cache.Images, contents: Contents, digest: str, *notes: str) -> Pictures:
+        """Pictures that do not come from the cache. Raises DataError where they are not what `contents` says."""
+        test_classes = self._consistent(contents, len(images))
         return Pictures(
             name=self.name,
             digest=digest,
             images=images,
             labels=np.asarray(contents.labels, dtype=np.int64),
             class_names=contents.class_names,
-            test_classes=tuple(self.test_classes(contents.class_names)),
-            notes=(*contents.notes, *self.passed_over(), note),
+            test_classes=test_classes,
+            notes=(*contents.notes, *self.passed_over(), *notes),
             extras=contents.extras,
         )
+
+    def _consistent(self, contents: Contents, pictures: int) -> tuple[int, ...]:
+        """The classes of the test half; raises DataError where they, or the labels, do not fit the pictures."""
+        raise_if_any(_contents_problems(contents, pictures, self.name), DataError)
+        test_classes = tuple(self.test_classes(contents.class_names))
+        raise_if_any(_test_problems(test_classes, len(contents.class_names), self.name), DataError)
+        return test_classes
 
 
 def _contents_problems(contents: Contents, pictures: int, name: str) -> list[Problem]:
     """What `write` says against what it has written: a mistake of a data set's author, which training would not notice."""
-    if not isinstance(contents, Contents):
-        return [Problem(f"data set {name}", "write() must return Contents", type(contents).__name__)]
     labels, classes = np.asarray(contents.labels), len(contents.class_names)
     if labels.shape != (pictures,) or not np.issubdtype(labels.dtype, np.integer):
         got = f"{labels.dtype} of shape {labels.shape}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated
@@ -155,7 +155,8 @@ def _read_split(path: Path, classes: Sequence[str]) -> tuple[dict[str, str], lis
     """(class -> train or test, everything wrong with the file)."""
     try:
         text = path.read_text(encoding="utf-8")
-        parts = json.loads(text) if path.suffix.lower() == ".json" else _split_lines(text)
+        is_json = path.suffix.lower() == ".json"
+        parts = json.loads(text, object_pairs_hook=_parts) if is_json else _split_lines(text)
     except (OSError, ValueError) as error:
         return {}, [Problem(str(path), "the split file must be readable JSON or text", str(error))]
     if not isinstance(parts, dict):
@@ -179,4 +180,13 @@ def _split_lines(text: str) -> dict[str, str]:
     rows = [line.rsplit(maxsplit=1) for line in text.splitlines() if line.strip() and not line.startswith("#")]
     if bad := [row for row in rows if len(row) != 2]:
         raise ValueError(f"expected `class train` or `class test`, but got {' '.join(bad[0])!r}")
-    return {name.rstrip(" ,\t"): part for name, part in rows}
+    return _parts((name.rstrip(" ,\t"), part) for name, part in rows)
+
+
+def _parts(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Class -> part; raises ValueError where a class is listed in two."""
+    parts: dict[str, str] = {}
+    for name, part in pairs:
+        if parts.setdefault(name, part) != part:
+            raise ValueError(f"class {name!r} is listed in two parts")
+    return parts

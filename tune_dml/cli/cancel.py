@@ -27,5 +27,5 @@ def cancel(target: Target, sweep_name: SweepArgument, as_json: Json = False) -> 
     if as_json:
         typer.echo(json.dumps({"job": job.id, "status": job.status.lower()}, indent=1))
         return
-    typer.echo(f"{job.id}: {job.status.lower()}")
+    typer.echo(str(job))
     typer.echo(f"  go on: the command that its last words tell: tune-dml logs {target} {sweep_name}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterable
@@ -62,7 +63,7 @@ class _Diagnosis:
     """Everything that was looked at."""
 
     findings: tuple[_Finding, ...]
-    ready: str = "Ready for `tune-dml sweep sec_rho`."
+    ready: str
     """What can be said when nothing is wrong."""
 
     @property
@@ -96,7 +97,20 @@ def _examine(session: Session) -> _Diagnosis:
         lambda: _datasets(session.cache),
         _disk,
     ]
-    return _Diagnosis(tuple(finding for check in checks for finding in check()))
+    return _Diagnosis(
+        tuple(finding for check in checks for finding in check()), f"Ready for `{_next_command(session)}`."
+    )
+
+
+def _next_command(session: Session) -> str:
+    """The first sweep, where this session would have it."""
+    from tune_dml.record.commands import program
+
+    storage = str(session.storage)
+    places = {"--address": session.address, "--trial-files": session.trial_files}
+    places["--storage"] = storage if storage != str(Session.storage) else None
+    flags = [word for flag, value in places.items() if value for word in (flag, shlex.quote(value))]
+    return " ".join([program(), "sweep sec_rho", *flags])
 
 
 def _python() -> list[_Finding]:

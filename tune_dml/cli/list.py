@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tune_dml.cli._standing import age_of, headline_of, last_spoken, state_of
 from tune_dml.cli.options import Json, verb
 from tune_dml.cli.screen import console_for, show
+from tune_dml.planning.request import Session
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -89,8 +91,12 @@ class _Sweeps:
         from rich.table import Table
         from rich.text import Text
 
+        from tune_dml.record.commands import program
+
         if not self.sweeps:
-            yield f"No sweep under {self.storage} yet. Start one: tune-dml sweep sec_rho, or tune-dml init FOLDER."
+            there = "" if self.storage == Session.storage.absolute() else f" --storage {shlex.quote(str(self.storage))}"
+            first = f"{program()} sweep sec_rho{there}"
+            yield f"No sweep under {self.storage} yet. Start one: {first}, or write a sweep file: tune-dml init FOLDER."
             return
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, width=console_for(False).width)
         for column in ("sweep", "state"):

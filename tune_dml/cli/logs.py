@@ -34,6 +34,6 @@ def logs(
                 typer.echo(text, nl=False)
         else:
             typer.echo(client.get_job_logs(job.id), nl=False)
-            typer.echo(f"{job.id}: {job.status.lower()}", err=True)
+            typer.echo(str(job), err=True)
         if follow:
             raise typer.Exit(jobs.exit_code(client, job))

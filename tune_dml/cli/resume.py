@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,6 +14,7 @@ from tune_dml.planning.request import Session, margin_problems
 ORDER = 50
 EXAMPLES = """
 tune-dml resume rho1                                  # what is missing
+tune-dml resume rho1 --data-root /new/CUB_200_2011    # the pictures have moved
 tune-dml resume rho1 --retry-failed
 tune-dml resume rho1 --retry-failed --micro-batch 30  # trials that ran out of memory: the same batches, 30 pictures at a time
 """
@@ -25,6 +27,9 @@ def resume(
     session: Session,
     retry_failed: Annotated[bool, typer.Option(help="Also run failed and diverged trials again.")] = False,
     micro_batch: int | None = None,
+    data_root: Annotated[
+        Path | None, typer.Option(help="Where the pictures lie now, if their folder has moved; kept for later.")
+    ] = None,
     margin: Margin = None,
     ending: Ending,
 ) -> None:
@@ -35,6 +40,12 @@ def resume(
     console = console_for(ending.as_json)
     checks = [ending.problems, lambda: margin_problems(margin)]
     done = api.resume(
-        sweep_name, session, retry_failed=retry_failed, micro_batch=micro_batch, console=console, other_checks=checks
+        sweep_name,
+        session,
+        retry_failed=retry_failed,
+        micro_batch=micro_batch,
+        data_root=data_root,
+        console=console,
+        other_checks=checks,
     )
     close(done, session, ending, margin)

@@ -50,13 +50,13 @@ class Listing:
 
 
 def show(view: View, as_json: bool) -> None:
-    """Print a view."""
+    """Print a view; a command stays in one line, to be pasted as it is."""
     if as_json:
         typer.echo(json.dumps(view.data(), indent=1, default=str))
         return
     console = console_for(False)
     for part in view.text():
-        console.print(part, markup=False)
+        console.print(part, markup=False, soft_wrap=isinstance(part, str) and "tune-dml " in part)
 
 
 def console_for(as_json: bool) -> Console:

@@ -87,7 +87,7 @@ class _SweepStatus:
     def text(self) -> Iterable[RenderableType]:
         """The matrix, the notes and what to do next."""
         from tune_dml.cli._status_table import status_table
-        from tune_dml.record.commands import command, try_again
+        from tune_dml.record.commands import command, stop, try_again
 
         yield status_table(self.results)
         if self.list_trials:
@@ -105,7 +105,7 @@ class _SweepStatus:
         if is_running(self.results.folder):
             if self._waits_for:
                 yield f"It waits for {self._waits_for}."
-            yield f"{left} trials to go; it is running. Ask again, or stop it with Ctrl-C where it runs: it can be resumed."
+            yield f"{left} trials to go; it is running. Ask again, or stop it with {stop(self.results.name)}: it can be resumed."
         elif left:
             yield f"{left} trials to go: {command(self.results, 'resume')}"
         elif self.results.incomplete:

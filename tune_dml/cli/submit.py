@@ -19,7 +19,8 @@ from tune_dml.text import duration
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from tune_dml.running.jobs import Job, Upload
+    from tune_dml.running.jobs import Job
+    from tune_dml.running.upload import Upload
 
 ORDER = 45
 _GO_ON = ("sweep", "resume", "extend", "confirm")
@@ -41,21 +42,23 @@ def submit(
 ) -> None:
     """Run a verb on a cluster: sweep, resume, extend and confirm go on there; other verbs answer here."""
     from tune_dml.running import jobs
+    from tune_dml.running.upload import collect_upload
 
-    command = _read_command(words)
-    upload = jobs.collect_upload(command.files, working_dir)
+    command = _read_command(words, knows_all=working_dir is None)
+    there = shlex.join([target, *(["--working-dir", str(working_dir)] if working_dir else [])])
+    upload = collect_upload(command.files, working_dir)
     with jobs.cluster_client(target) as client:
         if command.verb in _ANSWER:
-            with jobs.asked(client, target, command.words, upload) as job:
-                for text in jobs.follow(client, job):
+            with jobs.asked(client, there, command.words, upload) as job:
+                for text in jobs.answer(client, job):
                     typer.echo(text, nl=False)
                 code = jobs.exit_code(client, job)
             raise typer.Exit(code)
         ceiling = command.ceiling(jobs.capacity_of(client))
         if not as_json:
             show(_Announcement(upload, ceiling), as_json=False)
-        job, new = jobs.submit(client, target, command.sweep, command.words, upload)
-    show(_SubmittedJob(target, command, job, new, upload, ceiling), as_json)
+        job, new = jobs.submit(client, there, command.sweep, command.words, upload)
+    show(_SubmittedJob(target, there, command, job, new, upload, ceiling), as_json)
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ class Command:
     @property
     def sweep(self) -> str:
         """The sweep it is about."""
-        return str(self.given.get("sweep_name") or self.given.get("name"))
+        return str(self.given.get("sweep_name") or self.given.get("name") or "")
 
     @property
     def files(self) -> list[Path]:
@@ -95,11 +98,15 @@ class Command:
         return f"Ceiling: none was set; {now}. Set one with --gpu-hours or --time-budget."
 
 
-def _read_command(words: Sequence[str]) -> Command:
+def _read_command(words: Sequence[str], *, knows_all: bool = True) -> Command:
     """The command, its flags checked as here; raises ConfigError for one that cannot run as a job.
 
     A sweep gets its name said, since it is what its job is found by, and its storage must be a place that outlives the
     job: the working directory of a job does not.
+
+    Args:
+        words: the verb and what follows it.
+        knows_all: whether no modules of the user's travel, in which its space and its methods may be.
     """
     from tune_dml.cli import application
 
@@ -111,16 +118,44 @@ def _read_command(words: Sequence[str]) -> Command:
     group: Any = typer.main.get_command(application())
     context = group.commands[verb].make_context(verb, list(words[1:]))
     given, full = dict(context.params), list(words)
-    if verb == "sweep" and not given["name"]:
-        parts = [Path(str(given["space"])).stem, *([given["dataset"]] if given["dataset"] else [])]
-        given["name"] = "-".join(parts)
-        full += ["--name", given["name"]]
     command = Command(tuple(full), given)
     raise_if_any(_problems(command))
+    if verb == "sweep" and (knows_all or not given["name"]):
+        name = _study_name(given, knows_all=knows_all)
+        if not given["name"]:
+            given["name"] = name
+            command = Command((*full, "--name", name), given)
     return command
 
 
+def _study_name(given: Mapping[str, Any], *, knows_all: bool) -> str:
+    """The name that a sweep would get here; raises ConfigError for an unknown space and for a wrong sweep file."""
+    from tune_dml.planning.request import Request
+    from tune_dml.planning.study import study_of
+
+    try:
+        study = study_of(Request(given["space"], given["dataset"], vary=given["vary"]))
+        raise_if_any(study.problems)
+    except ConfigError:
+        if knows_all:
+            raise
+        rule = "a sweep whose space is known only to the modules that travel must be named"
+        raise ConfigError(Problem("--name", rule, None, "Example: --name eta1.")) from None
+    return study.name
+
+
 def _problems(command: Command) -> Iterable[Problem]:
+    from tune_dml.planning.rules import name_rule_problems
+    from tune_dml.record.provenance import mask
+
+    for flag in ("trial_files", "tracking_uri"):  # Ray shows a job's command to whoever may see its dashboard
+        value = str(command.given.get(flag) or "")
+        if mask(value) != value:
+            rule, remedy = (
+                "no credentials may stand in an address that travels",
+                "Put them into the head's environment.",
+            )
+            yield Problem(f"--{flag.replace('_', '-')}", rule, mask(value), remedy)
     storage = command.given.get("storage")
     if storage is not None and not Path(storage).is_absolute():
         rule = "a job's own folder goes with it: sweeps must be kept in a folder that every node sees"
@@ -132,6 +167,8 @@ def _problems(command: Command) -> Iterable[Problem]:
     for file in command.files:
         if not file.is_file():
             yield Problem("SPACE", "no such sweep file", str(file))
+    if command.verb in _GO_ON and (name := command.sweep):
+        yield from name_rule_problems("--name" if command.verb == "sweep" else "SWEEP", name, "Example: eta1.")
 
 
 @dataclass(frozen=True)
@@ -160,6 +197,8 @@ class _SubmittedJob:
     """A job that the cluster has."""
 
     target: str
+    there: str
+    """The target and what else `submit` was told, as it is typed."""
     command: Command
     job: Job
     new: bool
@@ -177,13 +216,14 @@ class _SubmittedJob:
 
     def text(self) -> Iterable[RenderableType]:
         """Its name, and the commands that go on with it."""
-        sweep, there = self.command.sweep, f"tune-dml submit {self.target} --"
-        storage = f"--storage {self.command.given['storage']}"
-        again = " ".join(shlex.quote(word) for word in flags_of("resume", self.command.given))
+        sweep, target = self.command.sweep, shlex.quote(self.target)
+        there = f"tune-dml submit {self.there} --"
+        storage = shlex.join(["--storage", str(self.command.given["storage"])])
+        again = shlex.join(flags_of("resume", self.command.given))
         state = "submitted" if self.new else f"runs already ({self.job.status.lower()}): nothing was started"
         yield f"{self.job.id} {state}"
-        yield f"  follow: tune-dml logs {self.target} {sweep} --follow"
+        yield f"  follow: tune-dml logs {target} {sweep} --follow"
         yield f"  status: {there} status {sweep} {storage}"
-        yield f"  stop:   tune-dml cancel {self.target} {sweep}"
+        yield f"  stop:   tune-dml cancel {target} {sweep}"
         yield f"  go on:  {there} resume {sweep} {again}"
         yield f"  report: {there} report {sweep} {storage}"

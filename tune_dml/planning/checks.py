@@ -51,7 +51,8 @@ def prepare(
 ) -> CheckedPlan:
     """Resolve and check a request; raises ConfigError with everything that is wrong with it.
 
-    With `decode=False` pictures are only checked and identified; rules about their classes wait until they are decoded.
+    With `decode=False` pictures are only checked and identified; where their data set lists no labels, rules about their
+    classes wait until they are decoded.
 
     Args:
         request: what the sweep is about.
@@ -75,8 +76,8 @@ def prepare(
         try:
             data = SweepData.of(plan, cache_dir)
             digest = data.digest()
-            if decode or data.training.is_prepared():
-                pictures = data.training.prepare(progress)
+            known = decode or data.training.is_prepared()
+            pictures = data.training.prepare(progress) if known else data.training.listed()
         except ConfigError as error:
             problems += error.problems
         trial = dry_run(plan, pictures, build=decode and not problems, micro_batch=micro_batch)

@@ -38,12 +38,29 @@ def continuation_problems(plan: Plan, cache_dir: Path | None, micro_batch: int |
         if micro_batch is not None:
             problems += dry_run(plan, data.training.prepare(), build=True, micro_batch=micro_batch).problems
     except ConfigError as error:
-        return [*problems, *error.problems]
+        return [*problems, *error.problems, *_moved_problems(plan)]
     if digest != plan.data_digest:
         rule = "the data must be those the sweep began with; their content has changed"
         remedy = "Restore them, or start a new sweep under another --name."
         problems.append(Problem("data", rule, digest[:12], remedy))
     return problems
+
+
+def _moved_problems(plan: Plan) -> list[Problem]:
+    """That a folder of pictures which is gone can be named anew."""
+    root = plan.base_settings.get("data.root")
+    if not root or Path(str(root)).expanduser().exists():
+        return []
+    rule = "the pictures must lie where the sweep was told that they lie"
+    return [Problem("--data-root", rule, str(root), f"Have they moved, `tune-dml resume {plan.name} --data-root DIR`.")]
+
+
+def moved_plan(plan: Plan, root: str | Path) -> Plan:
+    """The plan with its pictures in another folder. Raises ConfigError where they are read from none."""
+    if not plan.base_settings.get("data.root"):
+        rule = f"the pictures of {plan.dataset} lie in no folder of yours"
+        raise ConfigError(Problem("--data-root", rule, str(root), "Leave it out."))
+    return plan.with_data_root(str(Path(root).expanduser().absolute()))
 
 
 def with_arms_of_files(plan: Plan, arms: Sequence[str]) -> tuple[Plan, list[str]]:

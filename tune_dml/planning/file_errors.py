@@ -43,33 +43,41 @@ _Loader.add_implicit_resolver(
 )
 
 
-def read_mapping(path: Path) -> dict[str, Any]:
-    """The file's content; raises ConfigError where it cannot be read, is no YAML or no mapping."""
+def read_mapping(
+    path: Path, what: str = "sweep file", example: str = "`tune-dml init FOLDER` writes one."
+) -> dict[str, Any]:
+    """The content of a file; raises ConfigError where it cannot be read, is no YAML or no mapping.
+
+    Args:
+        path: the file.
+        what: what it is called.
+        example: where another one is found.
+    """
     try:
         raw = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a SafeLoader
     except OSError as error:
         others = [item.stem for item in path.parent.glob("*.y*ml")]
-        remedy = nearest(path.stem, others, what="sweep file") if others else "`tune-dml init FOLDER` writes one."
+        remedy = nearest(path.stem, others, what=what) if others else example
         reason = str(error.strerror).lower()
-        raise ConfigError(Problem(str(path), f"the sweep file cannot be read: {reason}", None, remedy)) from None
+        raise ConfigError(Problem(str(path), f"the {what} cannot be read: {reason}", None, remedy)) from None
     except UnicodeDecodeError:
-        raise ConfigError(Problem(str(path), "the sweep file must be text in UTF-8")) from None
+        raise ConfigError(Problem(str(path), f"the {what} must be text in UTF-8")) from None
     except yaml.YAMLError as error:
-        raise ConfigError(_no_yaml(path, error)) from None
+        raise ConfigError(_no_yaml(path, what, error)) from None
     except RecursionError:
-        raise ConfigError(Problem(str(path), "the sweep file must be YAML: it is nested too deeply")) from None
+        raise ConfigError(Problem(str(path), f"the {what} must be YAML: it is nested too deeply")) from None
     if not isinstance(raw, dict):
-        rule = "the sweep file is empty" if raw is None else "a sweep file must be a mapping"
-        raise ConfigError(Problem(str(path), rule, raw, "`tune-dml init FOLDER` writes one to start from."))
+        rule = f"the {what} is empty" if raw is None else f"a {what} must be a mapping"
+        raise ConfigError(Problem(str(path), rule, raw, example))
     return {str(key): value for key, value in raw.items()}
 
 
-def _no_yaml(path: Path, error: yaml.YAMLError) -> Problem:
+def _no_yaml(path: Path, what: str, error: yaml.YAMLError) -> Problem:
     mark = getattr(error, "problem_mark", None)
     where = f"{path}, line {mark.line + 1}" if mark else str(path)
-    what = str(getattr(error, "problem", None) or "it cannot be parsed")
-    remedy = "Indent with spaces." if "\\t" in what else ""
-    return Problem(where, f"the sweep file must be YAML: {what}", None, remedy)
+    problem = str(getattr(error, "problem", None) or "it cannot be parsed")
+    remedy = "Indent with spaces." if "\\t" in problem else ""
+    return Problem(where, f"the {what} must be YAML: {problem}", None, remedy)
 
 
 def problems_of_file(

@@ -115,6 +115,22 @@ class Plan:
         planned = self.arm(arm)
         return cell_at(index, knobs, Layered().over(Layer("plan", planned.base_settings)), planned)
 
+    def with_data_root(self, root: str) -> Plan:
+        """This plan with its pictures in another folder; which trials it has does not depend on where they lie."""
+        moved = {"data.root": root}
+        arms = tuple(replace(arm, base_settings={**arm.base_settings, **moved}) for arm in self.arms)
+        plan = replace(self, arms=arms, settings={**self.settings, **moved})
+        return replace(plan, cells=tuple(map(plan.relocated, self.cells)))
+
+    def relocated(self, cell: Cell) -> Cell:
+        """A stored cell with its pictures where the plan has them."""
+        root = self.base_settings.get("data.root")
+        return (
+            cell
+            if cell.settings.get("data.root") == root
+            else replace(cell, settings={**cell.settings, "data.root": root})
+        )
+
     def identity(self) -> str:
         """Digest of everything that decides which trials exist; two plans of one sweep name must share it."""
         search = {name: value for name, value in asdict(self.search).items() if value is not None}

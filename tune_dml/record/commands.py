@@ -21,7 +21,7 @@ _CARRIED = {
 }
 """Options of each verb that later sessions need as the first one had them, beside the folder of the sweeps."""
 SUBMITTED_TO = "TUNE_DML_SUBMITTED_TO"
-"""In the environment of a command that was submitted: the cluster, as its user named it."""
+"""In the environment of a command that was submitted: the cluster as its user named it, and what else `submit` was told."""
 _PROGRAM = ("tune-dml", "__main__")
 _STARS = "***"
 _NOTHING: Mapping[str, str | None] = MappingProxyType({})
@@ -35,9 +35,7 @@ def command(results: Results, verb: str, change: str = "", *, now: Mapping[str, 
     `now`: flag -> value of the options of this line, which count before those of the first session.
     """
     typed = [str(word) for word in results.provenance.get("argv", ())]
-    there = os.environ.get(SUBMITTED_TO)
-    words = ["tune-dml", *(["submit", shlex.quote(there), "--"] if there else [])]
-    words += [verb, shlex.quote(results.name), *([change] if change else [])]
+    words = [program(), verb, shlex.quote(results.name), *([change] if change else [])]
     by_us = bool(typed) and Path(typed[0]).stem in _PROGRAM
     elsewhere = bool(_given(typed, "--storage")) if by_us else results.folder.parent.name != "sweeps"
     if elsewhere or now.get("--storage"):
@@ -47,6 +45,18 @@ def command(results: Results, verb: str, change: str = "", *, now: Mapping[str, 
         if value and _STARS not in value:
             words += [option, shlex.quote(value)]
     return " ".join(words)
+
+
+def program() -> str:
+    """What a command begins with: `tune-dml`, or what submits it to the cluster on which this runs as a job."""
+    there = os.environ.get(SUBMITTED_TO)
+    return f"tune-dml submit {there} --" if there else "tune-dml"
+
+
+def stop(name: str) -> str:
+    """How a sweep that runs is stopped, as the end of a sentence."""
+    there = os.environ.get(SUBMITTED_TO)
+    return f"`tune-dml cancel {shlex.quote(shlex.split(there)[0])} {name}`" if there else "Ctrl-C where it runs"
 
 
 def smaller_micro_batch(results: Results) -> int | None:

@@ -183,7 +183,7 @@ class Ledger:
         """Write one event and force it to disk."""
         if self._file is None:
             raise RuntimeError("the ledger is not open")
-        write_row(self._file, {"kind": kind, "time": time.time(), "key": key, "body": body})
+        append_rows(self._file, {"kind": kind, "time": time.time(), "key": key, "body": body})
         if kind == "ended":
             self._steps.pop(key, None)  # should a row come after all, they are read again
 
@@ -210,7 +210,7 @@ class Ledger:
                 raise gone(path.parent) from error
 
         with patiently(opened, self.sweep) as file:
-            write_row(file, *new)
+            append_rows(file, *new)
 
 
 def is_running(sweep: Path) -> bool:
@@ -225,7 +225,7 @@ def is_running(sweep: Path) -> bool:
     return False
 
 
-def write_row(file: BinaryIO, *rows: Mapping[str, Any]) -> None:
+def append_rows(file: BinaryIO, *rows: Mapping[str, Any]) -> None:
     """Append a JSON line each and force them to disk; a disk that is full halfway through a line gets the rest later."""
     rest = b"".join(json.dumps(row, allow_nan=True).encode() + b"\n" for row in rows)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from trainables.errors import ConfigError, Problem
-from tune_dml.record.ledger import GrowingFile, open_whole, write_row
+from tune_dml.record.ledger import GrowingFile, append_rows, open_whole
 
 _LOOKS = "looks.jsonl"
 
@@ -51,7 +51,7 @@ def record_look(folder: Path, look: Look | None) -> list[Look]:
             if not looks or looks[-1].data != look.data:
                 looks.append(_after(looks[-1] if looks else None, look))
                 with open_whole(folder / _LOOKS) as file:
-                    write_row(file, asdict(looks[-1]))
+                    append_rows(file, asdict(looks[-1]))
     except OSError as error:
         rule = "verdicts on data that nobody has looked at yet are shown once the look is recorded with the sweep"
         remedy = "Make the sweep's folder writable, or copy it to a --storage that is."

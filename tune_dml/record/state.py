@@ -154,8 +154,9 @@ class SweepState:
                 self._read = event.behind
 
     def replan(self, plan: Plan) -> None:
-        """The same sweep under an extended plan."""
+        """The same sweep under an extended plan, or one whose pictures lie elsewhere."""
         self.stored = self.plan = plan
+        self.proposed = [plan.relocated(cell) for cell in self.proposed]
         self.trials, self._asked = {}, {}
         self._know(self.cells)
 
@@ -243,7 +244,7 @@ class SweepState:
                 trial.version += trial.live
                 trial.leave(max(self._heard, event.body.get("heard", {}).get(trial.key, 0.0)))
         elif event.kind == "cell":
-            cell = Cell(**event.body["cell"])
+            cell = self.plan.relocated(Cell(**event.body["cell"]))
             self.proposed.append(cell)
             self._know([cell])
         elif event.kind == "note":

@@ -69,7 +69,7 @@ def address_of(flag: str | None) -> tuple[str | None, str]:
 
 def _unreachable(address: str | None, origin: str, error: Exception) -> Problem:
     reason = str(getattr(error, "strerror", None) or error).strip().partition("\n")[0]
-    remedy = "Start it (`ray up cluster.yaml`), correct the address, or use --address local."
+    remedy = "Start it (`ray up cluster.yaml`), or correct the address."
     return Problem(origin, f"the Ray cluster must be reachable ({reason})", address, remedy)
 
 
@@ -160,8 +160,10 @@ def connected(address: str | None, *, engine: str, preload: bool = False) -> Ite
 
     ours = not ray.is_initialized()
     if ours:
-        from tune_dml.running.ray_internals import begins_at_once, without_onlookers
+        from tune_dml.running.ray_internals import begins_at_once, show_token, without_onlookers
 
+        if address is not None:
+            show_token()
         with ExitStack() as start:
             if address is None:
                 start.enter_context(begins_at_once())

@@ -9,35 +9,34 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from trainables.errors import Problem, nearest
+from trainables.errors import ConfigError, Problem, nearest
+from tune_dml.planning.file_errors import read_mapping
 from tune_dml.text import one_line
 
 _TOKEN = Path("~/.ray/auth_token")
 _GUIDE = "docs/cluster.md says how."
+_TYPES = {"object": "a mapping", "array": "a list", "string": "text", "boolean": "true or false"} | {
+    "integer": "a whole number",
+    "number": "a number",
+}
 _PROVIDER_KEYS = ("project_id", "coordinator_address", "head_ip", "worker_ips", "external_ip", "security_group")
 
 
 def cluster_file_problems(path: Path) -> list[Problem]:
     """Everything that keeps a file from being a cluster for sweeps; empty when nothing does."""
     try:
-        config = yaml.safe_load(path.read_text())
-    except OSError as error:
-        return [Problem(str(path), f"the cluster file must be readable: {error.strerror}")]
-    except yaml.YAMLError as error:
-        return [Problem(str(path), f"the cluster file must be YAML ({str(error).splitlines()[0]})")]
-    if not isinstance(config, dict):
-        return [Problem(str(path), "the cluster file must hold a mapping", type(config).__name__)]
+        config = read_mapping(path, "cluster file", "cluster.yaml and deploy/ have commented ones.")
+    except ConfigError as error:
+        return list(error.problems)
     if str(config.get("apiVersion", "")).startswith("ray.io/"):
         rule = "a Kubernetes resource is checked by Kubernetes, not by Ray's launcher"
         return [Problem(str(path), rule, config.get("kind"), f"kubectl apply --dry-run=server -f {path}")]
-    found = [*_schema_problems(config), *_provider_problems(config)] or list(_ray_problems(config))
+    found = [*_schema_problems(config), *_unlisted_problems(config)] or list(_ray_problems(config))
     return [_at(path, problem) for problem in found or _sweep_problems(config)]
 
 
@@ -53,36 +52,47 @@ def _schema() -> dict[str, Any]:
     return schema
 
 
-def _schema_problems(config: Mapping[str, Any]) -> list[Problem]:
+def _schema_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
     """Unknown and missing keys and wrong types, wherever in the file."""
     from jsonschema import Draft7Validator
 
-    schema = _schema()
-    problems = []
-    for key in config.keys() - schema["properties"].keys():
-        problems.append(
-            Problem(str(key), "no such key", None, nearest(str(key), list(schema["properties"]), what="key"))
-        )
-    for error in Draft7Validator(schema).iter_errors(config):
-        place = ".".join(map(str, error.absolute_path)) or "the file"
+    for error in Draft7Validator(_schema()).iter_errors(config):
+        above, known = [str(key) for key in error.absolute_path], list(error.schema.get("properties", {}))
         if error.validator == "additionalProperties":
-            known = error.schema.get("properties", {})
-            unknown = [key for key in error.instance if key not in known] if error.absolute_path else []
-            problems += [Problem(f"{place}.{key}", "no such key", None, nearest(key, list(known))) for key in unknown]
+            unknown = [key for key in error.instance if key not in known]
+            yield from (_unknown(".".join([*above, str(key)]), known) for key in unknown)
+        elif error.validator == "required":
+            missing = [key for key in error.schema["required"] if key not in error.instance]
+            key = next(key for key in missing if error.message.startswith(repr(key)))
+            yield Problem(
+                ".".join([*above, key]), "must be given", None, _about(error.schema["properties"].get(key, {}))
+            )
+        elif error.validator == "type":
+            rule = f"must be {_TYPES[error.validator_value]}"
+            yield Problem(".".join(above), rule, error.instance, _about(error.schema))
         else:
-            problems.append(Problem(place, error.message.partition("\n")[0]))
-    return problems
+            yield Problem(".".join(above), error.message.partition("\n")[0])
 
 
-def _provider_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
-    """Ray takes any key under `provider` and ignores those it does not know."""
-    provider = config.get("provider")
-    if not isinstance(provider, dict):
-        return
+def _about(part: Mapping[str, Any]) -> str:
+    """The first sentence of what Ray's schema says of a part of the file."""
+    return str(part.get("description", "")).partition(". ")[0]
+
+
+def _unknown(place: str, known: Sequence[str]) -> Problem:
+    return Problem(place, "no such key", None, nearest(place.rpartition(".")[2], known, what="key"))
+
+
+def _unlisted_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
+    """What Ray's schema says nothing of: it takes any key under `provider`, and anything for the source of a mount."""
+    provider, mounts = config.get("provider"), config.get("file_mounts")
     known = [*_schema()["properties"]["provider"]["properties"], *_PROVIDER_KEYS]
-    for key in provider:
+    for key in provider if isinstance(provider, dict) else ():
         if key not in known:
-            yield Problem(f"provider.{key}", "no such key", None, nearest(key, known, what="key"))
+            yield _unknown(f"provider.{key}", known)
+    for place, source in mounts.items() if isinstance(mounts, dict) else ():
+        if not isinstance(source, str):
+            yield Problem(f"file_mounts.{place}", "must be the path of what is copied there", source)
 
 
 def _ray_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
@@ -96,7 +106,7 @@ def _ray_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
             validate_config(prepare_config(dict(config)))
     except Exception as error:  # KeyError, AssertionError, ValueError, click's own: whatever it is, the file is wrong
         words = str(error).strip() or printed.getvalue().strip() or type(error).__name__
-        yield Problem("the file", f"Ray refuses it: {one_line(words.splitlines()[0])}")
+        yield Problem("the file", f"Ray refuses it: {one_line(words.splitlines()[0]).rstrip('.')}")
     finally:
         logging.disable(level)
 
@@ -113,7 +123,7 @@ def _sweep_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
         rule = "Ray refuses to start under RAY_AUTH_MODE=token on a node without the token"
         yield Problem("file_mounts", rule, None, f"Add ~/.ray/auth_token: {_TOKEN}.")
     for place, source in mounts.items():
-        yield from _mount_problems(place, Path(str(source)).expanduser())
+        yield from _mount_problems(place, Path(source).expanduser())
     if any(f"--dashboard-host={where}" in head for where in ("0.0.0.0", "::")):  # noqa: S104 - what is refused
         rule = "the dashboard must listen on loopback: it takes jobs"
         yield Problem("head_start_ray_commands", rule, None, "Use --dashboard-host=127.0.0.1 and `ray dashboard`.")

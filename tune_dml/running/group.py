@@ -5,7 +5,7 @@ group. So a trial's actor, which Tune uses again for the next trial, holds one T
 trial after trial from a mailbox and posts rank 0's rows there. Ray Train still places the workers together and replaces
 those that are lost; what was under way goes on from its own checkpoint.
 
-    for message in group_for(train_one, books, resources).run(config): ...    # the last one has "ended" in it
+    for message in group_for(train_one, books, resources, folders).run(config): ...    # the last one has "ended" in it
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from tune_dml.planning.request import Resources
-from tune_dml.running.failures import WORKER_RETRIES
+from tune_dml.running.failures import UNLIKE_DRIVER, WORKER_RETRIES
 from tune_dml.running.messages import Message
+from tune_dml.running.versions import Places, on_like_nodes
 
 TrainOne = Callable[[dict[str, Any], Callable[[Message], None]], None]
 """(configuration, where messages go, the one that says how the trial ended among them), in one worker of several."""
@@ -40,6 +41,8 @@ class _Mailbox:
         self.place = ""
         """The workers' placement group."""
         self.messages: deque[Message] = deque()
+        self.refusal = ""
+        """What a node lacks on which workers were placed."""
 
     async def give(self, config: dict[str, Any]) -> None:
         """Begin a trial."""
@@ -62,28 +65,32 @@ class _Mailbox:
         if number == self.number:
             self.messages.append(message)
 
-    async def next(self) -> tuple[Message | None, int, str]:
-        """The next message, if one comes soon, how often the workers began with this trial, and where they are placed."""
+    async def refuse(self, reason: str, place: str) -> None:
+        """Workers were placed where they cannot train."""
+        self.refusal, self.place = reason, place
+
+    async def next(self) -> tuple[Message | None, int, str, str]:
+        """The next message, if one comes soon; how often the workers began with this trial, where they are, what they lack."""
         for _ in range(100):
-            if self.messages:
+            if self.messages or self.refusal:
                 break
             await asyncio.sleep(_LOOK / 100)
         message = self.messages.popleft() if self.messages else None
         if message is not None and "ended" in message:
             self.config = None
-        return message, max(self.taken.values(), default=0), self.place
+        return message, max(self.taken.values(), default=0), self.place, self.refusal
 
 
 class Group:
     """A Ray Train run that waits for trials."""
 
-    def __init__(self, train_one: TrainOne, books: Path, resources: Resources):
+    def __init__(self, train_one: TrainOne, books: Path, resources: Resources, folders: Places | None):
         import ray
 
         self.mailbox = ray.remote(num_cpus=0, max_concurrency=resources.workers + 4)(_Mailbox).remote()
         self.error: BaseException | None = None
         self._place = ""
-        self._thread = threading.Thread(target=self._fit, args=(train_one, books, resources), daemon=True)
+        self._thread = threading.Thread(target=self._fit, args=(train_one, books, resources, folders), daemon=True)
         self._thread.start()
 
     @property
@@ -92,7 +99,7 @@ class Group:
         return self._thread.is_alive()
 
     def run(self, config: dict[str, Any]) -> Iterator[Message]:
-        """A trial's messages, the last of which says how it ended; raises when its workers are lost too often.
+        """A trial's messages, the last of which says how it ended; raises when its workers are lost too often, or cannot train.
 
         Whenever the workers have been placed anew it says where first: the places must be freed when nobody needs them.
         """
@@ -100,7 +107,7 @@ class Group:
 
         ray.get(self.mailbox.give.remote(config))
         while True:
-            message, begun, place = ray.get(self.mailbox.next.remote())
+            message, begun, place, refusal = ray.get(self.mailbox.next.remote())
             if place != self._place:
                 self._place = place
                 yield {"placed": place}
@@ -108,12 +115,14 @@ class Group:
                 yield message
                 if "ended" in message:
                     return
+            elif refusal:
+                raise RuntimeError(refusal)
             elif not self.lives:
                 raise self.error or RuntimeError("the Ray Train run has ended")
             elif begun > WORKER_RETRIES + 1:
                 raise ConnectionError(f"the workers were lost {begun - 1} times")
 
-    def _fit(self, train_one: TrainOne, books: Path, resources: Resources) -> None:
+    def _fit(self, train_one: TrainOne, books: Path, resources: Resources, folders: Places | None) -> None:
         import ray
         from ray.train import FailureConfig, RunConfig, ScalingConfig
         from ray.train.torch import TorchTrainer
@@ -126,7 +135,7 @@ class Group:
         if resources.gpus_per_worker:
             per_worker["GPU"] = resources.gpus_per_worker
         trainer = TorchTrainer(
-            _worker(train_one),
+            _worker(train_one) if folders is None else _refusing(on_like_nodes(_worker(train_one), folders)),
             train_loop_config={"mailbox": self.mailbox},
             scaling_config=ScalingConfig(
                 num_workers=resources.workers,
@@ -167,12 +176,36 @@ def _worker(train_one: TrainOne) -> Callable[[dict[str, Any]], None]:
     return work
 
 
+def _refusing(work: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
+    """Workers that say so where their node lacks something: Ray Train would only begin them again, without end.
+
+    Like the function it runs it travels by value, to a node without this project too.
+    """
+
+    def run(config: dict[str, Any]) -> None:
+        import ray
+
+        try:
+            work(config)
+        except RuntimeError as error:
+            if UNLIKE_DRIVER in str(error):
+                place = ray.util.get_current_placement_group().id.hex()
+                # By keyword: of an actor whose class is not here Ray knows no positions.
+                ray.get(config["mailbox"].refuse.remote(reason=str(error), place=place))
+            raise
+
+    return run
+
+
 _GROUPS: list[Group] = []
 """Of this process, which is a trial's actor and serves one sweep: at most one."""
 
 
-def group_for(train_one: TrainOne, books: Path, resources: Resources) -> Group:
-    """This process's group, begun when there is none that lives; Ray Train keeps its books in a folder."""
+def group_for(train_one: TrainOne, books: Path, resources: Resources, folders: Places | None) -> Group:
+    """This process's group, begun when there is none that lives; Ray Train keeps its books in a folder.
+
+    `folders`: those of pictures for which a node is asked on which workers are placed; None to ask nothing of it.
+    """
     if not _GROUPS or not _GROUPS[-1].lives:
-        _GROUPS[:] = [Group(train_one, books, resources)]
+        _GROUPS[:] = [Group(train_one, books, resources, folders)]
     return _GROUPS[-1]

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import http.client
 import importlib.metadata
-from typing import Any
+import json
+import urllib.error
+import urllib.request
 from urllib.parse import urlsplit
 
 from trainables.errors import Problem
 
 _SECONDS = 3.0
 _CLIENT_PORT = 10001
-_REMEDY = "Start it (`ray up cluster.yaml`), correct the address, or use --address local."
+_REMEDY = "Start it (`ray up cluster.yaml`), or correct the address."
+_TUNNEL = "Start it (`ray up cluster.yaml`), or name the cluster file: a dashboard that listens on its head alone is reached so."
+_NO_DASHBOARD = (
+    "what listens there must be the dashboard of a Ray cluster",
+    "Correct the port: 8265 is a dashboard's.",
+)
+_NO_TOKEN = (
+    "the Ray cluster asks for its token",
+    "Copy the head's ~/.ray/auth_token to yours (mode 0600) and set RAY_AUTH_MODE=token.",
+)
 
 
 def address_problems(address: str | None, origin: str) -> list[Problem]:
@@ -49,27 +61,50 @@ def _greet(target: str, *, client: bool) -> list[tuple[str, str]]:
             answer = channel.unary_unary(method)(request, timeout=_SECONDS, metadata=_token())
     except grpc.RpcError as error:
         if error.code() in {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}:
-            remedy = "Copy the head's ~/.ray/auth_token to yours (mode 0600) and set RAY_AUTH_MODE=token."
-            return [("the Ray cluster asks for its token", remedy)]
+            return [_NO_TOKEN]
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
             which = "a Ray client server (ray://)" if client else "the head of a Ray cluster"
             return [(f"what listens there must be {which}", "Correct the port: 6379 is a head's, ray:// has 10001.")]
         reason = str(error.details() or error.code()).rpartition("Failed ")[2].partition("\n")[0]
         return [(f"the Ray cluster must be reachable (failed {reason})", _REMEDY)]
+    return [] if client else _compare(gcs_service_pb2.CheckAliveReply.FromString(answer).ray_version)
+
+
+def job_server_problems(address: str, origin: str) -> list[Problem]:
+    """Why no job can be sent to a dashboard, which also is a cluster's job server.
+
+    Args:
+        address: http://HOST:PORT or https://HOST:PORT.
+        origin: where the address was given.
+    """
+    return [Problem(origin, rule, address, remedy) for rule, remedy in _greet_dashboard(address)]
+
+
+def _greet_dashboard(address: str) -> list[tuple[str, str]]:
+    """(rule, remedy) of what is wrong with whoever listens there."""
+    try:
+        request = urllib.request.Request(f"{address.rstrip('/')}/api/version", headers=dict(_token()))  # noqa: S310
+        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310 - http or https
+            return _compare(str(json.loads(answer.read())["ray_version"]))
+    except urllib.error.HTTPError as error:
+        return [_NO_TOKEN if error.code in {401, 403} else _NO_DASHBOARD]
+    except OSError as error:
+        reason = getattr(error, "reason", None) or error
+        return [(f"the cluster's dashboard must answer ({getattr(reason, 'strerror', None) or reason})", _TUNNEL)]
+    except (http.client.HTTPException, ValueError, KeyError, TypeError):
+        return [_NO_DASHBOARD]
+
+
+def _compare(theirs: str) -> list[tuple[str, str]]:
+    """(rule, remedy) where a cluster's Ray has another version than ours."""
     ours = importlib.metadata.version("ray")
-    theirs = ours if client else gcs_service_pb2.CheckAliveReply.FromString(answer).ray_version
-    if theirs != ours:
-        return [
-            (f"Ray must have one version everywhere: the cluster has {theirs}, here is {ours}", "Install its version.")
-        ]
-    return []
+    rule = f"Ray must have one version everywhere: the cluster has {theirs}, here is {ours}"
+    return [] if theirs == ours else [(rule, "Install its version.")]
 
 
 def _token() -> list[tuple[str, str]]:
     """The header that proves who we are, where this user has a token."""
-    from ray import _raylet
+    from tune_dml.running.ray_internals import show_token
 
-    loader: Any = _raylet.AuthenticationTokenLoader.instance()  # type: ignore[attr-defined]
-    if not loader.has_token(ignore_auth_mode=True):
-        return []
-    return [("authorization", f"Bearer {loader.get_raw_token(ignore_auth_mode=True)}")]
+    token = show_token()
+    return [] if token is None else [("authorization", f"Bearer {token}")]

@@ -1,28 +1,24 @@
-"""A command of ours as a Ray job on a cluster's head: what travels with it, its name, its end.
+"""A command of ours as a Ray job on a cluster's head: its name, its log, its end.
 
     with cluster_client("cluster.yaml") as client:          # or http://HEAD:8265, HOST:6379, ray://HOST:10001
         upload = collect_upload(files=[Path("mine.yaml")])
         job, new = submit(client, "cluster.yaml", "eta1", ["sweep", "mine.yaml", "--name", "eta1"], upload)
-        for text in follow(client, job.id): ...
+        for text in follow(client, job): ...
 
-What travels is this project's own packages as they are installed here, and files that the user names: never a whole
-checkout. So driver and workers run one version whatever the nodes have, and need only what the project depends on.
+Our packages travel with it, so driver and workers run one version whatever the nodes have, and need only what the project
+depends on.
 """
 
 from __future__ import annotations
 
 import asyncio
-import importlib.metadata
-import importlib.util
 import logging
 import os
 import re
 import shlex
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import uuid
@@ -32,34 +28,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainables.errors import ConfigError, Problem
+from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.record.commands import SUBMITTED_TO
+from tune_dml.running.handshake import address_problems, job_server_problems
+from tune_dml.running.upload import Upload
+from tune_dml.text import one_line, shortened
 
-_PACKAGES = ("tune_dml", "trainables", "search_spaces")
-_DISTRIBUTION = "tune-dml"
-LIMIT = 50_000_000
-"""Bytes that may travel; Ray refuses 100 MB in words that name no file. Data belong on the cluster's storage."""
 _GRACE = 60
 """Seconds that a cancelled sweep has to write its table and report."""
 _TUNNEL_SECONDS = 120.0
+_PLACE = "cluster"
+_ADDRESS = re.compile(r"(https?|ray)://.+|[^/]+:\d+")
 _OVER = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
-
-_LEFT_OUT = frozenset(
-    {".git", ".hg", ".svn", "__pycache__", ".venv", ".venv-vision", "venv", "node_modules", "sweeps", "mlruns", "build"}
-    | {
-        ".mypy_cache",
-        ".ruff_cache",
-        ".pytest_cache",
-        ".ipynb_checkpoints",
-        "mlflow.db",
-        "mlflow.db-wal",
-        "mlflow.db-shm",
-    }
-)
-_SECRET = re.compile(
-    r"(?i)^(\.env(\..*)?|\.netrc|\.pgpass|\.pypirc|\.git-credentials|auth_token|credentials(\..*)?|id_(rsa|dsa|ecdsa|ed25519)"
-    r"|.*\.(pem|key|p12|pfx|keystore)|\.(ssh|aws|gnupg|kube|docker|azure|ray))$"
-)
 
 
 @dataclass(frozen=True)
@@ -70,6 +50,12 @@ class Job:
     sweep: str
     status: str
     message: str = ""
+    """Ray's own words on it."""
+
+    def __str__(self) -> str:
+        """`eta1@1: stopped`, and why it failed: one that never began has left nothing in its log."""
+        why = one_line(self.message.partition(", last available logs")[0]) if self.status == "FAILED" else ""
+        return f"{self.id}: {self.status.lower()}" + (f" ({shortened(why, 200)})" if why else "")
 
     @property
     def over(self) -> bool:
@@ -77,118 +63,54 @@ class Job:
         return self.status in _OVER
 
 
-@dataclass(frozen=True)
-class Upload:
-    """What travels: where each file comes from, by its place in the job's working directory."""
-
-    files: dict[str, Path]
-    kept_back: tuple[str, ...] = ()
-    """Files that look like secrets."""
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return sum(path.stat().st_size for path in self.files.values())
-
-    def __str__(self) -> str:
-        """`1.9 MB in 312 files: tune_dml 1.1 MB, ...`."""
-        sizes: dict[str, int] = {}
-        for place, path in self.files.items():
-            top = place.partition("/")[0]
-            sizes[top] = sizes.get(top, 0) + path.stat().st_size
-        parts = ", ".join(f"{top} {_megabytes(size)}" for top, size in sorted(sizes.items(), key=lambda each: -each[1]))
-        return f"{_megabytes(self.size)} in {len(self.files)} files: {parts}"
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:.2f} MB" if size < 1e6 else f"{size / 1e6:.1f} MB"
-
-
-def collect_upload(files: Sequence[Path], working_dir: Path | None = None) -> Upload:
-    """What a job needs: our packages, the named files, and a folder of the user's if one is named.
-
-    Raises ConfigError for a folder that is not safe to send, and for more than Ray takes.
-    """
-    chosen: dict[str, Path] = {}
-    for name in _PACKAGES:
-        spec = importlib.util.find_spec(name)
-        for folder in spec.submodule_search_locations or () if spec else ():
-            chosen.update({f"{name}/{place}": path for place, path in _walk(Path(folder), [])})
-    kept_back: list[str] = []
-    if working_dir is not None:
-        if problems := folder_problems(working_dir):
-            raise ConfigError(problems)
-        chosen.update(_walk(working_dir.resolve(), kept_back))
-    for file in files:
-        chosen[_place(file)] = file
-    upload = Upload(chosen, tuple(kept_back))
-    if upload.size > LIMIT:
-        rule = f"at most {_megabytes(LIMIT)} may travel, and this is {upload}"
-        largest = max(upload.files, key=lambda place: upload.files[place].stat().st_size)
-        remedy = f"The largest file is {largest}. Put data on the cluster's storage, or name a smaller folder."
-        raise ConfigError(Problem("--working-dir", rule, str(working_dir), remedy))
-    return upload
-
-
-def _place(file: Path) -> str:
-    """Where a named file goes: the same relative path, so that the command's words hold there too."""
-    if file.is_absolute() or ".." in file.parts:
-        rule = "a file that travels must lie under the working directory, and be named from there"
-        raise ConfigError(Problem("submit", rule, str(file), "Change to its folder first."))
-    return file.as_posix()
-
-
-def _walk(folder: Path, kept_back: list[str]) -> Iterator[tuple[str, Path]]:
-    """Every file that may travel; what looks like a secret is named instead, and links that lead outside are left."""
-    for path in sorted(folder.rglob("*")):
-        inside = path.relative_to(folder)
-        if path.is_dir() or any(part in _LEFT_OUT or part.endswith(".egg-info") for part in inside.parts):
-            continue
-        if any(_SECRET.match(part) for part in inside.parts):
-            kept_back.append(inside.as_posix())
-        elif path.is_file() and path.resolve().is_relative_to(folder.resolve()):
-            yield inside.as_posix(), path
-
-
-def folder_problems(folder: Path) -> list[Problem]:
-    """Why a folder is not safe to send and run from: it holds a home or a system, or others can write into it."""
-    place, there = "--working-dir", folder.resolve()
-    if not there.is_dir():
-        return [Problem(place, "must be a folder", str(folder))]
-    remedy = "Name the folder of your own modules."
-    if Path.home().resolve().is_relative_to(there) or there in {Path("/"), Path(tempfile.gettempdir()).resolve()}:
-        return [Problem(place, "must not hold a home folder, a whole disk or everybody's files", str(folder), remedy)]
-    state = there.stat()
-    if state.st_mode & 0o002:
-        return [Problem(place, "must not be writable by everybody: whatever lies in it runs", str(folder), remedy)]
-    if hasattr(os, "getuid") and state.st_uid not in {os.getuid(), 0}:
-        return [Problem(place, "must belong to you: whatever lies in it runs", str(folder), remedy)]
-    return []
-
-
 @contextmanager
 def cluster_client(target: str) -> Iterator[Any]:
     """A client of the cluster's job server; through an SSH tunnel where a cluster file is named.
 
-    Raises ConfigError when no job server answers, or it wants a token that is not here.
+    Raises ConfigError when no job server answers, or it wants a token that is not here, or goes away meanwhile.
     """
     from ray.job_submission import JobSubmissionClient
 
     level = logging.root.manager.disable
-    logging.disable(logging.INFO)  # Ray's own words on its uploads; ours are said before
+    logging.disable(logging.WARNING)  # Ray's own words on its uploads; ours are said before
     hidden = {name: os.environ.pop(name) for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS") if name in os.environ}
     try:
         with _tunnel(target) as address:
-            try:
-                client = JobSubmissionClient(address)
-            except (ConnectionError, RuntimeError, ValueError) as error:
-                rule = f"a Ray job server must answer ({str(error).strip().splitlines()[0]})"
-                remedy = "Give cluster.yaml, http://HEAD:8265, HOST:6379 or ray://HOST:10001; a token goes to ~/.ray/auth_token."
-                raise ConfigError(Problem("TARGET", rule, target, remedy)) from error
-            yield client
+            yield JobSubmissionClient(_dashboard_of(address))
+    except OSError as error:
+        if error.filename is not None:  # a file of ours, not the connection
+            raise
+        raise ConfigError(_cut_off(target, error)) from error
     finally:
         os.environ.update(hidden)
         logging.disable(level)
+
+
+def _cut_off(target: str, error: Exception) -> Problem:
+    rule = f"the connection to the cluster must last ({_last_line(error)})"
+    return Problem(
+        _PLACE, rule, target, "Ask again; what has been submitted goes on without it, as long as the head lives."
+    )
+
+
+def _dashboard_of(address: str) -> str:
+    """Where jobs are sent to, http://HOST:PORT; raises ConfigError when nobody takes them there, in seconds."""
+    from ray.dashboard.utils import get_address_for_submission_client
+
+    if not _ADDRESS.fullmatch(address):
+        rule = "a cluster is named by its file, http://HEAD:8265, HOST:6379 or ray://HOST:10001"
+        raise ConfigError(
+            Problem(_PLACE, rule, address, "Example: tune-dml submit cluster.yaml -- list --storage DIR.")
+        )
+    if not address.startswith("http"):
+        raise_if_any(address_problems(address, _PLACE))
+        try:
+            address = get_address_for_submission_client(address)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            rule = f"the cluster must say where its dashboard is ({_last_line(error)})"
+            raise ConfigError(Problem(_PLACE, rule, address, "Give cluster.yaml or http://HEAD:8265.")) from error
+    raise_if_any(job_server_problems(address, _PLACE))
+    return address
 
 
 @contextmanager
@@ -225,7 +147,7 @@ def _wait_for(port: int, tunnel: subprocess.Popen[str], target: str) -> None:
     tunnel.terminate()
     said = (tunnel.communicate()[0] or "").strip().splitlines() or ["no answer"]
     rule = f"the cluster's head must be reachable by SSH ({said[-1].strip()})"
-    raise ConfigError(Problem("TARGET", rule, target, f"Start it: `ray up {target}`."))
+    raise ConfigError(Problem(_PLACE, rule, target, f"Start it: `ray up {target}`."))
 
 
 def _jobs_of(client: Any, sweep: str) -> list[Job]:
@@ -246,26 +168,26 @@ def latest_job(client: Any, sweep: str, target: str) -> Job:
     return jobs[-1]
 
 
-def submit(client: Any, target: str, sweep: str, words: Sequence[str], upload: Upload) -> tuple[Job, bool]:
+def submit(client: Any, there: str, sweep: str, words: Sequence[str], upload: Upload) -> tuple[Job, bool]:
     """Run `tune-dml WORDS` on the cluster's head, for hours if need be; the job, and whether it is a new one.
 
     A job is named after its sweep. One that still runs is handed back instead of a second, and of two who ask at once
-    one gets the other's: a name is given once. `target` is the cluster as its user named it.
+    one gets the other's: a name is given once. `there` is the cluster as its user typed it, for the commands that are advised.
     """
     before = _jobs_of(client, sweep)
     if before and not before[-1].over:
         return before[-1], False
     name = f"{sweep}@{len(before) + 1}"
-    if _start(client, name, words, upload, target=target, metadata={"tune_dml.sweep": sweep}):
+    if _start(client, name, words, upload, there=there, metadata={"tune_dml.sweep": sweep}):
         return Job(name, sweep, "PENDING"), True
     return next(job for job in _jobs_of(client, sweep) if job.id == name), False
 
 
 @contextmanager
-def asked(client: Any, target: str, words: Sequence[str], upload: Upload) -> Iterator[Job]:
+def asked(client: Any, there: str, words: Sequence[str], upload: Upload) -> Iterator[Job]:
     """Run `tune-dml WORDS` on the cluster's head for an answer; nothing of it stays."""
     name = f"{words[0]}-{uuid.uuid4().hex[:12]}"
-    _start(client, name, words, upload, target=target, metadata={})
+    _start(client, name, words, upload, there=there, metadata={})
     try:
         yield Job(name, "", "PENDING")
     finally:
@@ -276,12 +198,12 @@ def asked(client: Any, target: str, words: Sequence[str], upload: Upload) -> Ite
 
 
 def _start(
-    client: Any, name: str, words: Sequence[str], upload: Upload, *, target: str, metadata: dict[str, str]
+    client: Any, name: str, words: Sequence[str], upload: Upload, *, there: str, metadata: dict[str, str]
 ) -> bool:
     """Whether the cluster took it; not where the name is taken already."""
     environment = {"RAY_JOB_STOP_WAIT_TIME_S": str(_GRACE), "PYTHONUNBUFFERED": "1", "COLUMNS": "120"}
-    environment[SUBMITTED_TO] = target
-    with _staged(upload) as folder:
+    environment[SUBMITTED_TO] = there
+    with upload.staged() as folder:
         try:
             client.submit_job(
                 entrypoint=shlex.join(["python", "-m", "tune_dml.cli", *words]),
@@ -298,22 +220,6 @@ def _start(
 
 def _last_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()
-
-
-@contextmanager
-def _staged(upload: Upload) -> Iterator[Path]:
-    """The upload in a folder of its own, with the project's entry points: spaces are found by them."""
-    with tempfile.TemporaryDirectory(prefix="tune-dml-") as folder:
-        root = Path(folder)
-        for place, path in upload.files.items():
-            (root / place).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, root / place)
-        described = importlib.metadata.distribution(_DISTRIBUTION)
-        info = root / f"tune_dml-{described.version}.dist-info"
-        info.mkdir()
-        for name in ("METADATA", "entry_points.txt"):
-            (info / name).write_text(described.read_text(name) or "")
-        yield root
 
 
 def capacity_of(client: Any) -> dict[str, float]:
@@ -341,8 +247,24 @@ def follow(client: Any, job: Job) -> Iterator[str]:
                 yield loop.run_until_complete(anext(lines))
             except StopAsyncIteration:
                 return
+            except RuntimeError as error:  # of the connection; a job's own failure is its last status
+                raise ConfigError(_cut_off(client.get_address(), error)) from error
     finally:
         loop.close()
+
+
+def answer(client: Any, job: Job) -> Iterator[str]:
+    """What a job's command says, without what Ray says before it; all there is where the command was never begun."""
+    begun, before = f"Running entrypoint for job {job.id}:", ""
+    parts = follow(client, job)
+    for text in parts:
+        before += text
+        _, found, behind = before.partition(begun)
+        if found and "\n" in behind:
+            yield behind.partition("\n")[2]
+            yield from parts
+            return
+    yield before
 
 
 def exit_code(client: Any, job: Job) -> int:

@@ -41,7 +41,7 @@ def read_message(result: Mapping[str, Any]) -> Message:
     return message
 
 
-class Unsent:
+class _Unsent:
     """What was said and not sent yet, and when its next message may go. Rows that come faster than that go together."""
 
     def __init__(self, stall_limit: float | None):
@@ -96,7 +96,7 @@ class Messages:
 
     def __init__(self, send: Callable[[Message], None], stall_limit: float | None):
         self._send = send
-        self._unsent = Unsent(stall_limit)
+        self._unsent = _Unsent(stall_limit)
         self._changed = threading.Condition()
         self._is_over = False
         self._error: BaseException | None = None

@@ -111,13 +111,20 @@ def _ask(node_id: str, mark: str, cache: str, store: str | None, *, writes: bool
 
 
 def _versions(answers: Sequence[Mapping[str, Any]]) -> Iterator[Fact]:
-    for package in answers[0]["versions"] if answers else ():
-        found = {answer["versions"][package] for answer in answers}
-        if len(found) == 1:
-            yield Fact(f"{package} on all nodes", found.pop())
+    """Against those of this process, which would be a sweep's driver."""
+    from tune_dml.running.versions import alike, versions_here
+
+    for package, here in versions_here().items():
+        subject, found = (
+            f"{package} on all nodes",
+            [(answer["versions"][package], answer["host"]) for answer in answers],
+        )
+        if all(alike(here, there) for there, _ in found):
+            yield Fact(subject, here)
         else:
-            each = ", ".join(f"{answer['versions'][package]} on {answer['host']}" for answer in answers)
-            yield Fact(f"{package} on all nodes", each, "Install one version on every node.", wrong=True)
+            each = ", ".join(f"{there} on {host}" for there, host in found)
+            remedy = f"Install {here} on every node" + (", or use `tune-dml submit`." if package == "tune-dml" else ".")
+            yield Fact(subject, f"{each}; {here} here", remedy, wrong=True)
 
 
 def _shared(answers: Sequence[Mapping[str, Any]], storage: Path) -> Iterator[Fact]:

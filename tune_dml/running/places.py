@@ -3,7 +3,22 @@
 from __future__ import annotations
 
 from ray.air.execution import AcquiredResources, PlacementGroupResourceManager, ResourceRequest
+from ray.tune import PlacementGroupFactory
 from ray.util.placement_group import placement_group_table
+
+from tune_dml.planning.request import Resources
+from tune_dml.running.cluster import Capacity
+
+
+def room_for(capacity: Capacity, resources: Resources) -> PlacementGroupFactory:
+    """What Tune reserves for a trial. Under engine `train` the workers reserve their own; the driver must not take their CPU."""
+    if resources.engine == "train":
+        has_drivers = capacity.total("trial_driver") > 0
+        return PlacementGroupFactory([{"trial_driver": 1} if has_drivers else {"memory": 1e6}])
+    bundle: dict[str, float] = {"CPU": resources.cpus}
+    if resources.gpus:
+        bundle["GPU"] = resources.gpus
+    return PlacementGroupFactory([bundle])
 
 
 class Places(PlacementGroupResourceManager):  # type: ignore[misc]

@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 from ray import NodeID, PlacementGroupID
+from ray._private.authentication.authentication_token_setup import _enable_token_auth
+from ray._private.authentication.authentication_utils import is_token_auth_enabled
 from ray._private.state import available_resources_per_node, total_resources_per_node
+from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
 from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.experimental import internal_kv
 from ray.util.placement_group import PlacementGroup, remove_placement_group
@@ -24,6 +27,19 @@ if TYPE_CHECKING:
 
 _START, _LOOK = 10.0, 0.02
 """Seconds within which a node mostly begins, and between two looks whether it has."""
+
+
+def show_token() -> str | None:
+    """This user's token; from now on Ray's clients show it to a cluster that is joined, too. None where RAY_AUTH_MODE says so.
+
+    Of themselves they do so only under RAY_AUTH_MODE=token, which nobody sets on a laptop.
+    """
+    loader = AuthenticationTokenLoader.instance()
+    if not loader.has_token(ignore_auth_mode=True):
+        return None
+    if "RAY_AUTH_MODE" not in os.environ:
+        _enable_token_auth()
+    return str(loader.get_raw_token()) if is_token_auth_enabled() else None
 
 
 def no_longer_handed_over(controller: Any, trial: TuneTrial) -> bool:

@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 
 import ray.cloudpickle
 from ray import tune
-from ray.tune import Callback, FailureConfig, PlacementGroupFactory, RunConfig, TuneConfig, Tuner
+from ray.tune import Callback, FailureConfig, RunConfig, TuneConfig, Tuner
 from ray.tune.experiment import Trial as TuneTrial
 
 from trainables.errors import raise_if_any
@@ -41,7 +41,7 @@ from tune_dml.running.failures import TRIAL_RETRIES, Failure, classify, stalled
 from tune_dml.running.in_order import InOrder, Silent, silence_tune
 from tune_dml.running.limits import Spending, Watch
 from tune_dml.running.messages import read_message
-from tune_dml.running.places import Places
+from tune_dml.running.places import Places, room_for
 from tune_dml.running.proposals import diverged_value, proposals_for, value_of
 from tune_dml.running.ray_internals import (
     every_loss_is_a_lost_process,
@@ -342,7 +342,7 @@ def _fit(
         )
         turn = stack.enter_context(beside_others) if connection.has_others else None
         Tuner(
-            tune.with_resources(_trial(recorder, connection, resources, session), _bundle(capacity, resources)),
+            tune.with_resources(_trial(recorder, connection, resources, session), room_for(capacity, resources)),
             tune_config=TuneConfig(
                 search_alg=CellSearcher(recorder.proposals),
                 scheduler=InOrder(recorder.on_process, turn),
@@ -372,23 +372,12 @@ def _trial(
     """What Tune runs of a trial; raises ConfigError where a node of a cluster lacks the pictures."""
     plan, folder = recorder.proposals.plan, recorder.ledger.sweep
     digests = known_digests(plan, session.cache)
-    trial = engine(Conduct(folder, recorder.place, resources, session.cache, session.stall_limit, digests))
-    if not connection.has_others:
+    places = data_places(plan, session.cache, digests) if connection.has_others else None
+    trial = engine(Conduct(folder, recorder.place, resources, session.cache, session.stall_limit, digests, places))
+    if places is None:
         return trial
-    places = data_places(plan, session.cache, digests)
     raise_if_any(missing_data(places, resources))
     return on_like_nodes(trial, places)
-
-
-def _bundle(capacity: cluster.Capacity, resources: Resources) -> PlacementGroupFactory:
-    """What Tune reserves. Under engine `train` the workers reserve their own; the driver must not take their CPU."""
-    if resources.engine == "train":
-        has_drivers = capacity.total("trial_driver") > 0
-        return PlacementGroupFactory([{"trial_driver": 1} if has_drivers else {"memory": 1e6}])
-    bundle: dict[str, float] = {"CPU": resources.cpus}
-    if resources.gpus:
-        bundle["GPU"] = resources.gpus
-    return PlacementGroupFactory([bundle])
 
 
 def _last_failure(trial: TuneTrial) -> Failure:

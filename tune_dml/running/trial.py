@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,6 +73,8 @@ class Conduct:
     stall_limit: float | None = None
     digests: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Of the data sets that the trials read (`planning.data.known_digests`)."""
+    folders: Sequence[tuple[str, str]] | None = None
+    """Folders of pictures for which each node is asked (`planning.data.data_places`); None where all is this machine."""
 
     @property
     def shares_a_folder(self) -> bool:
@@ -143,7 +145,7 @@ def _train_engine(conduct: Conduct) -> Callable[[dict[str, Any]], None]:
         from tune_dml.running.group import group_for
 
         books = conduct.sweep / "ray" if conduct.shares_a_folder else Path(os.getcwd())
-        for message in group_for(train_one, books, conduct.resources).run(config):
+        for message in group_for(train_one, books, conduct.resources, conduct.folders).run(config):
             tune.report(as_text(message))
 
     return trial

@@ -30,6 +30,8 @@ from tune_dml.running.failures import UNLIKE_DRIVER
 
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
+Places = Sequence[tuple[str, str]]
+"""Folders of pictures, each with where its decoded pictures are kept (`planning.data.data_places`)."""
 _Answer = TypeVar("_Answer")
 _SECONDS = 30.0
 """For all nodes together. One that does not answer may just be dying: the trials that it gets will tell."""
@@ -58,13 +60,18 @@ def versions_here() -> dict[str, str]:
 
 
 def _differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
-    """What a node lacks or has otherwise; builds of one torch for other devices are alike, so is one code without metadata."""
+    """What a node lacks or has otherwise."""
     pairs = [(name, ours[name], theirs[name]) for name in ("tune-dml", "torch")]
     return [
         f"no {name}" if there == _NONE else f"{name} {there}, not {here}"
         for name, here, there in pairs
-        if here.split()[-1].partition("+")[0] != there.split()[-1].partition("+")[0]
+        if not alike(here, there)
     ]
+
+
+def alike(here: str, there: str) -> bool:
+    """Whether two versions are one: builds for other devices are, and so is one code without metadata."""
+    return here.rsplit(maxsplit=1)[-1].partition("+")[0] == there.rsplit(maxsplit=1)[-1].partition("+")[0]
 
 
 def ask_node(node: str, question: Callable[[], Any]) -> Any:
@@ -87,11 +94,8 @@ def version_problems(address: str, origin: str, resources: Resources) -> list[Pr
     ]
 
 
-def missing_data(places: Sequence[tuple[str, str]], resources: Resources) -> list[Problem]:
-    """The nodes on which trials may be placed that have neither a folder of pictures nor what was decoded of it.
-
-    `places`: from `planning.data.data_places`.
-    """
+def missing_data(places: Places, resources: Resources) -> list[Problem]:
+    """The nodes on which trials may be placed that have neither a folder of pictures nor what was decoded of it."""
     if not places:
         return []
     lacking = defaultdict[str, list[str]](list)
@@ -102,7 +106,7 @@ def missing_data(places: Sequence[tuple[str, str]], resources: Resources) -> lis
     return [Problem("--data-root", f"{rule} {_names(nodes)}", folder, remedy) for folder, nodes in lacking.items()]
 
 
-def _folders_missing(places: Sequence[tuple[str, str]]) -> list[str]:
+def _folders_missing(places: Places) -> list[str]:
     return [folder for folder, decoded in places if not any(Path(each).is_dir() for each in (folder, decoded) if each)]
 
 
@@ -131,9 +135,7 @@ def _remedy(difference: str, command: str) -> str:
     return f"`{command}` brings the project; or {by_hand}." if "tune-dml" in difference else f"{by_hand.capitalize()}."
 
 
-def on_like_nodes(
-    trial: Callable[[dict[str, Any]], None], places: Sequence[tuple[str, str]] = ()
-) -> Callable[[dict[str, Any]], None]:
+def on_like_nodes(trial: Callable[[dict[str, Any]], None], places: Places = ()) -> Callable[[dict[str, Any]], None]:
     """A trial's function for a cluster: on a node that lacks something it says so; Ray would say that a process was lost."""
     ours, pickled = versions_here(), ray.cloudpickle.dumps(trial)
     unpickled: list[Callable[[dict[str, Any]], None]] = []

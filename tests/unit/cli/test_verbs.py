@@ -17,6 +17,7 @@ from PIL import Image
 import tune_dml
 from tune_dml import cli
 from tune_dml.cli import main
+from tune_dml.cli.screen import show
 from tune_dml.planning.checks import prepare
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Request
@@ -321,3 +322,15 @@ def test_a_plan_that_cannot_be_read_is_named_and_hides_no_other_sweep(command_li
         assert f"{bad}: a sweep's plan must be readable as it was stored" in words
         assert "MLflow" in words
     assert command_line("report", "good", "--storage", tmp_path)[0] == 0
+
+
+def test_a_command_stays_in_one_line_however_long(capsys):
+    class Advice:
+        def text(self):
+            yield f"Next:    tune-dml submit c.yaml -- resume rho1 --storage /mnt/{'shared/' * 20}"
+            yield "prose " * 40
+
+    show(Advice(), as_json=False)
+    first, *others = capsys.readouterr().out.splitlines()
+    assert first.endswith("shared/" * 20)
+    assert len(others) > 1

@@ -1,5 +1,6 @@
 """The decoded cache: complete or absent, built once, shared by place and not by copy."""
 
+import errno
 import multiprocessing
 import pickle
 import shutil
@@ -211,3 +212,46 @@ def test_a_test_class_that_is_none_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"data set squares: test_classes must be numbers of its 2 classes.* \[2\]"):
         data.prepare()
     assert not data.is_prepared()
+
+
+def raises(error):
+    def method(*given):
+        raise error
+
+    return method
+
+
+@pytest.mark.parametrize("name", ["check", "digest", "test_classes", "write"])
+@pytest.mark.parametrize("error", [KeyError("x"), FileNotFoundError(2, "No such file", "list.txt"), SystemExit("bye")])
+def test_a_mistake_in_a_method_of_a_data_set_is_one_line_that_names_it(tmp_path, name, error):
+    wrong = type("Wrong", (Squares,), {name: raises(error)})
+    data = wrong(cache_dir=tmp_path)
+    with pytest.raises(DataError) as caught:
+        data.prepare()
+    (problem,) = caught.value.problems
+
+    assert problem.place == "data set squares"
+    assert problem.rule == f"{name}() must not fail"
+    assert type(error).__name__ in problem.value
+    assert "trainables.testing" in problem.remedy
+    assert caught.value.__cause__ is error
+    assert not any(path.is_dir() for path in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EIO, "Input/output error"), MemoryError(), DataError(Problem("a", "b"))]
+)
+def test_what_is_no_mistake_of_a_data_set_is_passed_on(tmp_path, error):
+    wrong = type("Wrong", (Squares,), {"write": raises(error)})
+    with pytest.raises(type(error)) as caught:
+        wrong(cache_dir=tmp_path).prepare()
+    assert caught.value is error
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("check", "Iterable"), ("digest", "str"), ("test_classes", "Iterable"), ("write", "Contents")]
+)
+def test_a_method_of_a_data_set_that_returns_nothing_is_named(tmp_path, name, kind):
+    wrong = type("Wrong", (Squares,), {name: lambda *given: None})
+    with pytest.raises(DataError, match=rf"data set squares: {name}\(\) must return {kind}, but got 'NoneType'"):
+        wrong(cache_dir=tmp_path).prepare()

@@ -281,3 +281,27 @@ def test_the_parts_of_a_split_are_no_classes(tmp_path):
             (root / part / name / "0.png").rename(root / part / f"{name}.png")
             (root / part / name).rmdir()
     assert build_dataset("image_folder", root=root, cache_dir=tmp_path / "c").check() == []
+
+
+@pytest.mark.parametrize("size", [16, 30])
+def test_what_is_listed_is_what_is_decoded_later(build, size):
+    data = build(size=size)
+    listed = data.listed()
+    assert not data.is_prepared()
+    pictures = data.prepare()
+    assert listed.labels.tolist() == pictures.labels.tolist()
+    assert (listed.class_names, listed.test_classes) == (pictures.class_names, pictures.test_classes)
+    assert (listed.images.shape, listed.images.nbytes) == (pictures.images.shape, pictures.images.nbytes)
+    assert (listed.notes, listed.digest) == (pictures.notes, pictures.digest)
+    assert build(size=size, skip_corrupt=True).listed() is None
+
+
+@pytest.mark.parametrize("name", ["split.txt", "split.json"])
+def test_a_class_in_both_halves_is_refused(build, tmp_path, name):
+    rows = [("ant", "train"), ("bee", "train"), ("cow", "test"), ("dog", "test"), ("eel", "test"), ("ant", "test")]
+    text = "\n".join(map(" ".join, rows))
+    if name.endswith("json"):
+        text = "{" + ", ".join(f'"{name}": "{part}"' for name, part in rows) + "}"
+    (tmp_path / name).write_text(text)
+    (problem,) = build(split_file=str(tmp_path / name)).check()
+    assert "class 'ant' is listed in two parts" in problem.value

@@ -23,7 +23,7 @@ def test_the_functions_of_the_package_take_what_is_declared():
     run, resume, extend = (set(takes[name]) for name in ("run_sweep", "resume_sweep", "extend_sweep"))
     declared = NAMES[Request] | NAMES[Session] | NAMES[Racing]
     assert run == declared | {"resources", "console", "data_progress", "other_checks"}
-    assert resume == NAMES[Session] | {"name", "retry_failed", "micro_batch", "console", "other_checks"}
+    assert resume == NAMES[Session] | {"name", "retry_failed", "micro_batch", "data_root", "console", "other_checks"}
     assert extend == NAMES[Session] | {"name", "seeds", "values", "num_samples", "arms", "console", "other_checks"}
     assert set(takes["load_sweep"]) == {"name", "storage"}
     positional = [name for name, taken in takes["run_sweep"].items() if taken.kind is taken.POSITIONAL_OR_KEYWORD]
@@ -120,3 +120,42 @@ def test_so_few_queries_that_they_hide_the_margin_are_noted(tmp_path):
     assert coarse.endswith("that no difference reaches the margin takes 138 seeds or more.")
     wide = replace(small, margin=10.0)
     assert not any("in steps of" in note for note in prepare(wide, cache_dir=tmp_path / "cache").notes)
+
+
+@pytest.mark.parametrize(
+    ("settings", "classes", "said"),
+    [
+        ({}, 8, "batch.batch_size"),
+        ({"batch.batch_size": 4, "batch.instances_per_class": 2}, 4, "training needs at least 2 classes"),
+        (
+            {"batch.batch_size": 4, "batch.instances_per_class": 2, "data.folds": 9},
+            8,
+            "validation half needs at least 2",
+        ),
+        (
+            {"data.split_file": "split.txt", "batch.batch_size": 4, "batch.instances_per_class": 2},
+            8,
+            "every class must be",
+        ),
+    ],
+)
+def test_splits_and_batches_are_checked_before_a_picture_is_decoded(tmp_path, monkeypatch, settings, classes, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "split.txt").write_text("class0 train\n")
+    pictures = image_folder(tmp_path / "pictures", classes=classes)
+    asked = Request("sec_rho", "image_folder", pictures, settings={"data.size": 32, "loss.name": "triplet", **settings})
+    cache = tmp_path / "cache"
+    with pytest.raises(ConfigError, match=said) as before:
+        prepare(asked, cache_dir=cache, decode=False)
+    assert not list(cache.glob("image_folder-*"))
+    with pytest.raises(ConfigError) as after:
+        prepare(asked, cache_dir=cache)
+    assert before.value.problems == after.value.problems
+
+
+def test_a_plan_says_how_pictures_are_split_before_they_are_decoded(tmp_path):
+    settings = {"data.size": 32, "batch.batch_size": 4, "batch.instances_per_class": 2, "loss.name": "triplet"}
+    small = Request("sec_rho", "image_folder", image_folder(tmp_path / "pictures"), settings=settings)
+    planned, decoded = (prepare(small, cache_dir=tmp_path / "cache", decode=decode) for decode in (False, True))
+    assert planned.notes == decoded.notes
+    assert any(note.startswith("Classes: 2 (10 pictures) for training") for note in planned.notes)

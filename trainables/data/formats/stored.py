@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from trainables.data.base import Contents, DataSet, Indices, Progress
+from trainables.data.base import Contents, DataSet, Indices, Pictures, Progress
 from trainables.data.formats import cache
 from trainables.data.formats.cache import Images, Pixels, RaggedImages
 from trainables.data.formats.decoding import EncodedPictures, SquarePictures, WholePictures, decode, failure_problems
@@ -115,6 +115,13 @@ class StoredPictures(DataSet):
         if failures:
             cache.keep_images(directory, kept)
         return self._noted(kept, failures)
+
+    def listed(self) -> Pictures | None:
+        if self.skip_corrupt:  # which of them stay is known when they are decoded
+            return None
+        number, side = len(self.encoded.names), self.form.size if isinstance(self.form, SquarePictures) else 0
+        black = np.broadcast_to(np.uint8(0), (number, side, side, 3))
+        return self.with_images(black, self.contents(np.arange(number)), self.digest())
 
     def on_demand(self, progress: Progress | None) -> tuple[Images, Contents]:
         failures = self.undecodable(progress)

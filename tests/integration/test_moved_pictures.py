@@ -1,0 +1,53 @@
+"""A folder of pictures that has moved: named anew once, and no other pictures slip in."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from helpers.published_formats import image_folder
+
+from tune_dml.record.state import read_state
+
+
+@pytest.fixture
+def run(a_copy, command_line, monkeypatch, cache_dir):
+    """A command about the search `lr1`, whose pictures lie in `mine`."""
+    monkeypatch.chdir(a_copy)
+    return lambda verb, *words: command_line(verb, "lr1", "--cache-dir", cache_dir, *words)
+
+
+def roots():
+    state = read_state(Path("sweeps/lr1"))
+    return {cell.settings["data.root"] for cell in state.cells} | {
+        arm.base_settings["data.root"] for arm in state.plan.arms
+    }
+
+
+def test_the_same_pictures_are_named_once_and_no_others_are_taken(run, tmp_path):
+    before, moved = Path("sweeps/lr1/plan.json").read_bytes(), tmp_path / "moved"
+    (began,) = roots()
+    other = image_folder(tmp_path / "other", each=6)
+    code, _, error = run("resume", "--data-root", other)
+    assert (code, "their content has changed" in error) == (1, True)
+    code, _, error = run("resume", "--data-root", moved)
+    assert (code, "the data folder must exist" in error) == (1, True)
+    assert Path("sweeps/lr1/plan.json").read_bytes() == before
+
+    shutil.move(began, moved)
+    code, _, error = run("extend", "--num-samples", 1, "--max-concurrent", 1)
+    assert (code, "Have they moved, `tune-dml resume lr1 --data-root DIR`." in error) == (1, True)
+    keys = [trial.key for trial in read_state(Path("sweeps/lr1")).trials.values()]
+    assert run("resume", "--data-root", moved)[0] == 0
+    assert roots() == {str(moved)}
+    assert [trial.key for trial in read_state(Path("sweeps/lr1")).trials.values()] == keys
+    code, _, error = run("extend", "--num-samples", 1, "--max-concurrent", 1)
+    assert code == 0, error
+    grown = read_state(Path("sweeps/lr1"))
+    assert (len(grown.cells), {trial.status for trial in grown.recorded.values()}) == (5, {"finished"})
+    assert roots() == {str(moved)}
+
+
+def test_a_sweep_that_reads_no_folder_has_none_to_name(a_copy, command_line, monkeypatch, tmp_path):
+    monkeypatch.chdir(a_copy)
+    code, _, error = command_line("resume", "rho1", "--data-root", tmp_path)
+    assert (code, "--data-root: the pictures of digits lie in no folder of yours" in error) == (1, True)
