@@ -77,6 +77,16 @@ def test_the_place_of_a_lost_node_is_given_back_and_another_asked_for(given_back
     assert (len(wish.made), given_back) == (2, [lost.placement_group])
 
 
+def test_the_place_of_a_process_that_hangs_is_given_back_at_once(given_back):
+    """Ray ends such a process with its place, and not before."""
+    manager, wish = Places(keeps=lambda: False), Wish()
+    for _ in range(2):
+        left = acquired(manager, wish)
+        manager.free_resources(left)
+        assert given_back[-1] is left.placement_group
+        manager.clear()
+
+
 def test_who_asks_for_something_else_gets_new_room(given_back):
     manager, wish, other = Places(), Wish(), Wish()
     left = acquired(manager, wish)

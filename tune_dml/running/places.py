@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ray.air.execution import AcquiredResources, PlacementGroupResourceManager, ResourceRequest
 from ray.tune import PlacementGroupFactory
 from ray.util.placement_group import placement_group_table
@@ -27,14 +29,22 @@ class Places(PlacementGroupResourceManager):  # type: ignore[misc]
     Given back and asked for anew, room takes Ray .25 to 1.1 s: it hears of the one late, and tries the other again and again.
     """
 
-    def __init__(self, update_interval_s: float = 0.1):
+    _keeps: Callable[[], bool] = staticmethod(lambda: True)
+
+    def __init__(self, update_interval_s: float = 0.1, *, keeps: Callable[[], bool] | None = None):
+        """`keeps`: whether what a process leaves now is free; one that hangs dies only with its place."""
         super().__init__(update_interval_s)
+        if keeps is not None:  # `clear` begins anew without
+            self._keeps = keeps
         self._left: list[AcquiredResources] = []
         """By processes that are no more; still counted as acquired, so that `clear` gives them back too."""
 
     def free_resources(self, acquired_resource: AcquiredResources) -> None:
         """A process is no more; what becomes of its place is seen when Tune waits the next time."""
-        self._left.append(acquired_resource)
+        if self._keeps():
+            self._left.append(acquired_resource)
+        else:
+            super().free_resources(acquired_resource)
 
     def request_resources(self, resource_request: ResourceRequest) -> None:
         """Room for a process: what another has left, where that is still there, else new room."""

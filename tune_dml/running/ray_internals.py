@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -186,7 +186,7 @@ def trials_take_idle_processes(*, inherit: bool) -> Iterator[None]:
 
 
 @contextmanager
-def placed_by(manager: type[ResourceManager]) -> Iterator[None]:
+def placed_by(manager: Callable[[], ResourceManager]) -> Iterator[None]:
     """Meanwhile Tune asks such a manager for the places of its processes; only the controller that it makes itself takes one."""
     from ray.tune.execution import tune_controller
 

@@ -323,13 +323,12 @@ def _fit(
     recorder.progress.waiting("starting Ray ..." if address is None else f"connecting to Ray at {address} ...")
     capacity = connection.capacity()
     with ends_by_sigterm(), every_loss_is_a_lost_process(), ExitStack() as stack:
+        stack.enter_context(placed_by(lambda: Places(keeps=lambda: not recorder.hung)))
         stack.enter_context(trials_take_idle_processes(inherit=not connection.has_others))
         stack.enter_context(without_counting_callbacks())
-        stack.enter_context(placed_by(Places))
         stack.callback(give_back, recorder.placement_groups)
         concurrent = cluster.refuse_unless_it_fits(capacity, resources)
-        if session.max_concurrent is not None:
-            concurrent = min(concurrent, session.max_concurrent)
+        concurrent = min(concurrent, session.max_concurrent or concurrent)
         recorder.progress.slots = concurrent
         recorder.progress.waiting("starting the first trials ...")
         beside_others = turn_of(
