@@ -94,7 +94,11 @@ class _Sweeps:
         from tune_dml.record.commands import program
 
         if not self.sweeps:
-            there = "" if self.storage == Path(Session.storage).absolute() else f" --storage {shlex.quote(str(self.storage))}"
+            there = (
+                ""
+                if self.storage == Path(Session.storage).absolute()
+                else f" --storage {shlex.quote(str(self.storage))}"
+            )
             first = f"{program()} sweep sec_rho{there}"
             yield f"No sweep under {self.storage} yet. Start one: {first}, or write a sweep file: tune-dml init FOLDER."
             return
