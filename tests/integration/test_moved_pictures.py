@@ -23,9 +23,17 @@ def roots():
     }
 
 
-def test_the_same_pictures_are_named_once_and_no_others_are_taken(run, tmp_path):
-    before, moved = Path("sweeps/lr1/plan.json").read_bytes(), tmp_path / "moved"
-    (began,) = roots()
+@pytest.fixture
+def places(run, tmp_path):
+    """Where the pictures lie, and where they may be moved to; back again afterwards, for others read them too."""
+    (began,), moved = roots(), tmp_path / "moved"
+    yield began, moved
+    if moved.exists():
+        shutil.move(moved, began)
+
+
+def test_the_same_pictures_are_named_once_and_no_others_are_taken(run, places, tmp_path):
+    before, (began, moved) = Path("sweeps/lr1/plan.json").read_bytes(), places
     other = image_folder(tmp_path / "other", each=6)
     code, _, error = run("resume", "--data-root", other)
     assert (code, "their content has changed" in error) == (1, True)
