@@ -177,22 +177,26 @@ def _worker(train_one: TrainOne) -> Callable[[dict[str, Any]], None]:
 
 
 def _refusing(work: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
-    """Workers that say so where their node lacks something: Ray Train would only begin them again, without end.
+    """Workers that say so where their node lacks something, and stay until they are ended with their trial's process.
 
-    Like the function it runs it travels by value, to a node without this project too.
+    Ray Train would begin them again and again, each time in a new place, of which the last would stay taken. Like the function
+    it runs it travels by value, to a node without this project too.
     """
 
     def run(config: dict[str, Any]) -> None:
+        import threading
+
         import ray
 
         try:
             work(config)
         except RuntimeError as error:
-            if UNLIKE_DRIVER in str(error):
-                place = ray.util.get_current_placement_group().id.hex()
-                # By keyword: of an actor whose class is not here Ray knows no positions.
-                ray.get(config["mailbox"].refuse.remote(reason=str(error), place=place))
-            raise
+            if UNLIKE_DRIVER not in str(error):
+                raise
+            place = ray.util.get_current_placement_group().id.hex()
+            # By keyword: of an actor whose class is not here Ray knows no positions.
+            ray.get(config["mailbox"].refuse.remote(reason=str(error), place=place))
+            threading.Event().wait()
 
     return run
 
