@@ -188,6 +188,7 @@ def test_a_full_disk_of_the_cache_is_refused_before_anything_begins(
     )
 
 
+@pytest.mark.slow
 def test_a_full_disk_keeps_the_report_that_is_there_and_is_named(small_disk, command_line):
     write_sweep(small_disk / "toy")
     assert command_line("report", "toy", "--storage", small_disk)[0] == 0

@@ -15,6 +15,7 @@ from helpers.toys import plan_of, write_sweep
 from PIL import Image
 
 import tune_dml
+from trainables.errors import ConfigError
 from tune_dml import cli
 from tune_dml.cli import main
 from tune_dml.cli.screen import show
@@ -311,11 +312,17 @@ def test_sweeps_of_two_folders_are_compared_and_told_apart(stored, tmp_path, com
 
 
 @pytest.mark.parametrize("content", ['{"arms": [', "[1]", "{}"], ids=["torn", "a list", "empty"])
-def test_a_plan_that_cannot_be_read_is_named_and_hides_no_other_sweep(command_line, tmp_path, content):
+def test_a_plan_that_cannot_be_read_is_an_error_of_its_own(tmp_path, content):
+    (tmp_path / "plan.json").write_text(content)
+    with pytest.raises(ConfigError, match="a sweep's plan must be readable as it was stored"):
+        Plan.load(tmp_path / "plan.json")
+
+
+def test_a_plan_that_cannot_be_read_is_named_and_hides_no_other_sweep(command_line, tmp_path):
     for name in ("good", "bad"):
         write_sweep(tmp_path / name)
     bad = tmp_path / "bad" / "plan.json"
-    bad.write_text(content)
+    bad.write_text('{"arms": [')
     code, out, said = command_line("list", "--storage", tmp_path)
     assert (code, "good" in out) == (1, True)
     for words in (said, command_line("status", "bad", "--storage", tmp_path)[2]):
