@@ -21,7 +21,7 @@ from typing import Any
 from tune_dml.planning.request import Resources
 from tune_dml.running.failures import UNLIKE_DRIVER, WORKER_RETRIES
 from tune_dml.running.messages import Message
-from tune_dml.running.versions import Places, on_like_nodes
+from tune_dml.running.versions import PictureFolders, on_like_nodes
 
 TrainOne = Callable[[dict[str, Any], Callable[[Message], None]], None]
 """(configuration, where messages go, the one that says how the trial ended among them), in one worker of several."""
@@ -84,7 +84,7 @@ class _Mailbox:
 class Group:
     """A Ray Train run that waits for trials."""
 
-    def __init__(self, train_one: TrainOne, books: Path, resources: Resources, folders: Places | None):
+    def __init__(self, train_one: TrainOne, books: Path, resources: Resources, folders: PictureFolders | None):
         import ray
 
         self.mailbox = ray.remote(num_cpus=0, max_concurrency=resources.workers + 4)(_Mailbox).remote()
@@ -122,7 +122,7 @@ class Group:
             elif begun > WORKER_RETRIES + 1:
                 raise ConnectionError(f"the workers were lost {begun - 1} times")
 
-    def _fit(self, train_one: TrainOne, books: Path, resources: Resources, folders: Places | None) -> None:
+    def _fit(self, train_one: TrainOne, books: Path, resources: Resources, folders: PictureFolders | None) -> None:
         import ray
         from ray.train import FailureConfig, RunConfig, ScalingConfig
         from ray.train.torch import TorchTrainer
@@ -205,7 +205,7 @@ _GROUPS: list[Group] = []
 """Of this process, which is a trial's actor and serves one sweep: at most one."""
 
 
-def group_for(train_one: TrainOne, books: Path, resources: Resources, folders: Places | None) -> Group:
+def group_for(train_one: TrainOne, books: Path, resources: Resources, folders: PictureFolders | None) -> Group:
     """This process's group, begun when there is none that lives; Ray Train keeps its books in a folder.
 
     `folders`: those of pictures for which a node is asked on which workers are placed; None to ask nothing of it.

@@ -115,10 +115,8 @@ def _versions(answers: Sequence[Mapping[str, Any]]) -> Iterator[Fact]:
     from tune_dml.running.versions import alike, versions_here
 
     for package, here in versions_here().items():
-        subject, found = (
-            f"{package} on all nodes",
-            [(answer["versions"][package], answer["host"]) for answer in answers],
-        )
+        subject = f"{package} on all nodes"
+        found = [(answer["versions"][package], answer["host"]) for answer in answers]
         if all(alike(here, there) for there, _ in found):
             yield Fact(subject, here)
         else:

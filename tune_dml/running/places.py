@@ -29,13 +29,10 @@ class Places(PlacementGroupResourceManager):  # type: ignore[misc]
     Given back and asked for anew, room takes Ray .25 to 1.1 s: it hears of the one late, and tries the other again and again.
     """
 
-    _keeps: Callable[[], bool] = staticmethod(lambda: True)
-
-    def __init__(self, update_interval_s: float = 0.1, *, keeps: Callable[[], bool] | None = None):
+    def __init__(self, update_interval_s: float = 0.1, *, keeps: Callable[[], bool] = lambda: True):
         """`keeps`: whether what a process leaves now is free; one that hangs dies only with its place."""
         super().__init__(update_interval_s)
-        if keeps is not None:  # `clear` begins anew without
-            self._keeps = keeps
+        self._keeps = keeps
         self._left: list[AcquiredResources] = []
         """By processes that are no more; still counted as acquired, so that `clear` gives them back too."""
 

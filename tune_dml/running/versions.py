@@ -30,7 +30,7 @@ from tune_dml.running.failures import UNLIKE_DRIVER
 
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-Places = Sequence[tuple[str, str]]
+PictureFolders = Sequence[tuple[str, str]]
 """Folders of pictures, each with where its decoded pictures are kept (`planning.data.data_places`)."""
 _Answer = TypeVar("_Answer")
 _SECONDS = 30.0
@@ -94,7 +94,7 @@ def version_problems(address: str, origin: str, resources: Resources) -> list[Pr
     ]
 
 
-def missing_data(places: Places, resources: Resources) -> list[Problem]:
+def missing_data(places: PictureFolders, resources: Resources) -> list[Problem]:
     """The nodes on which trials may be placed that have neither a folder of pictures nor what was decoded of it."""
     if not places:
         return []
@@ -106,7 +106,7 @@ def missing_data(places: Places, resources: Resources) -> list[Problem]:
     return [Problem("--data-root", f"{rule} {_names(nodes)}", folder, remedy) for folder, nodes in lacking.items()]
 
 
-def _folders_missing(places: Places) -> list[str]:
+def _folders_missing(places: PictureFolders) -> list[str]:
     return [folder for folder, decoded in places if not any(Path(each).is_dir() for each in (folder, decoded) if each)]
 
 
@@ -135,7 +135,9 @@ def _remedy(difference: str, command: str) -> str:
     return f"`{command}` brings the project; or {by_hand}." if "tune-dml" in difference else f"{by_hand.capitalize()}."
 
 
-def on_like_nodes(trial: Callable[[dict[str, Any]], None], places: Places = ()) -> Callable[[dict[str, Any]], None]:
+def on_like_nodes(
+    trial: Callable[[dict[str, Any]], None], places: PictureFolders = ()
+) -> Callable[[dict[str, Any]], None]:
     """A trial's function for a cluster: on a node that lacks something it says so; Ray would say that a process was lost."""
     ours, pickled = versions_here(), ray.cloudpickle.dumps(trial)
     unpickled: list[Callable[[dict[str, Any]], None]] = []

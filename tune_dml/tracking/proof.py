@@ -12,12 +12,10 @@ from tune_dml.tracking.books import PARENT, Books, cell_key
 from tune_dml.tracking.cells import cell_points, cell_status
 from tune_dml.tracking.client import read_run
 from tune_dml.tracking.projection import Point, Projection, TrialRun
-from tune_dml.tracking.tables import StoredRun, read_runs
+from tune_dml.tracking.tables import LARGEST, StoredRun, read_runs
 
 Located = tuple[str, int, int, str]
 """Metric, step, time, value as text."""
-_LARGEST = 1.7976931348623157e308
-"""What MLflow stores for an infinity."""
 _AT_ONCE = 500
 """Runs that are read together."""
 
@@ -135,4 +133,4 @@ def _as_stored(points: Iterable[Point]) -> frozenset[Located]:
 
 def _word(value: float) -> str:
     """A value as text that can be compared, NaN too, infinities as MLflow stores them."""
-    return "nan" if math.isnan(value) else repr(math.copysign(min(abs(value), _LARGEST), value))
+    return "nan" if math.isnan(value) else repr(math.copysign(min(abs(value), LARGEST), value))

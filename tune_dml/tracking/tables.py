@@ -19,7 +19,7 @@ from tune_dml.tracking.store import local_database
 _REVISION = "dc11669786a5"
 """Of the tables of MLflow 3.17, as their table alembic_version has it."""
 _PATIENCE = 20.0  # seconds, as MLflow waits for another writer
-_LARGEST = 1.7976931348623157e308  # what MLflow stores for an infinity
+LARGEST = 1.7976931348623157e308  # what MLflow stores for an infinity
 
 Row = tuple[str | float | None, ...]
 
@@ -143,7 +143,7 @@ def _all(run: NewRun) -> Iterator[Row]:
     """Every point; NaN is a zero with a mark."""
     for point in run.points:
         nan = math.isnan(point.value)
-        value = 0.0 if nan else min(max(point.value, -_LARGEST), _LARGEST)
+        value = 0.0 if nan else min(max(point.value, -LARGEST), LARGEST)
         yield run.id, point.name, point.step, point.time, value, nan
 
 
