@@ -53,6 +53,12 @@ class Places(PlacementGroupResourceManager):  # type: ignore[misc]
         self._acquired_pgs.remove(left.placement_group)
         self._request_to_ready_pgs[resource_request].add(left.placement_group)
 
+    def clear(self) -> None:
+        """Give all back, and begin anew: Ray's own calls the constructor, with what it knows of."""
+        keeps = self._keeps
+        super().clear()
+        self._keeps = keeps
+
     def get_resource_futures(self) -> list[object]:
         """What Tune waits for. Whoever wanted what was left has asked by now: the rest is given back."""
         left, self._left = self._left, []
