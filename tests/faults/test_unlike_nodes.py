@@ -47,3 +47,23 @@ def test_nodes_without_the_project_are_named_before_and_while_a_sweep_runs(tmp_p
         assert time.monotonic() - began < 60
         assert (sweep.folder / "ledger.jsonl").read_bytes() == before
         assert not (tmp_path / "sweeps" / "other").exists()
+
+
+def test_workers_that_come_to_a_late_node_without_the_project_say_so(tmp_path, monkeypatch, cache_dir):
+    monkeypatch.chdir(tmp_path)
+    with Cluster(tmp_path / "cluster", workers=0, head_has_project=True) as cluster:
+        cluster.add_worker(cpus=2, has_project=True)
+        cluster.wait_for(2)
+        environment = {**cluster.environment, "PYTHONPATH": str(PROJECT)}
+        words = ["sweep", sweep_file((0.1, 0.9), steps=4000, every=500), "--name", "toy", "--workers", "2"]
+        words += ["--max-concurrent", "1", "--address", cluster.address, "--cache-dir", str(cache_dir)]
+        sweep = Running(words, tmp_path / "sweeps" / "toy", environment)
+        sweep.wait_until(lambda: sweep.events("started"))
+        cluster.add_worker(cpus=2)
+        cluster.wait_for(3)
+        for pid in cluster.processes(1):
+            os.kill(pid, signal.SIGKILL)
+        sweep.end()
+        reasons = [trial.reason for trial in results_of(sweep.folder).trials]
+        assert len(reasons) == 2
+        assert all("does not have what the driver has: no tune-dml" in each for each in reasons)

@@ -28,12 +28,20 @@ TrainOne = Callable[[dict[str, Any], Callable[[Message], None]], None]
 
 _LOOK = 1.0
 """Seconds after which somebody who waits looks whether the others still live."""
+_PARTING = 60.0
+"""Seconds that workers which cannot train have to leave."""
 
 
 class _Mailbox:
-    """Between a trial's driver and its workers; an actor without CPU. One trial at a time, under a number that grows."""
+    """Between a trial's driver and its workers; an actor without CPU. One trial at a time, under a number that grows.
 
-    def __init__(self) -> None:
+    A trial is given to workers that have all come: one that cannot train would leave the others waiting for it.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self.come: set[int] = set()
+        """Ranks that are in the place."""
         self.number = 0
         self.config: dict[str, Any] | None = None
         self.taken: dict[int, int] = {}
@@ -51,10 +59,12 @@ class _Mailbox:
         self.messages.clear()
 
     async def take(self, rank: int, last: int, place: str) -> tuple[int, dict[str, Any]] | None:
-        """The trial under way, to a rank that has not ended it; None when there is none yet."""
-        self.place = place
+        """The trial under way, to a rank that has not ended it; None when there is none yet. Raises when another cannot train."""
+        self._enter(rank, place)
         for _ in range(100):
-            if self.config is not None and self.number > last:
+            if self.refusal:
+                raise RuntimeError(self.refusal)
+            if self.config is not None and self.number > last and len(self.come) == self.workers:
                 self.taken[rank] = self.taken.get(rank, 0) + 1
                 return self.number, self.config
             await asyncio.sleep(_LOOK / 100)
@@ -65,9 +75,15 @@ class _Mailbox:
         if number == self.number:
             self.messages.append(message)
 
-    async def refuse(self, reason: str, place: str) -> None:
-        """Workers were placed where they cannot train."""
-        self.refusal, self.place = reason, place
+    async def refuse(self, reason: str, rank: int, place: str) -> None:
+        """A worker was placed where it cannot train: none of them does."""
+        self._enter(rank, place)
+        self.refusal = reason
+
+    def _enter(self, rank: int, place: str) -> None:
+        if place != self.place:
+            self.come, self.place = set(), place
+        self.come.add(rank)
 
     async def next(self) -> tuple[Message | None, int, str, str]:
         """The next message, if one comes soon; how often the workers began with this trial, where they are, what they lack."""
@@ -87,7 +103,7 @@ class Group:
     def __init__(self, train_one: TrainOne, books: Path, resources: Resources, folders: PictureFolders | None):
         import ray
 
-        self.mailbox = ray.remote(num_cpus=0, max_concurrency=resources.workers + 4)(_Mailbox).remote()
+        self.mailbox = ray.remote(num_cpus=0, max_concurrency=resources.workers + 4)(_Mailbox).remote(resources.workers)
         self.error: BaseException | None = None
         self._place = ""
         self._thread = threading.Thread(target=self._fit, args=(train_one, books, resources, folders), daemon=True)
@@ -116,6 +132,9 @@ class Group:
                 if "ended" in message:
                     return
             elif refusal:
+                self._thread.join(
+                    _PARTING
+                )  # Ray Train gives the workers' places back first, which the next try may want
                 raise RuntimeError(refusal)
             elif not self.lives:
                 raise self.error or RuntimeError("the Ray Train run has ended")
@@ -177,26 +196,23 @@ def _worker(train_one: TrainOne) -> Callable[[dict[str, Any]], None]:
 
 
 def _refusing(work: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
-    """Workers that say so where their node lacks something, and stay until they are ended with their trial's process.
+    """Workers that say so where the node of one lacks something, and leave: an error Ray Train would try again for ever.
 
-    Ray Train would begin them again and again, each time in a new place, of which the last would stay taken. Like the function
-    it runs it travels by value, to a node without this project too.
+    Like the function it runs it travels by value, to a node without this project too.
     """
 
     def run(config: dict[str, Any]) -> None:
-        import threading
-
         import ray
+        import ray.train
 
         try:
             work(config)
         except RuntimeError as error:
             if UNLIKE_DRIVER not in str(error):
                 raise
-            place = ray.util.get_current_placement_group().id.hex()
+            rank, place = ray.train.get_context().get_world_rank(), ray.util.get_current_placement_group().id.hex()
             # By keyword: of an actor whose class is not here Ray knows no positions.
-            ray.get(config["mailbox"].refuse.remote(reason=str(error), place=place))
-            threading.Event().wait()
+            ray.get(config["mailbox"].refuse.remote(reason=str(error), rank=rank, place=place))
 
     return run
 

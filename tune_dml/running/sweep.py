@@ -93,7 +93,7 @@ class Recorder(Callback):  # type: ignore[misc]
         """Below which each trial keeps its files."""
         self.leavings = Leavings(ledger, self.place, progress.note)
         self.hung: set[str] = set()
-        self.placement_groups: dict[str, str] = {}
+        self.placement_groups: set[str] = set()
         """Of workers: Ray Train leaves them where a trial's process is ended and no dashboard runs."""
         self.lost: Counter[str] = Counter()
         """Key -> losses that count: a node that is taken away with notice is none."""
@@ -135,7 +135,7 @@ class Recorder(Callback):  # type: ignore[misc]
         key = trial.config["key"]
         message = read_message(result)
         if "placed" in message:  # and no step is made
-            self.placement_groups[key] = message["placed"]
+            self.placement_groups.add(message["placed"])
             return
         self.watch.step(key)
         if rows := message.get("rows"):
@@ -157,7 +157,6 @@ class Recorder(Callback):  # type: ignore[misc]
         self.hung.discard(key)
         self.watch.end(key)
         self.processes.pop(key, None)
-        self._give_place_back(key, failure)
         self.lost[key] += failure.kind != "preempted"
         trial.run_metadata.num_failures = self.lost[key]  # which Tune compares with the retries
         named = {"stalled": failure.reason, "node": failure.reason, "preempted": "its node was taken away"}
@@ -185,16 +184,10 @@ class Recorder(Callback):  # type: ignore[misc]
         """Retries are used up."""
         hung = trial.config["key"] in self.hung
         failure = stalled(self.watch.limit or 0.0) if hung else _last_failure(trial)
-        self._give_place_back(trial.config["key"], failure)
         was_lost = failure.may_pass and failure.kind != "node"
         reason = f"{'lost' if was_lost else 'failed'} {TRIAL_RETRIES + 1} times: {failure.reason}"
         ended = {"status": "failed", "reason": reason, "kind": failure.kind, "metrics": {}}
         self._end(trial.config["key"], ended)
-
-    def _give_place_back(self, key: str, failure: Failure) -> None:
-        """Workers stay where they cannot train until they are ended; their place is for others, elsewhere or after them."""
-        if failure.kind == "node" and (place := self.placement_groups.pop(key, None)):
-            give_back([place])
 
     def cell(self, cell: Cell) -> None:
         """A searcher has proposed a cell."""
@@ -333,7 +326,7 @@ def _fit(
         stack.enter_context(placed_by(lambda: Places(keeps=lambda: not recorder.hung)))
         stack.enter_context(trials_take_idle_processes(inherit=not connection.has_others))
         stack.enter_context(without_counting_callbacks())
-        stack.callback(lambda: give_back(recorder.placement_groups.values()))
+        stack.callback(give_back, recorder.placement_groups)
         concurrent = cluster.refuse_unless_it_fits(capacity, resources)
         concurrent = min(concurrent, session.max_concurrent or concurrent)
         recorder.progress.slots = concurrent
