@@ -13,8 +13,8 @@ from pathlib import Path
 
 from trainables.files import write_whole
 from tune_dml.planning.cells import Cell
-from tune_dml.tracking.client import Run
 from tune_dml.tracking.projection import TrialRun
+from tune_dml.tracking.tables import Run
 
 PARENT = "parent"
 CELL = "cell-"

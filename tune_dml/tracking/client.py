@@ -10,8 +10,7 @@ import re
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,23 +19,10 @@ from tune_dml.record.provenance import mask
 from tune_dml.text import shortened
 from tune_dml.tracking.projection import Point, RunStatus, milliseconds
 from tune_dml.tracking.store import local_database, on_local_disk
-from tune_dml.tracking.tables import StoredRun
+from tune_dml.tracking.tables import Run, StoredRun, find_runs
 
 _REQUEST_TIMEOUT = "10"
 """Seconds that a request waits, where the user has not set MLflow's own variable."""
-
-
-@dataclass
-class Run:
-    """A run as MLflow has it."""
-
-    id: str
-    status: str
-    tags: dict[str, str]
-    params: frozenset[str]
-    """Names alone: a logged parameter cannot change."""
-    has_data: bool = False
-    """Its data set is known."""
 
 
 @contextlib.contextmanager
@@ -141,6 +127,12 @@ def search_runs(client: Any, experiment_id: str, query: str) -> Iterator[Run]:
         token = page.token
         if not token:
             return
+
+
+def runs_with(client: Any, uri: str, experiment_id: str, tag: str, value: str) -> Iterable[Run]:
+    """Every active run that has a tag, the earliest first."""
+    found = find_runs(uri, experiment_id, tag, value)
+    return search_runs(client, experiment_id, f"tags.`{tag}` = '{value}'") if found is None else found
 
 
 def read_run(client: Any, run_id: str, metrics: Set[str]) -> StoredRun | None:

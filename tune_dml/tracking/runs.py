@@ -20,7 +20,6 @@ from tune_dml.record.judgement import Judgement
 from tune_dml.tracking.books import CELL, PARENT, Books, cell_key
 from tune_dml.tracking.cells import cell_points, cell_status
 from tune_dml.tracking.client import (
-    Run,
     artifacts_of,
     create_run,
     describe_experiment,
@@ -30,13 +29,14 @@ from tune_dml.tracking.client import (
     log_news,
     open_client,
     reason_of,
+    runs_with,
     search_runs,
     set_status,
 )
 from tune_dml.tracking.descriptions import cell_note, experiment_note, sweep_note
 from tune_dml.tracking.projection import Point, Projection, Row, RunStatus, TrialRun, milliseconds, numbers
 from tune_dml.tracking.store import check
-from tune_dml.tracking.tables import NewRun, write_runs
+from tune_dml.tracking.tables import NewRun, Run, read_runs, write_runs
 from tune_dml.tracking.trial_runs import NOTE, PARENT_TAG, SWEEP_TAG, RunContents, contents_of
 
 _BATCH = 200  # trials between two writes of the bookkeeping
@@ -77,8 +77,8 @@ class RunPusher:
         self._projection = projection
         self._books = books
         self._runs: dict[str, Run] = {}
-        self._shown: dict[str, tuple[Point, ...]] = {}
-        """What this process has pushed of cells and of the sweep itself."""
+        self._shown: dict[str, set[Point]] = {}
+        """What the runs of cells and of the sweep itself are known to have."""
         self._standing: dict[str, object] = {}
         """Where the trials of a cell stood when its run was brought up to date."""
 
@@ -92,12 +92,14 @@ class RunPusher:
         experiment_id = experiment_id_of(self.client, self._experiment, self._uri)
         describe_experiment(self.client, experiment_id, experiment_note(self._projection.state.plan.space))
         parent = self._parent(experiment_id)
-        self._runs, self._shown, self._standing = {PARENT: parent}, {}, {}
+        self._runs, self._standing = {PARENT: parent}, {}
         self._files = artifacts_of(self.client, parent.id)
         for tag in (SWEEP_TAG, PARENT_TAG):  # an older version's trials have the second alone
-            for run in search_runs(self.client, experiment_id, f"tags.`{tag}` = '{parent.id}'"):
+            for run in runs_with(self.client, self._uri, experiment_id, tag, parent.id):
                 if key := _key_of(run):
                     self._runs[key] = self._one_of(self._runs.get(key), run, key)
+        curves = [run.id for key, run in self._runs.items() if key == PARENT or key.startswith(CELL)]
+        self._shown = {name: set(run.points) for name, run in (read_runs(self._uri, curves) or {}).items()}
         self._books.adopt(experiment_id, self._runs, self._projection.runs)
         self._books.save()
         self.connected = True
@@ -136,7 +138,7 @@ class RunPusher:
     def _parent(self, experiment_id: str) -> Run:
         projection = self._projection
         known: Run | None = None
-        for run in search_runs(self.client, experiment_id, f"tags.`tune_dml.ledger` = '{projection.ledger_id}'"):
+        for run in runs_with(self.client, self._uri, experiment_id, "tune_dml.ledger", projection.ledger_id):
             known = self._one_of(known, run, PARENT)
         if known is not None:
             return known
@@ -219,17 +221,17 @@ class RunPusher:
             if self._standing.get(run.id) == standing:
                 continue
             self._push_data(run)
-            self._push_new(run, cell_points(trials, projection.state.plan.metric), projection.knobs(cell))
-            log_news(self.client, run, (), {}, {"sweep": name})
+            points = cell_points(trials, projection.state.plan.metric)
+            self._push_new(run, points, projection.knobs(cell), {"sweep": name})
             active = max((trial.active for trial in trials), default=projection.last_active)
             set_status(self.client, run, status, active)
             self._standing[run.id] = standing
 
-    def _push_new(self, run: Run, points: tuple[Point, ...], params: Mapping[str, str]) -> None:
-        """Points that this process has not pushed; MLflow keeps one of equal ones."""
-        known = set(self._shown.get(run.id, ()))
-        log_news(self.client, run, [point for point in points if point not in known], params, {})
-        self._shown[run.id] = points
+    def _push_new(self, run: Run, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]) -> None:
+        """Points that are not known to be there; of those that are MLflow would keep one."""
+        known = self._shown.setdefault(run.id, set())
+        log_news(self.client, run, [point for point in points if point not in known], params, tags)
+        known.update(points)
 
     def _push_data(self, run: Run) -> None:
         """The data set, where the run does not have it."""
@@ -241,8 +243,7 @@ class RunPusher:
     def _push_parent(self, push: Push) -> None:
         run, projection = self._runs[PARENT], self._projection
         self._push_data(run)
-        self._push_new(run, projection.parent_points(), projection.parent_parameters())
-        log_news(self.client, run, (), {}, projection.parent_tags())
+        self._push_new(run, projection.parent_points(), projection.parent_parameters(), projection.parent_tags())
         status = projection.parent_status(final=push.final, interrupted=push.interrupted)
         set_status(self.client, run, status, projection.last_active)
 
@@ -253,15 +254,13 @@ class RunPusher:
         """
         projection, parent = self._projection, self._runs[PARENT]
         ended = sum(trial.ended is not None for trial in projection.state.recorded.values())
-        log_in_batches(self.client, parent.id, _said(judgement.figures, ended, projection.judged), {}, {})
         note = sweep_note(projection, judgement, self._books.experiment_id, parent.id, reported=reported, model=model)
-        log_news(self.client, parent, (), {}, {NOTE: note})
+        self._push_new(parent, _said(judgement.figures, ended, projection.judged), {}, {NOTE: note})
         for cell in projection.cells_begun():
             if (finding := judgement.cells.get(cell.label)) and (run := self._runs.get(cell_key(cell))):
                 points = cell_points(projection.trials_of(cell), projection.state.plan.metric)
                 said = _said(finding.figures, points[-1].step if points else 0, projection.judged)
-                log_in_batches(self.client, run.id, said, {}, {})
-                log_news(self.client, run, (), {}, {NOTE: cell_note(projection, cell, finding.text)})
+                self._push_new(run, said, {}, {NOTE: cell_note(projection, cell, finding.text)})
 
 
 def _said(figures: Mapping[str, float], step: int, moment: float) -> tuple[Point, ...]:

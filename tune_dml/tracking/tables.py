@@ -1,8 +1,8 @@
 """Many runs at once, straight into the tables of a SQLite store and out of them: MLflow's client takes 20 ms for each.
 
-Only where the tables are those that were compared: `tests/unit/tracking/test_tables.py` writes and reads the same runs by either
-way and demands equal databases and answers. With any other version of MLflow, and any other store, both functions decline and
-the client does it.
+Only where the tables are those that were compared: `tests/unit/tracking/test_tables.py` writes, finds and reads the same runs by
+either way and demands equal databases and answers. With any other version of MLflow, and any other store, all functions decline
+and the client does it.
 """
 
 from __future__ import annotations
@@ -40,6 +40,19 @@ class NewRun:
     points: Sequence[Point]
 
 
+@dataclass
+class Run:
+    """A run as MLflow has it, kept up to date by whoever tells it more."""
+
+    id: str
+    status: str
+    tags: dict[str, str]
+    params: frozenset[str]
+    """Names alone: a logged parameter cannot change."""
+    has_data: bool = False
+    """Its data set is known."""
+
+
 @dataclass(frozen=True)
 class StoredRun:
     """A run as a store has it, to be compared with what it should be."""
@@ -69,6 +82,41 @@ def write_runs(uri: str, experiment_id: str, runs: Sequence[NewRun]) -> bool:
             return False
         database.execute("COMMIT")
     return True
+
+
+def find_runs(uri: str, experiment_id: str, tag: str, value: str) -> list[Run] | None:
+    """Every active run that has a tag, the earliest first; None where the client is to find them. Raises sqlite3.Error."""
+    database = _opened(uri)
+    if database is None:
+        return None
+    with contextlib.closing(database):
+        database.execute("BEGIN")  # all of one moment
+        if not _is_known(database):
+            return None
+        chosen = (
+            " FROM runs JOIN tags AS chosen USING (run_uuid) {} WHERE chosen.key = ? AND chosen.value = ?"
+            " AND runs.experiment_id = ? AND runs.lifecycle_stage = 'active' ORDER BY runs.start_time"
+        )
+        asked = (tag, value, int(experiment_id))
+        found = {
+            run_id: Run(run_id, status, {}, frozenset())
+            for run_id, status in database.execute("SELECT run_uuid, runs.status" + chosen.format(""), asked)
+        }
+        tags = "SELECT run_uuid, every.key, every.value" + chosen.format("JOIN tags AS every USING (run_uuid)")
+        for run_id, name, text in database.execute(tags, asked):
+            found[run_id].tags[name] = text
+        params = "SELECT run_uuid, params.key" + chosen.format("JOIN params USING (run_uuid)")
+        names: dict[str, set[str]] = {}
+        for run_id, name in database.execute(params, asked):
+            names.setdefault(run_id, set()).add(name)
+        shared: dict[frozenset[str], frozenset[str]] = {}  # the trials of a sweep have the same parameters
+        for run_id, own in names.items():
+            found[run_id].params = shared.setdefault(frozenset(own), frozenset(own))
+        inputs = "JOIN inputs ON inputs.destination_id = run_uuid AND inputs.destination_type = 'RUN'"
+        data = "SELECT run_uuid" + chosen.format(f"{inputs} AND inputs.source_type = 'DATASET'")
+        for (run_id,) in database.execute(data, asked):
+            found[run_id].has_data = True
+        return list(found.values())
 
 
 def read_runs(uri: str, run_ids: Sequence[str]) -> dict[str, StoredRun] | None:

@@ -92,7 +92,7 @@ def test_only_the_news_is_pushed(driver, tracker, monkeypatch):
     one.sync()
     searches: list[str] = []
     monkeypatch.setattr(
-        runs, "search_runs", lambda *arguments: searches.append(arguments[2]) or client.search_runs(*arguments)
+        runs, "runs_with", lambda *arguments: searches.append(arguments[3]) or client.runs_with(*arguments)
     )
     driver.event("reset", driver.trials[0].key)
     driver.started(driver.trials[0])

@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 from helpers.stored_runs import StoredRuns
 from helpers.toys import Driver, plan_of, space_of
+from mlflow.tracking import MlflowClient
 
-from tune_dml.record.judgement import Judgement
+from tune_dml.record.judgement import CellJudgement, Judgement
 from tune_dml.record.state import SweepState
 from tune_dml.space import Baseline, Grid, Knob
 from tune_dml.tracking import proof, runs, tables
-from tune_dml.tracking.client import read_run
-from tune_dml.tracking.tables import read_runs, write_runs
+from tune_dml.tracking.client import open_client, read_run, search_runs
+from tune_dml.tracking.tables import find_runs, read_runs, write_runs
 from tune_dml.tracking.tracker import SyncReport, Tracker
+from tune_dml.tracking.trial_runs import PARENT_TAG, SWEEP_TAG
 
 _OF_A_RUN = {"runs", "tags", "params", "metrics", "latest_metrics"}
 _ALL = SyncReport(trials=30, rows=83)
@@ -106,6 +108,41 @@ def test_either_way_reads_the_same_runs(push):
     assert any(math.isnan(point.value) for run in read.values() for point in run.points)
 
 
+@pytest.mark.parametrize("tag", [SWEEP_TAG, PARENT_TAG])
+def test_either_way_finds_the_same_runs(push, tag):
+    uri, _ = push("quick")
+    seen = StoredRuns(uri)
+    gone, *_ = seen.children
+    seen.client.delete_run(gone.info.run_id)
+    (parent,) = seen.parents
+    experiment, sweep = parent.info.experiment_id, parent.info.run_id
+    other = seen.client.create_run(seen.client.create_experiment("other"), tags={tag: sweep})
+    found = find_runs(uri, experiment, tag, sweep)
+    by_client = search_runs(open_client(uri), experiment, f"tags.`{tag}` = '{sweep}'")
+    assert {run.id: run for run in found} == {run.id: run for run in by_client}
+    assert not {gone.info.run_id, other.info.run_id} & {run.id for run in found}
+    assert len(found) > 1
+    assert {run.has_data for run in found} == ({True, False} if tag == SWEEP_TAG else {True})
+
+
+def test_another_process_finds_all_there_and_tells_nothing(many, push, monkeypatch):
+    uri, _ = push("quick")
+    label = many.plan.cells[0].label
+    judgement = Judgement(("said",), {"best": 1.0}, {label: CellJudgement({"low": 0.5}, "better")}, "", "")
+    told = []
+
+    def tell():
+        one = Tracker(SweepState(many.folder, many.plan), uri, "toys")
+        assert one.sync().error is None
+        assert one.attach([], "report", judgement) is None
+        return [len(told), told.clear()][0]
+
+    log_batch = MlflowClient.log_batch
+    monkeypatch.setattr(MlflowClient, "log_batch", lambda *given: told.append(given[1]) or log_batch(*given))
+    assert tell() == 2  # the judgement, of the cell and of the sweep
+    assert tell() == 0
+
+
 def _sorted(points):
     return sorted((point.name, point.step, point.time, repr(point.value)) for point in points)
 
@@ -180,11 +217,13 @@ def test_other_tables_are_left_to_the_client(push, monkeypatch):
     assert report == _ALL
     assert len(StoredRuns(uri).children) == _ALL.trials
     assert read_runs(uri, []) is None
+    assert find_runs(uri, "1", SWEEP_TAG, "") is None
 
 
 def test_other_stores_are_left_to_the_client():
     assert not write_runs("http://127.0.0.1:5000", "1", [])
     assert read_runs("http://127.0.0.1:5000", []) is None
+    assert find_runs("http://127.0.0.1:5000", "1", SWEEP_TAG, "") is None
 
 
 def test_a_deleted_experiment_takes_no_runs(push):
