@@ -43,6 +43,9 @@ def attend() -> Callable[[int], None]:
     if lines is None:
         return lambda code: None
     life, word = map(int, lines.split(","))
+    signal.signal(
+        signal.SIGTTOU, signal.SIG_IGN
+    )  # we write from the background, which some terminals stop programs for
     for line in (life, word):
         os.set_inheritable(line, False)  # Ray's processes outlive us otherwise
 
@@ -128,9 +131,12 @@ class _Driver:
 
         def hand_on(number: int, frame: FrameType | None) -> None:
             self.was_told = True
-            self._process.send_signal(number)
+            self._process.send_signal(signal.SIGTERM if number == signal.SIGHUP else number)
 
-        known = {number: signal.signal(number, hand_on) for number in (signal.SIGINT, signal.SIGTERM)}
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as below nohup
+            numbers.append(signal.SIGHUP)
+        known = {number: signal.signal(number, hand_on) for number in numbers}
         try:
             said = os.read(self._word, 1)  # nothing where it dies
             code = self._leave(said)

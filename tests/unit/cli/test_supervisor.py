@@ -2,9 +2,12 @@
 
 import json
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 
 import pytest
@@ -123,8 +126,13 @@ def test_extend_and_resume_go_on_by_resume_with_the_sessions_flags(tmp_path):
 
 
 DRIVER = """
-import os, sys, time
+import os, signal, sys, time
 from tune_dml.cli._supervisor import attend
+def say(number, frame):
+    print(signal.Signals(number).name, flush=True)
+    sys.exit()
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, say)
 speak = attend()
 print(os.getpid(), flush=True)
 time.sleep(60)
@@ -137,11 +145,17 @@ _supervisor._Driver(sys.argv[2:]).wait()
 """
 
 
-def test_the_driver_ends_with_its_supervisor(tmp_path):
-    program = tmp_path / "program"
-    program.write_text(f"#!/bin/sh\nexec {sys.executable} -c '{DRIVER}'\n")
-    program.chmod(0o755)
-    with subprocess.Popen([sys.executable, "-c", SUPERVISOR, str(program)], stdout=subprocess.PIPE) as supervisor:
+@pytest.fixture
+def program(tmp_path):
+    """Stands for Python, and runs the driver."""
+    path = tmp_path / "program"
+    path.write_text(f"#!/bin/sh\nexec {sys.executable} -c '{DRIVER}'\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_the_driver_ends_with_its_supervisor(program):
+    with subprocess.Popen([sys.executable, "-c", SUPERVISOR, program], stdout=subprocess.PIPE) as supervisor:
         driver = int(supervisor.stdout.readline())
         supervisor.send_signal(signal.SIGKILL)
         supervisor.wait()
@@ -149,3 +163,35 @@ def test_the_driver_ends_with_its_supervisor(tmp_path):
         while os.path.exists(f"/proc/{driver}") and time.monotonic() < deadline:
             time.sleep(0.02)
         assert not os.path.exists(f"/proc/{driver}")
+
+
+def test_a_terminal_that_stops_what_writes_from_the_background_does_not_stop_the_driver(program):
+    """`stty tostop`: the driver has a process group of its own."""
+    ours, theirs = pty.openpty()
+    flags = termios.tcgetattr(theirs)
+    flags[3] |= termios.TOSTOP
+    termios.tcsetattr(theirs, termios.TCSANOW, flags)
+    code = f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n{SUPERVISOR}"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, program], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    ) as supervisor:
+        os.close(theirs)
+        heard = select.select([ours], [], [], 30)[0]
+        supervisor.kill()
+    os.close(ours)
+    assert heard
+
+
+@pytest.mark.parametrize("is_ignored", [False, True], ids=["terminal closed", "nohup"])
+def test_a_closed_terminal_ends_the_driver_in_order_but_not_below_nohup(program, is_ignored):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if is_ignored else signal.SIG_DFL)
+    try:
+        supervisor = subprocess.Popen([sys.executable, "-c", SUPERVISOR, program], stdout=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    with supervisor:
+        supervisor.stdout.readline()
+        supervisor.send_signal(signal.SIGHUP)
+        if is_ignored:
+            supervisor.send_signal(signal.SIGINT)
+        assert supervisor.stdout.readline() == f"{'SIGINT' if is_ignored else 'SIGTERM'}\n"
