@@ -227,8 +227,9 @@ def _command(verb: str) -> Any:
 
 
 def _cause(code: int) -> str:
-    if code > 128:
-        return f"signal {signal.Signals(code - 128).name}"
+    names = {number + 128: number.name for number in signal.Signals}
+    if code in names:
+        return f"signal {names[code]}"
     return f"exit code {code}: its Ray node is gone"
 
 

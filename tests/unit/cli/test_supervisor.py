@@ -66,6 +66,12 @@ def test_a_lost_driver_is_begun_again_where_it_stopped(drivers, capfd):
     assert capfd.readouterr().err.count("going on from where it stopped") == 2
 
 
+@pytest.mark.parametrize(("code", "cause"), [(137, "signal SIGKILL"), (255, "exit code 255"), (1, "exit code 1")])
+def test_why_a_driver_was_lost_is_said(drivers, capfd, code, cause):
+    assert drivers((code, False, True), SPOKEN)[0] == 0
+    assert f"ended without a word ({cause}" in capfd.readouterr().err
+
+
 def test_after_three_the_session_is_closed(drivers, tmp_path, capfd):
     argv = ["/venv/bin/tune-dml", *WORDS, "--tracking-uri", "http://here:5000"]
     with Ledger(tmp_path / "sweeps" / "toy") as ledger:
