@@ -46,7 +46,9 @@ def test_a_pipe_that_nobody_reads_any_more(words, quiet, found):
 
 def test_the_disk_of_its_output_is_full(words, quiet, found):
     with Path("/dev/full").open("w") as full:
-        sweep = subprocess.run([*COMMAND, *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=200)
+        sweep = subprocess.run(
+            [*COMMAND, *words], check=False, stdout=full, stderr=subprocess.PIPE, text=True, timeout=200
+        )
     assert (sweep.returncode, sweep.stderr) == (1, "standard output: No space left on device\n")  # of the table alone
     folder = Path("sweeps/toy").absolute()
     assert table(folder) == quiet
@@ -67,7 +69,7 @@ def in_a_terminal(words, stops_background):
         stdout=theirs,
         stderr=theirs,
         start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0),
+        preexec_fn=lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - no thread runs here
     )
     os.close(theirs)
     return sweep, ours

@@ -63,7 +63,8 @@ def attend() -> Callable[[int], None]:
 
 
 def _speak(word: int, code: int) -> None:
-    sys.stdout.flush()
+    with contextlib.suppress(OSError):  # a pipe that nobody reads, a full disk: what we have to say here is heard
+        sys.stdout.flush()
     with contextlib.suppress(BrokenPipeError):
         os.write(word, bytes([code]))
 
@@ -234,5 +235,6 @@ def _cause(code: int) -> str:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):  # a terminal that was closed, a full disk
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
