@@ -84,7 +84,10 @@ _CONNECTION_TEXT = re.compile(
     re.IGNORECASE,
 )
 _EXIT = re.compile(r"Worker exit detail: (?P<detail>[^\n]+)")
-_SILENT = "its process ended without a word: it was killed, as for want of memory, crashed in compiled code, or was ended by a method"
+_SILENT = (
+    "its process ended without a word: it was killed, as for want of memory, "
+    "crashed in compiled code, or was ended by a method"
+)
 _PREEMPTED_TEXT = re.compile(r"preempt|spot instance|node .*(drained|draining|terminated expectedly)", re.IGNORECASE)
 # Of several ranks' errors the first in this order is the cause, the others its echoes.
 _ORDER = ("config", "data", "diverged", "out_of_memory", "node", "preempted", "lost", "bug", "connection")
