@@ -346,7 +346,7 @@ def test_a_ray_that_does_not_start_is_one_problem(monkeypatch):
     import ray
 
     def fail(**arguments):
-        raise Exception("The current node timed out during startup.\nThis could happen because ...")  # noqa: TRY002
+        raise Exception("The current node timed out during startup.\nThis could happen because ...")
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", fail)

@@ -101,6 +101,13 @@ def test_a_second_writer_is_refused_with_the_pid_of_the_first(tmp_path):
     assert answers.get() == "opened"
 
 
+def test_a_spoilt_lock_is_no_lock(tmp_path):
+    (tmp_path / "lock").write_bytes(b"\xff\xfe\x00")
+    with Ledger(tmp_path) as ledger:
+        ledger.write("note", text="said")
+    assert (tmp_path / "lock").read_text() == str(os.getpid())
+
+
 def test_results_show_every_state(driver):
     finished, diverged, failed, *_ = driver.trials
     driver.session()

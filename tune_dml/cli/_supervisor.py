@@ -163,7 +163,7 @@ def _folder_of(words: Sequence[str], pid: int) -> Path | None:
     """The sweep that a driver held: it wrote its number into the lock."""
     storage = Path(_given(words).get("storage") or Session.storage)
     for lock in storage.absolute().glob("*/lock"):
-        if lock.read_text().strip() == str(pid) and (lock.parent / "plan.json").exists():
+        if lock.read_text(errors="replace").strip() == str(pid) and (lock.parent / "plan.json").exists():
             return lock.parent
     return None
 

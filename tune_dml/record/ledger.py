@@ -167,7 +167,9 @@ class Ledger:
     def __enter__(self) -> Self:
         self.sweep.mkdir(parents=True, exist_ok=True)
         lock = self.sweep / "lock"
-        holder = lock.read_text().strip() if lock.exists() else ""  # first: some filelocks empty the file as they try
+        holder = (
+            lock.read_text(errors="replace").strip() if lock.exists() else ""
+        )  # first: some filelocks empty the file as they try
         try:
             self._lock.acquire()
         except Timeout:
