@@ -23,8 +23,9 @@ _PASSING = frozenset(
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+    with suppress(OSError):  # it may lie on the same full disk
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
 
 
 def patiently(

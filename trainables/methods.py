@@ -71,7 +71,7 @@ def load_entries(group: str) -> list[tuple[str, Any]]:
         place = f"entry point {group}.{entry.name}" + (f" of the package {entry.dist.name}" if entry.dist else "")
         try:
             loaded.append((place, entry.load()))
-        except Exception as error:  # a module of another package may raise anything
+        except (Exception, SystemExit) as error:  # a module of another package may raise anything, or be a program
             rule, remedy = f"{entry.value} must be importable", "Mend the package, or uninstall it."
             problems.append(Problem(place, rule, f"{type(error).__name__}: {error}", remedy))
     raise_if_any(problems)

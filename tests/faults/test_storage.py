@@ -1,6 +1,7 @@
 """Storage that fills up, goes away and returns, is read-only, or has been written under another clock."""
 
 import errno
+import io
 import json
 import os
 import shutil
@@ -37,6 +38,22 @@ class TestPatience:
         assert pauses == [0.2, 0.4, 0.8]
         assert [WAITED in text for text in said] == [True, False]
         assert str(tmp_path) in said[0]
+
+    def test_it_is_waited_for_where_saying_so_fails_too(self, tmp_path, monkeypatch):
+        class Full(io.StringIO):
+            def write(self, text):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        ends = iter([True, False])
+
+        def write():
+            if next(ends):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return "written"
+
+        monkeypatch.setattr(files.time, "sleep", lambda seconds: None)
+        monkeypatch.setattr(files.sys, "stderr", Full())
+        assert patiently(write, tmp_path) == "written"
 
     @pytest.mark.parametrize("number", [errno.EACCES, errno.ENOTDIR])
     def test_what_waiting_cannot_mend_is_raised_at_once(self, tmp_path, number):
@@ -111,9 +128,9 @@ def wait_for_words(run, words, seconds=90):
 
 @pytest.mark.slow
 def test_a_disk_that_fills_up_is_waited_for(small_disk, monkeypatch, undisturbed, found, cache_dir):
-    """Results, MLflow's store and the books of what it lacks all lie on it."""
+    """Results, MLflow's store, the books of what it lacks and what the sweep says all lie on it."""
     monkeypatch.chdir(small_disk)
-    sweep = begin(small_disk, cache_dir, says_in=small_disk.parent)
+    sweep = begin(small_disk, cache_dir)
     sweep.wait_until(sweep.in_the_middle)
     fill(small_disk)
     threading.Event().wait(8)  # every trial and the driver want to write by now

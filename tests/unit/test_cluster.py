@@ -340,3 +340,19 @@ def test_a_node_is_lost_when_its_cluster_says_so_or_has_long_said_nothing(monkey
         looks = [node.is_lost() for _ in answers]
     assert (looks.index(True) + 1 if True in looks else None) == lost
     assert node.is_lost()  # nobody listens any more
+
+
+def test_a_ray_that_does_not_start_is_one_problem(monkeypatch):
+    import ray
+
+    def fail(**arguments):
+        raise Exception("The current node timed out during startup.\nThis could happen because ...")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", fail)
+    monkeypatch.setenv("RAY_TMPDIR", "/full")
+    with Connection(None, Resources()) as connection, pytest.raises(ConfigError) as refusal:
+        connection.capacity()
+    (problem,) = refusal.value.problems
+    assert "must start (The current node timed out during startup." in problem.rule
+    assert "/full/ray/session_latest/logs" in problem.remedy

@@ -1,10 +1,11 @@
 """Which trial Tune begins next, which processes are watched, and which trials are let go."""
 
+import logging
 from types import SimpleNamespace
 
 import pytest
 
-from tune_dml.running.in_order import InOrder
+from tune_dml.running.in_order import InOrder, silence_tune
 from tune_dml.running.messages import as_text
 from tune_dml.running.turn import Allowance
 
@@ -108,3 +109,9 @@ def test_a_trial_of_several_workers_has_room_once_it_says_so():
     assert order.on_trial_result(books, running[0], as_text({"placed": True})) == "CONTINUE"
     order.choose_trial_to_run(books)
     assert turn.told == {"placed": 1, "waiting": 1, "begun": 1}
+
+
+def test_a_snapshot_of_tune_s_that_fails_is_nobody_s_concern():
+    """The disk of Ray's temporary files is full: nothing of ours lies there."""
+    silence_tune()
+    assert not logging.getLogger("ray.tune.tune").isEnabledFor(logging.ERROR)

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import shutil
 
 import pytest
 from helpers.toys import METRIC, PROVENANCE, Driver, plan_of, space_of
@@ -54,6 +55,27 @@ def test_a_row_reported_twice_counts_once_as_first_written(tmp_path):
     assert [(row["step"], row["train/loss"]) for row in rows] == [(5, 2.0), (10, 1.0), (15, 3.0)]
 
 
+def test_a_history_that_is_removed_is_said_and_begun_anew(tmp_path):
+    with Ledger(tmp_path) as ledger:
+        ledger.report("k", {"step": 10}, {"step": 15})
+        shutil.rmtree(tmp_path / "trials" / "k")
+        ledger.report("k", {"step": 20})
+        ledger.report("k", {"step": 10})  # a lost process, whose checkpoint has gone too
+    assert [row["step"] for row in read_history(tmp_path, "k")] == [10, 20]
+    (said,) = [event.body["text"] for event in read_events(tmp_path)]
+    assert said == "trials/k/history.jsonl is gone, and with it the rows of 2 steps"
+
+
+def test_a_row_that_has_lost_its_step_is_skipped(tmp_path):
+    with Ledger(tmp_path) as ledger:
+        ledger.report("k", {"step": 10, "train/loss": 1.0}, {"step": 15, "train/loss": 2.0})
+        file = tmp_path / "trials" / "k" / "history.jsonl"
+        file.write_bytes(file.read_bytes().replace(b'"step": 10', b'"stex": 10'))
+    with Ledger(tmp_path) as ledger:
+        ledger.report("k", {"step": 15, "train/loss": 2.0}, {"step": 20, "train/loss": 3.0})
+    assert [row["step"] for row in read_history(tmp_path, "k")] == [15, 20]
+
+
 def test_not_a_number_survives(tmp_path):
     with Ledger(tmp_path) as ledger:
         ledger.report("k", {"step": 1, "train/loss": float("nan")})
@@ -77,6 +99,13 @@ def test_a_second_writer_is_refused_with_the_pid_of_the_first(tmp_path):
         assert f"process {os.getpid()}" in answers.get()
     _try_to_write(tmp_path, answers)
     assert answers.get() == "opened"
+
+
+def test_a_spoilt_lock_is_no_lock(tmp_path):
+    (tmp_path / "lock").write_bytes(b"\xff\xfe\x00")
+    with Ledger(tmp_path) as ledger:
+        ledger.write("note", text="said")
+    assert (tmp_path / "lock").read_text() == str(os.getpid())
 
 
 def test_results_show_every_state(driver):
@@ -104,6 +133,14 @@ def test_results_show_every_state(driver):
 def test_an_unknown_sweep_names_the_nearest(driver):
     with pytest.raises(ConfigError, match="toy"):
         load_results(driver.folder.parent, "toi")
+
+
+@pytest.mark.parametrize("damage", [b"", b"\xff\x00", b'{"runs": []}', b"[]", b'{"uri": "x", "runs": {}}'])
+def test_spoilt_bookkeeping_of_mlflow_hides_no_result(driver, damage):
+    driver.run(driver.trials[0])
+    expected = results_of(driver.folder).trials
+    (driver.folder / "mlflow.json").write_bytes(damage)
+    assert results_of(driver.folder).trials == expected
 
 
 def test_garbage_in_the_middle_is_named_and_skipped_and_the_rest_is_read(tmp_path):

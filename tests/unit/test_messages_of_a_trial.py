@@ -1,6 +1,7 @@
 """What a trial says on its way to the driver, engine `local`, with Tune's report in our hands."""
 
 import json
+import os
 import sys
 from dataclasses import replace
 
@@ -69,6 +70,36 @@ def test_a_method_that_ends_its_process_has_failed_and_ray_may_end_it(monkeypatc
     monkeypatch.setattr(FolderContext, "report", lambda self, row, state=None: ray_exits(self, row))
     with pytest.raises(SystemExit):
         trials.run_trial(settings, context, None)
+
+
+def test_the_next_trial_begins_where_this_one_did(monkeypatch, tmp_path):
+    """A process takes trial after trial, and one whose folder is gone takes none."""
+
+    def leave(settings, context, cache_dir):
+        (tmp_path / "own").mkdir()
+        os.chdir(tmp_path / "own")
+        (tmp_path / "own").rmdir()
+        return {"status": "finished"}
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tune, "report", lambda message: None)
+    monkeypatch.setattr(trials, "run_trial", leave)
+    conduct = trials.Conduct(tmp_path, tmp_path, Resources())
+    trials.engine(conduct)({"key": "k", "settings": '{"data.name": "digits"}', "until": None})
+    assert os.getcwd() == str(tmp_path)
+
+
+def test_of_a_message_without_end_the_beginning_is_kept(monkeypatch, tmp_path):
+    def report(self, row, state=None):
+        raise ValueError("password=hunter2 " + "y" * 1_000_000)
+
+    context = FolderContext(tmp_path / "k", torch.device("cpu"))
+    settings = config_of(TASKS["retrieval"], training__steps=2, training__eval_every=2).settings()
+    monkeypatch.setattr(FolderContext, "report", report)
+    end = trials.run_trial(settings, context, None)
+    assert len(json.dumps(end)) < 10_000
+    assert "in report" in end["traceback"]
+    assert "hunter2" not in json.dumps(end)
 
 
 def test_a_trial_reads_no_other_data_than_those_the_sweep_began_with(monkeypatch, tmp_path, cache_dir):

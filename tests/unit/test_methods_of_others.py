@@ -114,6 +114,13 @@ def test_what_an_entry_point_lacks_is_said(monkeypatch, named, text):
     assert text in str(error.value)
 
 
+def test_a_module_that_is_a_program_ends_no_other(monkeypatch, tmp_path):
+    (tmp_path / "a_program.py").write_text("import sys\nsys.exit(0)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match="must be importable, but got 'SystemExit: 0'"):
+        len(losses(monkeypatch, "a_program:Loss"))
+
+
 def test_every_entry_point_that_cannot_be_imported_is_named(monkeypatch):
     with pytest.raises(ConfigError) as error:
         len(losses(monkeypatch, "no_such_package:Loss", "Whole", "Nowhere"))

@@ -10,7 +10,7 @@ from trainables.errors import ConfigError
 from tune_dml.planning.request import Resources
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.session import last_heard
-from tune_dml.record.state import SweepState, load_state, read_state
+from tune_dml.record.state import SweepState, load_state, read_state, sweep_names
 from tune_dml.space import Grid, Knob
 
 
@@ -132,3 +132,62 @@ def test_a_folder_that_was_moved_by_hand_is_the_sweep_s_name(tmp_path, plan):
     (tmp_path / "before").rename(tmp_path / "after")
     assert load_state(tmp_path, "after").plan.name == "after"
     assert read_state(tmp_path / "after").stored.identity() == plan.identity()
+
+
+def test_a_sweep_that_has_lost_its_plan_is_not_forgotten(tmp_path, plan):
+    with Ledger(tmp_path / "toy") as ledger:
+        ledger.write("session", resources={})
+    assert sweep_names(tmp_path) == ["toy"]
+    with pytest.raises(ConfigError, match=r"plan\.json: a sweep's plan must be readable .*No such file") as refusal:
+        load_state(tmp_path, "toy")
+    assert "Put a copy in its place" in str(refusal.value)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_ledger_that_is_lost_is_said(tmp_path, plan, is_there):
+    plan.save(tmp_path / "plan.json")
+    assert not read_state(tmp_path).notes  # before anything has run
+    with Ledger(tmp_path) as ledger:
+        ledger.write("session", resources={})
+        ledger.report("a", {"step": 1})
+    assert not read_state(tmp_path).notes
+    if is_there:
+        (tmp_path / "ledger.jsonl").write_bytes(b"")
+    else:
+        (tmp_path / "ledger.jsonl").unlink()
+    (said,) = read_state(tmp_path).notes
+    assert "ledger.jsonl is empty or gone" in said
+    assert "1 trial(s)" in said
+
+
+def test_an_event_that_lost_a_word_is_skipped_and_said(tmp_path, plan):
+    """A flipped bit leaves a line that is JSON still."""
+    plan.save(tmp_path / "plan.json")
+    first, second, *_ = [trial.key for trial in plan.trials()]
+    with Ledger(tmp_path) as ledger:
+        for key in (first, second):
+            ledger.write("started", key, host="here")
+            ledger.write("ended", key, status="finished", metrics={}, seconds=1.0)
+    path = tmp_path / "ledger.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"status"', b'"stadus"', 1))
+    state = read_state(tmp_path)
+    assert (state.trial(first).ended, state.trial(second).status) == (None, "finished")
+    assert any("is skipped" in text and "status" in text for text in state.notes)
+
+
+def test_a_ledger_that_is_cut_while_it_is_written_is_read_on_and_that_is_said(tmp_path, plan):
+    plan.save(tmp_path / "plan.json")
+    state = read_state(tmp_path)
+    first, second, *_ = [trial.key for trial in plan.trials()]
+    with Ledger(tmp_path) as ledger:
+        ledger.write("ended", first, status="finished", metrics={})
+        state.update()
+        (tmp_path / "ledger.jsonl").write_bytes(b"")
+        state.update()
+        ledger.write("ended", second, status="finished", metrics={})
+    state.update()
+    assert (state.trial(first).status, state.trial(second).status) == ("finished", "finished")  # as it was seen
+    later = read_state(tmp_path)
+    assert (later.trial(first).status, later.trial(second).status) == ("missing", "finished")
+    (said,) = later.notes
+    assert "bytes were lost while it was written" in said

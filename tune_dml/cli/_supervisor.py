@@ -43,6 +43,9 @@ def attend() -> Callable[[int], None]:
     if lines is None:
         return lambda code: None
     life, word = map(int, lines.split(","))
+    signal.signal(
+        signal.SIGTTOU, signal.SIG_IGN
+    )  # we write from the background, which some terminals stop programs for
     for line in (life, word):
         os.set_inheritable(line, False)  # Ray's processes outlive us otherwise
 
@@ -60,7 +63,8 @@ def attend() -> Callable[[int], None]:
 
 
 def _speak(word: int, code: int) -> None:
-    sys.stdout.flush()
+    with contextlib.suppress(OSError):  # a pipe that nobody reads, a full disk: what we have to say here is heard
+        sys.stdout.flush()
     with contextlib.suppress(BrokenPipeError):
         os.write(word, bytes([code]))
 
@@ -128,9 +132,12 @@ class _Driver:
 
         def hand_on(number: int, frame: FrameType | None) -> None:
             self.was_told = True
-            self._process.send_signal(number)
+            self._process.send_signal(signal.SIGTERM if number == signal.SIGHUP else number)
 
-        known = {number: signal.signal(number, hand_on) for number in (signal.SIGINT, signal.SIGTERM)}
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as below nohup
+            numbers.append(signal.SIGHUP)
+        known = {number: signal.signal(number, hand_on) for number in numbers}
         try:
             said = os.read(self._word, 1)  # nothing where it dies
             code = self._leave(said)
@@ -156,7 +163,7 @@ def _folder_of(words: Sequence[str], pid: int) -> Path | None:
     """The sweep that a driver held: it wrote its number into the lock."""
     storage = Path(_given(words).get("storage") or Session.storage)
     for lock in storage.absolute().glob("*/lock"):
-        if lock.read_text().strip() == str(pid) and (lock.parent / "plan.json").exists():
+        if lock.read_text(errors="replace").strip() == str(pid) and (lock.parent / "plan.json").exists():
             return lock.parent
     return None
 
@@ -221,11 +228,13 @@ def _command(verb: str) -> Any:
 
 
 def _cause(code: int) -> str:
-    if code > 128:
-        return f"signal {signal.Signals(code - 128).name}"
+    names = {number + 128: number.name for number in signal.Signals}
+    if code in names:
+        return f"signal {names[code]}"
     return f"exit code {code}: its Ray node is gone"
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):  # a terminal that was closed, a full disk
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()

@@ -69,14 +69,25 @@ class GrowingFile:
     path: Path
     offset: int = 0
     """How much of it has been read."""
+    key: str = ""
+    """What every row has; a line without it is skipped as garbage is."""
 
     @property
     def grown(self) -> bool:
         """Whether there is something unread."""
+        return self._size > self.offset
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether what has been read is there still."""
+        return self._size >= self.offset
+
+    @property
+    def _size(self) -> int:
         try:
-            return self.path.stat().st_size > self.offset
+            return self.path.stat().st_size
         except FileNotFoundError:
-            return False
+            return 0
 
     def unread(self, on_garbage: Callable[[int, bytes], None] = lambda at, line: None) -> Iterator[Located]:
         """(offset behind it, row) of every whole unread line; `offset` stays until the reader moves it.
@@ -92,7 +103,7 @@ class GrowingFile:
                 if not line.endswith(b"\n"):  # torn: its writer died, or is at work
                     return
                 behind += len(line)
-                if (row := _row(line)) is not None:
+                if (row := _row(line)) is not None and (not self.key or self.key in row):
                     yield behind, row
                 else:
                     on_garbage(behind - len(line), line)
@@ -110,7 +121,7 @@ def _row(line: bytes) -> dict[str, Any] | None:
 
 def history_file(sweep: Path, key: str) -> GrowingFile:
     """The evaluations of a trial, unread."""
-    return GrowingFile(trial_folder(sweep, key) / "history.jsonl")
+    return GrowingFile(trial_folder(sweep, key) / "history.jsonl", key="step")
 
 
 def read_events(sweep: Path, start: int = 0, on_garbage: Callable[[str], None] = lambda text: None) -> list[Event]:
@@ -149,12 +160,16 @@ class Ledger:
         self.sweep = sweep
         self._lock = FileLock(sweep / "lock", timeout=0)  # the kernel's: it is free when its process has died
         self._file: BinaryIO | None = None
+        self._size = 0
+        """Bytes, after what was last written."""
         self._steps: dict[str, set[int]] = {}
 
     def __enter__(self) -> Self:
         self.sweep.mkdir(parents=True, exist_ok=True)
         lock = self.sweep / "lock"
-        holder = lock.read_text().strip() if lock.exists() else ""  # first: some filelocks empty the file as they try
+        holder = (
+            lock.read_text(errors="replace").strip() if lock.exists() else ""
+        )  # first: some filelocks empty the file as they try
         try:
             self._lock.acquire()
         except Timeout:
@@ -167,6 +182,7 @@ class Ledger:
             with (self.sweep / _UNREADABLE).open("ab") as aside:
                 aside.write(torn + b"\n")
         self._file = open_whole(self.sweep / LEDGER)
+        self._size = os.fstat(self._file.fileno()).st_size
         if torn:
             self.write("note", text=f"{LEDGER}: its last {len(torn)} bytes were torn; they are kept in {_UNREADABLE}")
         return self
@@ -183,16 +199,27 @@ class Ledger:
         """Write one event and force it to disk."""
         if self._file is None:
             raise RuntimeError("the ledger is not open")
-        append_rows(self._file, {"kind": kind, "time": time.time(), "key": key, "body": body})
+        rows = [{"kind": kind, "time": time.time(), "key": key, "body": body}]
+        if (lost := self._size - os.fstat(self._file.fileno()).st_size) > 0:  # somebody else cut it
+            text = f"{LEDGER}: {lost} bytes were lost while it was written; a trial whose end they told of runs again"
+            rows.insert(0, {"kind": "note", "time": time.time(), "key": "", "body": {"text": text}})
+        append_rows(self._file, *rows)
+        self._size = os.fstat(self._file.fileno()).st_size
         if kind == "ended":
             self._steps.pop(key, None)  # should a row come after all, they are read again
 
     def report(self, key: str, *rows: Mapping[str, Any]) -> None:
         """Append evaluations to a trial's history; a step already there is not written again."""
-        path = history_file(self.sweep, key).path
+        history = history_file(self.sweep, key)
+        path = history.path
+        patiently(lambda: existing(self.sweep), self.sweep)
+        if (known := self._steps.get(key)) and not path.exists():
+            self.write(
+                "note", text=f"{path.relative_to(self.sweep)} is gone, and with it the rows of {len(known)} steps"
+            )
+            del self._steps[key]
         if key not in self._steps:
-            patiently(lambda: existing(self.sweep), self.sweep)
-            self._steps[key] = {int(old["step"]) for _, old in GrowingFile(path).unread()}
+            self._steps[key] = {int(old["step"]) for _, old in history.unread()}
         new = []
         for row in rows:
             if row["step"] not in self._steps[key]:

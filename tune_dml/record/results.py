@@ -233,8 +233,14 @@ def _trial_result(sweep: SweepState, trial: Trial, runs: Mapping[str, str]) -> T
 
 def _run_ids(folder: Path) -> tuple[dict[str, str], Store | None]:
     """Trial key -> MLflow run id, as far as tracking has logged them; the sweep's own run under `parent`. And the store."""
-    path = folder / "mlflow.json"
-    if not path.exists():
+    try:
+        books = json.loads((folder / "mlflow.json").read_bytes())
+        return dict(books["runs"]), Store(books["uri"], books["experiment_id"]) if books.get("uri") else None
+    except (
+        OSError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+    ):  # none yet, or spoilt: the next sync writes it anew
         return {}, None
-    books = json.loads(path.read_text())
-    return books["runs"], Store(books["uri"], books["experiment_id"]) if books.get("uri") else None

@@ -22,7 +22,7 @@ from trainables.errors import ConfigError, Problem, nearest
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, Trial
 from tune_dml.planning.request import Resources
-from tune_dml.record.ledger import Event, read_events
+from tune_dml.record.ledger import LEDGER, Event, GrowingFile, read_events
 from tune_dml.record.looks import Look, read_looks, record_look
 from tune_dml.record.race import Block, Race, RaceRule, SettledCell
 
@@ -147,11 +147,22 @@ class SweepState:
     def update(self) -> None:
         """Take in what the ledger has gained since the last time."""
         with self._lock:
+            if not GrowingFile(self.folder / LEDGER, self._read).is_whole:
+                self._read = 0  # somebody cut it, and it grows anew
             events = read_events(self.folder, self._read, self.notes.setdefault)
             self.looks = read_looks(self.folder)
             for event in events:
-                self._fold(event)
+                try:
+                    self._fold(event)
+                except (LookupError, TypeError, ValueError) as error:  # spoilt, though it is an event
+                    text = f"{LEDGER}: what ends at byte {event.behind} is skipped: it says nothing that is known ({error!r})"
+                    self.notes.setdefault(text)
                 self._read = event.behind
+            if self._read == 0 and (begun := len(list(self.folder.glob("trials/*/history.jsonl")))):
+                self.notes.setdefault(
+                    f"{LEDGER} is empty or gone, and trials/ holds the rows of {begun} trial(s): "
+                    "what had ended runs again, unless a copy of the ledger is put back first"
+                )
 
     def replan(self, plan: Plan) -> None:
         """The same sweep under an extended plan, or one whose pictures lie elsewhere."""
@@ -289,13 +300,13 @@ class SweepState:
 
 
 def sweep_names(storage: Path) -> list[str]:
-    """The sweeps kept under a folder."""
-    return sorted(path.parent.name for path in storage.glob("*/plan.json"))
+    """The sweeps kept under a folder, those that have lost their plan among them."""
+    return sorted({path.parent.name for file in ("plan.json", LEDGER) for path in storage.glob(f"*/{file}")})
 
 
 def load_state(storage: Path, name: str) -> SweepState:
     """Where a sweep stands. Raises ConfigError when there is none of that name."""
-    if not (storage / name / "plan.json").exists():
+    if not any((storage / name / file).exists() for file in ("plan.json", LEDGER)):
         known = sweep_names(storage)
         remedy = nearest(name, known, what="sweep") if known else "There is none yet: start one with `tune-dml sweep`."
         raise ConfigError(Problem("SWEEP", f"unknown sweep under {storage}:", name, remedy))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -16,12 +17,16 @@ import yaml
 
 from trainables.errors import ConfigError, Problem
 from tune_dml.planning.request import Resources
+from tune_dml.record.provenance import mask
 from tune_dml.running.handshake import address_problems
+from tune_dml.text import one_line, shortened
 
 _MOST_NODES = 1000  # of one kind, where an autoscaler sets no limit
 _BOOTSTRAP = "~/ray_bootstrap_config.yaml"  # where `ray up` puts the cluster file on the head, with resources filled in
 _HEAD_ANSWERS, _SILENCES = 5.0, 9
 """Seconds that the cluster's head may take to answer, and how often in a row it may fail to."""
+_REASON = 240
+"""Characters of what Ray says of itself."""
 _LEAVING = 20.0
 """Seconds that Ray may take to end."""
 _DRIVERS_PER_NODE = 64  # trial drivers of engine `train`; they only wait, so their number is no real limit
@@ -71,6 +76,13 @@ def _unreachable(address: str | None, origin: str, error: Exception) -> Problem:
     reason = str(getattr(error, "strerror", None) or error).strip().partition("\n")[0]
     remedy = "Start it (`ray up cluster.yaml`), or correct the address."
     return Problem(origin, f"the Ray cluster must be reachable ({reason})", address, remedy)
+
+
+def _not_started(error: Exception) -> Problem:
+    logs = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()) / "ray" / "session_latest" / "logs"
+    rule = f"a Ray of this machine must start ({shortened(one_line(mask(str(error))), _REASON)})"
+    remedy = f"Its logs are in {logs}; it needs room there and in /dev/shm, and no tight limits (`ulimit -a`)."
+    return Problem("Ray", rule, None, remedy)
 
 
 def resource_problems(resources: Resources, address: tuple[str | None, str] = (None, "default")) -> list[Problem]:
@@ -170,7 +182,12 @@ def connected(address: str | None, *, engine: str, preload: bool = False) -> Ite
             if address is None and engine == "local":
                 # Without the dashboard a stopped trial of engine `train` leaks its workers and the sweep hangs.
                 start.enter_context(without_onlookers())
-            ray.init(**_init_arguments(address, engine, preload))
+            try:
+                ray.init(**_init_arguments(address, engine, preload))
+            except Exception as error:  # Ray's own says what did not answer, or that a path is too long
+                if address is not None:
+                    raise
+                raise ConfigError(_not_started(error)) from error
         _protect_token()
     try:
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]

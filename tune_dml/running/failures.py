@@ -83,6 +83,11 @@ _CONNECTION_TEXT = re.compile(
     r"|no space left on device|stale file handle|input/output error|killed by signal",
     re.IGNORECASE,
 )
+_EXIT = re.compile(r"Worker exit detail: (?P<detail>[^\n]+)")
+_SILENT = (
+    "its process ended without a word: it was killed, as for want of memory, "
+    "crashed in compiled code, or was ended by a method"
+)
 _PREEMPTED_TEXT = re.compile(r"preempt|spot instance|node .*(drained|draining|terminated expectedly)", re.IGNORECASE)
 # Of several ranks' errors the first in this order is the cause, the others its echoes.
 _ORDER = ("config", "data", "diverged", "out_of_memory", "node", "preempted", "lost", "bug", "connection")
@@ -249,6 +254,8 @@ def _one_from_text(text: str) -> _Seen:
 def _reason(kind: FailureKind, seen: _Seen) -> str:
     lines = [line.strip() for line in _ANSI.sub("", seen.message).splitlines() if line.strip()]
     text = lines[0] if lines else ""
+    if exited := _EXIT.search(seen.message):
+        text = _SILENT if "End of file" in exited["detail"] else exited["detail"]
     if kind in {"config", "data"} and len(lines) > 1:
         text += f" (and {len(lines) - 1} more)"
     elif kind == "diverged" and seen.step is not None:

@@ -135,3 +135,5 @@ def silence_tune() -> None:
     for name in ("", "_AUTOSCALER"):
         os.environ.setdefault(f"TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S{name}", "1000000000")
     logging.getLogger("ray").setLevel(logging.ERROR)
+    # A last snapshot that fails, as on a full disk of Ray's.
+    logging.getLogger("ray.tune.tune").setLevel(logging.CRITICAL)

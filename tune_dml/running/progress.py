@@ -13,6 +13,7 @@ ten thousand of them cost no more than ten. Test metrics are sealed and never sh
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -45,6 +46,8 @@ STYLES = {
 _MARKS = {"finished": "✓", "diverged": "≈", "failed": "✗", "stopped": "↓", "running": "▶", "missing": "·"}
 PLAIN_MARKS = {"finished": "+", "diverged": "~", "failed": "x", "stopped": "-", "running": ">", "missing": "."}
 _ENDS = ("finished", "diverged", "failed", "stopped")
+_UNHEARD = contextlib.suppress(OSError, SystemExit)
+"""A terminal that was closed, a pipe that nobody reads (where Rich ends the program), a full disk: the sweep goes on."""
 
 
 @dataclass
@@ -156,8 +159,10 @@ class Progress:
         self._began = self._clock()
         console = self._console
         if console is not None and _is_live(console):
-            self._live = Live(self, console=console, refresh_per_second=4, transient=True, vertical_overflow="crop")
-            self._live.start(refresh=True)
+            live = Live(self, console=console, refresh_per_second=4, transient=True, vertical_overflow="crop")
+            with _UNHEARD:
+                live.start(refresh=True)
+                self._live = live
         return self
 
     def __exit__(
@@ -165,7 +170,8 @@ class Progress:
     ) -> None:
         live, self._live = self._live, None
         if live is not None:
-            live.stop()
+            with _UNHEARD:
+                live.stop()
         self._print(f"{self._counts} in {duration(self._clock() - self._began)}")
 
     def waiting(self, text: str) -> None:
@@ -271,7 +277,8 @@ class Progress:
             line: str | Text = one_line(text)
             if _is_live(self._console):
                 line = Text(one_line(text), style=style or "")
-            self._console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
+            with _UNHEARD:
+                self._console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
 def _running_table(trials: list[_Running], metric: str, now: float) -> Table:

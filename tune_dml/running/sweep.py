@@ -292,6 +292,7 @@ def _record_session(
 ) -> None:
     """What a session says of itself before it runs anything."""
     origin = provenance.collect()
+    lost = [] if state.sessions else list(state.notes)  # of a ledger that is gone, which nobody could write it into
     record_look(state.folder, purpose.look)
     (state.folder / "trials").mkdir(exist_ok=True)  # what is missing later is missing storage
     confirmation = purpose.confirmation
@@ -309,7 +310,7 @@ def _record_session(
         priority=session.priority,
         trial_files=session.trial_files,
     )
-    for text in purpose.notes:
+    for text in (*lost, *purpose.notes):
         ledger.write("note", text=text)
     if purpose.race is not None and (state.race is None or state.race.rule != purpose.race):
         ledger.write("race", **asdict(purpose.race))

@@ -9,6 +9,7 @@ how: finished, diverged, failed or paused. Only what a retry can mend (a lost pr
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import traceback
@@ -23,11 +24,16 @@ from trainables.resolve import read_settings
 from tune_dml.planning.data import of_data
 from tune_dml.planning.request import Resources
 from tune_dml.record.fetching import trial_place
+from tune_dml.record.provenance import mask
 from tune_dml.running.failures import classify
 from tune_dml.running.messages import Message, Messages, as_text
+from tune_dml.text import shortened
 
 if TYPE_CHECKING:
     from trainables.context import TrialContext
+
+_TRACEBACK = 8000
+"""Characters that the ledger keeps of one: a message may hold a whole tensor."""
 
 
 def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Path | None) -> dict[str, Any]:
@@ -49,7 +55,7 @@ def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Pat
         if failure.may_pass or _ends_by_ray(error):
             raise
         how = {"status": "failed", "reason": failure.reason, "metrics": {}}
-        return {**how, "kind": failure.kind, "traceback": traceback.format_exc(limit=-6)}
+        return {**how, "kind": failure.kind, "traceback": shortened(mask(traceback.format_exc(limit=-6)), _TRACEBACK)}
     status = "finished" if outcome.metrics else "paused"
     how = {"status": status, "reason": "", "metrics": outcome.metrics}
     return {**how, "step": outcome.step, "seconds": outcome.seconds}
@@ -96,7 +102,7 @@ def _run_here(
     if conduct.resources.micro_batch is not None:
         settings["training.micro_batch"] = conduct.resources.micro_batch
     place = trial_place(conduct.place, config["key"])
-    with Messages(post, conduct.stall_limit) as messages:
+    with contextlib.chdir(os.getcwd()), Messages(post, conduct.stall_limit) as messages:  # which a method may leave
         if isinstance(place, Path):  # storage that is gone is waited for, and not begun anew below its mount
             folder = place.parent
             patiently(lambda: existing(folder), folder, messages.note)

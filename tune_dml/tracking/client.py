@@ -41,7 +41,7 @@ def quiet_mlflow() -> Iterator[None]:
     levels = [logger.level for logger in loggers]
     os.environ.update(settings)
     for logger in loggers:
-        logger.setLevel(logging.ERROR)
+        logger.setLevel(logging.CRITICAL)  # errors are raised too, and told of in a line
     try:
         yield
     finally:

@@ -10,7 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -143,7 +143,7 @@ class TrialRun:
 
     def whole(self) -> tuple[list[Row], tuple[Point, ...]]:
         """Every row, and every point that the run of a new trial should have; what has been taken stays as it is."""
-        fresh = TrialRun(self.state, GrowingFile(self.history.path), self.metric)
+        fresh = TrialRun(self.state, replace(self.history, offset=0), self.metric)
         rows = fresh.unread()
         fresh.taken(rows)
         return rows, (*(point for row in rows for point in row.points), *fresh.closing_points())

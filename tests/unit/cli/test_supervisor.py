@@ -2,9 +2,12 @@
 
 import json
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 
 import pytest
@@ -61,6 +64,12 @@ def test_a_lost_driver_is_begun_again_where_it_stopped(drivers, capfd):
     code, seen = drivers(LOST, LOST, SPOKEN)
     assert (code, seen) == (0, [WORDS, WORDS, WORDS])
     assert capfd.readouterr().err.count("going on from where it stopped") == 2
+
+
+@pytest.mark.parametrize(("code", "cause"), [(137, "signal SIGKILL"), (255, "exit code 255"), (1, "exit code 1")])
+def test_why_a_driver_was_lost_is_said(drivers, capfd, code, cause):
+    assert drivers((code, False, True), SPOKEN)[0] == 0
+    assert f"ended without a word ({cause}" in capfd.readouterr().err
 
 
 def test_after_three_the_session_is_closed(drivers, tmp_path, capfd):
@@ -123,8 +132,13 @@ def test_extend_and_resume_go_on_by_resume_with_the_sessions_flags(tmp_path):
 
 
 DRIVER = """
-import os, sys, time
+import os, signal, sys, time
 from tune_dml.cli._supervisor import attend
+def say(number, frame):
+    print(signal.Signals(number).name, flush=True)
+    sys.exit()
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, say)
 speak = attend()
 print(os.getpid(), flush=True)
 time.sleep(60)
@@ -137,11 +151,17 @@ _supervisor._Driver(sys.argv[2:]).wait()
 """
 
 
-def test_the_driver_ends_with_its_supervisor(tmp_path):
-    program = tmp_path / "program"
-    program.write_text(f"#!/bin/sh\nexec {sys.executable} -c '{DRIVER}'\n")
-    program.chmod(0o755)
-    with subprocess.Popen([sys.executable, "-c", SUPERVISOR, str(program)], stdout=subprocess.PIPE) as supervisor:
+@pytest.fixture
+def program(tmp_path):
+    """Stands for Python, and runs the driver."""
+    path = tmp_path / "program"
+    path.write_text(f"#!/bin/sh\nexec {sys.executable} -c '{DRIVER}'\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_the_driver_ends_with_its_supervisor(program):
+    with subprocess.Popen([sys.executable, "-c", SUPERVISOR, program], stdout=subprocess.PIPE) as supervisor:
         driver = int(supervisor.stdout.readline())
         supervisor.send_signal(signal.SIGKILL)
         supervisor.wait()
@@ -149,3 +169,35 @@ def test_the_driver_ends_with_its_supervisor(tmp_path):
         while os.path.exists(f"/proc/{driver}") and time.monotonic() < deadline:
             time.sleep(0.02)
         assert not os.path.exists(f"/proc/{driver}")
+
+
+def test_a_terminal_that_stops_what_writes_from_the_background_does_not_stop_the_driver(program):
+    """`stty tostop`: the driver has a process group of its own."""
+    ours, theirs = pty.openpty()
+    flags = termios.tcgetattr(theirs)
+    flags[3] |= termios.TOSTOP
+    termios.tcsetattr(theirs, termios.TCSANOW, flags)
+    code = f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n{SUPERVISOR}"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, program], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    ) as supervisor:
+        os.close(theirs)
+        heard = select.select([ours], [], [], 30)[0]
+        supervisor.kill()
+    os.close(ours)
+    assert heard
+
+
+@pytest.mark.parametrize("is_ignored", [False, True], ids=["terminal closed", "nohup"])
+def test_a_closed_terminal_ends_the_driver_in_order_but_not_below_nohup(program, is_ignored):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if is_ignored else signal.SIG_DFL)
+    try:
+        supervisor = subprocess.Popen([sys.executable, "-c", SUPERVISOR, program], stdout=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    with supervisor:
+        supervisor.stdout.readline()
+        supervisor.send_signal(signal.SIGHUP)
+        if is_ignored:
+            supervisor.send_signal(signal.SIGINT)
+        assert supervisor.stdout.readline() == f"{'SIGINT' if is_ignored else 'SIGTERM'}\n"

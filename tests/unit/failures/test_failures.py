@@ -206,3 +206,12 @@ def test_an_error_that_cannot_be_unpickled_is_read_as_text_and_the_last_one_coun
 
 def test_nothing_was_kept(tmp_path):
     assert _last_failure(trial_with(tmp_path)).reason == "its process was lost"
+
+
+def test_how_a_process_ended_is_said_as_far_as_it_is_known():
+    """Ray's first line says only that it did, its last what it might have been."""
+    assert classify(ActorDiedError(ACTOR_DIED)).reason.startswith(
+        "infrastructure: its process ended without a word: it was"
+    )
+    known = ACTOR_DIED.partition("Worker unexpectedly")[0] + "Worker exits with an exit code 7.\nmore"
+    assert classify(ActorDiedError(known)).reason == "infrastructure: Worker exits with an exit code 7."

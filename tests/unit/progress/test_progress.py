@@ -1,6 +1,8 @@
 """What is shown while a sweep runs, and where it stands afterwards."""
 
+import errno
 import io
+import os
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -90,6 +92,31 @@ def test_a_file_gets_one_plain_line_a_start_and_an_end():
         "one retry",
         "2/4 done, 1 diverged in 12 s",
     ]
+
+
+class Unheard(io.StringIO):
+    """Standard output as of a pipe that nobody reads, or on a full disk."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.number = number
+
+    def write(self, text):
+        raise OSError(self.number, os.strerror(self.number))
+
+
+@pytest.mark.parametrize("number", [errno.EPIPE, errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_sweep_that_nobody_hears_goes_on(number, is_terminal, monkeypatch):
+    monkeypatch.setattr(os, "dup2", lambda *descriptors: None)  # Rich gives our standard output away
+    plan = make_plan()
+    console = Console(file=Unheard(number), force_terminal=is_terminal, width=100)
+    state = unrun(plan)
+    with Progress(state, console) as progress:
+        start(progress, plan.trials()[0])
+        progress.ended(plan.trials()[0].key, "failed", {}, "why")
+        progress.note("one retry")
+    assert progress.seconds_left() is None
 
 
 @pytest.mark.parametrize("variable", ["NO_COLOR", "CI"])

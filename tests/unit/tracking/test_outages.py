@@ -74,6 +74,15 @@ def test_a_new_database_is_made_quietly(tmp_path, driver, tracker, capfd):
     assert text in (True, b"\x02\x02")  # write-ahead log
 
 
+def test_a_database_that_mlflow_cannot_make_is_told_of_in_a_line(tmp_path, driver, tracker, capfd, monkeypatch):
+    """Its SQL holds the working directory, quotes and all."""
+    (tmp_path / "a 'b\" c").mkdir()
+    monkeypatch.chdir(tmp_path / "a 'b\" c")
+    driver.run(driver.trials[0])
+    assert "syntax error" in str(tracker(uri="sqlite:///fresh.db").stop().error)
+    assert capfd.readouterr() == ("", "")
+
+
 def test_no_secret_is_kept(driver, tracker):
     one = tracker(uri="http://me:hunter2@127.0.0.1:9")
     report = one.sync()

@@ -88,7 +88,9 @@ def test_databases_that_cannot_be_used(tmp_path):
     assert "in memory" in one_problem("sqlite://")
     assert "in memory" in one_problem("sqlite:///:memory:")
     (tmp_path / "text.db").write_text("this is no database at all, but long enough to be read as one")
-    assert "must open for writing" in one_problem(f"sqlite:///{tmp_path}/text.db")
+    spoilt = one_problem(f"sqlite:///{tmp_path}/text.db")
+    assert "must open for writing" in spoilt
+    assert "move this one away" in spoilt
     assert "must be writable" in one_problem(f"sqlite:///{tmp_path}")
     assert "must be writable" in one_problem(f"sqlite:///{tmp_path}/text.db/inside.db")
     with sqlite3.connect(tmp_path / "other.db") as database:

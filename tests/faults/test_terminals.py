@@ -1,0 +1,114 @@
+"""What a sweep says goes nowhere: its pipe is closed, the disk of its log is full, its terminal is gone or stops it."""
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import subprocess
+import termios
+import time
+from pathlib import Path
+
+import pytest
+from helpers.clusters import children_of
+from helpers.sweeps import COMMAND, Running, outcome, sweep_file, table
+
+from tune_dml.record.ledger import read_events
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def words(tmp_path, monkeypatch, cache_dir):
+    monkeypatch.chdir(tmp_path)
+    return ["sweep", sweep_file(), "--name", "toy", "--cache-dir", str(cache_dir)]
+
+
+@pytest.fixture
+def quiet(words, tmp_path):
+    """What the sweep finds when it is heard."""
+    run = Running([*words[:3], "quiet", *words[4:]], tmp_path / "sweeps" / "quiet")
+    assert run.end() == 0, run.said()
+    return table(run.folder)
+
+
+def test_a_pipe_that_nobody_reads_any_more(words, quiet, found):
+    with subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as sweep:
+        sweep.stdout.readline()
+        sweep.stdout.close()
+        assert sweep.wait(timeout=200) == 0
+    folder = Path("sweeps/toy").absolute()
+    assert table(folder) == quiet
+    assert (folder / "report" / "report.html").exists()
+    found("the pipe of its output is closed", {**outcome(folder, time.time()), "seconds": 0.0})
+
+
+def test_the_disk_of_its_output_is_full(words, quiet, found):
+    with Path("/dev/full").open("w") as full:
+        sweep = subprocess.run(
+            [*COMMAND, *words], check=False, stdout=full, stderr=subprocess.PIPE, text=True, timeout=200
+        )
+    assert (sweep.returncode, sweep.stderr) == (1, "standard output: No space left on device\n")  # of the table alone
+    folder = Path("sweeps/toy").absolute()
+    assert table(folder) == quiet
+    assert (folder / "report" / "report.html").exists()
+    found("the disk of its output is full", {**outcome(folder, time.time()), "seconds": 0.0})
+
+
+def in_a_terminal(words, stops_background):
+    """The sweep, and our end of its terminal."""
+    ours, theirs = pty.openpty()
+    if stops_background:
+        flags = termios.tcgetattr(theirs)
+        flags[3] |= termios.TOSTOP
+        termios.tcsetattr(theirs, termios.TCSANOW, flags)
+    sweep = subprocess.Popen(
+        [*COMMAND, *words],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - no thread runs here
+    )
+    os.close(theirs)
+    return sweep, ours
+
+
+def read_until(terminal, condition, seconds=200):
+    """Drawn pictures are read away, as a terminal does."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        if select.select([terminal], [], [], 0.1)[0]:
+            try:
+                os.read(terminal, 1 << 16)
+            except OSError:  # the other end is closed
+                time.sleep(0.1)
+
+
+def test_a_terminal_that_stops_programs_in_the_background(words, quiet, found):
+    """`stty tostop`: the driver has a process group of its own."""
+    sweep, terminal = in_a_terminal(words, stops_background=True)
+    try:
+        read_until(terminal, lambda: sweep.poll() is not None)
+    finally:
+        for pid in [*children_of(sweep.pid), sweep.pid] if sweep.poll() is None else ():
+            os.kill(pid, signal.SIGKILL)
+    assert sweep.returncode == 0
+    folder = Path("sweeps/toy").absolute()
+    assert table(folder) == quiet
+    found("a terminal with `stty tostop`", {**outcome(folder, time.time()), "seconds": 0.0})
+
+
+def test_a_terminal_that_is_closed_ends_it_in_order(words, quiet, found, cache_dir):
+    folder = Path("sweeps/toy").absolute()
+    sweep, terminal = in_a_terminal(words, stops_background=False)
+    read_until(terminal, lambda: any(event.kind == "ended" for event in read_events(folder)))
+    os.close(terminal)
+    since = time.time()
+    assert sweep.wait(timeout=60) > 0  # not by the signal; what it says of itself is heard by nobody
+    again = Running(["resume", "toy", "--cache-dir", cache_dir], folder)
+    assert again.end() == 0, again.said()
+    assert table(folder) == quiet
+    found("its terminal is closed; then resume", outcome(folder, since))
