@@ -21,7 +21,11 @@ from tune_dml.running.handshake import address_problems
 _MOST_NODES = 1000  # of one kind, where an autoscaler sets no limit
 _BOOTSTRAP = "~/ray_bootstrap_config.yaml"  # where `ray up` puts the cluster file on the head, with resources filled in
 _HEAD_ANSWERS, _SILENCES = 5.0, 9
-"""Seconds that the cluster's head may take to answer, and how often in a row it may fail to."""
+"""Seconds that the cluster's head may take to answer, and how often in a row it may fail to: a minute in all.
+
+Ray's own processes wait as long for a head that is begun anew (`gcs_rpc_server_reconnect_timeout_s`, 60), and trials train on
+meanwhile. A driver that left sooner would lose them for nothing, and a command has three drivers in all.
+"""
 _LEAVING = 20.0
 """Seconds that Ray may take to end."""
 _DRIVERS_PER_NODE = 64  # trial drivers of engine `train`; they only wait, so their number is no real limit
