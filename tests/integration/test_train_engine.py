@@ -162,7 +162,9 @@ def test_a_worker_that_fails_alone_is_not_waited_for_and_the_next_trial_is_train
     done = subprocess.run(
         [sys.executable, "-c", ALONE, str(tmp_path)], capture_output=True, text=True, timeout=200, check=False
     )
-    assert done.stdout.splitlines() == ["finished 1", "failed 0", "finished 401", "failed 0", "finished 801"], done.stderr
+    assert done.stdout.splitlines() == ["finished 1", "failed 0", "finished 401", "failed 0", "finished 801"], (
+        done.stderr
+    )
 
 
 @pytest.mark.slow
