@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from tune_dml.planning.checks import prepare
 from tune_dml.planning.request import Request, Resources
 from tune_dml.record.ledger import read_history
 from tune_dml.record.results import results_of
+from tune_dml.running.ray_internals import give_back, places_of_the_dead
 
 SWEEP = """
 method: grid
@@ -125,6 +127,32 @@ def test_workers_whose_node_lacks_the_pictures_say_so(tmp_path):
         [sys.executable, "-c", LACKING, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
     )
     assert "does not have what the driver has: no folder /no/pictures" in done.stdout, done.stderr
+
+
+@ray.remote(num_cpus=0)
+class Asking:
+    """Asks for a place, as the controller of a Ray Train run does."""
+
+    def ask(self):
+        place = ray.util.placement_group([{"CPU": 0.01}])
+        ray.get(place.ready())
+        return place.id.hex()
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_what_a_dead_process_has_asked_for_is_found_and_given_back():
+    lives, dies = Asking.remote(), Asking.remote()
+    places = {each: ray.get(each.ask.remote()) for each in (lives, dies)}
+    assert not {*places.values()} & {*places_of_the_dead()}
+    ray.kill(dies)
+    deadline = time.monotonic() + 20
+    while not (found := places_of_the_dead()):
+        assert time.monotonic() < deadline
+    assert found == [places[dies]]
+    give_back(found)
+    while places_of_the_dead():
+        assert time.monotonic() < deadline
+    give_back([places[lives]])
 
 
 ALONE = """
