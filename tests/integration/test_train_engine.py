@@ -143,7 +143,9 @@ class Asking:
 def test_what_a_dead_process_has_asked_for_is_found_and_given_back():
     lives, dies = Asking.remote(), Asking.remote()
     places = {each: ray.get(each.ask.remote()) for each in (lives, dies)}
-    assert not {*places.values()} & {*places_of_the_dead()}
+    ours = ray.util.placement_group([{"CPU": 0.01}])
+    ray.get(ours.ready())
+    assert places_of_the_dead() == []
     ray.kill(dies)
     deadline = time.monotonic() + 20
     while not (found := places_of_the_dead()):
@@ -152,7 +154,7 @@ def test_what_a_dead_process_has_asked_for_is_found_and_given_back():
     give_back(found)
     while places_of_the_dead():
         assert time.monotonic() < deadline
-    give_back([places[lives]])
+    give_back([places[lives], ours.id.hex()])
 
 
 ALONE = """

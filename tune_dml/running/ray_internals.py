@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import ray
-from ray import NodeID, PlacementGroupID
+from ray import ActorID, NodeID, PlacementGroupID
 from ray._private.authentication.authentication_token_setup import _enable_token_auth
 from ray._private.authentication.authentication_utils import is_token_auth_enabled
 from ray._private.state import available_resources_per_node, state, total_resources_per_node
@@ -317,7 +317,8 @@ def places_of_the_dead() -> list[str]:
     return [
         group.placement_group_id.hex()
         for group in groups
-        if group.creator_actor_dead
+        if group.creator_actor_dead  # so is, to Ray, the actor that there never was where a driver has asked
+        and not ActorID(group.creator_actor_id).is_nil()
         and group.creator_job_id.hex() == job
         and group.state != PlacementGroupTableData.REMOVED
     ]
