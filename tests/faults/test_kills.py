@@ -218,6 +218,22 @@ def test_a_group_of_workers_goes_on(tmp_path, monkeypatch, cache_dir, found, vic
     found(f"kill -9 of {victim} (two trials, engine train)", outcome(sweep.folder, since))
 
 
+def test_a_group_that_is_lost_as_its_workers_begin_leaves_no_place_taken(tmp_path, monkeypatch, cache_dir, found):
+    """Ray Train knows of a placement group only once its workers have begun; the next group would wait for its room for ever."""
+    monkeypatch.chdir(tmp_path)
+    words = ["sweep", sweep_file((0.1, 0.5), steps=40), "--name", "toy", "--cache-dir", cache_dir, "--workers", "2"]
+    sweep = Running(words, tmp_path / "sweeps" / "toy")
+    sweep.wait_until(lambda: sweep.find("ray::RayTrainWorker"))
+    kill(*sweep.find("ray::ImplicitFunc")[:1])
+    since = time.time()
+    assert sweep.end(seconds=150) == 0, sweep.said()
+    assert [trial.status for trial in results_of(sweep.folder).trials] == ["finished"] * 2
+    found(
+        "kill -9 of a trial's driver as its two DDP workers begin (two trials, engine train)",
+        outcome(sweep.folder, since),
+    )
+
+
 def eat_memory(limit, until):
     """Another program takes 500 MB every tenth of a second, until a GB more than the limit is in use: no harm to others."""
     code = "import sys\nheld = []\nwhile sys.stdin.read(1): held.append(b'x' * 500_000_000)"

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from tune_dml.planning.checks import prepare
 from tune_dml.planning.request import Request, Resources
 from tune_dml.record.ledger import read_history
 from tune_dml.record.results import results_of
+from tune_dml.running.ray_internals import give_back, places_of_the_dead
 
 SWEEP = """
 method: grid
@@ -94,14 +96,14 @@ def where(config, post):
     nodes = [None, None]
     processes.all_gather_object(nodes, ray.get_runtime_context().get_node_id())
     if processes.get_rank() == 0:
-        post({"ended": len(set(nodes))})
+        post({"ended": {"nodes": len(set(nodes))}})
 
 
 ray.init(sys.argv[1], runtime_env={"env_vars": {"PYTHONPATH": sys.argv[2]}}, log_to_driver=False)
 for placement in ("pack", "spread"):
     resources = Resources(workers=2, engine="train", placement=placement)
     *_, end = Group(where, Path(sys.argv[3]) / placement, resources, None).run({})
-    print(end["ended"])
+    print(end["ended"]["nodes"])
 """
 
 
@@ -125,6 +127,74 @@ def test_workers_whose_node_lacks_the_pictures_say_so(tmp_path):
         [sys.executable, "-c", LACKING, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
     )
     assert "does not have what the driver has: no folder /no/pictures" in done.stdout, done.stderr
+
+
+@ray.remote(num_cpus=0)
+class Asking:
+    """Asks for a place, as the controller of a Ray Train run does."""
+
+    def ask(self):
+        place = ray.util.placement_group([{"CPU": 0.01}])
+        ray.get(place.ready())
+        return place.id.hex()
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_what_a_dead_process_has_asked_for_is_found_and_given_back():
+    lives, dies = Asking.remote(), Asking.remote()
+    places = {each: ray.get(each.ask.remote()) for each in (lives, dies)}
+    ours = ray.util.placement_group([{"CPU": 0.01}])
+    ray.get(ours.ready())
+    assert places_of_the_dead() == []
+    ray.kill(dies)
+    deadline = time.monotonic() + 20
+    while not (found := places_of_the_dead()):
+        assert time.monotonic() < deadline
+    assert found == [places[dies]]
+    give_back(found)
+    while places_of_the_dead():
+        assert time.monotonic() < deadline
+    give_back([places[lives], ours.id.hex()])
+
+
+ALONE = """
+import sys
+from pathlib import Path
+from tune_dml.planning.request import Resources
+from tune_dml.running import cluster
+from tune_dml.running.group import Group
+
+
+def add(config, post):
+    import torch
+    import torch.distributed as processes
+
+    if processes.get_rank() == config["fails"]:
+        post({"ended": {"status": "failed", "total": 0}})
+        return
+    total = torch.tensor(config["number"] + processes.get_rank())
+    processes.all_reduce(total)
+    if processes.get_rank() == 0:
+        post({"ended": {"status": "finished", "total": total.item()}})
+
+
+with cluster.connected(None, engine="train"):
+    group = Group(add, Path(sys.argv[1]), Resources(workers=2, engine="train"), None)
+    for number, fails in enumerate((None, 0, None, 1, None)):
+        *_, end = group.run({"number": 100 * number, "fails": fails})
+        print(*end["ended"].values())
+"""
+
+
+@pytest.mark.slow
+def test_a_worker_that_fails_alone_is_not_waited_for_and_the_next_trial_is_trained_whole(tmp_path):
+    """The other one waits for it in a collective, and would add its number to the next trial's."""
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE, str(tmp_path)], capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.stdout.splitlines() == ["finished 1", "failed 0", "finished 401", "failed 0", "finished 801"], (
+        done.stderr
+    )
 
 
 @pytest.mark.slow

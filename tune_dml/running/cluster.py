@@ -24,7 +24,11 @@ from tune_dml.text import one_line, shortened
 _MOST_NODES = 1000  # of one kind, where an autoscaler sets no limit
 _BOOTSTRAP = "~/ray_bootstrap_config.yaml"  # where `ray up` puts the cluster file on the head, with resources filled in
 _HEAD_ANSWERS, _SILENCES = 5.0, 9
-"""Seconds that the cluster's head may take to answer, and how often in a row it may fail to."""
+"""Seconds that the cluster's head may take to answer, and how often in a row it may fail to: a minute in all.
+
+Ray's own processes wait as long for a head that is begun anew (`gcs_rpc_server_reconnect_timeout_s`, 60), and trials train on
+meanwhile. A driver that left sooner would lose them for nothing, and a command has three drivers in all.
+"""
 _REASON = 240
 """Characters of what Ray says of itself."""
 _LEAVING = 20.0

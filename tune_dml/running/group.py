@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -30,6 +31,8 @@ _LOOK = 1.0
 """Seconds after which somebody who waits looks whether the others still live."""
 _PARTING = 60.0
 """Seconds that workers which cannot train have to leave."""
+_ALL_FAIL = 5.0
+"""Seconds within which the other ranks fail too where what one has met meets all."""
 
 
 class _Mailbox:
@@ -51,29 +54,45 @@ class _Mailbox:
         self.messages: deque[Message] = deque()
         self.refusal = ""
         """What a node lacks on which workers were placed."""
+        self.failed: dict[int, Message] = {}
+        """Rank -> how the trial under way ended for it, where no other try would help; in the order of their coming."""
+        self.failed_at = 0.0
+        self.is_torn = False
+        """Whether one rank has failed alone: the others wait for it, and would go on waiting into the next trial."""
 
     async def give(self, config: dict[str, Any]) -> None:
         """Begin a trial."""
         self.number += 1
-        self.config, self.taken = config, {}
+        self.config, self.taken, self.failed = config, {}, {}
         self.messages.clear()
 
     async def take(self, rank: int, last: int, place: str) -> tuple[int, dict[str, Any]] | None:
-        """The trial under way, to a rank that has not ended it; None when there is none yet. Raises when another cannot train."""
+        """The trial under way, to a rank that has not ended it; None when there is none yet.
+
+        Raises where another's node lacks something, and, so that Ray Train begins all anew, where one has failed alone.
+        """
         self._enter(rank, place)
         for _ in range(100):
             if self.refusal:
                 raise RuntimeError(self.refusal)
+            if self.is_torn:
+                self.is_torn = False
+                raise RuntimeError("one worker has failed, and the others wait for it")
             if self.config is not None and self.number > last and len(self.come) == self.workers:
                 self.taken[rank] = self.taken.get(rank, 0) + 1
                 return self.number, self.config
             await asyncio.sleep(_LOOK / 100)
         return None
 
-    async def post(self, number: int, message: Message) -> None:
+    async def post(self, number: int, rank: int, message: Message) -> None:
         """Something that a rank has to say of its trial."""
-        if number == self.number:
+        if number != self.number:
+            return
+        if message.get("ended", {}).get("status") != "failed":
             self.messages.append(message)
+            return
+        self.failed_at = self.failed_at if self.failed else time.monotonic()
+        self.failed[rank] = message
 
     async def refuse(self, reason: str, rank: int, place: str) -> None:
         """A worker was placed where it cannot train: none of them does."""
@@ -88,13 +107,20 @@ class _Mailbox:
     async def next(self) -> tuple[Message | None, int, str, str]:
         """The next message, if one comes soon; how often the workers began with this trial, where they are, what they lack."""
         for _ in range(100):
-            if self.messages or self.refusal:
+            if self.messages or self.refusal or self._has_failed():
                 break
             await asyncio.sleep(_LOOK / 100)
         message = self.messages.popleft() if self.messages else None
+        if message is None and self._has_failed():
+            message = self.failed.get(0) or next(iter(self.failed.values()))
+            self.is_torn = len(self.failed) < self.workers
         if message is not None and "ended" in message:
-            self.config = None
+            self.config, self.failed = None, {}
         return message, max(self.taken.values(), default=0), self.place, self.refusal
+
+    def _has_failed(self) -> bool:
+        late = time.monotonic() > self.failed_at + _ALL_FAIL
+        return len(self.failed) == self.workers or (bool(self.failed) and late)
 
 
 class Group:
@@ -188,7 +214,7 @@ def _worker(train_one: TrainOne) -> Callable[[dict[str, Any]], None]:
             last, trial = taken
 
             def post(message: Message, number: int = last) -> None:
-                ray.get(mailbox.post.remote(number, message))
+                ray.get(mailbox.post.remote(number, rank, message))
 
             train_one(trial, post)
 

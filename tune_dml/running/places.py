@@ -1,7 +1,8 @@
-"""Room for a trial's process on the cluster, which stays a trial's when its process is lost."""
+"""Room for a trial's process on the cluster, which stays a trial's when its process is lost; what its workers held does not."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from ray.air.execution import AcquiredResources, PlacementGroupResourceManager, ResourceRequest
@@ -10,6 +11,10 @@ from ray.util.placement_group import placement_group_table
 
 from tune_dml.planning.request import Resources
 from tune_dml.running.cluster import Capacity
+from tune_dml.running.ray_internals import give_back, places_of_the_dead
+
+_LOOK = 1.0
+"""Seconds between two looks at what the dead hold."""
 
 
 def room_for(capacity: Capacity, resources: Resources) -> PlacementGroupFactory:
@@ -70,3 +75,20 @@ class Places(PlacementGroupResourceManager):  # type: ignore[misc]
 def _is_there(place: AcquiredResources) -> bool:
     """Whether its node is: the places of a lost one are to be found anew, for which Ray takes its time."""
     return bool(placement_group_table(place.placement_group).get("state") == "CREATED")
+
+
+class AbandonedPlaces:
+    """What workers of engine `train` were to be placed on whose trial's process was lost first.
+
+    The next group of workers would wait for that room for ever: Ray Train frees it only where they had begun.
+    """
+
+    def __init__(self, resources: Resources):
+        self._exist = resources.engine == "train"
+        self._looked = 0.0
+
+    def give_back(self) -> None:
+        """Free what is there; looks once a second at most."""
+        if self._exist and time.monotonic() > self._looked + _LOOK:
+            self._looked = time.monotonic()
+            give_back(places_of_the_dead())

@@ -12,11 +12,12 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import ray
-from ray import NodeID, PlacementGroupID
+from ray import ActorID, NodeID, PlacementGroupID
 from ray._private.authentication.authentication_token_setup import _enable_token_auth
 from ray._private.authentication.authentication_utils import is_token_auth_enabled
-from ray._private.state import available_resources_per_node, total_resources_per_node
+from ray._private.state import available_resources_per_node, state, total_resources_per_node
 from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
+from ray.core.generated.gcs_pb2 import PlacementGroupTableData
 from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.experimental import internal_kv
 from ray.util.placement_group import PlacementGroup, remove_placement_group
@@ -32,14 +33,17 @@ _START, _LOOK = 10.0, 0.02
 def show_token() -> str | None:
     """This user's token; from now on Ray's clients show it to a cluster that is joined, too. None where RAY_AUTH_MODE says so.
 
-    Of themselves they do so only under RAY_AUTH_MODE=token, which nobody sets on a laptop.
+    Of themselves they do so only under RAY_AUTH_MODE=token, which nobody sets on a laptop. None too where it is no text.
     """
     loader = AuthenticationTokenLoader.instance()
     if not loader.has_token(ignore_auth_mode=True):
         return None
     if "RAY_AUTH_MODE" not in os.environ:
         _enable_token_auth()
-    return str(loader.get_raw_token()) if is_token_auth_enabled() else None
+    try:
+        return str(loader.get_raw_token()) if is_token_auth_enabled() else None
+    except UnicodeDecodeError:
+        return None
 
 
 def no_longer_handed_over(controller: Any, trial: TuneTrial) -> bool:
@@ -251,8 +255,6 @@ def end_node() -> None:
 
 def announced_limits() -> Any:
     """The groups of nodes that an autoscaler has told the cluster it may start; public calls know only nodes that are there."""
-    from ray._private.state import state
-
     config = state.get_cluster_config()
     return () if config is None else config.node_group_configs
 
@@ -300,6 +302,26 @@ def resources_of_nodes() -> list[tuple[dict[str, float], dict[str, float]]]:
         return []
     free = available_resources_per_node()
     return [(total, free.get(node, {})) for node, total in total_resources_per_node().items()]
+
+
+def places_of_the_dead() -> list[str]:
+    """Placement groups of this driver that an actor has asked for which is no more. Ray keeps them until the driver ends too.
+
+    Ray Train frees those of workers that had begun, and leaves those of workers that were about to. Public calls do not
+    say who asked. None by way of a client server.
+    """
+    if internal_kv.internal_kv_get_gcs_client() is None:
+        return []
+    groups = map(PlacementGroupTableData.FromString, state._connect_and_get_accessor().get_placement_group_table())
+    job = ray.get_runtime_context().get_job_id()
+    return [
+        group.placement_group_id.hex()
+        for group in groups
+        if group.creator_actor_dead  # so is, to Ray, the actor that there never was where a driver has asked
+        and not ActorID(group.creator_actor_id).is_nil()
+        and group.creator_job_id.hex() == job
+        and group.state != PlacementGroupTableData.REMOVED
+    ]
 
 
 def give_back(placement_groups: Iterable[str]) -> None:

@@ -41,7 +41,7 @@ from tune_dml.running.failures import TRIAL_RETRIES, Failure, classify, stalled
 from tune_dml.running.in_order import InOrder, Silent, silence_tune
 from tune_dml.running.limits import Spending, Watch
 from tune_dml.running.messages import read_message
-from tune_dml.running.places import Places, room_for
+from tune_dml.running.places import AbandonedPlaces, Places, room_for
 from tune_dml.running.proposals import diverged_value, proposals_for, value_of
 from tune_dml.running.ray_internals import (
     every_loss_is_a_lost_process,
@@ -95,6 +95,7 @@ class Recorder(Callback):  # type: ignore[misc]
         self.hung: set[str] = set()
         self.placement_groups: set[str] = set()
         """Of workers: Ray Train leaves them where a trial's process is ended and no dashboard runs."""
+        self.abandoned = AbandonedPlaces(resources)
         self.lost: Counter[str] = Counter()
         """Key -> losses that count: a node that is taken away with notice is none."""
         self.diverged = diverged_value(state, plan)
@@ -172,13 +173,14 @@ class Recorder(Callback):  # type: ignore[misc]
             self.watch.await_answer(key, new)
 
     def on_step_end(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
-        """Several times a second: trials that hang are ended, which Ray takes for a lost process."""
+        """Several times a second: trials that hang are ended, which Ray takes for a lost process; what the dead held is freed."""
         self.leavings.write_down()
         for key in self.watch.stalled():
             self.hung.add(key)
             self.watch.end(key)
             if (process := self.processes.pop(key, None)) is not None:
                 ray.kill(process)
+        self.abandoned.give_back()
 
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         """Retries are used up."""

@@ -95,7 +95,7 @@ def _run_here(
     rank: int = 0,
     world_size: int = 1,
 ) -> None:
-    """Train a trial in this process, as one of `world_size`; rank 0 posts its rows and its end."""
+    """Train a trial in this process, as one of `world_size`; rank 0 posts its rows and its end, every rank its failure."""
     from trainables.context import FolderContext
 
     settings = json.loads(config["settings"])
@@ -119,7 +119,7 @@ def _run_here(
             at_work=messages.at_work,
         )
         ended = run_trial(settings, context, conduct.cache_dir)
-        if rank == 0:
+        if rank == 0 or ended["status"] == "failed":
             messages.ended(ended)
 
 

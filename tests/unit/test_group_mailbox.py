@@ -1,0 +1,111 @@
+"""Between a trial's driver and its workers: nobody begins before all have come, and a rank that fails alone ends the trial."""
+
+import asyncio
+
+import pytest
+
+from tune_dml.running import group
+from tune_dml.running.group import _Mailbox
+
+FAILED, FINISHED = {"ended": {"status": "failed"}}, {"ended": {"status": "finished"}}
+
+
+@pytest.fixture
+def mailbox():
+    mailbox = _Mailbox(workers=2)
+    asyncio.run(mailbox.give({}))
+    assert both_take(mailbox, 0, "place") == [(1, {})] * 2
+    return mailbox
+
+
+def both_take(mailbox, last, place):
+    async def scene():
+        return await asyncio.gather(*(mailbox.take(rank, last, place) for rank in range(2)))
+
+    return asyncio.run(scene())
+
+
+def say(mailbox, rank, message):
+    asyncio.run(mailbox.post(1, rank, {**message, "by": rank}))
+
+
+def hear(mailbox):
+    return asyncio.run(mailbox.next())[0]
+
+
+@pytest.fixture
+def _nobody_follows(monkeypatch):
+    monkeypatch.setattr(group, "_ALL_FAIL", 0.0)
+
+
+@pytest.mark.usefixtures("_nobody_follows")
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_fails_alone_ends_the_trial_and_all_workers_begin_anew(mailbox, rank):
+    """The other one waits in a collective, and would meet the next trial's first one there."""
+    say(mailbox, rank, FAILED)
+    assert hear(mailbox) == {**FAILED, "by": rank}
+    asyncio.run(mailbox.give({"next": 1}))
+    with pytest.raises(RuntimeError, match="one worker has failed"):
+        asyncio.run(mailbox.take(rank, 1, "place"))
+    assert both_take(mailbox, 0, "another place") == [(2, {"next": 1})] * 2
+    assert mailbox.taken == {0: 1, 1: 1}
+
+
+def test_workers_that_all_fail_stay(mailbox):
+    for rank in (1, 0):
+        say(mailbox, rank, FAILED)
+    assert hear(mailbox) == {**FAILED, "by": 0}
+    asyncio.run(mailbox.give({"next": 1}))
+    assert asyncio.run(mailbox.take(1, 1, "place")) == (2, {"next": 1})
+
+
+def test_the_first_rank_that_finishes_has_finished_whatever_the_other_met_afterwards(mailbox):
+    say(mailbox, 1, FAILED)
+    say(mailbox, 0, FINISHED)
+    assert hear(mailbox) == {**FINISHED, "by": 0}
+    asyncio.run(mailbox.give({"next": 1}))
+    assert asyncio.run(mailbox.take(1, 1, "place")) == (2, {"next": 1})
+
+
+def test_a_trial_is_given_when_every_worker_has_come():
+    async def scene():
+        mailbox = _Mailbox(2)
+        await mailbox.give({"key": "a"})
+        first = asyncio.ensure_future(mailbox.take(0, 0, "here"))
+        await asyncio.sleep(0)
+        assert not first.done()
+        assert await mailbox.take(1, 0, "here") == (1, {"key": "a"})
+        return await first, mailbox.taken
+
+    taken, counts = asyncio.run(scene())
+    assert taken == (1, {"key": "a"})
+    assert counts == {0: 1, 1: 1}
+
+
+def test_workers_in_a_new_place_wait_for_each_other_again():
+    async def scene():
+        mailbox = _Mailbox(2)
+        await mailbox.give({})
+        await asyncio.gather(mailbox.take(0, 0, "here"), mailbox.take(1, 0, "here"))
+        alone = asyncio.ensure_future(mailbox.take(1, 0, "there"))
+        await asyncio.sleep(0)
+        assert not alone.done()
+        await mailbox.take(0, 0, "there")
+        await alone
+        return mailbox.taken
+
+    assert asyncio.run(scene()) == {0: 2, 1: 2}
+
+
+def test_where_one_worker_cannot_train_the_others_leave():
+    async def scene():
+        mailbox = _Mailbox(2)
+        await mailbox.give({})
+        waits = asyncio.ensure_future(mailbox.take(0, 0, "here"))
+        await asyncio.sleep(0)
+        await mailbox.refuse("lacks it", 1, "here")
+        with pytest.raises(RuntimeError, match="lacks it"):
+            await waits
+        return await mailbox.next()
+
+    assert asyncio.run(scene()) == (None, 0, "here", "lacks it")
