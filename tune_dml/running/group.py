@@ -29,8 +29,6 @@ TrainOne = Callable[[dict[str, Any], Callable[[Message], None]], None]
 
 _LOOK = 1.0
 """Seconds after which somebody who waits looks whether the others still live."""
-_PARTING = 60.0
-"""Seconds that workers which cannot train have to leave."""
 _ALL_FAIL = 5.0
 """Seconds within which the other ranks fail too where what one has met meets all."""
 
@@ -158,9 +156,6 @@ class Group:
                 if "ended" in message:
                     return
             elif refusal:
-                self._thread.join(
-                    _PARTING
-                )  # Ray Train gives the workers' places back first, which the next try may want
                 raise RuntimeError(refusal)
             elif not self.lives:
                 raise self.error or RuntimeError("the Ray Train run has ended")
