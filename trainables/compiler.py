@@ -19,8 +19,14 @@ def uncompiled(kind: type[torch.optim.Optimizer]) -> type[Any]:
     return type(kind.__name__, (kind,), {**methods, "step": torch.no_grad()(inspect.unwrap(kind.step))})
 
 
-def set_deterministic(deterministic: bool, *, compiled: bool) -> None:
-    """Deterministic kernels where there are some, in what is compiled too; none is chosen by a race of them."""
+def fix_arithmetic(deterministic: bool, *, compiled: bool) -> None:
+    """Deterministic kernels where there are some, in what is compiled too; none is chosen by a race of them.
+
+    Types, device and gradients are as torch begins, whatever a method of an earlier trial has left in this process.
+    """
+    torch.set_default_dtype(torch.float32)
+    torch.set_default_device(None)
+    torch.set_grad_enabled(True)
     torch.backends.cudnn.benchmark = False
     if compiled:
         torch.use_deterministic_algorithms(deterministic, warn_only=True)  # tells the compiler, and so loads it

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from trainables import distributed
-from trainables.compiler import set_deterministic
+from trainables.compiler import fix_arithmetic
 from trainables.config import TrialConfig
 from trainables.context import EVIDENCE_FILES, NETWORK, Row, TrialContext
 from trainables.errors import ConfigError, Diverged, Problem
@@ -143,7 +143,7 @@ def prepare_process(config: TrialConfig, context: TrialContext) -> None:
         rule = "fp16 is for CUDA devices"
         raise ConfigError(Problem("training.precision", rule, str(context.device), "Use bf16 or float32."))
     torch.set_num_threads(context.threads)
-    set_deterministic(context.device.type == "cpu", compiled=config.training.compile)
+    fix_arithmetic(context.device.type == "cpu", compiled=config.training.compile)
     torch.manual_seed(config.seed_of("init"))
 
 

@@ -122,6 +122,7 @@ with cluster.connected(None, engine="train"):
 """
 
 
+@pytest.mark.slow
 def test_workers_whose_node_lacks_the_pictures_say_so(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", LACKING, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False

@@ -146,6 +146,21 @@ def test_bf16_lowers_the_network_and_nothing_else(tmp_path):
     assert outcome.metrics["val/recall_at_1"] > 0
 
 
+def test_what_a_method_leaves_in_its_process_does_not_reach_the_next_trial(tmp_path):
+    config = config_of(SMALL)
+    before, _ = run(config, tmp_path / "before")
+    try:
+        torch.set_default_dtype(torch.float64)
+        torch.set_default_device("meta")
+        torch.set_grad_enabled(False)
+        after, _ = run(config, tmp_path / "after")
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_default_device(None)
+        torch.set_grad_enabled(True)
+    assert after.metrics == before.metrics
+
+
 def test_fp16_is_for_cuda(tmp_path):
     with pytest.raises(ConfigError, match="fp16 is for CUDA"):
         run(config_of(SMALL, training__precision="fp16"), tmp_path)
