@@ -43,9 +43,8 @@ def attend() -> Callable[[int], None]:
     if lines is None:
         return lambda code: None
     life, word = map(int, lines.split(","))
-    signal.signal(
-        signal.SIGTTOU, signal.SIG_IGN
-    )  # we write from the background, which some terminals stop programs for
+    # We write from the background, for which some terminals stop a program.
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     for line in (life, word):
         os.set_inheritable(line, False)  # Ray's processes outlive us otherwise
 

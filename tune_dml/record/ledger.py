@@ -167,9 +167,8 @@ class Ledger:
     def __enter__(self) -> Self:
         self.sweep.mkdir(parents=True, exist_ok=True)
         lock = self.sweep / "lock"
-        holder = (
-            lock.read_text(errors="replace").strip() if lock.exists() else ""
-        )  # first: some filelocks empty the file as they try
+        # Before anything else: some filelocks empty the file as they try.
+        holder = lock.read_text(errors="replace").strip() if lock.exists() else ""
         try:
             self._lock.acquire()
         except Timeout:
@@ -214,9 +213,8 @@ class Ledger:
         path = history.path
         patiently(lambda: existing(self.sweep), self.sweep)
         if (known := self._steps.get(key)) and not path.exists():
-            self.write(
-                "note", text=f"{path.relative_to(self.sweep)} is gone, and with it the rows of {len(known)} steps"
-            )
+            text = f"{path.relative_to(self.sweep)} is gone, and with it the rows of {len(known)} steps"
+            self.write("note", text=text)
             del self._steps[key]
         if key not in self._steps:
             self._steps[key] = {int(old["step"]) for _, old in history.unread()}

@@ -236,11 +236,6 @@ def _run_ids(folder: Path) -> tuple[dict[str, str], Store | None]:
     try:
         books = json.loads((folder / "mlflow.json").read_bytes())
         return dict(books["runs"]), Store(books["uri"], books["experiment_id"]) if books.get("uri") else None
-    except (
-        OSError,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-    ):  # none yet, or spoilt: the next sync writes it anew
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        # None yet, or spoilt: the next sync writes it anew.
         return {}, None
