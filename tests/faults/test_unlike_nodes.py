@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 from helpers.clusters import PROJECT, Cluster
@@ -13,27 +14,30 @@ from tune_dml.record.results import results_of
 pytestmark = pytest.mark.slow
 
 
+def ends_on_a_late_node(cluster, cpus, flags):
+    """A sweep that loses the node it began on, and finds one without the project; its trials say so."""
+    cluster.add_worker(cpus=cpus, has_project=True)
+    cluster.wait_for(2)
+    environment = {**cluster.environment, "PYTHONPATH": str(PROJECT)}
+    words = ["sweep", sweep_file((0.1, 0.9), steps=4000, every=500), "--name", "toy", *flags]
+    sweep = Running(words, Path.cwd() / "sweeps" / "toy", environment)
+    sweep.wait_until(lambda: sweep.events("started"))
+    cluster.add_worker(cpus=cpus)
+    cluster.wait_for(3)
+    for pid in cluster.processes(1):
+        os.kill(pid, signal.SIGKILL)
+    sweep.end()
+    reasons = [trial.reason for trial in results_of(sweep.folder).trials]
+    assert len(reasons) == 2
+    assert all("does not have what the driver has: no tune-dml. `tune-dml submit` brings" in each for each in reasons)
+    return sweep
+
+
 def test_nodes_without_the_project_are_named_before_and_while_a_sweep_runs(tmp_path, monkeypatch, cache_dir):
     monkeypatch.chdir(tmp_path)
     with Cluster(tmp_path / "cluster", workers=0) as cluster:
         flags = ["--address", cluster.address, "--cache-dir", cache_dir]
-        environment = {**cluster.environment, "PYTHONPATH": str(PROJECT)}
-        cluster.add_worker(has_project=True)
-        cluster.wait_for(2)
-        words = ["sweep", sweep_file((0.1, 0.9), steps=4000, every=500), "--name", "toy", *flags]
-        sweep = Running(words, tmp_path / "sweeps" / "toy", environment)
-        sweep.wait_until(lambda: sweep.events("started"))
-        cluster.add_worker()
-        cluster.wait_for(3)
-        for pid in cluster.processes(1):
-            os.kill(pid, signal.SIGKILL)
-        sweep.end()
-        reasons = [trial.reason for trial in results_of(sweep.folder).trials]
-        assert len(reasons) == 2
-        assert all(
-            "does not have what the driver has: no tune-dml. `tune-dml submit` brings" in each for each in reasons
-        )
-
+        sweep = ends_on_a_late_node(cluster, 1, flags)
         before = (sweep.folder / "ledger.jsonl").read_bytes()
         began = time.monotonic()
         for words in (["resume", "toy", "--retry-failed"], ["sweep", "toy.yaml", "--name", "other"]):
@@ -52,18 +56,5 @@ def test_nodes_without_the_project_are_named_before_and_while_a_sweep_runs(tmp_p
 def test_workers_that_come_to_a_late_node_without_the_project_say_so(tmp_path, monkeypatch, cache_dir):
     monkeypatch.chdir(tmp_path)
     with Cluster(tmp_path / "cluster", workers=0, head_has_project=True) as cluster:
-        cluster.add_worker(cpus=2, has_project=True)
-        cluster.wait_for(2)
-        environment = {**cluster.environment, "PYTHONPATH": str(PROJECT)}
-        words = ["sweep", sweep_file((0.1, 0.9), steps=4000, every=500), "--name", "toy", "--workers", "2"]
-        words += ["--max-concurrent", "1", "--address", cluster.address, "--cache-dir", str(cache_dir)]
-        sweep = Running(words, tmp_path / "sweeps" / "toy", environment)
-        sweep.wait_until(lambda: sweep.events("started"))
-        cluster.add_worker(cpus=2)
-        cluster.wait_for(3)
-        for pid in cluster.processes(1):
-            os.kill(pid, signal.SIGKILL)
-        sweep.end()
-        reasons = [trial.reason for trial in results_of(sweep.folder).trials]
-        assert len(reasons) == 2
-        assert all("does not have what the driver has: no tune-dml" in each for each in reasons)
+        flags = ["--workers", "2", "--max-concurrent", "1", "--address", cluster.address, "--cache-dir", cache_dir]
+        ends_on_a_late_node(cluster, 2, flags)

@@ -86,12 +86,8 @@ def write_runs(uri: str, experiment_id: str, runs: Sequence[NewRun]) -> bool:
 
 def find_runs(uri: str, experiment_id: str, tag: str, value: str) -> list[Run] | None:
     """Every active run that has a tag, the earliest first; None where the client is to find them. Raises sqlite3.Error."""
-    database = _opened(uri)
-    if database is None:
-        return None
-    with contextlib.closing(database):
-        database.execute("BEGIN")  # all of one moment
-        if not _is_known(database):
+    with _read(uri) as database:
+        if database is None:
             return None
         chosen = (
             " FROM runs JOIN tags AS chosen USING (run_uuid) {} WHERE chosen.key = ? AND chosen.value = ?"
@@ -121,12 +117,8 @@ def find_runs(uri: str, experiment_id: str, tag: str, value: str) -> list[Run] |
 
 def read_runs(uri: str, run_ids: Sequence[str]) -> dict[str, StoredRun] | None:
     """Those of the runs that are not deleted, by their ids; None where the client is to read them. Raises sqlite3.Error."""
-    database = _opened(uri)
-    if database is None:
-        return None
-    with contextlib.closing(database):
-        database.execute("BEGIN")  # all of one moment
-        if not _is_known(database):
+    with _read(uri) as database:
+        if database is None:
             return None
         found: dict[str, StoredRun] = {}
         for run_id in run_ids:
@@ -144,6 +136,18 @@ def read_runs(uri: str, run_ids: Sequence[str]) -> dict[str, StoredRun] | None:
                 tuple(Point(name, math.nan if value is None else value, *place) for name, value, *place in points),
             )
         return found
+
+
+@contextlib.contextmanager
+def _read(uri: str) -> Iterator[sqlite3.Connection | None]:
+    """The database as it is at one moment; None where its tables are not known."""
+    database = _opened(uri)
+    if database is None:
+        yield None
+        return
+    with contextlib.closing(database):
+        database.execute("BEGIN")
+        yield database if _is_known(database) else None
 
 
 def _opened(uri: str) -> sqlite3.Connection | None:
