@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from helpers.toys import write_sweep
 
-from tune_dml.record.commands import command, stop, try_again
+from tune_dml.record.commands import as_typed_here, command, stop, try_again
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.results import results_of
 
@@ -61,6 +61,12 @@ def test_of_a_job_on_a_cluster_they_are_to_be_submitted_too(results, monkeypatch
     there = typed(results, "/app/tune_dml/cli/__main__.py", "sweep", "sec_rho", "--priority", "10")
     assert command(there, "resume") == "tune-dml submit 'my cluster.yaml' --working-dir own -- resume toy --priority 10"
     assert stop("toy") == "`tune-dml cancel 'my cluster.yaml' toy`"
+    refusal = f"Go on with that one: `tune-dml resume toy`, or {stop('toy')}."
+    told = as_typed_here(refusal)
+    assert told == refusal.replace("`tune-dml resume", "`tune-dml submit 'my cluster.yaml' --working-dir own -- resume")
+    assert as_typed_here(told) == told
+    monkeypatch.delenv("TUNE_DML_SUBMITTED_TO")
+    assert as_typed_here(refusal) == refusal
 
 
 @pytest.mark.parametrize(

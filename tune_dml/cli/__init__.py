@@ -45,8 +45,10 @@ def main() -> None:
     try:
         application()(prog_name="tune-dml")
     except ConfigError as error:
+        from tune_dml.record.commands import as_typed_here
+
         many = len(error.problems) > 1
-        sys.stderr.write((f"{len(error.problems)} problems:\n" if many else "") + f"{error}\n")
+        sys.stderr.write((f"{len(error.problems)} problems:\n" if many else "") + as_typed_here(f"{error}\n"))
         sys.exit(1)
     except OSError as error:
         place = error.filename or _NAMELESS.get(error.errno or 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -51,6 +52,11 @@ def program() -> str:
     """What a command begins with: `tune-dml`, or what submits it to the cluster on which this runs as a job."""
     there = os.environ.get(SUBMITTED_TO)
     return f"tune-dml submit {there} --" if there else "tune-dml"
+
+
+def as_typed_here(text: str) -> str:
+    """A text whose commands, in backticks, begin as they must where it is read."""
+    return re.sub("`tune-dml (?!submit |cancel )", lambda found: f"`{program()} ", text)
 
 
 def stop(name: str) -> str:
