@@ -35,7 +35,7 @@ class Places(PlacementGroupResourceManager):  # type: ignore[misc]
     """
 
     def __init__(self, update_interval_s: float = 0.1, *, keeps: Callable[[], bool] = lambda: True):
-        """`keeps`: whether what a process leaves now is free; one that hangs dies only with its place."""
+        """`keeps`: whether what a process leaves now is free; one that hangs is gone only seconds after it was killed."""
         super().__init__(update_interval_s)
         self._keeps = keeps
         self._left: list[AcquiredResources] = []
