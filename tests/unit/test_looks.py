@@ -36,6 +36,22 @@ def test_a_look_says_what_was_there(driver):
     assert results_of(driver.folder).looks == (first,)
 
 
+@pytest.mark.parametrize("spoilt", ['"seeds"', '"by"', '"trials": 7', "{"])
+def test_a_spoilt_look_is_said_and_stops_nothing(driver, spoilt):
+    for trial in driver.trials[:7]:
+        driver.run(trial)
+    look(driver.folder, "resume")
+    file = driver.folder / "looks.jsonl"
+    file.write_text(
+        file.read_text().replace(
+            spoilt, spoilt.replace("s", "r").replace("b", "c").replace("7", '"x"').replace("{", "[")
+        )
+    )
+    state = read_state(driver.folder)
+    assert state.looks == []
+    assert [note for note in state.notes if note.startswith("looks.jsonl: ")]
+
+
 def test_the_same_data_are_looked_at_once(driver):
     for trial in driver.trials:
         driver.run(trial)

@@ -8,13 +8,19 @@ and must not wait for that process. The file therefore has a lock of its own, he
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
 from trainables.errors import ConfigError, Problem
 from tune_dml.record.ledger import GrowingFile, append_rows, open_whole
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 _LOOKS = "looks.jsonl"
 
@@ -59,9 +65,29 @@ def record_look(folder: Path, look: Look | None) -> list[Look]:
     return looks
 
 
-def read_looks(folder: Path) -> list[Look]:
-    """Every look, in order of time."""
-    return [Look(**row) for _, row in GrowingFile(folder / _LOOKS).unread()]
+def read_looks(folder: Path, on_garbage: Callable[[str], None] = lambda text: None) -> list[Look]:
+    """Every look, in order of time; `on_garbage` is told of lines that are none."""
+
+    def spoilt(at: int, line: bytes) -> None:
+        on_garbage(
+            f"{_LOOKS}: {len(line)} bytes from byte {at} on are no look; what it spent of the error is not known"
+        )
+
+    looks, begin = [], 0
+    for behind, row in GrowingFile(folder / _LOOKS).unread(spoilt):
+        try:
+            looks.append(_adapter().validate_python(row))
+        except ValueError:
+            spoilt(begin, b" " * (behind - begin))
+        begin = behind
+    return looks
+
+
+@cache
+def _adapter() -> TypeAdapter[Look]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Look)
 
 
 def _after(before: Look | None, look: Look) -> Look:

@@ -150,7 +150,7 @@ class SweepState:
             if not GrowingFile(self.folder / LEDGER, self._read).is_whole:
                 self._read = 0  # somebody cut it, and it grows anew
             events = read_events(self.folder, self._read, self.notes.setdefault)
-            self.looks = read_looks(self.folder)
+            self.looks = read_looks(self.folder, self.notes.setdefault)
             for event in events:
                 try:
                     self._fold(event)
