@@ -64,13 +64,31 @@ def open_client(uri: str) -> Any:
     """MLflow's client; a SQLite file on a local disk gets a write-ahead log, so that readers do not block us."""
     from mlflow.tracking import MlflowClient
 
-    client = MlflowClient(uri, registry_uri=uri)
-    client.search_experiments(max_results=1)  # makes the tables of a new database
     path = local_database(uri)
+    if path is not None and not path.exists():
+        _make_database(uri, path)
+    client = MlflowClient(uri, registry_uri=uri)
+    client.search_experiments(max_results=1)  # makes the tables of a new database of another kind
     if path is not None and on_local_disk(path):
         with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(path)) as database:
             database.execute("PRAGMA journal_mode=WAL")
     return client
+
+
+def _make_database(uri: str, path: Path) -> None:
+    """A new SQLite store, whole or not there: tables that a killed process has half made MLflow never completes."""
+    from mlflow.tracking import MlflowClient
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as folder:
+        new = Path(folder) / path.name
+        MlflowClient(uri.replace(f":///{path}", f":///{new}", 1)).search_experiments(max_results=1)
+        try:
+            os.link(new, path)
+        except FileExistsError:  # another sweep's was there first
+            return
+        except OSError:  # a file system without links
+            os.replace(new, path)
 
 
 def experiment_id_of(client: Any, name: str, uri: str) -> str:

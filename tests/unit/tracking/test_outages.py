@@ -1,9 +1,16 @@
 """A store that is away, new, deleted or secret: nothing is lost, nothing is told twice, no password is kept."""
 
 import logging
+import os
+import signal
+import subprocess
+import sys
 import threading
 
+from helpers.stored_runs import StoredRuns
+
 from tune_dml.tracking import background, runs, store
+from tune_dml.tracking.client import open_client
 from tune_dml.tracking.tracker import SyncReport
 
 
@@ -54,6 +61,57 @@ def test_the_background_thread_pushes_when_told(driver, tracker, mlflow_has, mon
     assert report.error is None
     trials = driver.trials
     assert mlflow_has().states() == {trials[0].key: "FINISHED", trials[1].key: "KILLED", "parent": "KILLED"}
+
+
+MAKING = """
+import os, sys
+from alembic.operations import Operations
+from tune_dml.tracking.client import open_client, quiet_mlflow
+
+made, create = [], Operations.create_table
+def dying(self, name, *given, **named):
+    made.append(name)
+    if len(made) == 12:
+        os.kill(os.getpid(), 9)
+    return create(self, name, *given, **named)
+Operations.create_table = dying
+with quiet_mlflow():
+    open_client(sys.argv[1])
+"""
+
+
+def test_a_database_whose_maker_is_killed_is_made_by_the_next(driver, tracker, mlflow_has, tmp_path):
+    database = tmp_path / "new" / "mlflow.db"
+    uri = f"sqlite:///{database}"
+    killed = subprocess.run([sys.executable, "-c", MAKING, uri], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert not database.exists()
+    driver.run(driver.trials[0])
+    assert tracker(uri=uri).sync() == SyncReport(trials=1, rows=2)
+    assert len(StoredRuns(uri).children) == 1
+
+
+def test_two_sweeps_that_make_one_database_keep_what_the_first_wrote(tmp_path, monkeypatch):
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    link = os.link
+
+    def late(new, path):
+        monkeypatch.setattr(os, "link", link)
+        open_client(uri).create_experiment("the other's")
+        link(new, path)
+
+    monkeypatch.setattr(os, "link", late)
+    assert open_client(uri).get_experiment_by_name("the other's") is not None
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_database_is_made_where_files_have_one_name_alone(tmp_path, monkeypatch):
+    def refused(new, path):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
+    assert open_client(f"sqlite:///{tmp_path / 'mlflow.db'}").search_experiments()
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_a_deleted_experiment_is_named(driver, tracker, mlflow_has):
