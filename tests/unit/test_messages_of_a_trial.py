@@ -149,3 +149,9 @@ def test_data_that_were_decoded_here_are_not_looked_at_again(monkeypatch, tmp_pa
     assert train(config, replace(context, folder=tmp_path / "b"), cache_dir=tmp_path / "cache").metrics
     with pytest.raises(DataError, match=r"must be those the sweep began with.* but got '[0-9a-f]{12}'\. Restore them"):
         train(config, replace(context, folder=tmp_path / "c"), cache_dir=tmp_path / "another node's")
+
+
+@pytest.mark.parametrize("name", ["dro_k", "dro_gamma", "sec_rho"])
+def test_the_data_are_known_of_studies_whose_knob_has_no_value_of_its_own(name, cache_dir):
+    plan = prepare(Request(name, seeds=1), cache_dir=cache_dir).plan
+    assert [*known_digests(plan, cache_dir).values()] == [{"glyphs": plan.data_digest}]

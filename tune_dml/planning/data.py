@@ -55,10 +55,12 @@ def known_digests(plan: Plan, cache_dir: Path | None) -> dict[str, dict[str, str
     """
     from trainables.tasks import task_of
 
-    different = {of_data(each.settings): each.settings for each in plan.cells}
+    different = {}
     if not any(knob.path.startswith(_DATA) for arm in plan.arms for knob in arm.knobs):
-        different |= {of_data(arm.base_settings): arm.base_settings for arm in plan.arms}
-    tasks = {key: task_of(read_settings(settings)) for key, settings in different.items()}
+        different = {of_data(arm.base_settings): arm.config for arm in plan.arms}  # their knobs may have no value yet
+    settings = {of_data(each.settings): each.settings for each in plan.cells}
+    different |= {key: read_settings(given) for key, given in settings.items()}
+    tasks = {key: task_of(config) for key, config in different.items()}
     return {
         key: {item.name: item.digest() for item in (task.dataset(cache_dir), *task.further_datasets(cache_dir))}
         for key, task in tasks.items()
