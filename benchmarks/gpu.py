@@ -3,10 +3,11 @@
     python benchmarks/gpu.py [--rounds 5] [--steps 20]
     python benchmarks/gpu.py --small --device cpu        the same with a small network, to see that it runs
 
-    our loop over a bare loop         bf16 ResNet-50, crops of 224, B = 120; the bare loop has its crops in memory
+    our loop over a bare loop         bf16 ResNet-50, crops of 224, B = 120; the bare loop has its crops in pinned memory
     our loop over the model alone     forward, backward and update of pictures that lie on the device: the ceiling
     metrics at SOP's size             60,502 x 512, over half the similarity product, which any exact program needs
-    N trials at once                  their steps a second over those of one alone; with MPS too, where it can be started
+    N trials at once                  their steps a second over those of one alone; of ResNet-50, which fills the device,
+                                      and of small_conv on pictures of 32, which does not; with MPS too, where it can be started
 
 Needs trainables, torch, numpy, pydantic and pillow, no Ray. docs/log.md says what was measured on which device.
 """
@@ -48,7 +49,9 @@ FULL = {
     "augment.crop": 224,
     "augment.resize": 256,
     "model.backbone": "resnet50",
+    "model.stem": "imagenet",
     "model.weights": None,
+    "training.channels_last": True,
     "batch.batch_size": 120,
 }
 SMALL = {
@@ -72,7 +75,7 @@ def write_pictures(root: Path, size: int) -> None:
             Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(file)
 
 
-def configuration(root: Path, small: bool) -> TrialConfig:
+def configuration(root: Path, *, small: bool) -> TrialConfig:
     common = {
         "data.name": "image_folder", "data.root": str(root), "augment.name": "crop_flip",
         "model.embedding_dim": 512, "loss.name": "multi_similarity", "batch.instances_per_class": 5,
@@ -102,7 +105,7 @@ def bare_loop(run: training.Run, *, on_device: bool) -> Callable[[int], None]:
     drawn = learner.sampler.batch(0)
     pictures = learner.views.train(learner.split.train[drawn], step=0).detach()
     labels = torch.from_numpy(learner.train_labels[drawn]).to(device)
-    held = pictures if on_device else pictures.cpu()
+    held = pictures if on_device else _as_bytes(pictures)
     network.train()
 
     def go(count: int) -> None:
@@ -113,6 +116,12 @@ def bare_loop(run: training.Run, *, on_device: bool) -> Callable[[int], None]:
             optimizer.step()
 
     return go
+
+
+def _as_bytes(pictures: torch.Tensor) -> torch.Tensor:
+    """As a loader hands them over: bytes, in memory that a device fetches by itself."""
+    held = (pictures * 255).round().to(torch.uint8).cpu() if pictures.is_floating_point() else pictures.cpu()
+    return held.pin_memory() if pictures.is_cuda else held
 
 
 def seconds(work: Callable[[], object], device: torch.device) -> float:
@@ -202,15 +211,15 @@ def mps(folder: Path) -> Iterator[bool]:
 
 
 def show_together(config: TrialConfig, device: torch.device, folder: Path, count: int, how: str) -> None:
-    alone = 0.0
+    alone, backbone = 0.0, config.model.backbone
     for number in TOGETHER:
         ready = mp.get_context("spawn").Barrier(number)
-        place = folder / f"{how}{number}"
+        place = folder / f"{backbone}, {how}, {number}"
         place.mkdir()
         mp.spawn(_together, (Block(config, device, place, count), ready), nprocs=number)
         rate = number * count / float((place / "seconds").read_text())
         alone = alone or rate
-        print(f"{number} trials at once, {how}: {rate:.1f} steps/s in all, {rate / alone:.2f} x one alone", flush=True)
+        print(f"{number} trials of {backbone} at once, {how}: {rate:.1f} steps/s in all, {rate / alone:.2f} x one alone", flush=True)
 
 
 def main() -> None:
@@ -228,15 +237,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_pictures(folder / "pictures", int((SMALL if asked.small else FULL)["data.size"]))
-        config = configuration(folder / "pictures", asked.small)
+        config = configuration(folder / "pictures", small=asked.small)
         show_loop(config, device, folder, asked.steps, asked.rounds)
         show_metrics(device, 2_000 if asked.small else 60_502, asked.rounds)
-        show_together(config, device, folder, asked.steps, "taking turns")
+        packed = [(configuration(folder / "pictures", small=True), 10 * asked.steps)]
+        packed += [] if asked.small else [(config, asked.steps)]
+        for packable, count in packed:
+            show_together(packable, device, folder, count, "taking turns")
         with mps(folder / "mps") as shared:
-            if shared:
-                show_together(config, device, folder, asked.steps, "with MPS")
-            else:
+            if not shared:
                 print("with MPS: nvidia-cuda-mps-control is not here or cannot be started")
+            for packable, count in packed if shared else ():
+                show_together(packable, device, folder, count, "with MPS")
 
 
 if __name__ == "__main__":

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from trainables.errors import ConfigError, Problem
@@ -74,7 +76,17 @@ class Backbone(nn.Module, ABC):
 def standardised(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """(x - mean) / std by channel of pictures (B, C, H, W) in 0..1; grey ones are repeated over the channels."""
     images = images.expand(-1, len(mean), -1, -1)
-    return (images - images.new_tensor(mean)[:, None, None]) / images.new_tensor(std)[:, None, None]
+    return (images - constant(mean, images)[:, None, None]) / constant(std, images)[:, None, None]
+
+
+def constant(values: Sequence[float], like: Tensor) -> Tensor:
+    """A few numbers on the device and in the type of `like`; the host does not wait for the device, as `new_tensor` does."""
+    return torch.tensor(values, dtype=like.dtype).to(like.device, non_blocking=True)
+
+
+def sent(numbers: NDArray[Any], device: torch.device) -> Tensor:
+    """A small array on a device; the host does not wait for what it has sent there before, as `as_tensor` does."""
+    return torch.from_numpy(np.ascontiguousarray(numbers)).to(device, non_blocking=True)
 
 
 def refuse_other_channels(name: str, in_channels: int) -> None:

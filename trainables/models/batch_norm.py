@@ -56,7 +56,7 @@ def _moments(values: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor, Ten
     """Values less their mean over all workers, the mean, the biased variance, and how many values each comes from."""
     full = values if values.dtype == torch.float64 else values.float()
     sums = full.sum(dim=dims, keepdim=True)
-    ones = full.new_tensor([full.numel() // full.shape[1]])
+    ones = full.new_full((1,), full.numel() // full.shape[1])
     totals = distributed.all_reduce_sum(torch.cat([sums.flatten(), ones]))
     count = totals[-1].detach().clamp_min(1)
     mean = (totals[:-1] / count).view_as(sums)

@@ -18,6 +18,7 @@ from torch.nn import functional
 from trainables.data.augment import NEUTRAL, Augmentation, AugmentDecisions, resized_sizes, windows_at_centre
 from trainables.data.base import Indices
 from trainables.data.formats.cache import Images, RaggedImages, Squares
+from trainables.models.base import constant, sent
 
 _LUMA = (0.299, 0.587, 0.114)  # ITU-R 601-2, as Pillow and torchvision
 
@@ -65,7 +66,9 @@ class Views:
 
     def _as_stored(self, indices: Indices) -> Tensor:
         stored = np.ascontiguousarray(cast("Squares", self.images)[indices])  # a copy already: of the memory map
-        return torch.from_numpy(stored).to(self.device, non_blocking=True).permute(0, 3, 1, 2)
+        pixels = torch.from_numpy(stored)
+        pixels = pixels.pin_memory() if self.device.type == "cuda" else pixels
+        return pixels.to(self.device, non_blocking=True).permute(0, 3, 1, 2)
 
     def _sizes(self, indices: Indices) -> Indices:
         if isinstance(self.images, RaggedImages):
@@ -88,8 +91,8 @@ class Views:
         ]
         local = windows - np.pad(start, ((0, 0), (0, 2)))
         limits = np.array([[0, 0, *part.shape[:2]] for part in parts], dtype=np.float64).reshape(-1, 4)
-        padded = _padded(parts, self.images.shape[-1]).to(self.device, non_blocking=True)
-        return _cut_and_resize(padded, local, flips, size, limits=limits)
+        padded = _padded(parts, self.images.shape[-1], pinned=self.device.type == "cuda")
+        return _cut_and_resize(padded.to(self.device, non_blocking=True), local, flips, size, limits=limits)
 
     def _train_on_host(self, indices: Indices, made: AugmentDecisions, size: int) -> Tensor:
         """Cut, then resize, picture by picture."""
@@ -126,21 +129,23 @@ def _cut_and_resize(
     *,
     limits: NDArray[np.float64] | None = None,
 ) -> Tensor:
-    """Each picture's window resized to `size` x `size`, mirrored where asked: uint8 (B, C, H, W) to floats in 0..1.
+    """Each picture's window resized to `size` x `size`, mirrored where asked: uint8 (B, H, W, C) to floats in 0..1, (B, C, S, S).
 
     Bilinear with antialiasing, as Pillow cuts and resizes: output = A picture B^T with triangular weights A (size, H) and
     B (size, W) of each picture's own, hence two batched matrix products and no loop. `windows` and `limits`, the region whose
     pixels may be used (the window itself when not given), are top, left, height, width, (B, 4); `flips` (B,).
     """
-    device = pictures.device
-    window = torch.as_tensor(windows, dtype=torch.float64, device=device)
-    valid = window if limits is None else torch.as_tensor(limits, dtype=torch.float64, device=device)
-    rows = _weights(window[:, 0::2], valid[:, 0::2], size, pictures.shape[2])
-    columns = _weights(window[:, 1::2], valid[:, 1::2], size, pictures.shape[3])
-    mirrored = torch.as_tensor(flips, device=device)[:, None, None]
+    count, height, width, channels = pictures.shape
+    window = sent(windows, pictures.device)
+    valid = window if limits is None else sent(limits, pictures.device)
+    rows = _weights(window[:, 0::2], valid[:, 0::2], size, height)
+    columns = _weights(window[:, 1::2], valid[:, 1::2], size, width)
+    mirrored = sent(flips, pictures.device)[:, None, None]
     columns = torch.where(mirrored, columns.flip(1), columns)
     pixels = pictures.float() / 255
-    return torch.matmul(rows[:, None], torch.matmul(pixels, columns.transpose(1, 2)[:, None]))
+    shrunk = torch.bmm(rows, pixels.reshape(count, height, width * channels)).view(count, size, width, channels)
+    planes = shrunk.permute(0, 3, 1, 2).reshape(count, channels * size, width)
+    return torch.bmm(planes, columns.transpose(1, 2)).view(count, channels, size, size)
 
 
 def _weights(window: Tensor, valid: Tensor, size: int, available: int) -> Tensor:
@@ -150,13 +155,15 @@ def _weights(window: Tensor, valid: Tensor, size: int, available: int) -> Tensor
     """
     start, length = window[:, 0, None, None], window[:, 1, None, None]
     step = length / size
-    width = step.clamp_min(1)  # enlarging interpolates, shrinking averages
+    width = step.clamp_min(1).float()  # enlarging interpolates, shrinking averages
     centres = start + (torch.arange(size, device=window.device)[None, :, None] + 0.5) * step
     pixels = torch.arange(available, device=window.device)[None, None] + 0.5
-    weights = (1 - (pixels - centres).abs() / width).clamp_min(0)
+    whole = centres.floor()  # distances in float32, without the rounding of large numbers: whole parts first
+    apart = ((pixels.float() - whole.float()) - (centres - whole).float()).abs_()
+    weights = apart.div_(width).neg_().add_(1).clamp_min_(0)
     first, count = valid[:, 0, None, None], valid[:, 1, None, None]
-    weights = torch.where((pixels > first) & (pixels < first + count), weights, 0)
-    return (weights / weights.sum(dim=2, keepdim=True).clamp_min(1e-12)).float()
+    weights *= (pixels > first) & (pixels < first + count)
+    return weights.div_(weights.sum(dim=2, keepdim=True).clamp_min(1e-12))
 
 
 def _colour_jitter(images: Tensor, made: AugmentDecisions) -> Tensor:
@@ -166,14 +173,13 @@ def _colour_jitter(images: Tensor, made: AugmentDecisions) -> Tensor:
     """
     images = images.float() / 255 if images.dtype == torch.uint8 else images
     if (made.factors != NEUTRAL).any():
-        factors = torch.as_tensor(made.factors, dtype=images.dtype, device=images.device)[..., None, None, None]
-        order = torch.as_tensor(made.order, device=images.device)
+        factors = sent(made.factors, images.device).to(images.dtype)[..., None, None, None]
         for turn in range(4):
             for kind in range(4 if images.shape[1] == 3 else 2):
-                chosen = (order[:, turn] == kind).nonzero()[:, 0]
+                chosen = sent(np.flatnonzero(made.order[:, turn] == kind), images.device)
                 images = images.index_copy(0, chosen, _ADJUST[kind](images[chosen], factors[chosen, kind]))
     if made.grey.any() and images.shape[1] == 3:
-        mask = torch.as_tensor(made.grey, device=images.device)[:, None, None, None]
+        mask = sent(made.grey, images.device)[:, None, None, None]
         images = torch.where(mask, _grey(images), images)
     return images
 
@@ -181,7 +187,7 @@ def _colour_jitter(images: Tensor, made: AugmentDecisions) -> Tensor:
 def _grey(images: Tensor) -> Tensor:
     if images.shape[1] == 1:
         return images
-    return (images * images.new_tensor(_LUMA)[:, None, None]).sum(dim=1, keepdim=True)
+    return (images * constant(_LUMA, images)[:, None, None]).sum(dim=1, keepdim=True)
 
 
 def _brightness(images: Tensor, factor: Tensor) -> Tensor:
@@ -205,7 +211,7 @@ def _hue(images: Tensor, shift: Tensor) -> Tensor:
     red, green, blue = images.unbind(dim=1)
     sector = torch.stack([(green - blue), (blue - red), (red - green)], dim=1).gather(1, most)
     hue = (sector / span.clamp_min(1e-12) + 2 * most) / 6 + shift
-    n = images.new_tensor([5.0, 3.0, 1.0])[:, None, None]
+    n = constant((5.0, 3.0, 1.0), images)[:, None, None]
     k = (n + 6 * hue) % 6
     return value - span * torch.minimum(k, 4 - k).clamp(0, 1)
 
@@ -213,10 +219,15 @@ def _hue(images: Tensor, shift: Tensor) -> Tensor:
 _ADJUST = (_brightness, _contrast, _saturation, _hue)
 
 
-def _padded(parts: Sequence[NDArray[np.uint8]], channels: int) -> Tensor:
+def _padded(parts: Sequence[NDArray[np.uint8]], channels: int, *, pinned: bool) -> Tensor:
+    """One batch (B, H, W, C) of pictures of different sizes; what lies beyond a picture is left as it comes.
+
+    Pinned memory travels to a CUDA device while the host goes on; other memory only once all earlier steps are done.
+    """
     height = max((part.shape[0] for part in parts), default=1)
     width = max((part.shape[1] for part in parts), default=1)
-    batch = np.zeros((len(parts), channels, height, width), dtype=np.uint8)
+    batch = torch.empty(len(parts), height, width, channels, dtype=torch.uint8, pin_memory=pinned)
+    rows = batch.numpy()
     for row, part in enumerate(parts):
-        batch[row, :, : part.shape[0], : part.shape[1]] = part.transpose(2, 0, 1)
-    return torch.from_numpy(batch)
+        rows[row, : part.shape[0], : part.shape[1]] = part
+    return batch

@@ -1,0 +1,98 @@
+"""Whole trials on a CUDA device: the CPU's numbers, alone and by several ranks; cut and resumed; in half precision."""
+
+import math
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+from helpers.cuda import CPU, CROPS, DEVICE, EXACT, ON_DEVICE, SMALL, config_of, figures_of
+
+from trainables import distributed
+from trainables.context import FolderContext
+from trainables.training import train
+
+pytestmark = ON_DEVICE
+TRIALS = {
+    "sec": {},
+    "semihard": {"loss.name": "semihard_triplet"},
+    "dro": {"loss.name": "dro_kl", "loss.gamma": 0.5},
+    "sampled margin": {"loss.name": "margin_dws"},
+    "proxy anchor": {"loss.name": "proxy_anchor"},
+    "mpa": {"loss.name": "mpa", "optim.lr": 1e-4},
+    "memory": {"loss.name": "contrastive", "memory.size": 30},
+    "micro batches": {"loss.name": "multi_similarity", "training.micro_batch": 4},
+    "bn head": {"loss.name": "multi_similarity", "model.head": "bn_fc"},
+    "resnet": {"loss.name": "multi_similarity", "model.backbone": "resnet18"},
+}
+
+
+@pytest.mark.parametrize("name", TRIALS)
+def test_a_trial_has_the_numbers_of_the_cpu(pictures, cache, tmp_path, name):
+    config = config_of(pictures, EXACT, TRIALS[name])
+    here = figures_of(config, tmp_path / "here", CPU, cache=cache)
+    there = figures_of(config, tmp_path / "there", DEVICE, cache=cache)
+    assert there == pytest.approx(here, rel=1e-6)
+
+
+@pytest.mark.parametrize(("first", "then"), [(DEVICE, DEVICE), (DEVICE, CPU), (CPU, DEVICE)], ids=str)
+def test_a_trial_goes_on_from_its_checkpoint_on_either(pictures, cache, tmp_path, first, then):
+    config = config_of(pictures, EXACT, TRIALS["sampled margin"])
+    whole = figures_of(config, tmp_path / "whole", CPU, cache=cache)
+    assert figures_of(config, tmp_path / "cut", first, cache=cache, until=3) == {}
+    assert figures_of(config, tmp_path / "cut", then, cache=cache) == pytest.approx(whole, rel=1e-6)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16", "float32"])
+@pytest.mark.parametrize("layout", [{}, {"training.channels_last": True}], ids=["", "channels last"])
+def test_training_learns(pictures, cache, tmp_path, precision, layout):
+    """The loss of the last steps is below that of the first, and crops of coloured pictures are among them."""
+    if precision == "fp16" and DEVICE.type != "cuda":
+        pytest.skip("fp16 is for CUDA devices")
+    rows = []
+    more = {"training.precision": precision, "training.steps": 120, "training.eval_every": 20, "loss.name": "proxy_anchor"}
+    config = config_of(pictures, SMALL, CROPS, more, layout)
+    train(config, FolderContext(tmp_path / "own", DEVICE, sink=rows.append), cache_dir=cache)
+    losses = [row["train/loss"] for row in rows if "train/loss" in row]
+    assert all(math.isfinite(loss) for loss in losses)
+    assert losses[-1] < 0.8 * losses[0]
+
+
+def test_a_compiled_network_has_the_numbers_of_the_plain_one(pictures, cache, tmp_path):
+    if DEVICE.type != "cuda":
+        pytest.skip("the CPU's compiled networks are tested elsewhere")
+    plain, compiled = (
+        figures_of(config_of(pictures, EXACT, {"training.compile": on}), tmp_path / str(on), DEVICE, cache=cache)
+        for on in (False, True)
+    )
+    assert compiled == pytest.approx(plain, rel=1e-6)
+
+
+def _train(rank, world_size, folder, pictures, backend):
+    device = torch.device(DEVICE.type, rank % torch.cuda.device_count()) if DEVICE.type == "cuda" else DEVICE
+    meeting = f"file://{folder}/meet"
+    with distributed.process_group(rank=rank, world_size=world_size, init_method=meeting, backend=backend):
+        ranks = {"rank": rank, "world_size": world_size}
+        figures = figures_of(config_of(pictures, EXACT), folder / "own", device, cache=folder.parent / "cache", **ranks)
+        if rank == 0:
+            torch.save(figures, folder / "figures.pt")
+
+
+@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+def test_two_ranks_on_the_device_equal_one_process_on_the_cpu(pictures, tmp_path, backend):
+    if backend == "nccl" and (DEVICE.type != "cuda" or torch.cuda.device_count() < 2):
+        pytest.skip("nccl needs a CUDA device for each rank")
+    two = tmp_path / "two"
+    two.mkdir()
+    alone = figures_of(config_of(pictures, EXACT), tmp_path / "alone", CPU, cache=tmp_path / "cache")
+    mp.spawn(_train, (2, two, pictures, backend), nprocs=2)
+    assert torch.load(two / "figures.pt", weights_only=True) == pytest.approx(alone, rel=1e-6)
+
+
+def test_one_rank_over_nccl_equals_one_process(pictures, tmp_path):
+    if DEVICE.type != "cuda":
+        pytest.skip("nccl needs a CUDA device")
+    one = tmp_path / "one"
+    one.mkdir()
+    alone = figures_of(config_of(pictures, EXACT), tmp_path / "alone", CPU, cache=tmp_path / "cache")
+    mp.spawn(_train, (1, one, pictures, "nccl"), nprocs=1)
+    assert torch.load(one / "figures.pt", weights_only=True) == pytest.approx(alone, rel=1e-6)
