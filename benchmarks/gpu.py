@@ -219,7 +219,10 @@ def show_together(config: TrialConfig, device: torch.device, folder: Path, count
         mp.spawn(_together, (Block(config, device, place, count), ready), nprocs=number)
         rate = number * count / float((place / "seconds").read_text())
         alone = alone or rate
-        print(f"{number} trials of {backbone} at once, {how}: {rate:.1f} steps/s in all, {rate / alone:.2f} x one alone", flush=True)
+        print(
+            f"{number} trials of {backbone} at once, {how}: {rate:.1f} steps/s in all, {rate / alone:.2f} x one alone",
+            flush=True,
+        )
 
 
 def main() -> None:

@@ -7,6 +7,8 @@ import resource
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -16,10 +18,12 @@ import torch
 from trainables.config import TrialConfig
 from trainables.context import FolderContext
 from trainables.tasks import build_learner
-from trainables.training import begin, prepare_process, update
+from trainables.training import Run, begin, prepare_process, update
 
 _STEPS = 8
 """Timed, after as many to warm up."""
+_CONTEXT = 1 << 30
+"""The most that CUDA and its libraries take of a GPU for a process beside its tensors; the rest is taken to be others'."""
 
 
 @dataclass(frozen=True)
@@ -31,36 +35,89 @@ class Probe:
     memory_bytes: int
     """The most that the process has held, its libraries included."""
     gpu_bytes: int
-    """The most that its tensors have held on the GPU; 0 on the CPU."""
+    """The most that the process has held on the GPU, CUDA's own share included; 0 on the CPU."""
+    gpu_room: int = 0
+    """Memory of that GPU that others do not hold; 0 on the CPU."""
 
 
 def probe(config: TrialConfig, *, threads: int = 1, cache_dir: Path | None = None) -> Probe:
     """Train a few steps and validate once. Run it in a process of its own: memory is that of the process."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    with tempfile.TemporaryDirectory(prefix="tune-dml-") as folder:
-        context = FolderContext(Path(folder), device, threads=threads)
-        began = time.perf_counter()
-        prepare_process(config, context)
-        learner = build_learner(config, context, cache_dir=cache_dir)
-        run = begin(config, context, learner)
+    device = _device()
+    began = time.perf_counter()
+    with _begun(config, device, threads, cache_dir) as run:
         start = time.perf_counter() - began
         times = []
         for _ in range(2 * _STEPS):
             before = _now(device)
-            update(run)
+            _step(run)
             times.append(_now(device) - before)
-            run.state.step = min(run.state.step + 1, learner.total_steps - 1)
         before = _now(device)
-        learner.validate()
+        run.learner.validate()
         evaluation = _now(device) - before
+        learner = run.learner
+        gpu_bytes, gpu_room = _on_gpu(device)
     step = median(times[_STEPS:])
     evaluations = math.ceil(learner.total_steps / config.training.eval_every)
     halves = evaluations + len(learner.split.test) / max(len(learner.split.validation), 1)
     return Probe(
         start + learner.total_steps * step + halves * evaluation,
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
-        torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0,
+        gpu_bytes,
+        gpu_room,
     )
+
+
+def steps_per_second(
+    config: TrialConfig,
+    seconds: float,
+    *,
+    threads: int = 1,
+    cache_dir: Path | None = None,
+    ready: Callable[[], object] = lambda: None,
+) -> float:
+    """Training steps a second over so many seconds, from when `ready`, called after a few steps, has returned."""
+    device = _device()
+    with _begun(config, device, threads, cache_dir) as run:
+        for _ in range(_STEPS):
+            _step(run)
+        _now(device)
+        ready()
+        start, count = _now(device), 0
+        while time.perf_counter() - start < seconds:
+            for _ in range(_STEPS):
+                _step(run)
+            count += _STEPS
+            _now(device)
+        return count / (_now(device) - start)
+
+
+@contextmanager
+def _begun(config: TrialConfig, device: torch.device, threads: int, cache_dir: Path | None) -> Iterator[Run]:
+    """A trial at its first step, in a folder that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="tune-dml-") as folder:
+        context = FolderContext(Path(folder), device, threads=threads)
+        prepare_process(config, context)
+        yield begin(config, context, build_learner(config, context, cache_dir=cache_dir))
+
+
+def _step(run: Run) -> None:
+    """One step; the trial never comes to its last."""
+    update(run)
+    run.state.step = min(run.state.step + 1, run.learner.total_steps - 1)
+
+
+def _device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _on_gpu(device: torch.device) -> tuple[int, int]:
+    """The most that this process has held, and what others leave to it."""
+    if device.type != "cuda":
+        return 0, 0
+    free, total = torch.cuda.mem_get_info(device)
+    beside = max(total - free - torch.cuda.memory_reserved(device), 0)
+    context = min(beside, _CONTEXT)
+    return torch.cuda.max_memory_reserved(device) + context, total - (beside - context)
 
 
 def _now(device: torch.device) -> float:

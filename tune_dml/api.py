@@ -30,6 +30,7 @@ from tune_dml.record.rescore import RescoredSweep, compute_metrics
 from tune_dml.record.results import Results
 from tune_dml.record.session import Purpose, with_place
 from tune_dml.record.state import SweepState, load_state, read_state
+from tune_dml.running.shares import measured_shares
 from tune_dml.space import Value
 from tune_dml.sweep import Sweep, colour_of_arm
 
@@ -65,6 +66,7 @@ def run(
     )
     folder = session.sweeps / checked.plan.name
     refuse_name_in_use(folder, checked.plan)
+    notes = (*checked.notes, *measured_shares(checked.plan, resources, session))
     state = SweepState(folder, checked.plan)
     state.update()
     asked, session = session, with_place(session, state)
@@ -75,7 +77,7 @@ def run(
         from tune_dml.running.race import rule_of
 
         race = rule_of(state, racing)
-    return _execute(state, resources, session, console, Purpose("sweep", checked.notes, race=race))
+    return _execute(state, resources, session, console, Purpose("sweep", notes, race=race))
 
 
 def resume(
@@ -147,6 +149,7 @@ def extend(
     look = state.look("extend")
     state.replan(plan)
     session = _session_to_go_on(state, session, state.resources, other_checks)
+    notes += measured_shares(plan, state.resources, session)
     return _execute(state, state.resources, session, console, Purpose("extend", tuple(notes), look))
 
 

@@ -48,7 +48,9 @@ def no_wait():
 
 
 @pytest.mark.parametrize(
-    "method", [cls for cls in (*LOSSES.values(), *REGULARIZERS.values()) if cls.name not in WAIT_ONCE], ids=lambda cls: cls.name
+    "method",
+    [cls for cls in (*LOSSES.values(), *REGULARIZERS.values()) if cls.name not in WAIT_ONCE],
+    ids=lambda cls: cls.name,
 )
 def test_no_method_waits(method):
     embeddings, labels = batch(dtype=torch.float32)

@@ -49,7 +49,12 @@ def test_training_learns(pictures, cache, tmp_path, precision, layout):
     if precision == "fp16" and DEVICE.type != "cuda":
         pytest.skip("fp16 is for CUDA devices")
     rows = []
-    more = {"training.precision": precision, "training.steps": 120, "training.eval_every": 20, "loss.name": "proxy_anchor"}
+    more = {
+        "training.precision": precision,
+        "training.steps": 120,
+        "training.eval_every": 20,
+        "loss.name": "proxy_anchor",
+    }
     config = config_of(pictures, SMALL, CROPS, more, layout)
     train(config, FolderContext(tmp_path / "own", DEVICE, sink=rows.append), cache_dir=cache)
     losses = [row["train/loss"] for row in rows if "train/loss" in row]

@@ -65,8 +65,8 @@ class Backbone(nn.Module, ABC):
 
     def to_input(self, images: Tensor) -> Tensor:
         """uint8 pictures in 0..255, or float pictures in 0..1, as floats in the dtype of the weights."""
-        images = images.float() / 255 if images.dtype == torch.uint8 else images
-        return images.to(next(self.parameters()).dtype)
+        dtype = next(self.parameters()).dtype
+        return images.to(dtype) / 255 if images.dtype == torch.uint8 else images.to(dtype)
 
     @abstractmethod
     def forward(self, images: Tensor) -> Tensor:

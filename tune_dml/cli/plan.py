@@ -298,7 +298,7 @@ def _probed(plan: Plan, resources: Resources, session: Session) -> _Cost | None:
     from tune_dml.running.cluster import local_capacity
     from tune_dml.running.probe import probe_plan
 
-    probed = probe_plan(plan, threads=resources.cpus_per_worker, cache_dir=session.cache)
+    probed = probe_plan(plan, resources, session.cache)
     if probed is None:
         return None
     source = (

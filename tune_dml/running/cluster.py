@@ -6,12 +6,12 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -21,6 +21,7 @@ from tune_dml.record.provenance import mask
 from tune_dml.running.handshake import address_problems
 from tune_dml.text import one_line, shortened
 
+_Answer = TypeVar("_Answer")
 _MOST_NODES = 1000  # of one kind, where an autoscaler sets no limit
 _BOOTSTRAP = "~/ray_bootstrap_config.yaml"  # where `ray up` puts the cluster file on the head, with resources filled in
 _HEAD_ANSWERS, _SILENCES = 5.0, 9
@@ -164,6 +165,20 @@ def joined(address: str | None, origin: str) -> Iterator[Capacity]:
         yield capacity
     finally:
         connection.__exit__(None, None, None)
+
+
+def on_a_free_gpu(address: str, origin: str, question: Callable[[], _Answer], seconds: float) -> _Answer:
+    """The answer of a process that has a GPU of the cluster to itself; TimeoutError where none came free for so long."""
+    import ray
+
+    with joined(address, origin):
+        answer = ray.remote(num_cpus=0, num_gpus=1, max_retries=0)(question).remote()
+        try:
+            found: _Answer = ray.get(answer, timeout=seconds)
+        except ray.exceptions.GetTimeoutError as error:
+            ray.cancel(answer, force=True)
+            raise TimeoutError from error
+        return found
 
 
 @contextmanager

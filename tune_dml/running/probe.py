@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -13,11 +14,12 @@ from trainables.resolve import read_settings
 from tune_dml.text import is_number
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from trainables.probe import Probe
-    from tune_dml.planning.cells import Cell
     from tune_dml.planning.plan import Plan
+    from tune_dml.planning.request import Resources
+
+Settings = Mapping[str, Any]
+_Shape = tuple[object, ...]
 
 _WEIGHTLESS = ("loss.", "regularizer.", "optim.", "seeds.", "evaluation.")
 """Sections whose numbers do not change what a step costs."""
@@ -36,25 +38,28 @@ class ProbeResult:
     """How many kinds of cells were tried."""
 
 
-def probe_plan(plan: Plan, *, threads: int, cache_dir: Path | None) -> ProbeResult | None:
+def probe_plan(plan: Plan, resources: Resources, cache_dir: Path | None) -> ProbeResult | None:
     """Probe one cell of each shape; None where no cell is known before a search proposes one."""
-    shapes: dict[tuple[object, ...], Cell] = {}
-    counts: Counter[tuple[object, ...]] = Counter()
-    for cell in plan.cells:
-        shape = _shape(cell.settings)
-        shapes.setdefault(shape, cell)
-        counts[shape] += 1
-    if not shapes:
+    if not plan.cells:
         return None
-    found = {
-        shape: _probed({**cell.settings, "seed": plan.seeds[0]}, threads, cache_dir) for shape, cell in shapes.items()
-    }
+    counts = Counter(_shape_of(cell.settings) for cell in plan.cells)
+    kinds = kinds_of([cell.settings for cell in plan.cells], plan.seeds[0], resources)
+    found = {shape: probed(settings, resources.cpus_per_worker, cache_dir) for shape, settings in kinds.items()}
     seconds = sum(found[shape].seconds * count for shape, count in counts.items()) / sum(counts.values())
     memory, gpu = (max(getattr(item, name) for item in found.values()) for name in ("memory_bytes", "gpu_bytes"))
-    return ProbeResult(seconds, memory, gpu, len(shapes))
+    return ProbeResult(seconds, memory, gpu, len(kinds))
 
 
-def _shape(settings: Mapping[str, Any]) -> tuple[object, ...]:
+def kinds_of(cells: Iterable[Settings], seed: int, resources: Resources) -> dict[_Shape, Settings]:
+    """The first cell of each shape as a worker trains it."""
+    held = {} if resources.micro_batch is None else {"training.micro_batch": resources.micro_batch}
+    kinds: dict[_Shape, Settings] = {}
+    for settings in cells:
+        kinds.setdefault(_shape_of(settings), {**settings, **held, "seed": seed})
+    return kinds
+
+
+def _shape_of(settings: Settings) -> _Shape:
     """What decides the cost: methods, sizes and lengths, not the numbers of loss, regularizer or optimizer."""
     deciding = (
         (path, str(value))
@@ -64,7 +69,7 @@ def _shape(settings: Mapping[str, Any]) -> tuple[object, ...]:
     return tuple(deciding)
 
 
-def _probed(settings: Mapping[str, Any], threads: int, cache_dir: Path | None) -> Probe:
+def probed(settings: Settings, threads: int, cache_dir: Path | None) -> Probe:
     """In a fresh process: its memory is the trial's."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
         return processes.submit(_probe, dict(settings), threads, cache_dir).result()

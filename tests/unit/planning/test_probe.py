@@ -38,14 +38,14 @@ def test_cells_that_differ_in_a_losss_numbers_alone_are_one_kind(monkeypatch):
         size = settings["batch.batch_size"]
         return Probe(size, 1000 * size, 0)
 
-    monkeypatch.setattr(probe, "_probed", fake)
+    monkeypatch.setattr(probe, "probed", fake)
     sizes = Knob("batch.batch_size", Grid((8, 16)), symbol="B")
     margins = Knob("loss.margin", Grid((0.1, 0.2, 0.4)), symbol="m")
     space = space_of(
         sizes, margins, fixed={"batch.sampler": "random"}, baseline=Baseline("npair", {"loss.name": "npair"})
     )
     plan = plan_of(space=space, seeds=(5, 6))
-    found = probe.probe_plan(plan, threads=1, cache_dir=None)
+    found = probe.probe_plan(plan, Resources(), None)
     assert found.shapes == 3
     assert {item["seed"] for item in tried} == {5}
     baseline = next(cell for cell in plan.cells if cell.baseline).settings["batch.batch_size"]
@@ -59,7 +59,7 @@ def test_plan_says_what_a_probe_found_and_how_to_get_it(cache_dir, tmp_path, mon
     plain = _preview(request, Resources(), session)
     assert any("`--probe` times a few steps" in str(line) for line in plain.text())
     found = probe.ProbeResult(36.0, 2_000_000_000, 0, 2)
-    monkeypatch.setattr(probe, "probe_plan", lambda *arguments, **options: found)
+    monkeypatch.setattr(probe, "probe_plan", lambda *arguments: found)
     probed = _preview(request, Resources(), session, probe=True)
     assert probed.data()["seconds_per_trial"] == 36.0
     assert probed.worker_hours == pytest.approx(probed.trials / 100)

@@ -1,0 +1,88 @@
+"""Sweeps whose trials have a CUDA device, or share one; these need Ray and all else."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from helpers.cuda import DEVICE, ON_DEVICE, write_pictures
+
+pytest.importorskip("ray")
+from tune_dml.record.results import results_of
+
+pytestmark = [*ON_DEVICE, pytest.mark.timeout(600)]
+DIGITS = """
+method: grid
+parameters: {regularizer.rho: {values: [0.01, 0.1, 0.5, 0.9]}}
+dataset: digits
+seeds: 1
+fixed: {regularizer.name: sec, regularizer.eta: 0.5, training.steps: 60, training.eval_every: 20}
+"""
+LARGE = """
+method: grid
+parameters: {loss.margin: {values: [0.1, 0.2]}}
+dataset: image_folder
+seeds: 1
+fixed: {loss.name: triplet, data.size: 32, model.backbone: resnet18, model.freeze_bn: true, augment.name: crop_flip, augment.crop: 512,
+  augment.resize: 512, batch.batch_size: 200, batch.sampler: random, training.steps: 2, training.eval_every: 2}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Where sweeps are run."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def tune_dml(*words):
+    """The command's exit status and what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tune_dml.cli", *words], capture_output=True, text=True, check=False, timeout=500
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def statuses(sweep):
+    found = results_of(sweep)
+    return {status: found.count(status) for status in ("finished", "failed") if found.count(status)}
+
+
+def test_trials_have_the_device_and_their_record_names_it(folder):
+    (folder / "toy.yaml").write_text(DIGITS)
+    status, said = tune_dml("sweep", "toy.yaml", "--name", "one")
+    assert status == 0, said
+    assert statuses(folder / "sweeps" / "one") == {"finished": 4}
+    if DEVICE.type == "cuda":
+        kept = "".join(path.read_text() for path in (folder / "sweeps" / "one").rglob("*.json*"))
+        assert torch.cuda.get_device_name() in kept
+
+
+def test_small_trials_share_a_device_and_what_they_gain_is_said(folder):
+    (folder / "toy.yaml").write_text(DIGITS)
+    status, said = tune_dml("sweep", "toy.yaml", "--name", "four", "--gpus-per-worker", "0.25")
+    assert status == 0, said
+    assert "4 trials share a GPU" in said
+    assert statuses(folder / "sweeps" / "four") == {"finished": 4}
+
+
+def test_what_does_not_fit_is_said_before_and_trained_in_parts_afterwards(folder):
+    """A trial that needs more memory than the GPU has, and then the same batch, fewer pictures at a time."""
+    (folder / "pictures").mkdir()
+    write_pictures(folder / "pictures", each=60)
+    (folder / "large.yaml").write_text(LARGE)
+    words = ("sweep", "large.yaml", "--name", "large", "--data-root", "pictures")
+    status, said = tune_dml(*words, "--gpus-per-worker", "0.5")
+    assert status == 2, said
+    assert "out of memory" in said
+    assert "--micro-batch" in said
+    assert not (folder / "sweeps" / "large").exists()
+    status, said = tune_dml(*words, "--gpus-per-worker", "1")
+    assert statuses(folder / "sweeps" / "large") == {"failed": 2}, said
+    assert "out of memory" in said
+    status, said = tune_dml("resume", "large", "--retry-failed", "--micro-batch", "4")
+    assert status == 0, said
+    assert statuses(folder / "sweeps" / "large") == {"finished": 2}
+    ledger = (folder / "sweeps" / "large" / "events.jsonl").read_text()
+    assert '"micro_batch": 4' in json.dumps([json.loads(line) for line in ledger.splitlines()])

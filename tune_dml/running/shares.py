@@ -1,0 +1,135 @@
+"""Trials that share a GPU: whether they fit into its memory, and gain by it, measured before anything is written.
+
+A share of a GPU only places trials; nothing holds a process to its part of the memory or of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainables.errors import ConfigError, Problem
+from trainables.resolve import read_settings
+from tune_dml.running import cluster
+from tune_dml.running.failures import classify
+from tune_dml.running.probe import Settings, kinds_of, probed
+
+if TYPE_CHECKING:
+    from tune_dml.planning.plan import Plan
+    from tune_dml.planning.request import Resources, Session
+
+_SPARE = 0.05
+"""Part of a GPU's memory that is left alone: what is freed in pieces cannot all be used again."""
+_GAIN = 1.05
+"""Steps of all trials at once over those of one, below which they had better come one after the other."""
+_SECONDS = 4.0
+"""Over which steps are counted."""
+_MEETING = 300.0
+"""For processes to come to their first step."""
+_WAIT = 600.0
+"""For a GPU of the cluster that is free, or that an autoscaler starts."""
+_FLAG = "--gpus-per-worker"
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """What was seen of so many trials on one GPU."""
+
+    trials: int
+    bytes_each: int
+    """Of the trial that holds most."""
+    room: int
+    """Memory of the GPU that others do not hold."""
+    gain: float | None = None
+    """Steps a second of all at once over those of one alone; None where they do not fit."""
+
+    def text(self) -> str:
+        """One line."""
+        gain = "" if self.gain is None else f", {self.gain:.2f} times the steps of one alone"
+        return (
+            f"{self.trials} trials share a GPU: {self.bytes_each / 1e9:.2f} GB each of {self.room / 1e9:.2f} GB{gain}"
+        )
+
+
+def measured_shares(plan: Plan, resources: Resources, session: Session) -> tuple[str, ...]:
+    """What is to be said of trials that share a GPU; nothing where each has its own.
+
+    Raises ConfigError where they do not fit into its memory, or train no faster than one after the other, and where a cluster
+    has no GPU to measure it on.
+    """
+    share = resources.gpus_per_worker
+    trials = int(1 / share + 1e-9) if share else 1
+    if trials < 2:
+        return ()
+    begun = {cell.arm for cell in plan.cells}
+    proposed = [config.settings() for arm in plan.arms if arm.name not in begun for config in arm.tried]
+    kinds = kinds_of([*(cell.settings for cell in plan.cells), *proposed], plan.seeds[0], resources)
+    cache = session.cache
+
+    def measure() -> _Shared:
+        return _measured(list(kinds.values()), trials, resources.cpus_per_worker, cache)
+
+    address, origin = cluster.address_of(session.address)
+    try:
+        found = measure() if address is None else cluster.on_a_free_gpu(address, origin, measure, _WAIT)
+    except ConfigError:
+        raise
+    except TimeoutError as error:
+        rule = f"a GPU must be free to measure what trials gain that share one; none was for {_WAIT:g} s"
+        raise ConfigError(Problem(_FLAG, rule, share, "Use 1, or wait until one is.")) from error
+    except Exception as error:
+        failure = classify(error)
+        rule = f"a few steps must run before trials share a GPU ({failure.reason})"
+        remedy = (
+            "--micro-batch lets a worker hold fewer pictures." if failure.kind == "out_of_memory" else "See the cause."
+        )
+        raise ConfigError(Problem(_FLAG, rule, share, remedy)) from error
+    if found.gain is None:
+        rule = f"the trials that share a GPU must fit into its memory ({found.text()})"
+        raise ConfigError(Problem(_FLAG, rule, share, "Use a larger share, 1, or --micro-batch."))
+    if found.gain < _GAIN:
+        rule = f"trials that share a GPU must train faster than one after the other ({found.text()})"
+        raise ConfigError(Problem(_FLAG, rule, share, "Use 1: one trial keeps this GPU busy."))
+    return (found.text(),)
+
+
+def _measured(kinds: Sequence[Settings], trials: int, threads: int, cache_dir: Path | None) -> _Shared:
+    """Memory of each kind alone; then, where as many fit as are to, the steps of those that take longest, at once."""
+    probes = [probed(settings, threads, cache_dir) for settings in kinds]
+    each, room = max(item.gpu_bytes for item in probes), min(item.gpu_room for item in probes)
+    if trials * each > (1 - _SPARE) * room:
+        return _Shared(trials, each, room)
+    slowest = max(zip(probes, kinds, strict=True), key=lambda pair: pair[0].seconds)[1]
+    alone, together = (_steps_per_second(slowest, count, threads, cache_dir) for count in (1, trials))
+    return _Shared(trials, each, room, together / alone)
+
+
+def _steps_per_second(settings: Settings, trials: int, threads: int, cache_dir: Path | None) -> float:
+    """Of so many processes at once, in all."""
+    processes = get_context("spawn")
+    with ProcessPoolExecutor(trials, processes, _meet, (processes.Barrier(trials),)) as pool:
+        counts = [pool.submit(_count, dict(settings), threads, cache_dir) for _ in range(trials)]
+        return sum(count.result() for count in counts)
+
+
+_meeting: Barrier
+"""Of the processes that count at once."""
+
+
+def _meet(barrier: Barrier) -> None:
+    global _meeting  # noqa: PLW0603 - what a pool hands to its processes
+    _meeting = barrier
+
+
+def _count(settings: dict[str, Any], threads: int, cache_dir: Path | None) -> float:
+    from trainables.probe import steps_per_second
+
+    config = read_settings(settings)
+    return steps_per_second(
+        config, _SECONDS, threads=threads, cache_dir=cache_dir, ready=lambda: _meeting.wait(_MEETING)
+    )
