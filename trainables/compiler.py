@@ -22,12 +22,15 @@ def uncompiled(kind: type[torch.optim.Optimizer]) -> type[Any]:
 def fix_arithmetic(deterministic: bool, *, compiled: bool) -> None:
     """Deterministic kernels where there are some, in what is compiled too; none is chosen by a race of them.
 
+    cuDNN's deterministic convolutions alone make a trial on a CUDA device repeat to the bit, at no cost that was seen
+    (docs/log.md); torch's own switch would refuse more, and is for the CPU.
     Types, device and gradients are as torch begins, whatever a method of an earlier trial has left in this process.
     """
     torch.set_default_dtype(torch.float32)
     torch.set_default_device(None)
     torch.set_grad_enabled(True)
     torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.deterministic = True
     if compiled:
         torch.use_deterministic_algorithms(deterministic, warn_only=True)  # tells the compiler, and so loads it
     else:

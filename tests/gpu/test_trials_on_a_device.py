@@ -34,6 +34,14 @@ def test_a_trial_has_the_numbers_of_the_cpu(pictures, cache, tmp_path, name):
     assert there == pytest.approx(here, rel=1e-6)
 
 
+@pytest.mark.parametrize("name", TRIALS)
+def test_a_trial_repeats_to_the_bit(pictures, cache, tmp_path, name):
+    longer = {"training.precision": "float32", "training.steps": 40, "training.eval_every": 20}
+    config = config_of(pictures, EXACT, longer, CROPS if name == "proxy anchor" else {}, TRIALS[name])
+    first, second = (figures_of(config, tmp_path / turn, DEVICE, cache=cache) for turn in ("first", "second"))
+    assert first == second
+
+
 @pytest.mark.parametrize(("first", "then"), [(DEVICE, DEVICE), (DEVICE, CPU), (CPU, DEVICE)], ids=str)
 def test_a_trial_goes_on_from_its_checkpoint_on_either(pictures, cache, tmp_path, first, then):
     config = config_of(pictures, EXACT, TRIALS["sampled margin"])
