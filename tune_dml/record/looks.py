@@ -68,18 +68,15 @@ def record_look(folder: Path, look: Look | None) -> list[Look]:
 def read_looks(folder: Path, on_garbage: Callable[[str], None] = lambda text: None) -> list[Look]:
     """Every look, in order of time; `on_garbage` is told of lines that are none."""
 
-    def spoilt(at: int, line: bytes) -> None:
-        on_garbage(
-            f"{_LOOKS}: {len(line)} bytes from byte {at} on are no look; what it spent of the error is not known"
-        )
+    def spoilt(behind: int) -> None:
+        on_garbage(f"{_LOOKS}: the line that ends at byte {behind} is no look; what it spent of the error is not known")
 
-    looks, begin = [], 0
-    for behind, row in GrowingFile(folder / _LOOKS).unread(spoilt):
+    looks = []
+    for behind, row in GrowingFile(folder / _LOOKS).unread(lambda at, line: spoilt(at + len(line))):
         try:
             looks.append(_adapter().validate_python(row))
         except ValueError:
-            spoilt(begin, b" " * (behind - begin))
-        begin = behind
+            spoilt(behind)
     return looks
 
 

@@ -20,7 +20,11 @@ from tune_dml.text import one_line
 
 _TOKEN = Path("~/.ray/auth_token")
 _GUIDE = "docs/cluster.md says how."
-_TYPES = {"object": "a mapping", "array": "a list", "string": "text", "boolean": "true or false"} | {
+_TYPES = {
+    "object": "a mapping",
+    "array": "a list",
+    "string": "text",
+    "boolean": "true or false",
     "integer": "a whole number",
     "number": "a number",
 }

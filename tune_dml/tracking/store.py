@@ -159,11 +159,10 @@ def _check_database_file(uri: str, path: Path) -> list[Problem]:
             tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             database.execute("ROLLBACK")
     except sqlite3.Error as error:
-        remedy = (
+        moved = (
             "Name another file, or move this one away: `tune-dml sync SWEEP` brings each sweep's runs into a new one."
         )
-        if "locked" in str(error):
-            remedy = "Stop what else is writing to it."
+        remedy = "Stop what else is writing to it." if "locked" in str(error) else moved
         return [_problem(f"the database must open for writing ({error})", uri, remedy)]
     if tables and "experiments" not in tables:
         return [_problem("the database must be MLflow's or empty", uri, "Name another file.")]
