@@ -24,7 +24,8 @@ parameters: {loss.margin: {values: [0.1, 0.2]}}
 dataset: image_folder
 seeds: 1
 fixed: {loss.name: triplet, data.size: 32, model.backbone: resnet18, model.freeze_bn: true,
-  augment.name: crop_flip, augment.crop: 512, augment.resize: 512, batch.batch_size: 200, batch.sampler: random, training.steps: 2, training.eval_every: 2}
+  augment.name: crop_flip, augment.crop: 512, augment.resize: 512,
+  batch.batch_size: 200, batch.sampler: random, training.steps: 2, training.eval_every: 2}
 """
 
 
