@@ -1,5 +1,6 @@
 """The ledger: whole lines or none, one writer, rows once, and a faithful fold into results."""
 
+import json
 import multiprocessing
 import os
 import shutil
@@ -74,6 +75,25 @@ def test_a_row_that_has_lost_its_step_is_skipped(tmp_path):
     with Ledger(tmp_path) as ledger:
         ledger.report("k", {"step": 15, "train/loss": 2.0}, {"step": 20, "train/loss": 3.0})
     assert [row["step"] for row in read_history(tmp_path, "k")] == [15, 20]
+
+
+def test_a_row_that_is_none_is_skipped_and_said(tmp_path):
+    """Half a row must not stand for the one that comes again, whatever a kill or a disk has made of it."""
+    whole = {"step": 10, "train/loss": 1.0}
+    with Ledger(tmp_path) as ledger:
+        ledger.report("k", whole)
+    spoilt = [{"step": "x"}, {"step": None}, {"step": 15}, {"step": float("nan"), "time": 1.0}]
+    spoilt += [{"step": 15, "time": "now"}, {"step": 15, "time": 1.0, METRIC: None}, [15], "15"]
+    with (tmp_path / "trials" / "k" / "history.jsonl").open("ab") as file:
+        file.write(b"\x00" * 50 + b"\n" + b"".join(json.dumps(row).encode() + b"\n" for row in spoilt))
+        file.write(b'\xff\xfe torn {"step": 15, "val/re')
+    with Ledger(tmp_path) as ledger:
+        ledger.report("k", whole, {"step": 15, "train/loss": 2.0})
+        ledger.report("k", {"step": 20, "train/loss": 3.0})
+    rows = read_history(tmp_path, "k")
+    assert [(row["step"], row["train/loss"]) for row in rows] == [(10, 1.0), (15, 2.0), (20, 3.0)]
+    (said,) = [event.body["text"] for event in read_events(tmp_path)]
+    assert said == "trials/k/history.jsonl: 9 lines cannot be read and are skipped"
 
 
 def test_not_a_number_survives(tmp_path):

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -69,8 +70,8 @@ class GrowingFile:
     path: Path
     offset: int = 0
     """How much of it has been read."""
-    key: str = ""
-    """What every row has; a line without it is skipped as garbage is."""
+    is_row: Callable[[Mapping[str, Any]], bool] = lambda row: True
+    """Whether an object is what this file holds; a line with another one is skipped as garbage is."""
 
     @property
     def grown(self) -> bool:
@@ -103,7 +104,7 @@ class GrowingFile:
                 if not line.endswith(b"\n"):  # torn: its writer died, or is at work
                     return
                 behind += len(line)
-                if (row := _row(line)) is not None and (not self.key or self.key in row):
+                if (row := _row(line)) is not None and self.is_row(row):
                     yield behind, row
                 else:
                     on_garbage(behind - len(line), line)
@@ -121,7 +122,13 @@ def _row(line: bytes) -> dict[str, Any] | None:
 
 def history_file(sweep: Path, key: str) -> GrowingFile:
     """The evaluations of a trial, unread."""
-    return GrowingFile(trial_folder(sweep, key) / "history.jsonl", key="step")
+    return GrowingFile(trial_folder(sweep, key) / "history.jsonl", is_row=_is_evaluation)
+
+
+def _is_evaluation(row: Mapping[str, Any]) -> bool:
+    """Whether it has a step, its time and figures: half a row must not stand for the whole one, which comes again."""
+    numbers = [row.get("step"), row.get("time"), *(value for name, value in row.items() if "/" in name)]
+    return all(isinstance(number, int | float) for number in numbers) and math.isfinite(row["step"])
 
 
 def read_events(sweep: Path, start: int = 0, on_garbage: Callable[[str], None] = lambda text: None) -> list[Event]:
@@ -217,7 +224,12 @@ class Ledger:
             self.write("note", text=text)
             del self._steps[key]
         if key not in self._steps:
-            self._steps[key] = {int(old["step"]) for _, old in history.unread()}
+            spoilt: list[int] = []
+            old = history.unread(lambda at, line: spoilt.append(len(line)))
+            self._steps[key] = {int(row["step"]) for _, row in old}
+            if spoilt:
+                text = f"{path.relative_to(self.sweep)}: {len(spoilt)} lines cannot be read and are skipped"
+                self.write("note", text=text)
         new = []
         for row in rows:
             if row["step"] not in self._steps[key]:
