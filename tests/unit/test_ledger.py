@@ -1,5 +1,7 @@
 """The ledger: whole lines or none, one writer, rows once, and a faithful fold into results."""
 
+import errno
+import fcntl
 import json
 import multiprocessing
 import os
@@ -9,7 +11,7 @@ import pytest
 from helpers.toys import METRIC, PROVENANCE, Driver, plan_of, space_of
 
 from trainables.errors import ConfigError
-from tune_dml.record.ledger import Ledger, read_events, read_history
+from tune_dml.record.ledger import Ledger, is_running, read_events, read_history
 from tune_dml.record.results import load_results, results_of
 from tune_dml.space import Baseline, Grid, Knob
 
@@ -119,6 +121,25 @@ def test_a_second_writer_is_refused_with_the_pid_of_the_first(tmp_path):
         assert f"process {os.getpid()}" in answers.get()
     _try_to_write(tmp_path, answers)
     assert answers.get() == "opened"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK])
+def test_where_files_cannot_be_locked_no_sweep_is_run(tmp_path, monkeypatch, number):
+    """filelock then takes the file itself for a lock, which stays for good where its process was killed."""
+
+    def refused(file, how):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    with pytest.raises(ConfigError) as told, Ledger(tmp_path / "toy"):
+        pytest.fail("opened")
+    (problem,) = told.value.problems
+    assert (problem.place, problem.value) == ("--storage", str(tmp_path))
+    assert os.strerror(number) in problem.rule
+    assert not is_running(tmp_path / "toy")
+    monkeypatch.undo()
+    with Ledger(tmp_path / "toy"):
+        assert is_running(tmp_path / "toy")
 
 
 def test_a_spoilt_lock_is_no_lock(tmp_path):

@@ -16,6 +16,7 @@ line that cannot be read stays where it is, is skipped, and said aloud wherever 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import math
@@ -33,6 +34,8 @@ from trainables.errors import ConfigError, Problem
 from trainables.files import existing, gone, patiently
 
 LEDGER = "ledger.jsonl"
+_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
+"""What a file system without locks answers, such as a Lustre that was not mounted with `-o flock`."""
 _UNREADABLE = "ledger.unreadable"
 
 TrialKind = Literal["started", "paused", "retry", "ended", "fetched", "reset", "rescored"]
@@ -177,11 +180,17 @@ class Ledger:
         # Before anything else: some filelocks empty the file as they try.
         holder = lock.read_text(errors="replace").strip() if lock.exists() else ""
         try:
+            with lock.open("ab") as file:
+                fcntl.flock(file, fcntl.LOCK_UN)  # without locks filelock would leave a file that passes for one
             self._lock.acquire()
         except Timeout:
             rule = f"one process at a time may run a sweep; process {holder or '?'} is running this one"
             remedy = f"Follow it with `tune-dml status {self.sweep.name}`, or stop it first."
             raise ConfigError(Problem(self.sweep.name, rule, None, remedy)) from None
+        except OSError as error:
+            if error.errno in _NO_LOCKS:
+                raise _without_locks(self.sweep.parent, error) from error
+            raise
         lock.write_text(str(os.getpid()))
         torn = _torn_end(self.sweep / LEDGER)
         if torn:
@@ -250,6 +259,12 @@ class Ledger:
             append_rows(file, *new)
 
 
+def _without_locks(storage: Path, error: OSError) -> ConfigError:
+    rule = f"must lie where files can be locked, so that one process at a time runs a sweep ({error.strerror})"
+    remedy = "Choose a folder on another file system, or have this one mounted with locks (Lustre: `-o flock`)."
+    return ConfigError(Problem("--storage", rule, str(storage), remedy))
+
+
 def is_running(sweep: Path) -> bool:
     """Whether a process of this machine, or of one that shares the folder, runs the sweep now: it holds the lock."""
     try:
@@ -257,8 +272,8 @@ def is_running(sweep: Path) -> bool:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
-    except OSError:
-        return True
+    except OSError as error:
+        return error.errno not in _NO_LOCKS  # where no sweep can be run either
     return False
 
 
