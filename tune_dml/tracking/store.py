@@ -105,8 +105,9 @@ def _program() -> str:
     on_path = shutil.which("mlflow")
     if not beside.exists() or (on_path and Path(on_path).samefile(beside)):
         return "mlflow"
-    inside = beside.is_relative_to(Path.cwd())
-    return shlex.quote(str(beside.relative_to(Path.cwd()) if inside else beside))
+    with contextlib.suppress(FileNotFoundError, ValueError):  # a working directory that was removed; it lies elsewhere
+        return shlex.quote(str(beside.relative_to(Path.cwd())))
+    return shlex.quote(str(beside))
 
 
 def check(uri: str) -> list[Problem]:

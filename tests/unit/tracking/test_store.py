@@ -165,6 +165,15 @@ def test_a_database_server_needs_its_driver_and_must_listen(monkeypatch):
     assert "hunter2" not in text
 
 
+def test_a_working_directory_that_was_removed_keeps_no_command_from_being_said(tmp_path, monkeypatch):
+    """As of a sweep whose storage and store lie elsewhere: it ended without its table."""
+    monkeypatch.setenv("PATH", "")
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert ui_command("sqlite:////a/mlflow.db").endswith("mlflow ui --backend-store-uri sqlite:////a/mlflow.db")
+
+
 def test_the_command_that_shows_a_store(monkeypatch):
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
     assert ui_command("sqlite:////a b/mlflow.db") == "mlflow ui --backend-store-uri 'sqlite:////a b/mlflow.db'"
