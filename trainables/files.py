@@ -99,6 +99,8 @@ def gone(folder: Path) -> OSError:
 def write_whole(path: Path, content: bytes | str | Callable[[BinaryIO], object], *, private: bool = False) -> None:
     """Replace a file by bytes, text (UTF-8), or what a function writes; a reader sees the old file or the new one.
 
+    Of a path whose bytes are no text, text has the numbers of those bytes.
+
     The folder is made if missing; the content is on disk before the name changes. A private file is its owner's to read alone.
     Raises OSError, which names the file, where it cannot be written; nothing of it stays then.
     """
@@ -111,7 +113,7 @@ def write_whole(path: Path, content: bytes | str | Callable[[BinaryIO], object],
             if callable(content):
                 content(file)
             else:
-                file.write(content.encode() if isinstance(content, str) else content)
+                file.write(content.encode(errors="backslashreplace") if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
