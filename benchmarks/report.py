@@ -51,7 +51,7 @@ def write(folder: Path, cells: int, seeds: int, rows: int) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             curve = number - 20 * np.exp(-np.arange(1, rows + 1) / (rows / 5))
             lines = [
-                {"step": 10 * (i + 1), METRIC: round(float(value), 4), "train/loss": round(1 / (i + 1), 4),
+                {"step": 10 * (i + 1), "time": float(i), METRIC: round(float(value), 4), "train/loss": round(1 / (i + 1), 4),
                  "train/norm_mean": 8 - 0.05 * i, "train/norm_variance": round(5 / (i + 1), 4)}
                 for i, value in enumerate(curve)
             ]  # fmt: skip

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
+import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -36,25 +38,50 @@ def patiently(
 ) -> _Result:
     """What `write` returns, tried again for as long as the storage at a place fails in a way that passes; said once.
 
-    Raises OSError when it still fails after `PATIENCE` seconds, and at once when waiting cannot help. `meanwhile` is called
-    before each further try.
+    Raises OSError when it still fails after `PATIENCE` seconds, and at once when waiting cannot help; KeyboardInterrupt when
+    Ctrl-C is pressed meanwhile. `meanwhile` is called before each further try.
     """
-    began, pause = time.monotonic(), _FIRST_PAUSE
+    began = time.monotonic()
+    try:
+        return write()
+    except OSError as error:
+        if error.errno not in _PASSING:
+            raise
+        say(f"{place}: {error.strerror}; waiting up to {PATIENCE / 60:.0f} minutes for it to pass")
+    with _heeding_ctrl_c():
+        result = _tried_again(write, began, meanwhile)
+    say(f"{place}: can be written again after {time.monotonic() - began:.0f} s")
+    return result
+
+
+def _tried_again(write: Callable[[], _Result], began: float, meanwhile: Callable[[], None]) -> _Result:
+    """What it returns, after longer and longer pauses; raises OSError where patience ends."""
+    pause = _FIRST_PAUSE
     while True:
+        time.sleep(pause)
+        meanwhile()
+        pause = min(2 * pause, _LONGEST_PAUSE)
         try:
-            result = write()
+            return write()
         except OSError as error:
             if error.errno not in _PASSING or time.monotonic() - began > PATIENCE:
                 raise
-            if pause == _FIRST_PAUSE:
-                say(f"{place}: {error.strerror}; waiting up to {PATIENCE / 60:.0f} minutes for it to pass")
-            time.sleep(pause)
-            meanwhile()
-            pause = min(2 * pause, _LONGEST_PAUSE)
-            continue
-        if pause > _FIRST_PAUSE:
-            say(f"{place}: can be written again after {time.monotonic() - began:.0f} s")
-        return result
+
+
+@contextmanager
+def _heeding_ctrl_c() -> Iterator[None]:
+    """Meanwhile Ctrl-C interrupts at once: a loop that only takes note of it, as Tune's does, would not come round to that."""
+    before = signal.getsignal(signal.SIGINT)
+    ours = signal.default_int_handler
+    if threading.current_thread() is not threading.main_thread() or before in {None, signal.SIG_IGN, ours}:
+        yield
+        return
+    signal.signal(signal.SIGINT, ours)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) == ours:
+            signal.signal(signal.SIGINT, before)
 
 
 def existing(folder: Path) -> Path:
@@ -72,6 +99,8 @@ def gone(folder: Path) -> OSError:
 def write_whole(path: Path, content: bytes | str | Callable[[BinaryIO], object], *, private: bool = False) -> None:
     """Replace a file by bytes, text (UTF-8), or what a function writes; a reader sees the old file or the new one.
 
+    Of a path whose bytes are no text, text has the numbers of those bytes.
+
     The folder is made if missing; the content is on disk before the name changes. A private file is its owner's to read alone.
     Raises OSError, which names the file, where it cannot be written; nothing of it stays then.
     """
@@ -84,7 +113,7 @@ def write_whole(path: Path, content: bytes | str | Callable[[BinaryIO], object],
             if callable(content):
                 content(file)
             else:
-                file.write(content.encode() if isinstance(content, str) else content)
+                file.write(content.encode(errors="backslashreplace") if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:

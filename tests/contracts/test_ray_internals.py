@@ -113,12 +113,18 @@ def of_cluster():
 
 
 def of_token():
-    from ray._private.authentication import authentication_token_setup, authentication_utils
+    from ray._private.authentication import (
+        authentication_token_generator,
+        authentication_token_setup,
+        authentication_utils,
+    )
     from ray._raylet import AuthenticationTokenLoader
 
-    asked = ("instance", "has_token", "get_raw_token")
+    asked = ("instance", "has_token", "get_raw_token", "reset_cache")
     return (
-        "Config.initialize" in inspect.getsource(authentication_token_setup._enable_token_auth)
+        callable(authentication_token_generator.generate_new_authentication_token)
+        and '".ray" / "auth_token"' in inspect.getsource(authentication_token_setup._get_default_token_path)
+        and "Config.initialize" in inspect.getsource(authentication_token_setup._enable_token_auth)
         and callable(authentication_utils.is_token_auth_enabled)
         and all(hasattr(AuthenticationTokenLoader, name) for name in asked)
     )

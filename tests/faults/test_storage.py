@@ -63,6 +63,23 @@ class TestPatience:
         with pytest.raises(OSError, match=os.strerror(number)):
             patiently(write, tmp_path)
 
+    def test_the_first_ctrl_c_is_heeded_while_it_waits(self, tmp_path, monkeypatch):
+        """Tune notes the first one and goes on with its loop, which waits here."""
+        noted = []
+        before = signal.signal(signal.SIGINT, lambda number, frame: noted.append(number))
+        monkeypatch.setattr(files.time, "sleep", lambda seconds: signal.raise_signal(signal.SIGINT))
+
+        def write():
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                patiently(write, tmp_path, lambda text: None)
+            signal.raise_signal(signal.SIGINT)  # afterwards it is noted again
+        finally:
+            signal.signal(signal.SIGINT, before)
+        assert noted == [signal.SIGINT]
+
     def test_patience_ends(self, tmp_path, monkeypatch):
         clock = iter(range(0, 10_000, 100))
         monkeypatch.setattr(files.time, "monotonic", lambda: next(clock))

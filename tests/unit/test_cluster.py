@@ -136,15 +136,18 @@ def test_what_names_no_cluster_is_refused(target):
         pytest.fail("connected")
 
 
+def printed(code, **environment):
+    """What a process of its own prints, with only those variables that have a value."""
+    given = {**os.environ, "PYTHONPATH": str(CLUSTER.parent), **environment}
+    given = {name: value for name, value in given.items() if value}
+    return subprocess.run([sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True).stdout
+
+
 def test_a_token_is_shown_where_its_user_has_not_said_otherwise(home):
     code = "from tune_dml.running import ray_internals as r; print(r.show_token(), r.is_token_auth_enabled())"
 
     def said(**environment):
-        given = {**os.environ, "HOME": str(home.parents[1]), "PYTHONPATH": str(CLUSTER.parent), **environment}
-        given = {name: value for name, value in given.items() if value}
-        return subprocess.run(
-            [sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True
-        ).stdout
+        return printed(code, HOME=str(home.parents[1]), **environment)
 
     assert said(RAY_AUTH_MODE="") == "secret True\n"
     assert said(RAY_AUTH_MODE="disabled") == "None False\n"
@@ -152,6 +155,35 @@ def test_a_token_is_shown_where_its_user_has_not_said_otherwise(home):
     assert said(RAY_AUTH_MODE="") == "None True\n"
     home.unlink()
     assert said(RAY_AUTH_MODE="token") == "None True\n"
+
+
+@pytest.mark.parametrize("can_write", [True, False], ids=["a new home", "a home that cannot be written"])
+def test_a_ray_that_is_started_finds_a_token_whatever_home_it_has(tmp_path, can_write):
+    """Two that begin at the same time take one and the same; Ray's own would end without a home, and each write one."""
+    home = tmp_path / "home"
+    home.mkdir() if can_write else home.touch()
+    code = """
+import os
+from unittest.mock import patch
+from tune_dml.running import ray_internals as r
+link = os.link
+def late(new, place):  # another sweep's Ray was sooner
+    open(place, "x").write("another's")
+    link(new, place)
+with patch("os.link", late):
+    r.keep_token()
+print(r.show_token(), os.environ.get("RAY_AUTH_TOKEN", ""))
+"""
+    token, _, ours = printed(code, HOME=str(home), RAY_AUTH_MODE="", RAY_AUTH_TOKEN="").rstrip("\n").partition(" ")
+    assert (token, ours) == ("another's", "") if can_write else token == ours != ""
+    assert printed(code, HOME=str(home), RAY_AUTH_MODE="disabled", RAY_AUTH_TOKEN="") == "None \n"
+    if can_write:
+        alone = code.replace("late)", "link)")
+        (home / ".ray" / "auth_token").unlink()
+        assert len(printed(alone, HOME=str(home), RAY_AUTH_MODE="", RAY_AUTH_TOKEN="").strip()) >= 32
+        assert [(path.name, path.stat().st_mode & 0o777) for path in (home / ".ray").iterdir()] == [
+            ("auth_token", 0o600)
+        ]
 
 
 @pytest.mark.parametrize("address", ["nonsense", "host:", "http://", "host:port"])

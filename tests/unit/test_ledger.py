@@ -1,5 +1,8 @@
 """The ledger: whole lines or none, one writer, rows once, and a faithful fold into results."""
 
+import errno
+import fcntl
+import json
 import multiprocessing
 import os
 import shutil
@@ -8,7 +11,7 @@ import pytest
 from helpers.toys import METRIC, PROVENANCE, Driver, plan_of, space_of
 
 from trainables.errors import ConfigError
-from tune_dml.record.ledger import Ledger, read_events, read_history
+from tune_dml.record.ledger import Ledger, is_running, read_events, read_history
 from tune_dml.record.results import load_results, results_of
 from tune_dml.space import Baseline, Grid, Knob
 
@@ -76,6 +79,25 @@ def test_a_row_that_has_lost_its_step_is_skipped(tmp_path):
     assert [row["step"] for row in read_history(tmp_path, "k")] == [15, 20]
 
 
+def test_a_row_that_is_none_is_skipped_and_said(tmp_path):
+    """Half a row must not stand for the one that comes again, whatever a kill or a disk has made of it."""
+    whole = {"step": 10, "train/loss": 1.0}
+    with Ledger(tmp_path) as ledger:
+        ledger.report("k", whole)
+    spoilt = [{"step": "x"}, {"step": None}, {"step": 15}, {"step": float("nan"), "time": 1.0}]
+    spoilt += [{"step": 15, "time": "now"}, {"step": 15, "time": 1.0, METRIC: None}, [15], "15"]
+    with (tmp_path / "trials" / "k" / "history.jsonl").open("ab") as file:
+        file.write(b"\x00" * 50 + b"\n" + b"".join(json.dumps(row).encode() + b"\n" for row in spoilt))
+        file.write(b'\xff\xfe torn {"step": 15, "val/re')
+    with Ledger(tmp_path) as ledger:
+        ledger.report("k", whole, {"step": 15, "train/loss": 2.0})
+        ledger.report("k", {"step": 20, "train/loss": 3.0})
+    rows = read_history(tmp_path, "k")
+    assert [(row["step"], row["train/loss"]) for row in rows] == [(10, 1.0), (15, 2.0), (20, 3.0)]
+    (said,) = [event.body["text"] for event in read_events(tmp_path)]
+    assert said == "trials/k/history.jsonl: 9 lines cannot be read and are skipped"
+
+
 def test_not_a_number_survives(tmp_path):
     with Ledger(tmp_path) as ledger:
         ledger.report("k", {"step": 1, "train/loss": float("nan")})
@@ -99,6 +121,25 @@ def test_a_second_writer_is_refused_with_the_pid_of_the_first(tmp_path):
         assert f"process {os.getpid()}" in answers.get()
     _try_to_write(tmp_path, answers)
     assert answers.get() == "opened"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK])
+def test_where_files_cannot_be_locked_no_sweep_is_run(tmp_path, monkeypatch, number):
+    """filelock then takes the file itself for a lock, which stays for good where its process was killed."""
+
+    def refused(file, how):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    with pytest.raises(ConfigError) as told, Ledger(tmp_path / "toy"):
+        pytest.fail("opened")
+    (problem,) = told.value.problems
+    assert (problem.place, problem.value) == ("--storage", str(tmp_path))
+    assert os.strerror(number) in problem.rule
+    assert not is_running(tmp_path / "toy")
+    monkeypatch.undo()
+    with Ledger(tmp_path / "toy"):
+        assert is_running(tmp_path / "toy")
 
 
 def test_a_spoilt_lock_is_no_lock(tmp_path):

@@ -1,5 +1,8 @@
 """Budgets and hung trials, by a clock of our own."""
 
+import pytest
+
+from tune_dml.running.failures import stalled
 from tune_dml.running.limits import Spending, Watch
 
 
@@ -37,15 +40,34 @@ def test_a_trial_that_says_nothing_for_too_long_is_stalled():
     clock.now = 90.0
     watch.step("speaks")
     clock.now = 150.0
-    assert watch.stalled() == ["hangs"]
+    assert watch.stalled() == {"hangs": stalled(100.0)}
     watch.end("hangs")
     clock.now = 189.0
-    assert watch.stalled() == []
+    assert watch.stalled() == {}
     clock.now = 360.0
-    assert watch.stalled() == ["speaks"]
+    assert watch.stalled() == {"speaks": stalled(100.0)}
     clock.now = 601.0
-    assert watch.stalled() == ["speaks", "starts"]
-    assert Watch(clock=clock).stalled() == []
+    assert watch.stalled() == {"speaks": stalled(100.0), "starts": stalled(600.0, before_first=True)}
+    assert Watch(clock=clock).stalled() == {}
+
+
+@pytest.mark.parametrize("limit", [None, 300.0])
+def test_a_start_has_a_limit_of_its_own_where_one_is_given(limit):
+    """A module that hangs while it is imported, before there is a step to count from."""
+    clock = Clock()
+    watch = Watch(limit, start_limit=30.0, clock=clock)
+    watch.begin("hangs")
+    watch.begin("trains")
+    watch.step("trains")
+    watch.await_answer("is created", new=True)
+    clock.now = 29.0
+    assert watch.stalled() == {}
+    clock.now = 200.0
+    told = watch.stalled()
+    assert told == dict.fromkeys(("hangs", "is created"), stalled(30.0, before_first=True))
+    assert told["hangs"].reason == "stalled: no first step for 30 s"
+    clock.now = 301.0
+    assert ("trains" in watch.stalled()) == (limit is not None)
 
 
 def test_a_process_that_does_not_take_the_next_trial_is_stalled():
@@ -54,14 +76,14 @@ def test_a_process_that_does_not_take_the_next_trial_is_stalled():
     watch.await_answer("a", new=False)
     watch.await_answer("new", new=True)
     clock.now = 101.0
-    assert watch.stalled() == ["a"]
+    assert list(watch.stalled()) == ["a"]
     clock.now = 601.0
-    assert watch.stalled() == ["a", "new"]
+    assert list(watch.stalled()) == ["a", "new"]
     watch.end("new")
     clock.now = 700.0
     watch.begin("a")
     clock.now = 1000.0
-    assert watch.stalled() == []
+    assert watch.stalled() == {}
 
 
 def test_it_does_not_look_at_every_event():
@@ -69,6 +91,6 @@ def test_it_does_not_look_at_every_event():
     watch = Watch(limit=80.0, clock=clock)
     watch.step("a")
     clock.now = 200.0
-    assert watch.stalled() == ["a"]
+    assert list(watch.stalled()) == ["a"]
     clock.now = 205.0
-    assert watch.stalled() == []
+    assert watch.stalled() == {}

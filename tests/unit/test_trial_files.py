@@ -11,6 +11,7 @@ from trainables import files as patience
 from trainables.bucket import Address, BucketFiles, bucket_problems
 from trainables.context import FolderContext
 from trainables.errors import ConfigError
+from trainables.files import write_whole
 from trainables.trial_files import files_at
 
 CHECKPOINTS = ("checkpoint.pt", "checkpoint.2.pt")
@@ -28,6 +29,11 @@ def context(place):
     context = FolderContext(place, torch.device("cpu"), say=said.append)
     context.said, context.files = said, files_at(place)
     return context
+
+
+def test_text_with_a_path_that_is_no_text_is_written_all_the_same(tmp_path):
+    write_whole(tmp_path / "report.html", b"a gr\xf6\xdfe".decode(errors="surrogateescape"))
+    assert (tmp_path / "report.html").read_text() == "a gr\\udcf6\\udcdfe"
 
 
 class TestTheContract:

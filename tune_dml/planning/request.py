@@ -171,6 +171,9 @@ class Session:
     stall_limit: Annotated[
         float | None, "Seconds without a step after which a trial is ended and tried again from its checkpoint."
     ] = None
+    start_limit: Annotated[
+        float | None, "The same before a trial's first step; --stall-limit, but ten minutes at least, where left out."
+    ] = None
     priority: Annotated[
         int, "Beside other sweeps on a cluster: while one of higher priority waits for room, this one begins no trial."
     ] = 0
@@ -201,9 +204,10 @@ class Session:
             problems.append(Problem("--time-budget", "must be more than 0 seconds", self.time_budget))
         if self.gpu_hours is not None and not self.gpu_hours > 0:
             problems.append(Problem("--gpu-hours", "must be more than 0 hours", self.gpu_hours))
-        if self.stall_limit is not None and not self.stall_limit >= _MIN_STALL:
-            rule = f"must be at least {_MIN_STALL:g} seconds: starting, an evaluation and a checkpoint take time without a step"
-            problems.append(Problem("--stall-limit", rule, self.stall_limit, "Example: --stall-limit 600."))
+        for flag, limit in (("--stall-limit", self.stall_limit), ("--start-limit", self.start_limit)):
+            if limit is not None and not limit >= _MIN_STALL:
+                rule = f"must be at least {_MIN_STALL:g} seconds: starting, an evaluation, a checkpoint take time without a step"
+                problems.append(Problem(flag, rule, limit, f"Example: {flag} 600."))
         return problems
 
 

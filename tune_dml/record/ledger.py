@@ -16,8 +16,10 @@ line that cannot be read stays where it is, is skipped, and said aloud wherever 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -32,6 +34,8 @@ from trainables.errors import ConfigError, Problem
 from trainables.files import existing, gone, patiently
 
 LEDGER = "ledger.jsonl"
+_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
+"""What a file system without locks answers, such as a Lustre that was not mounted with `-o flock`."""
 _UNREADABLE = "ledger.unreadable"
 
 TrialKind = Literal["started", "paused", "retry", "ended", "fetched", "reset", "rescored"]
@@ -69,8 +73,8 @@ class GrowingFile:
     path: Path
     offset: int = 0
     """How much of it has been read."""
-    key: str = ""
-    """What every row has; a line without it is skipped as garbage is."""
+    is_row: Callable[[Mapping[str, Any]], bool] = lambda row: True
+    """Whether an object is what this file holds; a line with another one is skipped as garbage is."""
 
     @property
     def grown(self) -> bool:
@@ -103,7 +107,7 @@ class GrowingFile:
                 if not line.endswith(b"\n"):  # torn: its writer died, or is at work
                     return
                 behind += len(line)
-                if (row := _row(line)) is not None and (not self.key or self.key in row):
+                if (row := _row(line)) is not None and self.is_row(row):
                     yield behind, row
                 else:
                     on_garbage(behind - len(line), line)
@@ -121,7 +125,13 @@ def _row(line: bytes) -> dict[str, Any] | None:
 
 def history_file(sweep: Path, key: str) -> GrowingFile:
     """The evaluations of a trial, unread."""
-    return GrowingFile(trial_folder(sweep, key) / "history.jsonl", key="step")
+    return GrowingFile(trial_folder(sweep, key) / "history.jsonl", is_row=_is_evaluation)
+
+
+def _is_evaluation(row: Mapping[str, Any]) -> bool:
+    """Whether it has a step, its time and figures: half a row must not stand for the whole one, which comes again."""
+    numbers = [row.get("step"), row.get("time"), *(value for name, value in row.items() if "/" in name)]
+    return all(isinstance(number, int | float) for number in numbers) and math.isfinite(row["step"])
 
 
 def read_events(sweep: Path, start: int = 0, on_garbage: Callable[[str], None] = lambda text: None) -> list[Event]:
@@ -170,11 +180,17 @@ class Ledger:
         # Before anything else: some filelocks empty the file as they try.
         holder = lock.read_text(errors="replace").strip() if lock.exists() else ""
         try:
+            with lock.open("ab") as file:
+                fcntl.flock(file, fcntl.LOCK_UN)  # without locks filelock would leave a file that passes for one
             self._lock.acquire()
         except Timeout:
             rule = f"one process at a time may run a sweep; process {holder or '?'} is running this one"
             remedy = f"Follow it with `tune-dml status {self.sweep.name}`, or stop it first."
             raise ConfigError(Problem(self.sweep.name, rule, None, remedy)) from None
+        except OSError as error:
+            if error.errno in _NO_LOCKS:
+                raise _without_locks(self.sweep.parent, error) from error
+            raise
         lock.write_text(str(os.getpid()))
         torn = _torn_end(self.sweep / LEDGER)
         if torn:
@@ -217,7 +233,12 @@ class Ledger:
             self.write("note", text=text)
             del self._steps[key]
         if key not in self._steps:
-            self._steps[key] = {int(old["step"]) for _, old in history.unread()}
+            spoilt: list[int] = []
+            old = history.unread(lambda at, line: spoilt.append(len(line)))
+            self._steps[key] = {int(row["step"]) for _, row in old}
+            if spoilt:
+                text = f"{path.relative_to(self.sweep)}: {len(spoilt)} lines cannot be read and are skipped"
+                self.write("note", text=text)
         new = []
         for row in rows:
             if row["step"] not in self._steps[key]:
@@ -238,6 +259,12 @@ class Ledger:
             append_rows(file, *new)
 
 
+def _without_locks(storage: Path, error: OSError) -> ConfigError:
+    rule = f"must lie where files can be locked, so that one process at a time runs a sweep ({error.strerror})"
+    remedy = "Choose a folder on another file system, or have this one mounted with locks (Lustre: `-o flock`)."
+    return ConfigError(Problem("--storage", rule, str(storage), remedy))
+
+
 def is_running(sweep: Path) -> bool:
     """Whether a process of this machine, or of one that shares the folder, runs the sweep now: it holds the lock."""
     try:
@@ -245,8 +272,8 @@ def is_running(sweep: Path) -> bool:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
-    except OSError:
-        return True
+    except OSError as error:
+        return error.errno not in _NO_LOCKS  # where no sweep can be run either
     return False
 
 

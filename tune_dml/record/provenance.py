@@ -56,9 +56,12 @@ def mask(text: str) -> str:
 
 
 def _mask_argv(argv: Sequence[str]) -> list[str]:
-    """A command line without secrets; `--token X` loses its X as `--token=X` does."""
+    """A command line without secrets, `--token X` loses its X as `--token=X` does, in letters that every file and store takes.
+
+    Python reads bytes that its locale does not know, as of a file named in another one's, into halves of letters.
+    """
     masked: list[str] = []
-    for word in argv:
+    for word in (word.encode(errors="surrogateescape").decode(errors="replace") for word in argv):
         hidden = bool(masked) and re.fullmatch(rf"(?i)--?{_NAME}", masked[-1]) is not None
         masked.append(_STARS if hidden else mask(word))
     return masked

@@ -191,9 +191,11 @@ def connected(address: str | None, *, engine: str, preload: bool = False) -> Ite
 
     ours = not ray.is_initialized()
     if ours:
-        from tune_dml.running.ray_internals import begins_at_once, show_token, without_onlookers
+        from tune_dml.running.ray_internals import begins_at_once, keep_token, show_token, without_onlookers
 
-        if address is not None:
+        if address is None:
+            keep_token()
+        else:
             show_token()
         with ExitStack() as start:
             if address is None:
@@ -358,9 +360,10 @@ def _listens(place: str) -> bool:
 
 def _protect_token() -> None:
     """Ray writes its cluster token readable by all; keep it to the user."""
-    token = Path.home() / ".ray" / "auth_token"
-    if token.exists() and token.stat().st_mode & 0o077:
-        token.chmod(0o600)
+    with suppress(OSError, RuntimeError):  # nobody knows of a home, or it is somebody else's
+        token = Path.home() / ".ray" / "auth_token"
+        if token.exists() and token.stat().st_mode & 0o077:
+            token.chmod(0o600)
 
 
 def refuse_unless_it_fits(capacity: Capacity, resources: Resources) -> int:

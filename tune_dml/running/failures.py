@@ -107,9 +107,9 @@ class Failure:
         return self.kind in {"infrastructure", "node", "preempted", "stalled"}
 
 
-def stalled(seconds: float) -> Failure:
+def stalled(seconds: float, *, before_first: bool = False) -> Failure:
     """The failure of a trial that made no step for so long; its process is ended, and it goes on from its checkpoint."""
-    return Failure("stalled", f"stalled: no step for {seconds:g} s")
+    return Failure("stalled", f"stalled: no {'first ' if before_first else ''}step for {seconds:g} s")
 
 
 @dataclass(frozen=True)

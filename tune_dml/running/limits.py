@@ -1,19 +1,23 @@
 """When a session stops by itself, and which of its trials has stopped without saying so.
 
 spending.begin(key); spending.end(key); spending.spent        # GPU-hours, or worker-hours, of this session
-watch.await_answer(key, new); watch.begin(key); watch.step(key); watch.stalled()    # keys without a step for longer than allowed
+watch.await_answer(key, new); watch.begin(key); watch.step(key); watch.stalled()    # key -> which limit it has exceeded
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ray.tune import Stopper
 
+from tune_dml.running.failures import Failure, stalled
+
 _START_SECONDS = 600.0
-"""Before its first step a trial may take so long, or the limit if that is longer: processes, data, weights."""
+"""Before its first step a trial may take so long, or the limit if that is longer, where nothing else is said: processes,
+data, weights."""
 
 
 @dataclass
@@ -72,6 +76,8 @@ class Watch:
 
     limit: float | None = None
     """Seconds without a step; None to wait for ever."""
+    start_limit: float | None = None
+    """Seconds before the first step; None to wait as long as the other limit says, ten minutes at least."""
     clock: Callable[[], float] = time.monotonic
     seen: dict[str, _Seen] = field(default_factory=dict)
     _looked: float = 0.0
@@ -92,11 +98,20 @@ class Watch:
         """A trial is over, or is begun again elsewhere."""
         self.seen.pop(key, None)
 
-    def stalled(self) -> list[str]:
-        """Trials to be given up; looks a few times within the limit, no more."""
-        now = self.clock()
-        if self.limit is None or now - self._looked < min(self.limit / 8, 10.0):
-            return []
+    def stalled(self) -> dict[str, Failure]:
+        """Trials to be given up, and why; looks a few times within a limit, no more."""
+        now, (start, step) = self.clock(), self._allowed
+        if now - self._looked < min(start / 8, step / 8, 10.0) or start == step == math.inf:
+            return {}
         self._looked = now
-        allowed = {True: self.limit, False: max(self.limit, _START_SECONDS)}
-        return [key for key, seen in self.seen.items() if now - seen.at > allowed[seen.stepping]]
+        return {
+            key: stalled(step) if seen.stepping else stalled(start, before_first=True)
+            for key, seen in self.seen.items()
+            if now - seen.at > (step if seen.stepping else start)
+        }
+
+    @property
+    def _allowed(self) -> tuple[float, float]:
+        """Seconds before the first step, and before each later one."""
+        step = math.inf if self.limit is None else self.limit
+        return (max(step, _START_SECONDS) if self.start_limit is None else self.start_limit), step

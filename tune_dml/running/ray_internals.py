@@ -9,10 +9,13 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import ray
 from ray import ActorID, NodeID, PlacementGroupID
+from ray._private.authentication.authentication_token_generator import generate_new_authentication_token
 from ray._private.authentication.authentication_token_setup import _enable_token_auth
 from ray._private.authentication.authentication_utils import is_token_auth_enabled
 from ray._private.state import available_resources_per_node, state, total_resources_per_node
@@ -44,6 +47,30 @@ def show_token() -> str | None:
         return str(loader.get_raw_token()) if is_token_auth_enabled() else None
     except UnicodeDecodeError:
         return None
+
+
+def keep_token() -> None:
+    """See to the token of a Ray that is to be started: in the home folder, whole and for its owner alone; else in this process.
+
+    Ray's own ends where that folder cannot be written, as on a node that mounts it read-only, and lets two that start at the
+    same time in a new one write a token each, of which one then is another than what its processes have read.
+    """
+    loader = AuthenticationTokenLoader.instance()
+    mode = os.environ.get("RAY_AUTH_MODE", "token")
+    if mode.lower() != "token" or loader.has_token(ignore_auth_mode=True):
+        return
+    token = generate_new_authentication_token()
+    try:
+        place = Path.home() / ".ray" / "auth_token"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile("w", dir=place.parent, prefix=place.name) as new:  # its owner's to read
+            new.write(token)
+            new.flush()
+            with suppress(FileExistsError):  # another one's, which serves as well
+                os.link(new.name, place)
+    except (OSError, RuntimeError):  # RuntimeError: nobody knows of a home
+        os.environ["RAY_AUTH_TOKEN"] = token
+    loader.reset_cache()
 
 
 def no_longer_handed_over(controller: Any, trial: TuneTrial) -> bool:

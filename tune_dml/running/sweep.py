@@ -37,7 +37,7 @@ from tune_dml.record.looks import record_look
 from tune_dml.record.session import Purpose, last_heard
 from tune_dml.record.state import SweepState
 from tune_dml.running import cluster
-from tune_dml.running.failures import TRIAL_RETRIES, Failure, classify, stalled
+from tune_dml.running.failures import TRIAL_RETRIES, Failure, classify
 from tune_dml.running.in_order import InOrder, Silent, silence_tune
 from tune_dml.running.limits import Spending, Watch
 from tune_dml.running.messages import read_message
@@ -88,11 +88,12 @@ class Recorder(Callback):  # type: ignore[misc]
         self.hosts: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         self.micro_batch = resources.micro_batch
         self.spending = Spending(resources.gpus or resources.workers, session.gpu_hours)
-        self.watch = Watch(session.stall_limit)
+        self.watch = Watch(session.stall_limit, session.start_limit)
         self.place = session.trial_files or state.folder / "trials"
         """Below which each trial keeps its files."""
         self.leavings = Leavings(ledger, self.place, progress.note)
-        self.hung: set[str] = set()
+        self.hung: dict[str, Failure] = {}
+        """Key -> why its process is ended, until Ray says that it is gone."""
         self.placement_groups: set[str] = set()
         """Of workers: Ray Train leaves them where a trial's process is ended and no dashboard runs."""
         self.abandoned = AbandonedPlaces(resources)
@@ -154,8 +155,7 @@ class Recorder(Callback):  # type: ignore[misc]
     def on_trial_recover(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         """A lost process: Ray starts the trial again, which goes on from its checkpoint."""
         key = trial.config["key"]
-        failure = stalled(self.watch.limit or 0.0) if key in self.hung else _last_failure(trial)
-        self.hung.discard(key)
+        failure = self.hung.pop(key, None) or _last_failure(trial)
         self.watch.end(key)
         self.processes.pop(key, None)
         self.lost[key] += failure.kind != "preempted"
@@ -175,8 +175,8 @@ class Recorder(Callback):  # type: ignore[misc]
     def on_step_end(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
         """Several times a second: trials that hang are ended, which Ray takes for a lost process; what the dead held is freed."""
         self.leavings.write_down()
-        for key in self.watch.stalled():
-            self.hung.add(key)
+        for key, failure in self.watch.stalled().items():
+            self.hung[key] = failure
             self.watch.end(key)
             if (process := self.processes.pop(key, None)) is not None:
                 ray.kill(process)
@@ -184,8 +184,7 @@ class Recorder(Callback):  # type: ignore[misc]
 
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         """Retries are used up."""
-        hung = trial.config["key"] in self.hung
-        failure = stalled(self.watch.limit or 0.0) if hung else _last_failure(trial)
+        failure = self.hung.get(trial.config["key"]) or _last_failure(trial)
         was_lost = failure.may_pass and failure.kind != "node"
         reason = f"{'lost' if was_lost else 'failed'} {TRIAL_RETRIES + 1} times: {failure.reason}"
         ended = {"status": "failed", "reason": reason, "kind": failure.kind, "metrics": {}}

@@ -105,7 +105,7 @@ def _run_here(
     with contextlib.chdir(os.getcwd()), Messages(post, conduct.stall_limit) as messages:  # which a method may leave
         if isinstance(place, Path):  # storage that is gone is waited for, and not begun anew below its mount
             folder = place.parent
-            patiently(lambda: existing(folder), folder, messages.note)
+            patiently(lambda: existing(folder), folder, messages.note, messages.at_work)
         context = FolderContext(
             place,
             _device(),

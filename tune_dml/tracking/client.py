@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import glob
 import json
 import logging
 import os
@@ -10,6 +12,7 @@ import re
 import shutil
 import sqlite3
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from importlib import metadata
 from pathlib import Path
@@ -23,6 +26,10 @@ from tune_dml.tracking.tables import Run, StoredRun, find_runs
 
 _REQUEST_TIMEOUT = "10"
 """Seconds that a request waits, where the user has not set MLflow's own variable."""
+_HALF_MADE = "-half-made-"
+"""In the names of folders in which new databases are made."""
+_JUST_MADE = 60.0
+"""Seconds for which a folder in which a database is made may not be locked yet by its maker."""
 
 
 @contextlib.contextmanager
@@ -80,7 +87,11 @@ def _make_database(uri: str, path: Path) -> None:
     from mlflow.tracking import MlflowClient
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as folder:
+    _clear_half_made(path)
+    with (
+        tempfile.TemporaryDirectory(prefix=f".{path.name}{_HALF_MADE}", dir=path.parent) as folder,
+        _held(Path(folder)),
+    ):
         new = Path(folder) / path.name
         MlflowClient(uri.replace(f":///{path}", f":///{new}", 1)).search_experiments(max_results=1)
         try:
@@ -89,6 +100,35 @@ def _make_database(uri: str, path: Path) -> None:
             return
         except OSError:  # a file system without links
             os.replace(new, path)
+
+
+def _clear_half_made(path: Path) -> None:
+    """Take away what killed makers of this database have left: folders that nobody holds any more."""
+    for folder in path.parent.glob(f".{glob.escape(path.name)}{_HALF_MADE}*"):
+        with contextlib.suppress(OSError):  # it is gone meanwhile, or somebody else's
+            if time.time() - folder.stat().st_mtime > _JUST_MADE:
+                with _held(folder) as is_ours:
+                    if is_ours:
+                        shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def _held(folder: Path) -> Iterator[bool]:
+    """Hold a folder as long as this process lives: the kernel lets go of it however that ends.
+
+    Gives whether it is held: not where another process holds it, nor where folders cannot be locked.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        is_held = False
+    else:
+        is_held = True
+    try:
+        yield is_held
+    finally:
+        os.close(descriptor)
 
 
 def experiment_id_of(client: Any, name: str, uri: str) -> str:

@@ -35,6 +35,9 @@ from tune_dml.record.provenance import mask
 _TIMEOUT = 4.0
 """Seconds that a check waits for a server."""
 
+_LONGEST_PATH = 470
+"""Bytes: SQLite takes 511, and a new database is made one folder deeper. MLflow tries a longer one for minutes."""
+
 _PLACE = "MLflow tracking URI"
 _DEFAULT_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 _DRIVERS = {"postgresql": "psycopg2", "mysql": "pymysql", "mssql": "pymssql"}
@@ -105,8 +108,9 @@ def _program() -> str:
     on_path = shutil.which("mlflow")
     if not beside.exists() or (on_path and Path(on_path).samefile(beside)):
         return "mlflow"
-    inside = beside.is_relative_to(Path.cwd())
-    return shlex.quote(str(beside.relative_to(Path.cwd()) if inside else beside))
+    with contextlib.suppress(FileNotFoundError, ValueError):  # a working directory that was removed; it lies elsewhere
+        return shlex.quote(str(beside.relative_to(Path.cwd())))
+    return shlex.quote(str(beside))
 
 
 def check(uri: str) -> list[Problem]:
@@ -142,6 +146,9 @@ def _check_sqlite(uri: str) -> list[Problem]:
     if path is None:
         rule = "a SQLite store must be a file; one in memory is gone when the process ends"
         return [_problem(rule, uri, f"Use sqlite:///{Path.cwd() / 'mlflow.db'}.")]
+    if (length := len(os.fsencode(path.absolute()))) > _LONGEST_PATH:
+        rule = f"the path of a SQLite database must have at most {_LONGEST_PATH} bytes, it has {length}"
+        return [_problem(rule, uri, "Name a file with a shorter path.")]
     if path.exists():
         return _check_database_file(uri, path)
     holder = next(parent for parent in path.absolute().parents if parent.exists())

@@ -303,7 +303,7 @@ def test_the_status_table(tmp_path):
     results = results_with(plan, {0: "finished", 1: "failed", 2: "running", 3: "failed", 4: "diverged"}, tmp_path)
     history = tmp_path / "trials" / plan.trials()[2].key / "history.jsonl"
     history.parent.mkdir(parents=True)
-    history.write_text('{"step": 100, "val/recall_at_1": 1.0}\n')
+    history.write_text('{"step": 100, "time": 1.0, "val/recall_at_1": 1.0}\n')
     lines = shown(results)
     assert (
         lines[0] == "interrupted 4/6: 1 of 6 trials finished, 1 stopped on the way, 1 diverged, 2 failed, 1 not run yet"

@@ -1,12 +1,15 @@
 """A store that is away, new, deleted or secret: nothing is lost, nothing is told twice, no password is kept."""
 
+import fcntl
 import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 
+import pytest
 from helpers.stored_runs import StoredRuns
 
 from tune_dml.tracking import background, runs, store
@@ -89,6 +92,27 @@ def test_a_database_whose_maker_is_killed_is_made_by_the_next(driver, tracker, m
     driver.run(driver.trials[0])
     assert tracker(uri=uri).sync() == SyncReport(trials=1, rows=2)
     assert len(StoredRuns(uri).children) == 1
+
+
+@pytest.mark.parametrize("how", ["killed long ago", "at work", "killed just now"])
+def test_what_a_killed_maker_left_goes_and_what_another_makes_stays(tmp_path, how):
+    """Nobody but a dead maker lets go of its folder; one that has just been made may not be held yet."""
+    folder = tmp_path / ".mlflow.db-half-made-x1_y2z3a"
+    folder.mkdir()
+    (folder / "mlflow.db").write_text("half")
+    beside = [tmp_path / ".other.db-half-made-x1", tmp_path / ".mlflow.db-backup"]
+    for other in beside:
+        other.mkdir()
+    age = 0 if how == "killed just now" else 3600
+    for each in (folder, *beside):
+        os.utime(each, (time.time() - age,) * 2)
+    maker = os.open(folder, os.O_RDONLY)
+    if how == "at work":
+        fcntl.flock(maker, fcntl.LOCK_EX)
+    assert open_client(f"sqlite:///{tmp_path / 'mlflow.db'}").search_experiments()
+    os.close(maker)
+    assert folder.exists() == (how != "killed long ago")
+    assert all(other.exists() for other in beside)
 
 
 def test_two_sweeps_that_make_one_database_keep_what_the_first_wrote(tmp_path, monkeypatch):

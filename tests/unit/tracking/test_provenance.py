@@ -135,3 +135,12 @@ def test_what_is_no_secret_stays(text):
 def test_the_value_after_a_secret_flag_is_starred():
     argv = ["tune-dml", "sweep", "--api-key", "hunter2", "--set", "loss.k=1"]
     assert _mask_argv(argv) == ["tune-dml", "sweep", "--api-key", "***", "--set", "loss.k=1"]
+
+
+def test_a_command_line_that_was_read_in_another_locale_is_kept_as_text():
+    """Under LC_ALL=C without UTF-8 mode, or of a file named in Latin-1: MLflow and the report could not be written again."""
+    as_read = [
+        b"gr\xc3\xb6\xc3\x9fe.yaml".decode("ascii", "surrogateescape"),
+        b"gr\xf6\xdfe".decode("utf-8", "surrogateescape"),
+    ]
+    assert _mask_argv(as_read) == ["größe.yaml", "gr\ufffd\ufffde"]

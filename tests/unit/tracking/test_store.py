@@ -10,6 +10,7 @@ import pytest
 
 from tune_dml.tracking import check, experiment_name, tracking_uri, ui_command
 from tune_dml.tracking import store as tracking_store
+from tune_dml.tracking.client import open_client
 
 
 @pytest.fixture(autouse=True)
@@ -163,6 +164,30 @@ def test_a_database_server_needs_its_driver_and_must_listen(monkeypatch):
     text = one_problem("mysql+json://me:hunter2@127.0.0.1:9/db")  # any importable module will do here
     assert "must accept connections" in text
     assert "hunter2" not in text
+
+
+@pytest.mark.parametrize("length", [470, 471])
+def test_a_path_that_sqlite_does_not_take_is_refused(tmp_path, length):
+    """MLflow would try to open it again and again, and the end of the sweep waits for that."""
+    folder = tmp_path
+    while (rest := length - len(f"{folder}//mlflow.db")) > 0:
+        folder = folder / ("d" * min(rest, 200))
+    folder.mkdir(parents=True)
+    uri = f"sqlite:///{folder / 'mlflow.db'}"
+    if length == 470:
+        assert check(uri) == []
+        assert open_client(uri).search_experiments()
+    else:
+        assert "at most 470 bytes, it has 471" in one_problem(uri)
+
+
+def test_a_working_directory_that_was_removed_keeps_no_command_from_being_said(tmp_path, monkeypatch):
+    """As of a sweep whose storage and store lie elsewhere: it ended without its table."""
+    monkeypatch.setenv("PATH", "")
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert ui_command("sqlite:////a/mlflow.db").endswith("mlflow ui --backend-store-uri sqlite:////a/mlflow.db")
 
 
 def test_the_command_that_shows_a_store(monkeypatch):
