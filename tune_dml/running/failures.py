@@ -88,6 +88,11 @@ _SILENT = (
     "its process ended without a word: it was killed, as for want of memory, "
     "crashed in compiled code, or was ended by a method"
 )
+# What Ray says of a process that could not load what it was to run: its node lacks a package, or has a broken one.
+_NOT_LOADED = re.compile(
+    r"failed to import on the worker.*?^[\w.]*(?:Error|Exception): (?P<why>[^\n]+)", re.DOTALL | re.MULTILINE
+)
+_ADDRESS = re.compile(r"\bip(?:: |=)(?P<ip>[\w.:]+)")
 _PREEMPTED_TEXT = re.compile(r"preempt|spot instance|node .*(drained|draining|terminated expectedly)", re.IGNORECASE)
 # Of several ranks' errors the first in this order is the cause, the others its echoes.
 _ORDER = ("config", "data", "diverged", "out_of_memory", "node", "preempted", "lost", "bug", "connection")
@@ -130,9 +135,20 @@ class _Seen:
 
 def classify(error: BaseException | str) -> Failure:
     """The kind of a failure and its reason, from an exception or from text about one."""
+    if lacking := _not_loaded(_ANSI.sub("", str(error))):
+        return Failure("node", shortened(one_line(mask(lacking)), _REASON_LIMIT))
     rank, cause = _cause(_from_text(error) if isinstance(error, str) else _from_exception(error))
     kind: FailureKind = "infrastructure" if rank in {"lost", "connection"} else rank  # type: ignore[assignment]
     return Failure(kind, _reason(kind, cause))
+
+
+def _not_loaded(text: str) -> str:
+    """Which node lacks what, where a process could not even load what it was to run; else nothing."""
+    if not (found := _NOT_LOADED.search(text)):
+        return ""
+    address = _ADDRESS.search(text)
+    node = f"node {address['ip']}" if address else "a node"
+    return f"{node} {UNLIKE_DRIVER}: {found['why'].rstrip('.')}. Install it there."
 
 
 def _cause(seen: _Seen) -> tuple[str, _Seen]:

@@ -74,6 +74,7 @@ class Watch:
     """Seconds without a step; None to wait for ever."""
     clock: Callable[[], float] = time.monotonic
     seen: dict[str, _Seen] = field(default_factory=dict)
+    _asked: float | None = None
     _looked: float = 0.0
 
     def begin(self, key: str) -> None:
@@ -93,9 +94,19 @@ class Watch:
         self.seen.pop(key, None)
 
     def stalled(self) -> list[str]:
-        """Trials to be given up; looks a few times within the limit, no more."""
+        """Trials to be given up; asked in every round of the driver's loop, looks a few times within the limit.
+
+        A round that takes long, of a driver that was stopped or has waited for storage, counts as an eighth of the limit:
+        what trials have said meanwhile is heard only after it.
+        """
         now = self.clock()
-        if self.limit is None or now - self._looked < min(self.limit / 8, 10.0):
+        if self.limit is None:
+            return []
+        pause, self._asked = now - (now if self._asked is None else self._asked), now
+        unheard = max(pause - self.limit / 8, 0.0)
+        for seen in self.seen.values():
+            seen.at = min(seen.at + unheard, now)
+        if now - self._looked < min(self.limit / 8, 10.0):
             return []
         self._looked = now
         allowed = {True: self.limit, False: max(self.limit, _START_SECONDS)}
