@@ -54,6 +54,12 @@ def of_train():
     return isinstance(ENV_VARS_TO_PROPAGATE, set)
 
 
+def of_nodes_that_are_gone():
+    from ray.core.generated.common_pb2 import NodeDeathInfo
+
+    return {"AUTOSCALER_DRAIN_PREEMPTED", "EXPECTED_TERMINATION"} <= set(NodeDeathInfo.Reason.keys())
+
+
 def of_node():
     import ray
     from ray._private.node import Node
@@ -149,7 +155,10 @@ def of_places():
 
 @pytest.mark.parametrize(
     "names",
-    [of_controller, of_actor_manager, of_train, of_node, of_processes, of_cluster, of_token, of_usage, of_places],
+    [
+        *(of_controller, of_actor_manager, of_train, of_nodes_that_are_gone, of_node, of_processes),
+        *(of_cluster, of_token, of_usage, of_places),
+    ],
 )
 def test_ray_has_the_names_that_we_use(names):
     assert names(), f"tune_dml/running/ray_internals.py: this version of Ray differs in what is used {names.__name__}"
