@@ -9,6 +9,7 @@ import pytest
 from tune_dml.running.failures import classify
 from tune_dml.running.ray_internals import (
     every_loss_is_a_lost_process,
+    found_no_room,
     placed_by,
     trials_take_idle_processes,
     without_counting_callbacks,
@@ -49,9 +50,14 @@ def of_actor_manager():
 
 
 def of_train():
+    from ray.train import FailureConfig
+    from ray.train.v2._internal import exceptions
     from ray.train.v2._internal.constants import ENV_VARS_TO_PROPAGATE
+    from ray.train.v2.api.exceptions import ControllerError
 
-    return isinstance(ENV_VARS_TO_PROPAGATE, set)
+    no_room = ControllerError(exceptions.WorkerGroupStartupTimeoutError(2))
+    counted = FailureConfig(max_failures=-1, controller_failure_limit=3).controller_failure_limit == 3
+    return isinstance(ENV_VARS_TO_PROPAGATE, set) and counted and found_no_room(no_room)
 
 
 def of_nodes_that_are_gone():

@@ -6,30 +6,40 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers.clusters import PROJECT, Cluster
+from helpers.clusters import BARE, PROJECT, Cluster
 from helpers.sweeps import Running, sweep_file
 
 from tune_dml.record.results import results_of
 
 pytestmark = pytest.mark.slow
 
+NO_PROJECT = "the driver has: no tune-dml. `tune-dml submit` brings"
+WITHOUT_PANDAS = """
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name == "pandas":
+            raise ModuleNotFoundError("No module named 'pandas'", name="pandas")
 
-def ends_on_a_late_node(cluster, cpus, flags):
-    """A sweep that loses the node it began on, and finds one without the project; its trials say so."""
+sys.meta_path.insert(0, Missing())
+"""
+
+
+def ends_on_a_late_node(cluster, cpus, flags, within=(), lacks=NO_PROJECT):
+    """A sweep that loses the node it began on, and finds one that lacks something; its trials say so."""
     cluster.add_worker(cpus=cpus, has_project=True)
     cluster.wait_for(2)
     environment = {**cluster.environment, "PYTHONPATH": str(PROJECT)}
     words = ["sweep", sweep_file((0.1, 0.9), steps=4000, every=500), "--name", "toy", *flags]
     sweep = Running(words, Path.cwd() / "sweeps" / "toy", environment)
     sweep.wait_until(lambda: sweep.events("started"))
-    cluster.add_worker(cpus=cpus)
+    cluster.add_worker(cpus=cpus, within=within)
     cluster.wait_for(3)
     for pid in cluster.processes(1):
         os.kill(pid, signal.SIGKILL)
     sweep.end()
     reasons = [trial.reason for trial in results_of(sweep.folder).trials]
     assert len(reasons) == 2
-    assert all("does not have what the driver has: no tune-dml. `tune-dml submit` brings" in each for each in reasons)
+    assert all(f"does not have what {lacks}" in each for each in reasons)
     return sweep
 
 
@@ -58,3 +68,21 @@ def test_workers_that_come_to_a_late_node_without_the_project_say_so(tmp_path, m
     with Cluster(tmp_path / "cluster", workers=0, head_has_project=True) as cluster:
         flags = ["--workers", "2", "--max-concurrent", "1", "--address", cluster.address, "--cache-dir", cache_dir]
         ends_on_a_late_node(cluster, 2, flags)
+
+
+def test_a_late_node_without_what_ray_tune_imports_is_named(tmp_path, monkeypatch, cache_dir):
+    """No process of a trial can begin there to say so itself."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lacks").mkdir()
+    (tmp_path / "lacks" / "sitecustomize.py").write_text(BARE + WITHOUT_PANDAS)
+    with Cluster(tmp_path / "cluster", workers=0) as cluster:
+        flags = ["--address", cluster.address, "--cache-dir", cache_dir]
+        within = ["env", f"PYTHONPATH={tmp_path / 'lacks'}"]
+        ends_on_a_late_node(
+            cluster, 1, flags, within, lacks="the driver has: No module named 'pandas'. Install it there."
+        )
+        refused = cluster.run("resume", "toy", "--retry-failed", *flags, cwd=tmp_path)
+        assert refused.returncode == 1
+        assert f"{os.uname().nodename} has no pandas. Install what the project depends on on every node." in " ".join(
+            refused.stdout.split()
+        )

@@ -1,11 +1,15 @@
 """Between a trial's driver and its workers: nobody begins before all have come, and a rank that fails alone ends the trial."""
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import ray
+from ray.train.v2._internal import exceptions
+from ray.train.v2.api.exceptions import ControllerError
 
+from tune_dml.planning.request import Resources
 from tune_dml.running import group, ray_internals
 from tune_dml.running.group import _Mailbox
 
@@ -110,6 +114,22 @@ def test_workers_that_lost_a_node_which_was_taken_away_with_notice_do_not_count(
     assert waiting._lost() == 2
     asyncio.run(mailbox.give({"next": 1}))
     assert waiting._lost() == 0
+
+
+def test_room_is_waited_for_and_workers_that_cannot_begin_are_not(monkeypatch):
+    """Ray Train counts both as failures of its controller, and tries either for ever where none is counted."""
+    no_room = ControllerError(exceptions.WorkerGroupStartupTimeoutError(2))
+    lacking = ControllerError(exceptions.WorkerGroupStartupFailedError("failed to import on the worker"))
+    ends = iter([no_room, no_room, lacking])
+
+    def fit():
+        raise next(ends)
+
+    begun = object.__new__(group.Group)
+    begun.error, begun._trainer = None, lambda *given: SimpleNamespace(fit=fit)
+    begun._fit(lambda config, post: None, Path(), Resources(workers=2), None)
+    assert begun.error is lacking
+    assert next(ends, None) is None
 
 
 def test_where_one_worker_cannot_train_the_others_leave():

@@ -146,8 +146,8 @@ def _not_loaded(text: str) -> str:
     """Which node lacks what, where a process could not even load what it was to run; else nothing."""
     if not (found := _NOT_LOADED.search(text)):
         return ""
-    address = _ADDRESS.search(text)
-    node = f"node {address['ip']}" if address else "a node"
+    before = [address["ip"] for address in _ADDRESS.finditer(text, 0, found.start())]  # the last is the closest
+    node = f"node {before[-1]}" if before else "a node"
     return f"{node} {UNLIKE_DRIVER}: {found['why'].rstrip('.')}. Install it there."
 
 

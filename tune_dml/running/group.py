@@ -184,6 +184,18 @@ class Group:
         return sum(not nodes & gone for nodes in ray.get(self.mailbox.nodes_left.remote()))
 
     def _fit(self, train_one: TrainOne, books: Path, resources: Resources, folders: PictureFolders | None) -> None:
+        """A Ray Train run; another one where there was no room for its workers, which Ray Train calls a failure too."""
+        from tune_dml.running.ray_internals import found_no_room
+
+        while self.error is None:
+            try:
+                self._trainer(train_one, books, resources, folders).fit()
+            except BaseException as error:
+                self.error = None if found_no_room(error) else error  # for whoever waits for a message
+            else:
+                return
+
+    def _trainer(self, train_one: TrainOne, books: Path, resources: Resources, folders: PictureFolders | None) -> Any:
         import ray
         from ray.train import FailureConfig, RunConfig, ScalingConfig
         from ray.train.torch import TorchTrainer
@@ -195,7 +207,7 @@ class Group:
         per_worker: dict[str, float] = {"CPU": resources.cpus_per_worker}
         if resources.gpus_per_worker:
             per_worker["GPU"] = resources.gpus_per_worker
-        trainer = TorchTrainer(
+        return TorchTrainer(
             _worker(train_one) if folders is None else _refusing(on_like_nodes(_worker(train_one), folders)),
             train_loop_config={"mailbox": self.mailbox},
             scaling_config=ScalingConfig(
@@ -207,13 +219,10 @@ class Group:
             run_config=RunConfig(
                 name=f"train-{uuid.uuid4().hex[:12]}",
                 storage_path=str(books),
-                failure_config=FailureConfig(max_failures=-1),  # counted trial by trial, in `run`
+                # What befalls workers is counted trial by trial, in `run`; that they cannot even begin, here alone.
+                failure_config=FailureConfig(max_failures=-1, controller_failure_limit=WORKER_RETRIES),
             ),
         )
-        try:
-            trainer.fit()
-        except BaseException as error:  # for whoever waits for a message
-            self.error = error
 
 
 def _worker(train_one: TrainOne) -> Callable[[dict[str, Any]], None]:

@@ -223,6 +223,13 @@ def let_workers_inherit(name: str, value: str) -> None:
     ENV_VARS_TO_PROPAGATE.add(name)
 
 
+def found_no_room(error: BaseException) -> bool:
+    """Whether a run of Ray Train ended because its workers did not get their places in time, a minute a try."""
+    from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
+
+    return isinstance(getattr(error, "controller_failure", None), WorkerGroupStartupTimeoutError)
+
+
 def raylet_socket() -> str | None:
     """Where the raylet listens that this process is attached to; None by way of a client server.
 

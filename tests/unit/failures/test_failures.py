@@ -65,6 +65,12 @@ OTHER_NOT_LOADED = f"""The actor died because of an error raised in its creation
 (pid=23334, ip=192.0.2.2, actor_id=53aa98, repr=<modx.TemporaryActor object at 0x7f46>)
 RuntimeError: {NOT_LOADED}"""
 
+WORKER_NOT_LOADED = f"""\x1b[36mray::ImplicitFunc.train()\x1b[39m (pid=8114, ip=192.0.2.9, actor_id=c2474, repr=trial)
+ray.train.v2.api.exceptions.ControllerError: Training failed due to controller error:
+One of the worker actors failed to initialize due to error:
+Traceback (most recent call last):
+ray.exceptions.ActorDiedError: {TUNE_NOT_LOADED}"""
+
 # What Ray 2.60 sends back from a worker: frames may be missing, the header is coloured.
 RAY_TEXT = """\x1b[36mray::A.go()\x1b[39m (pid=8114, ip=192.0.2.2, actor_id=c2474, repr=<rayfail.A object at 0x7f27>)
            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
@@ -249,7 +255,7 @@ def test_how_a_process_ended_is_said_as_far_as_it_is_known():
     assert classify(ActorDiedError(known)).reason == "infrastructure: Worker exits with an exit code 7."
 
 
-@pytest.mark.parametrize("text", [TUNE_NOT_LOADED, OTHER_NOT_LOADED])
+@pytest.mark.parametrize("text", [TUNE_NOT_LOADED, OTHER_NOT_LOADED, WORKER_NOT_LOADED])
 def test_a_node_on_which_nothing_can_begin_is_named_with_what_it_lacks(text):
     expected = "node 192.0.2.2 does not have what the driver has: No module named 'pandas'. Install it there."
     for error in (text, exceptions.RayActorError(error_msg=text)):
