@@ -135,6 +135,41 @@ def test_workers_whose_node_lacks_the_pictures_say_so(tmp_path):
     assert "does not have what the driver has: no folder /no/pictures" in done.stdout, done.stderr
 
 
+NO_ROOM = """
+import sys, time
+from pathlib import Path
+import ray
+from tune_dml.planning.request import Resources
+from tune_dml.running import cluster
+from tune_dml.running.group import Group
+
+
+def train_one(config, post):
+    post({"ended": {"at": time.time()}})
+
+
+with cluster.connected(None, engine="train") as capacity:
+    began = time.time()
+    held = [ray.remote(num_cpus=1)(time.sleep).remote(25) for _ in range(int(capacity.total("CPU")) - 1)]
+    *_, end = Group(train_one, Path(sys.argv[1]), Resources(workers=2, engine="train"), None).run({})
+    print("waited" if end["ended"]["at"] > began + 20 else end)
+"""
+
+
+@pytest.mark.slow
+def test_workers_for_whom_there_is_no_room_are_waited_for(tmp_path):
+    """Ray Train calls that a failure of its controller, like workers that cannot begin, of which it is told to count a few."""
+    done = subprocess.run(
+        [sys.executable, "-c", NO_ROOM, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+        env={**os.environ, "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "2"},
+    )
+    assert done.stdout.endswith("waited\n"), done.stdout + done.stderr
+
+
 @ray.remote(num_cpus=0)
 class Asking:
     """Asks for a place, as the controller of a Ray Train run does."""
