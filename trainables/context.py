@@ -110,11 +110,13 @@ class FolderContext:
 
     def alive(self) -> None:
         """Pass it on; one rank speaks for all."""
+        self._require_the_others()
         if self.rank == 0:
             self.at_work()
 
     def report(self, row: Row, state: Mapping[str, Any] | None = None) -> None:
         """Save the state (whole or not at all), then report: a row is never known without its checkpoint."""
+        self._require_the_others()
         if state is not None and self.rank == 0:
             import torch
 
@@ -124,7 +126,19 @@ class FolderContext:
             self._oldest = _other(self._oldest)
         self.sink(row)
 
+    def _require_the_others(self) -> None:
+        """Raises ConnectionError where the process group was taken away: Ray Train does so, as a node is drained, while we train.
+
+        Exchanges between ranks give back what each has, as for one alone, and what comes of it would be one rank's part.
+        """
+        if self.world_size > 1:
+            from trainables.distributed import is_distributed
+
+            if not is_distributed():
+                raise ConnectionError("the process group of this trial's ranks is gone")
+
     def _put(self, name: str, content: bytes, *, private: bool = False) -> None:
+        self._require_the_others()
         self._patiently(lambda: self._files.put(name, content, private=private))
 
     def _patiently(self, act: Callable[[], _Result]) -> _Result:

@@ -9,6 +9,7 @@ import pytest
 from tune_dml.running.failures import classify
 from tune_dml.running.ray_internals import (
     every_loss_is_a_lost_process,
+    found_no_room,
     placed_by,
     trials_take_idle_processes,
     without_counting_callbacks,
@@ -49,9 +50,20 @@ def of_actor_manager():
 
 
 def of_train():
+    from ray.train import FailureConfig
+    from ray.train.v2._internal import exceptions
     from ray.train.v2._internal.constants import ENV_VARS_TO_PROPAGATE
+    from ray.train.v2.api.exceptions import ControllerError
 
-    return isinstance(ENV_VARS_TO_PROPAGATE, set)
+    no_room = ControllerError(exceptions.WorkerGroupStartupTimeoutError(2))
+    counted = FailureConfig(max_failures=-1, controller_failure_limit=3).controller_failure_limit == 3
+    return isinstance(ENV_VARS_TO_PROPAGATE, set) and counted and found_no_room(no_room)
+
+
+def of_nodes_that_are_gone():
+    from ray.core.generated.common_pb2 import NodeDeathInfo
+
+    return {"AUTOSCALER_DRAIN_PREEMPTED", "EXPECTED_TERMINATION"} <= set(NodeDeathInfo.Reason.keys())
 
 
 def of_node():
@@ -155,7 +167,10 @@ def of_places():
 
 @pytest.mark.parametrize(
     "names",
-    [of_controller, of_actor_manager, of_train, of_node, of_processes, of_cluster, of_token, of_usage, of_places],
+    [
+        *(of_controller, of_actor_manager, of_train, of_nodes_that_are_gone, of_node, of_processes),
+        *(of_cluster, of_token, of_usage, of_places),
+    ],
 )
 def test_ray_has_the_names_that_we_use(names):
     assert names(), f"tune_dml/running/ray_internals.py: this version of Ray differs in what is used {names.__name__}"

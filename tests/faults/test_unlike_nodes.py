@@ -6,23 +6,33 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers.clusters import PROJECT, Cluster
+from helpers.clusters import BARE, PROJECT, Cluster
 from helpers.sweeps import Running, sweep_file
 
 from tune_dml.record.results import results_of
 
 pytestmark = pytest.mark.slow
 
+NO_PROJECT = "the driver has: no tune-dml. `tune-dml submit` brings"
+WITHOUT_PANDAS = """
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name == "pandas":
+            raise ModuleNotFoundError("No module named 'pandas'", name="pandas")
 
-def ends_on_a_late_node(cluster, cpus, flags):
-    """A sweep that loses the node it began on and finds one without the project, and its trials' reasons."""
+sys.meta_path.insert(0, Missing())
+"""
+
+
+def ends_on_a_late_node(cluster, cpus, flags, within=()):
+    """A sweep that loses the node it began on and finds one that lacks something, and its trials' reasons."""
     cluster.add_worker(cpus=cpus, has_project=True)
     cluster.wait_for(2)
     environment = {**cluster.environment, "PYTHONPATH": str(PROJECT)}
     words = ["sweep", sweep_file((0.1, 0.9), steps=4000, every=500), "--name", "toy", *flags]
     sweep = Running(words, Path.cwd() / "sweeps" / "toy", environment)
     sweep.wait_until(lambda: sweep.events("started"))
-    cluster.add_worker(cpus=cpus)
+    cluster.add_worker(cpus=cpus, within=within)
     cluster.wait_for(3)
     for pid in cluster.processes(1):
         os.kill(pid, signal.SIGKILL)
@@ -30,10 +40,9 @@ def ends_on_a_late_node(cluster, cpus, flags):
     return sweep, [trial.reason for trial in results_of(sweep.folder).trials]
 
 
-def say_so(reasons):
+def say_so(reasons, lacks=NO_PROJECT):
     """Both trials name what the node lacks, and what to do."""
-    said = "does not have what the driver has: no tune-dml. `tune-dml submit` brings"
-    return [said in reason for reason in reasons] == [True, True]
+    return [f"does not have what {lacks}" in reason for reason in reasons] == [True, True]
 
 
 def test_nodes_without_the_project_are_named_before_and_while_a_sweep_runs(tmp_path, monkeypatch, cache_dir):
@@ -63,3 +72,20 @@ def test_workers_that_come_to_a_late_node_without_the_project_say_so(tmp_path, m
         flags = ["--workers", "2", "--max-concurrent", "1", "--address", cluster.address, "--cache-dir", cache_dir]
         _, reasons = ends_on_a_late_node(cluster, 2, flags)
     assert say_so(reasons)
+
+
+def test_a_late_node_without_what_ray_tune_imports_is_named(tmp_path, monkeypatch, cache_dir):
+    """No process of a trial can begin there to say so itself."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lacks").mkdir()
+    (tmp_path / "lacks" / "sitecustomize.py").write_text(BARE + WITHOUT_PANDAS)
+    with Cluster(tmp_path / "cluster", workers=0) as cluster:
+        flags = ["--address", cluster.address, "--cache-dir", cache_dir]
+        within = ["env", f"PYTHONPATH={tmp_path / 'lacks'}"]
+        _, reasons = ends_on_a_late_node(cluster, 1, flags, within)
+        assert say_so(reasons, "the driver has: No module named 'pandas'. Install it there.")
+        refused = cluster.run("resume", "toy", "--retry-failed", *flags, cwd=tmp_path)
+        assert refused.returncode == 1
+        assert f"{os.uname().nodename} has no pandas. Install what the project depends on on every node." in " ".join(
+            refused.stdout.split()
+        )

@@ -1,5 +1,6 @@
 """Engine `train`: a trial as a Ray Train TorchTrainer with two gloo workers gives the losses of one worker."""
 
+import os
 import subprocess
 import sys
 import time
@@ -56,7 +57,11 @@ def test_the_command_line_starts_what_two_workers_need(cache_dir):
     Path("one_value.yaml").write_text(SWEEP)
     command = [sys.executable, "-m", "tune_dml.cli", "sweep", "one_value.yaml", "--workers", "2"]
     command += ["--name", "two", "--cache-dir", str(cache_dir)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
+    # What a shell below torchrun has: none of it is for these workers, and with the last they would wait for half an hour.
+    left = {"MASTER_ADDR": "10.99.99.99", "MASTER_PORT": "1", "RANK": "3", "LOCAL_RANK": "3", "WORLD_SIZE": "8"}
+    left["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+    environment = {**os.environ, **left}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert_as_alone(results_of(Path("sweeps/two")), cache_dir)
 
@@ -128,6 +133,41 @@ def test_workers_whose_node_lacks_the_pictures_say_so(tmp_path):
         [sys.executable, "-c", LACKING, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
     )
     assert "does not have what the driver has: no folder /no/pictures" in done.stdout, done.stderr
+
+
+NO_ROOM = """
+import sys, time
+from pathlib import Path
+import ray
+from tune_dml.planning.request import Resources
+from tune_dml.running import cluster
+from tune_dml.running.group import Group
+
+
+def train_one(config, post):
+    post({"ended": {"at": time.time()}})
+
+
+with cluster.connected(None, engine="train") as capacity:
+    began = time.time()
+    held = [ray.remote(num_cpus=1)(time.sleep).remote(25) for _ in range(int(capacity.total("CPU")) - 1)]
+    *_, end = Group(train_one, Path(sys.argv[1]), Resources(workers=2, engine="train"), None).run({})
+    print("waited" if end["ended"]["at"] > began + 20 else end)
+"""
+
+
+@pytest.mark.slow
+def test_workers_for_whom_there_is_no_room_are_waited_for(tmp_path):
+    """Ray Train calls that a failure of its controller, like workers that cannot begin, of which it is told to count a few."""
+    done = subprocess.run(
+        [sys.executable, "-c", NO_ROOM, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+        env={**os.environ, "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "2"},
+    )
+    assert done.stdout.endswith("waited\n"), done.stdout + done.stderr
 
 
 @ray.remote(num_cpus=0)

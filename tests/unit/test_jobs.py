@@ -1,8 +1,11 @@
 """What travels to a cluster with a command, and what is refused, without a cluster."""
 
+from contextlib import nullcontext
+
 import pytest
 
 from trainables.errors import ConfigError
+from tune_dml.cli.cancel import cancel
 from tune_dml.cli.submit import _read_command, _SubmittedJob
 from tune_dml.running import jobs, upload
 from tune_dml.running.upload import Upload, collect_upload
@@ -96,6 +99,16 @@ def test_a_job_says_why_it_failed():
     told = "Job entrypoint command failed with exit code 1, last available logs (truncated to 20,000 chars):\nwords"
     assert str(jobs.Job("a@1", "a", "FAILED", told)) == "a@1: failed (Job entrypoint command failed with exit code 1)"
     assert str(jobs.Job("a@1", "a", "FAILED", "runtime_env\nfailed")) == "a@1: failed (runtime_env failed)"
+
+
+@pytest.mark.parametrize(("status", "goes_on"), [("SUCCEEDED", False), ("FAILED", True)])
+def test_a_sweep_that_has_succeeded_is_not_told_to_go_on(monkeypatch, capsys, status, goes_on):
+    monkeypatch.setattr(jobs, "cluster_client", lambda target: nullcontext())
+    monkeypatch.setattr(jobs, "latest_job", lambda client, sweep, target: jobs.Job("a@1", "a", status))
+    cancel(target="c.yaml", sweep_name="a", as_json=False)
+    said = capsys.readouterr().out
+    assert said.startswith(f"a@1: {status.lower()}")
+    assert ("go on" in said) == goes_on
 
 
 def test_of_two_who_ask_at_once_one_gets_the_others():

@@ -97,7 +97,7 @@ class TestTheContract:
         assert "executed" not in capsys.readouterr().out
 
     def test_sealed_kept_and_left_files_replace_those_before_and_only_rank_0_writes(self, context, place):
-        other = FolderContext(place, torch.device("cpu"), rank=1, world_size=2)
+        other = FolderContext(place, torch.device("cpu"), rank=1)
         for each in (context, other):
             each.seal({"test/recall_at_1": 12.5 + each.rank})
             each.keep("network.pt2", b"weights")
@@ -266,3 +266,19 @@ class TestABucket:
         (problem,) = bucket_problems(text)
         assert rule in problem.rule
         assert "planted" not in str(problem)
+
+
+def test_a_rank_whose_process_group_was_taken_away_writes_nothing(tmp_path):
+    """Its exchanges give back what it has itself: half a batch, an evaluation of half the pictures."""
+    rows = []
+    context = FolderContext(tmp_path / "trial", torch.device("cpu"), world_size=2, sink=rows.append)
+    for act in (
+        context.alive,
+        lambda: context.report({"step": 1}, {"step": 1}),
+        lambda: context.seal({"test/recall_at_1": 1.0}),
+        lambda: context.leave({"a": b"1"}),
+    ):
+        with pytest.raises(ConnectionError, match="process group of this trial's ranks is gone"):
+            act()
+    assert not rows
+    assert not list((tmp_path / "trial").rglob("*.*"))

@@ -3,14 +3,16 @@
 import platform
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 import ray.cloudpickle
 from helpers.clusters import BARE
+from packaging.requirements import Requirement
 
 from tune_dml.planning.request import Resources
 from tune_dml.running import versions
-from tune_dml.running.versions import _differences, missing_data, on_like_nodes, versions_here
+from tune_dml.running.versions import _BESIDE, _differences, missing_data, on_like_nodes, versions_here
 
 OURS = {"python": "3.11.7", "ray": "2.60.0", "torch": "2.13.0+cpu", "tune-dml": "0.1.0 (2702c54b)"}
 
@@ -24,6 +26,7 @@ OURS = {"python": "3.11.7", "ray": "2.60.0", "torch": "2.13.0+cpu", "tune-dml": 
         ({"torch": "none"}, ["no torch"]),
         ({"tune-dml": "0.1.0 (00000000)"}, ["tune-dml 0.1.0 (00000000), not 0.1.0 (2702c54b)"]),
         ({"tune-dml": "none", "torch": "2.9.1"}, ["no tune-dml", "torch 2.9.1, not 2.13.0+cpu"]),
+        ({"pandas": "none", "pyarrow": "none"}, ["no pandas", "no pyarrow"]),
     ],
 )
 def test_what_differs_is_said_and_what_cannot_matter_is_not(change, said):
@@ -44,6 +47,35 @@ def test_the_question_and_a_trial_travel_to_a_node_without_the_project(tmp_path)
     )
     assert answer.stdout == "none\n", answer.stderr
     assert "does not have what the driver has: no tune-dml. `tune-dml submit` brings the project" in answer.stderr
+
+
+def test_all_that_a_trial_imports_before_it_can_speak_is_asked_for():
+    """Of what the project and Ray's parts need, and a node that has begun need not have; what a newer Ray wants shows here."""
+    code = "import sys, tune_dml.running.trial_imports, ray.train.torch; print(*{m.partition('.')[0] for m in sys.modules})"
+    imported = set(
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    )
+    needed = {
+        *requirements("tune-dml", ""),
+        *requirements("ray", "tune"),
+        *requirements("ray", "train"),
+    } - requirements("ray", "")
+    places = {
+        name for name, sources in metadata.packages_distributions().items() if needed & {s.lower() for s in sources}
+    }
+    assert (imported & places) - {"ray", "torch", "torchgen", "functorch"} == set(_BESIDE)
+
+
+def requirements(distribution, extra):
+    """Names of what a distribution needs, with an extra."""
+    found = map(Requirement, metadata.requires(distribution) or ())
+    return {each.name.lower() for each in found if each.marker is None or each.marker.evaluate({"extra": extra})}
+
+
+def test_a_package_that_is_not_there_is_found_out(monkeypatch):
+    assert "pandas" not in versions_here()
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    assert versions_here()["pandas"] == "none"
 
 
 def test_a_node_without_the_pictures_says_so_unless_it_has_them_decoded(tmp_path, monkeypatch):

@@ -28,4 +28,5 @@ def cancel(target: Target, sweep_name: SweepArgument, as_json: Json = False) -> 
         typer.echo(json.dumps({"job": job.id, "status": job.status.lower()}, indent=1))
         return
     typer.echo(str(job))
-    typer.echo(f"  go on: the command that its last words tell: tune-dml logs {target} {sweep_name}")
+    if job.status != "SUCCEEDED":
+        typer.echo(f"  go on: the command that its last words tell: tune-dml logs {target} {sweep_name}")

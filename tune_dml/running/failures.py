@@ -83,11 +83,22 @@ _CONNECTION_TEXT = re.compile(
     r"|no space left on device|stale file handle|input/output error|killed by signal",
     re.IGNORECASE,
 )
+# Ray Train takes the process group away, as from workers of a node that is drained, while they train.
+_NO_GROUP = re.compile(
+    r"process group has not been initialized|invalid process group|process group .*(destroyed|aborted|is gone)"
+    r"|group .* is not registered",
+    re.IGNORECASE,
+)
 _EXIT = re.compile(r"Worker exit detail: (?P<detail>[^\n]+)")
 _SILENT = (
     "its process ended without a word: it was killed, as for want of memory, "
     "crashed in compiled code, or was ended by a method"
 )
+# What Ray says of a process that could not load what it was to run: its node lacks a package, or has a broken one.
+_NOT_LOADED = re.compile(
+    r"failed to import on the worker.*?^[\w.]*(?:Error|Exception): (?P<why>[^\n]+)", re.DOTALL | re.MULTILINE
+)
+_ADDRESS = re.compile(r"\bip(?:: |=)(?P<ip>[\w.:]+)")
 _PREEMPTED_TEXT = re.compile(r"preempt|spot instance|node .*(drained|draining|terminated expectedly)", re.IGNORECASE)
 # Of several ranks' errors the first in this order is the cause, the others its echoes.
 _ORDER = ("config", "data", "diverged", "out_of_memory", "node", "preempted", "lost", "bug", "connection")
@@ -130,9 +141,20 @@ class _Seen:
 
 def classify(error: BaseException | str) -> Failure:
     """The kind of a failure and its reason, from an exception or from text about one."""
+    if lacking := _not_loaded(_ANSI.sub("", str(error))):
+        return Failure("node", shortened(one_line(mask(lacking)), _REASON_LIMIT))
     rank, cause = _cause(_from_text(error) if isinstance(error, str) else _from_exception(error))
     kind: FailureKind = "infrastructure" if rank in {"lost", "connection"} else rank  # type: ignore[assignment]
     return Failure(kind, _reason(kind, cause))
+
+
+def _not_loaded(text: str) -> str:
+    """Which node lacks what, where a process could not even load what it was to run; else nothing."""
+    if not (found := _NOT_LOADED.search(text)):
+        return ""
+    before = [address["ip"] for address in _ADDRESS.finditer(text, 0, found.start())]  # the last is the closest
+    node = f"node {before[-1]}" if before else "a node"
+    return f"{node} {UNLIKE_DRIVER}: {found['why'].rstrip('.')}. Install it there."
 
 
 def _cause(seen: _Seen) -> tuple[str, _Seen]:
@@ -153,6 +175,8 @@ def _rank(seen: _Seen) -> str | None:
         return by_class
     if UNLIKE_DRIVER in seen.message:
         return "node"
+    if _NO_GROUP.search(seen.message):
+        return "connection"
     vague = not seen.classes or {"RuntimeError", "OSError"} & {name for _, name in seen.classes}
     if vague and _MEMORY_TEXT.search(seen.message):
         return "out_of_memory"

@@ -49,6 +49,10 @@ class _Mailbox:
         """Rank -> how often it has taken the trial under way."""
         self.place = ""
         """The workers' placement group."""
+        self.nodes: set[str] = set()
+        """On which workers took the trial under way, since they were placed."""
+        self.left: list[set[str]] = []
+        """Those of workers that have been replaced since the trial began."""
         self.messages: deque[Message] = deque()
         self.refusal = ""
         """What a node lacks on which workers were placed."""
@@ -62,9 +66,10 @@ class _Mailbox:
         """Begin a trial."""
         self.number += 1
         self.config, self.taken, self.failed = config, {}, {}
+        self.nodes, self.left = set(), []
         self.messages.clear()
 
-    async def take(self, rank: int, last: int, place: str) -> tuple[int, dict[str, Any]] | None:
+    async def take(self, rank: int, last: int, place: str, node: str) -> tuple[int, dict[str, Any]] | None:
         """The trial under way, to a rank that has not ended it; None when there is none yet.
 
         Raises where another's node lacks something, and, so that Ray Train begins all anew, where one has failed alone.
@@ -78,6 +83,7 @@ class _Mailbox:
                 raise RuntimeError("one worker has failed, and the others wait for it")
             if self.config is not None and self.number > last and len(self.come) == self.workers:
                 self.taken[rank] = self.taken.get(rank, 0) + 1
+                self.nodes.add(node)
                 return self.number, self.config
             await asyncio.sleep(_LOOK / 100)
         return None
@@ -100,7 +106,13 @@ class _Mailbox:
     def _enter(self, rank: int, place: str) -> None:
         if place != self.place:
             self.come, self.place = set(), place
+            self.left += [self.nodes] if self.nodes else []
+            self.nodes = set()
         self.come.add(rank)
+
+    async def nodes_left(self) -> list[set[str]]:
+        """Of each group of workers that took the trial under way and was lost: its nodes."""
+        return self.left
 
     async def next(self) -> tuple[Message | None, int, str, str]:
         """The next message, if one comes soon; how often the workers began with this trial, where they are, what they lack."""
@@ -159,10 +171,31 @@ class Group:
                 raise RuntimeError(refusal)
             elif not self.lives:
                 raise self.error or RuntimeError("the Ray Train run has ended")
-            elif begun > WORKER_RETRIES + 1:
-                raise ConnectionError(f"the workers were lost {begun - 1} times")
+            elif begun > WORKER_RETRIES + 1 and (lost := self._lost()) > WORKER_RETRIES:
+                raise ConnectionError(f"the workers were lost {lost} times")
+
+    def _lost(self) -> int:
+        """How often workers were lost to the trial under way; a node that was taken away with notice does not count."""
+        import ray
+
+        from tune_dml.running.ray_internals import nodes_taken_away
+
+        gone = nodes_taken_away()
+        return sum(not nodes & gone for nodes in ray.get(self.mailbox.nodes_left.remote()))
 
     def _fit(self, train_one: TrainOne, books: Path, resources: Resources, folders: PictureFolders | None) -> None:
+        """A Ray Train run; another one where there was no room for its workers, which Ray Train calls a failure too."""
+        from tune_dml.running.ray_internals import found_no_room
+
+        while self.error is None:
+            try:
+                self._trainer(train_one, books, resources, folders).fit()
+            except BaseException as error:
+                self.error = None if found_no_room(error) else error  # for whoever waits for a message
+            else:
+                return
+
+    def _trainer(self, train_one: TrainOne, books: Path, resources: Resources, folders: PictureFolders | None) -> Any:
         import ray
         from ray.train import FailureConfig, RunConfig, ScalingConfig
         from ray.train.torch import TorchTrainer
@@ -174,7 +207,7 @@ class Group:
         per_worker: dict[str, float] = {"CPU": resources.cpus_per_worker}
         if resources.gpus_per_worker:
             per_worker["GPU"] = resources.gpus_per_worker
-        trainer = TorchTrainer(
+        return TorchTrainer(
             _worker(train_one) if folders is None else _refusing(on_like_nodes(_worker(train_one), folders)),
             train_loop_config={"mailbox": self.mailbox},
             scaling_config=ScalingConfig(
@@ -186,13 +219,10 @@ class Group:
             run_config=RunConfig(
                 name=f"train-{uuid.uuid4().hex[:12]}",
                 storage_path=str(books),
-                failure_config=FailureConfig(max_failures=-1),  # counted trial by trial, in `run`
+                # What befalls workers is counted trial by trial, in `run`; that they cannot even begin, here alone.
+                failure_config=FailureConfig(max_failures=-1, controller_failure_limit=WORKER_RETRIES),
             ),
         )
-        try:
-            trainer.fit()
-        except BaseException as error:  # for whoever waits for a message
-            self.error = error
 
 
 def _worker(train_one: TrainOne) -> Callable[[dict[str, Any]], None]:
@@ -202,8 +232,9 @@ def _worker(train_one: TrainOne) -> Callable[[dict[str, Any]], None]:
 
         mailbox, rank, last = config["mailbox"], ray.train.get_context().get_world_rank(), 0
         place = ray.util.get_current_placement_group().id.hex()
+        node = ray.get_runtime_context().get_node_id()
         while True:
-            taken = ray.get(mailbox.take.remote(rank, last, place))
+            taken = ray.get(mailbox.take.remote(rank, last, place, node))
             if taken is None:
                 continue
             last, trial = taken

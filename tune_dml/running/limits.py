@@ -80,6 +80,7 @@ class Watch:
     """Seconds before the first step; None to wait as long as the other limit says, ten minutes at least."""
     clock: Callable[[], float] = time.monotonic
     seen: dict[str, _Seen] = field(default_factory=dict)
+    _asked: float | None = None
     _looked: float = 0.0
 
     def begin(self, key: str) -> None:
@@ -99,9 +100,19 @@ class Watch:
         self.seen.pop(key, None)
 
     def stalled(self) -> dict[str, Failure]:
-        """Trials to be given up, and why; looks a few times within a limit, no more."""
+        """Trials to be given up, and why; asked in every round of the driver's loop, looks a few times within a limit.
+
+        A round that takes long, of a driver that was stopped or has waited for storage, counts as an eighth of the limit:
+        what trials have said meanwhile is heard only after it.
+        """
         now, (start, step) = self.clock(), self._allowed
-        if now - self._looked < min(start / 8, step / 8, 10.0) or start == step == math.inf:
+        if start == step == math.inf:
+            return {}
+        pause, self._asked = now - (now if self._asked is None else self._asked), now
+        for seen in self.seen.values():
+            unheard = max(pause - (step if seen.stepping else start) / 8, 0.0)
+            seen.at = min(seen.at + unheard, now)
+        if now - self._looked < min(start / 8, step / 8, 10.0):
             return {}
         self._looked = now
         return {

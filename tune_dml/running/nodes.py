@@ -112,9 +112,14 @@ def _ask(node_id: str, mark: str, cache: str, store: str | None, *, writes: bool
 
 def _versions(answers: Sequence[Mapping[str, Any]]) -> Iterator[Fact]:
     """Against those of this process, which would be a sweep's driver."""
-    from tune_dml.running.versions import alike, versions_here
+    from tune_dml.running.versions import NONE, alike, versions_here
 
-    for package, here in versions_here().items():
+    ours = versions_here()
+    for answer in answers:
+        if lacking := [name for name, there in answer["versions"].items() if there == NONE and name not in ours]:
+            remedy = "Install what the project depends on there."
+            yield Fact(f"node {answer['host']}", f"no {', no '.join(lacking)}", remedy, wrong=True)
+    for package, here in ours.items():
         subject = f"{package} on all nodes"
         found = [(answer["versions"][package], answer["host"]) for answer in answers]
         if all(alike(here, there) for there, _ in found):

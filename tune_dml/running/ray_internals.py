@@ -20,6 +20,7 @@ from ray._private.authentication.authentication_token_setup import _enable_token
 from ray._private.authentication.authentication_utils import is_token_auth_enabled
 from ray._private.state import available_resources_per_node, state, total_resources_per_node
 from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
+from ray.core.generated.common_pb2 import NodeDeathInfo
 from ray.core.generated.gcs_pb2 import PlacementGroupTableData
 from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.experimental import internal_kv
@@ -249,6 +250,13 @@ def let_workers_inherit(name: str, value: str) -> None:
     ENV_VARS_TO_PROPAGATE.add(name)
 
 
+def found_no_room(error: BaseException) -> bool:
+    """Whether a run of Ray Train ended because its workers did not get their places in time, a minute a try."""
+    from ray.train.v2._internal.exceptions import WorkerGroupStartupTimeoutError
+
+    return isinstance(getattr(error, "controller_failure", None), WorkerGroupStartupTimeoutError)
+
+
 def raylet_socket() -> str | None:
     """Where the raylet listens that this process is attached to; None by way of a client server.
 
@@ -349,6 +357,12 @@ def places_of_the_dead() -> list[str]:
         and group.creator_job_id.hex() == job
         and group.state != PlacementGroupTableData.REMOVED
     ]
+
+
+def nodes_taken_away() -> set[str]:
+    """The nodes that went with notice: drained to their end, or told to end. What the public list's numbers mean is Ray's own."""
+    noticed = {NodeDeathInfo.AUTOSCALER_DRAIN_PREEMPTED, NodeDeathInfo.EXPECTED_TERMINATION}
+    return {node["NodeID"] for node in ray.nodes() if not node["Alive"] and node["DeathReason"] in noticed}
 
 
 def give_back(placement_groups: Iterable[str]) -> None:

@@ -163,7 +163,9 @@ class Recorder(Callback):  # type: ignore[misc]
         named = {"stalled": failure.reason, "node": failure.reason, "preempted": "its node was taken away"}
         why = named.get(failure.kind, "its process was lost")
         self.ledger.write("retry", key)
-        self.note(f"{trial.config['label']} seed {trial.config['seed']}: {why}; retrying from the checkpoint")
+        self.note(
+            f"{trial.config['label']} seed {trial.config['seed']}: {why.rstrip('.')}; retrying from the checkpoint"
+        )
 
     def on_process(self, trial: TuneTrial, process: Any, new: bool) -> None:
         """A trial is given a process, a new one or that of a trial that has ended; it begins when that has answered."""

@@ -1,4 +1,4 @@
-"""Whether the nodes of a cluster have what this process has: the project's code, torch, the folders of pictures.
+"""Whether the nodes of a cluster have what this process has: the project's code, torch, packages, the folders of pictures.
 
     with joined(address, origin):
         version_problems(address, origin, resources)    # every node that runs trials is asked, all at once
@@ -35,35 +35,49 @@ PictureFolders = Sequence[tuple[str, str]]
 _Answer = TypeVar("_Answer")
 _SECONDS = 30.0
 """For all nodes together. One that does not answer may just be dying: the trials that it gets will tell."""
-_NONE = "none"
+NONE = "none"
+_BESIDE = ("PIL", "fsspec", "numpy", "pandas", "pyarrow", "pydantic", "rich")
+"""What a trial's process imports besides, before it can say anything, and a node can begin without. Any version will do."""
 _NAMED = 3
 """Nodes that are named of those that lack the same."""
 
 
 def versions_here() -> dict[str, str]:
-    """Package -> version, `none` where it is not there; the project's with a digest of its code, which changes more often."""
+    """Package -> version, `none` where it is not there; the project's with a digest of its code, which changes more often.
+
+    Of what a trial needs besides only what is not there is named.
+    """
     found = {"python": platform.python_version()}
     for name in ("ray", "torch", "tune-dml"):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = _NONE
+            found[name] = NONE
+    found |= {name: NONE for name in _BESIDE if _is_missing(name)}
     code = hashlib.sha256()
     for name in ("tune_dml", "trainables"):
         package = util.find_spec(name)
         if package is None:
-            return {**found, "tune-dml": _NONE}
+            return {**found, "tune-dml": NONE}
         for folder in map(Path, package.submodule_search_locations or ()):
             for file in sorted(folder.rglob("*.py")):
                 code.update(file.relative_to(folder).as_posix().encode() + b"\0" + file.read_bytes())
     return {**found, "tune-dml": f"{found['tune-dml']} ({code.hexdigest()[:8]})"}
 
 
+def _is_missing(module: str) -> bool:
+    try:
+        return util.find_spec(module) is None
+    except (ImportError, ValueError):  # as a finder of somebody else's may say it
+        return True
+
+
 def _differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
     """What a node lacks or has otherwise."""
     pairs = [(name, ours[name], theirs[name]) for name in ("tune-dml", "torch")]
+    pairs += [(name, "any", theirs.get(name, "any")) for name in _BESIDE if name not in ours]
     return [
-        f"no {name}" if there == _NONE else f"{name} {there}, not {here}"
+        f"no {name}" if there == NONE else f"{name} {there}, not {here}"
         for name, here, there in pairs
         if not alike(here, there)
     ]
@@ -130,6 +144,8 @@ def _names(nodes: Sequence[str]) -> str:
 
 def _remedy(difference: str, command: str) -> str:
     by_hand = "install the driver's version on every node"
+    if difference in {f"no {name}" for name in _BESIDE}:
+        return "Install what the project depends on on every node."
     if "folder" in difference:
         return "Copy or mount it there."
     return f"`{command}` brings the project; or {by_hand}." if "tune-dml" in difference else f"{by_hand.capitalize()}."

@@ -33,6 +33,44 @@ The actor is dead because its worker process has died. Worker exit type: SYSTEM_
 exits with a connection error code 2. End of file. Some common causes include: (1) the process was killed by the OOM killer due \
 to high memory usage, (2) ray stop --force was called."""
 
+# What Ray 2.60 says of Tune's own actor on a node without pandas, and of another one.
+NOT_LOADED = """The actor with name ImplicitFunc failed to import on the worker. This may be because needed library dependencies \
+are not installed in the worker environment:
+
+Traceback (most recent call last):
+  File "/venv/lib/python3.11/site-packages/ray/tune/__init__.py", line 5, in <module>
+    import pandas  # noqa: F401
+    ^^^^^^^^^^^^^
+ModuleNotFoundError: No module named 'pandas'
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "/venv/lib/python3.11/site-packages/ray/tune/__init__.py", line 9, in <module>
+    raise ImportError(
+ImportError: Can't import ray.tune as some dependencies are missing. Run `pip install "ray[tune]"` to fix.
+"""
+TUNE_NOT_LOADED = f"""The actor died unexpectedly before finishing this task.
+\tclass_name: wrap_function.<locals>.ImplicitFunc
+\tip: 192.0.2.2
+The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: Worker exits \
+unexpectedly. Worker exits with an exit code None. Traceback (most recent call last):
+  File "python/ray/_raylet.pyx", line 2198, in ray._raylet.execute_task
+RuntimeError: {NOT_LOADED}
+During handling of the above exception, another exception occurred:
+
+RuntimeError: {NOT_LOADED}
+An unexpected internal error occurred while the worker was executing a task."""
+OTHER_NOT_LOADED = f"""The actor died because of an error raised in its creation task, \x1b[36mray::A.__init__()\x1b[39m \
+(pid=23334, ip=192.0.2.2, actor_id=53aa98, repr=<modx.TemporaryActor object at 0x7f46>)
+RuntimeError: {NOT_LOADED}"""
+
+WORKER_NOT_LOADED = f"""\x1b[36mray::ImplicitFunc.train()\x1b[39m (pid=8114, ip=192.0.2.9, actor_id=c2474, repr=trial)
+ray.train.v2.api.exceptions.ControllerError: Training failed due to controller error:
+One of the worker actors failed to initialize due to error:
+Traceback (most recent call last):
+ray.exceptions.ActorDiedError: {TUNE_NOT_LOADED}"""
+
 # What Ray 2.60 sends back from a worker: frames may be missing, the header is coloured.
 RAY_TEXT = """\x1b[36mray::A.go()\x1b[39m (pid=8114, ip=192.0.2.2, actor_id=c2474, repr=<rayfail.A object at 0x7f27>)
            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
@@ -215,3 +253,19 @@ def test_how_a_process_ended_is_said_as_far_as_it_is_known():
     )
     known = ACTOR_DIED.partition("Worker unexpectedly")[0] + "Worker exits with an exit code 7.\nmore"
     assert classify(ActorDiedError(known)).reason == "infrastructure: Worker exits with an exit code 7."
+
+
+@pytest.mark.parametrize("text", [TUNE_NOT_LOADED, OTHER_NOT_LOADED, WORKER_NOT_LOADED])
+def test_a_node_on_which_nothing_can_begin_is_named_with_what_it_lacks(text):
+    expected = "node 192.0.2.2 does not have what the driver has: No module named 'pandas'. Install it there."
+    for error in (text, exceptions.RayActorError(error_msg=text)):
+        failure = classify(error)
+        assert (failure.kind, failure.reason) == ("node", expected)
+        assert failure.may_pass
+
+
+def test_a_process_group_that_was_taken_away_is_no_error_of_the_trial():
+    words = "Default process group has not been initialized, please make sure to call init_process_group."
+    for error in (ValueError(words), f"ValueError: {words}"):
+        assert classify(error).kind == "infrastructure"
+        assert classify(error).may_pass
