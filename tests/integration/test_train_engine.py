@@ -150,7 +150,7 @@ def train_one(config, post):
 
 with cluster.connected(None, engine="train") as capacity:
     began = time.time()
-    held = [ray.remote(num_cpus=1)(time.sleep).remote(25) for _ in range(int(capacity.total("CPU")) - 1)]
+    held = [ray.remote(num_cpus=1)(lambda: time.sleep(25)).remote() for _ in range(int(capacity.total("CPU")) - 1)]
     *_, end = Group(train_one, Path(sys.argv[1]), Resources(workers=2, engine="train"), None).run({})
     print("waited" if end["ended"]["at"] > began + 20 else end)
 """
