@@ -66,12 +66,12 @@ def run(
     )
     folder = session.sweeps / checked.plan.name
     refuse_name_in_use(folder, checked.plan)
-    notes = (*checked.notes, *measured_shares(checked.plan, resources, session))
     state = SweepState(folder, checked.plan)
     state.update()
     asked, session = session, with_place(session, state)
     if asked.trial_files is None:  # the place is the sweep's, and was not tried yet
         raise_if_any(bucket_problems(session.trial_files))
+    notes = checked.notes + (measured_shares(state.plan, resources, session) if state.trials_left(None) else ())
     race = None
     if racing.until_decided:
         from tune_dml.running.race import rule_of

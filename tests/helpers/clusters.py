@@ -72,13 +72,13 @@ class Cluster:
             self.wait_for(2 + number)
         return self
 
-    def add_worker(self, *arguments, cpus=1, within=(), has_project=False):
-        """A node with CPUs; `within`: words of a command that runs another."""
+    def add_worker(self, *arguments, cpus=1, gpus=0, within=(), has_project=False):
+        """A node with CPUs, and GPUs in name; `within`: words of a command that runs another."""
         agent = f"--dashboard-agent-listen-port={free_port()}"
         words = (f"--address={self.address}", f"--num-cpus={cpus}", agent, *arguments)
-        return self.start(*words, within=within, has_project=has_project)
+        return self.start(*words, gpus=gpus, within=within, has_project=has_project)
 
-    def start(self, *arguments, within=(), has_project=False):
+    def start(self, *arguments, gpus=0, within=(), has_project=False):
         """A node, as its own process group; its working directory is its own too."""
         number = len(self.nodes)
         place = self.folder / f"node{number}"
@@ -86,7 +86,7 @@ class Cluster:
         command = [*within, str(Path(sys.executable).with_name("ray")), "start", "--block", *arguments]
         # A folder of its own for each node, as on machines of their own: they unpack and clean up what travels with jobs.
         command += [f"--temp-dir={self.temporary}/{number}"]
-        command += ["--object-store-memory=80000000", "--disable-usage-stats", "--num-gpus=0"]
+        command += ["--object-store-memory=80000000", "--disable-usage-stats", f"--num-gpus={gpus}"]
         environment = {**self.environment, "PYTHONPATH": str(PROJECT if has_project else self.folder / "bare")}
         with (place / "ray.log").open("w") as log:
             node = subprocess.Popen(command, cwd=place, env=environment, stdout=log, stderr=log, start_new_session=True)

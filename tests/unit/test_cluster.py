@@ -5,21 +5,18 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib.metadata import version
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from trainables.errors import ConfigError
 from tune_dml.planning.request import Resources
-from tune_dml.running import cluster, handshake, ray_internals
+from tune_dml.running import handshake
 from tune_dml.running.cluster import (
     Capacity,
-    Connection,
     _capacity_at,
     _capacity_problems,
     address_of,
@@ -303,108 +300,3 @@ def test_a_local_cluster_is_not_started_to_be_asked(monkeypatch):
     assert not resource_problems(Resources(), (None, "default"))
     (problem,) = resource_problems(Resources(cpus_per_worker=999), (None, "default"))
     assert "999 CPU" in str(problem)
-
-
-@pytest.fixture
-def connections(monkeypatch):
-    """What happened to connections: (what, in which thread, whether processes import what trials need)."""
-    happened = []
-
-    @contextmanager
-    def connected(address, *, engine, preload=False):
-        happened.append(("joined", threading.current_thread(), preload))
-        if address == "away":
-            raise ConnectionError("nobody answers")
-        yield nodes((4, 0))
-        happened.append(("left", threading.current_thread(), preload))
-
-    monkeypatch.setattr(cluster, "connected", connected)
-    monkeypatch.setattr(cluster, "local_capacity", lambda: nodes((4, 0)))
-    return happened
-
-
-def test_a_connection_is_made_and_left_in_one_thread_and_only_where_it_is_asked_for(connections):
-    with Connection(None, Resources()):
-        pass
-    assert connections == []
-    with Connection(None, Resources()) as connection:
-        connection.begin(4)
-        assert connection.capacity().total("CPU") == 4
-        connection.end()
-    (joined, thread, _), (left, other, _) = connections
-    assert (joined, left) == ("joined", "left")
-    assert thread is other is not threading.current_thread()
-
-
-@pytest.mark.parametrize(
-    ("trials", "resources", "all_are_needed"),
-    [
-        (4, Resources(), True),
-        (3, Resources(), False),
-        (9, Resources(cpus_per_worker=2), False),
-        (9, Resources(workers=2, engine="train"), False),
-    ],
-)
-def test_processes_import_what_trials_need_where_each_gets_a_trial(connections, trials, resources, all_are_needed):
-    with Connection(None, resources) as connection:
-        connection.begin(trials)
-    assert [preload for _, _, preload in connections] == [all_are_needed] * 2
-
-
-def test_a_cluster_that_does_not_answer_is_told_where_it_is_asked(connections):
-    with Connection("away", Resources()) as connection, pytest.raises(ConnectionError):
-        connection.capacity()
-
-
-@pytest.mark.parametrize(
-    ("answers", "lost"),
-    [([True] * 20, None), ([True, False], 2), ([None] * 20, 9), (([None] * 8 + [True]) * 3, None)],
-    ids=["alive", "taken for dead", "the head is silent", "the head is slow"],
-)
-def test_a_node_is_lost_when_its_cluster_says_so_or_has_long_said_nothing(monkeypatch, tmp_path, answers, lost):
-    place = tmp_path / "s"
-    told = iter(answers)
-    monkeypatch.setattr(ray_internals, "raylet_socket", lambda: str(place))
-    monkeypatch.setattr(ray_internals, "counts_as_alive", lambda seconds: next(told))
-    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True))
-    node = cluster.Attachment()
-    with socket.socket(socket.AF_UNIX) as raylet:
-        raylet.bind(str(place))
-        raylet.listen(100)
-        looks = [node.is_lost() for _ in answers]
-    assert (looks.index(True) + 1 if True in looks else None) == lost
-    assert node.is_lost()  # nobody listens any more
-
-
-def test_a_ray_that_does_not_start_is_one_problem(monkeypatch):
-    import ray
-
-    def fail(**arguments):
-        raise Exception("The current node timed out during startup.\nThis could happen because ...")
-
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(ray, "init", fail)
-    monkeypatch.setenv("RAY_TMPDIR", "/full")
-    with Connection(None, Resources()) as connection, pytest.raises(ConfigError) as refusal:
-        connection.capacity()
-    (problem,) = refusal.value.problems
-    assert "must start (The current node timed out during startup." in problem.rule
-    assert "/full/ray/session_latest/logs" in problem.remedy
-
-
-def test_a_ray_that_is_started_hears_nothing_of_torchrun(monkeypatch):
-    import ray
-
-    seen = []
-
-    def start(**arguments):
-        seen.append(os.environ.get("TORCHELASTIC_USE_AGENT_STORE"))
-        raise RuntimeError("as if it had")
-
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(ray, "init", start)
-    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
-    with pytest.raises(ConfigError), cluster.connected(None, engine="train"):
-        pass
-    assert seen == [None]
-    assert os.environ["TORCHELASTIC_USE_AGENT_STORE"] == "True"

@@ -7,8 +7,10 @@ import pytest
 import tune_dml
 from trainables.errors import ConfigError
 from trainables.probe import Probe
+from tune_dml import api
 from tune_dml.planning.checks import prepare
 from tune_dml.planning.request import Request, Resources, Session
+from tune_dml.record.state import SweepState
 from tune_dml.running import shares
 
 GB = 1_000_000_000
@@ -89,3 +91,16 @@ def test_a_search_is_measured_at_what_it_may_propose(gpu, cache_dir, tmp_path):
 def test_processes_that_train_at_once_are_counted_together(plan, cache_dir):
     settings = {**plan.cells[0].settings, "seed": 0}
     assert shares._steps_per_second(settings, 2, 1, cache_dir) > 0
+
+
+def test_a_sweep_that_has_nothing_left_is_not_measured_again(gpu, cache_dir, tmp_path, monkeypatch):
+    seen = gpu(1.0, {1: 20.0, 4: 80.0})
+    given = {"dataset": "digits", "seeds": 1, "cache_dir": cache_dir, "storage": tmp_path}
+    ran, measured_by = [], []
+    monkeypatch.setattr(api, "_execute", lambda state, *rest: ran.append(rest[-1].notes))
+    for left in (3, 0):
+        monkeypatch.setattr(SweepState, "trials_left", lambda state, confirmation, left=left: left)
+        tune_dml.run_sweep("sec_rho", resources=Resources(gpus_per_worker=0.25), **given)
+        measured_by.append(len(seen))
+    assert [any("share a GPU" in note for note in notes) for notes in ran] == [True, False]
+    assert measured_by[0] == measured_by[1] > 0
