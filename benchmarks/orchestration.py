@@ -6,8 +6,10 @@
 The trial is the same everywhere: `trainables.training.train` on digits, evaluation, sheet and checkpoint included, one CPU
 each, as many at once as there are cores. *Bare* is a pool of processes that are there already, run first and again last: how
 far the two differ is the machine's own doing, and their mean is what the others are compared with. By the clock, and by what
-the processor did for it, all processes of Ray included: where the machine is shared with other programs, read that. Engine
-`train` with two workers is timed by its trials after the first, which pays for the start of Ray Train.
+the processor did for it, all processes of Ray included: where the machine is shared with other programs, read that. The
+*floor* of a sweep on Ray with MLflow beside it: bare trials, and nothing else than the imports that its fresh processes
+cannot do without (torch and Ray in each slot's, Ray Tune and MLflow in the driver). Engine `train` with two workers is timed
+by its trials after the first, which pays for the start of Ray Train.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -117,6 +120,17 @@ def bare(trials: int, steps: int) -> Cost:
         with Meter() as meter:
             list(pool.map(trial, [steps] * trials, rhos(trials), [folder] * trials))
         return meter.cost
+
+
+def importing(*modules: str) -> float:
+    """Seconds of processor that a fresh process needs for its start and these imports: the least of three."""
+    seconds = []
+    for _ in range(3):
+        before = os.times()
+        subprocess.run([sys.executable, "-c", f"import {', '.join(modules)}"], check=True)
+        after = os.times()
+        seconds.append(after.children_user + after.children_system - before.children_user - before.children_system)
+    return min(seconds)
 
 
 def plain_tune(trials: int, steps: int) -> Cost:
@@ -280,7 +294,13 @@ def main() -> None:
     base = Cost((first.clock + last.clock) / 2, (first.processor + last.processor) / 2)
     of_bare = [f"{cost.clock:.1f} s, processor {cost.processor:.1f} s" for cost in (first, last)]
     print(f"{trials} trials of {steps} steps, {SLOTS} at once; bare: {of_bare[0]}; again: {of_bare[1]}")
-    for name, cost in costs.items():
+    slot, beside = importing("torch", "ray"), importing("ray.tune", "mlflow")
+    imports = SLOTS * slot + beside
+    floor = Cost(base.clock + imports / SLOTS, base.processor + imports)
+    print(
+        f"imports: {slot:.1f} s of processor for each slot (torch, ray), {beside:.1f} s for the driver (ray.tune, mlflow)"
+    )
+    for name, cost in {"floor": floor, **costs}.items():
         show(name, cost, base, trials)
     shown = [event.time for event in events if event.kind == "started"]
     over = beyond_training(events, SLOTS)

@@ -11,7 +11,7 @@ from helpers.sweeps import outcome, sweep_file
 
 from tune_dml.record.ledger import read_events, read_history
 from tune_dml.record.results import results_of
-from tune_dml.running.sweep import Recorder
+from tune_dml.running.recorder import Recorder
 
 pytestmark = pytest.mark.slow
 

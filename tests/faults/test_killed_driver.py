@@ -14,7 +14,7 @@ from helpers.stored_runs import StoredRuns
 
 from tune_dml.record.ledger import read_events, read_history
 from tune_dml.record.results import results_of
-from tune_dml.running.sweep import Recorder
+from tune_dml.running.recorder import Recorder
 
 STEPS, EVERY = 120, 20
 SWEEP = f"""

@@ -157,6 +157,7 @@ def test_ctrl_c_twice_leaves_a_sweep_that_resumes(run, undisturbed, found, cache
     kill(sweep.pid, number=signal.SIGINT)
     assert sweep.end(seconds=60) == 130, sweep.said()
     assert "Traceback" not in sweep.said()
+    assert "Continue with: tune-dml resume toy" in sweep.said()
     again = Running(["resume", "toy", "--cache-dir", cache_dir], sweep.folder)
     assert again.end() == 0, again.said()
     assert table(sweep.folder) == undisturbed

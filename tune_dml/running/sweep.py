@@ -6,43 +6,31 @@ on from its checkpoint, and the searcher is rebuilt from the ledger, so nothing 
 
 from __future__ import annotations
 
-import contextlib
-import json
 import shutil
-import socket
-import time
-from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
-import ray.cloudpickle
 from ray import tune
-from ray.tune import Callback, FailureConfig, RunConfig, TuneConfig, Tuner
-from ray.tune.experiment import Trial as TuneTrial
+from ray.tune import FailureConfig, RunConfig, TuneConfig, Tuner
 
 from trainables.errors import raise_if_any
 from trainables.files import PATIENCE
-from tune_dml.planning.cells import Cell
 from tune_dml.planning.data import data_places, known_digests
-from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Resources, Session
 from tune_dml.record import provenance
-from tune_dml.record.fetching import Leavings
+from tune_dml.record.commands import command
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.looks import record_look
+from tune_dml.record.results import Results
 from tune_dml.record.session import Purpose, last_heard
 from tune_dml.record.state import SweepState
 from tune_dml.running import cluster
-from tune_dml.running.failures import TRIAL_RETRIES, Failure, classify
+from tune_dml.running.failures import TRIAL_RETRIES
 from tune_dml.running.in_order import InOrder, Silent, silence_tune
-from tune_dml.running.limits import Spending, Watch
-from tune_dml.running.messages import read_message
-from tune_dml.running.places import AbandonedPlaces, Places, room_for
-from tune_dml.running.proposals import diverged_value, proposals_for, value_of
+from tune_dml.running.places import Places, room_for
 from tune_dml.running.ray_internals import (
     every_loss_is_a_lost_process,
     give_back,
@@ -50,6 +38,7 @@ from tune_dml.running.ray_internals import (
     trials_take_idle_processes,
     without_counting_callbacks,
 )
+from tune_dml.running.recorder import Recorder
 from tune_dml.running.search import CellSearcher
 from tune_dml.running.signals import ends_by_sigterm
 from tune_dml.running.trial import Conduct, engine
@@ -63,188 +52,6 @@ if TYPE_CHECKING:
 
 _LAST_FETCHES = 20.0
 """Seconds that a session which is interrupted waits for what its ended trials have left."""
-
-
-class Recorder(Callback):  # type: ignore[misc]
-    """Writes what happens to the ledger, then tells the live view and MLflow's projection."""
-
-    def __init__(
-        self,
-        ledger: Ledger,
-        state: SweepState,
-        progress: Progress,
-        tracker: Tracker,
-        plan: Plan,
-        *,
-        resources: Resources,
-        session: Session,
-    ):
-        self.ledger = ledger
-        self.progress = progress
-        self.tracker = tracker
-        self.started: dict[str, float] = {}
-        self.processes: dict[str, Any] = {}
-        """Key -> the Ray actor that runs it, or is about to."""
-        self.hosts: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
-        self.micro_batch = resources.micro_batch
-        self.spending = Spending(resources.gpus or resources.workers, session.gpu_hours)
-        self.watch = Watch(session.stall_limit, session.start_limit)
-        self.place = session.trial_files or state.folder / "trials"
-        """Below which each trial keeps its files."""
-        self.leavings = Leavings(ledger, self.place, progress.note)
-        self.hung: dict[str, Failure] = {}
-        """Key -> why its process is ended, until Ray says that it is gone."""
-        self.placement_groups: set[str] = set()
-        """Of workers: Ray Train leaves them where a trial's process is ended and no dashboard runs."""
-        self.abandoned = AbandonedPlaces(resources)
-        self.lost: Counter[str] = Counter()
-        """Key -> losses that count: a node that is taken away with notice is none."""
-        self.diverged = diverged_value(state, plan)
-        self.proposals = proposals_for(
-            state,
-            plan,
-            record=ledger.write,
-            on_note=self.note,
-            on_cell=self.cell,
-            on_stop=self.stop,
-            on_block=progress.recount,
-            say=progress.note,
-        )
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Nothing: see `CellSearcher.__getstate__`."""
-        return {}
-
-    def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
-        """A trial begins, or begins again."""
-        key = trial.config["key"]
-        self.started[key] = time.monotonic()
-        self.processes[key] = trial.temporary_state.ray_actor
-        trial.run_metadata.num_failures = self.lost[key]
-        self.spending.begin(key)
-        self.watch.begin(key)
-        host = self._host_of(trial.temporary_state.ray_actor)
-        away = isinstance(self.place, str)
-        self.ledger.write("started", key, host=host, away=away, micro_batch=self.micro_batch)
-        steps = int(json.loads(trial.config["settings"]).get("training.steps") or 0)
-        self.progress.started(key, trial.config["label"], trial.config["seed"], steps)
-        self.tracker.notify()
-
-    def on_trial_result(
-        self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, result: dict[str, Any], **info: Any
-    ) -> None:
-        """Rows, something that must be said, the trial's end."""
-        key = trial.config["key"]
-        message = read_message(result)
-        if "placed" in message:  # and no step is made
-            self.placement_groups.add(message["placed"])
-            return
-        self.watch.step(key)
-        if rows := message.get("rows"):
-            self.ledger.report(key, *rows)
-            self.progress.report(key, rows[-1])
-        if note := message.get("note"):
-            self.note(f"{trial.config['label']} seed {trial.config['seed']}: {note}")
-        if ended := message.get("ended"):
-            if ended["status"] == "paused":
-                self._pause(key, ended["seconds"])
-            else:
-                self._end(key, ended)
-        self.tracker.notify()
-
-    def on_trial_recover(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
-        """A lost process: Ray starts the trial again, which goes on from its checkpoint."""
-        key = trial.config["key"]
-        failure = self.hung.pop(key, None) or _last_failure(trial)
-        self.watch.end(key)
-        self.processes.pop(key, None)
-        self.lost[key] += failure.kind != "preempted"
-        trial.run_metadata.num_failures = self.lost[key]  # which Tune compares with the retries
-        named = {"stalled": failure.reason, "node": failure.reason, "preempted": "its node was taken away"}
-        why = named.get(failure.kind, "its process was lost")
-        self.ledger.write("retry", key)
-        self.note(
-            f"{trial.config['label']} seed {trial.config['seed']}: {why.rstrip('.')}; retrying from the checkpoint"
-        )
-
-    def on_process(self, trial: TuneTrial, process: Any, new: bool) -> None:
-        """A trial is given a process, a new one or that of a trial that has ended; it begins when that has answered."""
-        key = trial.config["key"]
-        if self.processes.get(key) is not process:
-            self.processes[key] = process
-            self.watch.await_answer(key, new)
-
-    def on_step_end(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
-        """Several times a second: trials that hang are ended, which Ray takes for a lost process; what the dead held is freed."""
-        self.leavings.write_down()
-        for key, failure in self.watch.stalled().items():
-            self.hung[key] = failure
-            self.watch.end(key)
-            if (process := self.processes.pop(key, None)) is not None:
-                ray.kill(process)
-        self.abandoned.give_back()
-
-    def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
-        """Retries are used up."""
-        failure = self.hung.get(trial.config["key"]) or _last_failure(trial)
-        was_lost = failure.may_pass and failure.kind != "node"
-        reason = f"{'lost' if was_lost else 'failed'} {TRIAL_RETRIES + 1} times: {failure.reason}"
-        ended = {"status": "failed", "reason": reason, "kind": failure.kind, "metrics": {}}
-        self._end(trial.config["key"], ended)
-
-    def cell(self, cell: Cell) -> None:
-        """A searcher has proposed a cell."""
-        self.ledger.write("cell", cell=asdict(cell))
-
-    def note(self, text: str) -> None:
-        """Say something aloud: on the screen, in the ledger, in the report."""
-        self.ledger.write("note", text=text)
-        self.progress.note(text)
-
-    def wait(self, awaited: str) -> None:
-        """Another sweep goes before this one, or none does any more."""
-        self.ledger.write("waits", text=awaited)
-        self.progress.waiting(
-            f"waits for {awaited}" if awaited else "goes on: no sweep of higher priority waits for room"
-        )
-
-    def _host_of(self, process: Any) -> str:
-        """Where a process runs, by its own word, asked once: Tune knows it after the first report, and of the attempt before."""
-        if process not in self.hosts:
-            try:
-                self.hosts[process], _ = ray.get(process.get_current_ip_pid.remote(), timeout=5.0)
-            except ray.exceptions.RayError:  # it has died meanwhile, which Tune will hear of
-                return socket.gethostname()
-        return self.hosts[process]
-
-    def stop(self, key: str, ended: Mapping[str, Any]) -> None:
-        """A trial goes no further; its checkpoint goes too."""
-        self.ledger.write("ended", key, **ended)
-        self.leavings.ended(key)
-        self.progress.ended(key, ended["status"], ended["metrics"], ended.get("reason", ""))
-
-    def _pause(self, key: str, seconds: float) -> None:
-        """A trial has come to where others decide whether it goes on; it gives its process back."""
-        self._leave(key)
-        self.ledger.write("paused", key, seconds=seconds)
-        from tune_dml.running.stopping import StoppingProposals
-
-        assert isinstance(self.proposals, StoppingProposals)  # noqa: S101 - no other lets trials pause
-        self.proposals.paused(key)
-        self.progress.paused(key)
-
-    def _end(self, key: str, ended: Mapping[str, Any]) -> None:
-        seconds = (now := time.monotonic()) - self.started.get(key, now)
-        body = {"seconds": seconds, "metrics": {}, **ended}
-        self._leave(key)
-        self.stop(key, body)
-        self.proposals.ended(key, value_of(body, self.proposals.plan.metric, self.diverged))
-
-    def _leave(self, key: str) -> None:
-        self.started.pop(key, None)
-        self.processes.pop(key, None)
-        self.spending.end(key)
-        self.watch.end(key)
 
 
 def execute(
@@ -269,25 +76,38 @@ def execute(
     recorder = Recorder(ledger, state, progress, tracker, plan, resources=resources, session=session)
     proposals = recorder.proposals
     tracker.start()
-    try:
-        with progress:
-            recorder.leavings.take_up(state)
-            if not proposals.finished:
-                _fit(state.folder, recorder, connection, resources, session)
-            if recorder.spending.over:
-                spent, limit = recorder.spending.spent, session.gpu_hours
-                recorder.note(f"stopped after {spent:.2f} of {limit:g} hours, resumable")
-    finally:
+    with _interrupts_said(state, purpose, progress):
         try:
-            recorder.leavings.finish(state, PATIENCE if proposals.finished else _LAST_FETCHES)
+            with progress:
+                recorder.leavings.take_up(state)
+                if not proposals.finished:
+                    _fit(state.folder, recorder, connection, resources, session)
+                if recorder.spending.over:
+                    spent, limit = recorder.spending.spent, session.gpu_hours
+                    recorder.note(f"stopped after {spent:.2f} of {limit:g} hours, resumable")
         finally:
-            report = tracker.stop(interrupted=not proposals.finished)
+            try:
+                recorder.leavings.finish(state, PATIENCE if proposals.finished else _LAST_FETCHES)
+            finally:
+                report = tracker.stop(interrupted=not proposals.finished)
     state.update()
     state.record_look(purpose.verb)
     left = state.incomplete
     if confirmation is not None:
         left = any(state.trial(trial.key).ended is None for trial in confirmation.trials())
     return left or not proposals.finished, report
+
+
+@contextmanager
+def _interrupts_said(state: SweepState, purpose: Purpose, progress: Progress) -> Iterator[None]:
+    """An end without a table, by a second Ctrl-C or by one while storage is waited for, says how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        again = purpose.confirmation is not None
+        go_on = "the same command" if again else command(Results.of(state), "resume")
+        progress.note(f"Interrupted. Continue with: {go_on}")
+        raise
 
 
 def _record_session(
@@ -381,13 +201,3 @@ def _trial(
         return trial
     raise_if_any(missing_data(places, resources))
     return on_like_nodes(trial, places)
-
-
-def _last_failure(trial: TuneTrial) -> Failure:
-    """From what Tune kept of a trial's last error: the error itself, else its text, else nothing but that it was lost."""
-    with contextlib.suppress(Exception):  # an error of a user's package may not survive pickling
-        return classify(ray.cloudpickle.loads(Path(trial.pickled_error_file).read_bytes()))
-    try:
-        return classify(Path(trial.error_file).read_text().rpartition("Failure # ")[2])
-    except (OSError, TypeError):
-        return Failure("infrastructure", "its process was lost")

@@ -9,7 +9,7 @@ from ray import exceptions
 
 from trainables.errors import ConfigError, DataError, Diverged, Problem
 from tune_dml.running.failures import classify
-from tune_dml.running.sweep import _last_failure
+from tune_dml.running.recorder import _last_failure
 
 
 def class_named(module, name, *bases, **members):

@@ -372,7 +372,7 @@ def test_the_live_view_counts_what_a_race_asks_for_and_leaves_the_rest_blank(dec
 @pytest.mark.parametrize("races", [True, False])
 def test_a_diverged_trial_is_no_number_for_a_race_and_the_worst_for_a_search(tmp_path, races):
     from tune_dml.planning.request import Resources, Session
-    from tune_dml.running.sweep import Recorder
+    from tune_dml.running.recorder import Recorder
 
     Drive(tmp_path / "toy", plan())
     with Ledger(tmp_path / "toy") as ledger:
