@@ -1,6 +1,7 @@
 """Trials that keep their files in a bucket: killed workers, a killed driver, a store that is away, a torn checkpoint, and nodes
 that share nothing but the bucket."""
 
+import contextlib
 import io
 import os
 import signal
@@ -112,8 +113,11 @@ def stopped_in_the_middle(sweep, store, number):
         os.kill(sweep.driver, signal.SIGCONT)
         sweep.wait_until(lambda: in_the_middle(sweep, store, number))
         os.kill(sweep.driver, signal.SIGSTOP)
-    os.kill(sweep.pid, signal.SIGKILL)  # first who would begin it again
-    sweep.stop()
+    below = children_of(sweep.pid)  # of whom nobody knows any more once that is gone
+    for pid in (sweep.pid, *below):  # first who would begin it again
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    sweep.process.wait()
 
 
 @pytest.mark.parametrize("torn", [False, True])
