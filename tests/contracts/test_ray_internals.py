@@ -22,7 +22,7 @@ def of_controller():
     made = inspect.getsource(TuneController.__init__)
     sets = ("_resetting_trials", "_stopped_trials", "_failed_trials", "_trials_to_cache")
     held = [*(f"self.{name}: Set[Trial]" for name in sets), "_trial_to_actor: Dict", "self._actor_manager = "]
-    held += ["_actor_to_trial: Dict", "self._pending_trials_list: List[Trial]"]
+    held += ["_actor_to_trial: Dict", "self._pending_trials_list: List[Trial]", "self._started_actors: Set["]
     called = (
         "_set_trial_status",
         "_unstage_trial_with_resources",
@@ -33,6 +33,7 @@ def of_controller():
     return (
         all(name in made for name in held)
         and all(callable(getattr(TuneController, name)) for name in called)
+        and "not in self._started_actors" in inspect.getsource(TuneController._maybe_cache_trial_actor)
         and "max_pending_trials or" in limited  # so that 0 is no number to it, and -1 is none
     )
 

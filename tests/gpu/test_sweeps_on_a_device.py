@@ -1,5 +1,6 @@
 """Sweeps whose trials have a CUDA device, or share one; these need Ray and all else."""
 
+import os
 import subprocess
 import sys
 
@@ -11,6 +12,37 @@ pytest.importorskip("ray")
 from tune_dml.record.results import results_of
 
 pytestmark = [*ON_DEVICE, pytest.mark.timeout(600)]
+TABLE = '''
+"""A loss that asks a table of four for an entry that may not be there."""
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+
+from trainables.losses.base import Loss
+
+
+class Table(Loss):
+    name = "table"
+    citation = "A. Author, A Toy, 2020"
+    section = "1"
+
+    def __init__(self, *, index: Annotated[int, Field(ge=0, description="index")] = 0):
+        super().__init__()
+        self.index = index
+
+    def value(self, embeddings, labels):
+        weights = torch.ones(4, device=embeddings.device)[torch.full_like(labels, self.index)]
+        return (embeddings.square().sum(1) * weights).mean()
+'''
+SICK = """
+method: grid
+parameters: {loss.index: {values: [9, 0, 1]}}
+dataset: digits
+seeds: 1
+fixed: {loss.name: table, training.steps: 60, training.eval_every: 20}
+"""
 DIGITS = """
 method: grid
 parameters: {regularizer.rho: {values: [0.01, 0.1, 0.5, 0.9]}}
@@ -85,3 +117,30 @@ def test_what_does_not_fit_is_said_before_and_trained_in_parts_afterwards(folder
     assert status == 0, said
     assert statuses(folder / "sweeps" / "large") == {"finished": 2}
     assert {trial.micro_batch for trial in results_of(folder / "sweeps" / "large").trials} == {4}
+
+
+@pytest.mark.parametrize("engine", ["local", "train"])
+def test_a_trial_that_leaves_the_device_sick_fails_alone(folder, monkeypatch, engine):
+    """Every call of its process fails from then on, and torch ends that as soon as pinned memory is given back."""
+    (folder / "table_loss.py").write_text(TABLE)
+    (folder / "table-1.0.dist-info").mkdir()
+    (folder / "table-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: table\nVersion: 1.0\n")
+    (folder / "table-1.0.dist-info" / "entry_points.txt").write_text("[tune_dml.losses]\ntable = table_loss:Table\n")
+    (folder / "sick.yaml").write_text(SICK)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), *filter(None, sys.path)]))
+    status, said = tune_dml("sweep", "sick.yaml", "--name", "sick", "--engine", engine)
+    assert status == 3, said
+    assert statuses(folder / "sweeps" / "sick") == {"finished": 2, "failed": 1}
+    assert "retrying" not in said
+    (failed,) = (trial for trial in results_of(folder / "sweeps" / "sick").trials if trial.status == "failed")
+    assert "device-side assert" in failed.reason
+    assert "CUDA_LAUNCH_BLOCKING" in failed.reason
+
+
+def test_who_asks_for_no_gpu_gets_none(folder):
+    (folder / "toy.yaml").write_text(DIGITS)
+    status, said = tune_dml(
+        "sweep", "toy.yaml", "--name", "none", "--set", "training.precision=fp16", "--gpus-per-worker", "0"
+    )
+    assert status == 3, said
+    assert "fp16 is for CUDA devices" in said

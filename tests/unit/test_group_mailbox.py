@@ -65,6 +65,18 @@ def test_workers_that_all_fail_stay(mailbox):
     assert asyncio.run(mailbox.take(1, 1, "place", "n")) == (2, {"next": 1})
 
 
+@pytest.mark.parametrize("spent", [{0}, {1}, {0, 1}])
+def test_workers_of_whom_one_can_train_no_more_begin_anew(mailbox, spent):
+    """As after an index out of range on a GPU: the next trial there would fail for this one's fault."""
+    for rank in range(2):
+        say(mailbox, rank, {**FAILED, "spent": True} if rank in spent else FAILED)
+    assert hear(mailbox) == {**FAILED, "by": 0}  # the driver's own process is not spent
+    asyncio.run(mailbox.give({"next": 1}))
+    with pytest.raises(RuntimeError, match="can train no more"):
+        asyncio.run(mailbox.take(0, 1, "place", "n"))
+    assert both_take(mailbox, 0, "another place") == [(2, {"next": 1})] * 2
+
+
 def test_the_first_rank_that_finishes_has_finished_whatever_the_other_met_afterwards(mailbox):
     say(mailbox, 1, FAILED)
     say(mailbox, 0, FINISHED)

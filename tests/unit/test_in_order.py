@@ -111,6 +111,15 @@ def test_a_trial_of_several_workers_has_room_once_it_says_so():
     assert turn.told == {"placed": 1, "waiting": 1, "begun": 1}
 
 
+@pytest.mark.parametrize(("message", "begun"), [({"ended": {}}, {"process"}), ({"ended": {}, "spent": True}, set())])
+def test_a_process_that_can_train_no_more_is_not_handed_on(message, begun):
+    """Tune hands on what has begun."""
+    trial = Trial("RUNNING", "p")
+    books = SimpleNamespace(_trial_to_actor={trial: "process"}, _started_actors={"process"})
+    assert InOrder(lambda *_: None).on_trial_result(books, trial, as_text(message)) == "STOP"
+    assert books._started_actors == begun
+
+
 def test_a_snapshot_of_tune_s_that_fails_is_nobody_s_concern():
     """The disk of Ray's temporary files is full: nothing of ours lies there."""
     silence_tune()

@@ -16,6 +16,7 @@ import typer
 
 from tune_dml.cli.options import Json, verb
 from tune_dml.cli.screen import show, table
+from tune_dml.planning.gpus import visibility_problems
 from tune_dml.planning.request import Session
 
 if TYPE_CHECKING:
@@ -139,6 +140,8 @@ def _packages() -> list[_Finding]:
 def _torch() -> list[_Finding]:
     import torch
 
+    if problems := visibility_problems():
+        return _problems("GPU", problems)
     if not torch.cuda.is_available():
         return [_Finding("GPU", "note", "none: trials train on CPU", "")]
     names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]

@@ -14,6 +14,7 @@ import typer
 
 from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.cli import _complete
+from tune_dml.planning.gpus import share_by_default
 from tune_dml.planning.request import Engine, Racing, Request, Resources, Session, folder_problems
 from tune_dml.planning.spread import help_of, options_of, spread
 
@@ -132,11 +133,7 @@ def seeds_of(text: str | None) -> int | tuple[int, ...] | None:
 
 def _gpus(share: float | None) -> float:
     """The share asked for, else one GPU a worker where this machine has any."""
-    from tune_dml.running.cluster import local_capacity
-
-    if share is None:
-        share = 1.0 if local_capacity().total("GPU") else 0.0
-    return share
+    return share_by_default() if share is None else share
 
 
 def _as_it_is(value: Any) -> Any:

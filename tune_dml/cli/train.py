@@ -183,10 +183,12 @@ def run(single: SingleTrial, console: Console) -> TrialEnd:
     from trainables.tasks import task_of
     from tune_dml.planning.data import training_data
     from tune_dml.planning.dry_run import start_notes
+    from tune_dml.planning.gpus import visibility_problems
     from tune_dml.running.trial import run_trial
 
     config = single.config
     task = task_of(config)
+    raise_if_any(visibility_problems())
     with progress_bar(console, "decoding") as progress:
         dataset = training_data(config.settings(), single.cache_dir)
         further = task.further_datasets(single.cache_dir)

@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
 from trainables.bucket import bucket_problems
 from trainables.errors import ConfigError, Problem
+from tune_dml.planning.gpus import share_by_default
 from tune_dml.space import SearchMethod, Space, Value
 
 SWEEP_FILES = (".yaml", ".yml")
@@ -77,7 +78,9 @@ class Resources:
 
     workers: Annotated[int, "Workers (DDP) of each trial; more than one uses Ray Train."] = 1
     cpus_per_worker: Annotated[int, "CPUs, and torch threads, of each worker."] = 1
-    gpus_per_worker: Annotated[float, "GPUs of each worker: a share for small trials; 1 where there is a GPU."] = 0.0
+    gpus_per_worker: Annotated[
+        float, "GPUs of each worker: a share for small trials; 1 where there is a GPU; 0 trains on the CPU."
+    ] = field(default_factory=share_by_default)
     engine: Annotated[Engine, "local: in the Tune actor; train: Ray Train workers. By the number of workers."] = "local"
     placement: Annotated[
         Placement, "Where a trial's workers go: pack, on as few nodes as hold them; spread, on as many as there are."

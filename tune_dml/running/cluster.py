@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import yaml
 
 from trainables.errors import ConfigError, Problem
+from tune_dml.planning.gpus import visibility_problems, visible_gpus
 from tune_dml.planning.request import Resources
 from tune_dml.record.provenance import mask
 from tune_dml.running.handshake import address_problems
@@ -101,7 +102,7 @@ def resource_problems(resources: Resources, address: tuple[str | None, str] = (N
         return problems
     where, origin = address
     if where is None:
-        return _capacity_problems(_capacity_at(None), resources)
+        return visibility_problems() or _capacity_problems(_capacity_at(None), resources)
     try:
         with joined(where, origin) as capacity:
             from tune_dml.running.versions import version_problems
@@ -126,14 +127,7 @@ def _capacity_problems(capacity: Capacity, resources: Resources) -> list[Problem
 def local_capacity() -> Capacity:
     """What a local cluster on this machine would have, without starting it."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Capacity(({"CPU": float(cpus), "GPU": float(_local_gpus())},))
-
-
-def _local_gpus() -> int:
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return len([device for device in visible.split(",") if device.strip() not in {"", "-1"}])
-    return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+    return Capacity(({"CPU": float(cpus), "GPU": float(visible_gpus())},))
 
 
 def _capacity_at(address: str | None, origin: str = "default") -> Capacity:

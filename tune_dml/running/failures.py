@@ -89,6 +89,8 @@ _NO_GROUP = re.compile(
     r"|group .* is not registered",
     re.IGNORECASE,
 )
+_LATE = "CUDA_LAUNCH_BLOCKING"
+"""Named by errors of a GPU, which is steps behind the program: where one is raised says nothing of what asked for it."""
 _EXIT = re.compile(r"Worker exit detail: (?P<detail>[^\n]+)")
 _SILENT = (
     "its process ended without a word: it was killed, as for want of memory, "
@@ -288,5 +290,8 @@ def _reason(kind: FailureKind, seen: _Seen) -> str:
         return shortened(one_line(mask(text)), _REASON_LIMIT)
     elif kind == "bug":
         name = seen.classes[0][1] if seen.classes else ""
-        text = ": ".join(part for part in (name, text) if part) + (f" ({seen.location})" if seen.location else "")
+        place = seen.location
+        if place and _LATE in seen.message:
+            place = f"noticed at {place}; {_LATE}=1 shows where it arose"
+        text = ": ".join(part for part in (name, text) if part) + (f" ({place})" if place else "")
     return shortened(one_line(mask(f"{_TITLES[kind]}: {text}")), _REASON_LIMIT)

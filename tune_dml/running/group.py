@@ -60,7 +60,10 @@ class _Mailbox:
         """Rank -> how the trial under way ended for it, where no other try would help; in the order of their coming."""
         self.failed_at = 0.0
         self.is_torn = False
-        """Whether one rank has failed alone: the others wait for it, and would go on waiting into the next trial."""
+        """Whether one rank has failed alone: the others wait for it, and would go on waiting into the next trial.
+
+        Or one is spent: it could not train the next trial, which would fail for this one's fault.
+        """
 
     async def give(self, config: dict[str, Any]) -> None:
         """Begin a trial."""
@@ -80,7 +83,7 @@ class _Mailbox:
                 raise RuntimeError(self.refusal)
             if self.is_torn:
                 self.is_torn = False
-                raise RuntimeError("one worker has failed, and the others wait for it")
+                raise RuntimeError("one worker has failed, and the others wait for it, or it can train no more")
             if self.config is not None and self.number > last and len(self.come) == self.workers:
                 self.taken[rank] = self.taken.get(rank, 0) + 1
                 self.nodes.add(node)
@@ -122,8 +125,12 @@ class _Mailbox:
             await asyncio.sleep(_LOOK / 100)
         message = self.messages.popleft() if self.messages else None
         if message is None and self._has_failed():
-            message = self.failed.get(0) or next(iter(self.failed.values()))
-            self.is_torn = len(self.failed) < self.workers
+            told = self.failed.get(0) or next(iter(self.failed.values()))
+            message = {
+                name: value for name, value in told.items() if name != "spent"
+            }  # a worker is, and not its driver
+            is_spent = any("spent" in failure for failure in self.failed.values())
+            self.is_torn = is_spent or len(self.failed) < self.workers
         if message is not None and "ended" in message:
             self.config, self.failed = None, {}
         return message, max(self.taken.values(), default=0), self.place, self.refusal

@@ -20,6 +20,7 @@ from tune_dml.running.ray_internals import (
     has_a_place,
     let_idle_processes_go,
     no_longer_handed_over,
+    not_handed_on,
     set_aside,
     withdraw,
 )
@@ -110,6 +111,8 @@ class InOrder(FIFOScheduler):  # type: ignore[misc]
         message = read_message(result)
         if "placed" in message:
             self.with_workers.add(trial.temporary_state.ray_actor)
+        if "spent" in message:
+            not_handed_on(tune_controller, trial)
         return str(self.STOP if "ended" in message else self.CONTINUE)
 
     def on_trial_error(self, tune_controller: Any, trial: TuneTrial) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from trainables.context import Row
 
 Message = dict[str, Any]
-"""`rows`, a `note`, how the trial `ended`; an empty one says that steps are made."""
+"""`rows`, a `note`, how the trial `ended`, whether its process is `spent`; an empty one says that steps are made."""
 
 _PAUSE = 1.0
 """Seconds between two messages of rows: the driver has other trials, too."""
@@ -129,11 +129,14 @@ class Messages:
                 self._changed.notify()
         self._raise_error()
 
-    def ended(self, how: Mapping[str, Any]) -> None:
-        """The closing report, after all else; by the trial's own thread, which Ray may end in it."""
+    def ended(self, how: Mapping[str, Any], *, spent: bool = False) -> None:
+        """The closing report, after all else; by the trial's own thread, which Ray may end in it.
+
+        `spent`: this process can train no other trial.
+        """
         self._stop()
         self._raise_error()
-        self._send_rest({"ended": how})
+        self._send_rest({"ended": how, "spent": True} if spent else {"ended": how})
 
     def _say(self, what: Row | str) -> None:
         self._raise_error()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -44,7 +45,10 @@ def probe_plan(plan: Plan, resources: Resources, cache_dir: Path | None) -> Prob
         return None
     counts = Counter(_shape_of(cell.settings) for cell in plan.cells)
     kinds = kinds_of([cell.settings for cell in plan.cells], plan.seeds[0], resources)
-    found = {shape: probed(settings, resources.cpus_per_worker, cache_dir) for shape, settings in kinds.items()}
+    found = {
+        shape: probed(settings, resources.cpus_per_worker, cache_dir, on_gpu=resources.gpus > 0)
+        for shape, settings in kinds.items()
+    }
     seconds = sum(found[shape].seconds * count for shape, count in counts.items()) / sum(counts.values())
     memory, gpu = (max(getattr(item, name) for item in found.values()) for name in ("memory_bytes", "gpu_bytes"))
     return ProbeResult(seconds, memory, gpu, len(kinds))
@@ -69,13 +73,15 @@ def _shape_of(settings: Settings) -> _Shape:
     return tuple(deciding)
 
 
-def probed(settings: Settings, threads: int, cache_dir: Path | None) -> Probe:
+def probed(settings: Settings, threads: int, cache_dir: Path | None, *, on_gpu: bool = True) -> Probe:
     """In a fresh process: its memory is the trial's."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
-        return processes.submit(_probe, dict(settings), threads, cache_dir).result()
+        return processes.submit(_probe, dict(settings), threads, cache_dir, on_gpu).result()
 
 
-def _probe(settings: dict[str, Any], threads: int, cache_dir: Path | None) -> Probe:
+def _probe(settings: dict[str, Any], threads: int, cache_dir: Path | None, on_gpu: bool) -> Probe:
+    if not on_gpu:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # which torch reads when it first looks
     from trainables.probe import probe
 
     return probe(read_settings(settings), threads=threads, cache_dir=cache_dir)

@@ -84,6 +84,11 @@ def no_longer_handed_over(controller: Any, trial: TuneTrial) -> bool:
     return waited
 
 
+def not_handed_on(controller: Any, trial: TuneTrial) -> None:
+    """End a trial's process with the trial. Tune hands any on that has begun, unless all are to be new."""
+    controller._started_actors.discard(controller._trial_to_actor.get(trial))
+
+
 def set_aside(controller: Any, trial: TuneTrial) -> None:
     """Count a trial as paused. `Trial.set_status` alone leaves it in the controller's lists, from which it is then missed."""
     controller._set_trial_status(trial, trial.PAUSED)

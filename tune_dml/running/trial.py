@@ -25,12 +25,13 @@ from tune_dml.planning.data import of_data
 from tune_dml.planning.request import Resources
 from tune_dml.record.fetching import trial_place
 from tune_dml.record.provenance import mask
+from tune_dml.running.device import ailment, device_of, missing_device, never_free
 from tune_dml.running.failures import classify
 from tune_dml.running.messages import Message, Messages, as_text
 from tune_dml.text import shortened
 
 if TYPE_CHECKING:
-    from trainables.context import TrialContext
+    from trainables.context import Row, TrialContext
 
 _TRACEBACK = 8000
 """Characters that the ledger keeps of one: a message may hold a whole tensor."""
@@ -51,9 +52,12 @@ def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Pat
         how = {"status": "diverged", "reason": error.message, "metrics": {}}
         return {**how, "step": error.step, "statistics": error.statistics}
     except (Exception, SystemExit) as error:
-        failure = classify(error)
+        sick = ailment(context.device)
+        failure = classify(error if sick is None else sick.with_traceback(error.__traceback__))
         if failure.may_pass or _ends_by_ray(error):
             raise
+        if sick is not None:
+            never_free(error)
         how = {"status": "failed", "reason": failure.reason, "metrics": {}}
         return {**how, "kind": failure.kind, "traceback": shortened(mask(traceback.format_exc(limit=-6)), _TRACEBACK)}
     status = "finished" if outcome.metrics else "paused"
@@ -101,18 +105,18 @@ def _run_here(
     settings = json.loads(config["settings"])
     if conduct.resources.micro_batch is not None:
         settings["training.micro_batch"] = conduct.resources.micro_batch
-    place = trial_place(conduct.place, config["key"])
+    place, device = trial_place(conduct.place, config["key"]), device_of(conduct.resources)
     with contextlib.chdir(os.getcwd()), Messages(post, conduct.stall_limit) as messages:  # which a method may leave
         if isinstance(place, Path):  # storage that is gone is waited for, and not begun anew below its mount
             folder = place.parent
             patiently(lambda: existing(folder), folder, messages.note, messages.at_work)
         context = FolderContext(
             place,
-            _device(),
+            device,
             rank=rank,
             world_size=world_size,
             threads=conduct.resources.cpus_per_worker,
-            sink=messages.row if rank == 0 else lambda row: None,
+            sink=_sink(messages, missing_device(conduct.resources, device)) if rank == 0 else lambda row: None,
             say=messages.note,
             until=config["until"],
             digests=conduct.digests.get(of_data(settings), {}),
@@ -120,7 +124,19 @@ def _run_here(
         )
         ended = run_trial(settings, context, conduct.cache_dir)
         if rank == 0 or ended["status"] == "failed":
-            messages.ended(ended)
+            messages.ended(ended, spent=ended["status"] == "failed" and ailment(device) is not None)
+
+
+def _sink(messages: Messages, note: str) -> Callable[[Row], None]:
+    """Where rows go; with the first one a note, where there is any: until then nothing counts as a sign of life."""
+    notes = [note] if note else []
+
+    def take(row: Row) -> None:
+        while notes:
+            messages.note(notes.pop())
+        messages.row(row)
+
+    return take
 
 
 def _local_engine(conduct: Conduct) -> Callable[[dict[str, Any]], None]:
@@ -160,10 +176,3 @@ def _train_engine(conduct: Conduct) -> Callable[[dict[str, Any]], None]:
 def engine(conduct: Conduct) -> Callable[[dict[str, Any]], None]:
     """The Tune function of the engine that trials are to be run by."""
     return _train_engine(conduct) if conduct.resources.engine == "train" else _local_engine(conduct)
-
-
-def _device() -> Any:
-    """The GPU that Ray gave this process, else the CPU."""
-    import torch
-
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

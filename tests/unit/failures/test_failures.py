@@ -1,6 +1,7 @@
 """Every way a trial can die, as an object and as the text that comes back from a worker."""
 
 import pickle
+import re
 import traceback
 from types import SimpleNamespace
 
@@ -203,6 +204,21 @@ def test_reasons_are_one_clean_bounded_line():
     assert len(long) <= 240
     assert "hunter2" not in classify(OSError("cannot reach http://me:hunter2@host:5000/")).reason
     assert classify("").kind == "bug"
+
+
+def test_an_error_of_a_gpu_is_noticed_later_than_it_arose():
+    words = "CUDA error: device-side assert triggered\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\nCompile"
+    error = class_named("torch", "AcceleratorError", RuntimeError)(words)
+    try:
+        raise error
+    except RuntimeError as raised:
+        found = classify(raised)
+    assert found.kind == "bug"
+    assert re.fullmatch(
+        r"error: AcceleratorError: CUDA error: device-side assert triggered "
+        r"\(noticed at test_failures.py:\d+; CUDA_LAUNCH_BLOCKING=1 shows where it arose\)",
+        found.reason,
+    )
 
 
 def test_only_what_the_machine_did_may_pass():

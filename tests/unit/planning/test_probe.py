@@ -31,7 +31,7 @@ def test_a_probe_adds_up_and_looks_at_no_test_picture(cache_dir, monkeypatch):
 def test_cells_that_differ_in_a_losss_numbers_alone_are_one_kind(monkeypatch):
     tried = []
 
-    def fake(settings, threads, cache_dir):
+    def fake(settings, threads, cache_dir, *, on_gpu):
         from trainables.probe import Probe
 
         tried.append(settings)

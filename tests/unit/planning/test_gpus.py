@@ -1,0 +1,58 @@
+"""Which GPUs of a machine CUDA_VISIBLE_DEVICES leaves."""
+
+import pytest
+
+from tune_dml.planning import gpus
+from tune_dml.planning.gpus import visibility_problems, visible_gpus
+from tune_dml.planning.request import Resources
+from tune_dml.running.cluster import resource_problems
+
+
+@pytest.fixture
+def two_gpus(tmp_path, monkeypatch):
+    """As the driver lists them."""
+    for number, uuid in (("0000:00:06.0", "GPU-24aa"), ("0000:00:07.0", "GPU-99bb")):
+        (tmp_path / number).mkdir()
+        (tmp_path / number / "information").write_text(f"Model: \t\t NVIDIA H100\nGPU UUID: \t {uuid}-6a45\nIRQ: 41\n")
+    monkeypatch.setattr(gpus, "_DRIVER", tmp_path)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize(
+    ("named", "count", "absent"),
+    [
+        (None, 2, ""),
+        ("", 0, ""),
+        ("-1", 0, ""),
+        ("0", 1, ""),
+        ("1,0", 2, ""),
+        (" 0 , 1 ", 2, ""),
+        ("0,-1,1", 1, ""),
+        ("GPU-99", 1, ""),
+        ("MIG-7a", 1, ""),
+        ("7", 0, "'7'"),
+        ("0,7", 1, "'7'"),  # as CUDA has it: those before the first that is not there
+        ("7,0", 0, "'7'"),
+        ("GPU-deadbeef", 0, "'GPU-deadbeef'"),
+        ("all", 0, "'all'"),
+    ],
+)
+def test_what_is_named_and_there_is_counted_and_what_is_not_there_is_said(monkeypatch, named, count, absent):
+    if named is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+    assert visible_gpus() == count
+    said = [str(problem) for problem in visibility_problems()]
+    assert bool(said) == bool(absent)
+    if said:
+        assert said == [str(problem) for problem in resource_problems(Resources())], "a sweep would begin on the CPU"
+        assert absent in said[0]
+        assert "which has 0, 1" in said[0]
+
+
+def test_where_the_driver_lists_nothing_names_are_trusted(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpus, "_DRIVER", tmp_path / "none")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,3")
+    assert (visible_gpus(), visibility_problems()) == (2, [])
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert visible_gpus() == 0

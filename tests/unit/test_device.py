@@ -1,0 +1,82 @@
+"""Which device a worker trains on, and whether it can train there once more, with a GPU in name alone."""
+
+import json
+
+import pytest
+import torch
+from helpers.trials import TASKS, config_of
+from ray import tune
+
+from tune_dml.planning.request import Resources
+from tune_dml.running import trial as trials
+from tune_dml.running.device import ailment, device_of, missing_device
+from tune_dml.running.messages import read_message
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("share", "there", "device"), [(1.0, True, CUDA), (0.25, True, CUDA), (0.0, True, CPU), (1.0, False, CPU)]
+)
+def test_who_was_given_no_gpu_uses_none(monkeypatch, share, there, device):
+    """Ray leaves the node's GPUs visible to those who asked for none."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
+    resources = Resources(gpus_per_worker=share)
+    assert device_of(resources) == device
+    assert bool(missing_device(resources, device)) == (share > 0 and not there)
+
+
+@pytest.mark.parametrize(
+    "error", [None, RuntimeError("CUDA error: device-side assert triggered")], ids=["well", "sick"]
+)
+def test_a_device_that_answers_every_call_with_an_error_is_sick(monkeypatch, error):
+    def synchronize(device):
+        if error:
+            raise error
+
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    assert ailment(CUDA) is error
+    assert ailment(CPU) is None
+
+
+@pytest.fixture
+def said_of(monkeypatch, tmp_path, cache_dir):
+    """What a trial says to its driver, of so many steps."""
+
+    def run(resources, steps=2):
+        said = []
+        monkeypatch.setattr(tune, "report", lambda message: said.append(read_message(message)))
+        (tmp_path / "trials").mkdir(exist_ok=True)
+        conduct = trials.Conduct(tmp_path, tmp_path / "trials", resources, cache_dir)
+        settings = config_of(TASKS["retrieval"], training__steps=steps, training__eval_every=steps)
+        trials.engine(conduct)({"key": "k", "settings": json.dumps(settings.settings()), "until": None})
+        return said
+
+    return run
+
+
+def test_a_gpu_that_is_not_there_is_said_once_and_is_no_sign_of_life(said_of):
+    said = said_of(Resources(gpus_per_worker=1.0))
+    notes = [message["note"] for message in said if "note" in message]
+    assert len(notes) == 1
+    assert "trains on the CPU" in notes[0]
+    assert not any("note" in message for message in said_of(Resources(gpus_per_worker=0.0)))
+
+
+@pytest.mark.parametrize("sick", [True, False])
+def test_a_trial_that_leaves_its_device_sick_says_so_in_its_words_and_that_its_process_is_spent(
+    monkeypatch, said_of, sick
+):
+    from trainables.models.small_conv import SmallConv
+
+    def forward(self, pictures):
+        raise RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED_CUDART")
+
+    words = "CUDA error: device-side assert triggered\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1"
+    monkeypatch.setattr(SmallConv, "forward", forward)
+    monkeypatch.setattr(trials, "ailment", lambda device: RuntimeError(words) if sick else None)
+    last = said_of(Resources())[-1]
+    assert last["ended"]["status"] == "failed"
+    assert last.get("spent", False) == sick
+    expected = "device-side assert triggered (noticed at test_device.py:" if sick else "CUDNN_STATUS_EXECUTION_FAILED"
+    assert expected in last["ended"]["reason"]

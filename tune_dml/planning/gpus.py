@@ -1,0 +1,74 @@
+"""The GPUs of this machine that CUDA_VISIBLE_DEVICES leaves, counted without torch, which takes a second to load."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainables.errors import Problem
+
+_VARIABLE = "CUDA_VISIBLE_DEVICES"
+_DRIVER = Path("/proc/driver/nvidia/gpus")
+_UUID = re.compile(r"GPU UUID:\s*(\S+)")
+_NONE = {"", "-1"}
+"""Names that hide the devices."""
+
+
+@dataclass(frozen=True)
+class _Gpu:
+    number: str
+    uuid: str
+
+    def is_named(self, name: str) -> bool:
+        """By its number, or by as much of its UUID as tells it from others."""
+        return name == self.number or (name.startswith("GPU-") and self.uuid.startswith(name))
+
+
+def visible_gpus() -> int:
+    """How many this machine's programs may use: those that are named up to the first that is not there, as CUDA counts."""
+    names, gpus = _named(), _gpus()
+    if names is None:
+        return len(gpus)
+    if _absent(names, gpus):
+        names = names[: names.index(_absent(names, gpus)[0])]
+    return len(names)
+
+
+def share_by_default() -> float:
+    """GPUs of a worker of whom nothing is said: one where this machine has any."""
+    return 1.0 if visible_gpus() else 0.0
+
+
+def visibility_problems() -> list[Problem]:
+    """Devices that are named and not there: CUDA hides them and all after them, and trials would train on the CPU."""
+    gpus = _gpus()
+    if not (absent := _absent(_named() or [], gpus)):
+        return []
+    rule = f"must name GPUs of this machine, which has {', '.join(gpu.number for gpu in gpus)}"
+    remedy = f"Correct or unset it; {_VARIABLE}= (empty) trains on the CPU."
+    return [Problem(_VARIABLE, rule, ",".join(absent), remedy)]
+
+
+def _named() -> list[str] | None:
+    """The names given, up to one that hides the rest; None where nothing is said."""
+    given = os.environ.get(_VARIABLE)
+    if given is None:
+        return None
+    names = [name.strip() for name in given.split(",")]
+    hides = [place for place, name in enumerate(names) if name in _NONE]
+    return names[: hides[0]] if hides else names
+
+
+def _absent(names: Sequence[str], gpus: Sequence[_Gpu]) -> list[str]:
+    """Names of no GPU. Parts of one (MIG) the driver does not list there, nor anything where its files are not (WSL): trusted."""
+    known = [name for name in names if gpus and not name.startswith("MIG-")]
+    return [name for name in known if not any(gpu.is_named(name) for gpu in gpus)]
+
+
+def _gpus() -> list[_Gpu]:
+    files = sorted(_DRIVER.glob("*/information"))
+    found = [_UUID.search(file.read_text(errors="replace")) for file in files]
+    return [_Gpu(str(number), uuid[1] if uuid else "") for number, uuid in enumerate(found)]
