@@ -130,15 +130,6 @@ def seeds_of(text: str | None) -> int | tuple[int, ...] | None:
     return numbers[0] if len(numbers) == 1 and "," not in text else tuple(numbers)
 
 
-def _gpus(share: float | None) -> float:
-    """The share asked for, else one GPU a worker where this machine has any."""
-    from tune_dml.running.cluster import local_capacity
-
-    if share is None:
-        share = 1.0 if local_capacity().total("GPU") else 0.0
-    return share
-
-
 def _as_it_is(value: Any) -> Any:
     return value
 
@@ -146,7 +137,6 @@ def _as_it_is(value: Any) -> Any:
 _READERS: dict[str, Callable[[Any], Any]] = {
     "seeds": seeds_of,
     "settings": settings_of,
-    "gpus_per_worker": _gpus,
     "tune": _tuned_of,
 }
 _COMPLETED: dict[str, Callable[..., list[str]]] = {"dataset": _complete.datasets, "protocol": _complete.protocols}
@@ -181,7 +171,7 @@ def _flag(option: inspect.Parameter) -> inspect.Parameter:
         kind, shown = list[str] | None, tuned
     elif option.name in _COMPLETED:
         shown = typer.Option(help=sentence, autocompletion=_COMPLETED[option.name])
-    elif option.name in {"gpus_per_worker", "engine"}:  # left out, the machine and the number of workers decide
+    elif option.name == "engine":  # left out, the number of workers decides
         kind, default = kind | None, None
     elif Path in get_args(kind):
         kind = Path | None if type(None) in get_args(kind) else Path

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -108,7 +109,7 @@ def _run_here(
             patiently(lambda: existing(folder), folder, messages.note, messages.at_work)
         context = FolderContext(
             place,
-            _device(),
+            _device(conduct.resources, messages.note),
             rank=rank,
             world_size=world_size,
             threads=conduct.resources.cpus_per_worker,
@@ -162,8 +163,13 @@ def engine(conduct: Conduct) -> Callable[[dict[str, Any]], None]:
     return _train_engine(conduct) if conduct.resources.engine == "train" else _local_engine(conduct)
 
 
-def _device() -> Any:
-    """The GPU that Ray gave this process, else the CPU."""
+def _device(resources: Resources, say: Callable[[str], None]) -> Any:
+    """The GPU that Ray gave this process, else the CPU: Ray hides no GPU from a process that asked for none.
+
+    A GPU that torch cannot use is said, for trials go on without it.
+    """
     import torch
 
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if resources.share and not torch.cuda.is_available():
+        say(f"trains on the CPU of {platform.node()}: torch {torch.__version__} cannot use the GPU that it was given")
+    return torch.device("cuda" if resources.share and torch.cuda.is_available() else "cpu")
