@@ -146,11 +146,12 @@ def _torch() -> list[_Finding]:
 
 
 def _cluster_file(file: Path) -> list[_Finding]:
-    from tune_dml.running.cluster_file import cluster_file_problems
+    from tune_dml.running.cluster_file import cluster_file_notes, cluster_file_problems
 
-    return _problems(file.name, cluster_file_problems(file)) or [
-        _Finding(file.name, "ok", "Ray's schema and our needs")
-    ]
+    if problems := cluster_file_problems(file):
+        return _problems(file.name, problems)
+    notes = [_Finding(file.name, "note", note) for note in cluster_file_notes(file)]
+    return [_Finding(file.name, "ok", "Ray's schema and our needs"), *notes]
 
 
 def _ray(session: Session) -> list[_Finding]:
