@@ -209,7 +209,7 @@ def test_a_file_that_is_no_cluster_is_one_problem(tmp_path):
         (b"\x00\xff\xfe", "must be text in UTF-8"),
         (b"cluster_name: a\ncluster_name: b", "`cluster_name` stands there twice"),
         (b"a: &a [*a]", "recursive"),
-        (b"apiVersion: ray.io/v1\nkind: RayJob", "kubectl apply"),
+        (b"apiVersion: ray.io/v1\nkind: RayCluster", "must be a RayJob"),
     ):
         file = tmp_path / "x.yaml"
         file.write_bytes(text)
@@ -218,13 +218,59 @@ def test_a_file_that_is_no_cluster_is_one_problem(tmp_path):
     assert len(cluster_file_problems(tmp_path / "none.yaml")) == 1
 
 
-def test_the_kubernetes_job_has_the_token_the_drivers_resource_and_no_work_on_its_head():
-    job = yaml.safe_load((ROOT / "deploy" / "kuberay.yaml").read_text())
-    cluster = job["spec"]["rayClusterSpec"]
-    assert cluster["authOptions"] == {"mode": "token"}
-    head = cluster["headGroupSpec"]["rayStartParams"]
-    assert head["num-cpus"] == "0"
-    assert yaml.safe_load(yaml.safe_load(head["resources"])) == {"trial_driver": 64}
-    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
-        (container,) = group["template"]["spec"]["containers"]
-        assert "/mnt/shared" in {mount["mountPath"] for mount in container["volumeMounts"]}
+@pytest.fixture
+def job(tmp_path):
+    """Our RayJob with its image put in, and where it is written to."""
+    text = (ROOT / "deploy" / "kuberay.yaml").read_text().replace("YOUR-REGISTRY", "ghcr.io/me")
+    return yaml.safe_load(text), tmp_path / "job.yaml"
+
+
+def problems_of(job):
+    content, file = job
+    file.write_text(yaml.safe_dump(content))
+    return [str(problem) for problem in cluster_file_problems(file)]
+
+
+def test_the_kubernetes_job_has_what_a_sweep_needs(job):
+    assert problems_of(job) == []
+    (note,) = cluster_file_notes(job[1])
+    assert "kubectl apply --dry-run=server" in note
+    unfilled = cluster_file_problems(ROOT / "deploy" / "kuberay.yaml")
+    assert {problem.value for problem in unfilled} == {"YOUR-REGISTRY"}
+    (problem,) = cluster_file_problems(job[1], to_start=False)
+    assert "port-forward" in problem.remedy
+
+
+GPU = {"limits": {"nvidia.com/gpu": "1"}}
+WRONG_JOBS = {
+    "open": (lambda cluster, head, worker: cluster.pop("authOptions"), "every pod must ask for the token"),
+    "a head that trains": (lambda cluster, head, worker: head["rayStartParams"].pop("num-cpus"), "no CPU"),
+    "a head without drivers": (lambda cluster, head, worker: head["rayStartParams"].pop("resources"), "trial_driver"),
+    "a head with a GPU": (
+        lambda cluster, head, worker: head["template"]["spec"]["containers"][0].update(resources=GPU),
+        "the head must offer no GPU",
+    ),
+    "a worker without the folder": (
+        lambda cluster, head, worker: worker["template"]["spec"]["containers"][0].pop("volumeMounts"),
+        "workerGroupSpecs.0.template: the folder of the sweeps, /mnt/shared/sweeps, must lie in a volume of each pod",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_JOBS)
+def test_a_wrong_job_is_named_before_it_is_applied(job, case):
+    change, words = WRONG_JOBS[case]
+    cluster = job[0]["spec"]["rayClusterSpec"]
+    change(cluster, cluster["headGroupSpec"], cluster["workerGroupSpecs"][0])
+    (problem,) = problems_of(job)
+    assert words in problem
+
+
+def test_with_a_bucket_the_head_alone_needs_the_folder(job):
+    spec = job[0]["spec"]
+    spec["rayClusterSpec"]["workerGroupSpecs"][0]["template"]["spec"]["containers"][0].pop("volumeMounts")
+    spec["entrypoint"] += " --trial-files s3://bucket/sweeps"
+    assert problems_of(job) == []
+    spec["entrypoint"] = "python -m tune_dml.cli sweep sec_rho"
+    (problem,) = problems_of(job)
+    assert "must be kept in a volume" in problem

@@ -43,7 +43,9 @@ def doctor(
 ) -> None:
     """Versions, GPUs, Ray and its nodes, MLflow, data sets: what works, and what to do about the rest."""
     if cluster is not None:
-        diagnosis = _Diagnosis(tuple(_cluster_file(cluster)), f"Ready for `ray up {cluster}`.")
+        found = tuple(_cluster_file(cluster))
+        begin = "kubectl apply -f" if any("kubectl" in finding.found for finding in found) else "ray up"
+        diagnosis = _Diagnosis(found, f"Ready for `{begin} {cluster}`.")
     else:
         session = Session(storage, address, trial_files=trial_files, tracking_uri=tracking_uri, cache_dir=cache_dir)
         diagnosis = _examine(session, absolute(data_root))
@@ -154,7 +156,7 @@ def _cluster_file(file: Path) -> list[_Finding]:
     if problems := cluster_file_problems(file):
         return _problems(file.name, problems)
     notes = [_Finding(file.name, "note", note) for note in cluster_file_notes(file)]
-    return [_Finding(file.name, "ok", "Ray's schema and our needs"), *notes]
+    return [_Finding(file.name, "ok", "has what a sweep needs"), *notes]
 
 
 def _ray(session: Session, data_root: Path | None) -> list[_Finding]:

@@ -18,6 +18,7 @@ from typing import Any
 
 from trainables.errors import ConfigError, Problem, nearest
 from tune_dml.planning.file_errors import read_mapping
+from tune_dml.running.kubernetes_file import rayjob_problems
 from tune_dml.text import one_line
 
 _TOKEN = Path("~/.ray/auth_token")
@@ -57,8 +58,13 @@ def cluster_file_problems(path: Path, *, to_start: bool = True) -> list[Problem]
     except ConfigError as error:
         return list(error.problems)
     if str(config.get("apiVersion", "")).startswith("ray.io/"):
-        rule = "a Kubernetes resource is checked by Kubernetes, not by Ray's launcher"
-        return [Problem(str(path), rule, config.get("kind"), f"kubectl apply --dry-run=server -f {path}")]
+        if not to_start:
+            rule, remedy = (
+                "Ray's launcher knows no way to a cluster on Kubernetes",
+                "Name http://HOST:8265 of a port-forward.",
+            )
+            return [Problem(str(path), rule, config.get("kind"), remedy)]
+        return [_at(path, problem) for problem in (*rayjob_problems(config), *_unfilled(config))]
     errors = _schema_errors(config)
     found = [*_schema_problems(errors), *_unlisted_problems(config)] or list(_ray_problems(config))
     if not any(error.validator == "type" for error in errors):  # else nobody knows what is meant
@@ -69,6 +75,8 @@ def cluster_file_problems(path: Path, *, to_start: bool = True) -> list[Problem]
 def cluster_file_notes(path: Path) -> list[str]:
     """What may be meant so, in a file in which nothing is wrong."""
     config = read_mapping(path, "cluster file", _EXAMPLES)
+    if "apiVersion" in config:
+        return [f"its shape is Kubernetes' to check: kubectl apply --dry-run=server -f {path}"]
     keys = ("initialization_commands", "setup_commands", "worker_setup_commands", "worker_start_ray_commands")
     if any(_MOUNTS.search(command) for key in keys for command in _commands(config, key)):
         return []
@@ -228,9 +236,7 @@ def _has_gpus(node: Mapping[str, Any]) -> bool:
 
 def _image_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
     """What is to be put in by whoever starts the cluster, and an image where Ray's own is of no use."""
-    for place, text in _texts(config, ""):
-        if found := _TO_FILL.search(text):
-            yield Problem(place, "must be put in", found[0], "The comments of the file say where it is found.")
+    yield from _unfilled(config)
     if config.get("provider", {}).get("type") != "aws":
         return
     for name, kind in (config.get("available_node_types") or {}).items():
@@ -239,6 +245,12 @@ def _image_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(
                 f"available_node_types.{name}.node_config.ImageId", rule, None, "cluster.yaml says how it is found."
             )
+
+
+def _unfilled(config: Mapping[str, Any]) -> Iterator[Problem]:
+    for place, text in _texts(config, ""):
+        if found := _TO_FILL.search(text):
+            yield Problem(place, "must be put in", found[0], "The comments of the file say where it is found.")
 
 
 def _texts(part: Any, place: str) -> Iterator[tuple[str, str]]:
