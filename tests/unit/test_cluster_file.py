@@ -1,11 +1,14 @@
 """The cluster files in Ray's own schema, and what is wrong with others, without a machine."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
+import typer
 import yaml
 
+from tune_dml.cli.doctor import doctor
 from tune_dml.running import cluster_file
 from tune_dml.running.cluster_file import cluster_file_notes, cluster_file_problems
 
@@ -57,6 +60,18 @@ def test_what_the_user_has_to_put_in_is_named(home, name, places):
     problems = cluster_file_problems(ROOT / name)
     assert [problem.place for problem in problems] == [f"{Path(name).name}: {place}" for place in places]
     assert all(problem.rule == "must be put in" for problem in problems)
+
+
+def test_the_doctor_says_where_in_the_file(home, capsys):
+    with pytest.raises(typer.Exit):
+        doctor(
+            cluster=ROOT / "deploy" / "gcp.yaml",
+            as_json=True,
+            **dict.fromkeys(("address", "storage", "trial_files", "tracking_uri", "cache_dir", "data_root")),
+        )
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert finding["subject"] == "gcp.yaml: provider.project_id"
+    assert finding["found"] == "must be put in: YOUR-PROJECT"
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -154,7 +154,7 @@ def _cluster_file(file: Path) -> list[_Finding]:
     from tune_dml.running.cluster_file import cluster_file_notes, cluster_file_problems
 
     if problems := cluster_file_problems(file):
-        return _problems(file.name, problems)
+        return [finding for problem in problems for finding in _problems(problem.place, [problem])]
     notes = [_Finding(file.name, "note", note) for note in cluster_file_notes(file)]
     return [_Finding(file.name, "ok", "has what a sweep needs"), *notes]
 
