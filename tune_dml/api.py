@@ -30,7 +30,7 @@ from tune_dml.record.rescore import RescoredSweep, compute_metrics
 from tune_dml.record.results import Results
 from tune_dml.record.session import Purpose, with_place
 from tune_dml.record.state import SweepState, load_state, read_state
-from tune_dml.running.shares import measured_shares
+from tune_dml.running.shares import measured_shares, settled
 from tune_dml.space import Value
 from tune_dml.sweep import Sweep, colour_of_arm
 
@@ -56,7 +56,7 @@ def run(
     answered at the margin, or a limit is reached; a sweep that ran without it can go on so. Raises ConfigError with
     everything that is wrong with the request, before any worker starts.
     """
-    resources = resources or Resources()
+    resources = settled(resources or Resources(), session.address)
     checked = prepare(
         request,
         cache_dir=session.cache,
@@ -100,7 +100,8 @@ def resume(
     state = load_state(session.sweeps, name)
     if data_root is not None:
         state.replan(moved_plan(state.stored, data_root))
-    resources = state.resources if micro_batch is None else replace(state.resources, micro_batch=micro_batch)
+    resources = settled(state.resources, session.address)
+    resources = resources if micro_batch is None else replace(resources, micro_batch=micro_batch)
     session = _session_to_go_on(state, session, resources, other_checks)
     if retry_failed:
         with Ledger(state.folder) as ledger:
@@ -146,11 +147,12 @@ def extend(
     if kept_apart:
         rule = "seeds that confirmed the best cells stay apart from those that choose them"
         raise ConfigError(Problem("--seeds", rule, sorted(kept_apart), "Choose other seeds."))
+    resources = settled(state.resources, session.address)
     look = state.look("extend")
     state.replan(plan)
-    session = _session_to_go_on(state, session, state.resources, other_checks)
-    notes += measured_shares(plan, state.resources, session)
-    return _execute(state, state.resources, session, console, Purpose("extend", tuple(notes), look))
+    session = _session_to_go_on(state, session, resources, other_checks)
+    notes += measured_shares(plan, resources, session)
+    return _execute(state, resources, session, console, Purpose("extend", tuple(notes), look))
 
 
 def confirm(

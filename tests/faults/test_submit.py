@@ -56,6 +56,15 @@ def test_a_sweep_runs_on_the_cluster_and_answers_from_there(cluster, tmp_path):
     )  # which the job's own folder would have taken with it
     assert set(stored.by_key) == {trial.key for trial in results.trials}
 
+    asked = ("submit", cluster.http, "--", "doctor", "--storage", storage, "--cache-dir", tmp_path / "cache")
+    sound = run(*asked, "--data-root", here)
+    assert sound.returncode == 0, sound.stdout
+    assert "written on one node, read on 3" in sound.stdout
+    assert "on 2 that run trials" in sound.stdout
+    lacking = run(*asked, "--data-root", tmp_path / "nowhere")
+    assert lacking.returncode == 1
+    assert "Copy or mount them there" in lacking.stdout
+
     status = run("submit", cluster.http, "--", "status", "there", "--storage", storage)
     assert status.returncode == 0, status.stdout
     assert "4 of 4 trials finished" in status.stdout

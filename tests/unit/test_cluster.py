@@ -1,4 +1,4 @@
-"""Ray's side, without Ray: capacity, addresses, and the cluster file in Ray's own schema."""
+"""Ray's side, without Ray: capacity, addresses, tokens."""
 
 import os
 import socket
@@ -10,23 +10,22 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-import yaml
 
-from trainables.errors import ConfigError
+from trainables.errors import ConfigError, Problem
 from tune_dml.planning.request import Resources
-from tune_dml.running import handshake
+from tune_dml.running import cluster, handshake, shares
 from tune_dml.running.cluster import (
     Capacity,
-    _capacity_at,
     _capacity_problems,
     address_of,
+    capacity_at,
     resource_problems,
 )
-from tune_dml.running.cluster_file import cluster_file_problems
 from tune_dml.running.handshake import address_problems, job_server_problems
 from tune_dml.running.jobs import cluster_client
+from tune_dml.running.shares import settled
 
-CLUSTER = Path(__file__).parents[2] / "cluster.yaml"
+ROOT = Path(__file__).parents[2]
 
 
 def nodes(*each):
@@ -52,6 +51,38 @@ def nodes(*each):
 def test_how_many_trials_fit(capacity, resources, fits):
     assert capacity.trials_that_fit(resources) == fits
     assert bool(_capacity_problems(capacity, resources)) == (fits == 0)
+
+
+@pytest.mark.parametrize(
+    ("there", "share"),
+    [
+        (nodes((8, 0), (16, 4)), 1.0),
+        (Capacity(({"CPU": 0.0},), to_come=({"CPU": 48.0, "GPU": 4.0},)), 1.0),
+        (nodes((8, 0)), 0.0),
+        (None, 0.0),
+    ],
+)
+def test_a_worker_has_a_gpu_where_its_cluster_has_any_or_may_come_to_have(monkeypatch, there, share):
+    """A submitted driver runs on the head, which has none: what this machine has says nothing of the cluster."""
+
+    def capacity(address, origin):
+        assert (address, origin) == ("head:6379", "--address")
+        if there is None:
+            raise ConfigError(Problem(origin, "must be reachable"))
+        return there
+
+    monkeypatch.setattr(shares, "address_problems", lambda address, origin: [])
+    monkeypatch.setattr(cluster, "capacity_at", capacity)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1" if not share else "")
+    assert settled(Resources(), "head:6379").gpus_per_worker == share
+    assert settled(Resources(gpus_per_worker=0.5), "head:6379").gpus_per_worker == 0.5
+    assert settled(Resources(gpus_per_worker=0.0), "head:6379").gpus_per_worker == 0.0
+
+
+@pytest.mark.parametrize(("visible", "share"), [("0,1", 1.0), ("", 0.0)])
+def test_a_worker_has_a_gpu_where_this_machine_has_any(monkeypatch, visible, share):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert settled(Resources(), "local").gpus_per_worker == share
 
 
 def test_what_never_fits_names_need_and_supply():
@@ -135,7 +166,7 @@ def test_what_names_no_cluster_is_refused(target):
 
 def printed(code, **environment):
     """What a process of its own prints, with only those variables that have a value."""
-    given = {**os.environ, "PYTHONPATH": str(CLUSTER.parent), **environment}
+    given = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
     given = {name: value for name, value in given.items() if value}
     return subprocess.run([sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True).stdout
 
@@ -196,83 +227,7 @@ def home(tmp_path, monkeypatch):
     token.write_text("secret")
     token.chmod(0o600)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(CLUSTER.parent)
     return token
-
-
-@pytest.mark.parametrize("name", ["cluster.yaml", "deploy/on_premises.yaml", "deploy/gcp.yaml"])
-def test_the_cluster_files_are_rays_own(home, name):
-    assert cluster_file_problems(CLUSTER.parent / name) == []
-
-
-WRONG = {
-    "unknown key": ({"max_wrkers": 2}, "max_wrkers: no such key. Did you mean 'max_workers'?"),
-    "wrong type": ({"max_workers": "two"}, "max_workers: must be a whole number, but got 'two'"),
-    "a list for a mapping": ({"auth": ["ssh_user"]}, "auth: must be a mapping, but got ['ssh_user']"),
-    "nothing for a mapping": ({"available_node_types": None}, "available_node_types: must be a mapping"),
-    "a number for a path": ({"file_mounts": {"/x": 1}}, "file_mounts./x: must be the path of what is copied there"),
-    "unknown provider key": ({"provider": {"type": "aws", "regoin": "x"}}, "provider.regoin: no such key"),
-    "no provider type": ({"provider": {"region": "x"}}, "provider.type: must be given"),
-    "no such head": ({"head_node_type": "hd"}, "`head_node_type` must be one of"),
-    "no token": ({"file_mounts": {}}, "a node without the token"),
-    "open Ray": ({"worker_start_ray_commands": ["ray start"]}, "every node must ask for the token"),
-    "open dashboard": (
-        {"head_start_ray_commands": ["RAY_AUTH_MODE=token ray start --head --dashboard-host=0.0.0.0"]},
-        "the dashboard must listen on loopback",
-    ),
-    "nothing to mount": (
-        {"file_mounts": {"/x": "/no/such", "~/.ray/auth_token": "~/.ray/auth_token"}},
-        "must be there",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_a_wrong_cluster_file_is_named_before_a_machine_starts(home, tmp_path, case):
-    changes, words = WRONG[case]
-    file = tmp_path / "mine.yaml"
-    file.write_text(yaml.safe_dump({**yaml.safe_load(CLUSTER.read_text()), **changes}))
-    problems = cluster_file_problems(file)
-    assert any(words in str(problem) for problem in problems), problems
-    assert all(problem.place.startswith("mine.yaml: ") for problem in problems)
-
-
-def test_a_token_that_others_can_read_or_that_is_not_there_is_refused(home):
-    home.chmod(0o644)
-    (problem,) = cluster_file_problems(CLUSTER)
-    assert "owner's alone" in problem.rule
-    home.unlink()
-    (problem,) = cluster_file_problems(CLUSTER)
-    assert "ray get-auth-token --generate" in problem.remedy
-
-
-def test_a_file_that_is_no_cluster_is_one_problem(tmp_path):
-    for text, said in (
-        (b"a: [", "x.yaml, line 1: the cluster file must be YAML"),
-        (b"- 1", "a cluster file must be a mapping"),
-        (b"", "the cluster file is empty"),
-        (b"\x00\xff\xfe", "must be text in UTF-8"),
-        (b"cluster_name: a\ncluster_name: b", "`cluster_name` stands there twice"),
-        (b"a: &a [*a]", "recursive"),
-        (b"apiVersion: ray.io/v1\nkind: RayJob", "kubectl apply"),
-    ):
-        file = tmp_path / "x.yaml"
-        file.write_bytes(text)
-        (problem,) = cluster_file_problems(file)
-        assert said in str(problem)
-    assert len(cluster_file_problems(tmp_path / "none.yaml")) == 1
-
-
-def test_the_kubernetes_job_has_the_token_the_drivers_resource_and_no_work_on_its_head():
-    job = yaml.safe_load((CLUSTER.parent / "deploy" / "kuberay.yaml").read_text())
-    cluster = job["spec"]["rayClusterSpec"]
-    assert cluster["authOptions"] == {"mode": "token"}
-    head = cluster["headGroupSpec"]["rayStartParams"]
-    assert head["num-cpus"] == "0"
-    assert yaml.safe_load(yaml.safe_load(head["resources"])) == {"trial_driver": 64}
-    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
-        (container,) = group["template"]["spec"]["containers"]
-        assert "/mnt/shared" in {mount["mountPath"] for mount in container["volumeMounts"]}
 
 
 def test_a_cluster_that_cannot_be_joined_is_one_problem_of_its_flag(monkeypatch):
@@ -296,7 +251,7 @@ def test_a_local_cluster_is_not_started_to_be_asked(monkeypatch):
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", lambda **arguments: pytest.fail("started"))
-    assert _capacity_at(None).total("CPU") >= 1
+    assert capacity_at(None).total("CPU") >= 1
     assert not resource_problems(Resources(), (None, "default"))
     (problem,) = resource_problems(Resources(cpus_per_worker=999), (None, "default"))
     assert "999 CPU" in str(problem)

@@ -91,6 +91,36 @@ def test_links_between_pages_lead_somewhere():
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
+def commands_in(text):
+    """(verb, flags) of every `tune-dml VERB ...` in a text, up to its line's comment; of one that is submitted both verbs."""
+    for line in re.findall(r"tune-dml ([^`\n\"#]+)", text):
+        for verb, *words in (part.split() for part in re.split(r" -- |&& tune-dml ", f"{line} ") if part.split()):
+            flags = [word.strip(".,;:)]").partition("=")[0] for word in words if word.startswith("--")]
+            yield verb.strip(".,;:)"), [flag for flag in flags if re.fullmatch(r"--[a-z][a-z-]*", flag)]
+
+
+def test_every_command_of_the_pages_and_cluster_files_exists():
+    import typer
+
+    from tune_dml.cli import application
+
+    verbs = typer.main.get_command(application()).commands
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "cluster.yaml", *(ROOT / "deploy").iterdir()]
+    told = set()
+    for page in pages:
+        if page.name in {"CHANGELOG.md", "log.md"}:  # of their days
+            continue
+        for verb, flags in commands_in(page.read_text()):
+            if not re.fullmatch("[a-z]+", verb) or (page.name == "CONTRIBUTING.md" and verb == "protocols"):
+                continue
+            assert verb in verbs, f"{page.name}: tune-dml {verb}"
+            of_verb = [verbs[verb], *getattr(verbs[verb], "commands", {}).values()]
+            known = {flag for each in of_verb for option in each.params for flag in option.opts}
+            assert set(flags) <= known, f"{page.name}: tune-dml {verb} {set(flags) - known}"
+            told.add(verb)
+    assert {"submit", "logs", "cancel", "doctor", "sweep", "report"} <= told
+
+
 def test_the_readmes_tree_is_the_tree():
     """Its folders, two levels deep, are those that exist; files are named where they are worth it."""
     listed, parent = set(), ""

@@ -139,6 +139,10 @@ def test_a_command_is_read_as_here_and_named():
     assert paid.ceiling(capacity) == "Ceiling: 12 GPU-hours. Then it stops, resumable."
     one = _read_command([*command.words, "--gpu-hours", "1"])
     assert one.ceiling(capacity) == "Ceiling: 1 GPU-hour. Then it stops, resumable."
+    empty = {"CPU": 0.0, "GPU": 0.0}  # it grows as trials come: nothing now is no ceiling
+    assert "which has no worker yet, may grow" in command.ceiling(empty)
+    assert timed.ceiling(empty).startswith("Ceiling: 2 h 00 min of all that the cluster grows to")
+    assert paid.ceiling(empty).startswith("Ceiling: 12 GPU-hours, or worker-hours where no GPU comes.")
     assert _read_command(["resume", "x", "--storage", "/s"]).sweep == "x"
 
 

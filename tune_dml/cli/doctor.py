@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tune_dml.cli.options import Json, verb
+from tune_dml.cli.options import Json, absolute, verb
 from tune_dml.cli.screen import show, table
 from tune_dml.planning.gpus import visibility_problems
 from tune_dml.planning.request import Session
@@ -37,14 +37,19 @@ def doctor(
     trial_files: str | None,
     tracking_uri: str | None,
     cache_dir: Path | None,
+    data_root: Annotated[
+        Path | None, typer.Option(help="A folder of pictures, which every node that runs trials must have.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Versions, GPUs, Ray and its nodes, MLflow, data sets: what works, and what to do about the rest."""
     if cluster is not None:
-        diagnosis = _Diagnosis(tuple(_cluster_file(cluster)), f"Ready for `ray up {cluster}`.")
+        found = tuple(_cluster_file(cluster))
+        begin = "kubectl apply -f" if any("kubectl" in finding.found for finding in found) else "ray up"
+        diagnosis = _Diagnosis(found, f"Ready for `{begin} {cluster}`.")
     else:
         session = Session(storage, address, trial_files=trial_files, tracking_uri=tracking_uri, cache_dir=cache_dir)
-        diagnosis = _examine(session)
+        diagnosis = _examine(session, absolute(data_root))
     show(diagnosis, as_json)
     raise typer.Exit(0 if diagnosis.healthy else 1)
 
@@ -83,7 +88,7 @@ class _Diagnosis:
         yield self.ready if self.healthy else "Mend the problems above first."
 
 
-def _examine(session: Session) -> _Diagnosis:
+def _examine(session: Session, data_root: Path | None) -> _Diagnosis:
     """Look at everything a sweep needs; starts no cluster and leaves nothing behind but a probe of the MLflow store.
 
     Of a cluster elsewhere each node is asked.
@@ -92,7 +97,7 @@ def _examine(session: Session) -> _Diagnosis:
         _python,
         _packages,
         _torch,
-        lambda: _ray(session),
+        lambda: _ray(session, data_root),
         lambda: _bucket(session.trial_files),
         lambda: _mlflow(session),
         lambda: _datasets(session.cache),
@@ -149,31 +154,34 @@ def _torch() -> list[_Finding]:
 
 
 def _cluster_file(file: Path) -> list[_Finding]:
-    from tune_dml.running.cluster_file import cluster_file_problems
+    from tune_dml.running.cluster_file import cluster_file_notes, cluster_file_problems
 
-    return _problems(file.name, cluster_file_problems(file)) or [
-        _Finding(file.name, "ok", "Ray's schema and our needs")
-    ]
+    if problems := cluster_file_problems(file):
+        return [finding for problem in problems for finding in _problems(problem.place, [problem])]
+    notes = [_Finding(file.name, "note", note) for note in cluster_file_notes(file)]
+    return [_Finding(file.name, "ok", "has what a sweep needs"), *notes]
 
 
-def _ray(session: Session) -> list[_Finding]:
+def _ray(session: Session, data_root: Path | None) -> list[_Finding]:
     from tune_dml.running import cluster, handshake
 
     location, origin = cluster.address_of(session.address)
     if problems := handshake.address_problems(location, origin):
         return _problems("Ray", problems)
     if location is not None:
-        return _nodes(location, origin, session)
+        return _nodes(location, origin, session, data_root)
     capacity = cluster.local_capacity()
     findings = [_Finding("Ray", "ok", f"local: {capacity.total('CPU'):g} CPUs, {capacity.total('GPU'):g} GPUs")]
     if importlib.util.find_spec("ray.dashboard.optional_deps") is None:
         findings.append(
             _Finding("Ray dashboard", "problem", "missing: engine train needs it", "pip install 'ray[default]'")
         )
+    if data_root is not None and not data_root.is_dir():
+        findings.append(_Finding("pictures", "problem", f"{data_root} is not here", "Name the folder that has them."))
     return findings
 
 
-def _nodes(location: str, origin: str, session: Session) -> list[_Finding]:
+def _nodes(location: str, origin: str, session: Session, data_root: Path | None) -> list[_Finding]:
     """A cluster elsewhere, node by node."""
     from trainables.data import default_cache_dir
     from trainables.errors import ConfigError
@@ -182,7 +190,8 @@ def _nodes(location: str, origin: str, session: Session) -> list[_Finding]:
     try:
         with cluster.joined(location, origin) as capacity:
             has = f"{capacity.total('CPU'):g} CPUs, {capacity.total('GPU'):g} GPUs"
-            facts = nodes.node_facts(session.sweeps, session.cache or default_cache_dir(), session.trial_files)
+            cache = session.cache or default_cache_dir()
+            facts = nodes.node_facts(session.sweeps, cache, session.trial_files, data_root)
     except ConfigError as error:
         return _problems("Ray", list(error.problems))
     levels: dict[bool, Level] = {True: "problem", False: "ok"}

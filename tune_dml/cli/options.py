@@ -14,7 +14,6 @@ import typer
 
 from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.cli import _complete
-from tune_dml.planning.gpus import share_by_default
 from tune_dml.planning.request import Engine, Racing, Request, Resources, Session, folder_problems
 from tune_dml.planning.spread import help_of, options_of, spread
 
@@ -131,11 +130,6 @@ def seeds_of(text: str | None) -> int | tuple[int, ...] | None:
     return numbers[0] if len(numbers) == 1 and "," not in text else tuple(numbers)
 
 
-def _gpus(share: float | None) -> float:
-    """The share asked for, else one GPU a worker where this machine has any."""
-    return share_by_default() if share is None else share
-
-
 def _as_it_is(value: Any) -> Any:
     return value
 
@@ -143,7 +137,6 @@ def _as_it_is(value: Any) -> Any:
 _READERS: dict[str, Callable[[Any], Any]] = {
     "seeds": seeds_of,
     "settings": settings_of,
-    "gpus_per_worker": _gpus,
     "tune": _tuned_of,
 }
 _COMPLETED: dict[str, Callable[..., list[str]]] = {"dataset": _complete.datasets, "protocol": _complete.protocols}
@@ -178,7 +171,7 @@ def _flag(option: inspect.Parameter) -> inspect.Parameter:
         kind, shown = list[str] | None, tuned
     elif option.name in _COMPLETED:
         shown = typer.Option(help=sentence, autocompletion=_COMPLETED[option.name])
-    elif option.name in {"gpus_per_worker", "engine"}:  # left out, the machine and the number of workers decide
+    elif option.name == "engine":  # left out, the number of workers decides
         kind, default = kind | None, None
     elif Path in get_args(kind):
         kind = Path | None if type(None) in get_args(kind) else Path

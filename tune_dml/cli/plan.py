@@ -42,7 +42,7 @@ def plan(
     storage: Path,
     workers: int,
     cpus_per_worker: int,
-    gpus_per_worker: float,
+    gpus_per_worker: float | None,
     cache_dir: Path | None,
     probe: Annotated[
         bool,
@@ -55,7 +55,9 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Cells, what is done already, cost and power of a sweep; runs and changes nothing."""
-    resources = Resources(workers, cpus_per_worker, gpus_per_worker, engine_of(workers))
+    from tune_dml.running.shares import settled
+
+    resources = settled(Resources(workers, cpus_per_worker, gpus_per_worker, engine_of(workers)), None)
     preview = _preview(request, resources, Session(storage, cache_dir=cache_dir), probe=probe)
     show(_FullPreview(preview) if whole else preview, as_json)
 
@@ -270,16 +272,18 @@ def _preview(request: Request, resources: Resources, session: Session, *, probe:
     Raises ConfigError with every problem.
     """
     from tune_dml.planning.checks import prepare
-    from tune_dml.running.cluster import resource_problems
+    from tune_dml.running.cluster import address_of, capacity_at, resource_problems
 
-    here = [lambda: resource_problems(resources)]
-    checked = prepare(request, cache_dir=session.cache, other_checks=here, decode=probe)
+    there = address_of(session.address)
+    needs = [lambda: resource_problems(resources, there)]
+    checked = prepare(request, cache_dir=session.cache, other_checks=needs, decode=probe)
+    concurrent = capacity_at(*there).trials_that_fit(resources)
     plan = checked.plan
     stored = [results for path in sorted(session.sweeps.glob("*/plan.json")) if (results := _readable(path.parent))]
     same = next((item for item in stored if item.name == plan.name and item.plan.identity() == plan.identity()), None)
     done = same.count("finished") if same else 0
-    cost = _probed(plan, resources, session) if probe else None
-    cost, power = cost or _cost(plan, resources, stored), _power(plan, stored)
+    cost = _probed(plan, resources, session, concurrent) if probe else None
+    cost, power = cost or _cost(plan, stored, concurrent), _power(plan, stored)
     return _Preview(plan, checked.notes, done, cost, power, checked.kept_bytes, resources.gpus)
 
 
@@ -293,9 +297,8 @@ def _readable(folder: Path) -> Results | None:
         return None
 
 
-def _probed(plan: Plan, resources: Resources, session: Session) -> _Cost | None:
+def _probed(plan: Plan, resources: Resources, session: Session, concurrent: int) -> _Cost | None:
     """Measured here and now with one worker; None where a search has yet to propose every cell."""
-    from tune_dml.running.cluster import local_capacity
     from tune_dml.running.probe import probe_plan
 
     probed = probe_plan(plan, resources, session.cache)
@@ -304,7 +307,6 @@ def _probed(plan: Plan, resources: Resources, session: Session) -> _Cost | None:
     source = (
         f"probed: a few steps of {probed.shapes} {'kind' if probed.shapes == 1 else 'kinds'} of cells with one worker"
     )
-    concurrent = local_capacity().trials_that_fit(resources)
     return _Cost(probed.seconds, source, concurrent, probed.memory_bytes, probed.gpu_bytes)
 
 
@@ -316,10 +318,7 @@ def _alike(plan: Plan, results: Results) -> bool:
     )
 
 
-def _cost(plan: Plan, resources: Resources, stored: list[Results]) -> _Cost:
-    from tune_dml.running.cluster import local_capacity
-
-    concurrent = local_capacity().trials_that_fit(resources)
+def _cost(plan: Plan, stored: list[Results], concurrent: int) -> _Cost:
     for results in stored:
         seconds = [trial.seconds for trial in results.trials if trial.status == "finished"]
         if seconds and _alike(plan, results):

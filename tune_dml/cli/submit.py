@@ -87,6 +87,8 @@ class Command:
 
     def ceiling(self, capacity: Mapping[str, float]) -> str:
         """The most that it can cost, as far as anybody has said."""
+        if not capacity["GPU"] and not capacity["CPU"]:
+            return self._ceiling_of_what_comes()
         unit, number = ("GPU", capacity["GPU"]) if capacity["GPU"] else ("worker", capacity["CPU"])
         stop = " Then it stops, resumable."
         if hours := self.given.get("gpu_hours") or self.given.get("budget"):
@@ -96,6 +98,14 @@ class Command:
             return f"Ceiling: {cost}, were all of them busy.{stop}"
         now = f"the cluster has {number:g} {unit}s now, so at most {number:g} {unit}-hours an hour"
         return f"Ceiling: none was set; {now}. Set one with --gpu-hours or --time-budget."
+
+    def _ceiling_of_what_comes(self) -> str:
+        """On a cluster that has nothing but its head yet."""
+        if hours := self.given.get("gpu_hours") or self.given.get("budget"):
+            return f"Ceiling: {hours:g} GPU-hours, or worker-hours where no GPU comes. Then it stops, resumable."
+        if seconds := self.given.get("time_budget"):
+            return f"Ceiling: {duration(seconds)} of all that the cluster grows to; it has no worker yet. --gpu-hours sets one."
+        return "Ceiling: none was set, and the cluster, which has no worker yet, may grow. Set one with --gpu-hours."
 
 
 def _read_command(words: Sequence[str], *, knows_all: bool = True) -> Command:

@@ -37,11 +37,6 @@ def visible_gpus() -> int:
     return len(names)
 
 
-def share_by_default() -> float:
-    """GPUs of a worker of whom nothing is said: one where this machine has any."""
-    return 1.0 if visible_gpus() else 0.0
-
-
 def visibility_problems() -> list[Problem]:
     """Devices that are named and not there: CUDA hides them and all after them, and trials would train on the CPU."""
     gpus = _gpus()

@@ -10,13 +10,12 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 from trainables.bucket import bucket_problems
 from trainables.errors import ConfigError, Problem
-from tune_dml.planning.gpus import share_by_default
 from tune_dml.space import SearchMethod, Space, Value
 
 SWEEP_FILES = (".yaml", ".yml")
@@ -79,8 +78,9 @@ class Resources:
     workers: Annotated[int, "Workers (DDP) of each trial; more than one uses Ray Train."] = 1
     cpus_per_worker: Annotated[int, "CPUs, and torch threads, of each worker."] = 1
     gpus_per_worker: Annotated[
-        float, "GPUs of each worker: a share for small trials; 1 where there is a GPU; 0 trains on the CPU."
-    ] = field(default_factory=share_by_default)
+        float | None,
+        "GPUs of each worker: a share for small trials; 1 where the machine, or the cluster, has a GPU; 0 trains on the CPU.",
+    ] = None
     engine: Annotated[Engine, "local: in the Tune actor; train: Ray Train workers. By the number of workers."] = "local"
     placement: Annotated[
         Placement, "Where a trial's workers go: pack, on as few nodes as hold them; spread, on as many as there are."
@@ -98,7 +98,12 @@ class Resources:
     @property
     def gpus(self) -> float:
         """GPUs of the whole trial."""
-        return self.workers * self.gpus_per_worker
+        return self.workers * self.share
+
+    @property
+    def share(self) -> float:
+        """GPUs of each worker; none as long as that is open (`running.shares.settled`)."""
+        return self.gpus_per_worker or 0.0
 
     def problems(self) -> list[Problem]:
         """What no machine could give."""
@@ -111,7 +116,7 @@ class Resources:
         for flag, value in counts.items():
             if value is not None and value < 1:
                 problems.append(Problem(flag, "must be at least 1", value))
-        share = self.gpus_per_worker
+        share = self.share
         if share < 0 or (share > 1 and share != int(share)):
             rule = "must be a share of one GPU or a whole number of them"
             problems.append(Problem("--gpus-per-worker", rule, share))

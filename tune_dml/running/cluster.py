@@ -50,6 +50,11 @@ class Capacity:
         """Sum over nodes."""
         return sum(node.get(resource, 0.0) for node in self.nodes)
 
+    @property
+    def has_gpus(self) -> bool:
+        """Whether a node has a GPU, or one that may come."""
+        return any(node.get("GPU") for node in (*self.nodes, *self.to_come))
+
     def workers_that_fit(self, resources: Resources) -> int:
         """How many workers fit on the empty cluster, grown as far as it can; a worker lives on one node."""
         return max(sum(_workers_on(node, resources) for node in nodes) for nodes in (self.nodes, self.to_come))
@@ -61,8 +66,7 @@ class Capacity:
 
 def _workers_on(node: Mapping[str, float], resources: Resources) -> int:
     fits = int(node.get("CPU", 0.0) // resources.cpus_per_worker)
-    if resources.gpus_per_worker > 0:
-        share = resources.gpus_per_worker
+    if (share := resources.share) > 0:
         gpus = node.get("GPU", 0.0)
         # A worker with a share of a GPU cannot be spread over two of them.
         fits = min(fits, int(gpus // share) if share >= 1 else int(gpus) * int(1 / share + 1e-9))
@@ -102,7 +106,7 @@ def resource_problems(resources: Resources, address: tuple[str | None, str] = (N
         return problems
     where, origin = address
     if where is None:
-        return visibility_problems() or _capacity_problems(_capacity_at(None), resources)
+        return visibility_problems() or _capacity_problems(capacity_at(None), resources)
     try:
         with joined(where, origin) as capacity:
             from tune_dml.running.versions import version_problems
@@ -118,8 +122,8 @@ def _capacity_problems(capacity: Capacity, resources: Resources) -> list[Problem
         return []
     has = f"{capacity.total('CPU'):g} CPUs and {capacity.total('GPU'):g} GPUs on {len(capacity.nodes)} node(s)"
     needs = f"{resources.workers} worker(s) x {resources.cpus_per_worker} CPU"
-    if resources.gpus_per_worker:
-        needs += f" and {resources.gpus_per_worker:g} GPU"
+    if resources.share:
+        needs += f" and {resources.share:g} GPU"
     rule = f"a trial must fit on the cluster, which has {has}"
     return [Problem("resources", rule, needs, "Lower --workers, --cpus-per-worker or --gpus-per-worker.")]
 
@@ -130,7 +134,7 @@ def local_capacity() -> Capacity:
     return Capacity(({"CPU": float(cpus), "GPU": float(visible_gpus())},))
 
 
-def _capacity_at(address: str | None, origin: str = "default") -> Capacity:
+def capacity_at(address: str | None, origin: str = "default") -> Capacity:
     """What a cluster has: asked over a short connection, but worked out for a local one that is not started yet.
 
     Raises ConfigError when what listens at the address is no cluster that this Ray can join.

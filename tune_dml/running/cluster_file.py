@@ -9,17 +9,21 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from trainables.errors import ConfigError, Problem, nearest
 from tune_dml.planning.file_errors import read_mapping
+from tune_dml.running.kubernetes_file import rayjob_problems
 from tune_dml.text import one_line
 
 _TOKEN = Path("~/.ray/auth_token")
 _GUIDE = "docs/cluster.md says how."
+_EXAMPLES = "cluster.yaml and deploy/ have commented ones."
 _TYPES = {
     "object": "a mapping",
     "array": "a list",
@@ -28,20 +32,55 @@ _TYPES = {
     "integer": "a whole number",
     "number": "a number",
 }
-_PROVIDER_KEYS = ("project_id", "coordinator_address", "head_ip", "worker_ips", "external_ip", "security_group")
+_PROVIDER_KEYS = ("aws_credentials", "coordinator_address", "external_head_ip")
+"""What Ray reads there beside the keys of its schema; of other providers than these it reads more."""
+_CHECKED_PROVIDERS = ("aws", "gcp", "local")
+_LAUNCHER_NEEDS = {"aws": ("boto3", "boto3"), "gcp": ("googleapiclient", "google-api-python-client")}
+"""Provider -> module that Ray's launcher imports here, and the package that has it."""
+_TO_FILL = re.compile(r"\bYOUR-[A-Z-]+")
+_MOUNTS = re.compile(r"\bmount|fuse|lustre|gpfs")
+_STARTS = re.compile(r"\bray start\b")
+_DASHBOARD = re.compile(r"--dashboard-host[= ]+['\"]?([^\s'\";]+)")
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_GPU_MACHINES = re.compile(r"[pg]\d|a\d-|ct\d|Standard_N", re.IGNORECASE)
+"""How the names of those types of machines begin that have GPUs, on AWS, Google's cloud and Azure."""
 
 
-def cluster_file_problems(path: Path) -> list[Problem]:
-    """Everything that keeps a file from being a cluster for sweeps; empty when nothing does."""
+def cluster_file_problems(path: Path, *, to_start: bool = True) -> list[Problem]:
+    """Everything that keeps a file from being a cluster for sweeps; empty when nothing does.
+
+    Args:
+        path: the file.
+        to_start: whether a cluster is to be started from it; else it only has to lead to the one that runs.
+    """
     try:
-        config = read_mapping(path, "cluster file", "cluster.yaml and deploy/ have commented ones.")
+        config = read_mapping(path, "cluster file", _EXAMPLES)
     except ConfigError as error:
         return list(error.problems)
     if str(config.get("apiVersion", "")).startswith("ray.io/"):
-        rule = "a Kubernetes resource is checked by Kubernetes, not by Ray's launcher"
-        return [Problem(str(path), rule, config.get("kind"), f"kubectl apply --dry-run=server -f {path}")]
-    found = [*_schema_problems(config), *_unlisted_problems(config)] or list(_ray_problems(config))
-    return [_at(path, problem) for problem in found or _sweep_problems(config)]
+        if not to_start:
+            rule, remedy = (
+                "Ray's launcher knows no way to a cluster on Kubernetes",
+                "Name http://HOST:8265 of a port-forward.",
+            )
+            return [Problem(str(path), rule, config.get("kind"), remedy)]
+        return [_at(path, problem) for problem in (*rayjob_problems(config), *_unfilled(config))]
+    errors = _schema_errors(config)
+    found = [*_schema_problems(errors), *_unlisted_problems(config)] or list(_ray_problems(config))
+    if not any(error.validator == "type" for error in errors):  # else nobody knows what is meant
+        found += [*_package_problems(config), *(_sweep_problems(config) if to_start else ())]
+    return [_at(path, problem) for problem in found]
+
+
+def cluster_file_notes(path: Path) -> list[str]:
+    """What may be meant so, in a file in which nothing is wrong."""
+    config = read_mapping(path, "cluster file", _EXAMPLES)
+    if "apiVersion" in config:
+        return [f"its shape is Kubernetes' to check: kubectl apply --dry-run=server -f {path}"]
+    keys = ("initialization_commands", "setup_commands", "worker_setup_commands", "worker_start_ray_commands")
+    if any(_MOUNTS.search(command) for key in keys for command in _commands(config, key)):
+        return []
+    return ["workers mount no folder that all nodes see: name a bucket with each sweep, --trial-files s3://..."]
 
 
 def _at(path: Path, problem: Problem) -> Problem:
@@ -56,11 +95,15 @@ def _schema() -> dict[str, Any]:
     return schema
 
 
-def _schema_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
-    """Unknown and missing keys and wrong types, wherever in the file."""
+def _schema_errors(config: Mapping[str, Any]) -> list[Any]:
     from jsonschema import Draft7Validator
 
-    for error in Draft7Validator(_schema()).iter_errors(config):
+    return list(Draft7Validator(_schema()).iter_errors(config))
+
+
+def _schema_problems(errors: Iterable[Any]) -> Iterator[Problem]:
+    """Unknown and missing keys and wrong types, wherever in the file."""
+    for error in errors:
         above, known = [str(key) for key in error.absolute_path], list(error.schema.get("properties", {}))
         if error.validator == "additionalProperties":
             unknown = [key for key in error.instance if key not in known]
@@ -91,7 +134,7 @@ def _unlisted_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
     """What Ray's schema says nothing of: it takes any key under `provider`, and anything for the source of a mount."""
     provider, mounts = config.get("provider"), config.get("file_mounts")
     known = [*_schema()["properties"]["provider"]["properties"], *_PROVIDER_KEYS]
-    for key in provider if isinstance(provider, dict) else ():
+    for key in provider if isinstance(provider, dict) and provider.get("type") in _CHECKED_PROVIDERS else ():
         if key not in known:
             yield _unknown(f"provider.{key}", known)
     for place, source in mounts.items() if isinstance(mounts, dict) else ():
@@ -115,34 +158,108 @@ def _ray_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
         logging.disable(level)
 
 
+def _package_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
+    module, package = _LAUNCHER_NEEDS.get(config.get("provider", {}).get("type"), ("", ""))
+    if module and find_spec(module) is None:
+        rule = f"Ray's launcher needs the package {package} here"
+        yield Problem("provider.type", rule, None, f"pip install {package}")
+
+
 def _sweep_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
     """A cluster that Ray would start, and on which a sweep would not run, or not safely."""
-    head, workers = (_start(config, f"{who}_start_ray_commands") for who in ("head", "worker"))
-    mounts = config.get("file_mounts") or {}
-    for who, command in (("head", head), ("worker", workers)):
-        if "RAY_AUTH_MODE=token" not in command:
-            rule = "every node must ask for the token: whoever reaches the port of an open one can run code there"
-            yield Problem(f"{who}_start_ray_commands", rule, None, "Write RAY_AUTH_MODE=token before `ray start`.")
-    if "RAY_AUTH_MODE=token" in head + workers and not any(place.endswith(".ray/auth_token") for place in mounts):
+    yield from _token_problems(config)
+    yield from _dashboard_problems(config)
+    yield from _head_problems(config)
+    yield from _image_problems(config)
+    for place, source in (config.get("file_mounts") or {}).items():
+        if isinstance(source, str):
+            yield from _mount_problems(place, Path(source).expanduser())
+
+
+def _commands(config: Mapping[str, Any], key: str) -> Sequence[str]:
+    return config.get(key) or []
+
+
+def _token_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
+    asks = False
+    for who in ("head", "worker"):
+        starts = [
+            (_STARTS.split(command)[0])
+            for command in _commands(config, f"{who}_start_ray_commands")
+            if _STARTS.search(command)
+        ]
+        if starts and all("RAY_AUTH_MODE=token" in before for before in starts):
+            asks = True
+            continue
+        rule = "every node must ask for the token: whoever reaches the port of an open one can run code there"
+        yield Problem(f"{who}_start_ray_commands", rule, None, "Write RAY_AUTH_MODE=token before `ray start`.")
+    if asks and not any(place.endswith(".ray/auth_token") for place in config.get("file_mounts") or {}):
         rule = "Ray refuses to start under RAY_AUTH_MODE=token on a node without the token"
         yield Problem("file_mounts", rule, None, f"Add ~/.ray/auth_token: {_TOKEN}.")
-    for place, source in mounts.items():
-        yield from _mount_problems(place, Path(source).expanduser())
-    if any(f"--dashboard-host={where}" in head for where in ("0.0.0.0", "::")):  # noqa: S104 - what is refused
-        rule = "the dashboard must listen on loopback: it takes jobs"
-        yield Problem("head_start_ray_commands", rule, None, "Use --dashboard-host=127.0.0.1 and `ray dashboard`.")
-    types = config.get("available_node_types") or {}
-    has = (types.get(str(config.get("head_node_type"))) or {}).get("resources") or {}
-    if "trial_driver" not in has and "trial_driver" not in head:
+
+
+def _dashboard_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
+    said = _DASHBOARD.findall("\n".join(_commands(config, "head_start_ray_commands")))  # Ray's own default is loopback
+    for host in said:
+        if host not in _LOOPBACK:
+            rule, remedy = (
+                "the dashboard must listen on loopback: it takes jobs",
+                "Use --dashboard-host=127.0.0.1 and `ray dashboard`.",
+            )
+            yield Problem("head_start_ray_commands", rule, host, remedy)
+
+
+def _head_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
+    """The head runs drivers and no trials: it offers no CPU and no GPU, and what each trial with several workers holds."""
+    types, name = config.get("available_node_types") or {}, str(config.get("head_node_type"))
+    if types and name not in types:
+        return  # Ray says so
+    has = (types.get(name) or {}).get("resources") or {}
+    start = "\n".join(_commands(config, "head_start_ray_commands"))
+    if "trial_driver" not in has and "trial_driver" not in start:
         rule = "the head must offer trial_driver, which a trial with several workers holds"
         yield Problem("head_node_type", rule, None, f"resources: {{'CPU': 0, 'trial_driver': 64}}; {_GUIDE}")
-    if has.get("GPU"):
-        rule = "the head must offer no GPU: a trial there would share it with every sweep's driver"
-        yield Problem("head_node_type", rule, has["GPU"], "Leave GPU out of its resources.")
+    may_have = {"CPU": True, "GPU": not types or _has_gpus((types.get(name) or {}).get("node_config") or {})}
+    for what, there in may_have.items():
+        unless = f"--num-{what.lower()}s"
+        said_none = has.get(what) == 0 or re.search(rf"{unless}[= ]0\b", start)
+        if has.get(what) or (there and not said_none):
+            rule = f"the head must offer no {what}: trials there would share it with every sweep's driver"
+            remedy = f"resources: {{'{what}': 0}}." if types else f"Write {unless}=0 behind `ray start --head`."
+            yield Problem("head_node_type" if types else "head_start_ray_commands", rule, has.get(what), remedy)
 
 
-def _start(config: Mapping[str, Any], key: str) -> str:
-    return "\n".join(config.get(key) or [])
+def _has_gpus(node: Mapping[str, Any]) -> bool:
+    machine = str(node.get("InstanceType") or node.get("machineType") or "").rpartition("/")[2]
+    return bool(node.get("guestAccelerators") or _GPU_MACHINES.match(machine))
+
+
+def _image_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
+    """What is to be put in by whoever starts the cluster, and an image where Ray's own is of no use."""
+    yield from _unfilled(config)
+    if config.get("provider", {}).get("type") != "aws":
+        return
+    for name, kind in (config.get("available_node_types") or {}).items():
+        if str((kind.get("node_config") or {}).get("ImageId") or "latest_dlami").lower() == "latest_dlami":
+            rule = "an image must be named: Ray's own has Ubuntu 18.04, for which there is no torch any more"
+            yield Problem(
+                f"available_node_types.{name}.node_config.ImageId", rule, None, "cluster.yaml says how it is found."
+            )
+
+
+def _unfilled(config: Mapping[str, Any]) -> Iterator[Problem]:
+    for place, text in _texts(config, ""):
+        if found := _TO_FILL.search(text):
+            yield Problem(place, "must be put in", found[0], "The comments of the file say where it is found.")
+
+
+def _texts(part: Any, place: str) -> Iterator[tuple[str, str]]:
+    """(place, text) of every text in a file."""
+    pairs = part.items() if isinstance(part, Mapping) else enumerate(part) if isinstance(part, list) else ()
+    if isinstance(part, str):
+        yield place, part
+    for key, inner in pairs:
+        yield from _texts(inner, f"{place}.{key}".lstrip("."))
 
 
 def _mount_problems(place: str, source: Path) -> Iterator[Problem]:

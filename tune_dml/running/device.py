@@ -15,12 +15,12 @@ def device_of(resources: Resources) -> torch.device:
     """The GPU that Ray gave this process, else the CPU. Ray hides the node's GPUs from nobody, so who has none must not look."""
     import torch
 
-    return torch.device("cuda" if resources.gpus_per_worker and torch.cuda.is_available() else "cpu")
+    return torch.device("cuda" if resources.share and torch.cuda.is_available() else "cpu")
 
 
 def missing_device(resources: Resources, device: torch.device) -> str:
     """What is to be said of a worker that was given a GPU and has none; nothing of any other."""
-    if not resources.gpus_per_worker or device.type != "cpu":
+    if not resources.share or device.type != "cpu":
         return ""
     return "was given a GPU, but torch finds no CUDA device there: it trains on the CPU (tune-dml doctor)"
 

@@ -212,14 +212,14 @@ class Group:
         # What frees the workers' places when this process is lost asks "the" Ray of the machine, in vain where there are two.
         let_workers_inherit("RAY_ADDRESS", ray.get_runtime_context().gcs_address)
         per_worker: dict[str, float] = {"CPU": resources.cpus_per_worker}
-        if resources.gpus_per_worker:
-            per_worker["GPU"] = resources.gpus_per_worker
+        if resources.share:
+            per_worker["GPU"] = resources.share
         return TorchTrainer(
             _worker(train_one) if folders is None else _refusing(on_like_nodes(_worker(train_one), folders)),
             train_loop_config={"mailbox": self.mailbox},
             scaling_config=ScalingConfig(
                 num_workers=resources.workers,
-                use_gpu=resources.gpus_per_worker > 0,
+                use_gpu=resources.share > 0,
                 resources_per_worker=per_worker,
                 placement_strategy=resources.placement.upper(),
             ),

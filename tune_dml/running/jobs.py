@@ -121,7 +121,7 @@ def _tunnel(target: str) -> Iterator[str]:
         return
     from tune_dml.running.cluster_file import cluster_file_problems
 
-    if problems := cluster_file_problems(Path(target)):
+    if problems := cluster_file_problems(Path(target), to_start=False):
         raise ConfigError(problems)
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]

@@ -33,7 +33,7 @@ class Fact:
     wrong: bool = False
 
 
-def node_facts(storage: Path, cache: Path, trial_files: str | None = None) -> list[Fact]:
+def node_facts(storage: Path, cache: Path, trial_files: str | None = None, data_root: Path | None = None) -> list[Fact]:
     """What the nodes of the cluster that this process is connected to say of themselves.
 
     Args:
@@ -41,18 +41,20 @@ def node_facts(storage: Path, cache: Path, trial_files: str | None = None) -> li
         cache: where decoded pictures are kept on each node.
         trial_files: where trials would leave their files in object storage, which every node must reach; no folder is shared
             then.
+        data_root: a folder of pictures, which every node that runs trials must have.
     """
     import ray
 
     alive = [node for node in ray.nodes() if node["Alive"]]
     mark = storage / f".tune-dml-{uuid.uuid4().hex}"
     store = None if trial_files is None else str(Address.read(trial_files))
+    asked = _Asked(str(mark), str(cache), store, None if data_root is None else str(data_root))
     answers: list[dict[str, Any]] = []
     facts = [Fact("nodes", f"{len(alive)} alive")]
     try:
         for node in alive:  # one after the other: the first writes the mark, the others read it
             try:
-                answers.append(_ask(node["NodeID"], str(mark), str(cache), store, writes=not answers))
+                answers.append(_ask(node["NodeID"], asked, writes=not answers))
             except Exception as error:
                 words = str(error).strip().partition("\n")[0] or type(error).__name__
                 facts.append(
@@ -60,18 +62,33 @@ def node_facts(storage: Path, cache: Path, trial_files: str | None = None) -> li
                 )
     finally:
         mark.unlink(missing_ok=True)
-    kept = _shared(answers, storage) if store is None else _stored(answers)
-    return [*facts, *_versions(answers), *kept, *_clocks(answers), *_each(answers, alive)]
+    kept = _shared(answers, storage) if trial_files is None else _stored(answers)
+    return [*facts, *_versions(answers), *kept, *_pictures(answers, alive), *_clocks(answers), *_each(answers, alive)]
 
 
 def _name(node: Mapping[str, Any]) -> str:
     return str(node["NodeManagerHostname"])
 
 
-def _ask(node_id: str, mark: str, cache: str, store: str | None, *, writes: bool) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Asked:
+    """What a node is asked for."""
+
+    mark: str
+    """A file in the storage."""
+    cache: str
+    store: str | None
+    """Object storage."""
+    pictures: str | None
+
+
+def _ask(node_id: str, asked: _Asked, *, writes: bool) -> dict[str, Any]:
     import ray
 
     from tune_dml.running.versions import ask_node, versions_here
+
+    # A class of ours would not travel to a node that lacks the project.
+    mark, cache, store, pictures = asked.mark, asked.cache, asked.store, asked.pictures
 
     def probe() -> dict[str, Any]:
         import os
@@ -97,6 +114,13 @@ def _ask(node_id: str, mark: str, cache: str, store: str | None, *, writes: bool
             found["storage_error"] = error.strerror or str(error)
         found["shm"] = shutil.disk_usage("/dev/shm").total / 2**30 if os.path.isdir("/dev/shm") else None  # noqa: S108
         found["gpus"] = len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+        try:
+            import torch
+
+            found["usable"] = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        except ImportError:  # which its version tells
+            found["usable"] = None
+        found["pictures"] = None if pictures is None else (pictures, Path(pictures).is_dir())
         there = Path(cache)
         found["cache"] = sorted(path.name for path in there.iterdir()) if there.is_dir() else None
         found["cache_free"] = shutil.disk_usage(next(p for p in (there, *there.parents) if p.exists())).free / 2**30
@@ -150,6 +174,18 @@ def _stored(answers: Sequence[Mapping[str, Any]]) -> Iterator[Fact]:
         yield Fact("object storage", f"put, got, listed and deleted on {len(answers)}")
 
 
+def _pictures(answers: Sequence[Mapping[str, Any]], alive: Sequence[Mapping[str, Any]]) -> Iterator[Fact]:
+    """On the nodes that run trials."""
+    trains = {node["NodeID"] for node in alive if node["Resources"].get("CPU")}
+    asked = [answer for answer in answers if answer["pictures"] and answer["node_id"] in trains]
+    for answer in asked:
+        folder, is_there = answer["pictures"]
+        if not is_there:
+            yield Fact("pictures", f"{folder} is not on {answer['host']}", "Copy or mount them there.", wrong=True)
+    if asked and all(answer["pictures"][1] for answer in asked):
+        yield Fact("pictures", f"{asked[0]['pictures'][0]}: on {len(asked)} that run trials")
+
+
 def _clocks(answers: Sequence[Mapping[str, Any]]) -> Iterator[Fact]:
     worst = max(answers, key=lambda answer: answer["skew"], default=None)
     if worst is not None:
@@ -168,6 +204,10 @@ def _each(answers: Sequence[Mapping[str, Any]], alive: Sequence[Mapping[str, Any
         if answer["gpus"] != offered[answer["node_id"]]:
             found = f"{answer['gpus']} GPUs in it, {offered[answer['node_id']]:g} offered to Ray"
             yield Fact(place, found, "Right where the head offers none; else check the driver.")
+        usable, promised = answer["usable"], offered[answer["node_id"]]
+        if usable is not None and usable < promised:
+            found = f"torch can use {usable} of the {promised:g} GPUs that it offers to Ray"
+            yield Fact(place, found, "Look at `nvidia-smi`: its driver must know the CUDA that torch has.", wrong=True)
         cache = answer["cache"]
         held = "not there yet" if cache is None else f"{len(cache)} entries"
         yield Fact(place, f"cache {held}, {answer['cache_free']:.0f} GiB free")

@@ -1,4 +1,6 @@
-"""Trials that share a GPU: whether they fit into its memory, and gain by it, measured before anything is written.
+"""How much of a GPU each worker gets: one where there are any, else what was asked for.
+
+Whether trials that share one fit into its memory, and gain by it, is measured before anything is written.
 
 A share of a GPU only places trials; nothing holds a process to its part of the memory or of the time.
 """
@@ -7,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -17,6 +19,7 @@ from trainables.errors import ConfigError, Problem
 from trainables.resolve import read_settings
 from tune_dml.running import cluster
 from tune_dml.running.failures import classify
+from tune_dml.running.handshake import address_problems
 from tune_dml.running.probe import Settings, kinds_of, probed
 
 if TYPE_CHECKING:
@@ -56,13 +59,28 @@ class _Shared:
         )
 
 
+def settled(resources: Resources, address: str | None) -> Resources:
+    """Where the GPUs of a worker were left open: one, if the machine or the cluster that trials run on has any, or may grow to.
+
+    A cluster that cannot be asked is taken to have none; why it cannot is a problem of `cluster.resource_problems`.
+    """
+    if resources.gpus_per_worker is not None:
+        return resources
+    where, origin = cluster.address_of(address)
+    try:
+        has_gpus = not address_problems(where, origin) and cluster.capacity_at(where, origin).has_gpus
+    except ConfigError:
+        has_gpus = False
+    return replace(resources, gpus_per_worker=1.0 if has_gpus else 0.0)
+
+
 def measured_shares(plan: Plan, resources: Resources, session: Session) -> tuple[str, ...]:
     """What is to be said of trials that share a GPU; nothing where each has its own.
 
     Raises ConfigError where they do not fit into its memory, or train no faster than one after the other, and where a cluster
     has no GPU to measure it on.
     """
-    share = resources.gpus_per_worker
+    share = resources.share
     trials = int(1 / share + 1e-9) if share else 1
     if trials < 2:
         return ()

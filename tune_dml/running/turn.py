@@ -118,7 +118,7 @@ def turn_of(
         is_finished: whether no trial is left to propose.
         on_wait: told which sweep is waited for, and nothing when none is any more.
     """
-    needs = {"CPU": float(resources.cpus_per_worker), "GPU": resources.gpus_per_worker}
+    needs = {"CPU": float(resources.cpus_per_worker), "GPU": resources.share}
     ours = Claim(
         sweep, priority, resources.workers, {what: amount for what, amount in needs.items() if amount}, our_job()
     )

@@ -114,20 +114,6 @@ def test_the_engine_follows_the_number_of_workers(workers, asked, engine):
     assert engine_of(workers, asked) == engine
 
 
-def test_a_worker_has_a_gpu_where_there_is_one(monkeypatch):
-    seen = []
-
-    def study(resources: Resources) -> None:
-        """Study it."""
-        seen.append(resources.gpus_per_worker)
-
-    run = app_of(study)
-    for visible, words in (("0,1", []), ("", []), ("0,1", ["--gpus-per-worker", "0.5"])):
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        assert run(*words).exit_code == 0
-    assert seen == [1.0, 0.0, 0.5]
-
-
 def test_texts_are_read():
     assert (seeds_of(None), seeds_of("3"), seeds_of("3,"), seeds_of("0,1,7")) == (None, 3, (3,), (0, 1, 7))
     assert settings_of(["a.b=1", "c=x=y", "d=null"]) == {"a.b": 1, "c": "x=y", "d": None}

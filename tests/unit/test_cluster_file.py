@@ -1,0 +1,291 @@
+"""The cluster files in Ray's own schema, and what is wrong with others, without a machine."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+
+from tune_dml.cli.doctor import doctor
+from tune_dml.running import cluster_file
+from tune_dml.running.cluster_file import cluster_file_notes, cluster_file_problems
+
+ROOT = Path(__file__).parents[2]
+FILES = ("cluster.yaml", "deploy/on_premises.yaml", "deploy/gcp.yaml")
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A user who has a token, readable to nobody else, and what Ray's launcher needs."""
+    token = tmp_path / "home" / ".ray" / "auth_token"
+    token.parent.mkdir(parents=True)
+    token.write_text("secret")
+    token.chmod(0o600)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(cluster_file, "find_spec", lambda module: module)
+    return token
+
+
+@pytest.fixture
+def filled(tmp_path):
+    """A file of ours, with what its user has to put in; changed, if so."""
+
+    def write(name, **changes):
+        content = yaml.safe_load(re.sub(r"YOUR-[A-Z]+", "mine-1", (ROOT / name).read_text()))
+        file = tmp_path / "mine.yaml"
+        file.write_text(yaml.safe_dump({**content, **changes}))
+        return file
+
+    return write
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_cluster_files_are_rays_own(home, filled, name):
+    assert cluster_file_problems(filled(name)) == []
+    assert cluster_file_notes(filled(name)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "places"),
+    [
+        ("cluster.yaml", [f"available_node_types.{kind}.node_config.ImageId" for kind in ("head", "gpu")]),
+        ("deploy/gcp.yaml", ["provider.project_id"]),
+        ("deploy/on_premises.yaml", []),
+    ],
+)
+def test_what_the_user_has_to_put_in_is_named(home, name, places):
+    problems = cluster_file_problems(ROOT / name)
+    assert [problem.place for problem in problems] == [f"{Path(name).name}: {place}" for place in places]
+    assert all(problem.rule == "must be put in" for problem in problems)
+
+
+def test_the_doctor_says_where_in_the_file(home, capsys):
+    with pytest.raises(typer.Exit):
+        doctor(
+            cluster=ROOT / "deploy" / "gcp.yaml",
+            as_json=True,
+            **dict.fromkeys(("address", "storage", "trial_files", "tracking_uri", "cache_dir", "data_root")),
+        )
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert finding["subject"] == "gcp.yaml: provider.project_id"
+    assert finding["found"] == "must be put in: YOUR-PROJECT"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_folder_that_all_share_is_there_before_anything_writes_into_it(name):
+    """Ray syncs `file_mounts`, the token among them, then runs setup commands and at last those that start it."""
+    content = yaml.safe_load((ROOT / name).read_text())
+    setup = {who: content["setup_commands"] + content.get(f"{who}_setup_commands", []) for who in ("head", "worker")}
+    made = {"head": "exportfs", "worker": "mount -t nfs4"} if "available_node_types" in content else {}
+    for who, commands in setup.items():
+        assert not [command for command in commands if "/mnt/shared/" in command]
+        assert made.get(who, "mountpoint -q /mnt/shared") in commands[-1]
+    assert any(place.endswith(".ray/auth_token") for place in content["file_mounts"])
+
+
+def gpu_machine(content):
+    content["available_node_types"]["head"]["node_config"]["InstanceType"] = "g5.xlarge"
+
+
+def head_without(what):
+    def change(content):
+        del content["available_node_types"]["head"]["resources"][what]
+
+    return change
+
+
+def no_image(content):
+    del content["available_node_types"]["gpu"]["node_config"]["ImageId"]
+
+
+HEAD = "RAY_AUTH_MODE=token ray start --head"
+WRONG = {
+    "unknown key": ({"max_wrkers": 2}, "max_wrkers: no such key. Did you mean 'max_workers'?"),
+    "wrong type": ({"max_workers": "two"}, "max_workers: must be a whole number, but got 'two'"),
+    "a list for a mapping": ({"auth": ["ssh_user"]}, "auth: must be a mapping, but got ['ssh_user']"),
+    "nothing for a mapping": ({"available_node_types": None}, "available_node_types: must be a mapping"),
+    "a number for a path": ({"file_mounts": {"/x": 1}}, "file_mounts./x: must be the path of what is copied there"),
+    "unknown provider key": ({"provider": {"type": "aws", "regoin": "x"}}, "provider.regoin: no such key"),
+    "no provider type": ({"provider": {"region": "x"}}, "provider.type: must be given"),
+    "no such head": ({"head_node_type": "hd"}, "`head_node_type` must be one of"),
+    "no token": ({"file_mounts": {}}, "a node without the token"),
+    "open Ray": ({"worker_start_ray_commands": ["ray start"]}, "every node must ask for the token"),
+    "a token that is asked for too late": (
+        {"worker_start_ray_commands": ["ray start --address=$RAY_HEAD_IP:6379; export RAY_AUTH_MODE=token"]},
+        "worker_start_ray_commands: every node must ask for the token",
+    ),
+    "open dashboard": (
+        {"head_start_ray_commands": [f"{HEAD} --dashboard-host=0.0.0.0"]},
+        "the dashboard must listen on loopback: it takes jobs, but got '0.0.0.0'",
+    ),
+    "open dashboard, in other words": (
+        {"head_start_ray_commands": [f"{HEAD} --dashboard-host '10.0.0.7'"]},
+        "the dashboard must listen on loopback: it takes jobs, but got '10.0.0.7'",
+    ),
+    "nothing to mount": (
+        {"file_mounts": {"/x": "/no/such", "~/.ray/auth_token": "~/.ray/auth_token"}},
+        "must be there",
+    ),
+    "a head with GPUs": (gpu_machine, "head_node_type: the head must offer no GPU"),
+    "a head that trains": (head_without("CPU"), "head_node_type: the head must offer no CPU"),
+    "a head without drivers": (head_without("trial_driver"), "the head must offer trial_driver"),
+    "Ray's own image": (no_image, "available_node_types.gpu.node_config.ImageId: an image must be named"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_cluster_file_is_named_before_a_machine_starts(home, filled, case):
+    change, words = WRONG[case]
+    file = filled("cluster.yaml", **(change if isinstance(change, dict) else {}))
+    if not isinstance(change, dict):
+        content = yaml.safe_load(file.read_text())
+        change(content)
+        file.write_text(yaml.safe_dump(content))
+    problems = cluster_file_problems(file)
+    assert any(words in str(problem) for problem in problems), problems
+    assert all(problem.place.startswith("mine.yaml: ") for problem in problems)
+
+
+def test_everything_is_named_at_once(home, filled):
+    home.unlink()
+    file = filled("cluster.yaml", max_wrkers=2, worker_start_ray_commands=["ray start"])
+    rules = [problem.rule for problem in cluster_file_problems(file)]
+    assert len(rules) == 3
+    assert {rule.partition(":")[0] for rule in rules} == {
+        "no such key",
+        "every node must ask for the token",
+        "the token that every node is given must be there",
+    }
+
+
+def test_a_head_of_ones_own_says_itself_that_it_offers_nothing(home, filled):
+    """Ray counts the processors and GPUs of such a machine, and no node type says otherwise."""
+    start = [f"{HEAD} --resources='{{\"trial_driver\": 64}}'"]
+    problems = cluster_file_problems(filled("deploy/on_premises.yaml", head_start_ray_commands=start))
+    assert [problem.remedy for problem in problems] == [
+        f"Write --num-{what}=0 behind `ray start --head`." for what in ("cpus", "gpus")
+    ]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
+def test_a_dashboard_on_loopback_is_fine(home, filled, host):
+    start = [f"{HEAD} --dashboard-host={host} --autoscaling-config=~/ray_bootstrap_config.yaml"]
+    assert cluster_file_problems(filled("cluster.yaml", head_start_ray_commands=start)) == []
+
+
+def test_credentials_and_other_providers_keys_are_no_mistakes(home, filled):
+    provider = {"type": "aws", "region": "us-west-2", "aws_credentials": {"aws_access_key_id": "x"}}
+    assert cluster_file_problems(filled("cluster.yaml", provider=provider)) == []
+
+
+def test_workers_that_mount_nothing_are_said(home, filled):
+    file = filled("cluster.yaml", worker_setup_commands=["sudo mkdir -p /mnt/shared"])
+    assert cluster_file_problems(file) == []
+    (note,) = cluster_file_notes(file)
+    assert "--trial-files" in note
+
+
+def test_what_the_launcher_lacks_here_is_said(home, filled, monkeypatch):
+    monkeypatch.setattr(cluster_file, "find_spec", lambda module: None)
+    (problem,) = cluster_file_problems(filled("cluster.yaml"))
+    assert problem.remedy == "pip install boto3"
+    (problem,) = cluster_file_problems(filled("deploy/gcp.yaml"))
+    assert problem.remedy == "pip install google-api-python-client"
+    assert cluster_file_problems(filled("deploy/on_premises.yaml")) == []
+
+
+def test_a_file_that_leads_to_a_cluster_that_runs_need_not_be_ours(home, filled, monkeypatch):
+    """Its logs can be read, and its sweeps be cancelled, whatever its head offers."""
+    file = filled("cluster.yaml", file_mounts={}, head_start_ray_commands=["ray start --head"])
+    assert cluster_file_problems(file)
+    assert cluster_file_problems(file, to_start=False) == []
+    monkeypatch.setattr(cluster_file, "find_spec", lambda module: None)
+    (problem,) = cluster_file_problems(file, to_start=False)
+    assert problem.remedy == "pip install boto3"
+
+
+def test_a_token_that_others_can_read_or_that_is_not_there_is_refused(home, filled):
+    home.chmod(0o644)
+    (problem,) = cluster_file_problems(filled("cluster.yaml"))
+    assert "owner's alone" in problem.rule
+    home.unlink()
+    (problem,) = cluster_file_problems(filled("cluster.yaml"))
+    assert "ray get-auth-token --generate" in problem.remedy
+
+
+def test_a_file_that_is_no_cluster_is_one_problem(tmp_path):
+    for text, said in (
+        (b"a: [", "x.yaml, line 1: the cluster file must be YAML"),
+        (b"- 1", "a cluster file must be a mapping"),
+        (b"", "the cluster file is empty"),
+        (b"\x00\xff\xfe", "must be text in UTF-8"),
+        (b"cluster_name: a\ncluster_name: b", "`cluster_name` stands there twice"),
+        (b"a: &a [*a]", "recursive"),
+        (b"apiVersion: ray.io/v1\nkind: RayCluster", "must be a RayJob"),
+    ):
+        file = tmp_path / "x.yaml"
+        file.write_bytes(text)
+        (problem,) = cluster_file_problems(file)
+        assert said in str(problem)
+    assert len(cluster_file_problems(tmp_path / "none.yaml")) == 1
+
+
+@pytest.fixture
+def job(tmp_path):
+    """Our RayJob with its image put in, and where it is written to."""
+    text = (ROOT / "deploy" / "kuberay.yaml").read_text().replace("YOUR-REGISTRY", "ghcr.io/me")
+    return yaml.safe_load(text), tmp_path / "job.yaml"
+
+
+def problems_of(job):
+    content, file = job
+    file.write_text(yaml.safe_dump(content))
+    return [str(problem) for problem in cluster_file_problems(file)]
+
+
+def test_the_kubernetes_job_has_what_a_sweep_needs(job):
+    assert problems_of(job) == []
+    (note,) = cluster_file_notes(job[1])
+    assert "kubectl apply --dry-run=server" in note
+    unfilled = cluster_file_problems(ROOT / "deploy" / "kuberay.yaml")
+    assert {problem.value for problem in unfilled} == {"YOUR-REGISTRY"}
+    (problem,) = cluster_file_problems(job[1], to_start=False)
+    assert "port-forward" in problem.remedy
+
+
+GPU = {"limits": {"nvidia.com/gpu": "1"}}
+WRONG_JOBS = {
+    "open": (lambda cluster, head, worker: cluster.pop("authOptions"), "every pod must ask for the token"),
+    "a head that trains": (lambda cluster, head, worker: head["rayStartParams"].pop("num-cpus"), "no CPU"),
+    "a head without drivers": (lambda cluster, head, worker: head["rayStartParams"].pop("resources"), "trial_driver"),
+    "a head with a GPU": (
+        lambda cluster, head, worker: head["template"]["spec"]["containers"][0].update(resources=GPU),
+        "the head must offer no GPU",
+    ),
+    "a worker without the folder": (
+        lambda cluster, head, worker: worker["template"]["spec"]["containers"][0].pop("volumeMounts"),
+        "workerGroupSpecs.0.template: the folder of the sweeps, /mnt/shared/sweeps, must lie in a volume of each pod",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_JOBS)
+def test_a_wrong_job_is_named_before_it_is_applied(job, case):
+    change, words = WRONG_JOBS[case]
+    cluster = job[0]["spec"]["rayClusterSpec"]
+    change(cluster, cluster["headGroupSpec"], cluster["workerGroupSpecs"][0])
+    (problem,) = problems_of(job)
+    assert words in problem
+
+
+def test_with_a_bucket_the_head_alone_needs_the_folder(job):
+    spec = job[0]["spec"]
+    spec["rayClusterSpec"]["workerGroupSpecs"][0]["template"]["spec"]["containers"][0].pop("volumeMounts")
+    spec["entrypoint"] += " --trial-files s3://bucket/sweeps"
+    assert problems_of(job) == []
+    spec["entrypoint"] = "python -m tune_dml.cli sweep sec_rho"
+    (problem,) = problems_of(job)
+    assert "must be kept in a volume" in problem

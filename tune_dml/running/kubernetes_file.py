@@ -1,0 +1,74 @@
+"""What a RayJob for Kubernetes lacks of what our sweeps need, before it is applied.
+
+Its shape is KubeRay's to check (`kubectl apply --dry-run=server`); what is said here Kubernetes would take without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import PurePosixPath
+from typing import Any
+
+from trainables.errors import Problem
+
+_GPU = "nvidia.com/gpu"
+_CLUSTER = "spec.rayClusterSpec"
+
+
+def rayjob_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
+    """A job that would start, and in which a sweep would not run, or not safely."""
+    if config.get("kind") != "RayJob":
+        yield Problem("kind", "must be a RayJob, whose cluster lives as long as its sweep", config.get("kind"))
+        return
+    spec = _part(config, "spec")
+    cluster = _part(spec, "rayClusterSpec")
+    if _part(cluster, "authOptions").get("mode") != "token":
+        rule = "every pod must ask for the token: whoever reaches the port of an open one can run code there"
+        yield Problem(f"{_CLUSTER}.authOptions", rule, None, "Write authOptions: {mode: token}.")
+    head = _part(cluster, "headGroupSpec")
+    yield from _head_problems(head)
+    workers = cluster.get("workerGroupSpecs")
+    groups = [(f"{_CLUSTER}.headGroupSpec", head)]
+    groups += [(f"{_CLUSTER}.workerGroupSpecs.{n}", group) for n, group in enumerate(workers if workers else ())]
+    yield from _storage_problems(str(spec.get("entrypoint") or "").split(), groups)
+
+
+def _part(of: Any, key: str) -> Mapping[str, Any]:
+    part = of.get(key) if isinstance(of, Mapping) else None
+    return part if isinstance(part, Mapping) else {}
+
+
+def _containers(group: Any) -> list[Mapping[str, Any]]:
+    found = _part(_part(group, "template"), "spec").get("containers")
+    return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []
+
+
+def _head_problems(head: Mapping[str, Any]) -> Iterator[Problem]:
+    place, start = f"{_CLUSTER}.headGroupSpec", _part(head, "rayStartParams")
+    if str(start.get("num-cpus")) != "0":
+        rule = "the head must offer no CPU: trials there would share it with the sweep's driver"
+        yield Problem(f"{place}.rayStartParams.num-cpus", rule, start.get("num-cpus"), 'Write num-cpus: "0".')
+    if "trial_driver" not in str(start.get("resources")):
+        rule = "the head must offer trial_driver, which a trial with several workers holds"
+        yield Problem(f"{place}.rayStartParams.resources", rule, None, "deploy/kuberay.yaml has the words.")
+    asked = [_part(_part(container, "resources"), "limits").get(_GPU) for container in _containers(head)]
+    if any(str(gpus) not in {"None", "0"} for gpus in asked):
+        rule = "the head must offer no GPU: trials there would share it with the sweep's driver"
+        yield Problem(f"{place}.template", rule, None, f"Leave {_GPU} out of its limits.")
+
+
+def _storage_problems(words: Sequence[str], groups: Sequence[tuple[str, Any]]) -> Iterator[Problem]:
+    """The folder of the sweeps must be a volume of each pod, or, with a bucket, of the head's."""
+    values = dict(pairwise(words))
+    storage = PurePosixPath(values.get("--storage", ""))
+    if not storage.is_absolute():
+        rule = "the sweep must be kept in a volume: a pod's own folder goes with it"
+        yield Problem("spec.entrypoint", rule, values.get("--storage"), "Example: --storage /mnt/shared/sweeps.")
+        return
+    for place, group in groups[:1] if "--trial-files" in values else groups:
+        mounts = [mount for container in _containers(group) for mount in container.get("volumeMounts") or ()]
+        mounts = [mount for mount in mounts if isinstance(mount, Mapping)]
+        if not any(storage.is_relative_to(str(mount.get("mountPath"))) for mount in mounts):
+            rule = f"the folder of the sweeps, {storage}, must lie in a volume of each pod"
+            yield Problem(f"{place}.template", rule, None, "Mount it there, or name a bucket with --trial-files.")
