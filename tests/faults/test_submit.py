@@ -50,7 +50,6 @@ def test_a_sweep_runs_on_the_cluster_and_answers_from_there(cluster, tmp_path):
     assert "4/4 done" in followed.stdout
     results = results_of(storage / "there")
     assert {trial.status for trial in results.trials} == {"finished"}
-    assert len({event.body["host"] for event in read_events(storage / "there") if event.kind == "started"}) >= 1
     stored = StoredRuns(
         f"sqlite:///{storage}/mlflow.db", "there"
     )  # which the job's own folder would have taken with it
