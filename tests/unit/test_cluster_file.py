@@ -136,6 +136,14 @@ WRONG = {
 }
 
 
+def number_for_a_key(content):
+    content["available_node_types"]["head"]["resources"][1] = 2
+
+
+WRONG["a key that is no text"] = (number_for_a_key, "available_node_types.head.resources: keys must be text, but got 1")
+WRONG["one of several types"] = ({"provider": {"type": "gcp", "project_id": 17}}, "provider.project_id: must be text")
+
+
 @pytest.mark.parametrize("case", WRONG)
 def test_a_wrong_cluster_file_is_named_before_a_machine_starts(home, filled, case):
     change, words = WRONG[case]

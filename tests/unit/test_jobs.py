@@ -60,6 +60,22 @@ def test_the_project_travels_with_what_is_named_and_no_secret_does(own):
     assert "tune_dml" in str(upload)
 
 
+def test_what_clouds_and_registries_keep_for_their_users_is_kept_back(tmp_path):
+    names = (
+        "application_default_credentials.json",
+        "my-service-account.json",
+        "kaggle.json",
+        "secrets.yaml",
+        ".npmrc",
+        "token",
+    )
+    for name in (*names, "tokens.py", "credential.py", "secretary.json"):
+        (tmp_path / name).write_text("x")
+    upload = collect_upload([], tmp_path)
+    assert sorted(upload.kept_back) == sorted(names)
+    assert {"tokens.py", "credential.py", "secretary.json"} <= upload.files.keys()
+
+
 def test_no_more_than_ray_takes(own, monkeypatch):
     monkeypatch.setattr(upload, "LIMIT", 1000)
     with pytest.raises(ConfigError, match="The largest file is"):

@@ -42,8 +42,8 @@ _MOUNTS = re.compile(r"\bmount|fuse|lustre|gpfs")
 _STARTS = re.compile(r"\bray start\b")
 _DASHBOARD = re.compile(r"--dashboard-host[= ]+['\"]?([^\s'\";]+)")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_GPU_MACHINES = re.compile(r"[pg]\d|a\d-|ct\d|Standard_N", re.IGNORECASE)
-"""How the names of those types of machines begin that have GPUs, on AWS, Google's cloud and Azure."""
+_GPU_MACHINES = re.compile(r"[pg]\d|a\d-")
+"""How the names of those types of machines begin that have GPUs, on AWS and Google's cloud."""
 
 
 def cluster_file_problems(path: Path, *, to_start: bool = True) -> list[Problem]:
@@ -65,6 +65,8 @@ def cluster_file_problems(path: Path, *, to_start: bool = True) -> list[Problem]
             )
             return [Problem(str(path), rule, config.get("kind"), remedy)]
         return [_at(path, problem) for problem in (*rayjob_problems(config), *_unfilled(config))]
+    if unread := list(_key_problems(config, "")):  # which the schema's own checks cannot look at
+        return [_at(path, problem) for problem in unread]
     errors = _schema_errors(config)
     found = [*_schema_problems(errors), *_unlisted_problems(config)] or list(_ray_problems(config))
     if not any(error.validator == "type" for error in errors):  # else nobody knows what is meant
@@ -115,10 +117,21 @@ def _schema_problems(errors: Iterable[Any]) -> Iterator[Problem]:
                 ".".join([*above, key]), "must be given", None, _about(error.schema["properties"].get(key, {}))
             )
         elif error.validator == "type":
-            rule = f"must be {_TYPES[error.validator_value]}"
+            kinds = [error.validator_value] if isinstance(error.validator_value, str) else error.validator_value
+            rule = f"must be {' or '.join(_TYPES[kind] for kind in kinds if kind != 'null')}"
             yield Problem(".".join(above), rule, error.instance, _about(error.schema))
         else:
             yield Problem(".".join(above), error.message.partition("\n")[0])
+
+
+def _key_problems(part: Any, place: str) -> Iterator[Problem]:
+    pairs = part.items() if isinstance(part, Mapping) else enumerate(part) if isinstance(part, list) else ()
+    for key, inner in pairs:
+        if isinstance(part, Mapping) and not isinstance(key, str):
+            yield Problem(
+                place or "the file", "keys must be text", key, "Write it in quotes, or take the blank behind it away."
+            )
+        yield from _key_problems(inner, f"{place}.{key}".lstrip("."))
 
 
 def _about(part: Mapping[str, Any]) -> str:
@@ -184,7 +197,7 @@ def _token_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
     asks = False
     for who in ("head", "worker"):
         starts = [
-            (_STARTS.split(command)[0])
+            _STARTS.split(command)[0]
             for command in _commands(config, f"{who}_start_ray_commands")
             if _STARTS.search(command)
         ]
@@ -200,12 +213,9 @@ def _token_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _dashboard_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
     said = _DASHBOARD.findall("\n".join(_commands(config, "head_start_ray_commands")))  # Ray's own default is loopback
+    rule, remedy = "the dashboard must listen on loopback: it takes jobs", "Use 127.0.0.1 and `ray dashboard`."
     for host in said:
         if host not in _LOOPBACK:
-            rule, remedy = (
-                "the dashboard must listen on loopback: it takes jobs",
-                "Use --dashboard-host=127.0.0.1 and `ray dashboard`.",
-            )
             yield Problem("head_start_ray_commands", rule, host, remedy)
 
 

@@ -28,9 +28,9 @@ def rayjob_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem(f"{_CLUSTER}.authOptions", rule, None, "Write authOptions: {mode: token}.")
     head = _part(cluster, "headGroupSpec")
     yield from _head_problems(head)
-    workers = cluster.get("workerGroupSpecs")
+    workers = _list(cluster, "workerGroupSpecs")
     groups = [(f"{_CLUSTER}.headGroupSpec", head)]
-    groups += [(f"{_CLUSTER}.workerGroupSpecs.{n}", group) for n, group in enumerate(workers if workers else ())]
+    groups += [(f"{_CLUSTER}.workerGroupSpecs.{n}", group) for n, group in enumerate(workers)]
     yield from _storage_problems(str(spec.get("entrypoint") or "").split(), groups)
 
 
@@ -39,9 +39,13 @@ def _part(of: Any, key: str) -> Mapping[str, Any]:
     return part if isinstance(part, Mapping) else {}
 
 
+def _list(of: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    items = of.get(key)
+    return [item for item in items if isinstance(item, Mapping)] if isinstance(items, list) else []
+
+
 def _containers(group: Any) -> list[Mapping[str, Any]]:
-    found = _part(_part(group, "template"), "spec").get("containers")
-    return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []
+    return _list(_part(_part(group, "template"), "spec"), "containers")
 
 
 def _head_problems(head: Mapping[str, Any]) -> Iterator[Problem]:
@@ -67,8 +71,7 @@ def _storage_problems(words: Sequence[str], groups: Sequence[tuple[str, Any]]) -
         yield Problem("spec.entrypoint", rule, values.get("--storage"), "Example: --storage /mnt/shared/sweeps.")
         return
     for place, group in groups[:1] if "--trial-files" in values else groups:
-        mounts = [mount for container in _containers(group) for mount in container.get("volumeMounts") or ()]
-        mounts = [mount for mount in mounts if isinstance(mount, Mapping)]
+        mounts = [mount for container in _containers(group) for mount in _list(container, "volumeMounts")]
         if not any(storage.is_relative_to(str(mount.get("mountPath"))) for mount in mounts):
             rule = f"the folder of the sweeps, {storage}, must lie in a volume of each pod"
             yield Problem(f"{place}.template", rule, None, "Mount it there, or name a bucket with --trial-files.")

@@ -40,7 +40,8 @@ _LEFT_OUT = frozenset(
     }
 )
 _SECRET = re.compile(
-    r"(?i)^(\.env(\..*)?|\.netrc|\.pgpass|\.pypirc|\.git-credentials|auth_token|credentials(\..*)?|id_(rsa|dsa|ecdsa|ed25519)"
+    r"(?i)^(\.env(\..*)?|\.netrc|\.npmrc|\.pgpass|\.pypirc|\.s3cfg|\.boto|\.git-credentials|auth_token|id_(rsa|dsa|ecdsa|ed25519)"
+    r"|(.*[_-])?credentials(\..*)?|.*service[_-]?account.*\.json|kaggle\.json|secrets?\.(ya?ml|json|toml|ini)|token(\.(txt|json))?"
     r"|.*\.(pem|key|p12|pfx|keystore)|\.(ssh|aws|gnupg|kube|docker|azure|ray))$"
 )
 
