@@ -72,6 +72,24 @@ def test_a_method_that_ends_its_process_has_failed_and_ray_may_end_it(monkeypatc
         trials.run_trial(settings, context, None)
 
 
+class Own(BaseException):
+    """Of a method that wants to be caught by nobody."""
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, GeneratorExit, Own])
+def test_what_a_method_raises_is_its_trials_end_whatever_it_is(monkeypatch, tmp_path, error):
+    """Ray takes KeyboardInterrupt for its own word that a task was cancelled: the trial was tried again, as lost."""
+
+    def stop(self, row, state=None):
+        raise error
+
+    monkeypatch.setattr(FolderContext, "report", stop)
+    settings = config_of(TASKS["retrieval"], training__steps=2, training__eval_every=2).settings()
+    end = trials.run_trial(settings, FolderContext(tmp_path / "k", torch.device("cpu")), None)
+    assert (end["status"], end["kind"]) == ("failed", "bug")
+    assert end["reason"].startswith(f"error: {error.__name__} (test_messages_of_a_trial.py:")
+
+
 def test_the_next_trial_begins_where_this_one_did(monkeypatch, tmp_path):
     """A process takes trial after trial, and one whose folder is gone takes none."""
 

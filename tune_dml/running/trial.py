@@ -54,7 +54,7 @@ def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Pat
     except Diverged as error:
         how = {"status": "diverged", "reason": error.message, "metrics": {}}
         return {**how, "step": error.step, "statistics": error.statistics}
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # KeyboardInterrupt too: Ray would take a method's for its own
         sick = ailment(context.device)
         failure = classify(error if sick is None else sick.with_traceback(error.__traceback__))
         if failure.may_pass or _ends_by_ray(error):
@@ -69,9 +69,9 @@ def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Pat
 
 
 def _ends_by_ray(error: BaseException) -> bool:
-    """Whether Ray ends the trial: by SystemExit from within a report. From anywhere else that is a method's own mistake."""
+    """Whether Ray ends the trial: by what is no `Exception`, from within a report. From elsewhere that is a method's mistake."""
     frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return isinstance(error, SystemExit) and frames[-1].partition(".")[0] == "ray"
+    return not isinstance(error, Exception) and frames[-1].partition(".")[0] == "ray"
 
 
 @dataclass(frozen=True)
