@@ -162,6 +162,33 @@ def test_a_value_without_gradient_is_named_where_one_is_needed():
         assert Whole()(embeddings, torch.arange(4)) == 1
 
 
+class OfItsOwn(Loss):
+    """Trains its proxies alone: embeddings are normalised where no gradient is kept."""
+
+    name, citation, section = "of_its_own", "nobody", "1"
+
+    def __init__(self, like=0):
+        super().__init__()
+        self.like = like
+        self.proxies = torch.nn.Parameter(torch.ones(2, 3))
+
+    def value(self, embeddings, labels):
+        with torch.set_grad_enabled(bool(self.like)):
+            directions = torch.nn.functional.normalize(embeddings)
+        return (directions @ self.proxies.T).square().mean()
+
+
+def test_a_loss_that_trains_its_own_parameters_alone_is_named():
+    leaf, labels = torch.ones(4, 3, requires_grad=True), torch.arange(4)
+    for embeddings in (leaf, leaf * 2, (leaf * 2).half()):
+        with pytest.raises(ConfigError, match="OfItsOwn: must have a gradient for the embeddings, not for parameters"):
+            OfItsOwn()(embeddings, labels)
+        OfItsOwn(like=1)(embeddings, labels).backward()
+    OfItsOwn()(leaf.detach(), labels)
+    with torch.no_grad():
+        OfItsOwn()(leaf, labels)
+
+
 class Careless(Loss):
     """Normalises what it is given in place, unseen by autograd: a regularizer would see lengths of 1."""
 
