@@ -15,6 +15,8 @@ from ray import tune
 from trainables.context import FolderContext
 from trainables.data.image_folder import ImageFolder
 from trainables.errors import DataError
+from trainables.losses import LOSSES
+from trainables.losses.triplet import TripletLoss
 from trainables.tasks import task_of
 from trainables.training import train
 from tune_dml.planning.checks import prepare
@@ -57,6 +59,19 @@ def test_what_does_not_fit_into_the_memory_fits_in_parts_with_the_same_result(mo
     assert (failed["status"], failed["kind"]) == ("failed", "out_of_memory")
     assert parts["status"] == "finished"
     assert parts["metrics"] == pytest.approx(expected["metrics"], rel=1e-6)
+
+
+@pytest.mark.parametrize(("loss", "spent"), [("triplet", False), ("elsewhere", True)])
+def test_a_trial_with_a_method_of_another_package_is_its_processs_last(monkeypatch, tmp_path, cache_dir, loss, spent):
+    """What that leaves there would be in the next trial's numbers."""
+    said, kind = [], type("Elsewhere", (TripletLoss,), {"name": "elsewhere", "__module__": "own_package"})
+    monkeypatch.setitem(LOSSES.data, "elsewhere", kind)
+    monkeypatch.setattr(tune, "report", lambda message: said.append(read_message(message)))
+    settings = config_of(TASKS["retrieval"], loss__name=loss, training__steps=2, training__eval_every=2).settings()
+    trial = trials.engine(trials.Conduct(tmp_path, tmp_path, Resources(), cache_dir))
+    trial({"key": "k", "settings": json.dumps(settings), "until": None})
+    assert said[-1]["ended"]["status"] == "finished"
+    assert said[-1].get("spent", False) == spent
 
 
 def test_a_method_that_ends_its_process_has_failed_and_ray_may_end_it(monkeypatch, tmp_path):
