@@ -24,9 +24,10 @@ def fix_arithmetic(deterministic: bool, *, compiled: bool) -> None:
 
     cuDNN's deterministic convolutions alone make a trial on a CUDA device repeat to the bit, at no cost that was seen
     (docs/log.md); torch's own switch would refuse more, and is for the CPU.
-    Types, device and gradients are as torch begins, whatever a method of an earlier trial has left in this process.
+    Types, device, gradients and the precision of products are as torch begins, whatever a method's module has set.
     """
     torch.set_default_dtype(torch.float32)
+    torch.set_float32_matmul_precision("highest")
     torch.set_default_device(None)
     torch.set_grad_enabled(True)
     torch.backends.cudnn.benchmark = False

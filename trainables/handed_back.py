@@ -21,6 +21,29 @@ def check_value(place: str, value: object, given: Tensor) -> None:
         raise ConfigError(Problem(place, "must have a gradient for the embeddings", None, remedy))
 
 
+def check_path(place: str, value: Tensor, given: Tensor) -> None:
+    """That a value's gradient comes to `given`, not to a loss's own parameters alone. Raises ConfigError.
+
+    It takes longer than a small loss, so a trial looks at its first batch.
+    """
+    if not _leads_to(value, given):
+        rule = "must have a gradient for the embeddings, not for parameters of the loss alone"
+        raise ConfigError(Problem(place, rule, None, "Compute it from them without detach() and torch.no_grad()."))
+
+
+def _leads_to(value: Tensor, given: Tensor) -> bool:
+    goal, waiting, seen = given.grad_fn, [value.grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        if node is goal or getattr(node, "variable", None) is given:  # of a tensor that nothing was computed for
+            return True
+        seen.add(node)
+        waiting += [following for following, _ in node.next_functions]
+    return False
+
+
 def versions(*tensors: Tensor) -> tuple[int, ...]:
     """How often each was written to; 0 for tensors of inference mode, which nobody counts."""
     return tuple(0 if tensor.is_inference() else tensor._version for tensor in tensors)

@@ -30,6 +30,7 @@ def _registries() -> Mapping[str, Mapping[str, type]]:
     from trainables.optimizers import OPTIMIZERS
     from trainables.rates import RATES
     from trainables.regularizers import REGULARIZERS
+    from trainables.samplers import SAMPLERS
     from trainables.tasks import TASKS
 
     registries: dict[str, Mapping[str, type]] = {
@@ -43,7 +44,10 @@ def _registries() -> Mapping[str, Mapping[str, type]]:
         "head": HEADS,
         "optimizer": OPTIMIZERS,
         "lr_schedule": RATES,
+        "sampler": SAMPLERS,
     }
+    for registry in registries.values():  # whatever another package's module does as it is imported, no trial has begun
+        len(registry)
     raise_if_any(_clashes(registries))
     return registries
 
@@ -84,6 +88,22 @@ def methods_chosen(section: str, settings: Mapping[str, Value]) -> dict[str, typ
     }
 
 
+def has_foreign_methods(settings: Mapping[str, Value]) -> bool:
+    """Whether a trial of these settings trains with another package's code: what that leaves in its process nobody knows.
+
+    Data sets do not count: their pictures are decoded before.
+    """
+    methods = [methods_of("sampler").get(method_named("batch", "sampler", _own("batch", settings)))]
+    for section in SECTIONS.keys() - {"data"}:
+        methods += methods_chosen(section, _own(section, settings)).values()
+    return any(method is not None and method.__module__.partition(".")[0] != "trainables" for method in methods)
+
+
+def _own(section: str, settings: Mapping[str, Value]) -> dict[str, Value]:
+    """The settings of a section by their names within it."""
+    return {path.partition(".")[2]: value for path, value in settings.items() if path.startswith(section + ".")}
+
+
 def knob_keys(section: str, name: str, methods: Mapping[str, type]) -> list[str]:
     """The knobs `chooser.knob` that a name within a section may mean under the chosen methods."""
     chooser, dot, _ = name.partition(".")
@@ -115,8 +135,7 @@ def domain_of(path: str, settings: Mapping[str, Value]) -> KnobDomain:
     if name in model.own_fields():
         info = model.model_fields[name]
         return domain_of_rules(info.metadata, info.annotation)
-    own = {key.partition(".")[2]: value for key, value in settings.items() if key.startswith(section + ".")}
-    methods = methods_chosen(section, own)
+    methods = methods_chosen(section, _own(section, settings))
     for key in knob_keys(section, name, methods):
         chooser, _, knob = key.partition(".")
         if chooser in methods:

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from trainables import distributed
+from trainables import distributed, generators
 from trainables.compiler import fix_arithmetic
 from trainables.config import TrialConfig
 from trainables.context import EVIDENCE_FILES, NETWORK, Row, TrialContext
@@ -144,7 +144,7 @@ def prepare_process(config: TrialConfig, context: TrialContext) -> None:
         raise ConfigError(Problem("training.precision", rule, str(context.device), "Use bf16 or float32."))
     torch.set_num_threads(context.threads)
     fix_arithmetic(context.device.type == "cpu", compiled=config.training.compile)
-    torch.manual_seed(config.seed_of("init"))
+    generators.seed_all(config.seed_of("init"))
 
 
 def begin(config: TrialConfig, context: TrialContext, learner: Learner[Any]) -> Run:
@@ -179,7 +179,7 @@ def _restore(run: Run, saved: dict[str, Any]) -> None:
     run.learner.modules.load_state_dict(saved["task"])
     run.optimizer.load_state_dict(saved["optimizer"])
     run.scaler.load_state_dict(saved["scaler"])
-    torch.set_rng_state(saved["rng"].cpu())
+    generators.restore(saved["rng"])
     best = {name: value for name, value in saved["best"].items() if not name.startswith("test/")}
     if best != saved["best"]:  # of an older version, which kept test figures in its checkpoints
         run.context.seal({name: value for name, value in saved["best"].items() if name not in best})
@@ -389,7 +389,7 @@ def _checkpoint(run: Run) -> dict[str, Any]:
         "task": run.learner.modules.state_dict(),
         "optimizer": run.optimizer.state_dict(),
         "scaler": run.scaler.state_dict(),
-        "rng": torch.get_rng_state(),
+        "rng": generators.states(),
         "step": run.state.step,
         "seconds": run.state.seconds,
         "rows": run.state.rows,

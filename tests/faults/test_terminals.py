@@ -44,6 +44,15 @@ def test_a_pipe_that_nobody_reads_any_more(words, quiet, found):
     found("the pipe of its output is closed", {**outcome(folder, time.time()), "seconds": 0.0})
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_standard_streams_that_are_closed_from_the_beginning(words, quiet, closed):
+    sweep = subprocess.run(["bash", "-c", f'"$@" {closed}', "--", *COMMAND, *words], check=False, timeout=200)
+    assert sweep.returncode == 0
+    folder = Path("sweeps/toy").absolute()
+    assert table(folder) == quiet
+    assert (folder / "report" / "report.html").exists()
+
+
 def test_the_disk_of_its_output_is_full(words, quiet, found):
     with Path("/dev/full").open("w") as full:
         sweep = subprocess.run(

@@ -1,5 +1,6 @@
 """Ray's side, without Ray: capacity, addresses, tokens."""
 
+import errno
 import os
 import socket
 import subprocess
@@ -110,6 +111,18 @@ def test_an_open_port_is_not_yet_a_ray():
     (problem,) = address_problems(f"127.0.0.1:{port}", "RAY_ADDRESS")
     assert problem.place == "RAY_ADDRESS"
     assert str(port) in str(problem)
+
+
+def test_a_machine_that_does_not_reach_itself_is_named(monkeypatch):
+    """Of a network namespace whose loopback is down; Ray waited for itself as long as it was watched (150 s)."""
+    assert address_problems(None, "default") == []
+
+    def unreachable(address, timeout):
+        raise OSError(errno.ENETUNREACH, "Network is unreachable")
+
+    monkeypatch.setattr(socket, "create_connection", unreachable)
+    (problem,) = address_problems(None, "default")
+    assert "must reach itself, for Ray's processes (Network is unreachable)" in problem.rule
 
 
 class Dashboard(BaseHTTPRequestHandler):

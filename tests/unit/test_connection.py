@@ -88,20 +88,38 @@ def test_a_node_is_lost_when_its_cluster_says_so_or_has_long_said_nothing(monkey
     assert node.is_lost()  # nobody listens any more
 
 
-def test_a_ray_that_does_not_start_is_one_problem(monkeypatch):
+def not_started(monkeypatch, folder, error):
+    """What is said of a Ray that fails so as it starts, its temporary files in such a folder."""
     import ray
 
     def fail(**arguments):
-        raise Exception("The current node timed out during startup.\nThis could happen because ...")
+        raise error
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", fail)
-    monkeypatch.setenv("RAY_TMPDIR", "/full")
+    monkeypatch.setenv("RAY_TMPDIR", folder)
     with Connection(None, Resources()) as connection, pytest.raises(ConfigError) as refusal:
         connection.capacity()
     (problem,) = refusal.value.problems
+    return problem
+
+
+def test_a_ray_that_does_not_start_is_one_problem(monkeypatch):
+    late = Exception("The current node timed out during startup.\nThis could happen because ...")
+    problem = not_started(monkeypatch, "/full", late)
     assert "must start (The current node timed out during startup." in problem.rule
     assert "/full/ray/session_latest/logs" in problem.remedy
+
+
+def test_a_folder_whose_name_is_too_long_for_sockets_is_said(monkeypatch):
+    """Ray's own refusal, of a name that it would give one."""
+    from ray._private.utils import validate_socket_filepath
+
+    folder = f"/scratch/{110 * 't'}"
+    with pytest.raises(OSError, match="AF_UNIX") as refusal:
+        validate_socket_filepath(f"{folder}/ray/session_1/sockets/raylet")
+    problem = not_started(monkeypatch, folder, refusal.value)
+    assert (problem.value, problem.remedy) == (folder, "Set RAY_TMPDIR to another one, such as /tmp.")
 
 
 def test_a_ray_that_is_started_hears_nothing_of_torchrun(monkeypatch):

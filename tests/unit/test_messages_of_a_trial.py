@@ -15,6 +15,8 @@ from ray import tune
 from trainables.context import FolderContext
 from trainables.data.image_folder import ImageFolder
 from trainables.errors import DataError
+from trainables.losses import LOSSES
+from trainables.losses.triplet import TripletLoss
 from trainables.tasks import task_of
 from trainables.training import train
 from tune_dml.planning.checks import prepare
@@ -59,6 +61,19 @@ def test_what_does_not_fit_into_the_memory_fits_in_parts_with_the_same_result(mo
     assert parts["metrics"] == pytest.approx(expected["metrics"], rel=1e-6)
 
 
+@pytest.mark.parametrize(("loss", "spent"), [("triplet", False), ("elsewhere", True)])
+def test_a_trial_with_a_method_of_another_package_is_its_processs_last(monkeypatch, tmp_path, cache_dir, loss, spent):
+    """What that leaves there would be in the next trial's numbers."""
+    said, kind = [], type("Elsewhere", (TripletLoss,), {"name": "elsewhere", "__module__": "own_package"})
+    monkeypatch.setitem(LOSSES.data, "elsewhere", kind)
+    monkeypatch.setattr(tune, "report", lambda message: said.append(read_message(message)))
+    settings = config_of(TASKS["retrieval"], loss__name=loss, training__steps=2, training__eval_every=2).settings()
+    trial = trials.engine(trials.Conduct(tmp_path, tmp_path, Resources(), cache_dir))
+    trial({"key": "k", "settings": json.dumps(settings), "until": None})
+    assert said[-1]["ended"]["status"] == "finished"
+    assert said[-1].get("spent", False) == spent
+
+
 def test_a_method_that_ends_its_process_has_failed_and_ray_may_end_it(monkeypatch, tmp_path):
     context = FolderContext(tmp_path / "k", torch.device("cpu"))
     settings = config_of(TASKS["retrieval"], training__steps=2, training__eval_every=2).settings()
@@ -70,6 +85,24 @@ def test_a_method_that_ends_its_process_has_failed_and_ray_may_end_it(monkeypatc
     monkeypatch.setattr(FolderContext, "report", lambda self, row, state=None: ray_exits(self, row))
     with pytest.raises(SystemExit):
         trials.run_trial(settings, context, None)
+
+
+class Own(BaseException):
+    """Of a method that wants to be caught by nobody."""
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, GeneratorExit, Own])
+def test_what_a_method_raises_is_its_trials_end_whatever_it_is(monkeypatch, tmp_path, error):
+    """Ray takes KeyboardInterrupt for its own word that a task was cancelled: the trial was tried again, as lost."""
+
+    def stop(self, row, state=None):
+        raise error
+
+    monkeypatch.setattr(FolderContext, "report", stop)
+    settings = config_of(TASKS["retrieval"], training__steps=2, training__eval_every=2).settings()
+    end = trials.run_trial(settings, FolderContext(tmp_path / "k", torch.device("cpu")), None)
+    assert (end["status"], end["kind"]) == ("failed", "bug")
+    assert end["reason"].startswith(f"error: {error.__name__} (test_messages_of_a_trial.py:")
 
 
 def test_the_next_trial_begins_where_this_one_did(monkeypatch, tmp_path):

@@ -1,5 +1,7 @@
 """Methods of other packages, written wrongly: each mistake is one message that names the place and the remedy."""
 
+import subprocess
+import sys
 from importlib.metadata import EntryPoint
 from typing import Annotated
 
@@ -8,9 +10,10 @@ import torch
 from pydantic import Field
 
 from trainables import methods, registries
+from trainables.data import DATASETS
 from trainables.errors import ConfigError
 from trainables.handed_back import check_figures
-from trainables.losses import Loss
+from trainables.losses import LOSSES, Loss
 from trainables.losses.triplet import TripletLoss
 from trainables.models import BACKBONES, build_model
 from trainables.models.small_conv import SmallConv
@@ -159,6 +162,33 @@ def test_a_value_without_gradient_is_named_where_one_is_needed():
         assert Whole()(embeddings, torch.arange(4)) == 1
 
 
+class OfItsOwn(Loss):
+    """Trains its proxies alone: embeddings are normalised where no gradient is kept."""
+
+    name, citation, section = "of_its_own", "nobody", "1"
+
+    def __init__(self, like=0):
+        super().__init__()
+        self.like = like
+        self.proxies = torch.nn.Parameter(torch.ones(2, 3))
+
+    def value(self, embeddings, labels):
+        with torch.set_grad_enabled(bool(self.like)):
+            directions = torch.nn.functional.normalize(embeddings)
+        return (directions @ self.proxies.T).square().mean()
+
+
+def test_a_loss_that_trains_its_own_parameters_alone_is_named():
+    leaf, labels = torch.ones(4, 3, requires_grad=True), torch.arange(4)
+    for embeddings in (leaf, leaf * 2, (leaf * 2).half()):
+        with pytest.raises(ConfigError, match="OfItsOwn: must have a gradient for the embeddings, not for parameters"):
+            OfItsOwn()(embeddings, labels)
+        OfItsOwn(like=1)(embeddings, labels).backward()
+    OfItsOwn()(leaf.detach(), labels)
+    with torch.no_grad():
+        OfItsOwn()(leaf, labels)
+
+
 class Careless(Loss):
     """Normalises what it is given in place, unseen by autograd: a regularizer would see lengths of 1."""
 
@@ -215,6 +245,34 @@ def test_a_sampler_without_steps_is_refused(monkeypatch):
     monkeypatch.setitem(SAMPLERS.data, "endless", Endless)
     with pytest.raises(ConfigError, match="sampler endless: steps_per_epoch must be at least 1, but got 0"):
         build_sampler("endless", [0, 1], 2)
+
+
+@pytest.mark.parametrize(
+    ("registry", "settings"),
+    [
+        (LOSSES, {"loss.name": "whole"}),
+        (BACKBONES, {"model.backbone": "whole", "model.embedding_dim": 8}),
+        (SAMPLERS, {"batch.sampler": "whole"}),
+    ],
+)
+def test_what_trains_with_another_packages_code_is_known(monkeypatch, registry, settings):
+    """Its process takes no next trial."""
+    monkeypatch.setitem(registry.data, "whole", Whole)
+    assert registries.has_foreign_methods(settings)
+    assert not registries.has_foreign_methods({"loss.name": "proxy_anchor", "regularizer.name": "sec"})
+    assert not registries.has_foreign_methods({})
+
+
+def test_a_data_set_of_another_package_is_decoded_before_anything_trains(monkeypatch):
+    monkeypatch.setitem(DATASETS.data, "whole", Whole)
+    assert not registries.has_foreign_methods({"data.name": "whole"})
+
+
+def test_every_package_is_imported_before_a_trial_begins():
+    """What its modules do to torch as they are imported is done before seeds and types are set, for the first trial too."""
+    ask = "from trainables.resolve import resolve; resolve(); from trainables import samplers; print(vars(samplers.SAMPLERS))"
+    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+    assert "m_per_class" in done.stdout
 
 
 class Flat(SmallConv):

@@ -153,11 +153,13 @@ def test_what_a_method_leaves_in_its_process_does_not_reach_the_next_trial(tmp_p
         torch.set_default_dtype(torch.float64)
         torch.set_default_device("meta")
         torch.set_grad_enabled(False)
+        torch.set_float32_matmul_precision("medium")
         after, _ = run(config, tmp_path / "after")
     finally:
         torch.set_default_dtype(torch.float32)
         torch.set_default_device(None)
         torch.set_grad_enabled(True)
+        torch.set_float32_matmul_precision("highest")
     assert after.metrics == before.metrics
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from trainables.errors import ConfigError, Problem
-from trainables.handed_back import check_untouched, check_value, versions
+from trainables.handed_back import check_path, check_untouched, check_value, versions
 from trainables.precision import full_precision
 
 EPSILON = 1e-12  # a vector no longer than this has no direction
@@ -75,6 +75,8 @@ class Loss(nn.Module, ABC):
     """How many numbers a step reads on the CPU, where that costs nothing; on an accelerator nothing waits for them."""
     counts_classes: ClassVar[bool] = False
     """Whether it holds a vector for each training class; read off the constructor (`num_classes`)."""
+    _is_known: bool = False
+    """Whether the path of its gradient has been looked at."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -93,6 +95,9 @@ class Loss(nn.Module, ABC):
         place = f"value of the loss {type(self).__name__}"
         check_untouched(place, before, full, labels)
         check_value(place, value, embeddings)
+        if not self._is_known and embeddings.requires_grad and value.requires_grad:
+            check_path(place, value, embeddings)
+            self._is_known = True
         return value
 
     @abstractmethod

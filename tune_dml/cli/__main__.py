@@ -10,10 +10,13 @@ from tune_dml.cli import main
 from tune_dml.cli._supervisor import SUPERVISED, TRAINING, attend, supervise
 from tune_dml.running.garbage import RARELY
 
+_LAST_STREAM = 2
+
 
 def program() -> None:
     """Run a verb; one that trains in a process of its own."""
     gc.set_threshold(RARELY)
+    occupy_standard_streams()
     words = sys.argv[1:]
     if SUPERVISED not in os.environ and words[:1] and words[0] in TRAINING and not {"-h", "--help"} & set(words):
         sys.exit(supervise(words))
@@ -26,6 +29,16 @@ def program() -> None:
     finally:
         gc.freeze()  # what is there goes with the process: to look for garbage in it takes two seconds
     speak(0)
+
+
+def occupy_standard_streams() -> None:
+    """Open nothing at all in place of standard streams that are closed (`>&-`).
+
+    The next pipe or file would get their number, and with it what is printed.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= _LAST_STREAM:
+        os.set_inheritable(number, True)
+    os.close(number)
 
 
 if __name__ == "__main__":

@@ -82,6 +82,9 @@ def address_of(flag: str | None) -> tuple[str | None, str]:
     return None, "default"
 
 
+_TOO_LONG = "AF_UNIX path length"  # as Ray says it
+
+
 def _unreachable(address: str | None, origin: str, error: Exception) -> Problem:
     reason = str(getattr(error, "strerror", None) or error).strip().partition("\n")[0]
     remedy = "Start it (`ray up cluster.yaml`), or correct the address."
@@ -89,7 +92,11 @@ def _unreachable(address: str | None, origin: str, error: Exception) -> Problem:
 
 
 def _not_started(error: Exception) -> Problem:
-    logs = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()) / "ray" / "session_latest" / "logs"
+    folder = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir())
+    if _TOO_LONG in str(error):
+        rule = "the folder of Ray's temporary files must have a short name, for its sockets, of 107 bytes at most, lie in it"
+        return Problem("Ray", rule, str(folder), "Set RAY_TMPDIR to another one, such as /tmp.")
+    logs = folder / "ray" / "session_latest" / "logs"
     rule = f"a Ray of this machine must start ({shortened(one_line(mask(str(error))), _REASON)})"
     remedy = f"Its logs are in {logs}; it needs room there and in /dev/shm, and no tight limits (`ulimit -a`)."
     return Problem("Ray", rule, None, remedy)

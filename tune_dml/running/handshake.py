@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import importlib.metadata
 import json
+import socket
 import urllib.error
 import urllib.request
 from urllib.parse import urlsplit
@@ -29,10 +30,12 @@ def address_problems(address: str | None, origin: str) -> list[Problem]:
     """Why no sweep can be run at an address: nobody answers, it is no Ray, another version, or it wants a token.
 
     Args:
-        address: HOST:PORT of a head, ray://HOST:PORT of its client server; nothing is asked of `auto` or a local one.
+        address: HOST:PORT of a head, ray://HOST:PORT of its client server; nothing is asked of `auto`. None: of here.
         origin: where the address was given.
     """
-    if address is None or address == "auto":
+    if address is None:
+        return _loopback_problems()
+    if address == "auto":
         return []
     scheme, separator, rest = address.rpartition("://")
     parts = urlsplit(f"//{rest}")
@@ -45,6 +48,17 @@ def address_problems(address: str | None, origin: str) -> list[Problem]:
         return [Problem(origin, rule, address, "Example: --address ray://head:10001.")]
     target = f"{host}:{port or _CLIENT_PORT}"
     return [Problem(origin, rule, address, remedy) for rule, remedy in _greet(target, client=scheme == "ray")]
+
+
+def _loopback_problems() -> list[Problem]:
+    """A Ray's processes talk by way of the loopback, and wait for minutes where that is down, as in a bare network namespace."""
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            socket.create_connection(server.getsockname(), timeout=_SECONDS).close()
+    except OSError as error:
+        rule = f"this machine must reach itself, for Ray's processes ({error.strerror or error})"
+        return [Problem("network", rule, "127.0.0.1", "Bring its loopback up: `ip link set lo up`.")]
+    return []
 
 
 def _greet(target: str, *, client: bool) -> list[tuple[str, str]]:

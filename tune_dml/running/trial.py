@@ -3,6 +3,8 @@
     local    the trial trains inside its Tune actor; actors are reused, so a short trial costs about a second of overhead
     train    the Tune actor holds a Ray Train TorchTrainer, whose workers train together (DDP, gloo or nccl), trial after trial
 
+A trial with a method of another package is its processes' last one: what that leaves there would be in the next one's numbers.
+
 Both run the same `trainables.training.train`; only the context differs. A trial ends with one closing report that says
 how: finished, diverged, failed or paused. Only what a retry can mend (a lost process, a lost node) is raised to Ray.
 """
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainables.errors import Diverged
 from trainables.files import existing, patiently
+from trainables.registries import has_foreign_methods
 from trainables.resolve import read_settings
 from tune_dml.planning.data import of_data
 from tune_dml.planning.request import Resources
@@ -51,7 +54,7 @@ def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Pat
     except Diverged as error:
         how = {"status": "diverged", "reason": error.message, "metrics": {}}
         return {**how, "step": error.step, "statistics": error.statistics}
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # KeyboardInterrupt too: Ray would take a method's for its own
         sick = ailment(context.device)
         failure = classify(error if sick is None else sick.with_traceback(error.__traceback__))
         if failure.may_pass or _ends_by_ray(error):
@@ -66,9 +69,9 @@ def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Pat
 
 
 def _ends_by_ray(error: BaseException) -> bool:
-    """Whether Ray ends the trial: by SystemExit from within a report. From anywhere else that is a method's own mistake."""
+    """Whether Ray ends the trial: by what is no `Exception`, from within a report. From elsewhere that is a method's mistake."""
     frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return isinstance(error, SystemExit) and frames[-1].partition(".")[0] == "ray"
+    return not isinstance(error, Exception) and frames[-1].partition(".")[0] == "ray"
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,8 @@ def _run_here(
         )
         ended = run_trial(settings, context, conduct.cache_dir)
         if rank == 0 or ended["status"] == "failed":
-            messages.ended(ended, spent=ended["status"] == "failed" and ailment(device) is not None)
+            is_sick = ended["status"] == "failed" and ailment(device) is not None
+            messages.ended(ended, spent=is_sick or has_foreign_methods(settings))
 
 
 def _sink(messages: Messages, note: str) -> Callable[[Row], None]:

@@ -201,3 +201,20 @@ def test_a_closed_terminal_ends_the_driver_in_order_but_not_below_nohup(program,
         if is_ignored:
             supervisor.send_signal(signal.SIGINT)
         assert supervisor.stdout.readline() == f"{'SIGINT' if is_ignored else 'SIGTERM'}\n"
+
+
+@pytest.mark.parametrize("closed", [[0], [1], [2], [0, 1, 2]])
+def test_no_pipe_gets_the_number_of_a_standard_stream_that_is_closed(tmp_path, closed):
+    """With `>&-` the pipe to the driver was its standard output: it could not print its table, and left no report."""
+    ask = f"""
+import os, sys
+from pathlib import Path
+from tune_dml.cli.__main__ import occupy_standard_streams
+for number in {closed}:
+    os.close(number)
+occupy_standard_streams()
+inherited = [os.get_inheritable(number) for number in {closed}]
+Path(sys.argv[1]).write_text(str([min(os.pipe()) > 2, all(inherited)]))
+"""
+    subprocess.run([sys.executable, "-c", ask, str(tmp_path / "seen")], check=False)
+    assert (tmp_path / "seen").read_text() == "[True, True]"

@@ -1,0 +1,62 @@
+"""A method of another package that leaves its process otherwise than it found it: no other trial's numbers know of it."""
+
+from pathlib import Path
+
+import pytest
+from helpers.sweeps import Running
+
+from tune_dml.record.results import results_of
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+LEAVES = """
+
+import numpy as np
+import torch.nn.functional as F
+
+_RANDOM = np.random.default_rng(0)
+_convolve = F.conv2d
+
+
+class LeavingLoss(ToyMarginLoss):
+    '''Draws from a generator of its module, and has replaced a function of torch's.'''
+
+    name = "leaving"
+
+    def __init__(self, *, margin: Annotated[float, Field(description="margin m")] = 0.5):
+        super().__init__(margin=margin)
+        F.conv2d = lambda *given, **named: 1.01 * _convolve(*given, **named)
+
+    def value(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return super().value(embeddings, labels) * float(_RANDOM.uniform(0.5, 1.5))
+"""
+SWEEP = """
+arms: {{{arms}}}
+dataset: digits
+seeds: 2
+fixed: {{training.steps: 40, training.eval_every: 20}}
+"""
+ARMS = ["triplet: {loss.name: triplet}", "leaving: {loss.name: leaving}"]
+
+
+def test_what_a_method_leaves_in_its_process_reaches_no_other_trial(tmp_path, monkeypatch, cache_dir):
+    """In one slot, in both orders: each trial's numbers are its own."""
+    monkeypatch.chdir(tmp_path)
+    named = tmp_path / "own" / "own_dml.egg-info"
+    named.mkdir(parents=True)
+    (named / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: own-dml\nVersion: 1.0\n")
+    (named / "entry_points.txt").write_text("[tune_dml.losses]\nleaving = own_loss:LeavingLoss\n")
+    loss = (ROOT / "tests" / "toy_package" / "toy_dml" / "loss.py").read_text()
+    (tmp_path / "own" / "own_loss.py").write_text(loss + LEAVES)
+    found = []
+    for name, arms in (("first", ARMS), ("last", ARMS[::-1])):
+        Path(f"{name}.yaml").write_text(SWEEP.format(arms=", ".join(arms)))
+        words = ["sweep", f"{name}.yaml", "--name", name, "--cache-dir", cache_dir, "--max-concurrent", 1]
+        sweep = Running(words, tmp_path / "sweeps" / name, {"PYTHONPATH": f"{tmp_path / 'own'}:{ROOT}"})
+        assert sweep.end(seconds=150) == 0, sweep.said()
+        trials = results_of(sweep.folder).trials
+        found.append({(trial.cell.label, trial.seed): dict(trial.metrics) for trial in trials})
+        assert len(found[-1]) == 4
+        assert [sweep.events("retry"), [trial.status for trial in trials]] == [[], ["finished"] * 4]
+    assert found[0] == found[1]
