@@ -83,12 +83,6 @@ _CONNECTION_TEXT = re.compile(
     r"|no space left on device|stale file handle|input/output error|killed by signal",
     re.IGNORECASE,
 )
-# Ray Train takes the process group away, as from workers of a node that is drained, while they train.
-_NO_GROUP = re.compile(
-    r"process group has not been initialized|invalid process group|process group .*(destroyed|aborted|is gone)"
-    r"|group .* is not registered",
-    re.IGNORECASE,
-)
 _EXIT = re.compile(r"Worker exit detail: (?P<detail>[^\n]+)")
 _SILENT = (
     "its process ended without a word: it was killed, as for want of memory, "
@@ -175,8 +169,6 @@ def _rank(seen: _Seen) -> str | None:
         return by_class
     if UNLIKE_DRIVER in seen.message:
         return "node"
-    if _NO_GROUP.search(seen.message):
-        return "connection"
     vague = not seen.classes or {"RuntimeError", "OSError"} & {name for _, name in seen.classes}
     if vague and _MEMORY_TEXT.search(seen.message):
         return "out_of_memory"
