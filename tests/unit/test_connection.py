@@ -1,6 +1,5 @@
 """A sweep's connection to Ray: begun while others import, left in the same thread, and told when its node is lost."""
 
-import os
 import socket
 import sys
 import threading
@@ -102,21 +101,3 @@ def test_a_ray_that_does_not_start_is_one_problem(monkeypatch):
     (problem,) = refusal.value.problems
     assert "must start (The current node timed out during startup." in problem.rule
     assert "/full/ray/session_latest/logs" in problem.remedy
-
-
-def test_a_ray_that_is_started_hears_nothing_of_torchrun(monkeypatch):
-    import ray
-
-    seen = []
-
-    def start(**arguments):
-        seen.append(os.environ.get("TORCHELASTIC_USE_AGENT_STORE"))
-        raise RuntimeError("as if it had")
-
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(ray, "init", start)
-    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
-    with pytest.raises(ConfigError), cluster.connected(None, engine="train"):
-        pass
-    assert seen == [None]
-    assert os.environ["TORCHELASTIC_USE_AGENT_STORE"] == "True"
