@@ -69,6 +69,19 @@ class TrialContext(Protocol):
         """The last state handed to `report`, or None on a fresh start."""
 
 
+def is_cut_off(context: TrialContext) -> bool:
+    """Whether the process group of a trial's ranks was taken away: Ray Train does so, as a node is drained, while they train.
+
+    From then on exchanges fail in any words, or give back what a rank has itself, as for one alone: whatever it finds, a result
+    or an error, is no result and no error of the trial.
+    """
+    if context.world_size == 1:
+        return False
+    from trainables.distributed import is_distributed
+
+    return not is_distributed()
+
+
 def _is_checkpoint(name: str) -> bool:
     """Whether a file of a trial is a state to go on from; of an older version's too."""
     return name.startswith("checkpoint") and name.endswith(".pt")
@@ -127,15 +140,9 @@ class FolderContext:
         self.sink(row)
 
     def _require_the_others(self) -> None:
-        """Raises ConnectionError where the process group was taken away: Ray Train does so, as a node is drained, while we train.
-
-        Exchanges between ranks give back what each has, as for one alone, and what comes of it would be one rank's part.
-        """
-        if self.world_size > 1:
-            from trainables.distributed import is_distributed
-
-            if not is_distributed():
-                raise ConnectionError("the process group of this trial's ranks is gone")
+        """Raises ConnectionError where they are lost."""
+        if is_cut_off(self):
+            raise ConnectionError("the process group of this trial's ranks is gone")
 
     def _put(self, name: str, content: bytes, *, private: bool = False) -> None:
         self._require_the_others()

@@ -240,7 +240,9 @@ def test_a_worker_that_fails_alone_is_not_waited_for_and_the_next_trial_is_train
 
 @pytest.mark.slow
 def test_workers_are_packed_onto_one_node_or_spread_over_two(tmp_path):
-    with Cluster(tmp_path / "cluster", workers=0) as cluster:
+    """Ray's nodes were started below torchrun, for whose store workers would wait half an hour."""
+    below_torchrun = {"TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_ADDR": "10.99.99.99", "MASTER_PORT": "1"}
+    with Cluster(tmp_path / "cluster", workers=0, environment=below_torchrun) as cluster:
         for number in (2, 3):
             cluster.add_worker(cpus=4)
             cluster.wait_for(number)

@@ -1,6 +1,5 @@
 """A sweep's connection to Ray: begun while others import, left in the same thread, and told when its node is lost."""
 
-import os
 import socket
 import sys
 import threading
@@ -120,21 +119,3 @@ def test_a_folder_whose_name_is_too_long_for_sockets_is_said(monkeypatch):
         validate_socket_filepath(f"{folder}/ray/session_1/sockets/raylet")
     problem = not_started(monkeypatch, folder, refusal.value)
     assert (problem.value, problem.remedy) == (folder, "Set RAY_TMPDIR to another one, such as /tmp.")
-
-
-def test_a_ray_that_is_started_hears_nothing_of_torchrun(monkeypatch):
-    import ray
-
-    seen = []
-
-    def start(**arguments):
-        seen.append(os.environ.get("TORCHELASTIC_USE_AGENT_STORE"))
-        raise RuntimeError("as if it had")
-
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(ray, "init", start)
-    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
-    with pytest.raises(ConfigError), cluster.connected(None, engine="train"):
-        pass
-    assert seen == [None]
-    assert os.environ["TORCHELASTIC_USE_AGENT_STORE"] == "True"

@@ -14,7 +14,7 @@ from ray import tune
 
 from trainables.context import FolderContext
 from trainables.data.image_folder import ImageFolder
-from trainables.errors import DataError
+from trainables.errors import DataError, Diverged
 from trainables.losses import LOSSES
 from trainables.losses.triplet import TripletLoss
 from trainables.tasks import task_of
@@ -103,6 +103,31 @@ def test_what_a_method_raises_is_its_trials_end_whatever_it_is(monkeypatch, tmp_
     end = trials.run_trial(settings, FolderContext(tmp_path / "k", torch.device("cpu")), None)
     assert (end["status"], end["kind"]) == ("failed", "bug")
     assert end["reason"].startswith(f"error: {error.__name__} (test_messages_of_a_trial.py:")
+
+
+@pytest.mark.parametrize(
+    ("workers", "error"),
+    [
+        *((workers, ValueError("Default process group has not been initialized")) for workers in (1, 2)),
+        *((workers, Diverged("the loss is nan at step 1", 1, {})) for workers in (1, 2)),
+    ],
+)
+def test_what_a_rank_meets_whose_process_group_was_taken_away_is_no_end_of_its_trial(
+    monkeypatch, tmp_path, workers, error
+):
+    """Ray Train does that while it trains, so that an exchange fails in any words or leaves what is no gradient."""
+
+    def meet(*given, **named):
+        raise error
+
+    context = FolderContext(tmp_path / "k", torch.device("cpu"), world_size=workers)
+    settings = config_of(TASKS["retrieval"], training__steps=2, training__eval_every=2).settings()
+    monkeypatch.setattr("trainables.training.train", meet)
+    if workers == 2:
+        with pytest.raises(type(error)):
+            trials.run_trial(settings, context, None)
+    else:
+        assert trials.run_trial(settings, context, None)["status"] in {"failed", "diverged"}
 
 
 def test_the_next_trial_begins_where_this_one_did(monkeypatch, tmp_path):

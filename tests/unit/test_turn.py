@@ -75,14 +75,27 @@ def test_a_driver_that_stands_still_counts_for_half_a_minute_and_again_when_it_g
     ours, theirs = cluster.board(OURS), cluster.board(THEIRS)
     theirs.exchange()
     seen = []
-    for cluster.now in (0.0, 10.0, 29.0, 31.0):
+    for cluster.now in (0.0, 10.0, 29.0, 31.0, 32.0):
         theirs.exchange()  # its thread lives, its loop does not
         ours.exchange()
         seen.append(len(ours.view.claims))
+    assert ours.view.silent == (THEIRS,)
     theirs.post(THEIRS)
     theirs.exchange()
     ours.exchange()
-    assert [*seen, len(ours.view.claims)] == [1, 1, 1, 0, 1]
+    assert [*seen, len(ours.view.claims)] == [1, 1, 1, 0, 0, 1]
+    assert not ours.view.silent
+
+
+def test_a_driver_that_stood_still_and_has_ended_keeps_nothing(cluster):
+    ours, theirs = cluster.board(OURS), cluster.board(THEIRS)
+    theirs.exchange()
+    for cluster.now in (0.0, 31.0, 32.0):
+        ours.exchange()
+    assert ours.view.silent == (THEIRS,)
+    cluster.ended.add("job2")
+    ours.exchange()
+    assert not ours.view.silent
 
 
 def test_a_head_that_does_not_answer_is_a_board_that_grows_old(cluster):
@@ -146,6 +159,25 @@ def test_behind_another_it_begins_nothing_and_says_so_once(cluster):
     assert [driver.ask(THEIRS), driver.ask(dataclasses.replace(THEIRS, waiting=1))] == [Allowance(0, held=True)] * 2
     assert driver.ask(dataclasses.replace(THEIRS, waiting=0)) == Allowance(None)
     assert driver.said == ["sweep theirs of priority 10", ""]
+
+
+def test_a_driver_that_stands_still_is_named_to_a_sweep_that_goes_on_to_wait_for_room(cluster):
+    """What Ray gave it before it keeps, and nobody would know why nothing begins."""
+    driver = Driver(cluster)
+    driver.ask(THEIRS, placed=0, waiting=1)
+    for cluster.now, waiting in ((1.0, 1), (29.0, 1), (31.0, 0), (32.0, 1), (40.0, 1)):  # which had stepped back
+        assert driver.ask(placed=0, waiting=waiting).held == (cluster.now < 30)
+        assert driver.said[-1] == ("sweep theirs of priority 10" if cluster.now < 30 else "")
+    for cluster.now in (42.0, 43.0):
+        driver.ask(placed=0, waiting=1)
+    cluster.ended.add("job2")
+    driver.ask(placed=0, waiting=1)
+    assert driver.said == [
+        "sweep theirs of priority 10",
+        "",
+        "room, which sweep theirs may keep: its driver stands still (`tune-dml cancel` ends it)",
+        "",
+    ]
 
 
 def test_a_trial_that_takes_over_a_process_at_once_holds_nobody_up(cluster):

@@ -72,6 +72,8 @@ class View:
 
     claims: tuple[Claim, ...] = ()
     nodes: tuple[Node, ...] = ()
+    silent: tuple[Claim, ...] = ()
+    """Of drivers that have stopped renewing theirs, and have not ended: what Ray has given them they keep."""
 
 
 @dataclass
@@ -130,7 +132,8 @@ class Board:
         """Bring our line there and the others' here; raises whatever the store does."""
         self.store.put(self._key, json.dumps({"renewed": self._renewed, **asdict(self.claim)}).encode())
         now, known = self.clock(), self._lines
-        self._lines = {}
+        silent = {key: line for key, line in known.items() if now - line.at >= _SILENCE}  # of which none may be there
+        self._lines = {key: line for key, line in silent.items() if not self.store.has_ended(line.claim.job)}
         for key, text in self.store.read().items():
             line = _read(text, now)
             if key == self._key or line is None:
@@ -138,12 +141,16 @@ class Board:
             before = known.get(key)
             if before is not None and before.renewed == line.renewed:
                 line.at = before.at
-                if now - line.at >= _SILENCE or self.store.has_ended(line.claim.job):
+                has_ended = self.store.has_ended(line.claim.job)
+                if has_ended or now - line.at >= _SILENCE:
                     self.store.remove(key)  # whoever only stood still writes it again
+                if has_ended:
                     continue
             self._lines[key] = line
-        claims = tuple(line.claim for line in self._lines.values())
-        self._view, self._seen = View(claims, self.store.nodes() if claims else ()), now
+        heeded = {key: line.claim for key, line in self._lines.items() if now - line.at < _SILENCE}
+        stand_still = tuple(line.claim for key, line in self._lines.items() if key not in heeded)
+        nodes = self.store.nodes() if heeded else ()
+        self._view, self._seen = View(tuple(heeded.values()), nodes, stand_still), now
 
     def _keep_up(self) -> None:
         while True:

@@ -205,7 +205,6 @@ def connected(address: str | None, *, engine: str, preload: bool = False) -> Ite
         with ExitStack() as start:
             if address is None:
                 start.enter_context(begins_at_once())
-                start.enter_context(_without_torchruns_variables())
             if address is None and engine == "local":
                 # Without the dashboard a stopped trial of engine `train` leaks its workers and the sweep hangs.
                 start.enter_context(without_onlookers())
@@ -222,19 +221,6 @@ def connected(address: str | None, *, engine: str, preload: bool = False) -> Ite
     finally:
         if ours:
             ray.shutdown()
-
-
-@contextmanager
-def _without_torchruns_variables() -> Iterator[None]:
-    """Meanwhile what torchrun tells its own processes is hidden from those that are started.
-
-    Under TORCHELASTIC_USE_AGENT_STORE workers wait half an hour for a store that torchrun keeps, and nobody else.
-    """
-    hidden = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("TORCHELASTIC_")}
-    try:
-        yield
-    finally:
-        os.environ.update(hidden)
 
 
 class Connection:

@@ -83,12 +83,6 @@ _CONNECTION_TEXT = re.compile(
     r"|no space left on device|stale file handle|input/output error|killed by signal",
     re.IGNORECASE,
 )
-# Ray Train takes the process group away, as from workers of a node that is drained, while they train.
-_NO_GROUP = re.compile(
-    r"process group has not been initialized|invalid process group|process group .*(destroyed|aborted|is gone)"
-    r"|group .* is not registered",
-    re.IGNORECASE,
-)
 _LATE = "CUDA_LAUNCH_BLOCKING"
 """Named by errors of a GPU, which is steps behind the program: where one is raised says nothing of what asked for it."""
 _EXIT = re.compile(r"Worker exit detail: (?P<detail>[^\n]+)")
@@ -177,8 +171,6 @@ def _rank(seen: _Seen) -> str | None:
         return by_class
     if UNLIKE_DRIVER in seen.message:
         return "node"
-    if _NO_GROUP.search(seen.message):
-        return "connection"
     vague = not seen.classes or {"RuntimeError", "OSError"} & {name for _, name in seen.classes}
     if vague and _MEMORY_TEXT.search(seen.message):
         return "out_of_memory"

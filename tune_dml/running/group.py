@@ -209,6 +209,8 @@ class Group:
 
         from tune_dml.running.ray_internals import let_workers_inherit
 
+        # Where Ray's nodes were started below torchrun, workers would wait half an hour for a store that only torchrun keeps.
+        let_workers_inherit("TORCHELASTIC_USE_AGENT_STORE", "False")
         # What frees the workers' places when this process is lost asks "the" Ray of the machine, in vain where there are two.
         let_workers_inherit("RAY_ADDRESS", ray.get_runtime_context().gcs_address)
         per_worker: dict[str, float] = {"CPU": resources.cpus_per_worker}

@@ -46,18 +46,21 @@ def run_trial(settings: Mapping[str, Any], context: TrialContext, cache_dir: Pat
     It is `paused` where the context lets it go no further. Raises only what a retry can mend; everything else is the trial's
     own end, with the reason in words.
     """
+    from trainables.context import is_cut_off
     from trainables.training import train
 
     try:
         config = read_settings(settings)
         outcome = train(config, context, cache_dir=cache_dir)
     except Diverged as error:
+        if is_cut_off(context):
+            raise
         how = {"status": "diverged", "reason": error.message, "metrics": {}}
         return {**how, "step": error.step, "statistics": error.statistics}
     except BaseException as error:  # KeyboardInterrupt too: Ray would take a method's for its own
         sick = ailment(context.device)
         failure = classify(error if sick is None else sick.with_traceback(error.__traceback__))
-        if failure.may_pass or _ends_by_ray(error):
+        if failure.may_pass or _ends_by_ray(error) or is_cut_off(context):
             raise
         if sick is not None:
             never_free(error)

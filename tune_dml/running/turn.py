@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +19,8 @@ from tune_dml.running.priorities import Claim, ahead, room
 
 _MOMENT = 0.5
 """Seconds for which a trial must have waited for room before others heed it: one that takes over a process waits less."""
+_LONG = 10.0
+"""Seconds for which a trial must have waited for room before a driver that stands still is named: it may be another's room."""
 _PACE = 0.1
 """Seconds of a round of the driver's loop in which nothing can happen but on the board."""
 
@@ -45,7 +47,7 @@ class Turn:
     is_finished: Callable[[], bool]
     """Whether no trial is left to propose."""
     on_wait: Callable[[str], None]
-    """Told which sweep is waited for, and nothing when none is any more."""
+    """Told which sweep is waited for, or which one may keep the room, and nothing when none does any more."""
     _view: View | None = None
     _awaited: str = ""
     _room: int = 0
@@ -78,7 +80,7 @@ class Turn:
         if not wants:
             self._had_all = now
         self.board.post(replace(self.board.claim, waiting=wants if now - self._had_all >= _MOMENT else 0))
-        self._tell(before[0] if before and wants else None)
+        self._tell(before if wants else (), view.silent if now - self._had_all >= _LONG else ())
         if not limited:
             self._view = None
             return Allowance(None)
@@ -91,8 +93,13 @@ class Turn:
             time.sleep(_PACE)  # with nothing to wait for, Tune's loop would not pause
         return Allowance(max(self._room - (self._placed - self._base) - begun, 0), held=bool(before))
 
-    def _tell(self, first: Claim | None) -> None:
-        awaited = "" if first is None else f"sweep {first.sweep} of priority {first.priority}"
+    def _tell(self, before: Sequence[Claim], silent: Sequence[Claim]) -> None:
+        awaited = ""
+        if before:
+            awaited = f"sweep {before[0].sweep} of priority {before[0].priority}"
+        elif silent:
+            names = ", ".join(sorted({claim.sweep for claim in silent}))
+            awaited = f"room, which sweep {names} may keep: its driver stands still (`tune-dml cancel` ends it)"
         if awaited != self._awaited:
             self._awaited = awaited
             self.on_wait(awaited)
@@ -116,7 +123,7 @@ def turn_of(
         resources: what each trial needs.
         most: trials at once.
         is_finished: whether no trial is left to propose.
-        on_wait: told which sweep is waited for, and nothing when none is any more.
+        on_wait: told which sweep is waited for, or may keep the room, and nothing when none does any more.
     """
     needs = {"CPU": float(resources.cpus_per_worker), "GPU": resources.share}
     ours = Claim(

@@ -278,10 +278,3 @@ def test_a_node_on_which_nothing_can_begin_is_named_with_what_it_lacks(text):
         failure = classify(error)
         assert (failure.kind, failure.reason) == ("node", expected)
         assert failure.may_pass
-
-
-def test_a_process_group_that_was_taken_away_is_no_error_of_the_trial():
-    words = "Default process group has not been initialized, please make sure to call init_process_group."
-    for error in (ValueError(words), f"ValueError: {words}"):
-        assert classify(error).kind == "infrastructure"
-        assert classify(error).may_pass

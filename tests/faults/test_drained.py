@@ -1,0 +1,76 @@
+"""`ray drain-node`: nodes that are taken away with notice, one after the other, below one trial of engine `train`."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from helpers.clusters import PROJECT, Cluster, command_of
+from helpers.sweeps import Running
+
+from trainables.context import FolderContext
+from trainables.training import train
+from tune_dml.record.ledger import read_history
+from tune_dml.record.results import results_of
+
+SWEEP = """
+method: grid
+parameters: {regularizer.rho: {values: [0.5, 0.9]}}
+dataset: digits
+seeds: 1
+fixed:
+  regularizer.name: sec
+  regularizer.eta: 0.5
+  training.precision: float64
+  training.steps: 1500
+  training.eval_every: 50
+"""
+NOTICE = 2.0
+
+
+def take_away(cluster, number):
+    """A node, with notice; at its end Ray Train leaves the process group of workers that still train there."""
+    node = command_of(cluster.raylet(number)).split("--node_id=")[1].split()[0]
+    words = ["ray", "drain-node", "--address", cluster.address, "--node-id", node]
+    words += ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "a spot machine ends"]
+    words += ["--deadline-remaining-seconds", f"{NOTICE:g}"]
+    subprocess.run(words, env=cluster.environment, check=True, capture_output=True)
+    time.sleep(NOTICE + 1.5)
+    for pid in cluster.processes(number):
+        os.kill(pid, signal.SIGKILL)
+    return time.time()
+
+
+@pytest.mark.slow
+def test_a_trial_whose_nodes_are_taken_away_three_times_is_none_the_worse(tmp_path, monkeypatch, cache_dir):
+    monkeypatch.chdir(tmp_path)
+    Path("toy.yaml").write_text(SWEEP)
+    with Cluster(tmp_path / "cluster", workers=0, head_has_project=True) as cluster:
+        cluster.add_worker(cpus=2, has_project=True)
+        cluster.wait_for(2)
+        words = ["sweep", "toy.yaml", "--workers", 2, "--address", cluster.address, "--cache-dir", cache_dir]
+        sweep = Running(words, tmp_path / "sweeps" / "toy", {**cluster.environment, "PYTHONPATH": str(PROJECT)})
+        since = 0.0
+
+        def trains():
+            return any(file.stat().st_mtime > since for file in sweep.folder.glob("trials/*/checkpoint*.pt"))
+
+        for number in (1, 2, 3):
+            sweep.wait_until(trains)
+            cluster.add_worker(cpus=2, has_project=True)
+            cluster.wait_for(3)
+            since = take_away(cluster, number)
+        sweep.wait_until(lambda: sweep.events("ended"))
+        assert not sweep.events("retry")
+        sweep.stop()  # its other trial is of no interest
+    trial = results_of(sweep.folder).trials[0]
+    assert trial.status == "finished", trial.reason
+    alone, rows = [], read_history(sweep.folder, trial.key)
+    train(trial.cell.config, FolderContext(Path("alone"), torch.device("cpu"), sink=alone.append), cache_dir=cache_dir)
+    assert [row["step"] for row in rows] == [row["step"] for row in alone]
+    for name in alone[-1]:
+        if name.startswith("val/"):
+            assert rows[-1][name] == pytest.approx(alone[-1][name], rel=1e-6), name
