@@ -147,25 +147,6 @@ def test_the_next_trial_begins_where_this_one_did(monkeypatch, tmp_path):
     assert os.getcwd() == str(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("share", "usable", "device", "told"),
-    [
-        (1.0, True, "cuda", 0),
-        (0.25, True, "cuda", 0),
-        (0.0, True, "cpu", 0),
-        (0.0, False, "cpu", 0),
-        (1.0, False, "cpu", 1),
-    ],
-)
-def test_a_trial_trains_on_the_gpu_that_it_asked_for_and_says_where_it_cannot(monkeypatch, share, usable, device, told):
-    """Ray hides no GPU from a process that asked for none."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: usable)
-    said = []
-    assert trials._device(Resources(gpus_per_worker=share), said.append).type == device
-    assert len(said) == told
-    assert all("cannot use the GPU" in text for text in said)
-
-
 def test_of_a_message_without_end_the_beginning_is_kept(monkeypatch, tmp_path):
     def report(self, row, state=None):
         raise ValueError("password=hunter2 " + "y" * 1_000_000)

@@ -11,7 +11,7 @@ from tune_dml import api
 from tune_dml.planning.checks import prepare
 from tune_dml.planning.request import Request, Resources, Session
 from tune_dml.record.state import SweepState
-from tune_dml.running import shares
+from tune_dml.running import cluster, shares
 
 GB = 1_000_000_000
 
@@ -20,6 +20,7 @@ GB = 1_000_000_000
 def gpu(monkeypatch):
     """A GPU of 16 GB on which trials hold so much, and so many at once make so many steps a second."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setattr(cluster, "_is_there", lambda: False)  # a Ray that another test has left knows of none
 
     def has(held, steps):
         seen = []
