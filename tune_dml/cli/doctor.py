@@ -46,7 +46,8 @@ def doctor(
     if cluster is not None:
         found = tuple(_cluster_file(cluster))
         begin = "kubectl apply -f" if any("kubectl" in finding.found for finding in found) else "ray up"
-        diagnosis = _Diagnosis(found, f"Ready for `{begin} {cluster}`.")
+        ready = "When what is left to you is done: " if any(finding.remedy for finding in found) else "Ready for "
+        diagnosis = _Diagnosis(found, f"{ready}`{begin} {cluster}`.")
     else:
         session = Session(storage, address, trial_files=trial_files, tracking_uri=tracking_uri, cache_dir=cache_dir)
         diagnosis = _examine(session, absolute(data_root))
@@ -154,12 +155,13 @@ def _torch() -> list[_Finding]:
 
 
 def _cluster_file(file: Path) -> list[_Finding]:
-    from tune_dml.running.cluster_file import cluster_file_notes, cluster_file_problems
+    from tune_dml.running.cluster_file import cluster_file_gaps, cluster_file_notes, cluster_file_problems
 
     if problems := cluster_file_problems(file):
         return [finding for problem in problems for finding in _problems(problem.place, [problem])]
     notes = [_Finding(file.name, "note", note) for note in cluster_file_notes(file)]
-    return [_Finding(file.name, "ok", "has what a sweep needs"), *notes]
+    left = [finding for gap in cluster_file_gaps(file) for finding in _problems(gap.place, [gap], "note")]
+    return [_Finding(file.name, "ok", "has what a sweep needs"), *left, *notes]
 
 
 def _ray(session: Session, data_root: Path | None) -> list[_Finding]:
@@ -236,5 +238,5 @@ def _disk() -> list[_Finding]:
     return [_Finding("disk", "ok", f"{free:.0f} GiB free here")]
 
 
-def _problems(subject: str, problems: list[Problem]) -> list[_Finding]:
-    return [_Finding(subject, "problem", f"{p.rule}: {p.value}" if p.value else p.rule, p.remedy) for p in problems]
+def _problems(subject: str, problems: list[Problem], level: Level = "problem") -> list[_Finding]:
+    return [_Finding(subject, level, f"{p.rule}: {p.value}" if p.value else p.rule, p.remedy) for p in problems]

@@ -64,14 +64,21 @@ def cluster_file_problems(path: Path, *, to_start: bool = True) -> list[Problem]
                 "Name http://HOST:8265 of a port-forward.",
             )
             return [Problem(str(path), rule, config.get("kind"), remedy)]
-        return [_at(path, problem) for problem in (*rayjob_problems(config), *_unfilled(config))]
+        return [_at(path, problem) for problem in rayjob_problems(config)]
     if unread := list(_key_problems(config, "")):  # which the schema's own checks cannot look at
         return [_at(path, problem) for problem in unread]
     errors = _schema_errors(config)
     found = [*_schema_problems(errors), *_unlisted_problems(config)] or list(_ray_problems(config))
     if not any(error.validator == "type" for error in errors):  # else nobody knows what is meant
-        found += [*_package_problems(config), *(_sweep_problems(config) if to_start else ())]
+        found += _sweep_problems(config) if to_start else _package_problems(config)
     return [_at(path, problem) for problem in found]
+
+
+def cluster_file_gaps(path: Path) -> list[Problem]:
+    """What is left to its user before a file in which nothing is wrong can be started: words to put in, a package."""
+    config = read_mapping(path, "cluster file", _EXAMPLES)
+    packages = () if "apiVersion" in config else _package_problems(config)
+    return [_at(path, problem) for problem in (*_unfilled(config), *packages)]
 
 
 def cluster_file_notes(path: Path) -> list[str]:
@@ -245,8 +252,7 @@ def _has_gpus(node: Mapping[str, Any]) -> bool:
 
 
 def _image_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
-    """What is to be put in by whoever starts the cluster, and an image where Ray's own is of no use."""
-    yield from _unfilled(config)
+    """An image where Ray's own is of no use."""
     if config.get("provider", {}).get("type") != "aws":
         return
     for name, kind in (config.get("available_node_types") or {}).items():
