@@ -15,7 +15,8 @@ A step of training:
     value.backward()
     average_gradients([*network.parameters(), *loss.parameters()])         # or data_parallel(network)
 
-Without a process group every function is the identity, so the same code trains alone. Works on gloo (CPU) and nccl.
+Without a process group, or in one of a single process, every function is the identity, so the same code trains alone. Works on
+gloo (CPU) and nccl.
 """
 
 from __future__ import annotations
@@ -36,8 +37,12 @@ _all_gather_equal: Any = getattr(dist, "all_gather_single", None) or getattr(dis
 
 
 def is_distributed() -> bool:
-    """True inside a process group, even one of a single process."""
-    return dist.is_available() and dist.is_initialized()
+    """True inside a process group of several.
+
+    In one of a single process, as Ray Train makes it for one worker, nothing is exchanged. NCCL watches over exchanges, and where
+    the device turns sick it ends the process, perhaps before the trial has said why it failed.
+    """
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def rank() -> int:
