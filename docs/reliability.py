@@ -16,18 +16,19 @@ metric of every trial, then equals that of a sweep that nobody disturbed; of eng
 of the eight submitted trials it is that every trial has each of its steps once, and of a sweep that waited for another that no
 trial began twice.
 *Repeated*: trials begun again, from their last checkpoint. *Lost*: trials without an end. *Doubled*: rows that MLflow has
-twice. *Recovered*: seconds from the fault to the next trial that begins or ends; they include waiting for a slot on a busy
-2-core machine, and are 0 where another trial ended just then.
+twice. *Steps again*: steps trained once more although an evaluation after them was known, which is none where the last
+checkpoint can be read; empty where it was not measured. *Recovered*: seconds from the fault to the next trial that begins or
+ends; they include waiting for a slot on a busy 2-core machine, and are 0 where another trial ended just then.
 
-| fault | finished | repeated | lost | doubled | recovered [s] |
-|---|---|---|---|---|---|
+| fault | finished | repeated | lost | doubled | steps again | recovered [s] |
+|---|---|---|---|---|---|---|
 """
 
 
 def page(rows: list[dict[str, str]]) -> str:
     """The page."""
-    columns = ("fault", "finished", "repeated", "lost", "doubled", "seconds")
-    return HEAD + "".join(f"| {' | '.join(str(row[column]) for column in columns)} |\n" for row in rows)
+    columns = ("fault", "finished", "repeated", "lost", "doubled", "steps", "seconds")
+    return HEAD + "".join(f"| {' | '.join(str(row.get(column, '')) for column in columns)} |\n" for row in rows)
 
 
 if __name__ == "__main__":

@@ -110,6 +110,8 @@ class FolderContext:
     """Told what a person should know."""
     until: int | None = None
     digests: Mapping[str, str] = field(default_factory=dict)
+    resumed: Callable[[int], None] = lambda step: None
+    """Told, on rank 0, of the step of the checkpoint that the trial goes on from."""
     at_work: Callable[[], None] = lambda: None
     """Told of every step, and of every try while storage is waited for."""
     _files: TrialFiles = field(init=False)
@@ -190,6 +192,8 @@ class FolderContext:
             return None
         last, content = found[max(found)]
         self._oldest = _other(last)
+        if self.rank == 0:
+            self.resumed(max(found))
         state: dict[str, Any] = torch.load(io.BytesIO(content), map_location=self.device, weights_only=True)
         return state
 

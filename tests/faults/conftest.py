@@ -23,6 +23,7 @@ def found(request):
 
     def note(fault, outcome):
         assert outcome["lost"] == outcome["doubled"] == 0, outcome
+        assert not outcome.get("steps") or "torn" in fault, outcome  # a checkpoint that is whole is gone on from
         if FOUND:
             with Path(FOUND).open("a") as file:
                 file.write(json.dumps({"fault": fault, **outcome}) + "\n")

@@ -1,16 +1,18 @@
 """A small sweep as a process of its own, watched through its ledger, hurt in the middle, and judged afterwards."""
 
+import math
 import os
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from helpers.clusters import children_of, command_of
 from helpers.stored_runs import StoredRuns
-from tune_dml.record.ledger import read_events
+from tune_dml.record.ledger import read_events, read_history
 from tune_dml.record.results import results_of
 
 COMMAND = [sys.executable, "-m", "tune_dml.cli"]
@@ -104,8 +106,24 @@ def table(folder):
     return [(trial.cell.label, trial.seed, trial.status, sorted(trial.metrics.items())) for trial in trials]
 
 
+def steps_again(folder, key, events):
+    """Steps that a trial trained once more although an evaluation after them was known: not from its last checkpoint on."""
+    rows = [(row["time"], int(row["step"])) for row in read_history(folder, key)]
+    mine = [event for event in events if event.key == key]
+    starts = [event.time for event in mine if event.kind == "started"]
+    again = 0
+    for start, following in list(pairwise([*starts, math.inf]))[1:]:
+        known = max((step for time_, step in rows if time_ < start), default=0)
+        went_on = [event.body["step"] for event in mine if event.kind == "resumed" and start <= event.time < following]
+        trained = any(start <= time_ < following for time_, _ in rows)
+        if went_on or trained:  # else it was lost once more before its first word
+            again += max(known - max(went_on, default=0), 0)
+    return again
+
+
 def outcome(folder, since):
-    """The row of docs/reliability.md: finished, repeated, lost, doubled, seconds to the next sign of life after `since`."""
+    """The row of docs/reliability.md: finished, repeated, lost, doubled, steps trained again, seconds to the next sign of life
+    after `since`."""
     results, events = results_of(folder), read_events(folder)
     seen = StoredRuns(f"sqlite:///{Path.cwd()}/mlflow.db", folder.name)  # a doubled run is an error there
     assert set(seen.by_key) == {trial.key for trial in results.trials}
@@ -118,5 +136,6 @@ def outcome(folder, since):
         "repeated": len(begun) - len({event.key for event in begun}),
         "lost": len(results.trials) - results.count("finished"),
         "doubled": doubled,
+        "steps": sum(steps_again(folder, key, events) for key in {event.key for event in begun}),
         "seconds": round(min(alive) - since, 1) if alive else 0.0,
     }

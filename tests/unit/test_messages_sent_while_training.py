@@ -41,6 +41,18 @@ def test_rows_that_come_fast_travel_together_and_all_in_order():
     assert steps(rest) == [3, 4, 5]
 
 
+def test_where_a_trial_goes_on_is_said_once_with_its_first_rows():
+    sent = []
+    with Messages(sent.append, None) as messages:
+        messages.resumed(40)
+        messages.row({"step": 20})
+        messages.row({"step": 40})
+        messages.ended({"status": "finished"})
+    assert [message["resumed"] for message in sent if "resumed" in message] == [40]
+    assert "resumed" in sent[0]
+    assert [row["step"] for message in sent for row in message.get("rows", ())] == [20, 40]
+
+
 def test_rows_that_come_slowly_go_at_once():
     out, rest = sent(rows_at(0.0, 30.0, 60.0))
     assert [(second, steps(message)) for second, message in out] == [(0.0, [0]), (30.0, [1]), (60.0, [2])]

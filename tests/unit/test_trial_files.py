@@ -282,3 +282,19 @@ def test_a_rank_whose_process_group_was_taken_away_writes_nothing(tmp_path):
             act()
     assert not rows
     assert not list((tmp_path / "trial").rglob("*.*"))
+
+
+def test_a_trial_says_from_which_checkpoint_it_goes_on(tmp_path):
+    told = []
+
+    def context(rank=0):
+        return FolderContext(tmp_path / "trial", torch.device("cpu"), rank=rank, resumed=told.append)
+
+    first = context()
+    assert first.latest_checkpoint() is None
+    first.report({"step": 20}, {"step": 20})
+    first.report({"step": 40}, {"step": 40})
+    assert told == []
+    context().latest_checkpoint()
+    context(rank=1).latest_checkpoint()
+    assert told == [40]

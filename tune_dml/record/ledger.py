@@ -38,7 +38,7 @@ _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 """What a file system without locks answers, such as a Lustre that was not mounted with `-o flock`."""
 _UNREADABLE = "ledger.unreadable"
 
-TrialKind = Literal["started", "paused", "retry", "ended", "fetched", "reset", "rescored"]
+TrialKind = Literal["started", "resumed", "paused", "retry", "ended", "fetched", "reset", "rescored"]
 RaceKind = Literal["race", "block", "judged", "settled", "reopened", "race_over"]
 Kind = TrialKind | RaceKind | Literal["cell", "note", "session", "waits", "opened", "confirm"]
 

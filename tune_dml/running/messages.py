@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from trainables.context import Row
 
 Message = dict[str, Any]
-"""`rows`, a `note`, how the trial `ended`, whether its process is `spent`; an empty one says that steps are made."""
+"""`rows`, a `note`, the step that the trial was `resumed` at, how it `ended`, whether its process is `spent`; an empty one
+says that steps are made."""
 
 _PAUSE = 1.0
 """Seconds between two messages of rows: the driver has other trials, too."""
@@ -51,6 +52,8 @@ class _Unsent:
         """Rows and notes, in order."""
         self._is_sign_due = False
         self._sent = -math.inf
+        self.resumed: int | None = None
+        """The step, until it is sent."""
 
     def say(self, what: Row | str) -> None:
         """A row or a note."""
@@ -77,7 +80,8 @@ class _Unsent:
 
     def take(self, now: float) -> Message:
         """The next message: rows as far as the next note, and that."""
-        message: Message = {}
+        message: Message = {} if self.resumed is None else {"resumed": self.resumed}
+        self.resumed = None
         while self._said and "note" not in message:
             what = self._said.popleft()
             if isinstance(what, str):
@@ -120,6 +124,10 @@ class Messages:
     def note(self, text: str) -> None:
         """Something that a person should know."""
         self._say(text)
+
+    def resumed(self, step: int) -> None:
+        """The trial goes on from its checkpoint of this step; said with its rows up to there, which it says again."""
+        self._unsent.resumed = step
 
     def at_work(self) -> None:
         """A step was made: nothing is said of it as long as something was said lately, or nobody asks."""

@@ -109,6 +109,8 @@ class Recorder(Callback):  # type: ignore[misc]
             self.placement_groups.add(message["placed"])
             return
         self.watch.step(key)
+        if (step := message.get("resumed")) is not None:
+            self.ledger.write("resumed", key, step=step)
         if rows := message.get("rows"):
             self.ledger.report(key, *rows)
             self.progress.report(key, rows[-1])

@@ -124,6 +124,7 @@ def _run_here(
             threads=conduct.resources.cpus_per_worker,
             sink=_sink(messages, missing_device(conduct.resources, device)) if rank == 0 else lambda row: None,
             say=messages.note,
+            resumed=messages.resumed,
             until=config["until"],
             digests=conduct.digests.get(of_data(settings), {}),
             at_work=messages.at_work,
