@@ -141,8 +141,14 @@ def close(sweep: Sweep, session: Session, ending: Ending, margin: float | None =
 
     The exit code says how it ended, and `again` is the verb that goes on with it.
     """
-    written = _publish(sweep, session, ending.output, margin=margin, again=again)
-    show(written, ending.as_json)
+    try:
+        show(_publish(sweep, session, ending.output, margin=margin, again=again), ending.as_json)
+    except KeyboardInterrupt:
+        from tune_dml.record.commands import command
+
+        go_on = command(sweep.results, again if sweep.interrupted else "report")
+        typer.echo(f"Interrupted. Continue with: {go_on}", err=True)
+        raise
     raise typer.Exit(sweep.exit_code)
 
 

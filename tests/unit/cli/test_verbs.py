@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +19,11 @@ import tune_dml
 from trainables.errors import ConfigError
 from tune_dml import cli
 from tune_dml.cli import main
+from tune_dml.cli.options import Ending
 from tune_dml.cli.screen import show
 from tune_dml.planning.checks import prepare
 from tune_dml.planning.plan import Plan
-from tune_dml.planning.request import Request
+from tune_dml.planning.request import Request, Session
 from tune_dml.planning.study import study_of
 from tune_dml.planning.sweep_file import read_sweep_file, sweep_file_schema
 from tune_dml.record.ledger import Ledger, is_running
@@ -341,3 +343,18 @@ def test_a_command_stays_in_one_line_however_long(capsys):
     first, *others = capsys.readouterr().out.splitlines()
     assert first.endswith("shared/" * 20)
     assert len(others) > 1
+
+
+@pytest.mark.parametrize(("is_whole", "verb"), [(True, "report"), (False, "resume")])
+def test_an_interrupt_while_the_report_is_written_says_how_to_go_on(monkeypatch, tmp_path, capsys, is_whole, verb):
+    from tune_dml.cli import report
+
+    def publish(*given, **named):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(report, "_publish", publish)
+    write_sweep(tmp_path / "toy")
+    sweep = tune_dml.load_sweep("toy", storage=tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        report.close(replace(sweep, interrupted=not is_whole), Session(), Ending())
+    assert f"Interrupted. Continue with: tune-dml {verb} " in capsys.readouterr().err
