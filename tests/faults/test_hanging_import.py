@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from helpers.packages import write_package
 from helpers.sweeps import Running, sweep_file
 
 from tune_dml.record.results import results_of
@@ -23,14 +24,9 @@ if in_ray and in_ray.global_worker.mode == in_ray.WORKER_MODE:
 
 
 def test_a_module_that_hangs_as_it_is_imported_is_ended_within_the_limit_of_a_start(tmp_path, monkeypatch, cache_dir):
-    """Installed as `pip install -e .` leaves it: a folder on the path, and its names beside."""
     monkeypatch.chdir(tmp_path)
-    named = tmp_path / "own" / "own_dml.egg-info"
-    named.mkdir(parents=True)
-    (named / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: own-dml\nVersion: 1.0\n")
-    (named / "entry_points.txt").write_text("[tune_dml.losses]\ntoy_margin = own_loss:ToyMarginLoss\n")
     loss = (ROOT / "tests" / "toy_package" / "toy_dml" / "loss.py").read_text()
-    (tmp_path / "own" / "own_loss.py").write_text(loss + HANGS_ONCE)
+    write_package(tmp_path / "own", "toy_margin = own_loss:ToyMarginLoss", own_loss=loss + HANGS_ONCE)
     file = Path(sweep_file((0.1, 0.5), steps=40))
     file.write_text(file.read_text().replace("fixed: {", "fixed: {loss.name: toy_margin, "))
     words = ["sweep", file, "--name", "toy", "--cache-dir", cache_dir, "--max-concurrent", 1, "--start-limit", 10]

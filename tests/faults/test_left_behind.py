@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from helpers.packages import write_package
 from helpers.sweeps import Running
 
 from tune_dml.record.results import results_of
@@ -43,12 +44,8 @@ ARMS = ["triplet: {loss.name: triplet}", "leaving: {loss.name: leaving}"]
 def test_what_a_method_leaves_in_its_process_reaches_no_other_trial(tmp_path, monkeypatch, cache_dir):
     """In one slot, in both orders: each trial's numbers are its own."""
     monkeypatch.chdir(tmp_path)
-    named = tmp_path / "own" / "own_dml.egg-info"
-    named.mkdir(parents=True)
-    (named / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: own-dml\nVersion: 1.0\n")
-    (named / "entry_points.txt").write_text("[tune_dml.losses]\nleaving = own_loss:LeavingLoss\n")
     loss = (ROOT / "tests" / "toy_package" / "toy_dml" / "loss.py").read_text()
-    (tmp_path / "own" / "own_loss.py").write_text(loss + LEAVES)
+    write_package(tmp_path / "own", "leaving = own_loss:LeavingLoss", own_loss=loss + LEAVES)
     found = []
     for name, arms in (("first", ARMS), ("last", ARMS[::-1])):
         Path(f"{name}.yaml").write_text(SWEEP.format(arms=", ".join(arms)))

@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 from helpers.cuda import DEVICE, ON_DEVICE, write_pictures
+from helpers.packages import write_package
 
 pytest.importorskip("ray")
 from tune_dml.record.results import results_of
@@ -122,10 +123,7 @@ def test_what_does_not_fit_is_said_before_and_trained_in_parts_afterwards(folder
 @pytest.mark.parametrize("engine", ["local", "train"])
 def test_a_trial_that_leaves_the_device_sick_fails_alone(folder, monkeypatch, engine):
     """Every call of its process fails from then on, and torch ends that as soon as pinned memory is given back."""
-    (folder / "table_loss.py").write_text(TABLE)
-    (folder / "table-1.0.dist-info").mkdir()
-    (folder / "table-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: table\nVersion: 1.0\n")
-    (folder / "table-1.0.dist-info" / "entry_points.txt").write_text("[tune_dml.losses]\ntable = table_loss:Table\n")
+    write_package(folder, "table = table_loss:Table", table_loss=TABLE)
     (folder / "sick.yaml").write_text(SICK)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), *filter(None, sys.path)]))
     status, said = tune_dml("sweep", "sick.yaml", "--name", "sick", "--engine", engine)

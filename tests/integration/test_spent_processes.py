@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.packages import write_package
 
 from tune_dml.record.results import results_of
 
@@ -65,10 +66,7 @@ fixed: {loss.name: sick, training.steps: 4, training.eval_every: 2}
 @pytest.mark.parametrize("engine", ["local", "train"])
 def test_the_trials_after_it_finish(tmp_path, monkeypatch, cache_dir, engine):
     monkeypatch.chdir(tmp_path)
-    Path("sick_loss.py").write_text(SICK)
-    Path("sick-1.0.dist-info").mkdir()
-    Path("sick-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: sick\nVersion: 1.0\n")
-    Path("sick-1.0.dist-info/entry_points.txt").write_text("[tune_dml.losses]\nsick = sick_loss:Sick\n")
+    write_package(tmp_path, "sick = sick_loss:Sick", sick_loss=SICK)
     Path("sick.yaml").write_text(SWEEP)
     command = [sys.executable, "-m", "tune_dml.cli", "sweep", "sick.yaml", "--name", "sick", "--engine", engine]
     command += ["--max-concurrent", "1", "--cache-dir", str(cache_dir)]

@@ -233,17 +233,6 @@ def test_what_is_no_address_is_refused(address):
     assert address_problems(address, "--address")
 
 
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    """A user who has a token, readable to nobody else."""
-    token = tmp_path / "home" / ".ray" / "auth_token"
-    token.parent.mkdir(parents=True)
-    token.write_text("secret")
-    token.chmod(0o600)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    return token
-
-
 def test_a_cluster_that_cannot_be_joined_is_one_problem_of_its_flag(monkeypatch):
     import ray
 

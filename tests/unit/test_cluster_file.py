@@ -17,16 +17,11 @@ FILES = ("cluster.yaml", "deploy/on_premises.yaml", "deploy/gcp.yaml")
 
 
 @pytest.fixture
-def home(tmp_path, monkeypatch):
-    """A user who has a token, readable to nobody else, and what Ray's launcher needs."""
-    token = tmp_path / "home" / ".ray" / "auth_token"
-    token.parent.mkdir(parents=True)
-    token.write_text("secret")
-    token.chmod(0o600)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+def home(home, monkeypatch):
+    """Who has what Ray's launcher needs, too."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(cluster_file, "find_spec", lambda module: module)
-    return token
+    return home
 
 
 @pytest.fixture

@@ -144,10 +144,10 @@ def close(sweep: Sweep, session: Session, ending: Ending, margin: float | None =
     try:
         show(_publish(sweep, session, ending.output, margin=margin, again=again), ending.as_json)
     except KeyboardInterrupt:
-        from tune_dml.record.commands import command
+        from tune_dml.record.commands import command, interrupted
 
         go_on = command(sweep.results, again if sweep.interrupted else "report")
-        typer.echo(f"Interrupted. Continue with: {go_on}", err=True)
+        typer.echo(interrupted(go_on), err=True)
         raise
     raise typer.Exit(sweep.exit_code)
 

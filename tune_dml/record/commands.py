@@ -48,6 +48,11 @@ def command(results: Results, verb: str, change: str = "", *, now: Mapping[str, 
     return " ".join(words)
 
 
+def interrupted(go_on: str) -> str:
+    """What is said where no table comes any more."""
+    return f"Interrupted. Continue with: {go_on}"
+
+
 def program() -> str:
     """What a command begins with: `tune-dml`, or what submits it to the cluster on which this runs as a job."""
     there = os.environ.get(SUBMITTED_TO)

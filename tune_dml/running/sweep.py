@@ -21,7 +21,7 @@ from trainables.files import PATIENCE
 from tune_dml.planning.data import data_places, known_digests
 from tune_dml.planning.request import Resources, Session
 from tune_dml.record import provenance
-from tune_dml.record.commands import command
+from tune_dml.record.commands import command, interrupted
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.looks import record_look
 from tune_dml.record.results import Results
@@ -106,7 +106,7 @@ def _interrupts_said(state: SweepState, purpose: Purpose, progress: Progress) ->
     except KeyboardInterrupt:
         again = purpose.confirmation is not None
         go_on = "the same command" if again else command(Results.of(state), "resume")
-        progress.note(f"Interrupted. Continue with: {go_on}")
+        progress.note(interrupted(go_on))
         raise
 
 
