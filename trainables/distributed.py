@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import datetime
 import inspect
+import socket
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,6 +35,10 @@ from torch import Tensor, nn
 
 # torch 2.13 renamed it, and warns under the old name.
 _all_gather_equal: Any = getattr(dist, "all_gather_single", None) or getattr(dist, "all_gather_into_tensor", None)
+_Store: Any = dist.TCPStore  # type: ignore[attr-defined]  # which torch documents and does not list
+
+_stores: list[Any] = []
+"""Opened by this process; one must last as long as its group."""
 
 
 def is_distributed() -> bool:
@@ -76,6 +81,31 @@ def process_group(
         yield
     finally:
         dist.destroy_process_group()
+
+
+def open_store(address: str) -> int:
+    """Listen, at this address alone and a free port, for the processes that `join`; the port, which is ours from the start.
+
+    torch's own ways take a port that was free a moment ago, and listen at every address of the machine, to whoever asks.
+    """
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        listener = socket.create_server((address, 0), family=family)
+    except OSError:  # a node that others know by an address which is none of its own
+        listener = socket.create_server(("", 0), family=family)
+    port = int(listener.getsockname()[1])
+    _stores.append(_Store(address, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()))
+    return port
+
+
+def join(address: str, port: int, *, rank: int, world_size: int, backend: str, timeout_s: float) -> None:
+    """Enter the group of those that meet at a store; rank 0 has opened it. It ends with the process.
+
+    Raises torch's DistStoreError or DistNetworkError where not all come within so many seconds.
+    """
+    timeout = datetime.timedelta(seconds=timeout_s)
+    store = _stores[-1] if rank == 0 else _Store(address, port, is_master=False, timeout=timeout)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
 
 
 class _GatherRows(torch.autograd.Function):

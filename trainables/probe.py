@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import resource
 import sys
@@ -18,7 +19,7 @@ import torch
 from trainables.config import TrialConfig
 from trainables.context import FolderContext
 from trainables.tasks import build_learner
-from trainables.training import Run, begin, prepare_process, update
+from trainables.training import Run, begin, checkpoint_of, prepare_process, update
 
 _STEPS = 8
 """Timed, after as many to warm up."""
@@ -34,6 +35,8 @@ class Probe:
     """Training, evaluations and start; the test half is taken to cost, picture by picture, what validation costs."""
     memory_bytes: int
     """The most that the process has held, its libraries included."""
+    checkpoint_bytes: int
+    """Of one checkpoint; a trial under way has two."""
     gpu_bytes: int
     """The most that the process has held on the GPU, CUDA's own share included; 0 on the CPU."""
     gpu_room: int = 0
@@ -54,7 +57,7 @@ def probe(config: TrialConfig, *, threads: int = 1, cache_dir: Path | None = Non
         before = _now(device)
         run.learner.validate()
         evaluation = _now(device) - before
-        learner = run.learner
+        learner, checkpoint_bytes = run.learner, _checkpoint_bytes(run)
         gpu_bytes, gpu_room = _on_gpu(device)
     step = median(times[_STEPS:])
     evaluations = math.ceil(learner.total_steps / config.training.eval_every)
@@ -62,6 +65,7 @@ def probe(config: TrialConfig, *, threads: int = 1, cache_dir: Path | None = Non
     return Probe(
         start + learner.total_steps * step + halves * evaluation,
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
+        checkpoint_bytes,
         gpu_bytes,
         gpu_room,
     )
@@ -104,6 +108,13 @@ def _step(run: Run) -> None:
     """One step; the trial never comes to its last."""
     update(run)
     run.state.step = min(run.state.step + 1, run.learner.total_steps - 1)
+
+
+def _checkpoint_bytes(run: Run) -> int:
+    """What one takes; it is put together in memory, as by a trial."""
+    buffer = io.BytesIO()
+    torch.save(checkpoint_of(run), buffer)
+    return buffer.tell()
 
 
 def _device() -> torch.device:

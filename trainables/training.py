@@ -151,14 +151,13 @@ def begin(config: TrialConfig, context: TrialContext, learner: Learner[Any]) -> 
     """A trial at its first step, or at its last checkpoint."""
     optim, training = config.optim, config.training
     per_epoch = learner.sampler.steps_per_epoch
-    rate: RateSchedule = RATES[optim.lr_schedule](**optim.knobs("lr_schedule"))
     run = Run(
         config,
         context,
         learner,
         build_optimizer(optim, learner.network, learner.loss),
         torch.amp.GradScaler(context.device.type, enabled=training.precision == "fp16"),
-        rate,
+        RATES[optim.lr_schedule](**optim.knobs("lr_schedule")),
         FiniteWatch(context.device),
         [parameter for parameter in learner.network.backbone.parameters() if parameter.requires_grad],
         max(optim.freeze_backbone_steps, round(optim.freeze_backbone_epochs * per_epoch)),
@@ -290,7 +289,7 @@ def _judge(run: Run, since: float) -> None:
         state.best = dict(row)
     state.seconds += time.perf_counter() - since
     _keep(run, row)
-    run.context.report(row, _checkpoint(run))
+    run.context.report(row, checkpoint_of(run))
 
 
 def leave_evidence(run: Run, evidence: Evidence | None) -> None:
@@ -384,7 +383,8 @@ def _counts(row: Row, run: Run) -> bool:
     return run.state.step == run.learner.total_steps
 
 
-def _checkpoint(run: Run) -> dict[str, Any]:
+def checkpoint_of(run: Run) -> dict[str, Any]:
+    """All that a trial needs to go on from here."""
     return {
         "task": run.learner.modules.state_dict(),
         "optimizer": run.optimizer.state_dict(),

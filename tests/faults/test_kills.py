@@ -109,6 +109,47 @@ def test_the_driver_may_die_at_any_point(run, undisturbed, found, point):
     found(f"kill -9 of the sweep's driver {point}", outcome(sweep.folder, since))
 
 
+SEARCH = """
+method: random
+metric: {goal: maximize, name: val/recall_at_1}
+parameters: {regularizer.rho: {min: 0.01, max: 0.9}}
+run_cap: 4
+dataset: digits
+seeds: 1
+fixed: {regularizer.name: sec, regularizer.eta: 0.5, training.steps: 120, training.eval_every: 20}
+"""
+
+
+def test_the_driver_dies_between_a_proposal_and_its_trial(tmp_path, monkeypatch, cache_dir, found):
+    """The proposal is on record, and no trial of it has begun: it is not made again, nor is another in its place."""
+    monkeypatch.chdir(tmp_path)
+    Path("search.yaml").write_text(SEARCH)
+    words = ["sweep", "search.yaml", "--cache-dir", cache_dir, "--name"]
+    undisturbed = Running([*words, "undisturbed"], tmp_path / "sweeps" / "undisturbed")
+    assert undisturbed.end() == 0, undisturbed.said()
+    sweep = Running([*words, "toy"], tmp_path / "sweeps" / "toy")
+    sweep.wait_until(lambda: stopped_with_a_new_proposal(sweep))
+    kill(sweep.driver)
+    since = time.time()
+    assert sweep.end() == 0, sweep.said()
+    assert table(sweep.folder) == table(undisturbed.folder)
+    assert [event.body for event in sweep.events("cell")] == [event.body for event in undisturbed.events("cell")]
+    found(
+        "kill -9 of the sweep's driver between a proposal and its trial (random search)", outcome(sweep.folder, since)
+    )
+
+
+def stopped_with_a_new_proposal(sweep):
+    """Freeze the driver where it has proposed more than it has begun; else let it go on."""
+    if not sweep.events("cell"):
+        return False
+    kill(sweep.driver, number=signal.SIGSTOP)
+    if len(sweep.events("cell")) > len({event.key for event in sweep.events("started")}):
+        return True
+    kill(sweep.driver, number=signal.SIGCONT)
+    return False
+
+
 def test_the_driver_dies_while_mlflow_does_not_take_the_last_sync(run, undisturbed, found):
     """Every trial has ended, and MLflow lacks the last of them: somebody else writes to its database."""
     sweep = run()

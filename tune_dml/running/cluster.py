@@ -196,13 +196,19 @@ def connected(address: str | None, *, engine: str, preload: bool = False) -> Ite
 
     ours = not ray.is_initialized()
     if ours:
-        from tune_dml.running.ray_internals import begins_at_once, keep_token, show_token, without_onlookers
+        from tune_dml.running.ray_internals import (
+            begins_at_once,
+            keep_token,
+            on_loopback,
+            show_token,
+            without_onlookers,
+        )
 
         if address is None:
             keep_token()
         else:
             show_token()
-        with ExitStack() as start:
+        with on_loopback(), ExitStack() as start:
             if address is None:
                 start.enter_context(begins_at_once())
             if address is None and engine == "local":

@@ -208,9 +208,8 @@ class Group:
         from ray.train.torch import TorchTrainer
 
         from tune_dml.running.ray_internals import let_workers_inherit
+        from tune_dml.running.rendezvous import Rendezvous
 
-        # Where Ray's nodes were started below torchrun, workers would wait half an hour for a store that only torchrun keeps.
-        let_workers_inherit("TORCHELASTIC_USE_AGENT_STORE", "False")
         # What frees the workers' places when this process is lost asks "the" Ray of the machine, in vain where there are two.
         let_workers_inherit("RAY_ADDRESS", ray.get_runtime_context().gcs_address)
         per_worker: dict[str, float] = {"CPU": resources.cpus_per_worker}
@@ -219,6 +218,7 @@ class Group:
         return TorchTrainer(
             _worker(train_one) if folders is None else _refusing(on_like_nodes(_worker(train_one), folders)),
             train_loop_config={"mailbox": self.mailbox},
+            torch_config=Rendezvous(),
             scaling_config=ScalingConfig(
                 num_workers=resources.workers,
                 use_gpu=resources.share > 0,

@@ -34,6 +34,8 @@ class ProbeResult:
     """Of one trial, on average over cells."""
     memory_bytes: int
     """Of the largest."""
+    checkpoint_bytes: int
+    """Of the largest; a trial under way has two."""
     gpu_bytes: int
     shapes: int
     """How many kinds of cells were tried."""
@@ -50,8 +52,9 @@ def probe_plan(plan: Plan, resources: Resources, cache_dir: Path | None) -> Prob
         for shape, settings in kinds.items()
     }
     seconds = sum(found[shape].seconds * count for shape, count in counts.items()) / sum(counts.values())
-    memory, gpu = (max(getattr(item, name) for item in found.values()) for name in ("memory_bytes", "gpu_bytes"))
-    return ProbeResult(seconds, memory, gpu, len(kinds))
+    sizes = ("memory_bytes", "checkpoint_bytes", "gpu_bytes")
+    memory, checkpoint, gpu = (max(getattr(item, name) for item in found.values()) for name in sizes)
+    return ProbeResult(seconds, memory, checkpoint, gpu, len(kinds))
 
 
 def kinds_of(cells: Iterable[Settings], seed: int, resources: Resources) -> dict[_Shape, Settings]:

@@ -173,6 +173,23 @@ def without_onlookers() -> Iterator[None]:
 
 
 @contextmanager
+def on_loopback() -> Iterator[None]:
+    """Meanwhile a Ray that is started listens on 127.0.0.1 alone, and an address there is joined as it was given.
+
+    By default Ray listens on every address of the machine, and takes 127.0.0.1 for another name of the first. What Ray has a
+    switch for is clusters on Windows and macOS, which asks for a firewall's leave otherwise; `_node_ip_address` would not do,
+    since that is taken for another name too.
+    """
+    from ray._private import ray_constants
+
+    before, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+@contextmanager
 def begins_at_once() -> Iterator[None]:
     """Meanwhile a Ray that is started takes any free port for its agent, and is seen as soon as it is there.
 

@@ -29,7 +29,7 @@ def gpu(monkeypatch):
             seen.append(settings)
             if isinstance(held, Exception):
                 raise held
-            return Probe(10.0, GB, int(held * GB), 16 * GB)
+            return Probe(10.0, GB, 0, int(held * GB), 16 * GB)
 
         monkeypatch.setattr(shares, "probed", probed)
         monkeypatch.setattr(shares, "_steps_per_second", lambda settings, trials, threads, cache_dir: steps[trials])

@@ -1,0 +1,55 @@
+"""Where the workers of a trial meet: at the address of the first one's node alone, at a port that is its own from the start.
+
+Ray Train's own way chooses a port that is free, which another program may take before torch does; and torch then listens at
+every address of the machine, to whoever asks: its store knows no token.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+import ray.train
+from ray.train.torch import TorchConfig
+
+from trainables import distributed
+
+_LOOPBACK = ("127.", "::1")
+
+
+@dataclass
+class Rendezvous(TorchConfig):  # type: ignore[misc]
+    """For `TorchTrainer(torch_config=...)`: nccl where a worker has a GPU, else gloo."""
+
+    @property
+    def backend_cls(self) -> type:
+        """What brings the workers together, in Ray Train's words."""
+        return _Backend
+
+
+class _Backend(TorchConfig().backend_cls):  # type: ignore[misc]
+    def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:
+        """All are in one process group; called by Ray Train whenever a trial's workers have been placed."""
+        backend = "nccl" if worker_group.get_resources_per_worker().get("GPU", 0) > 0 else "gloo"
+        address, port = worker_group.execute_single(0, _opened)
+        given = {"backend": backend, "address": address, "port": port, "timeout_s": backend_config.timeout_s}
+        ray.get([worker_group.execute_single_async(rank, _join, **given) for rank in range(len(worker_group))])
+
+
+def _opened() -> tuple[str, int]:
+    address = ray.util.get_node_ip_address()
+    return address, distributed.open_store(address)
+
+
+def _join(backend: str, address: str, port: int, timeout_s: float) -> None:
+    """Enter the group, with the variables that torchrun would set."""
+    context = ray.train.get_context()
+    rank, size = context.get_world_rank(), context.get_world_size()
+    os.environ.update(MASTER_ADDR=address, MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(size))
+    os.environ.update(LOCAL_RANK=str(context.get_local_rank()), LOCAL_WORLD_SIZE=str(context.get_local_world_size()))
+    if address.startswith(_LOOPBACK):  # gloo listens at the address of the machine's name otherwise
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", socket.if_indextoname(1))
+    distributed.join(address, port, rank=rank, world_size=size, backend=backend, timeout_s=timeout_s)
