@@ -11,6 +11,7 @@ import pytest
 
 gc.disable()  # until all is imported: collecting garbage takes a quarter of the time that torch, ray and mlflow need
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin for each other take what other tests need
 os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # noqa: SIM112 - another program's memory must not kill a test's trial
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"] = "0"  # one process less; nobody takes a test's machine away

@@ -50,7 +50,7 @@ def two_sweeps(tmp_path_factory, ray_session, cache_dir, new_database):
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.chdir(place)
         for sweep in (
-            ["sec_rho", "--dataset", "digits", "--seeds", "2", "--name", "rho1"],
+            ["sec_rho", "--dataset", "digits", "--seeds", "2", "--name", "rho1", "--max-concurrent", "1"],
             ["lr1.yaml", "--max-concurrent", "1"],
         ):
             words = ["tune-dml", "sweep", *sweep, *settings, "--cache-dir", str(cache_dir)]

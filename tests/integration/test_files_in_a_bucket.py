@@ -135,7 +135,7 @@ def test_a_sweep_goes_on_where_its_files_are_and_nowhere_else(swept, served):
     elsewhere = f"s3://{served.bucket}/other?endpoint_override={served.endpoint}"
     with pytest.raises(ConfigError, match="trials go on from what they have left at s3://"):
         tune_dml.resume_sweep("rho1", trial_files=elsewhere, **here)
-    more = tune_dml.extend_sweep("rho1", values={"regularizer.rho": [0.7]}, **here)
+    more = tune_dml.extend_sweep("rho1", values={"regularizer.rho": [0.7]}, max_concurrent=1, **here)
     assert more.results.count("finished") == 7
     assert read_state(done.folder).trial_files == state.trial_files
     assert [name for name, size in served.objects().items() if size] == []

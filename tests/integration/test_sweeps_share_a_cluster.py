@@ -16,7 +16,8 @@ def low(ray_session, new_database, cache_dir):
     new_database(Path.cwd())
     common = ["--cache-dir", cache_dir, "--cpus-per-worker", int(ray_session.total("CPU"))]
     values = [round(0.01 * number, 2) for number in range(100)]
-    words = ["sweep", sweep_file(values, steps=60), "--name", "low", "--address", ray.get_runtime_context().gcs_address]
+    file, address = sweep_file(values, steps=30, every=30), ray.get_runtime_context().gcs_address
+    words = ["sweep", file, "--name", "low", "--address", address]
     sweep = Running([*words, *common], Path.cwd() / "sweeps" / "low")
     sweep.wait_until(lambda: sweep.events("started"))
     yield sweep, common
@@ -25,7 +26,7 @@ def low(ray_session, new_database, cache_dir):
 
 def test_the_higher_one_begins_all_its_trials_before_the_lower_one_begins_another(low, command_line):
     sweep, common = low
-    high = ["sweep", sweep_file((0.1, 0.5, 0.9), steps=60), "--name", "high", "--priority", 10]
+    high = ["sweep", sweep_file((0.1, 0.5, 0.9), steps=30, every=30), "--name", "high", "--priority", 10]
     code, output, error = command_line(*high, *common)
     assert code == 0, output + error
 

@@ -102,7 +102,8 @@ def test_the_address_comes_from_flag_then_environment(monkeypatch):
     assert address_of("local") == (None, "--address")
 
 
-def test_an_open_port_is_not_yet_a_ray():
+def test_an_open_port_is_not_yet_a_ray(monkeypatch):
+    monkeypatch.setattr(handshake, "_SECONDS", 0.2)
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()

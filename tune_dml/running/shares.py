@@ -131,7 +131,7 @@ def _steps_per_second(settings: Settings, trials: int, threads: int, cache_dir: 
     """Of so many processes at once, in all."""
     processes = get_context("spawn")
     with ProcessPoolExecutor(trials, processes, _meet, (processes.Barrier(trials),)) as pool:
-        counts = [pool.submit(_count, dict(settings), threads, cache_dir) for _ in range(trials)]
+        counts = [pool.submit(_count, dict(settings), _SECONDS, threads, cache_dir) for _ in range(trials)]
         return sum(count.result() for count in counts)
 
 
@@ -144,10 +144,10 @@ def _meet(barrier: Barrier) -> None:
     _meeting = barrier
 
 
-def _count(settings: dict[str, Any], threads: int, cache_dir: Path | None) -> float:
+def _count(settings: dict[str, Any], seconds: float, threads: int, cache_dir: Path | None) -> float:
     from trainables.probe import steps_per_second
 
     config = read_settings(settings)
     return steps_per_second(
-        config, _SECONDS, threads=threads, cache_dir=cache_dir, ready=lambda: _meeting.wait(_MEETING)
+        config, seconds, threads=threads, cache_dir=cache_dir, ready=lambda: _meeting.wait(_MEETING)
     )

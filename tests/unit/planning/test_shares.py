@@ -89,7 +89,8 @@ def test_a_search_is_measured_at_what_it_may_propose(gpu, cache_dir, tmp_path):
     assert seen
 
 
-def test_processes_that_train_at_once_are_counted_together(plan, cache_dir):
+def test_processes_that_train_at_once_are_counted_together(plan, cache_dir, monkeypatch):
+    monkeypatch.setattr(shares, "_SECONDS", 0.1)
     settings = {**plan.cells[0].settings, "seed": 0}
     assert shares._steps_per_second(settings, 2, 1, cache_dir) > 0
 

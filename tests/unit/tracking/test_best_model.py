@@ -18,17 +18,23 @@ from tune_dml.tracking.best_model import typical_trial
 from tune_dml.tracking.tracker import Tracker
 
 
+@pytest.fixture(scope="module")
+def network():
+    """One for all, some pictures, and its file: writing that takes half a second."""
+    made = build_model(embedding_dim=8, in_channels=1, image_size=16).eval()
+    pictures = torch.randint(0, 256, (3, 1, 16, 16), dtype=torch.uint8)
+    return made, pictures, exported(made, pictures)
+
+
 @pytest.fixture
-def kept(tmp_path, uri):
+def kept(tmp_path, uri, network):
     """A sweep whose best configuration kept its networks, and a function that attaches what a report says of it."""
     results = write_sweep(tmp_path / "sweeps" / "demo", means={0.1: STEEP[0.1], 0.9: STEEP[0.9]}, evidence=False)
     (results.folder / "mlflow.json").unlink()
     judgement = summary(results).judgement
-    network = build_model(embedding_dim=8, in_channels=1, image_size=16).eval()
-    pictures = torch.randint(0, 256, (3, 1, 16, 16), dtype=torch.uint8)
     for trial in results.trials:
         if trial.cell.label == judgement.best:
-            (trial_folder(results.folder, trial.key) / NETWORK).write_bytes(exported(network, pictures))
+            (trial_folder(results.folder, trial.key) / NETWORK).write_bytes(network[2])
 
     def attach(judgement=judgement):
         assert Tracker(read_state(results.folder), uri, "toys").attach([], "report", judgement) is None
@@ -36,11 +42,11 @@ def kept(tmp_path, uri):
         (experiment,) = {run.info.experiment_id for run in seen.runs}
         return seen, seen.client.search_logged_models([experiment])
 
-    return results, judgement, attach, network, pictures
+    return results, judgement, attach
 
 
-def test_it_is_there_once_and_loads_without_our_code(kept, uri, monkeypatch):
-    _, judgement, attach, network, pictures = kept
+def test_it_is_there_once_and_loads_without_our_code(kept, network, uri, monkeypatch):
+    (_, judgement, attach), (made, pictures, _) = kept, network
     attach()
     seen, models = attach()
     (model,) = models
@@ -54,11 +60,11 @@ def test_it_is_there_once_and_loads_without_our_code(kept, uri, monkeypatch):
     monkeypatch.setattr(mlflow.tracking._tracking_service.utils, "_tracking_uri", uri)
     loaded = mlflow.pytorch.load_model(f"models:/{model.model_id}")
     with torch.no_grad():
-        torch.testing.assert_close(loaded(pictures), network(pictures))
+        torch.testing.assert_close(loaded(pictures), made(pictures))
 
 
 def test_another_best_takes_its_place_and_one_without_networks_has_none(kept):
-    results, judgement, attach, *_ = kept
+    results, judgement, attach = kept
     attach()
     other = next(cell.label for cell in results.cells if cell.label != judgement.best)
     seen, models = attach(dataclasses.replace(judgement, best=other))
@@ -73,7 +79,7 @@ def test_another_best_takes_its_place_and_one_without_networks_has_none(kept):
 
 
 def test_the_seed_closest_to_the_mean_stands_for_all(kept):
-    results, judgement, *_ = kept
+    results, judgement, _ = kept
     state = read_state(results.folder)
     trials = [state.trial(trial.key) for trial in results.trials if trial.cell.label == judgement.best]
     mean = sum(trial.metrics[METRIC] for trial in trials) / len(trials)

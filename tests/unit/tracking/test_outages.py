@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 
-import pytest
 from helpers.stored_runs import StoredRuns
 
 from tune_dml.tracking import background, runs, store
@@ -94,24 +93,22 @@ def test_a_database_whose_maker_is_killed_is_made_by_the_next(driver, tracker, m
     assert len(StoredRuns(uri).children) == 1
 
 
-@pytest.mark.parametrize("how", ["killed long ago", "at work", "killed just now"])
-def test_what_a_killed_maker_left_goes_and_what_another_makes_stays(tmp_path, how):
+def test_what_a_killed_maker_left_goes_and_what_another_makes_stays(tmp_path):
     """Nobody but a dead maker lets go of its folder; one that has just been made may not be held yet."""
-    folder = tmp_path / ".mlflow.db-half-made-x1_y2z3a"
-    folder.mkdir()
-    (folder / "mlflow.db").write_text("half")
+    ages = {"killed_long_ago": 3600, "at_work": 3600, "killed_just_now": 0}
+    folders = {how: tmp_path / f".mlflow.db-half-made-{how}" for how in ages}
     beside = [tmp_path / ".other.db-half-made-x1", tmp_path / ".mlflow.db-backup"]
-    for other in beside:
-        other.mkdir()
-    age = 0 if how == "killed just now" else 3600
-    for each in (folder, *beside):
-        os.utime(each, (time.time() - age,) * 2)
-    maker = os.open(folder, os.O_RDONLY)
-    if how == "at work":
-        fcntl.flock(maker, fcntl.LOCK_EX)
+    for folder in (*folders.values(), *beside):
+        folder.mkdir()
+        os.utime(folder, (time.time() - 3600,) * 2)
+    for how, folder in folders.items():
+        (folder / "mlflow.db").write_text("half")
+        os.utime(folder, (time.time() - ages[how],) * 2)
+    maker = os.open(folders["at_work"], os.O_RDONLY)
+    fcntl.flock(maker, fcntl.LOCK_EX)
     assert open_client(f"sqlite:///{tmp_path / 'mlflow.db'}").search_experiments()
     os.close(maker)
-    assert folder.exists() == (how != "killed long ago")
+    assert [how for how, folder in folders.items() if folder.exists()] == ["at_work", "killed_just_now"]
     assert all(other.exists() for other in beside)
 
 
@@ -161,7 +158,7 @@ def test_a_database_that_mlflow_cannot_make_is_told_of_in_a_line(tmp_path, drive
     (tmp_path / "a 'b\" c").mkdir()
     monkeypatch.chdir(tmp_path / "a 'b\" c")
     driver.run(driver.trials[0])
-    assert "syntax error" in str(tracker(uri="sqlite:///fresh.db").stop().error)
+    assert "syntax error" in str(tracker(uri="sqlite:///fresh.db").sync().error)  # `stop` tries three times
     assert capfd.readouterr() == ("", "")
 
 

@@ -20,16 +20,16 @@ from tune_dml.tracking.tracker import SyncReport, Tracker
 from tune_dml.tracking.trial_runs import PARENT_TAG, SWEEP_TAG
 
 _OF_A_RUN = {"runs", "tags", "params", "metrics", "latest_metrics"}
-_ALL = SyncReport(trials=30, rows=83)
+_ALL = SyncReport(trials=10, rows=23)
 
 
 @pytest.fixture
 def many(tmp_path):
-    """Thirty trials that ended in every way, two of which have not, some of an arm without the knob."""
+    """Ten trials that ended in every way, two of which have not, some of an arm without the knob."""
     margin = Knob("loss.margin", Grid((0.1, 0.2, 0.5, 1.0)), "m")
     baseline = Baseline("no margin", {"loss.name": "npair"})
     space = space_of(margin, name="toy_margin", baseline=baseline, fixed={"loss.name": "semihard_triplet"})
-    driver = Driver(tmp_path / "sweeps" / "toy", plan_of(space=space, seeds=6))
+    driver = Driver(tmp_path / "sweeps" / "toy", plan_of(space=space, seeds=2))
     driver.session()
     diverging, failing, waiting, *others, last = driver.trials
     driver.run(diverging, end=False)
