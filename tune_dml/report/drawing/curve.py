@@ -214,8 +214,7 @@ def _draw_arm(shown: CurvePicture, frame: Frame, axis: KnobAxis, arm: Arm, shift
     means = [(x, frame.up(level.difference), level) for x, level in placed if math.isfinite(level.difference)]
     for x, _, level in means:
         if math.isfinite(level.low) and math.isfinite(level.high):
-            ends = [min(max(frame.up(end), frame.top), frame.bottom) for end in (level.low, level.high)]
-            canvas.line([(x, ends[0]), (x, ends[1])], Pen(arm.colour, 2.4), _interval(shown, level))
+            frame.upright(x, (level.low, level.high), Pen(arm.colour, 2.4), _interval(shown, level))
     if len(means) > 1 and shown.connected:
         canvas.line([(x, y) for x, y, _ in means], Pen(arm.colour, 2.4))
     for x, y, level in means:
@@ -331,9 +330,8 @@ def _own_panel(canvas: Canvas, box: tuple[float, float, float, float], shown: Cu
                 tip = f"seed {dot.seed}, {value_text(level.value)}: {shown.metric.number(dot.absolute)}"
                 canvas.dot(x - 6, frame.up(dot.absolute), Pen("seed", opacity=0.8), "hollow", size=2.6, text=tip)
             if math.isfinite(level.half_bar):
-                reach = [min(max(frame.up(level.absolute + side * level.half_bar), frame.top), frame.bottom)
-                         for side in (-1, 1)]  # fmt: skip
-                canvas.line([(x, reach[0]), (x, reach[1])], Pen(arm.colour, 2.2))
+                ends = (level.absolute - level.half_bar, level.absolute + level.half_bar)
+                frame.upright(x, ends, Pen(arm.colour, 2.2))
         means = [(x, frame.up(level.absolute)) for x, level in placed if math.isfinite(level.absolute)]
         if len(means) > 1 and shown.connected:
             canvas.line(means, Pen(arm.colour, 2.2))
