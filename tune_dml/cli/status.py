@@ -105,14 +105,15 @@ class _SweepStatus:
         if is_running(self.results.folder):
             if self._waits_for:
                 yield f"It waits for {self._waits_for}."
-            yield f"{left} trials to go; it is running. Ask again, or stop it with {stop(self.results.name)}: it can be resumed."
+            line = f"{_trials(left)} to go; it is running. Ask again, or stop it with {stop(self.results.name)}"
+            yield f"{line}: it can be resumed."
         elif left:
-            yield f"{left} trials to go: {command(self.results, 'resume')}"
+            yield f"{_trials(left)} to go: {command(self.results, 'resume')}"
         elif self.results.incomplete:
             yield f"The race goes on: {command(self.results, 'resume')}"
         elif broken:
             again = command(self.results, "resume", try_again(self.results))
-            yield f"{broken} trials failed or diverged; to try them again: {again}"
+            yield f"{_trials(broken)} failed or diverged; to try again: {again}"
         else:
             yield f"Complete: {command(self.results, 'report')}"
 
@@ -127,6 +128,10 @@ class _SweepStatus:
         if summary is not None:
             yield ""
             yield from answer_lines(summary, running=is_running(self.results.folder))
+
+
+def _trials(count: int) -> str:
+    return f"{count} trial{'' if count == 1 else 's'}"
 
 
 def _row(trial: TrialResult, metric: str) -> tuple[object, ...]:
