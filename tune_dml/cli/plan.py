@@ -14,7 +14,7 @@ from tune_dml.cli.options import Json, engine_of, verb
 from tune_dml.cli.screen import console_for, show, table
 from tune_dml.planning.request import Request, Resources, Session
 from tune_dml.space import Domain, Grid
-from tune_dml.text import duration, one_line, shortened
+from tune_dml.text import counted, duration, one_line, shortened
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -304,9 +304,7 @@ def _probed(plan: Plan, resources: Resources, session: Session, concurrent: int)
     probed = probe_plan(plan, resources, session.cache)
     if probed is None:
         return None
-    source = (
-        f"probed: a few steps of {probed.shapes} {'kind' if probed.shapes == 1 else 'kinds'} of cells with one worker"
-    )
+    source = f"probed: a few steps of {counted(probed.shapes, 'kind')} of cells with one worker"
     return _Cost(probed.seconds, source, concurrent, probed.memory_bytes, probed.gpu_bytes)
 
 

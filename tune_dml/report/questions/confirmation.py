@@ -16,6 +16,7 @@ from tune_dml.report.section import Block, Card, Entry, Section, Table, Text, nu
 from tune_dml.report.steps import Step, go_on
 from tune_dml.stats import SeedTable
 from tune_dml.stats.paired import Interval, cell_interval, paired_difference
+from tune_dml.text import counted
 
 _FRESH = 5
 """Seeds that are advised for a confirmation."""
@@ -204,7 +205,7 @@ def _verdict(winner: ConfirmedCell, sign: float) -> str:
 
 def _leading(measured: Measured, winner: ConfirmedCell, verdict: str, baseline: str) -> str:
     metric, fresh, gain = measured.metric, winner.fresh, winner.gain
-    seeds = f"{fresh.n} fresh {'seed' if fresh.n == 1 else 'seeds'}"
+    seeds = counted(fresh.n, "fresh seed")
     if not fresh.n:
         return f"{winner.label}, which validation selects, has no number on fresh seeds yet."
     if gain is None:

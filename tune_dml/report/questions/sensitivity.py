@@ -16,7 +16,7 @@ from tune_dml.report.section import Block, Card, Section, Table, Text, ends, num
 from tune_dml.report.steps import Step, extend
 from tune_dml.stats import Difference, Matters
 from tune_dml.stats.power import chance_to_decide, half_width, range_to_decide, seeds_to_decide
-from tune_dml.text import duration, value_text
+from tune_dml.text import counted, duration, value_text
 
 _SIDES: tuple[Side, ...] = ("low", "high")
 _TOO_MANY_TIMES = 10
@@ -303,10 +303,9 @@ def _more_seeds(measured: Measured, knob: MeasuredKnob, needed: _SeedsNeeded) ->
     seconds = [trial.seconds for trial in measured.results.trials if trial.status == "finished" and trial.seconds > 0]
     trials = more * len(measured.cells)
     cost = f", {trials} trials, about {duration(trials * sum(seconds) / len(seconds))} of training" if seconds else ""
-    plural = "" if more == 1 else "s"
     ends = f"from {needed.low} to {needed.high}" if needed.high else f"{needed.low} or more"
     return (
-        f"About {more} more seed{plural} ({needed.seeds} in all{cost}) would decide it, if the estimates stay as they are; "
+        f"About {counted(more, 'more seed')} ({needed.seeds} in all{cost}) would decide it, if the estimates stay as they are; "
         f"as uncertain as these are, {ends} in all."
     )
 
