@@ -56,3 +56,11 @@ def test_whiskers_that_are_cut_end_in_an_arrowhead():
     shapes = shapes_of(whiskers(items, "points", narrow=False))
     assert shapes.count("left") == 1
     assert "right" not in shapes
+
+
+def test_on_a_telephone_the_letters_of_printed_curves_do_not_lie_on_each_other(steep):
+    measured = measure(steep.results)
+    canvas = curve_figure(measured, measured.knobs[0], "").draw(True)
+    placed = [mark.points[0][1] for mark in canvas.marks if mark.kind == "text" and mark.text in set("abcd")]
+    assert len(placed) == len(measured.knobs[0].published)
+    assert all(abs(a - b) >= 13 for i, a in enumerate(placed) for b in placed[:i])
