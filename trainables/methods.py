@@ -122,7 +122,7 @@ class Parameter:
     type: str
     default: object
     domain: str
-    """Its rules in words, for tables: `ge=0, le=1`."""
+    """Its rules for tables: `>= 0, <= 1`."""
     description: str
     required: bool = False
     numbers: KnobDomain = field(default=KnobDomain(), repr=False)
@@ -195,11 +195,20 @@ def _parameter(name: str, hint: Any, default: object) -> Parameter:
         name,
         base.__name__ if isinstance(base, type) else str(base).replace("typing.", ""),
         None if default is ... else default,
-        ", ".join(map(str, rules)),
+        ", ".join(map(_written, rules)),
         (info.description or "") if info else "",
         default is ...,
         domain_of_rules(rules, base),
     )
+
+
+_SIGNS = {"gt": "> {:g}", "ge": ">= {:g}", "lt": "< {:g}", "le": "<= {:g}"}
+_SIGNS |= {"multiple_of": "a multiple of {:g}", "min_length": "at least {:g} long"}
+
+
+def _written(rule: object) -> str:
+    """One rule of a field (`Ge(ge=0)`) as mathematics has it; as its class prints it where it is another one."""
+    return next((text.format(getattr(rule, kind)) for kind, text in _SIGNS.items() if hasattr(rule, kind)), str(rule))
 
 
 def checked_knobs(cls: type, given: Mapping[str, object], place: str) -> tuple[dict[str, Any], list[Problem]]:

@@ -21,6 +21,11 @@ def value_text(value: Value) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+def counted(count: int, what: str) -> str:
+    """`1 trial`, `2 trials`."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def one_line(text: str) -> str:
     """The text without control characters, line breaks and repeated spaces."""
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())

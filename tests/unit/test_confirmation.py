@@ -14,7 +14,7 @@ from tune_dml.planning.continuation import _FIRST_SEED, confirmation_plan
 from tune_dml.planning.request import Session
 from tune_dml.record.results import results_of
 from tune_dml.record.state import read_state
-from tune_dml.report import write_report
+from tune_dml.report import summary, write_report
 from tune_dml.report.measured import measure
 from tune_dml.report.measured.cell import best_cells
 from tune_dml.report.questions.confirmation import confirmation
@@ -62,6 +62,7 @@ def test_its_trials_enter_no_table_selection_curve_or_other_verdict(confirmed, a
     assert two.pop("confirmation") is None
     assert one.pop("confirmation")
     assert one["sentences"].pop(one["sentences"].index(_answer(confirmed).verdicts[0]))
+    assert one["answer"]["sentences"].pop(one["answer"]["sentences"].index(_answer(confirmed).plain))
     assert one == two
 
 
@@ -86,19 +87,25 @@ def test_scores_intervals_and_optimism(confirmed):
     assert baseline.gain is None
     assert found.verdict == "holds"
     assert "rho=0.01 holds: it is better than no SEC on fresh seeds, +13." in found.sentences[0]
+    assert _answer(confirmed).plain == "On 5 fresh seeds rho=0.01 beats no SEC, by 14 points."
+    before = np.mean(own) - np.mean([t.metrics[METRIC] for t in confirmed.trials if t.cell.baseline])
+    assert found.sentences[1] == f"On the seeds that chose it the difference was +{before:.2f}."
+    assert f"rho=0.01 {np.mean(own):.2f} and {np.mean(fresh):.2f}, no SEC" in found.sentences[2]
 
 
 @pytest.mark.parametrize(
-    ("means", "offsets", "verdict"),
+    ("means", "offsets", "verdict", "said"),
     [
-        ({0.01: 60.8, 0.1: 50.0}, FRESH, "undecided"),
-        ({0.01: 58.0, 0.1: 50.0}, FRESH, "worse"),
-        ({0.01: 74.0, 0.1: 50.0}, {1000: 0.5}, "undecided"),
+        ({0.01: 60.8, 0.1: 50.0}, FRESH, "undecided", "Whether rho=0.01 beats no SEC on fresh seeds is open."),
+        ({0.01: 58.0, 0.1: 50.0}, FRESH, "worse", "On 5 fresh seeds rho=0.01 is worse than no SEC, by 2.8 points."),
+        ({0.01: 74.0, 0.1: 50.0}, {1000: 0.5}, "undecided", ""),
     ],
 )
-def test_what_does_not_hold_or_is_not_known(tmp_path, means, offsets, verdict):
+def test_what_does_not_hold_or_is_not_known(tmp_path, means, offsets, verdict, said):
     results = write_sweep(tmp_path / "toy", means=means, histories=False, evidence=False, confirmed=offsets)
     assert _answer(results).data["confirmation"].verdict == verdict
+    assert _answer(results).plain == said
+    assert not any(text.startswith("No rho") for text in summary(results).answer.sentences)
 
 
 def test_without_a_baseline_the_score_is_measured_again(tmp_path):

@@ -316,3 +316,9 @@ def test_a_backbone_gives_the_map_that_it_announces(monkeypatch, backbone, said)
     monkeypatch.setitem(BACKBONES.data, backbone.name, backbone)
     with pytest.raises(ConfigError, match=said):
         build_model(backbone=backbone.name, in_channels=1)(torch.zeros(2, 1, 16, 16))
+
+
+def test_the_rules_of_a_knob_are_shown_as_mathematics_has_them():
+    rules = {knob.name: knob.domain for loss in LOSSES.values() for knob in methods.parameters_of(loss) if knob.domain}
+    assert rules["sampling_seed"].startswith(">= 0, < 9")
+    assert not [rule for rule in rules.values() if "(" in rule]

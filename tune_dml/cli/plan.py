@@ -15,6 +15,7 @@ from tune_dml.cli.options import Json, engine_of, verb
 from tune_dml.cli.screen import show
 from tune_dml.planning.request import Request, Resources, Session
 from tune_dml.space import Domain, Grid
+from tune_dml.text import counted
 
 if TYPE_CHECKING:
     from tune_dml.planning.plan import Plan
@@ -105,9 +106,7 @@ def _probed(plan: Plan, resources: Resources, session: Session, concurrent: int)
     probed = probe_plan(plan, resources, session.cache)
     if probed is None:
         return None
-    source = (
-        f"probed: a few steps of {probed.shapes} {'kind' if probed.shapes == 1 else 'kinds'} of cells with one worker"
-    )
+    source = f"probed: a few steps of {counted(probed.shapes, 'kind')} of cells with one worker"
     return Cost(probed.seconds, source, concurrent, probed.memory_bytes, probed.gpu_bytes, probed.checkpoint_bytes)
 
 

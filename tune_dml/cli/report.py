@@ -241,7 +241,9 @@ class WrittenReport:
             for row in summary.rows
         )
         columns = ("cell", "seeds", summary.metric, "comparison bar", "minus baseline", "simultaneous interval")
-        yield table(self.sweep.name, columns, rows, right=columns[1:])
+        compared = any(not math.isnan(row.difference) for row in summary.rows)  # a baseline has a number
+        shown = columns if compared else columns[:4]
+        yield table(self.sweep.name, shown, (row[: len(shown)] for row in rows), right=shown[1:])
         if any(not math.isnan(row.low) for row in summary.rows):
             yield COMPARISON_BARS
         yield from (f"- {verdict}" for verdict in summary.verdicts)

@@ -15,6 +15,7 @@ from tune_dml.cli.options import Json, SweepArgument, verb
 from tune_dml.cli.report import answer_lines
 from tune_dml.cli.screen import number, show, table
 from tune_dml.record.ledger import is_running
+from tune_dml.text import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -105,14 +106,17 @@ class _SweepStatus:
         if is_running(self.results.folder):
             if self._waits_for:
                 yield f"It waits for {self._waits_for}."
-            yield f"{left} trials to go; it is running. Ask again, or stop it with {stop(self.results.name)}: it can be resumed."
+            line = (
+                f"{counted(left, 'trial')} to go; it is running. Ask again, or stop it with {stop(self.results.name)}"
+            )
+            yield f"{line}: it can be resumed."
         elif left:
-            yield f"{left} trials to go: {command(self.results, 'resume')}"
+            yield f"{counted(left, 'trial')} to go: {command(self.results, 'resume')}"
         elif self.results.incomplete:
             yield f"The race goes on: {command(self.results, 'resume')}"
         elif broken:
             again = command(self.results, "resume", try_again(self.results))
-            yield f"{broken} trials failed or diverged; to try them again: {again}"
+            yield f"{counted(broken, 'trial')} failed or diverged; to try again: {again}"
         else:
             yield f"Complete: {command(self.results, 'report')}"
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import re
@@ -78,6 +79,7 @@ def collect(argv: Sequence[str] | None = None, environment: Mapping[str, str] | 
     return {
         "git": _git(Path.cwd(), Path(__file__).resolve().parent),
         "packages": _versions(),
+        "methods": _methods(),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "host": platform.node(),
@@ -149,6 +151,38 @@ def _versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return versions
+
+
+def _methods() -> dict[str, str]:
+    """Package -> version and a digest of its source, of every other package that brings methods, data sets or spaces."""
+    brought: dict[str, str] = {}
+    for package in importlib.metadata.distributions():
+        groups = (entry for entry in package.entry_points if entry.group.startswith("tune_dml."))
+        modules = sorted({entry.module.partition(".")[0] for entry in groups})
+        if modules and package.name != "tune-dml" and package.name not in brought:  # the first one is imported
+            brought[package.name] = f"{package.version}, source {_source_digest(modules)}"
+    return brought
+
+
+def _source_digest(modules: Sequence[str]) -> str:
+    """Of the Python files of top-level modules, none of which is imported; of one that is not there, of its name alone."""
+    seen = hashlib.sha256()
+    for module in modules:
+        spec = importlib.util.find_spec(module)
+        folders = list(spec.submodule_search_locations or ()) if spec else []
+        files = sorted(file for folder in folders for file in Path(folder).rglob("*.py"))
+        if spec and not folders and spec.origin:
+            files = [Path(spec.origin)]
+        seen.update(module.encode())
+        for file in files:
+            seen.update(file.name.encode() + b"\0" + file.read_bytes())
+    return seen.hexdigest()[:12]
+
+
+def changed_methods(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The packages of methods of two sessions' provenance whose source is another one now."""
+    known, found = before.get("methods", {}), now.get("methods", {})
+    return sorted(name for name, source in found.items() if known.get(name, source) != source)
 
 
 def _cpu_model() -> str:

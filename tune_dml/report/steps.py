@@ -15,7 +15,7 @@ from tune_dml.space import Value
 from tune_dml.stats.noise import PairNoise
 from tune_dml.stats.power import chance_of_difference
 from tune_dml.stats.racing import next_look
-from tune_dml.text import duration, value_text
+from tune_dml.text import counted, duration, value_text
 
 _EVEN = 0.5
 _MOST_TIMES = 3
@@ -67,7 +67,7 @@ def told_apart(
 def cost_of(step: Step, results: Results) -> str:
     """`12 trials, about 3 min 05 s of training`."""
     seconds = [trial.seconds for trial in results.trials if trial.status == "finished" and trial.seconds > 0]
-    text = f"{step.trials} trial{'' if step.trials == 1 else 's'}"
+    text = counted(step.trials, "trial")
     return f"{text}, about {duration(step.trials * sum(seconds) / len(seconds))} of training" if seconds else text
 
 

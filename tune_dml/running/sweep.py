@@ -116,6 +116,12 @@ def _record_session(
     """What a session says of itself before it runs anything."""
     origin = provenance.collect()
     lost = [] if state.sessions else list(state.notes)  # of a ledger that is gone, which nobody could write it into
+    before = state.sessions[-1].get("provenance", {}) if state.sessions else {}
+    changed = [
+        f"the source of {name} has changed since the session before: what had finished then is of the older one, and is not "
+        "run again; another --name runs everything"
+        for name in provenance.changed_methods(before, origin)
+    ]
     record_look(state.folder, purpose.look)
     (state.folder / "trials").mkdir(exist_ok=True)  # what is missing later is missing storage
     confirmation = purpose.confirmation
@@ -133,7 +139,7 @@ def _record_session(
         priority=session.priority,
         trial_files=session.trial_files,
     )
-    for text in (*lost, *purpose.notes):
+    for text in (*lost, *changed, *purpose.notes):
         ledger.write("note", text=text)
     if purpose.race is not None and (state.race is None or state.race.rule != purpose.race):
         ledger.write("race", **asdict(purpose.race))

@@ -36,9 +36,19 @@ class Effects:
 
 def main_effect(levels: Sequence[int]) -> Array:
     """Weights (pairs, m) of the differences between the levels' averages; `levels` gives each cell's level, 0, 1, ..."""
-    member = np.asarray(levels)[None, :] == np.arange(max(levels) + 1)[:, None]
-    averages = member / member.sum(1, keepdims=True)
+    averages = _averages(levels)
     return np.array([averages[a] - averages[b] for a, b in combinations(range(len(averages)), 2)])
+
+
+def against_last(levels: Sequence[int]) -> Array:
+    """Weights (levels - 1, m) of each level's average less that of the last level."""
+    averages = _averages(levels)
+    return np.asarray(averages[:-1] - averages[-1])
+
+
+def _averages(levels: Sequence[int]) -> Array:
+    member = np.asarray(levels)[None, :] == np.arange(max(levels) + 1)[:, None]
+    return np.asarray(member / member.sum(1, keepdims=True))
 
 
 def interaction(first: Sequence[int], second: Sequence[int]) -> Array:

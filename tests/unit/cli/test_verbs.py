@@ -119,6 +119,7 @@ def test_status_says_what_stands_still_and_what_would_settle_more(command_line, 
     ledger.write_text("\n".join(whole[:last]) + "\n")
     out = command_line("status", "toy", "--storage", tmp_path)[1]
     assert out.startswith("interrupted ")
+    assert "\n1 trial to go: " in out
     assert "stopped on the way" in out
     assert re.search(r"Next:    tune-dml \w+ toy", out)
     with FileLock(tmp_path / "toy" / "lock"):

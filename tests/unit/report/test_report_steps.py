@@ -20,6 +20,7 @@ EVERY = [(label, seed) for label in ("no SEC", *(f"rho={rho:g}" for rho in STEEP
 SWEEPS = {
     "an edge": {},
     "flat": {"means": FLAT, "sd": 0.8},
+    "flat and hopeless": {"means": FLAT, "sd": 1.6},
     "flat and decided": {"means": FLAT, "sd": 0.05},
     "one seed": {"seeds": (0,)},
     "partial": {"missing": [("rho=0.1", 2)]},
@@ -76,6 +77,7 @@ def test_every_command_is_accepted(tmp_path, name):
     [
         ("an edge", "tune-dml extend my_sweep --add regularizer.rho=0.001,0.0001"),
         ("flat", "tune-dml extend my_sweep --seeds "),
+        ("flat and hopeless", "tune-dml extend my_sweep --seeds 5 --add regularizer.rho=0.001"),
         ("one seed", "tune-dml extend my_sweep --seeds 3"),
         ("partial", "tune-dml resume my_sweep"),
         ("all failed", "tune-dml resume my_sweep --retry-failed"),

@@ -2,11 +2,13 @@
 
 import json
 import subprocess
+import sys
 
 import pytest
+from helpers.packages import write_package
 
 from tune_dml.record import provenance
-from tune_dml.record.provenance import _mask_argv, collect, mask
+from tune_dml.record.provenance import _mask_argv, changed_methods, collect, mask
 
 IDENTITY = ("-c", "user.name=A", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
 
@@ -81,6 +83,19 @@ def test_it_is_json_and_names_the_machine():
     assert found["cpu"]["model"]
     assert found["cpu"]["usable"] >= 1
     assert found["memory_bytes"] > 2**20
+
+
+def test_a_package_of_methods_is_known_by_its_version_and_its_source(tmp_path, monkeypatch):
+    """Edited code has the same settings and so the same trials: only its source tells it from what ran before."""
+    write_package(tmp_path, "mine = own_losses:Mine", own_losses="class Mine: ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    before = collect()
+    assert before["methods"]["own-dml"].startswith("1.0, source ")
+    assert changed_methods(before, collect()) == []
+    (tmp_path / "own_losses.py").write_text("class Mine: ...  # edited\n")
+    assert changed_methods(before, collect()) == ["own-dml"]
+    assert changed_methods({}, collect()) == []
+    assert "own_losses" not in sys.modules
 
 
 def test_gpus_are_read_from_the_drivers_own_tool(tmp_path, monkeypatch):

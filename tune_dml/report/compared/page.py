@@ -13,7 +13,7 @@ from tune_dml.report.measured import ALPHA
 from tune_dml.report.page import Head, page_of, write_page
 from tune_dml.report.section import Block, Entry, Figure, Notes, Section, Table, Text, number, plain, signed, words
 from tune_dml.report.summary import Answer
-from tune_dml.text import duration, value_text
+from tune_dml.text import counted, duration, value_text
 
 SCHEMA = "tune_dml.comparison/1"
 _MOST_WHISKERS = 40
@@ -64,7 +64,7 @@ def _verdict(comparison: Comparison, name: str, rows: list[PairedDifference]) ->
     better, worse = (sum(row.verdict == word for row in rows) for word in ("better", "worse"))
     widest = max(rows, key=lambda row: abs(row.difference))
     most = f"the largest difference is {metric.signed(widest.difference)} {metric.unit}".strip() + f" at {widest.point}"
-    of = f"{len(rows)} shared point{'' if len(rows) == 1 else 's'}"
+    of = counted(len(rows), "shared point")
     if not better and not worse:
         return f"{name} certainly differs from {first} at none of {of}; {most}."
     parts = [f"{word} at {count}" for word, count in (("better", better), ("worse", worse)) if count]

@@ -48,7 +48,7 @@ class Mark:
     points: tuple[tuple[float, float], ...]
     pen: Pen
     shape: str = ""
-    """Of a dot: circle, square, diamond, triangle, down, cross, hollow."""
+    """Of a dot: circle, square, diamond, triangle, down, left, right, cross, hollow."""
     size: float = 0.0
     """A dot's radius, a text's font size."""
     text: str = ""
@@ -205,6 +205,8 @@ def outline(shape: str, x: float, y: float, size: float) -> list[tuple[float, fl
         "diamond": [(0.0, -wide), (wide, 0.0), (0.0, wide), (-wide, 0.0)],
         "triangle": [(0.0, -wide), (wide, size), (-wide, size)],
         "down": [(0.0, wide), (wide, -size), (-wide, -size)],
+        "left": [(-wide, 0.0), (size, -wide), (size, wide)],
+        "right": [(wide, 0.0), (-size, -wide), (-size, wide)],
         "cross": [
             (-size, -size + thin), (-size + thin, -size), (0.0, -thin), (size - thin, -size), (size, -size + thin),
             (thin, 0.0), (size, size - thin), (size - thin, size), (0.0, thin), (-size + thin, size),

@@ -185,8 +185,7 @@ def whiskers(
         height = frame.top + row * (index + 0.5)
         canvas.text(left - 10, height + 4, fitted(item.label, left - 12), "ink", anchor="end")
         if math.isfinite(item.low) and math.isfinite(item.high):
-            reach = [(frame.at(min(max(span.share(end), 0.0), 1.0)), height) for end in (item.low, item.high)]
-            canvas.line(reach, Pen(item.colour, 1.8), item.tip)
+            frame.level(height, (span.share(item.low), span.share(item.high)), Pen(item.colour, 1.8), item.tip)
         if math.isfinite(item.middle):
             canvas.dot(frame.at(span.share(item.middle)), height, Pen(item.colour), item.shape, size=4.5, text=item.tip)
     frame.draw_x([(span.share(tick), number_text(tick)) for tick in span.ticks()], x_title)

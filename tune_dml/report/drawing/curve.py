@@ -132,13 +132,15 @@ def draw_differences(shown: CurvePicture, *, narrow: bool) -> Canvas:
     else:
         titles = ("no trial has a result" + ": printed curves alone" * bool(shown.printed), "no trial has a result")
     frame.name_y(_fitting(titles, 0.92 * (frame.right - frame.left + 58)))
-    ends = [(_draw_printed(frame, axis, curve, narrow), curve) for curve in shown.printed]
+    ends = [(_draw_printed(frame, axis, curve), curve) for curve in shown.printed]
     for place, arm in enumerate(shown.arms):
         _draw_arm(shown, frame, axis, arm, _BESIDE * (place - (len(shown.arms) - 1) / 2))
     _rug(shown, frame, axis, kinds)
     equal = ", equal steps" if axis.crowded else ""
     frame.draw_x([(share, text) for share, text in axis.ticks()], shown.knob + equal, 20.0 * len(kinds))
-    if not narrow:
+    if narrow:
+        _letters(frame, ends)
+    else:
         _names(shown, frame, ends)
     return canvas
 
@@ -176,7 +178,7 @@ def _ground(shown: CurvePicture, frame: Frame) -> None:
     frame.canvas.line([(frame.left, zero), (frame.right, zero)], Pen("base", 1.5, "6 3"), shown.baseline)
 
 
-def _draw_printed(frame: Frame, axis: KnobAxis, curve: PrintedCurve, narrow: bool) -> float:
+def _draw_printed(frame: Frame, axis: KnobAxis, curve: PrintedCurve) -> float:
     """Where the curve ends."""
     colour = f"printed{curve.place % 4}"
     placed = [(axis.share(x), x, y) for x, y in curve.differences]
@@ -189,9 +191,6 @@ def _draw_printed(frame: Frame, axis: KnobAxis, curve: PrintedCurve, narrow: boo
         for px, py, x, y in at:
             tip = f"{curve.name}, {value_text(x)}: {y:+.2f} to its own baseline"
             frame.canvas.dot(px, py, Pen(colour), _SHAPES[curve.place % 4], size=3.6, text=tip)
-        if narrow:
-            letter = "abcdefgh"[curve.place % 8]
-            frame.canvas.text(at[-1][0] + 9, at[-1][1] + 19, letter, colour, bold=True, anchor="end", halo=True)
     return at[-1][1]
 
 
@@ -214,8 +213,7 @@ def _draw_arm(shown: CurvePicture, frame: Frame, axis: KnobAxis, arm: Arm, shift
     means = [(x, frame.up(level.difference), level) for x, level in placed if math.isfinite(level.difference)]
     for x, _, level in means:
         if math.isfinite(level.low) and math.isfinite(level.high):
-            ends = [min(max(frame.up(end), frame.top), frame.bottom) for end in (level.low, level.high)]
-            canvas.line([(x, ends[0]), (x, ends[1])], Pen(arm.colour, 2.4), _interval(shown, level))
+            frame.upright(x, (level.low, level.high), Pen(arm.colour, 2.4), _interval(shown, level))
     if len(means) > 1 and shown.connected:
         canvas.line([(x, y) for x, y, _ in means], Pen(arm.colour, 2.4))
     for x, y, level in means:
@@ -259,6 +257,15 @@ def _rug(shown: CurvePicture, frame: Frame, axis: KnobAxis, kinds: Sequence[str]
                 mark = {"diverged": "cross", "failed": "square", "stopped": "diamond"}[kind]
                 frame.canvas.dot(x, height, Pen("lost"), mark, size=4.5, text=tip)
                 frame.canvas.text(x + 9, height + 4, str(count), "lost")
+
+
+def _letters(frame: Frame, ends: Sequence[tuple[float, PrintedCurve]]) -> None:
+    """The letter that each printed curve has in the boxes above, where there is no room for its name."""
+    wanted = [(height, index) for index, (height, _) in enumerate(ends)]
+    for height, index in apart(wanted, frame.top + 6, frame.bottom - 4, 14.0):
+        place = ends[index][1].place
+        with frame.canvas.group(f"printed-{place}"):
+            frame.canvas.text(frame.right + 3, height + 4, "abcdefgh"[place % 8], f"printed{place % 4}", bold=True)
 
 
 def _names(shown: CurvePicture, frame: Frame, ends: Sequence[tuple[float, PrintedCurve]]) -> None:
@@ -331,9 +338,8 @@ def _own_panel(canvas: Canvas, box: tuple[float, float, float, float], shown: Cu
                 tip = f"seed {dot.seed}, {value_text(level.value)}: {shown.metric.number(dot.absolute)}"
                 canvas.dot(x - 6, frame.up(dot.absolute), Pen("seed", opacity=0.8), "hollow", size=2.6, text=tip)
             if math.isfinite(level.half_bar):
-                reach = [min(max(frame.up(level.absolute + side * level.half_bar), frame.top), frame.bottom)
-                         for side in (-1, 1)]  # fmt: skip
-                canvas.line([(x, reach[0]), (x, reach[1])], Pen(arm.colour, 2.2))
+                ends = (level.absolute - level.half_bar, level.absolute + level.half_bar)
+                frame.upright(x, ends, Pen(arm.colour, 2.2))
         means = [(x, frame.up(level.absolute)) for x, level in placed if math.isfinite(level.absolute)]
         if len(means) > 1 and shown.connected:
             canvas.line(means, Pen(arm.colour, 2.2))

@@ -16,6 +16,8 @@ Scale = Literal["linear", "log"]
 _GRID, RULE = Pen("grid", 1.0), Pen("rule", 1.0)
 _CLOSEST = 34.0
 """Values of a knob that lie closer than so many pixels are drawn at equal steps."""
+_HEAD = 3.6
+"""Size of the arrowhead of an interval that goes on beyond the frame."""
 _MOST_NAMED = 12
 """Up to this many values of a knob are named on its axis; of more, round numbers are."""
 
@@ -146,6 +148,24 @@ class Frame:
     def up(self, value: float) -> float:
         """The vertical place of a value."""
         return self.bottom - self.y.share(value) * (self.bottom - self.top)
+
+    def upright(self, x: float, ends: tuple[float, float], pen: Pen, text: str = "") -> None:
+        """An interval of values at x; an arrowhead where it goes on beyond the frame."""
+        low, high = (self.up(end) for end in ends)
+        self.canvas.line([(x, min(max(y, self.top), self.bottom)) for y in (low, high)], pen, text)
+        if high < self.top:
+            self.canvas.dot(x, self.top + _HEAD, Pen(pen.colour), "triangle", size=_HEAD, text=text)
+        if low > self.bottom:
+            self.canvas.dot(x, self.bottom - _HEAD, Pen(pen.colour), "down", size=_HEAD, text=text)
+
+    def level(self, y: float, ends: tuple[float, float], pen: Pen, text: str = "") -> None:
+        """An interval of shares of the width at y; an arrowhead where it goes on beyond the frame."""
+        low, high = ends
+        self.canvas.line([(self.at(min(max(share, 0.0), 1.0)), y) for share in ends], pen, text)
+        if low < 0:
+            self.canvas.dot(self.left + _HEAD, y, Pen(pen.colour), "left", size=_HEAD, text=text)
+        if high > 1:
+            self.canvas.dot(self.right - _HEAD, y, Pen(pen.colour), "right", size=_HEAD, text=text)
 
     def draw_y(self, name: Callable[[float], str] = number_text, most: int = 6) -> None:
         """Grid lines and their numbers."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -29,7 +29,7 @@ from tune_dml.report.printed.metrics import by_printed_metrics
 from tune_dml.report.section import Figure, Toggle, View
 from tune_dml.space import Published, Value
 from tune_dml.stats import SeedTable, compare_all_with
-from tune_dml.stats.contrasts import fill_holes
+from tune_dml.stats.contrasts import against_last, estimate_contrasts, fill_holes
 from tune_dml.text import is_number, value_text
 
 
@@ -162,7 +162,7 @@ def _against(measured: Measured, knob: MeasuredKnob) -> dict[str, tuple[float, f
     """Label -> difference to the baseline with its simultaneous interval, or to the mean with its comparison bar."""
     table, baseline, nothing = knob.isolated.table, measured.baseline, math.nan
     if baseline is not None and baseline.values:
-        found = _of_its_cells(measured, knob)
+        found = _of_its_cells(measured, knob) or _of_averages(knob, baseline.values)
         if found is None:
             rows = {
                 label: dict(_finite(zip(table.seeds, row.tolist(), strict=True)))
@@ -188,6 +188,21 @@ def _of_its_cells(measured: Measured, knob: MeasuredKnob) -> dict[str, tuple[flo
         return None
     rows = {point.label: measured.against(cells[point.trials]) for point in knob.points}
     return {label: (row.difference, row.low, row.high) for label, row in rows.items() if row is not None}
+
+
+def _of_averages(knob: MeasuredKnob, baseline: Mapping[int, float]) -> dict[str, tuple[float, float, float]] | None:
+    """Label -> the value's average over the other knobs against the baseline; None where the knob's table is no average.
+
+    Judged as the values are among themselves (`stats.matters`): a seed that lost one trial of an average keeps the others.
+    """
+    table, crossed = knob.isolated.table, knob.isolated.crossed
+    if crossed is None:
+        return None
+    values = np.vstack([crossed.values, [baseline.get(seed, math.nan) for seed in table.seeds]])
+    weights = against_last((*crossed.rows, len(table.labels)))
+    effects = estimate_contrasts(values, weights, knob.sensitivity.alpha, resolution=crossed.resolution)
+    rows = zip(effects.estimate.tolist(), effects.low.tolist(), effects.high.tolist(), strict=True)
+    return dict(zip(table.labels, rows, strict=True))
 
 
 def _finite(pairs: Iterable[tuple[int, float]]) -> Iterator[tuple[int, float]]:

@@ -105,9 +105,10 @@ def _plain(measured: Measured, name: str, rows: Sequence[AgainstBaseline]) -> st
         )
         rest = "; the others are open" if open_ and not worse else ""
         return f"{named} {'beats' if len(better) == 1 else 'beat'} {name}{rest}."
+    none = "On the seeds that chose it no" if measured.results.confirmed else "No"
     if not open_:
-        return f"No {what} {finished}beats {name}: all are worse."
-    return f"No {what} {finished}certainly beats {name}" + (
+        return f"{none} {what} {finished}beats {name}: all are worse."
+    return f"{none} {what} {finished}certainly beats {name}" + (
         f"; {_joined(_short(measured, worse))} certainly not." if 0 < len(worse) < 4 else "."
     )
 

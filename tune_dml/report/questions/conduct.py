@@ -33,7 +33,7 @@ from tune_dml.report.section import (
 )
 from tune_dml.report.steps import Step, go_on
 from tune_dml.space import Grid, Knob, Value
-from tune_dml.text import duration, value_text
+from tune_dml.text import counted, duration, value_text
 
 _LONGEST = 300
 """Letters of a provenance text that the page shows."""
@@ -206,8 +206,7 @@ def _parts(results: Results) -> str:
     """How many trials held how many pictures at a time; empty where none was told to."""
     held = Counter(trial.micro_batch for trial in results.trials if trial.micro_batch)
     parts = [
-        f"{trials} trial{'' if trials == 1 else 's'} held {pictures} pictures at a time"
-        for pictures, trials in sorted(held.items())
+        f"{counted(trials, 'trial')} held {pictures} pictures at a time" for pictures, trials in sorted(held.items())
     ]
     return "; ".join(parts)
 

@@ -16,6 +16,7 @@ from tune_dml.report.section import Block, Card, Entry, Section, Table, Text, nu
 from tune_dml.report.steps import Step, go_on
 from tune_dml.stats import SeedTable
 from tune_dml.stats.paired import Interval, cell_interval, paired_difference
+from tune_dml.text import counted
 
 _FRESH = 5
 """Seeds that are advised for a confirmation."""
@@ -75,6 +76,7 @@ def confirmation(measured: Measured) -> Section | None:
         tuple(body),
         card=Card(outcome.verdict, style, title, first),
         verdicts=(first,),
+        plain=_plain(measured, outcome),
         data={"confirmation": outcome},
     )
 
@@ -154,15 +156,10 @@ def _values(trials: Sequence[TrialResult], metric: str) -> dict[int, float]:
 def _judged(measured: Measured, cells: tuple[ConfirmedCell, ...]) -> _Confirmation:
     """Of the cell that validation selects among those confirmed: its gain over the baseline, else its score."""
     others = [cell for cell in cells if not cell.baseline]
-    winner, metric = others[0], measured.metric
-    verdict = _verdict(winner, measured.sign)
-    sentences = [_leading(measured, winner, verdict, next((c.label for c in cells if c.baseline), ""))]
-    if math.isfinite(winner.optimism):
-        looked = "better" if winner.optimism >= 0 else "worse"
-        sentences.append(
-            f"It looked {metric.amount(abs(winner.optimism))} {looked} on the seeds that chose it "
-            f"({metric.number(winner.selection.mean)}) than on fresh ones ({metric.number(winner.fresh.mean)})."
-        )
+    winner = others[0]
+    verdict, baseline = _verdict(winner, measured.sign), next((cell for cell in cells if cell.baseline), None)
+    against = baseline.label if baseline else ""
+    sentences = [_leading(measured, winner, verdict, against), *_before(measured, winner, baseline)]
     ahead = [
         cell.label for cell in others[1:] if measured.sign * (cell.fresh.mean - winner.fresh.mean) > 0
     ]  # NaN is not ahead
@@ -170,6 +167,29 @@ def _judged(measured: Measured, cells: tuple[ConfirmedCell, ...]) -> _Confirmati
         sentences.append(f"On fresh seeds {' and '.join(ahead)} came out ahead of it.")
     sentences += [f"Without a number: {cell.label}, {lost}." for cell in cells for lost in cell.lost]
     return _Confirmation(winner.label, verdict, tuple(sentences), cells)
+
+
+def _plain(measured: Measured, outcome: _Confirmation) -> str:
+    """The verdict as one would say it; empty where fresh seeds give none against a baseline."""
+    baseline, winner = outcome.cells[0].label, outcome.winner
+    gain = next(cell.gain for cell in outcome.cells if cell.label == winner)
+    if gain is None or not math.isfinite(gain.low):
+        return ""
+    if outcome.verdict == "undecided":
+        return f"Whether {winner} beats {baseline} on fresh seeds is open."
+    how = "beats" if outcome.verdict == "holds" else "is worse than"
+    return f"On {gain.n} fresh seeds {winner} {how} {baseline}, by {measured.metric.rough(abs(gain.mean))}."
+
+
+def _before(measured: Measured, winner: ConfirmedCell, baseline: ConfirmedCell | None) -> list[str]:
+    """What the winner was on the seeds that chose it; with a baseline its gain, since fresh seeds differ for both."""
+    metric, sentences = measured.metric, []
+    if winner.gain is not None and math.isfinite(winner.gain_optimism):
+        before = winner.gain.mean + measured.sign * winner.gain_optimism
+        sentences.append(f"On the seeds that chose it the difference was {metric.signed(before)}.")
+    shown = [cell for cell in (winner, baseline) if cell is not None and math.isfinite(cell.optimism)]
+    scores = [f"{c.label} {metric.number(c.selection.mean)} and {metric.number(c.fresh.mean)}" for c in shown]
+    return [*sentences, f"{metric.label} there and on fresh seeds: {', '.join(scores)}."] if scores else sentences
 
 
 def _verdict(winner: ConfirmedCell, sign: float) -> str:
@@ -185,7 +205,7 @@ def _verdict(winner: ConfirmedCell, sign: float) -> str:
 
 def _leading(measured: Measured, winner: ConfirmedCell, verdict: str, baseline: str) -> str:
     metric, fresh, gain = measured.metric, winner.fresh, winner.gain
-    seeds = f"{fresh.n} fresh {'seed' if fresh.n == 1 else 'seeds'}"
+    seeds = counted(fresh.n, "fresh seed")
     if not fresh.n:
         return f"{winner.label}, which validation selects, has no number on fresh seeds yet."
     if gain is None:

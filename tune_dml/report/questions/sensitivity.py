@@ -15,8 +15,8 @@ from tune_dml.report.questions._range import Side, as_tried, values_beyond
 from tune_dml.report.section import Block, Card, Section, Table, Text, ends, number, signed, words
 from tune_dml.report.steps import Step, extend
 from tune_dml.stats import Difference, Matters
-from tune_dml.stats.power import chance_to_decide, range_to_decide, seeds_to_decide
-from tune_dml.text import duration, value_text
+from tune_dml.stats.power import chance_to_decide, half_width, range_to_decide, seeds_to_decide
+from tune_dml.text import counted, duration, value_text
 
 _SIDES: tuple[Side, ...] = ("low", "high")
 _TOO_MANY_TIMES = 10
@@ -142,7 +142,7 @@ def _moved(measured: Measured, knob: MeasuredKnob, first: str, second: str, size
 
 
 def _steps(measured: Measured, knob: MeasuredKnob, needed: _SeedsNeeded | None) -> tuple[Step, ...]:
-    """More seeds where they would decide, values further out where too many would be needed; three seeds where there is one."""
+    """More seeds where they would decide, values further out as well where too many would be needed; three for one."""
     if len(measured.seeds) == 1 and sum(bool(point.seeds) for point in knob.points) > 1:
         settles = "how much of each difference is noise, which one seed cannot tell"
         return extend(measured.results, settles, 45, seeds=3)
@@ -151,11 +151,30 @@ def _steps(measured: Measured, knob: MeasuredKnob, needed: _SeedsNeeded | None) 
     if needed.seeds > _TOO_MANY_TIMES * len(measured.seeds):
         further = [value for side in _SIDES for value in values_beyond(measured, knob, side)[:1]]
         within = f"within it about {needed.seeds} seeds would be needed"
-        settles = f"whether {knob.symbol} matters outside the tested range: {within}"
-        wider = extend(measured.results, settles, 40, values={knob.path: as_tried(knob, further)}) if further else ()
+        settles = f"whether {knob.symbol} matters much more outside the tested range: {within}"
+        values, seeds = {knob.path: as_tried(knob, further)}, _seeds_as_sharp(measured, knob, len(further))
+        wider = extend(measured.results, settles, 40, seeds=seeds, values=values) if further else ()
         if wider:
             return wider
     return extend(measured.results, f"whether {knob.symbol} matters", 40, seeds=needed.seeds, chance=needed.chance)
+
+
+def _seeds_as_sharp(measured: Measured, knob: MeasuredKnob, added: int) -> int:
+    """The seeds, in all, with which intervals are no wider than today's after so many values are added.
+
+    A further look spends what the looks before it have left: at as many seeds intervals would be several times as wide, and
+    what is said today could not be said any more.
+    """
+    verdict, now = knob.sensitivity, len(measured.seeds)
+    share, values = verdict.alpha / measured.looks.level, len(verdict.labels)
+    today = half_width(seeds=now, sd=1.0, cells=values, alpha=verdict.alpha)
+
+    def reach(seeds: int) -> float:
+        level = share * measured.looks.level_at(seeds)
+        return half_width(seeds=seeds, sd=1.0, cells=values + added, alpha=level)
+
+    most = _TOO_MANY_TIMES * now
+    return next((seeds for seeds in range(now + 1, most) if reach(seeds) <= today), most)
 
 
 def _needed(measured: Measured, knob: MeasuredKnob) -> _SeedsNeeded | None:
@@ -284,10 +303,9 @@ def _more_seeds(measured: Measured, knob: MeasuredKnob, needed: _SeedsNeeded) ->
     seconds = [trial.seconds for trial in measured.results.trials if trial.status == "finished" and trial.seconds > 0]
     trials = more * len(measured.cells)
     cost = f", {trials} trials, about {duration(trials * sum(seconds) / len(seconds))} of training" if seconds else ""
-    plural = "" if more == 1 else "s"
     ends = f"from {needed.low} to {needed.high}" if needed.high else f"{needed.low} or more"
     return (
-        f"About {more} more seed{plural} ({needed.seeds} in all{cost}) would decide it, if the estimates stay as they are; "
+        f"About {counted(more, 'more seed')} ({needed.seeds} in all{cost}) would decide it, if the estimates stay as they are; "
         f"as uncertain as these are, {ends} in all."
     )
 
