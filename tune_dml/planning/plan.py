@@ -102,7 +102,7 @@ class Plan:
         """The validation metric the sweep is about."""
         return self.space.metric
 
-    @property
+    @cached_property
     def alterations(self) -> str:
         """What somebody has changed in the file that it was stored in, in words; empty where nobody has."""
         altered = [cell.label for cell in self.cells if not cell.is_whole]
