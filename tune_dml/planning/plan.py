@@ -106,9 +106,10 @@ class Plan:
     def alterations(self) -> str:
         """What somebody has changed in the file that it was stored in, in words; empty where nobody has."""
         altered = [cell.label for cell in self.cells if not cell.is_whole]
-        more = f" and {len(altered) - 1} more" if len(altered) > 1 else ""
-        what = "has other settings than those that its trials are known by"
-        return f"was changed since it was stored: {altered[0]}{more} {what}" if altered else ""
+        if not altered:
+            return ""
+        which = f"{altered[0]} and {len(altered) - 1} more have" if len(altered) > 1 else f"{altered[0]} has"
+        return f"was changed since it was stored: {which} other settings than those that its trials are known by"
 
     def trials(self) -> list[Trial]:
         """The trials of the known cells, seed by seed: an early stop leaves whole replicates."""
