@@ -338,7 +338,7 @@ class TrialConfig(Section):
 
     def digest(self) -> str:
         """Identity of the cell: 16 hexadecimal digits of the resolved settings, without seed and folders."""
-        return hashlib.sha256(canonical(identifying(self.settings())).encode()).hexdigest()[:16]
+        return settings_digest(self.settings())
 
 
 SECTIONS: dict[str, type[Section]] = {
@@ -358,6 +358,11 @@ def identifying(settings: Mapping[str, Value]) -> dict[str, Value]:
         for path, value in settings.items()
         if path not in _NOT_IDENTITY and not (path in CAME_LATER and value == CAME_LATER[path])
     }
+
+
+def settings_digest(settings: Mapping[str, Value]) -> str:
+    """The identity of the cell that has these resolved settings."""
+    return hashlib.sha256(canonical(identifying(settings)).encode()).hexdigest()[:16]
 
 
 def canonical(value: object) -> str:

@@ -5,8 +5,12 @@ Imports no torch: the packages of methods are loaded when first asked.
 
 from __future__ import annotations
 
+import hashlib
+import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
 
 from trainables.config import SECTIONS, Value
 from trainables.errors import Problem, raise_if_any
@@ -88,15 +92,27 @@ def methods_chosen(section: str, settings: Mapping[str, Value]) -> dict[str, typ
     }
 
 
-def has_foreign_methods(settings: Mapping[str, Value]) -> bool:
-    """Whether a trial of these settings trains with another package's code: what that leaves in its process nobody knows.
+def foreign_packages(settings: Mapping[str, Value]) -> set[str]:
+    """The other packages whose code a trial of these settings trains with: what that leaves in its process nobody knows.
 
     Data sets do not count: their pictures are decoded before.
     """
     methods = [methods_of("sampler").get(method_named("batch", "sampler", _own("batch", settings)))]
     for section in SECTIONS.keys() - {"data"}:
         methods += methods_chosen(section, _own(section, settings)).values()
-    return any(method is not None and method.__module__.partition(".")[0] != "trainables" for method in methods)
+    return {method.__module__.partition(".")[0] for method in methods if method is not None} - {"trainables"}
+
+
+def foreign_code(settings: Mapping[str, Value]) -> dict[str, str]:
+    """Module -> digest of its file, of all modules of those packages that are imported."""
+    packages = foreign_packages(settings)
+    digests: dict[str, str] = {}
+    for name, module in sorted(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if name.partition(".")[0] in packages and file and file.endswith(".py"):
+            with suppress(OSError):  # it was imported from an archive, or is gone
+                digests[name] = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
+    return digests
 
 
 def _own(section: str, settings: Mapping[str, Value]) -> dict[str, Value]:

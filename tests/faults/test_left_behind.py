@@ -1,5 +1,7 @@
 """A method of another package that leaves its process otherwise than it found it: no other trial's numbers know of it."""
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -57,3 +59,21 @@ def test_what_a_method_leaves_in_its_process_reaches_no_other_trial(tmp_path, mo
         assert len(found[-1]) == 4
         assert [sweep.events("retry"), [trial.status for trial in trials]] == [[], ["finished"] * 4]
     assert found[0] == found[1]
+
+
+def test_a_method_that_is_edited_before_resume_is_said(tmp_path, monkeypatch, cache_dir):
+    """One curve of two methods: nothing else would tell."""
+    monkeypatch.chdir(tmp_path)
+    loss = (ROOT / "tests" / "toy_package" / "toy_dml" / "loss.py").read_text()
+    write_package(tmp_path / "own", "toy_margin = own_loss:ToyMarginLoss", own_loss=loss)
+    Path("own.yaml").write_text(SWEEP.format(arms="own: {loss.name: toy_margin}, triplet: {loss.name: triplet}"))
+    flags = ["--cache-dir", cache_dir, "--max-concurrent", 1]
+    path = {"PYTHONPATH": f"{tmp_path / 'own'}:{ROOT}"}
+    sweep = Running(["sweep", "own.yaml", "--name", "own", *flags], tmp_path / "sweeps" / "own", path)
+    sweep.wait_until(lambda: sweep.events("ended"))
+    os.kill(sweep.pid, signal.SIGINT)
+    assert sweep.end() == 130, sweep.said()
+    (tmp_path / "own" / "own_loss.py").write_text(loss.replace("(1 - similarity)", "(2 - 2 * similarity)"))
+    again = Running(["resume", "own", *flags], sweep.folder, path)
+    assert again.end(seconds=150) == 0, again.said()
+    assert "the code of own_loss was changed while the sweep ran: 1 of 2 trials, first own, seed 1" in again.said()

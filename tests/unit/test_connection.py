@@ -110,6 +110,14 @@ def test_a_ray_that_does_not_start_is_one_problem(monkeypatch):
     assert "/full/ray/session_latest/logs" in problem.remedy
 
 
+def test_the_logs_of_a_ray_that_does_not_start_are_where_it_wrote_them(monkeypatch):
+    """In a TMPDIR that cannot be used, which Ray takes and Python passes over."""
+    monkeypatch.setenv("TMPDIR", "/read-only")
+    problem = not_started(monkeypatch, "", OSError("[Errno 30] Read-only file system"))
+    assert "/read-only/ray/session_latest/logs" in problem.remedy
+    assert "RAY_TMPDIR" in problem.remedy
+
+
 def test_a_folder_whose_name_is_too_long_for_sockets_is_said(monkeypatch):
     """Ray's own refusal, of a name that it would give one."""
     from ray._private.utils import validate_socket_filepath

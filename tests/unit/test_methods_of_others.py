@@ -1,5 +1,6 @@
 """Methods of other packages, written wrongly: each mistake is one message that names the place and the remedy."""
 
+import importlib
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
@@ -258,14 +259,29 @@ def test_a_sampler_without_steps_is_refused(monkeypatch):
 def test_what_trains_with_another_packages_code_is_known(monkeypatch, registry, settings):
     """Its process takes no next trial."""
     monkeypatch.setitem(registry.data, "whole", Whole)
-    assert registries.has_foreign_methods(settings)
-    assert not registries.has_foreign_methods({"loss.name": "proxy_anchor", "regularizer.name": "sec"})
-    assert not registries.has_foreign_methods({})
+    assert registries.foreign_packages(settings) == {Whole.__module__.partition(".")[0]}
+    assert not registries.foreign_packages({"loss.name": "proxy_anchor", "regularizer.name": "sec"})
+    assert not registries.foreign_packages({})
 
 
 def test_a_data_set_of_another_package_is_decoded_before_anything_trains(monkeypatch):
     monkeypatch.setitem(DATASETS.data, "whole", Whole)
-    assert not registries.has_foreign_methods({"data.name": "whole"})
+    assert not registries.foreign_packages({"data.name": "whole"})
+
+
+def test_the_code_that_a_trial_trains_with_is_known_by_its_files(monkeypatch, tmp_path):
+    """What another module of the package has counts too."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_code").mkdir()
+    for name, text in (("__init__", ""), ("loss", "from own_code import parts\n\n\nclass Own: ...\n"), ("parts", "")):
+        (tmp_path / "own_code" / f"{name}.py").write_text(text)
+    monkeypatch.setitem(LOSSES.data, "own", importlib.import_module("own_code.loss").Own)
+    before = registries.foreign_code({"loss.name": "own"})
+    (tmp_path / "own_code" / "parts.py").write_text("x = 1\n")
+    after = registries.foreign_code({"loss.name": "own"})
+    assert list(before) == ["own_code", "own_code.loss", "own_code.parts"]
+    assert [name for name in before if before[name] != after[name]] == ["own_code.parts"]
+    assert not registries.foreign_code({"loss.name": "triplet"})
 
 
 def test_every_package_is_imported_before_a_trial_begins():

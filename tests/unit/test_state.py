@@ -143,6 +143,15 @@ def test_a_sweep_that_has_lost_its_plan_is_not_forgotten(tmp_path, plan):
     assert "Put a copy in its place" in str(refusal.value)
 
 
+def test_what_was_interrupted_before_its_first_word_is_no_sweep(tmp_path):
+    """Ctrl-C while it starts: every verb, `list` and `rm` too, asked for a copy of a plan that there had never been."""
+    with Ledger(tmp_path / "toy"):
+        pass
+    assert not sweep_names(tmp_path)
+    with pytest.raises(ConfigError, match="unknown sweep"):
+        load_state(tmp_path, "toy")
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_ledger_that_is_lost_is_said(tmp_path, plan, is_there):
     plan.save(tmp_path / "plan.json")

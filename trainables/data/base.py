@@ -290,6 +290,7 @@ def _write_contents(directory: Path, contents: Contents, name: str, digest: str,
     np.save(directory / "labels.npy", np.asarray(contents.labels, dtype=np.int64))
     for key, array in contents.extras.items():
         np.save(directory / f"extra-{key}.npy", array)
+    files = sorted(directory.iterdir())
     about = {
         "name": name,
         "digest": digest,
@@ -297,19 +298,22 @@ def _write_contents(directory: Path, contents: Contents, name: str, digest: str,
         "test_classes": [int(c) for c in test_classes],
         "notes": list(contents.notes),
         "extras": sorted(contents.extras),
-        "bytes": {file.name: file.stat().st_size for file in sorted(directory.iterdir())},
+        "bytes": {file.name: file.stat().st_size for file in files},
+        "fingerprints": {file.name: cache.fingerprint(file) for file in files},
     }
     (directory / "about.json").write_text(json.dumps(about, ensure_ascii=False), encoding="utf-8")
 
 
 def _is_whole(directory: Path, digest: str) -> bool:
-    """Whether a cache was built from these data with these settings, and no file of it was cut or lost since."""
+    """Whether a cache was built from these data with these settings, and no file of it was cut, lost or overwritten since."""
     try:
         about = json.loads((directory / "about.json").read_text(encoding="utf-8"))
         sizes = {name: (directory / name).stat().st_size for name in about["bytes"]}
-    except (OSError, ValueError, KeyError, TypeError):
+        known = about.get("fingerprints", {})  # caches of older versions have none
+        same = all(cache.fingerprint(directory / name) == known[name] for name in known)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
-    return bool(about["digest"] == digest and sizes == about["bytes"])
+    return bool(about["digest"] == digest and sizes == about["bytes"] and same)
 
 
 def open_pictures(directory: Path) -> Pictures:

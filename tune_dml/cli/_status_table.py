@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
@@ -18,6 +21,8 @@ from tune_dml.running.progress import PLAIN_MARKS, STYLES
 from tune_dml.text import one_line, value_text
 
 _CELLS_SHOWN = 60
+_BETWEEN = 3
+"""Letters between two columns."""
 
 
 def status_table(results: Results) -> RenderableType:
@@ -31,20 +36,58 @@ def status_table(results: Results) -> RenderableType:
     listed = list(rows.values())
     if len(listed) > _CELLS_SHOWN:
         listed = [trials for trials in listed if any(trial.status != "finished" for trial in trials)]
-    table = Table(
-        title=f"{results.name}: {results.plan.metric}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
-    )
-    table.add_column("cell", overflow="fold")
-    for seed in results.plan.seeds:
-        table.add_column(f"seed {seed}", justify="right", no_wrap=True)
-    for trials in listed[:_CELLS_SHOWN]:
-        table.add_row(escape(trials[0].cell.label), *(_entry(results, trial) for trial in trials))
     parts: list[RenderableType] = [Text(_status_line(results))]
     if listed or len(rows) <= _CELLS_SHOWN:
-        parts.append(table)
+        columns = tuple(f"seed {seed}" for seed in results.plan.seeds)
+        cells = tuple(
+            (trials[0].cell.label, tuple(_entry(results, trial) for trial in trials))
+            for trials in listed[:_CELLS_SHOWN]
+        )
+        parts.append(_Matrix(f"{results.name}: {results.plan.metric}", columns, cells))
     if (hidden := len(rows) - min(len(listed), _CELLS_SHOWN)) > 0:
         parts.append(Text(f"{hidden} of {len(rows)} cells are not listed", style="dim"))
     return Group(*parts, *_reasons(results))
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """Cells by seeds, in as many tables below each other as the width asks for: each names its cells, none cuts a number."""
+
+    title: str
+    columns: tuple[str, ...]
+    cells: tuple[tuple[str, tuple[Text, ...]], ...]
+    """The label and an entry for each column; cells that a race has not asked so often have fewer."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        title, begin = self.title, 0
+        while begin < len(self.columns):
+            end = self._end(begin, options.max_width)
+            yield self._table(title, begin, end)
+            title, begin = "", end
+
+    def _end(self, begin: int, width: int) -> int:
+        """How far the columns from `begin` go that fit beside the labels; one at least."""
+        labels = [cell_len(label) for label, _ in self.cells]
+        room = width - min(max(labels, default=0), width // 3) - _BETWEEN
+        end = begin
+        while end < len(self.columns):
+            room -= max(cell_len(text) for text in self._column(end)) + _BETWEEN
+            if room < 0:
+                break
+            end += 1
+        return max(end, begin + 1)
+
+    def _column(self, number: int) -> Sequence[str]:
+        return [self.columns[number], *(entries[number].plain for _, entries in self.cells if number < len(entries))]
+
+    def _table(self, title: str, begin: int, end: int) -> Table:
+        table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        table.add_column("cell", overflow="fold")
+        for column in self.columns[begin:end]:
+            table.add_column(column, justify="right", no_wrap=True)
+        for label, entries in self.cells:
+            table.add_row(escape(label), *entries[begin:end])
+        return table
 
 
 def _entry(results: Results, trial: TrialResult) -> Text:

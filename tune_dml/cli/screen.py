@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 """Of a line that stands on every terminal."""
+_PASTED = ("tune-dml ", "://", "Report:  ")
+"""Signs of a line with a command, an address or a path."""
 COMPARISON_BARS = "Cells whose comparison bars do not overlap differ (within seeds, all at once)."
 
 
@@ -50,13 +52,13 @@ class Listing:
 
 
 def show(view: View, as_json: bool) -> None:
-    """Print a view; a command stays in one line, to be pasted as it is."""
+    """Print a view; what is pasted as it is, a command, a path or an address, stays in one line."""
     if as_json:
         typer.echo(json.dumps(view.data(), indent=1, default=str))
         return
     console = console_for(False)
     for part in view.text():
-        console.print(part, markup=False, soft_wrap=isinstance(part, str) and "tune-dml " in part)
+        console.print(part, markup=False, soft_wrap=isinstance(part, str) and any(sign in part for sign in _PASTED))
 
 
 def console_for(as_json: bool) -> Console:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
-from trainables.config import TrialConfig
+from trainables.config import TrialConfig, settings_digest
 from trainables.errors import ConfigError, Problem
 from trainables.resolve import Layer, Layered, Resolved, read_settings, resolve
 from tune_dml.space import Grid, Knob, Protocol, SearchMethod, Space, Tie, Value
@@ -47,6 +47,12 @@ class Cell:
             update={"seed": 0}
         )  # resolved once: not to be read back from its settings
         return cell
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its settings and knobs are those that it is known by; else somebody has changed the file it was read from."""
+        alike = all(self.settings.get(path, value) == value for path, value in self.knobs.items())
+        return alike and settings_digest(self.settings) == self.digest
 
     def numbered(self, index: int) -> Cell:
         """The same cell at another place."""

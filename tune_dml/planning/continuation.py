@@ -22,11 +22,17 @@ _FIRST_SEED = 1000
 
 
 def continuation_problems(plan: Plan, cache_dir: Path | None, micro_batch: int | None) -> list[Problem]:
-    """Why a stored plan cannot be gone on with: another protocol version, other data. Either would mix two studies.
+    """Why a stored plan cannot be gone on with: other settings, another protocol version, other data: each would mix two studies.
 
     Or networks whose numbers would change if they held `micro_batch` pictures at a time.
     """
     problems = []
+    if altered := plan.alterations:
+        remedy = (
+            "Put a copy in its place, such as the plan.json of the sweep's run in MLflow; "
+            "other settings are a new sweep under another --name."
+        )
+        problems.append(Problem("plan.json", altered, None, remedy))
     if plan.protocol_version != PROTOCOL_VERSION:
         begun, now = plan.protocol_version, PROTOCOL_VERSION
         rule = f"the sweep was begun by protocol version {begun}; this program trains by {now}"

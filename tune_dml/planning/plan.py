@@ -102,6 +102,15 @@ class Plan:
         """The validation metric the sweep is about."""
         return self.space.metric
 
+    @cached_property
+    def alterations(self) -> str:
+        """What somebody has changed in the file that it was stored in, in words; empty where nobody has."""
+        altered = [cell.label for cell in self.cells if not cell.is_whole]
+        if not altered:
+            return ""
+        which = f"{altered[0]} and {len(altered) - 1} more have" if len(altered) > 1 else f"{altered[0]} has"
+        return f"was changed since it was stored: {which} other settings than those that its trials are known by"
+
     def trials(self) -> list[Trial]:
         """The trials of the known cells, seed by seed: an early stop leaves whole replicates."""
         return [self.trial(cell, seed) for seed in self.seeds for cell in self.cells]

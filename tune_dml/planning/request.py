@@ -239,7 +239,11 @@ def folder_problems(flag: str, folder: Path | None) -> list[Problem]:
     """Why nothing could be written into a folder that may have to be made; leaves nothing behind."""
     if folder is None:
         return []
-    there = next(path for path in (folder, *folder.parents) if path.exists())
+    places = (folder, *folder.parents)
+    if nowhere := next((path for path in places if path.is_symlink() and not path.exists()), None):
+        rule = f"must be a folder, but {nowhere} is a link to {nowhere.readlink()}, which is not there"
+        return [Problem(flag, rule, None, "Mount it or make it, or choose another folder.")]
+    there = next(path for path in places if path.exists())
     try:
         with tempfile.TemporaryDirectory(dir=there, prefix=".tune-dml-"):
             return []

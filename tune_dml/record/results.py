@@ -14,6 +14,7 @@ from trainables.evidence.record import Evidence
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.plan import Plan, Trial
 from tune_dml.planning.request import Resources
+from tune_dml.record.contradictions import contradictions
 from tune_dml.record.ledger import read_history, trial_folder
 from tune_dml.record.looks import Look
 from tune_dml.record.provenance import mask
@@ -122,7 +123,7 @@ class Results:
             state.plan,
             tuple(_trial_result(state, trial, runs) for trial in state.trials.values()),
             provenance,
-            tuple(state.notes),
+            (*state.notes, *contradictions(state)),
             runs.get("parent", ""),
             state.resources,
             tuple(state.looks),

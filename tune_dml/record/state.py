@@ -193,6 +193,12 @@ class SweepState:
         return [key for key, trial in self.recorded.items() if trial.ended is not None and trial.away]
 
     @property
+    def unplanned(self) -> list[TrialState]:
+        """Trials that have ended and that nobody has asked for."""
+        asked = self._asked.keys() | self.confirming.keys()
+        return [trial for key, trial in self.recorded.items() if trial.ended is not None and key not in asked]
+
+    @property
     def seeds_seen(self) -> float:
         """Seeds that have ended in a cell, on average; of a race, in a cell that still runs."""
         blocks = self.race.blocks if self.race else []
@@ -301,12 +307,18 @@ class SweepState:
 
 def sweep_names(storage: Path) -> list[str]:
     """The sweeps kept under a folder, those that have lost their plan among them."""
-    return sorted({path.parent.name for file in ("plan.json", LEDGER) for path in storage.glob(f"*/{file}")})
+    folders = {path.parent for file in ("plan.json", LEDGER) for path in storage.glob(f"*/{file}")}
+    return sorted(folder.name for folder in folders if _is_sweep(folder))
+
+
+def _is_sweep(folder: Path) -> bool:
+    """Whether a sweep lies there; what was interrupted before its first word has left an empty ledger, and is none."""
+    return (folder / "plan.json").exists() or GrowingFile(folder / LEDGER).grown
 
 
 def load_state(storage: Path, name: str) -> SweepState:
     """Where a sweep stands. Raises ConfigError when there is none of that name."""
-    if not any((storage / name / file).exists() for file in ("plan.json", LEDGER)):
+    if not _is_sweep(storage / name):
         known = sweep_names(storage)
         remedy = nearest(name, known, what="sweep") if known else "There is none yet: start one with `tune-dml sweep`."
         raise ConfigError(Problem("SWEEP", f"unknown sweep under {storage}:", name, remedy))

@@ -92,13 +92,15 @@ def _unreachable(address: str | None, origin: str, error: Exception) -> Problem:
 
 
 def _not_started(error: Exception) -> Problem:
-    folder = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir())
+    named = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR")  # which Ray takes even where it cannot be used
+    folder = Path(named or tempfile.gettempdir())
     if _TOO_LONG in str(error):
         rule = "the folder of Ray's temporary files must have a short name, for its sockets, of 107 bytes at most, lie in it"
         return Problem("Ray", rule, str(folder), "Set RAY_TMPDIR to another one, such as /tmp.")
     logs = folder / "ray" / "session_latest" / "logs"
     rule = f"a Ray of this machine must start ({shortened(one_line(mask(str(error))), _REASON)})"
-    remedy = f"Its logs are in {logs}; it needs room there and in /dev/shm, and no tight limits (`ulimit -a`)."
+    needs = "it needs room there (RAY_TMPDIR names another place) and in /dev/shm, and no tight limits (`ulimit -a`)"
+    remedy = f"Its logs are in {logs}; {needs}."
     return Problem("Ray", rule, None, remedy)
 
 

@@ -86,8 +86,9 @@ _CONNECTION_TEXT = re.compile(
 _LATE = "CUDA_LAUNCH_BLOCKING"
 """Named by errors of a GPU, which is steps behind the program: where one is raised says nothing of what asked for it."""
 _EXIT = re.compile(r"Worker exit detail: (?P<detail>[^\n]+)")
+_FEWER = "`--max-concurrent` runs fewer trials at once"
 _SILENT = (
-    "its process ended without a word: it was killed, as for want of memory, "
+    f"its process ended without a word: it was killed, as for want of memory ({_FEWER}), "
     "crashed in compiled code, or was ended by a method"
 )
 # What Ray says of a process that could not load what it was to run: its node lacks a package, or has a broken one.
@@ -274,6 +275,8 @@ def _reason(kind: FailureKind, seen: _Seen) -> str:
     text = lines[0] if lines else ""
     if exited := _EXIT.search(seen.message):
         text = _SILENT if "End of file" in exited["detail"] else exited["detail"]
+    elif kind == "infrastructure" and _NODE_MEMORY_TEXT.search(seen.message):
+        text = f"its node ran short of memory: {_FEWER} ({text})"
     if kind in {"config", "data"} and len(lines) > 1:
         text += f" (and {len(lines) - 1} more)"
     elif kind == "diverged" and seen.step is not None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainables.errors import Diverged
 from trainables.files import existing, patiently
-from trainables.registries import has_foreign_methods
+from trainables.registries import foreign_code, foreign_packages
 from trainables.resolve import read_settings
 from tune_dml.planning.data import of_data
 from tune_dml.planning.request import Resources
@@ -109,6 +109,7 @@ def _run_here(
     from trainables.context import FolderContext
 
     settings = json.loads(config["settings"])
+    code = foreign_code(settings)  # as it was just imported: somebody may work on it meanwhile
     if conduct.resources.micro_batch is not None:
         settings["training.micro_batch"] = conduct.resources.micro_batch
     place, device = trial_place(conduct.place, config["key"]), device_of(conduct.resources)
@@ -132,7 +133,7 @@ def _run_here(
         ended = run_trial(settings, context, conduct.cache_dir)
         if rank == 0 or ended["status"] == "failed":
             is_sick = ended["status"] == "failed" and ailment(device) is not None
-            messages.ended(ended, spent=is_sick or has_foreign_methods(settings))
+            messages.ended(ended | ({"code": code} if code else {}), spent=is_sick or bool(foreign_packages(settings)))
 
 
 def _sink(messages: Messages, note: str) -> Callable[[Row], None]:

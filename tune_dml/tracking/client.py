@@ -131,8 +131,13 @@ def _held(folder: Path) -> Iterator[bool]:
         os.close(descriptor)
 
 
-def experiment_id_of(client: Any, name: str, uri: str) -> str:
-    """The experiment's id, made if missing. Files of a SQLite store go beside its database."""
+def experiment_id_of(client: Any, name: str, uri: str, known_run: str = "") -> str:
+    """The experiment's id, made if missing: the one with a run of ours that is known, whatever it is called by now.
+
+    Files of a SQLite store go beside its database.
+    """
+    if known_run and (kept := _kept_experiment(client, known_run)):
+        return kept
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
         path = local_database(uri)
@@ -148,6 +153,24 @@ def experiment_id_of(client: Any, name: str, uri: str) -> str:
         remedy = f"run `mlflow experiments restore --experiment-id {experiment.experiment_id}`, or name another"
         raise RuntimeError(f"the experiment {name!r} was deleted: {remedy}")
     return str(experiment.experiment_id)
+
+
+def _kept_experiment(client: Any, run_id: str) -> str:
+    """The active experiment that has a run; empty where there is none.
+
+    A run that was deleted is restored: those below it still say whose they are, and would be made a second time.
+    """
+    try:
+        info = client.get_run(run_id).info
+        if client.get_experiment(info.experiment_id).lifecycle_stage != "active":
+            return ""
+    except Exception as error:
+        if getattr(error, "error_code", "") == "RESOURCE_DOES_NOT_EXIST":
+            return ""
+        raise
+    if info.lifecycle_stage != "active":
+        client.restore_run(run_id)
+    return str(info.experiment_id)
 
 
 def describe_experiment(client: Any, experiment_id: str, text: str) -> None:

@@ -89,7 +89,7 @@ class RunPusher:
         if problems := check(self._uri):
             raise ConnectionError(str(problems[0]))
         self.client = self.client or open_client(self._uri)
-        experiment_id = experiment_id_of(self.client, self._experiment, self._uri)
+        experiment_id = experiment_id_of(self.client, self._experiment, self._uri, self._books.runs.get(PARENT, ""))
         describe_experiment(self.client, experiment_id, experiment_note(self._projection.state.plan.space))
         parent = self._parent(experiment_id)
         self._runs, self._standing = {PARENT: parent}, {}

@@ -50,12 +50,12 @@ def tracking_uri(flag: str | None, sweeps: Path | None = None) -> tuple[str, str
     A job's working directory goes with the job, so there the folder of the sweeps takes its place. SQLite paths come out
     absolute, so that the store stays the same when the working directory changes.
     """
-    folder = sweeps if sweeps is not None and SUBMITTED_TO in os.environ else Path.cwd()
+    folder = sweeps if sweeps is not None and SUBMITTED_TO in os.environ else Path()
     if flag:
         return _absolute(flag, folder), "flag"
     if named := os.environ.get("MLFLOW_TRACKING_URI"):
         return _absolute(named, folder), "MLFLOW_TRACKING_URI"
-    return f"sqlite:///{folder / 'mlflow.db'}", "default"
+    return f"sqlite:///{(folder / 'mlflow.db').absolute()}", "default"
 
 
 def experiment_name(flag: str | None, plan: Plan) -> str:
@@ -138,7 +138,7 @@ def _absolute(uri: str, folder: Path) -> str:
     path = local_database(uri)
     if path is None or path.is_absolute():
         return uri
-    return uri.replace(f":///{path}", f":///{folder / path}", 1)
+    return uri.replace(f":///{path}", f":///{(folder / path).absolute()}", 1)
 
 
 def _check_sqlite(uri: str) -> list[Problem]:

@@ -334,16 +334,23 @@ def test_a_plan_that_cannot_be_read_is_named_and_hides_no_other_sweep(command_li
     assert command_line("report", "good", "--storage", tmp_path)[0] == 0
 
 
-def test_a_command_stays_in_one_line_however_long(capsys):
+def test_what_is_pasted_stays_in_one_line_however_long(capsys):
+    long = "shared/" * 20
+    pasted = [
+        f"Next:    tune-dml resume rho1 --storage /mnt/{long}",
+        f"Report:  /mnt/{long}",
+        f"http://127.0.0.1/#/{long}",
+    ]
+
     class Advice:
         def text(self):
-            yield f"Next:    tune-dml submit c.yaml -- resume rho1 --storage /mnt/{'shared/' * 20}"
+            yield from pasted
             yield "prose " * 40
 
     show(Advice(), as_json=False)
-    first, *others = capsys.readouterr().out.splitlines()
-    assert first.endswith("shared/" * 20)
-    assert len(others) > 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == pasted
+    assert len(lines) > 4
 
 
 @pytest.mark.parametrize(("is_whole", "verb"), [(True, "report"), (False, "resume")])

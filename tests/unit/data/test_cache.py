@@ -68,6 +68,28 @@ def test_bad_data_leave_nothing_at_all(tmp_path):
     assert [path.name for path in target.parent.iterdir()] == [".birds-123.lock"]
 
 
+def test_what_is_overwritten_anywhere_in_a_large_file_is_seen(tmp_path):
+    file = tmp_path / "pixels.bin"
+    file.write_bytes(bytes(3_000_000))
+    before = cache.fingerprint(file)
+    for start in (0, 1_234_567, 2_950_000):
+        with file.open("r+b") as opened:
+            opened.seek(start)
+            opened.write(b"x" * 50_000)
+        assert cache.fingerprint(file) != before
+        file.write_bytes(bytes(3_000_000))
+    assert cache.fingerprint(file) == before
+
+
+def test_a_cache_that_cannot_be_written_is_named_with_what_helps(tmp_path, monkeypatch):
+    def refuse(lock):
+        raise OSError(errno.EROFS, "Read-only file system", lock.lock_file)
+
+    monkeypatch.setattr(cache.FileLock, "acquire", refuse)
+    with pytest.raises(DataError, match=r"the cache directory must be writable.*Read-only.*TUNE_DML_CACHE"):
+        _build(_target(tmp_path), _write)
+
+
 @pytest.mark.parametrize("damage", ["images.npy", "about.json"])
 def test_a_damaged_cache_is_rebuilt(tmp_path, damage):
     target = _target(tmp_path)

@@ -126,6 +126,26 @@ def test_a_cache_with_a_cut_file_is_not_used(tmp_path, file):
     assert data.is_prepared()
 
 
+@pytest.mark.parametrize("file", ["labels.npy", "shapes.npy", "pixels.bin"])
+def test_a_cache_with_an_overwritten_file_is_not_used(tmp_path, file):
+    """Of the same size: trials would train on other pictures, and nobody would be told."""
+    data, pictures = _prepared(tmp_path)
+    whole = (pictures.directory / file).read_bytes()
+    (pictures.directory / file).write_bytes(whole[:-9] + bytes(255 - byte for byte in whole[-9:]))
+    assert not data.is_prepared()
+    data.prepare()
+    assert (pictures.directory / file).read_bytes() == whole
+
+
+def test_a_cache_of_an_older_version_is_used_as_it_is(tmp_path):
+    data, pictures = _prepared(tmp_path)
+    about = pictures.directory / "about.json"
+    body = json.loads(about.read_text())
+    del body["fingerprints"]
+    about.write_text(json.dumps(body))
+    assert data.is_prepared()
+
+
 def test_a_cache_of_other_data_under_this_name_is_not_used(tmp_path):
     data, pictures = _prepared(tmp_path)
     about = pictures.directory / "about.json"

@@ -267,8 +267,17 @@ def test_how_a_process_ended_is_said_as_far_as_it_is_known():
     assert classify(ActorDiedError(ACTOR_DIED)).reason.startswith(
         "infrastructure: its process ended without a word: it was"
     )
+    assert "(`--max-concurrent` runs fewer trials at once)" in classify(ActorDiedError(ACTOR_DIED)).reason
     known = ACTOR_DIED.partition("Worker unexpectedly")[0] + "Worker exits with an exit code 7.\nmore"
     assert classify(ActorDiedError(known)).reason == "infrastructure: Worker exits with an exit code 7."
+
+
+def test_a_process_that_ray_ended_for_want_of_memory_says_what_helps():
+    """Two trials that together need more than there is were lost three times each."""
+    reason = classify(RayOOM("Task was killed due to the node running low on memory.\nmore")).reason
+    assert reason.startswith(
+        "infrastructure: its node ran short of memory: `--max-concurrent` runs fewer trials at once (Task"
+    )
 
 
 @pytest.mark.parametrize("text", [TUNE_NOT_LOADED, OTHER_NOT_LOADED, WORKER_NOT_LOADED])

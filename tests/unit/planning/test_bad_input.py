@@ -41,6 +41,13 @@ def test_everything_is_said_at_once_and_nothing_is_stored(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
 
+def test_a_storage_that_is_a_link_to_a_disk_that_is_not_mounted_is_named(tmp_path):
+    (tmp_path / "sweeps").symlink_to(tmp_path / "disk" / "sweeps")
+    said = message(cli("sweep", "sec_rho", *QUICK, "--storage", str(tmp_path / "sweeps")))
+    assert f"{tmp_path / 'sweeps'} is a link to {tmp_path / 'disk' / 'sweeps'}, which is not there" in said
+    assert "Mount it" in said
+
+
 @pytest.mark.parametrize("margin", ["0", "-1", "nan", "inf"])
 @pytest.mark.parametrize("verb", ["plan", "sweep"])
 def test_a_margin_must_be_positive(tmp_path, verb, margin):

@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import re
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -292,8 +293,8 @@ def results_with(plan, states, folder=Path("nowhere")):
     return Results(folder, plan, tuple(trials), {}, ())
 
 
-def shown(results):
-    console = Console(file=io.StringIO(), width=100)
+def shown(results, width=100):
+    console = Console(file=io.StringIO(), width=width)
     console.print(status_table(results))
     return [" ".join(line.replace("│", " ").split()) for line in text_of(console).splitlines()]
 
@@ -312,6 +313,19 @@ def test_the_status_table(tmp_path):
     assert "γ=1 failed failed ." in lines
     assert "failed: out of memory: CUDA [γ=1, seed 0 and 1 more]" in lines
     assert "diverged: no reason was recorded [γ=0, seed 2]" in lines
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 120])
+def test_many_seeds_are_shown_below_each_other_and_no_number_is_cut(width):
+    """Ten seeds on 80 columns had left no cell's name, twenty no number."""
+    plan = make_plan(cells=2, seeds=20)
+    lines = shown(results_with(plan, dict.fromkeys(range(40), "finished")), width)
+    numbers = [word for line in lines for word in line.split() if re.fullmatch(r"[\d]+\.00", word)]
+    assert sorted(map(float, numbers)) == [60.0 + number for number in range(40)]
+    for label in ("γ=0", "γ=1"):
+        named = [line for line in lines if line.startswith(label)]
+        assert sum(len(line.split()) - 1 for line in named) == 20
+    assert max(map(len, lines)) <= width
 
 
 def test_of_many_cells_only_those_with_something_to_say_are_listed():

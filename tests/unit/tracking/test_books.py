@@ -131,6 +131,35 @@ def test_a_run_deleted_by_hand_comes_back_whole(driver, tracker, mlflow_has):
     assert len(seen.children) == 2
 
 
+@pytest.mark.parametrize("level", ["the sweep's alone", "all"])
+def test_a_sweep_s_run_that_was_deleted_is_restored_and_nothing_is_there_twice(driver, tracker, mlflow_has, level):
+    """Those below it were made a second time, beside the first."""
+    for trial in driver.trials:
+        driver.run(trial)
+    tracker().stop()
+    seen = mlflow_has()
+    before = seen.snapshot()
+    for run in seen.parents if level != "all" else seen.runs:
+        seen.client.delete_run(run.info.run_id)
+    assert tracker().stop().error is None
+    after = mlflow_has()
+    assert [run.info.run_id for run in after.parents] == [run.info.run_id for run in seen.parents]
+    assert len(after.by_key) == len(driver.trials)
+    assert len(after.runs) == len(seen.runs)
+    if level != "all":
+        assert after.snapshot() == before
+
+
+def test_an_experiment_that_was_renamed_keeps_its_sweep(driver, tracker, mlflow_has):
+    driver.run(driver.trials[0])
+    tracker().sync()
+    client = mlflow_has().client
+    client.rename_experiment(client.get_experiment_by_name("toys").experiment_id, "ours")
+    driver.run(driver.trials[1])
+    assert tracker().sync() == SyncReport(trials=1, rows=2)
+    assert sorted(item.name for item in client.search_experiments()) == ["Default", "ours"]
+
+
 def test_older_books_know_of_no_files(driver, tracker, mlflow_has):
     driver.leave(driver.trials[0], evidence="{}")
     driver.run(driver.trials[0])

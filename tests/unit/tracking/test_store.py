@@ -188,6 +188,7 @@ def test_a_working_directory_that_was_removed_keeps_no_command_from_being_said(t
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     assert ui_command("sqlite:////a/mlflow.db").endswith("mlflow ui --backend-store-uri sqlite:////a/mlflow.db")
+    assert tracking_uri("sqlite:////a/mlflow.db") == ("sqlite:////a/mlflow.db", "flag")
 
 
 def test_the_command_that_shows_a_store(monkeypatch):

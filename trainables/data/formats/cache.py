@@ -9,9 +9,11 @@ A build happens in a temporary sibling under a file lock and is renamed into pla
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -25,6 +27,8 @@ from trainables.files import write_whole
 Pixels = NDArray[np.uint8]
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _SPARE = 64 << 20  # bytes of a disk that are left to others
+_SAMPLES, _BLOCK = 64, 4096
+"""Of a large file as many blocks, of so many bytes, are looked at."""
 _MORE_ROOM = "Free some space, or point TUNE_DML_CACHE (--cache-dir) at a larger disk."
 
 
@@ -162,7 +166,7 @@ def build_once(target: Path, build: Callable[[Path], None], *, complete: Callabl
     if complete(target):
         return
     _make(target.parent)
-    with FileLock(target.with_name(f".{target.name}.lock")):
+    with _alone(target):
         if complete(target):
             return
         temporary = target.with_name(f".building-{target.name}")
@@ -177,8 +181,43 @@ def build_once(target: Path, build: Callable[[Path], None], *, complete: Callabl
                 raise
             shutil.rmtree(temporary, ignore_errors=True)
             raise DiskFull(Problem(str(target.parent), "the disk of the cache is full", None, _MORE_ROOM)) from error
+        for file in temporary.iterdir():
+            _bring_to_disk(file)  # before the name says that it is whole, a crash of the machine may follow
         shutil.rmtree(target, ignore_errors=True)
         temporary.rename(target)
+
+
+@contextmanager
+def _alone(target: Path) -> Iterator[None]:
+    """While no other process builds it."""
+    lock = FileLock(target.with_name(f".{target.name}.lock"))
+    try:
+        lock.acquire()
+    except OSError as error:
+        raise _unwritable(target.parent, error) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _bring_to_disk(file: Path) -> None:
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def fingerprint(file: Path) -> str:
+    """A digest of a small file, or of blocks all over a large one: what is overwritten is noticed without reading it all."""
+    digest = hashlib.sha256()
+    with file.open("rb", buffering=0) as opened:
+        last = max(os.fstat(opened.fileno()).st_size - _BLOCK, _BLOCK * (_SAMPLES - 1))
+        for number in range(_SAMPLES):
+            opened.seek(number * last // (_SAMPLES - 1))
+            digest.update(opened.read(_BLOCK))
+    return digest.hexdigest()[:16]
 
 
 def write_text(path: Path, text: str) -> None:
@@ -196,5 +235,9 @@ def _make(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        remedy = "Point TUNE_DML_CACHE (--cache-dir) at a writable directory."
-        raise DataError(Problem(str(directory), "the cache directory must be writable", str(error), remedy)) from error
+        raise _unwritable(directory, error) from error
+
+
+def _unwritable(directory: Path, error: OSError) -> DataError:
+    remedy = "Point TUNE_DML_CACHE (--cache-dir) at a writable directory."
+    return DataError(Problem(str(directory), "the cache directory must be writable", str(error), remedy))
