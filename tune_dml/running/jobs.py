@@ -93,7 +93,7 @@ def cluster_client(target: str) -> Iterator[Any]:
     except (RuntimeError, RayStateApiException) as error:
         if isinstance(error, RuntimeError) and not str(error).startswith(_REFUSED):
             raise
-        rule = f"the cluster's head must answer ({shortened(_last_line(error), 200)})"
+        rule = f"the cluster's head must answer ({shortened(_last_line(error), 90)})"
         raise ConfigError(
             Problem(_PLACE, rule, target, "Ask again; if that lasts, its Ray hangs: begin it again.")
         ) from error
