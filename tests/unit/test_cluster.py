@@ -196,6 +196,8 @@ def test_a_token_is_shown_where_its_user_has_not_said_otherwise(home):
     assert said(RAY_AUTH_MODE="disabled") == "None False\n"
     home.write_bytes(b"\xff\xfe\x00")  # the cluster then says that it wants one
     assert said(RAY_AUTH_MODE="") == "None True\n"
+    home.write_text("tök✓en", encoding="utf-8")  # which no header takes
+    assert said(RAY_AUTH_MODE="") == "None True\n"
     home.unlink()
     assert said(RAY_AUTH_MODE="token") == "None True\n"
 

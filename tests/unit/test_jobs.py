@@ -1,6 +1,8 @@
 """What travels to a cluster with a command, and what is refused, without a cluster."""
 
+import os
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
@@ -17,22 +19,29 @@ class Client:
     def __init__(self, *jobs_there):
         self.there = list(jobs_there)
         self.taken = []
+        self.sent = ""
 
     def list_jobs(self):
         from types import SimpleNamespace as Details
 
         return [
             Details(
-                submission_id=name, metadata={"tune_dml.sweep": "a"}, start_time=n, message="", status=Details(value=s)
+                submission_id=name,
+                metadata={"tune_dml.sweep": "a", "tune_dml.sent": self.sent},
+                start_time=n,
+                message="",
+                status=Details(value=s),
             )
             for n, (name, s) in enumerate(self.there)
         ]
 
-    def submit_job(self, *, submission_id, runtime_env, **rest):
+    def submit_job(self, *, submission_id, runtime_env, metadata, **rest):
         self.environment = runtime_env["env_vars"]
         if submission_id in dict(self.there):
             raise RuntimeError(f"Job with submission_id {submission_id} already exists.")
         self.taken.append(submission_id)
+        self.sent = metadata["tune_dml.sent"]
+        self.there.append((submission_id, "RUNNING"))
 
 
 @pytest.fixture
@@ -54,7 +63,7 @@ def test_the_project_travels_with_what_is_named_and_no_secret_does(own):
     assert {"tune_dml/cli/submit.py", "trainables/training.py", "search_spaces/published.csv"} <= upload.files.keys()
     assert {"loss.py", "sub/model.py", "toy.egg-info/entry_points.txt"} <= upload.files.keys()
     assert "tune_dml.egg-info/entry_points.txt" not in upload.files
-    assert sorted(upload.kept_back) == [".aws/x", ".env", "id_rsa", "sub/server.pem"]
+    assert sorted(upload.kept_back) == [".aws", ".env", "id_rsa", "sub/server.pem"]
     assert not [place for place in upload.files if ".git" in place or "outside" in place or "__pycache__" in place]
     assert upload.size < 5_000_000
     assert "tune_dml" in str(upload)
@@ -76,6 +85,30 @@ def test_what_clouds_and_registries_keep_for_their_users_is_kept_back(tmp_path):
     assert {"tokens.py", "credential.py", "secretary.json"} <= upload.files.keys()
 
 
+def test_links_that_lead_elsewhere_are_named_and_what_is_no_file_stays(own, tmp_path):
+    (tmp_path / "theirs").mkdir()
+    for name, target in (("dangling", "nowhere"), ("self", "self"), ("up", ".."), ("theirs", tmp_path / "theirs")):
+        (own / name).symlink_to(target)
+    (own / "same.py").symlink_to("loss.py")
+    os.mkfifo(own / "pipe")
+    upload = collect_upload([], own)
+    assert upload.left_out == ("dangling", "outside", "self", "theirs", "up")
+    assert {"same.py", "loss.py"} <= upload.own
+    assert "pipe" not in upload.files
+
+
+def test_a_name_that_is_no_text_and_a_module_in_place_of_ours_are_refused(own, tmp_path):
+    (own / "search_spaces").mkdir()
+    (own / "search_spaces" / "papers.py").write_text("x = 1")
+    with pytest.raises(ConfigError, match=r"must not replace this project's .*'search_spaces/papers.py'"):
+        collect_upload([], own)
+    (own / "search_spaces" / "papers.py").rename(own / "search_spaces" / "theirs.py")
+    assert "search_spaces/theirs.py" in collect_upload([], own).files
+    Path(os.fsdecode(bytes(own) + b"/caf\xe9.py")).touch()
+    with pytest.raises(ConfigError, match=r"must be text in UTF-8 .*udce9.py"):
+        collect_upload([], own)
+
+
 def test_no_more_than_ray_takes(own, monkeypatch):
     monkeypatch.setattr(upload, "LIMIT", 1000)
     with pytest.raises(ConfigError, match="The largest file is"):
@@ -84,8 +117,6 @@ def test_no_more_than_ray_takes(own, monkeypatch):
 
 @pytest.mark.parametrize("where", ["~", "/", "/tmp", "~/.."])  # noqa: S108
 def test_unsafe_folders_are_refused(where, tmp_path, monkeypatch):
-    from pathlib import Path
-
     monkeypatch.setenv("HOME", str(tmp_path / "users" / "me"))
     (tmp_path / "users" / "me").mkdir(parents=True)
     with pytest.raises(ConfigError, match="--working-dir"):
@@ -110,6 +141,75 @@ def test_a_job_is_named_once():
     assert over.environment["TUNE_DML_SUBMITTED_TO"] == "cluster.yaml"
 
 
+def test_another_command_under_the_name_of_a_sweep_that_runs_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    client, words = Client(), ["sweep", "mine.yaml", "--name", "a"]
+
+    def send(text, *words):
+        (tmp_path / "mine.yaml").write_text(text)
+        return jobs.submit(client, "c.yaml --working-dir own", "a", words, collect_upload([Path("mine.yaml")]))
+
+    assert send("one", *words)[1]
+    assert not send("one", *words)[1]
+    assert not send("two", "resume", "a")[1]
+    refused = r"a@1 runs, begun by another command or other files, .* `tune-dml cancel c.yaml a`; another sweep needs"
+    for text, others in (("two", words), ("one", [*words, "--seeds", "5"]), ("one", ["extend", "a", "--seeds", "5"])):
+        with pytest.raises(ConfigError, match=refused):
+            send(text, *others)
+    assert client.taken == ["a@1"]
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "goes_on"),
+    [
+        ("STOPPED", "1\nInterrupted. Continue with: tune-dml submit c -- resume a\n", "tune-dml submit c -- resume a"),
+        ("STOPPED", "", "tune-dml submit c.yaml -- sweep mine.yaml --name a"),
+        ("FAILED", "no such thing", None),
+    ],
+)
+def test_a_job_that_was_stopped_before_a_word_goes_on_by_what_had_begun_it(status, said, goes_on):
+    from types import SimpleNamespace as Details
+
+    details = Details(
+        entrypoint="python -m tune_dml.cli sweep mine.yaml --name a",
+        runtime_env={"env_vars": {"TUNE_DML_SUBMITTED_TO": "c.yaml"}},
+    )
+    client = Details(get_job_logs=lambda name: said, get_job_info=lambda name: details)
+    assert jobs.go_on_with(client, jobs.Job("a@1", "a", status)) == goes_on
+
+
+def test_what_a_dashboard_cannot_do_is_one_line(monkeypatch):
+    from ray.util.state.exception import ServerUnavailable
+
+    monkeypatch.setattr(jobs, "_dashboard_of", lambda address: "http://127.0.0.1:1")
+    monkeypatch.setattr("ray.job_submission.JobSubmissionClient", lambda address: None)
+    told = RuntimeError("Request failed with status code 500: Traceback\n  File ...\nRpcError: Deadline Exceeded.")
+    for error in (told, ServerUnavailable("no answer")):
+        with pytest.raises(ConfigError, match="the cluster's head must answer"), jobs.cluster_client("h:1"):
+            raise error
+    for ours in (RuntimeError("ours"), BrokenPipeError(32, "Broken pipe")):  # `logs --follow | head -1`
+        with pytest.raises(type(ours)), jobs.cluster_client("h:1"):
+            raise ours
+
+
+def test_who_stops_to_follow_closes_the_connection():
+    left = []
+
+    class Growing:
+        async def tail_job_logs(self, name):
+            try:
+                yield "a"
+                yield "b"
+            finally:
+                left.append(name)
+
+    parts = jobs.follow(Growing(), jobs.Job("a@1", "a", "RUNNING"))
+    assert next(parts) == "a"
+    parts.close()
+    assert left == ["a@1"]
+    assert list(jobs.follow(Growing(), jobs.Job("a@1", "a", "RUNNING"))) == ["a", "b"]
+
+
 def test_a_job_says_why_it_failed():
     assert str(jobs.Job("a@1", "a", "STOPPED", "Job was intentionally stopped.")) == "a@1: stopped"
     told = "Job entrypoint command failed with exit code 1, last available logs (truncated to 20,000 chars):\nwords"
@@ -117,14 +217,16 @@ def test_a_job_says_why_it_failed():
     assert str(jobs.Job("a@1", "a", "FAILED", "runtime_env\nfailed")) == "a@1: failed (runtime_env failed)"
 
 
-@pytest.mark.parametrize(("status", "goes_on"), [("SUCCEEDED", False), ("FAILED", True)])
+@pytest.mark.parametrize(("status", "goes_on"), [("SUCCEEDED", False), ("FAILED", False), ("STOPPED", True)])
 def test_a_sweep_that_has_succeeded_is_not_told_to_go_on(monkeypatch, capsys, status, goes_on):
     monkeypatch.setattr(jobs, "cluster_client", lambda target: nullcontext())
     monkeypatch.setattr(jobs, "latest_job", lambda client, sweep, target: jobs.Job("a@1", "a", status))
+    monkeypatch.setattr(jobs, "go_on_with", lambda client, job: "the command" if status == "STOPPED" else None)
     cancel(target="c.yaml", sweep_name="a", as_json=False)
     said = capsys.readouterr().out
     assert said.startswith(f"a@1: {status.lower()}")
-    assert ("go on" in said) == goes_on
+    assert ("go on: the command" in said) == goes_on
+    assert ("why: tune-dml logs c.yaml a" in said) == (status == "FAILED")
 
 
 def test_of_two_who_ask_at_once_one_gets_the_others():

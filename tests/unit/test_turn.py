@@ -9,6 +9,7 @@ from tune_dml.running.priorities import Claim, Node
 from tune_dml.running.turn import Allowance, Turn
 
 OURS = Claim("ours", 0, 1, {"CPU": 1.0}, "job1")
+NO_ROOM = "room: the nodes that are there have none for a trial"
 THEIRS = Claim("theirs", 10, 1, {"CPU": 1.0}, "job2", waiting=2)
 
 
@@ -178,6 +179,22 @@ def test_a_driver_that_stands_still_is_named_to_a_sweep_that_goes_on_to_wait_for
         "room, which sweep theirs may keep: its driver stands still (`tune-dml cancel` ends it)",
         "",
     ]
+
+
+def test_a_sweep_none_of_whose_trials_finds_room_says_so_in_time(cluster):
+    """Its node has gone, say, and nobody else is on the cluster."""
+    driver = Driver(cluster)
+    for cluster.now, placed in ((0.0, 1), (1.0, 0), (29.0, 0), (30.0, 1), (31.0, 0), (60.9, 0)):
+        driver.ask(placed=placed, waiting=1)
+    assert not driver.said
+    for cluster.now, placed in ((61.1, 0), (80.0, 0), (81.0, 1), (150.0, 1)):
+        driver.ask(placed=placed, waiting=1)
+    assert driver.said == [NO_ROOM, ""]
+    other = Cluster()
+    late = Driver(other, places_late=True)  # its workers take their time, and are counted when they have begun
+    for other.now in (1.0, 60.0):
+        late.ask(placed=0, waiting=1, begun=1)
+    assert not late.said
 
 
 def test_a_trial_that_takes_over_a_process_at_once_holds_nobody_up(cluster):

@@ -81,7 +81,9 @@ def supervise(words: Sequence[str]) -> int:
             break  # what it was begun again on is gone: a cluster that does not answer
         folder = _folder_of(words, driver.pid) or folder
         if folder is None:
-            return code or 1  # nothing had begun
+            if driver.was_told:
+                _say("Interrupted before it had begun.")
+            return code or 1
         if driver.was_told:
             break  # to end, and it did, if not in order
         budgets = _budgets_left(_given(words), folder, began)

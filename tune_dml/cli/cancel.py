@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import typer
 
@@ -24,9 +25,12 @@ def cancel(target: Target, sweep_name: SweepArgument, as_json: Json = False) -> 
             for _ in jobs.follow(client, job):
                 pass
             job = jobs.latest_job(client, sweep_name, target)
+        again = jobs.go_on_with(client, job) if job.status != "SUCCEEDED" else None
     if as_json:
         typer.echo(json.dumps({"job": job.id, "status": job.status.lower()}, indent=1))
         return
     typer.echo(str(job))
-    if job.status != "SUCCEEDED":
-        typer.echo(f"  go on: the command that its last words tell: tune-dml logs {target} {sweep_name}")
+    if again:
+        typer.echo(f"  go on: {again}")
+    elif job.status != "SUCCEEDED":
+        typer.echo(f"  why: tune-dml logs {shlex.quote(target)} {sweep_name}")

@@ -189,16 +189,19 @@ class _Announcement:
     ceiling: str
 
     def data(self) -> dict[str, Any]:
-        """Size, files, what was kept back, the ceiling."""
+        """Size, files, what was kept back or left out, the ceiling."""
         kept_back = list(self.upload.kept_back)
         size, number = self.upload.size, len(self.upload.files)
-        return {"bytes": size, "files": number, "kept_back": kept_back, "ceiling": self.ceiling}
+        left_out = list(self.upload.left_out)
+        return {"bytes": size, "files": number, "kept_back": kept_back, "left_out": left_out, "ceiling": self.ceiling}
 
     def text(self) -> Iterable[RenderableType]:
         """A line each."""
         yield f"Uploads {self.upload}"
         if self.upload.kept_back:
             yield f"Kept back, since they look like secrets: {', '.join(self.upload.kept_back)}"
+        if self.upload.left_out:
+            yield f"Left out, since they lead outside, to a folder or nowhere: {', '.join(self.upload.left_out)}"
         yield self.ceiling
 
 

@@ -12,6 +12,7 @@ depends on.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import os
 import re
@@ -24,7 +25,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,11 @@ _GRACE = 60
 _TUNNEL_SECONDS = 120.0
 _PLACE = "cluster"
 _ADDRESS = re.compile(r"(https?|ray)://.+|[^/]+:\d+")
+_REFUSED = "Request failed with status code"
+"""How Ray's client begins what a dashboard could not do."""
+_PROGRAM = "python -m tune_dml.cli"
+_SENT = "tune_dml.sent"
+_GO_ON = re.compile(r"Continue with: (.+)")
 _OVER = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 
 
@@ -51,6 +57,8 @@ class Job:
     status: str
     message: str = ""
     """Ray's own words on it."""
+    sent: str = field(default="", compare=False)
+    """What tells the command that began it, and the files that went with it, from others."""
 
     def __str__(self) -> str:
         """`eta1@1: stopped`, and why it failed: one that never began has left nothing in its log."""
@@ -70,6 +78,7 @@ def cluster_client(target: str) -> Iterator[Any]:
     Raises ConfigError when no job server answers, or it wants a token that is not here, or goes away meanwhile.
     """
     from ray.job_submission import JobSubmissionClient
+    from ray.util.state.exception import RayStateApiException
 
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)  # Ray's own words on its uploads; ours are said before
@@ -78,9 +87,16 @@ def cluster_client(target: str) -> Iterator[Any]:
         with _tunnel(target) as address:
             yield JobSubmissionClient(_dashboard_of(address))
     except OSError as error:
-        if error.filename is not None:  # a file of ours, not the connection
+        if error.filename is not None or type(error) is BrokenPipeError:  # a file or the output of ours, no connection
             raise
         raise ConfigError(_cut_off(target, error)) from error
+    except (RuntimeError, RayStateApiException) as error:
+        if isinstance(error, RuntimeError) and not str(error).startswith(_REFUSED):
+            raise
+        rule = f"the cluster's head must answer ({shortened(_last_line(error), 90)})"
+        raise ConfigError(
+            Problem(_PLACE, rule, target, "Ask again; if that lasts, its Ray hangs: begin it again.")
+        ) from error
     finally:
         os.environ.update(hidden)
         logging.disable(level)
@@ -154,7 +170,17 @@ def _jobs_of(client: Any, sweep: str) -> list[Job]:
     """Every job of a sweep, in the order of their start."""
     found = [details for details in client.list_jobs() if (details.metadata or {}).get("tune_dml.sweep") == sweep]
     found.sort(key=lambda details: details.start_time or 0)
-    return [Job(d.submission_id, sweep, str(d.status.value), d.message or "") for d in found if d.submission_id]
+    return [
+        Job(
+            details.submission_id,
+            sweep,
+            str(details.status.value),
+            details.message or "",
+            details.metadata.get(_SENT, ""),
+        )
+        for details in found
+        if details.submission_id
+    ]
 
 
 def latest_job(client: Any, sweep: str, target: str) -> Job:
@@ -173,14 +199,49 @@ def submit(client: Any, there: str, sweep: str, words: Sequence[str], upload: Up
 
     A job is named after its sweep. One that still runs is handed back instead of a second, and of two who ask at once
     one gets the other's: a name is given once. `there` is the cluster as its user typed it, for the commands that are advised.
+
+    Raises ConfigError where the one that runs was sent as another command: this one would be lost.
     """
+    sent = _digest(words, upload)
     before = _jobs_of(client, sweep)
     if before and not before[-1].over:
+        raise_if_any(_other_command(before, words, sent, there))
         return before[-1], False
     name = f"{sweep}@{len(before) + 1}"
-    if _start(client, name, words, upload, there=there, metadata={"tune_dml.sweep": sweep}):
-        return Job(name, sweep, "PENDING"), True
-    return next(job for job in _jobs_of(client, sweep) if job.id == name), False
+    if _start(client, name, words, upload, there=there, metadata={"tune_dml.sweep": sweep, _SENT: sent}):
+        return Job(name, sweep, "PENDING", sent=sent), True
+    known = _jobs_of(client, sweep)
+    raise_if_any(_other_command(known, words, sent, there))
+    return next(job for job in known if job.id == name), False
+
+
+def _digest(words: Sequence[str], upload: Upload) -> str:
+    """Of a command and the user's files that go with it."""
+    found = hashlib.sha256("\0".join(words).encode("utf-8", "surrogateescape"))
+    for place in sorted(upload.own):
+        found.update(f"\0{place}\0".encode() + hashlib.sha256(upload.files[place].read_bytes()).digest())
+    return found.hexdigest()
+
+
+def _other_command(jobs: Sequence[Job], words: Sequence[str], sent: str, there: str) -> list[Problem]:
+    """A sweep that runs can be gone on with, or sent again as it was sent once; what is new would not be done."""
+    if words[0] == "resume" or any(job.sent in {sent, ""} for job in jobs):
+        return []
+    job, target = jobs[-1], shlex.quote(shlex.split(there)[0])
+    rule = f"{job.id} runs, begun by another command or other files, and nothing was sent"
+    remedy = f"Wait for its end, or `tune-dml cancel {target} {job.sweep}`; another sweep needs another --name."
+    return [Problem("submit", rule, shortened(shlex.join(words), 200), remedy)]
+
+
+def go_on_with(client: Any, job: Job) -> str | None:
+    """The command that goes on with a job: the one that its last words tell, else what had begun it, if it was stopped."""
+    told = _GO_ON.findall(client.get_job_logs(job.id))
+    if told or job.status != "STOPPED":
+        return str(told[-1]).strip() if told else None
+    details = client.get_job_info(job.id)
+    environment = (details.runtime_env or {}).get("env_vars", {})
+    _, ours, words = str(details.entrypoint or "").partition(f"{_PROGRAM} ")
+    return f"tune-dml submit {environment[SUBMITTED_TO]} -- {words}" if ours and SUBMITTED_TO in environment else None
 
 
 @contextmanager
@@ -206,7 +267,7 @@ def _start(
     with upload.staged() as folder:
         try:
             client.submit_job(
-                entrypoint=shlex.join(["python", "-m", "tune_dml.cli", *words]),
+                entrypoint=f"{_PROGRAM} {shlex.join(words)}",
                 submission_id=name,
                 runtime_env={"working_dir": str(folder), "env_vars": environment},
                 metadata=metadata,
@@ -240,17 +301,19 @@ def capacity_of(client: Any) -> dict[str, float]:
 def follow(client: Any, job: Job) -> Iterator[str]:
     """A job's log as it grows, from its start, until the job is over."""
     lines: AsyncIterator[str] = client.tail_job_logs(job.id)
-    loop = asyncio.new_event_loop()
-    try:
+
+    async def part() -> str | None:
+        return await anext(lines, None)
+
+    with asyncio.Runner() as runner:  # which closes the connection however we leave
         while True:
             try:
-                yield loop.run_until_complete(anext(lines))
-            except StopAsyncIteration:
-                return
+                text = runner.run(part())
             except RuntimeError as error:  # of the connection; a job's own failure is its last status
                 raise ConfigError(_cut_off(client.get_address(), error)) from error
-    finally:
-        loop.close()
+            if text is None:
+                return
+            yield text
 
 
 def answer(client: Any, job: Job) -> Iterator[str]:

@@ -37,7 +37,8 @@ _START, _LOOK = 10.0, 0.02
 def show_token() -> str | None:
     """This user's token; from now on Ray's clients show it to a cluster that is joined, too. None where RAY_AUTH_MODE says so.
 
-    Of themselves they do so only under RAY_AUTH_MODE=token, which nobody sets on a laptop. None too where it is no text.
+    Of themselves they do so only under RAY_AUTH_MODE=token, which nobody sets on a laptop. None too where it is no text
+    that a header takes.
     """
     loader = AuthenticationTokenLoader.instance()
     if not loader.has_token(ignore_auth_mode=True):
@@ -45,9 +46,10 @@ def show_token() -> str | None:
     if "RAY_AUTH_MODE" not in os.environ:
         _enable_token_auth()
     try:
-        return str(loader.get_raw_token()) if is_token_auth_enabled() else None
+        token = str(loader.get_raw_token()) if is_token_auth_enabled() else ""
     except UnicodeDecodeError:
         return None
+    return token if token.isascii() and token.isprintable() and token else None  # what no header takes opens no cluster
 
 
 def keep_token() -> None:

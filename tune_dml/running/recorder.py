@@ -173,11 +173,9 @@ class Recorder(Callback):  # type: ignore[misc]
         self.progress.note(text)
 
     def wait(self, awaited: str) -> None:
-        """Another sweep goes before this one, or none does any more."""
+        """Nothing can begin until there is something, another sweep's end or room; or it need not wait any more."""
         self.ledger.write("waits", text=awaited)
-        self.progress.waiting(
-            f"waits for {awaited}" if awaited else "goes on: no sweep of higher priority waits for room"
-        )
+        self.progress.waiting(f"waits for {awaited}" if awaited else "goes on: it has room")
 
     def _host_of(self, process: Any) -> str:
         """Where a process runs, by its own word, asked once: Tune knows it after the first report, and of the attempt before."""

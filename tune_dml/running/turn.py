@@ -21,6 +21,8 @@ _MOMENT = 0.5
 """Seconds for which a trial must have waited for room before others heed it: one that takes over a process waits less."""
 _LONG = 10.0
 """Seconds for which a trial must have waited for room before a driver that stands still is named: it may be another's room."""
+_HALF_A_MINUTE = 30.0
+"""Seconds after which a sweep says that none of its trials finds room: others' short trials end, and nodes come, before that."""
 _PACE = 0.1
 """Seconds of a round of the driver's loop in which nothing can happen but on the board."""
 
@@ -47,12 +49,14 @@ class Turn:
     is_finished: Callable[[], bool]
     """Whether no trial is left to propose."""
     on_wait: Callable[[str], None]
-    """Told which sweep is waited for, or which one may keep the room, and nothing when none does any more."""
+    """Told what is waited for (a sweep, room that one may keep, room at all), and nothing when nothing is any more."""
     _view: View | None = None
     _awaited: str = ""
     _room: int = 0
     _placed: int = 0
     """The most that were placed since that room was counted."""
+    _lacks_since: float | None = None
+    """Since when trials wait and none has room."""
     _had_all: float = -math.inf
     """When no trial waited for room, last."""
     _base: int = 0
@@ -80,7 +84,13 @@ class Turn:
         if not wants:
             self._had_all = now
         self.board.post(replace(self.board.claim, waiting=wants if now - self._had_all >= _MOMENT else 0))
-        self._tell(before if wants else (), view.silent if now - self._had_all >= _LONG else ())
+        if (
+            placed or before or not waiting or self.places_late
+        ):  # whose workers take half a minute to begin where there is room
+            self._lacks_since = None
+        elif self._lacks_since is None:
+            self._lacks_since = now
+        self._tell(before if wants else (), view.silent if now - self._had_all >= _LONG else (), now)
         if not limited:
             self._view = None
             return Allowance(None)
@@ -93,13 +103,15 @@ class Turn:
             time.sleep(_PACE)  # with nothing to wait for, Tune's loop would not pause
         return Allowance(max(self._room - (self._placed - self._base) - begun, 0), held=bool(before))
 
-    def _tell(self, before: Sequence[Claim], silent: Sequence[Claim]) -> None:
+    def _tell(self, before: Sequence[Claim], silent: Sequence[Claim], now: float) -> None:
         awaited = ""
         if before:
             awaited = f"sweep {before[0].sweep} of priority {before[0].priority}"
         elif silent:
             names = ", ".join(sorted({claim.sweep for claim in silent}))
             awaited = f"room, which sweep {names} may keep: its driver stands still (`tune-dml cancel` ends it)"
+        elif self._lacks_since is not None and now - self._lacks_since >= _HALF_A_MINUTE:
+            awaited = "room: the nodes that are there have none for a trial"
         if awaited != self._awaited:
             self._awaited = awaited
             self.on_wait(awaited)
@@ -123,7 +135,7 @@ def turn_of(
         resources: what each trial needs.
         most: trials at once.
         is_finished: whether no trial is left to propose.
-        on_wait: told which sweep is waited for, or may keep the room, and nothing when none does any more.
+        on_wait: told what is waited for, and nothing when nothing is any more.
     """
     needs = {"CPU": float(resources.cpus_per_worker), "GPU": resources.share}
     ours = Claim(

@@ -8,18 +8,19 @@ Never a whole checkout, and nothing that looks like a secret.
 
 from __future__ import annotations
 
+import filecmp
 import importlib.metadata
 import importlib.util
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainables.errors import ConfigError, Problem
+from trainables.errors import ConfigError, Problem, raise_if_any
 
 _PACKAGES = ("tune_dml", "trainables", "search_spaces")
 _DISTRIBUTION = "tune-dml"
@@ -53,6 +54,11 @@ class Upload:
     files: dict[str, Path]
     kept_back: tuple[str, ...] = ()
     """Files that look like secrets."""
+    left_out: tuple[str, ...] = ()
+    """Links that lead outside the folder, to a folder, or nowhere."""
+
+    own: frozenset[str] = frozenset()
+    """Those of its places that are the user's."""
 
     @property
     def size(self) -> int:
@@ -91,21 +97,24 @@ def _megabytes(size: int) -> str:
 def collect_upload(files: Sequence[Path], working_dir: Path | None = None) -> Upload:
     """What a job needs: our packages, the named files, and a folder of the user's if one is named.
 
-    Raises ConfigError for a folder that is not safe to send, and for more than Ray takes.
+    Raises ConfigError for a folder that is not safe to send, or that would replace what is ours, and for more than Ray
+    takes; PermissionError for what cannot be read.
     """
     chosen: dict[str, Path] = {}
     for name in _PACKAGES:
         spec = importlib.util.find_spec(name)
         for folder in spec.submodule_search_locations or () if spec else ():
-            chosen.update({f"{name}/{place}": path for place, path in _walk(Path(folder), [])})
+            chosen.update({f"{name}/{place}": path for place, path in _walk(Path(folder), [], [])})
+    own: dict[str, Path] = {}
     kept_back: list[str] = []
+    left_out: list[str] = []
     if working_dir is not None:
-        if problems := folder_problems(working_dir):
-            raise ConfigError(problems)
-        chosen.update(_walk(working_dir.resolve(), kept_back))
-    for file in files:
-        chosen[_place(file)] = file
-    upload = Upload(chosen, tuple(kept_back))
+        raise_if_any(folder_problems(working_dir))
+        own.update(_walk(working_dir.resolve(), kept_back, left_out))
+        raise_if_any(_name_problems(own, working_dir))
+        raise_if_any(_replacement_problems(chosen, own, working_dir))
+    own.update({_place(file): file for file in files})
+    upload = Upload({**chosen, **own}, tuple(kept_back), tuple(left_out), frozenset(own))
     if upload.size > LIMIT:
         rule = f"at most {_megabytes(LIMIT)} may travel, and this is {upload}"
         largest = max(upload.files, key=lambda place: upload.files[place].stat().st_size)
@@ -122,16 +131,43 @@ def _place(file: Path) -> str:
     return file.as_posix()
 
 
-def _walk(folder: Path, kept_back: list[str]) -> Iterator[tuple[str, Path]]:
-    """Every file that may travel; what looks like a secret is named instead, and links that lead outside are left."""
-    for path in sorted(folder.rglob("*")):
-        inside = path.relative_to(folder)
-        if path.is_dir() or any(part in _LEFT_OUT for part in inside.parts):
-            continue
-        if any(_SECRET.match(part) for part in inside.parts):
-            kept_back.append(inside.as_posix())
-        elif path.is_file() and path.resolve().is_relative_to(folder.resolve()):
-            yield inside.as_posix(), path
+def _walk(folder: Path, kept_back: list[str], left_out: list[str]) -> Iterator[tuple[str, Path]]:
+    """Every file that may travel; what looks like a secret is named instead, and so are links that lead elsewhere."""
+    for above, folders, names in os.walk(folder, onerror=_raise):
+        entries = sorted(Path(above, name) for name in (*folders, *names) if name not in _LEFT_OUT)
+        folders.clear()
+        for path in entries:
+            inside = path.relative_to(folder).as_posix()
+            if _SECRET.match(path.name):
+                kept_back.append(inside)
+            elif path.is_symlink() and not (path.is_file() and path.resolve().is_relative_to(folder.resolve())):
+                left_out.append(inside)
+            elif path.is_dir():
+                folders.append(path.name)
+            elif path.is_file():
+                yield inside, path
+
+
+def _raise(error: OSError) -> None:
+    """A folder that cannot be read is said: without it, a module of it would be missing there."""
+    raise error
+
+
+def _name_problems(places: Iterable[str], folder: Path) -> Iterator[Problem]:
+    for place in places:
+        if place != place.encode("utf-8", "replace").decode():
+            rule = f"the name of a file that travels must be text in UTF-8 (in {folder})"
+            yield Problem("--working-dir", rule, place, "Rename it.")
+
+
+def _replacement_problems(ours: Mapping[str, Path], theirs: Mapping[str, Path], folder: Path) -> Iterator[Problem]:
+    """A module of the user's that would take the place of one of ours; a checkout of the installed code may travel."""
+    for place in ours.keys() & theirs.keys():
+        if not filecmp.cmp(ours[place], theirs[place], shallow=False):
+            rule = f"a folder of your own modules must not replace this project's (in {folder})"
+            remedy = f"Rename its {place.partition('/')[0]}/, or install the checkout that it belongs to."
+            yield Problem("--working-dir", rule, place, remedy)
+            return
 
 
 def folder_problems(folder: Path) -> list[Problem]:

@@ -60,6 +60,11 @@ def test_an_end_that_was_said_is_the_end(drivers):
         assert drivers((code, True, False))[0] == code
 
 
+def test_one_that_is_told_to_end_before_it_has_begun_says_so(drivers, capfd):
+    assert drivers((143, False, False, True))[0] == 143
+    assert capfd.readouterr().err == "Interrupted before it had begun.\n"
+
+
 def test_a_lost_driver_is_begun_again_where_it_stopped(drivers, capfd):
     code, seen = drivers(LOST, LOST, SPOKEN)
     assert (code, seen) == (0, [WORDS, WORDS, WORDS])
