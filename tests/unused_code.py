@@ -13,6 +13,7 @@ CALLED_BY_OTHERS = [
     *("__getattr__", "__dir__", "__getitem__", "__signature__", "__annotations__", "__class__"),  # Python
     *("get_extra_state", "set_extra_state", "extra_repr", "find_class"),  # torch, pickle
     *(
+        "on_start",
         "suggest",
         "choose_trial_to_run",
         "on_trial_*",
@@ -24,7 +25,7 @@ CALLED_BY_OTHERS = [
         "setup",
         "save",
         "restore",
-    ),  # Ray Tune
+    ),  # Ray Tune, Ray Train
     *("model_config", "compute_loss", "min_points_per_centroid"),  # pydantic, pytorch-metric-learning, faiss
     *("host_reads", "evaluation_root"),  # traits and knobs, read by name
     "process_group",  # of benchmarks and of people who launch their own processes
