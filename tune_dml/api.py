@@ -29,7 +29,7 @@ from tune_dml.record.ledger import Ledger
 from tune_dml.record.rescore import RescoredSweep, compute_metrics
 from tune_dml.record.results import Results
 from tune_dml.record.session import Purpose, with_place
-from tune_dml.record.state import SweepState, load_state, read_state
+from tune_dml.record.state import SweepState, load_state, packages_of, read_state
 from tune_dml.running.shares import measured_shares, settled
 from tune_dml.space import Value
 from tune_dml.sweep import Sweep, colour_of_arm
@@ -396,5 +396,5 @@ def _session_to_go_on(
     """
     session = with_place(session, state)
     needs = [*_session_problems(session, resources), *(problem for check in other_checks for problem in check())]
-    raise_if_any([*needs, *continuation_problems(state.plan, session.cache, resources.micro_batch)])
+    raise_if_any([*needs, *continuation_problems(state.plan, session.cache, resources.micro_batch, packages_of(state))])
     return session

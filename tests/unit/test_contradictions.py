@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
 from helpers.toys import Driver, plan_of
@@ -10,7 +11,7 @@ from tune_dml.planning.continuation import continuation_problems
 from tune_dml.record.contradictions import contradictions
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.results import results_of
-from tune_dml.record.state import read_state
+from tune_dml.record.state import packages_of, read_state
 from tune_dml.space import Grid, Knob
 
 
@@ -28,8 +29,23 @@ def test_a_plan_that_was_changed_by_hand_is_said_and_not_gone_on_with(tmp_path, 
     (tmp_path / "plan.json").write_text(json.dumps(body))
     (said,) = results_of(tmp_path).notes
     assert "plan.json was changed since it was stored: loss.margin=1 has other settings" in said
-    problems = continuation_problems(read_state(tmp_path).plan, cache_dir, None)
+    problems = of(read_state(tmp_path), cache_dir)
     assert any("was changed since" in problem.rule for problem in problems)
+
+
+def test_a_package_that_brought_the_methods_and_is_gone_is_named(tmp_path, plan, cache_dir):
+    """Its loss alone would be called unknown, and another one of a like name advised."""
+    driver = Driver(tmp_path, plan)
+    driver.event("session", provenance={"methods": {"gone-dml": "1.2, source 3f2a", "numpy": "2, source 1b2c"}})
+    assert not [problem for problem in of(read_state(tmp_path), cache_dir) if problem.place == "methods"]
+    plan_file = tmp_path / "plan.json"
+    plan_file.write_text(re.sub('"loss.name": "[^"]*"', '"loss.name": "of_gone"', plan_file.read_text()))
+    missing = [problem for problem in of(read_state(tmp_path), cache_dir) if problem.place == "methods"]
+    assert [problem.value for problem in missing] == ["gone-dml 1.2, source 3f2a"]
+
+
+def of(state, cache_dir):
+    return continuation_problems(state.plan, cache_dir, None, packages_of(state))
 
 
 def test_results_that_the_plan_does_not_have_are_said(tmp_path, plan):

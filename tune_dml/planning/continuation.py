@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from trainables.config import PROTOCOL_VERSION
@@ -21,10 +22,13 @@ _FIRST_SEED = 1000
 """Of a confirmation: far from those that a sweep is begun with or extended by."""
 
 
-def continuation_problems(plan: Plan, cache_dir: Path | None, micro_batch: int | None) -> list[Problem]:
+def continuation_problems(
+    plan: Plan, cache_dir: Path | None, micro_batch: int | None, packages: Mapping[str, str]
+) -> list[Problem]:
     """Why a stored plan cannot be gone on with: other settings, another protocol version, other data: each would mix two studies.
 
-    Or networks whose numbers would change if they held `micro_batch` pictures at a time.
+    Or networks whose numbers would change if they held `micro_batch` pictures at a time. `packages` of methods were there when it
+    ran last, with their versions.
     """
     problems = []
     if altered := plan.alterations:
@@ -44,7 +48,7 @@ def continuation_problems(plan: Plan, cache_dir: Path | None, micro_batch: int |
         if micro_batch is not None:
             problems += dry_run(plan, data.training.prepare(), build=True, micro_batch=micro_batch).problems
     except ConfigError as error:
-        return [*problems, *error.problems, *_moved_problems(plan)]
+        return [*problems, *error.problems, *_moved_problems(plan), *_missing_problems(packages)]
     if digest != plan.data_digest:
         rule = "the data must be those the sweep began with; their content has changed"
         remedy = "Restore them, or start a new sweep under another --name."
@@ -59,6 +63,24 @@ def _moved_problems(plan: Plan) -> list[Problem]:
         return []
     rule = "the pictures must lie where the sweep was told that they lie"
     return [Problem("--data-root", rule, str(root), f"Have they moved, `tune-dml resume {plan.name} --data-root DIR`.")]
+
+
+def _missing_problems(packages: Mapping[str, str]) -> list[Problem]:
+    """That methods may be unknown because the package which brings them is not here."""
+    return [
+        Problem(
+            "methods", "a package that was installed when the sweep ran is missing", f"{name} {there}", "Install it."
+        )
+        for name, there in packages.items()
+        if not _is_installed(name)
+    ]
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return bool(version(package))
+    except PackageNotFoundError:
+        return False
 
 
 def moved_plan(plan: Plan, root: str | Path) -> Plan:

@@ -179,10 +179,9 @@ def _source_digest(modules: Sequence[str]) -> str:
     return seen.hexdigest()[:12]
 
 
-def changed_methods(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The packages of methods of two sessions' provenance whose source is another one now."""
-    known, found = before.get("methods", {}), now.get("methods", {})
-    return sorted(name for name, source in found.items() if known.get(name, source) != source)
+def changed_methods(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """The packages, of those of two sessions' provenance, whose source is another one now."""
+    return sorted(name for name, source in now.items() if before.get(name, source) != source)
 
 
 def _cpu_model() -> str:

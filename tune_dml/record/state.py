@@ -305,6 +305,13 @@ class SweepState:
         self.trials = kept  # what a budget has cut off is not missing
 
 
+def packages_of(state: SweepState) -> Mapping[str, str]:
+    """The packages of methods that were installed in a sweep's last session -> version and digest of their source."""
+    provenance = state.sessions[-1].get("provenance", {}) if state.sessions else {}
+    found: Mapping[str, str] = provenance.get("methods", {})
+    return found
+
+
 def sweep_names(storage: Path) -> list[str]:
     """The sweeps kept under a folder, those that have lost their plan among them."""
     folders = {path.parent for file in ("plan.json", LEDGER) for path in storage.glob(f"*/{file}")}

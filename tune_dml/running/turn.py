@@ -84,9 +84,8 @@ class Turn:
         if not wants:
             self._had_all = now
         self.board.post(replace(self.board.claim, waiting=wants if now - self._had_all >= _MOMENT else 0))
-        if (
-            placed or before or not waiting or self.places_late
-        ):  # whose workers take half a minute to begin where there is room
+        # Where workers are placed late, half a minute passes before they begin though there is room.
+        if placed or before or not waiting or self.places_late:
             self._lacks_since = None
         elif self._lacks_since is None:
             self._lacks_since = now

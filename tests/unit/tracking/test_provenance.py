@@ -89,12 +89,12 @@ def test_a_package_of_methods_is_known_by_its_version_and_its_source(tmp_path, m
     """Edited code has the same settings and so the same trials: only its source tells it from what ran before."""
     write_package(tmp_path, "mine = own_losses:Mine", own_losses="class Mine: ...\n")
     monkeypatch.syspath_prepend(tmp_path)
-    before = collect()
-    assert before["methods"]["own-dml"].startswith("1.0, source ")
-    assert changed_methods(before, collect()) == []
+    before = collect()["methods"]
+    assert before["own-dml"].startswith("1.0, source ")
+    assert changed_methods(before, collect()["methods"]) == []
     (tmp_path / "own_losses.py").write_text("class Mine: ...  # edited\n")
-    assert changed_methods(before, collect()) == ["own-dml"]
-    assert changed_methods({}, collect()) == []
+    assert changed_methods(before, collect()["methods"]) == ["own-dml"]
+    assert changed_methods({}, collect()["methods"]) == []
     assert "own_losses" not in sys.modules
 
 
