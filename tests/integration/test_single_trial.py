@@ -50,3 +50,9 @@ def test_the_folder_may_be_left_out(cache_dir):
     assert body.pictures == ()
     with pytest.raises(FileNotFoundError):
         Path("unused").stat()
+
+
+def test_the_data_set_is_named_as_for_a_sweep(command_line):
+    code, output, error = command_line("train", "--dataset", "glyphs", "--set", "training.steps=4", "--show", "--json")
+    assert code == 0, error
+    assert json.loads(output)["data.name"]["value"] == "glyphs"

@@ -35,6 +35,9 @@ def train(
     trial: Annotated[str | None, typer.Argument(metavar="[TRIAL]", help="The id of a trial to run again.")] = None,
     *,
     settings: Mapping[str, Value],
+    dataset: Annotated[
+        str | None, typer.Option(help="Data set; digits, the protocol's or the trial's own by default.")
+    ] = None,
     protocol: Annotated[str | None, typer.Option(help="Start from a protocol, such as glyphs/triplet.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed; 0 by default.")] = None,
     data_root: Path | None,
@@ -49,7 +52,7 @@ def train(
     """One trial without Ray or MLflow: debug a setting, or run a finished trial again to the same numbers."""
     single = _single_trial(
         trial,
-        settings=settings,
+        settings=settings if dataset is None else {**settings, "data.name": dataset},
         protocol=protocol,
         seed=seed,
         data_root=absolute(data_root),
