@@ -93,6 +93,7 @@ def open_store(address: str) -> int:
         listener = socket.create_server((address, 0), family=family)
     except OSError:  # a node that others know by an address which is none of its own
         listener = socket.create_server(("", 0), family=family)
+        address = "localhost"
     port = int(listener.getsockname()[1])
     _stores.append(_Store(address, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()))
     return port
@@ -105,6 +106,7 @@ def join(address: str, port: int, *, rank: int, world_size: int, backend: str, t
     """
     timeout = datetime.timedelta(seconds=timeout_s)
     store = _stores[-1] if rank == 0 else _Store(address, port, is_master=False, timeout=timeout)
+    store.set_timeout(timeout)
     dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
 
 

@@ -1,5 +1,7 @@
 """The collectives of trainables.distributed: values, gradients, uneven sizes, and identity when alone."""
 
+import socket
+
 import pytest
 import torch
 from processes import run_ranks
@@ -164,3 +166,15 @@ def test_in_a_group_of_one_nothing_is_exchanged(tmp_path, monkeypatch):
         monkeypatch.setattr(d, "_all_gather_equal", None)
         test_alone_everything_is_the_identity()
     assert not d.is_distributed()
+
+
+def test_where_ranks_meet_is_reached_at_its_address_alone():
+    port = d.open_store("127.0.0.1")
+    socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", port), timeout=5)
+
+
+def test_a_node_that_others_know_by_another_address_can_be_met():
+    """As behind a translated address: what it is told to listen at is none of its own."""
+    socket.create_connection(("127.0.0.2", d.open_store("203.0.113.7")), timeout=5).close()
