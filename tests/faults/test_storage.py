@@ -161,6 +161,27 @@ def test_a_disk_that_fills_up_is_waited_for(small_disk, monkeypatch, undisturbed
 
 
 @pytest.mark.slow
+def test_a_working_directory_that_is_removed_costs_neither_table_nor_report(
+    tmp_path, monkeypatch, undisturbed, found, cache_dir
+):
+    """As by who tidies up meanwhile; results and MLflow's store lie elsewhere."""
+    desk = tmp_path / "desk"
+    desk.mkdir()
+    monkeypatch.chdir(desk)
+    words = ["sweep", sweep_file(), "--name", "toy", "--cache-dir", cache_dir, "--storage", tmp_path / "sweeps"]
+    words += ["--tracking-uri", f"sqlite:///{tmp_path}/mlflow.db"]
+    sweep = Running(words, tmp_path / "sweeps" / "toy")
+    monkeypatch.chdir(tmp_path)
+    sweep.wait_until(sweep.in_the_middle)
+    shutil.rmtree(desk)
+    since = time.time()
+    assert sweep.end() == 0, sweep.said()
+    assert table(sweep.folder) == undisturbed
+    assert (sweep.folder / "report" / "report.html").exists()
+    found("the working directory is removed, storage and MLflow elsewhere", outcome(sweep.folder, since))
+
+
+@pytest.mark.slow
 def test_storage_that_disappears_and_returns_is_waited_for(tmp_path, monkeypatch, undisturbed, found, cache_dir):
     """An empty folder stands in its place, as below a mount: nothing may be begun anew in it."""
     monkeypatch.chdir(tmp_path)

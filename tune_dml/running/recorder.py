@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import time
 from collections import Counter
@@ -162,6 +163,13 @@ class Recorder(Callback):  # type: ignore[misc]
         reason = f"{'lost' if was_lost else 'failed'} {TRIAL_RETRIES + 1} times: {failure.reason}"
         ended = {"status": "failed", "reason": reason, "kind": failure.kind, "metrics": {}}
         self._end(trial.config["key"], ended)
+
+    def on_experiment_end(self, trials: list[TuneTrial], **info: Any) -> None:
+        """Work in the sweep's folder where the working directory is gone: Tune and MLflow's client ask for one at the end."""
+        try:
+            Path.cwd()
+        except FileNotFoundError:
+            os.chdir(self.ledger.sweep)
 
     def cell(self, cell: Cell) -> None:
         """A searcher has proposed a cell."""
