@@ -18,6 +18,7 @@ CALLED_BY_OTHERS = [
         "choose_trial_to_run",
         "on_trial_*",
         "on_step_end",
+        "on_experiment_end",
         "num_failures",
         "stop_all",
         "iteration",

@@ -108,7 +108,8 @@ def table(folder):
 
 def steps_again(folder, key, events):
     """Steps that a trial trained once more although an evaluation after them was known: not from its last checkpoint on."""
-    rows = [(row["time"], int(row["step"])) for row in read_history(folder, key)]
+    evaluations = [row for row in read_history(folder, key) if any(name.startswith("val/") for name in row)]
+    rows = [(row["time"], int(row["step"])) for row in evaluations]
     mine = [event for event in events if event.key == key]
     starts = [event.time for event in mine if event.kind == "started"]
     again = 0

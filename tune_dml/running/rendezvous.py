@@ -2,12 +2,15 @@
 
 Ray Train's own way chooses a port that is free, which another program may take before torch does; and torch then listens at
 every address of the machine, to whoever asks: its store knows no token.
+
+All of this travels by value, with its imports in functions: workers on a node without this project begin too, and say so.
 """
 
 from __future__ import annotations
 
 import os
 import socket
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +18,7 @@ import ray
 import ray.train
 from ray.train.torch import TorchConfig
 
-from trainables import distributed
+ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 _LOOPBACK = ("127.", "::1")
 
@@ -32,24 +35,43 @@ class Rendezvous(TorchConfig):  # type: ignore[misc]
 
 class _Backend(TorchConfig().backend_cls):  # type: ignore[misc]
     def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:
-        """All are in one process group; called by Ray Train whenever a trial's workers have been placed."""
+        """All are in one process group; called by Ray Train whenever a trial's workers have been placed.
+
+        Where the node of one lacks this project they meet in Ray Train's own way: what they run then says what is missing.
+        """
+        if not all(worker_group.execute(_knows_us)):
+            super().on_start(worker_group, backend_config)
+            return
         backend = "nccl" if worker_group.get_resources_per_worker().get("GPU", 0) > 0 else "gloo"
         address, port = worker_group.execute_single(0, _opened)
         given = {"backend": backend, "address": address, "port": port, "timeout_s": backend_config.timeout_s}
         ray.get([worker_group.execute_single_async(rank, _join, **given) for rank in range(len(worker_group))])
 
 
+def _knows_us() -> bool:
+    """Whether a worker's node has what it needs to meet the others."""
+    try:
+        from trainables.distributed import join, open_store  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
 def _opened() -> tuple[str, int]:
+    from trainables.distributed import open_store
+
     address = ray.util.get_node_ip_address()
-    return address, distributed.open_store(address)
+    return address, open_store(address)
 
 
 def _join(backend: str, address: str, port: int, timeout_s: float) -> None:
     """Enter the group, with the variables that torchrun would set."""
+    from trainables.distributed import join
+
     context = ray.train.get_context()
     rank, size = context.get_world_rank(), context.get_world_size()
     os.environ.update(MASTER_ADDR=address, MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(size))
     os.environ.update(LOCAL_RANK=str(context.get_local_rank()), LOCAL_WORLD_SIZE=str(context.get_local_world_size()))
     if address.startswith(_LOOPBACK):  # gloo listens at the address of the machine's name otherwise
         os.environ.setdefault("GLOO_SOCKET_IFNAME", socket.if_indextoname(1))
-    distributed.join(address, port, rank=rank, world_size=size, backend=backend, timeout_s=timeout_s)
+    join(address, port, rank=rank, world_size=size, backend=backend, timeout_s=timeout_s)
