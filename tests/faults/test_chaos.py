@@ -105,7 +105,8 @@ def test_the_table_under_kills_and_failing_calls_is_that_of_a_quiet_run(tmp_path
     assert table(sweep.folder) == table(quiet.folder)
     assert sum(kills.values()) >= KILLS, kills
     ratio = chaos_seconds / quiet_seconds
-    what = f"chaos over {TRIALS} trials: {kills['worker']} workers and {kills['driver']} of three drivers killed"
+    killed = f"{kills['worker']} workers and {kills['driver']} of three drivers killed"
+    what = f"chaos over {TRIALS} trials of {STEPS:,} steps: {killed}"
     ways, services = injected(since)
     assert len(ways) == 3, ways
     assert len(services) >= 6, services
