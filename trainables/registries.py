@@ -111,8 +111,13 @@ def foreign_code(settings: Mapping[str, Value]) -> dict[str, str]:
         file = getattr(module, "__file__", None)
         if name.partition(".")[0] in packages and file and file.endswith(".py"):
             with suppress(OSError):  # it was imported from an archive, or is gone
-                digests[name] = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
+                digests[name] = source_digest(file)
     return digests
+
+
+def source_digest(file: str) -> str:
+    """Of what stands in a module's file."""
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
 
 
 def _own(section: str, settings: Mapping[str, Value]) -> dict[str, Value]:

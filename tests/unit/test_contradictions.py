@@ -7,8 +7,9 @@ import re
 import pytest
 from helpers.toys import Driver, plan_of
 
+from trainables.registries import source_digest
 from tune_dml.planning.continuation import continuation_problems
-from tune_dml.record.contradictions import contradictions
+from tune_dml.record.contradictions import contradictions, edited_code
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.results import results_of
 from tune_dml.record.state import packages_of, read_state
@@ -72,3 +73,18 @@ def test_trials_that_ran_different_code_are_said(tmp_path, plan):
     (said,) = contradictions(read_state(tmp_path))
     where = f"{fourth.cell.label}, seed {fourth.seed},"
     assert f"the code of own.loss was changed while the sweep ran: 2 of 4 trials, first {where} trained with" in said
+
+
+def test_code_that_was_edited_before_a_sweep_goes_on_is_said_and_no_other_package_is(tmp_path, plan, monkeypatch):
+    """Only what the sweep's trials trained with counts: another package may be worked on, or be gone."""
+    monkeypatch.syspath_prepend(tmp_path)
+    for module in ("own_loss", "other_loss"):
+        (tmp_path / f"{module}.py").write_text("class Mine: ...\n")
+    driver = Driver(tmp_path / "toy", plan)
+    assert not edited_code(read_state(driver.folder))
+    driver.ended(driver.trials[0], code={"own_loss": source_digest(tmp_path / "own_loss.py"), "gone_loss": "1"})
+    assert not edited_code(read_state(driver.folder))
+    for module in ("own_loss", "other_loss"):
+        (tmp_path / f"{module}.py").write_text("class Mine: ...  # edited\n")
+    (said,) = edited_code(read_state(driver.folder))
+    assert said.startswith("the code of own_loss has changed")

@@ -5,9 +5,11 @@ Nothing of it is mended: nobody can tell here which side is right. It is said wh
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
 
-from tune_dml.record.ledger import LEDGER
+from trainables.registries import source_digest
+from tune_dml.record.ledger import LEDGER, Event
 from tune_dml.record.state import SweepState
 
 _MEASURED = {"finished", "diverged", "stopped"}
@@ -31,8 +33,7 @@ def _all(state: SweepState) -> Iterator[str]:
 
 def _changed_code(state: SweepState) -> Iterator[str]:
     """Modules of other packages that were edited while the sweep ran, or before it was resumed."""
-    measured = [state.trial(key) for key in state.trials if state.trial(key).status in _MEASURED]
-    ended = sorted((trial.ended for trial in measured if trial.ended is not None), key=lambda event: event.time)
+    ended = _measured(state)
     for module in sorted({name for event in ended for name in event.body.get("code", {})}):
         known = [(event.key, event.body["code"][module]) for event in ended if module in event.body.get("code", {})]
         later = [key for key, digest in known if digest != known[0][1]]
@@ -43,3 +44,31 @@ def _changed_code(state: SweepState) -> Iterator[str]:
                 f"{first.cell.label}, seed {first.seed}, trained with another version than those before, and cannot be "
                 "compared with them; a new sweep under another --name trains all with one"
             )
+
+
+def edited_code(state: SweepState) -> tuple[str, ...]:
+    """Each module of other packages that is another one now than when the sweep's trials were trained, in words."""
+    known: dict[str, str] = {}
+    for event in _measured(state):
+        known |= event.body.get("code", {})
+    return tuple(
+        f"the code of {module} has changed since the trials that are there were trained; they are not run again, and what "
+        "is trained now cannot be compared with them: another --name runs everything"
+        for module, digest in sorted(known.items())
+        if _digest_now(module) not in {digest, None}
+    )
+
+
+def _digest_now(module: str) -> str | None:
+    """Of a module as it is here; None of one that is not."""
+    try:
+        spec = importlib.util.find_spec(module)
+        return source_digest(spec.origin) if spec and spec.origin else None
+    except (ImportError, OSError, ValueError):
+        return None
+
+
+def _measured(state: SweepState) -> list[Event]:
+    """The ends of trials that have figures, in their order."""
+    measured = [state.trial(key) for key in state.trials if state.trial(key).status in _MEASURED]
+    return sorted((trial.ended for trial in measured if trial.ended is not None), key=lambda event: event.time)

@@ -179,11 +179,6 @@ def _source_digest(modules: Sequence[str]) -> str:
     return seen.hexdigest()[:12]
 
 
-def changed_methods(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """The packages, of those of two sessions' provenance, whose source is another one now."""
-    return sorted(name for name, source in now.items() if before.get(name, source) != source)
-
-
 def _cpu_model() -> str:
     try:
         text = Path("/proc/cpuinfo").read_text()

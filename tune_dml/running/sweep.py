@@ -22,11 +22,12 @@ from tune_dml.planning.data import data_places, known_digests
 from tune_dml.planning.request import Resources, Session
 from tune_dml.record import provenance
 from tune_dml.record.commands import command, interrupted
+from tune_dml.record.contradictions import edited_code
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.looks import record_look
 from tune_dml.record.results import Results
 from tune_dml.record.session import Purpose, last_heard
-from tune_dml.record.state import SweepState, packages_of
+from tune_dml.record.state import SweepState
 from tune_dml.running import cluster
 from tune_dml.running.failures import TRIAL_RETRIES
 from tune_dml.running.in_order import InOrder, Silent, silence_tune
@@ -116,11 +117,6 @@ def _record_session(
     """What a session says of itself before it runs anything."""
     origin = provenance.collect()
     lost = [] if state.sessions else list(state.notes)  # of a ledger that is gone, which nobody could write it into
-    changed = [
-        f"the source of {name} has changed since the session before: what had finished then is of the older one, and is not "
-        "run again; another --name runs everything"
-        for name in provenance.changed_methods(packages_of(state), origin["methods"])
-    ]
     record_look(state.folder, purpose.look)
     (state.folder / "trials").mkdir(exist_ok=True)  # what is missing later is missing storage
     confirmation = purpose.confirmation
@@ -138,7 +134,7 @@ def _record_session(
         priority=session.priority,
         trial_files=session.trial_files,
     )
-    for text in (*lost, *changed, *purpose.notes):
+    for text in (*lost, *edited_code(state), *purpose.notes):
         ledger.write("note", text=text)
     if purpose.race is not None and (state.race is None or state.race.rule != purpose.race):
         ledger.write("race", **asdict(purpose.race))
