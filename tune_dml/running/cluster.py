@@ -131,7 +131,13 @@ def _capacity_problems(capacity: Capacity, resources: Resources) -> list[Problem
     if resources.share:
         needs += f" and {resources.share:g} GPU"
     rule = f"a trial must fit on the cluster, which has {has}"
-    return [Problem("resources", rule, needs, "Lower --workers, --cpus-per-worker or --gpus-per-worker.")]
+    remedy = "Lower --workers, --cpus-per-worker or --gpus-per-worker."
+    own = sum(
+        not node for node in capacity.to_come
+    )  # machines of one's own: Ray knows what they have once they are there
+    if own > (joined_yet := max(len(capacity.nodes) - 1, 0)):
+        remedy = f"Of its machines beside the head {joined_yet} of {own} are there yet: ask again in a minute. {remedy}"
+    return [Problem("resources", rule, needs, remedy)]
 
 
 def local_capacity() -> Capacity:
