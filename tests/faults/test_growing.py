@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from helpers.sweeps import sweep_file
+from ray.autoscaler._private.fake_multi_node.node_provider import FAKE_HEAD_NODE_ID
 
 from tune_dml.record.results import results_of
 
@@ -19,7 +20,8 @@ CLUSTER = {
     "cluster_name": "growing",
     "max_workers": 2,
     "idle_timeout_minutes": 2.0,
-    "provider": {"type": "fake_multinode", "disable_node_updaters": True, "disable_launch_config_check": True},
+    "provider": {"type": "fake_multinode", "disable_node_updaters": True, "disable_launch_config_check": True}
+    | {"launch_multiple": True, "head_node_id": FAKE_HEAD_NODE_ID},
     "auth": {"ssh_user": "nobody"},
     "head_node_type": "ray.head.default",
     "available_node_types": {
@@ -49,8 +51,15 @@ exec "$@"
 """
 
 
+SECOND = {"RAY_enable_autoscaler_v2": "1", "RAY_NODE_TYPE_NAME": "ray.head.default"} | dict.fromkeys(
+    ("RAY_CLOUD_INSTANCE_ID", "RAY_OVERRIDE_NODE_ID_FOR_TESTING"), FAKE_HEAD_NODE_ID
+)
+"""What makes a head's autoscaler one of the second version: `ray up` says so to each, and KubeRay."""
+
+
 @pytest.mark.slow
-def test_a_sweep_on_a_cluster_that_has_no_node_yet(tmp_path, monkeypatch, cache_dir):
+@pytest.mark.parametrize("version", [{}, SECOND], ids=["first", "second"])
+def test_a_sweep_on_a_cluster_that_has_no_node_yet(tmp_path, monkeypatch, cache_dir, version):
     monkeypatch.chdir(tmp_path)
     if subprocess.run([*WITHIN, "true"], capture_output=True, check=False).returncode:
         pytest.skip("namespaces of its own need the right to make them")
@@ -63,6 +72,7 @@ def test_a_sweep_on_a_cluster_that_has_no_node_yet(tmp_path, monkeypatch, cache_
         },  # of a Ray of this process
         **{"HOME": str(home), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
         **{"RAY_TMPDIR": "/tmp/growing", "RAY_FAKE_CLUSTER": "1", "AUTOSCALER_UPDATE_INTERVAL_S": "1"},  # noqa: S108
+        **version,
         "PYTHONPATH": str(Path(__file__).parents[2]),
     }
     sweep = [sys.executable, "-m", "tune_dml.cli", "sweep", sweep_file((0.1, 0.5), seeds=2, steps=40)]

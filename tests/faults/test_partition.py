@@ -1,4 +1,4 @@
-"""A network of its own between the head and one node, cut in the middle of a sweep and mended again."""
+"""A network of its own between the head and one node: cut in the middle of a sweep, and with names that lead nowhere."""
 
 import subprocess
 import time
@@ -63,3 +63,29 @@ def test_a_node_that_is_cut_off_loses_its_trial_to_another(network, tmp_path, mo
         "the network between the head and a node is cut, then mended (three trials, submitted)",
         outcome(sweep.folder, since),
     )
+
+
+NAMES = """
+hostname "$1" && printf '127.0.0.1 localhost\\n127.0.1.1 %s\\n' "$1" > "$2/$1" && mount --bind "$2/$1" /etc/hosts
+shift 2 && exec "$@"
+"""
+
+
+@pytest.mark.slow
+def test_workers_meet_where_the_name_of_each_node_leads_to_itself(network, tmp_path, monkeypatch, cache_dir):
+    """As Debian and Ubuntu set machines up: to gloo, left to itself, each of them is 127.0.1.1."""
+    monkeypatch.chdir(tmp_path)
+    named = ["unshare", "--mount", "--uts", "bash", "-euc", NAMES, "bash"]
+    with Cluster(tmp_path / "cluster", workers=0, host=HEAD) as cluster:
+        cluster.add_worker(f"--node-ip-address={HEAD}", within=[*named, "one", str(tmp_path)])
+        cluster.wait_for(2)
+        within = ["ip", "netns", "exec", network, *named, "two", str(tmp_path)]
+        cluster.add_worker(f"--node-ip-address={NODE}", within=within)
+        cluster.wait_for(3)
+        flags = ["--name", "toy", "--storage", tmp_path / "shared", "--cache-dir", cache_dir, "--workers", "2"]
+        sent = cluster.run("submit", cluster.http, "--", "sweep", sweep_file((0.1, 0.9)), *flags, cwd=tmp_path)
+        assert sent.returncode == 0, sent.stdout
+        sweep = Running(["logs", cluster.http, "toy", "--follow"], tmp_path / "shared" / "toy", cluster.environment)
+        sweep.wait_until(lambda: sweep.events("ended") or sweep.events("retry"))
+        assert not sweep.events("retry"), sweep.said()
+        assert sweep.end() == 0, sweep.said()

@@ -94,6 +94,13 @@ def test_what_never_fits_names_need_and_supply():
     assert "--workers" in problem.remedy
 
 
+def test_machines_of_ones_own_that_are_yet_to_come_are_told_of():
+    """`ray up` is done when the head is there, and what the others have Ray knows once they are."""
+    begun = Capacity(({"CPU": 0.0}, {"CPU": 1.0}), to_come=({}, {}))
+    (problem,) = _capacity_problems(begun, Resources(workers=2))
+    assert problem.remedy.startswith("Of its machines beside the head 1 of 2 are there yet")
+
+
 def test_the_address_comes_from_flag_then_environment(monkeypatch):
     assert address_of(None) == (None, "default")
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")

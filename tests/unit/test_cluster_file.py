@@ -21,6 +21,9 @@ def home(home, monkeypatch):
     """Who has what Ray's launcher needs, too."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(cluster_file, "find_spec", lambda module: module)
+    monkeypatch.setattr(cluster_file, "which", lambda program: program)
+    (home.parents[1] / ".ssh").mkdir()
+    (home.parents[1] / ".ssh" / "tune_dml").touch()
     return home
 
 
@@ -169,7 +172,7 @@ def test_everything_is_named_at_once(home, filled):
 
 def test_a_head_of_ones_own_says_itself_that_it_offers_nothing(home, filled):
     """Ray counts the processors and GPUs of such a machine, and no node type says otherwise."""
-    start = [f"{HEAD} --resources='{{\"trial_driver\": 64}}'"]
+    start = [f"RAY_enable_autoscaler_v2=0 {HEAD} --resources='{{\"trial_driver\": 64}}'"]
     problems = cluster_file_problems(filled("deploy/on_premises.yaml", head_start_ray_commands=start))
     assert [problem.remedy for problem in problems] == [
         f"Write --num-{what}=0 behind `ray start --head`." for what in ("cpus", "gpus")
@@ -201,6 +204,21 @@ def test_what_the_launcher_lacks_here_is_said(home, filled, monkeypatch):
     (problem,) = cluster_file_gaps(filled("deploy/gcp.yaml"))
     assert problem.remedy == "pip install google-api-python-client"
     assert cluster_file_gaps(filled("deploy/on_premises.yaml")) == []
+    monkeypatch.setattr(cluster_file, "which", lambda program: None)
+    (problem,) = cluster_file_gaps(filled("deploy/on_premises.yaml"))
+    assert problem.remedy == "Install ssh and rsync."
+
+
+def test_a_head_that_could_not_start_all_of_ones_own_machines_is_named(home, filled):
+    """As seen with three of them: Ray waits for ever, with words in its monitor's log alone."""
+    started = filled("deploy/on_premises.yaml").read_text().replace("RAY_enable_autoscaler_v2=0", "")
+    (problem,) = cluster_file_problems(filled("deploy/on_premises.yaml", **yaml.safe_load(started)))
+    assert "leaves one out" in problem.rule
+    (note,) = cluster_file_notes(filled("deploy/on_premises.yaml", auth={"ssh_user": "tune"}))
+    assert "a key of its own" in note
+    (home.parents[1] / ".ssh" / "tune_dml").unlink()
+    (problem,) = cluster_file_problems(filled("deploy/on_premises.yaml"))
+    assert problem.place == "mine.yaml: auth.ssh_private_key"
 
 
 def test_a_file_that_leads_to_a_cluster_that_runs_need_not_be_ours(home, filled, monkeypatch):

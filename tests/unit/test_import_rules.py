@@ -12,7 +12,19 @@ import pytest
 ROOT = Path(__file__).parents[2]
 RAY = {
     f"tune_dml/running/{name}.py"
-    for name in ("sweep", "trial", "search", "cluster", "cluster_file", "group", "handshake", "jobs", "limits", "nodes")
+    for name in (
+        "sweep",
+        "trial",
+        "search",
+        "cluster",
+        "cluster_file",
+        "group",
+        "growth",
+        "handshake",
+        "jobs",
+        "limits",
+        "nodes",
+    )
 } | {
     f"tune_dml/running/{name}.py"
     for name in ("board", "in_order", "places", "ray_internals", "recorder", "rendezvous", "versions")

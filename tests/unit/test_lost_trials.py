@@ -1,5 +1,6 @@
 """Which losses of a trial count against its retries, as the recorder tells Ray Tune."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -44,3 +45,27 @@ def test_a_node_that_is_taken_away_with_notice_is_not_counted(tmp_path, losses, 
     assert recorder.lost[key] == counted
     state.update()
     assert ("its node was taken away" in " ".join(state.notes)) == (TAKEN in losses)
+
+
+class Process:
+    """Of a trial."""
+
+
+@pytest.mark.parametrize(("host", "said"), [("10.0.0.7", " on 10.0.0.7: gone"), ("10.0.0.1", ": gone"), ("", ": gone")])
+def test_what_a_trial_meets_on_another_node_is_said_with_that_node(tmp_path, monkeypatch, host, said):
+    """Of twenty that share a folder one may not have it."""
+    state = SweepState(tmp_path, plan_of(Knob("loss.margin", Grid((0.1, 1.0)))))
+    trial = SimpleNamespace(config={"key": state.plan.trials()[0].key, "label": "margin=0.1", "seed": 0})
+    process = Process()
+    monkeypatch.setattr(ray.util, "get_node_ip_address", lambda: "10.0.0.1")
+    tracker = SimpleNamespace(notify=lambda: None)
+    with Ledger(tmp_path) as ledger:
+        recorder = Recorder(
+            ledger, state, Progress(state), tracker, state.plan, resources=Resources(), session=Session()
+        )
+        recorder.processes[trial.config["key"]] = process
+        if host:
+            recorder.hosts[process] = host
+        recorder.on_trial_result(0, [], trial, {"message": json.dumps({"note": "gone"})})
+    state.update()
+    assert list(state.notes) == [f"margin=0.1 seed 0{said}"]

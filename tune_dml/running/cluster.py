@@ -6,25 +6,22 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-
 from trainables.errors import ConfigError, Problem
 from tune_dml.planning.gpus import visibility_problems, visible_gpus
 from tune_dml.planning.request import Resources
 from tune_dml.record.provenance import mask
+from tune_dml.running.growth import nodes_to_come
 from tune_dml.running.handshake import address_problems
 from tune_dml.text import one_line, shortened
 
 _Answer = TypeVar("_Answer")
-_MOST_NODES = 1000  # of one kind, where an autoscaler sets no limit
-_BOOTSTRAP = "~/ray_bootstrap_config.yaml"  # where `ray up` puts the cluster file on the head, with resources filled in
 _HEAD_ANSWERS, _SILENCES = 5.0, 9
 """Seconds that the cluster's head may take to answer, and how often in a row it may fail to: a minute in all.
 
@@ -134,7 +131,13 @@ def _capacity_problems(capacity: Capacity, resources: Resources) -> list[Problem
     if resources.share:
         needs += f" and {resources.share:g} GPU"
     rule = f"a trial must fit on the cluster, which has {has}"
-    return [Problem("resources", rule, needs, "Lower --workers, --cpus-per-worker or --gpus-per-worker.")]
+    remedy = "Lower --workers, --cpus-per-worker or --gpus-per-worker."
+    own = sum(
+        not node for node in capacity.to_come
+    )  # machines of one's own: Ray knows what they have once they are there
+    if own > (joined_yet := max(len(capacity.nodes) - 1, 0)):
+        remedy = f"Of its machines beside the head {joined_yet} of {own} are there yet: ask again in a minute. {remedy}"
+    return [Problem("resources", rule, needs, remedy)]
 
 
 def local_capacity() -> Capacity:
@@ -225,7 +228,7 @@ def connected(address: str | None, *, engine: str, preload: bool = False) -> Ite
         _protect_token()
     try:
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        yield Capacity(tuple(nodes), _nodes_to_come())
+        yield Capacity(tuple(nodes), nodes_to_come())
     finally:
         if ours:
             ray.shutdown()
@@ -285,32 +288,6 @@ class Connection:
         idle = int(here.total("CPU"))  # processes that Ray starts at once
         needed = self._resources.engine == "local" and min(trials, here.trials_that_fit(self._resources)) >= idle
         return self._ray.enter_context(connected(self._address, engine=self._resources.engine, preload=needed))
-
-
-def _nodes_to_come() -> tuple[Mapping[str, float], ...]:
-    """The nodes that an autoscaler may start; none where there is no autoscaler, or it does not say.
-
-    Some tell the cluster; Ray's own has its limits in a file on the head, where a submitted driver runs.
-    """
-    from ray.util.client import ray as client
-
-    from tune_dml.running.ray_internals import announced_limits, autoscales
-
-    if client.is_connected():
-        return ()
-    if groups := announced_limits():
-        return _times((group.resources, group.max_count) for group in groups)
-    file = Path(_BOOTSTRAP).expanduser()
-    if not file.exists() or not autoscales():
-        return ()
-    launched = yaml.safe_load(file.read_text())
-    limit = launched.get("max_workers", _MOST_NODES)
-    kinds = launched.get("available_node_types", {}).values()
-    return _times((kind.get("resources", {}), min(kind.get("max_workers", 0), limit)) for kind in kinds)
-
-
-def _times(kinds: Iterable[tuple[Mapping[str, float], int]]) -> tuple[Mapping[str, float], ...]:
-    return tuple(dict(resources) for resources, count in kinds for _ in range(min(max(count, 0), _MOST_NODES)))
 
 
 def _init_arguments(address: str | None, engine: str, preload: bool) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 from trainables.errors import ConfigError, Problem, nearest
@@ -35,6 +36,8 @@ _TYPES = {
 _PROVIDER_KEYS = ("aws_credentials", "coordinator_address", "external_head_ip")
 """What Ray reads there beside the keys of its schema; of other providers than these it reads more."""
 _CHECKED_PROVIDERS = ("aws", "gcp", "local")
+_PROGRAMS = ("ssh", "rsync")
+"""What Ray's launcher runs here."""
 _LAUNCHER_NEEDS = {"aws": ("boto3", "boto3"), "gcp": ("googleapiclient", "google-api-python-client")}
 """Provider -> module that Ray's launcher imports here, and the package that has it."""
 _TO_FILL = re.compile(r"\bYOUR-[A-Z-]+")
@@ -86,10 +89,15 @@ def cluster_file_notes(path: Path) -> list[str]:
     config = read_mapping(path, "cluster file", _EXAMPLES)
     if "apiVersion" in config:
         return [f"its shape is Kubernetes' to check: kubectl apply --dry-run=server -f {path}"]
+    notes = []
+    if _is_local(config) and not (config.get("auth") or {}).get("ssh_private_key"):
+        notes += [
+            "no auth.ssh_private_key: the head starts the workers by SSH, and needs a key of its own that opens them"
+        ]
     keys = ("initialization_commands", "setup_commands", "worker_setup_commands", "worker_start_ray_commands")
     if any(_MOUNTS.search(command) for key in keys for command in _commands(config, key)):
-        return []
-    return ["workers mount no folder that all nodes see: name a bucket with each sweep, --trial-files s3://..."]
+        return notes
+    return [*notes, "workers mount no folder that all nodes see: name a bucket with each sweep, --trial-files s3://..."]
 
 
 def _at(path: Path, problem: Problem) -> Problem:
@@ -183,6 +191,9 @@ def _package_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
     if module and find_spec(module) is None:
         rule = f"Ray's launcher needs the package {package} here"
         yield Problem("provider.type", rule, None, f"pip install {package}")
+    if lacking := [program for program in _PROGRAMS if which(program) is None]:
+        rule = f"Ray's launcher runs {' and '.join(lacking)} here, to reach machines and to copy files"
+        yield Problem("provider.type", rule, None, f"Install {' and '.join(lacking)}.")
 
 
 def _sweep_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
@@ -191,6 +202,7 @@ def _sweep_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
     yield from _dashboard_problems(config)
     yield from _head_problems(config)
     yield from _image_problems(config)
+    yield from _local_problems(config)
     for place, source in (config.get("file_mounts") or {}).items():
         if isinstance(source, str):
             yield from _mount_problems(place, Path(source).expanduser())
@@ -261,6 +273,22 @@ def _image_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(
                 f"available_node_types.{name}.node_config.ImageId", rule, None, "cluster.yaml says how it is found."
             )
+
+
+def _local_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
+    """What keeps the head from starting all of one's own machines; Ray says nothing, and goes on trying."""
+    key = (config.get("auth") or {}).get("ssh_private_key")
+    if key and not Path(key).expanduser().exists():
+        rule = "the key must be there, which Ray copies to the head and by which that starts the workers"
+        yield Problem("auth.ssh_private_key", rule, key, "deploy/on_premises.yaml says how it is made.")
+    start = "\n".join(_commands(config, "head_start_ray_commands"))
+    if _is_local(config) and "RAY_enable_autoscaler_v2=0" not in start:
+        rule = "the second version of Ray's autoscaler counts the head as one of the workers, and leaves one out"
+        yield Problem("head_start_ray_commands", rule, None, "Write RAY_enable_autoscaler_v2=0 before `ray start`.")
+
+
+def _is_local(config: Mapping[str, Any]) -> bool:
+    return bool(config.get("provider", {}).get("type") == "local")
 
 
 def _unfilled(config: Mapping[str, Any]) -> Iterator[Problem]:

@@ -319,8 +319,10 @@ def announced_limits() -> Any:
 
 
 def autoscales() -> bool:
-    """Whether an autoscaler of Ray's own reports to this cluster, which nothing public tells."""
-    return internal_kv._internal_kv_get(b"__autoscaling_status") is not None
+    """Whether an autoscaler of Ray's own looks after this cluster; the second version of it leaves no status in the store."""
+    from ray.autoscaler.v2.utils import is_autoscaler_v2
+
+    return is_autoscaler_v2(fetch_from_server=True) or internal_kv._internal_kv_get(b"__autoscaling_status") is not None
 
 
 _LINES = b"tune_dml"

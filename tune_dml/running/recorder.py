@@ -116,7 +116,7 @@ class Recorder(Callback):  # type: ignore[misc]
             self.ledger.report(key, *rows)
             self.progress.report(key, rows[-1])
         if note := message.get("note"):
-            self.note(f"{trial.config['label']} seed {trial.config['seed']}: {note}")
+            self.note(f"{trial.config['label']} seed {trial.config['seed']}{self._elsewhere(key)}: {note}")
         if ended := message.get("ended"):
             if ended["status"] == "paused":
                 self._pause(key, ended["seconds"])
@@ -193,6 +193,12 @@ class Recorder(Callback):  # type: ignore[misc]
             except ray.exceptions.RayError:  # it has died meanwhile, which Tune will hear of
                 return socket.gethostname()
         return self.hosts[process]
+
+    def _elsewhere(self, key: str) -> str:
+        """` on 10.0.0.7`, of a trial that another node than the driver's trains: what it met may be that node's alone."""
+        process = self.processes.get(key)
+        host = process and self.hosts.get(process)
+        return f" on {host}" if host and host != ray.util.get_node_ip_address() else ""
 
     def stop(self, key: str, ended: Mapping[str, Any]) -> None:
         """A trial goes no further; its checkpoint goes too."""

@@ -9,7 +9,6 @@ All of this travels by value, with its imports in functions: workers on a node w
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +18,6 @@ import ray.train
 from ray.train.torch import TorchConfig
 
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
-
-_LOOPBACK = ("127.", "::1")
 
 
 @dataclass
@@ -72,6 +69,17 @@ def _join(backend: str, address: str, port: int, timeout_s: float) -> None:
     rank, size = context.get_world_rank(), context.get_world_size()
     os.environ.update(MASTER_ADDR=address, MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(size))
     os.environ.update(LOCAL_RANK=str(context.get_local_rank()), LOCAL_WORLD_SIZE=str(context.get_local_world_size()))
-    if address.startswith(_LOOPBACK):  # gloo listens at the address of the machine's name otherwise
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", socket.if_indextoname(1))
+    # Else gloo listens where the machine's own name leads: on Debian to 127.0.1.1, which other nodes take for themselves.
+    if interface := _interface_of(ray.util.get_node_ip_address()):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     join(address, port, rank=rank, world_size=size, backend=backend, timeout_s=timeout_s)
+
+
+def _interface_of(address: str) -> str | None:
+    """The network interface that has an address; None of one that is translated on its way here."""
+    import psutil  # type: ignore[import-untyped]  # which Ray brings along
+
+    for name, held in psutil.net_if_addrs().items():
+        if any(each.address.partition("%")[0] == address for each in held):
+            return str(name)
+    return None
