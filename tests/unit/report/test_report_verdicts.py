@@ -342,9 +342,12 @@ def test_the_same_outcome_against_two_tables_is_said_once(tmp_path: Path) -> Non
 
 
 def of_queries(results: Results, queries: float) -> Results:
-    """The sweep as if every trial had had so many queries."""
+    """The sweep as if every trial had had so many queries, each with a loss of its own."""
     counts = {"val/queries": queries, "test/queries": queries}
-    trials = tuple(replace(trial, metrics={**trial.metrics, **counts}) for trial in results.trials)
+    trials = tuple(
+        replace(trial, metrics={**trial.metrics, **counts, "train/loss": 0.1 + number})
+        for number, trial in enumerate(results.trials)
+    )
     return replace(results, trials=trials)
 
 
