@@ -292,12 +292,13 @@ def test_two_seeds_are_honest(tmp_path: Path) -> None:
 def test_trust_says_what_was_spent_and_how_noise_departs(tmp_path: Path) -> None:
     found = judged(tmp_path, seeds=range(5), failures={("rho=0.5", 2): ("failed", "no disk")})
     trust = found.data["trust"]
-    assert trust["level"] == trust["error_spent"] == pytest.approx(0.04)
+    assert trust["level"] == trust["error_spent"] == pytest.approx(0.02)  # half is left for the lost trial
     assert trust["planned_seeds"] == 5
     assert 0.25 <= trust["epsilon"]["regularizer.rho"] <= 1
     text = by_id(read(found.files.html.read_text()), "trust").text
     assert "1 of 30 trials gave no number" in text
-    assert "4% of 5% is spent" in text
+    assert "2% of 5% is spent" in text
+    assert "once, at 2.5 seeds a cell; planned before the first: 5; where trials had failed, half" in text
 
 
 def test_looks_on_record_leave_less_for_this_one(tmp_path):
