@@ -18,7 +18,6 @@ from filelock import FileLock
 
 from trainables.errors import ConfigError, Problem
 from tune_dml.record.ledger import GrowingFile, append_rows, open_whole
-from tune_dml.stats.looks import seeds_counted
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -93,6 +92,8 @@ def _adapter() -> TypeAdapter[Look]:
 
 def _after(before: Look | None, look: Look) -> Look:
     """A look at other data never passes for a repeated one: values added later, a trial tried again."""
+    from tune_dml.stats.looks import seeds_counted  # loads scipy, which a driver's first trials do not wait for
+
     paid, seeds = before.seeds if before else 0.0, look.seeds
     if before and seeds <= paid:
         seeds = paid + seeds * max(look.trials - before.trials, 1) / look.trials
