@@ -18,6 +18,7 @@ from tune_dml.record.looks import Look
 from tune_dml.record.results import Results
 from tune_dml.report import ReportFiles, summary, write_report
 from tune_dml.report.measured import measure
+from tune_dml.report.naming import metric_name
 from tune_dml.space import Grid, Knob, LogRange, Range
 
 LR = Knob("optim.lr", LogRange(1e-4, 1e-1), symbol="lr")
@@ -317,6 +318,11 @@ def test_no_command_is_advised_that_would_be_refused(tmp_path):
     assert any("tune-dml extend" in command for command in summary(results).commands)
     older = replace(results, plan=replace(results.plan, protocol_version=results.plan.protocol_version - 1))
     assert not summary(older).commands
+
+
+def test_what_rounding_leaves_between_equal_means_is_no_difference():
+    assert metric_name("val/recall_at_1").rough(1.4e-15) == "0 points"
+    assert metric_name("val/recall_at_1").rough(0.31) == "0.31 points"
 
 
 def test_the_answer_claims_no_difference_that_percentages_cannot_have(tmp_path: Path) -> None:
