@@ -15,6 +15,7 @@ from tune_dml.record.ledger import Ledger
 from tune_dml.record.looks import Look, record_look
 from tune_dml.record.results import results_of
 from tune_dml.record.state import SweepState, read_state
+from tune_dml.report.measured import measure
 
 
 @pytest.fixture
@@ -67,16 +68,36 @@ def test_where_nothing_can_be_claimed_there_is_no_look(driver):
     assert len(look(driver.folder)) == 1
 
 
-def test_diverged_and_failed_trials_have_ended(driver):
+def test_diverged_trials_have_ended(driver):
     for number, trial in enumerate(driver.trials):
         driver.ended(trial, "finished" if number % 3 else "diverged", metrics={METRIC: 1.0} if number % 3 else {})
     assert look(driver.folder)[0].seeds == 3
 
 
+def test_a_look_with_failed_trials_leaves_half_for_the_one_after_them(driver):
+    """The workflow of everybody whose node died: look, try the failed ones again, look."""
+    for trial in driver.trials:
+        driver.run(trial)
+    for trial in driver.trials[:2]:
+        driver.ended(trial, "failed")
+    first = look(driver.folder)
+    assert [(one.seeds, one.failed) for one in first] == [(1.5, 2)]
+    assert measure(results_of(driver.folder)).looks.level == pytest.approx(0.02)
+    driver.run(driver.trials[0])
+    assert measure(results_of(driver.folder)).looks.level == pytest.approx(0.01)  # not on record yet, one still failed
+    second = look(driver.folder)
+    assert [(one.seeds, one.failed) for one in second] == [(1.5, 2), (2.25, 1)]
+    assert measure(results_of(driver.folder)).looks.level == pytest.approx(0.01)
+    driver.run(driver.trials[1])
+    look(driver.folder)
+    last = measure(results_of(driver.folder)).looks
+    assert (last.seeds, last.level, last.spent) == ((1.5, 2.25, 3.0), pytest.approx(0.01), pytest.approx(0.04))
+
+
 def test_a_trial_tried_again_and_values_added_later_are_new_data(driver):
     for trial in driver.trials:
         driver.run(trial)
-    driver.ended(driver.trials[0], "failed")
+    driver.ended(driver.trials[0], "diverged")
     look(driver.folder)
     driver.run(driver.trials[0])
     state = read_state(driver.folder)

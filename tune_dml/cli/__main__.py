@@ -7,6 +7,7 @@ import os
 import sys
 
 from tune_dml.cli import main
+from tune_dml.cli._command import dashed
 from tune_dml.cli._supervisor import SUPERVISED, TRAINING, attend, supervise
 from tune_dml.running.garbage import RARELY
 
@@ -17,7 +18,7 @@ def program() -> None:
     """Run a verb; one that trains in a process of its own."""
     gc.set_threshold(RARELY)
     occupy_standard_streams()
-    words = sys.argv[1:]
+    words = sys.argv[1:] = dashed(sys.argv[1:])
     if SUPERVISED not in os.environ and words[:1] and words[0] in TRAINING and not {"-h", "--help"} & set(words):
         sys.exit(supervise(words))
     speak = attend()

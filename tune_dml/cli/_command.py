@@ -1,27 +1,65 @@
-"""A verb as Click runs it: its help ends with examples, and a flag that is the beginning of another one finds it."""
+"""A verb as Click runs it: its help ends with examples, and a flag that other programs have finds ours."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import typer
 import typer.core
 
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]  # Click's own, which Typer may bring along
+_UNDERSCORED = re.compile(r"\A--[a-z]+(_[a-z]+)+(?==|$)")
+
+_OF_OTHERS = {
+    "--n-trials": "--num-samples",
+    "--count": "--num-samples",
+    "--sampler": "--search",
+    "--pruner": "--stopping",
+    "--study-name": "--name",
+    "--timeout": "--time-budget",
+    "--time-budget-s": "--time-budget",
+    "--n-jobs": "--max-concurrent",
+    "--max-concurrent-trials": "--max-concurrent",
+    "--storage-path": "--storage",
+    "--experiment-name": "--experiment",
+    "--project": "--experiment",
+    "--data-path": "--data-root",
+    "--loss": "--set loss.name=NAME",
+    "--arch": "--set model.backbone=NAME",
+    "--backbone": "--set model.backbone=NAME",
+    "--embed-dim": "--set model.embedding_dim=N",
+    "--embedding-dim": "--set model.embedding_dim=N",
+    "--batch-size": "--set batch.batch_size=N",
+    "--samples-per-class": "--set batch.instances_per_class=M",
+    "--lr": "--set optim.lr=X",
+    "--steps": "--set training.steps=N",
+    "--epochs": "--set training.epochs=N",
+}
+"""Flag of Optuna, Ray Tune, W&B, MLflow or of scripts of this field -> ours."""
+_OTHER_VERBS = {"--dry-run": "tune-dml plan", "--resume": "tune-dml resume"}
+
+
+def dashed(words: Sequence[str]) -> list[str]:
+    """The words of a command line with `--data_root` as `--data-root`; values stay as they are."""
+    return [_UNDERSCORED.sub(lambda flag: flag[0].replace("_", "-"), word, count=1) for word in words]
 
 
 class Command(typer.core.TyperCommand):
     """One verb."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As Click does; `--gpus` is answered with `--gpus-per-worker` too."""
+        """As Click does; `--gpus` is answered with `--gpus-per-worker` too, `--n-trials` with `--num-samples`."""
         try:
             return list(super().parse_args(ctx, args))
         except _USAGE_ERROR as error:
             if (wrong := getattr(error, "option_name", None)) and hasattr(error, "possibilities"):
                 flags = [flag for option in self.params for flag in option.opts]
                 longer = {flag for flag in flags if flag.startswith(f"{wrong}-")}
-                error.possibilities = sorted({*longer, *(error.possibilities or [])})
+                ours = _OF_OTHERS.get(wrong, "")
+                meant = ours if ours.partition(" ")[0] in flags else _OTHER_VERBS.get(wrong)
+                error.possibilities = [meant] if meant else sorted({*longer, *(error.possibilities or [])})
             raise
 
 

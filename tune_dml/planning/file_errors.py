@@ -121,11 +121,23 @@ def _unknown_key(path: Path, keys: Sequence[str], model: type[BaseModel] | None)
     if above and above[-1] in SECTIONS:
         remedy = f"Write the setting in one word: `{above[-1]}.{name}: ...`."
         return Problem(place, "unknown key", name, remedy)
+    if not above and name in _OF_OTHERS:
+        return Problem(place, "unknown key", name, _OF_OTHERS[name])
     known = list(model.model_fields) if model else []
     if "settings" in known:  # an arm may be written in short, as its settings
         known += [f"{section}.name" for section in ("loss", "regularizer") if name == "name"]
     return Problem(place, "unknown key", name, nearest(name, known, what="key", dotted=True))
 
+
+_OF_OTHERS = {
+    **dict.fromkeys(("program", "command", "project", "entity"), "There is no such thing here: leave it out."),
+    **dict.fromkeys(("n_trials", "num_samples", "maxTrialCount"), "Write `run_cap`."),
+    "early_terminate": "Write `stopping: asha`, or hyperband.",
+    "objective": "Write `metric: {name: val/recall_at_1, goal: maximize}`.",
+    "nuisance": "Write `tune: [optim.lr]`: settings that are tuned away.",
+    "scientific": "Write what is searched under `parameters`, what is tuned away under `tune`.",
+}
+"""Key of a file of W&B, Katib, Ray Tune or a space -> what it is here."""
 
 _EXAMPLES = {
     "metric": "Example: metric: {name: val/recall_at_1, goal: maximize}.",

@@ -68,6 +68,7 @@ class _Parameter(_Part):
     min: int | float | None = None
     max: int | float | None = None
     distribution: _Distribution | None = None
+    log: bool | None = None
 
     @model_validator(mode="after")
     def _one_of_three_forms(self) -> Self:
@@ -77,6 +78,8 @@ class _Parameter(_Part):
             raise ValueError("must have either `values`, or `value`, or `min` and `max`")
         if forms[2] and (self.min is None or self.max is None):
             raise ValueError("a range needs both `min` and `max`")
+        if self.log is not None and not (forms[2] and self.distribution in {None, "int_uniform"}):
+            raise ValueError("`log` goes with `min` and `max`, in place of `distribution: log_uniform`")
         return self
 
     @property
@@ -311,7 +314,7 @@ def _domain(parameter: _Parameter, *, whole: bool) -> Domain:
         return Grid(tuple(parameter.values), _scale(parameter.values))
     assert parameter.min is not None  # noqa: S101 - the validator has seen to it
     assert parameter.max is not None  # noqa: S101
-    log = parameter.distribution in {"log_uniform", "log_uniform_values"}
+    log = parameter.log or parameter.distribution in {"log_uniform", "log_uniform_values"}
     written = parameter.distribution is None and isinstance(parameter.min, int) and isinstance(parameter.max, int)
     integer = whole or written or parameter.distribution == "int_uniform"
     return Range(parameter.min, parameter.max, integer=integer, scale="log" if log else "linear")

@@ -30,7 +30,8 @@ class Look:
     """One look: verdicts were drawn, or a decision was taken, from what was there."""
 
     seeds: float
-    """Seeds that a cell had on average; of a race, a cell that still ran. Every look at new data has more than the last."""
+    """Seeds that a cell had on average, as far as they are counted (`stats.looks.seeds_counted`); of a race, a cell that still
+    ran. Every look at new data has more than the last."""
     planned: int
     """Seeds up to which the sweep was planned at that moment."""
     by: str
@@ -41,6 +42,8 @@ class Look:
     """Trials that had ended."""
     data: str
     """Digest of which trials had ended, and how: the same data have the same one."""
+    failed: int = 0
+    """Trials that had failed, and may be tried again; not counted in a race, nor by versions before this word."""
 
 
 def record_look(folder: Path, look: Look | None) -> list[Look]:
@@ -89,7 +92,9 @@ def _adapter() -> TypeAdapter[Look]:
 
 def _after(before: Look | None, look: Look) -> Look:
     """A look at other data never passes for a repeated one: values added later, a trial tried again."""
-    if before is None or look.seeds > before.seeds:
-        return look
-    share = look.seeds * max(look.trials - before.trials, 1) / look.trials
-    return replace(look, seeds=before.seeds + share)
+    from tune_dml.stats.looks import seeds_counted  # loads scipy, which a driver's first trials do not wait for
+
+    paid, seeds = before.seeds if before else 0.0, look.seeds
+    if before and seeds <= paid:
+        seeds = paid + seeds * max(look.trials - before.trials, 1) / look.trials
+    return replace(look, seeds=seeds_counted(seeds, paid, failed=bool(look.failed)))

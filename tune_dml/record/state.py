@@ -231,7 +231,8 @@ class SweepState:
             return None
         data = hashlib.sha256("\n".join(f"{key} {ended[key]}" for key in sorted(ended)).encode()).hexdigest()[:16]
         planned = self.race.rule.max_seeds if self.race else len(self.plan.seeds)
-        return Look(self.seeds_seen, planned, by, time.time(), len(ended), data)
+        failed = 0 if self.race else list(ended.values()).count("failed")
+        return Look(self.seeds_seen, planned, by, time.time(), len(ended), data, failed)
 
     def record_look(self, by: str) -> None:
         """Write down the look that is taken now, and take it in."""

@@ -82,6 +82,7 @@ class MetricName:
         """As one would say it: `19 points`, `2.4 points`, `0.31`."""
         text = self.number(value)
         if self.percent and math.isfinite(value):
+            value = round(value, 9)  # means of equal numbers differ by rounding
             text = f"{value:.0f}" if abs(value) >= 10 or value == round(value) else f"{value:.2g}"
         unit = "point" if self.unit and text == "1" else self.unit
         return f"{text} {unit}".strip()

@@ -9,6 +9,9 @@ by the time n seeds are seen is a fixed function of n alone, and a look gets wha
 By the union bound all looks together stay below alpha, for any number of looks and any rule for stopping. Looking again at
 the same seeds costs nothing. Linear spending towards a planned end decides soonest of the rules that were simulated
 (benchmarks/verdicts.py); a fifth is kept for those who extend after all.
+
+While trials have failed, which people try again, a look counts half of what is new to it: else the look after them, at hardly
+more seeds, would have next to nothing left, and could not say any more what was said before it.
 """
 
 from __future__ import annotations
@@ -16,6 +19,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 _PLANNED_SHARE = 0.8
+_COUNTED_WITH_FAILED = 0.5
+
+
+def seeds_counted(seeds: float, before: float, *, failed: bool) -> float:
+    """The seeds that a look spends for, where the one before it has spent for `before`: with failed trials, half of the rest."""
+    return before + _COUNTED_WITH_FAILED * (seeds - before) if failed and seeds > before else seeds
 
 
 def level_left(looks: Sequence[float], *, planned: float | None = None, alpha: float = 0.05) -> float:

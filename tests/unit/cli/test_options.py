@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from trainables.errors import ConfigError
 from tune_dml import cli
+from tune_dml.cli._command import dashed
 from tune_dml.cli.options import Ending, absolute, engine_of, seeds_of, settings_of, values_of, verb
 from tune_dml.planning.request import Request, Resources, Session
 
@@ -130,3 +131,42 @@ def test_a_path_is_read_from_the_working_directory_without_asking_the_disk():
     assert absolute(Path("nowhere/../here")) == Path.cwd() / "here"
     assert absolute(Path("~/x")) == Path.home() / "x"
     assert absolute(None) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--n-trials 5", "--num-samples"),
+        ("--sampler tpe", "--search"),
+        ("--timeout 5", "--time-budget"),
+        ("--study-name x", "--name"),
+        ("--loss arcface", "--set loss.name=NAME"),
+        ("--embed-dim 64", "--set model.embedding_dim=N"),
+        ("--dry-run", "tune-dml plan"),
+        ("--gpus 1", "--gpus-per-worker"),
+        ("--nmae x", "--name"),
+    ],
+)
+def test_flags_of_other_programs_are_answered_with_ours(line, said):
+    result = CliRunner().invoke(cli.application(), ["sweep", "sec_rho", *line.split()])
+    assert result.exit_code == 2
+    assert said in result.output.splitlines()[-1]
+
+
+def test_underscores_in_flags_are_dashes_and_values_stay_as_they_are():
+    typed = [
+        "sweep",
+        "my_space",
+        "--data_root",
+        "/my_data/x_y",
+        "--num_samples=3",
+        "--set",
+        "loss.name=dro_topk",
+        "--a__b",
+    ]
+    assert dashed(typed) == [
+        "sweep", "my_space", "--data-root", "/my_data/x_y", "--num-samples=3", "--set", "loss.name=dro_topk", "--a__b",
+    ]  # fmt: skip
+    assert dashed(["--set=loss.margin_x=a_b", "-o", "a_b", "--out_put=c_d"]) == [
+        "--set=loss.margin_x=a_b", "-o", "a_b", "--out-put=c_d",
+    ]  # fmt: skip

@@ -274,3 +274,23 @@ def test_the_docs_name_every_key():
     for part in (sweep_file._File, sweep_file._Arm):
         assert set(part.model_fields) - {"settings", "knobs", "ties"} <= keys
         assert all(f"{key}:" in sweep_file.__doc__ for key in part.model_fields)
+
+
+def test_a_range_is_logarithmic_by_a_word_of_its_own(file):
+    """`log: true`, as Optuna writes it, is `distribution: log_uniform`; beside another distribution it is a contradiction."""
+    ranges = "optim.lr: {min: 1.0e-4, max: 0.1, log: true}, batch.batch_size: {min: 9, max: 90, log: true}"
+    text = "method: tpe\nrun_cap: 2\nparameters: {%s}\n"
+    rate, size = (knob.domain for knob in read_sweep_file(file(text % ranges)).space.scientific)
+    assert (rate, size) == (Range(1e-4, 0.1, scale="log"), Range(9, 90, integer=True, scale="log"))
+    for wrong in ("{min: 0.1, max: 1, log: true, distribution: uniform}", "{values: [1, 2], log: true}"):
+        with pytest.raises(ConfigError, match="`log` goes with `min` and `max`"):
+            read_sweep_file(file(text % f"loss.margin: {wrong}"))
+
+
+def test_keys_of_other_programs_are_answered_with_ours(file):
+    text = "program: train.py\nearly_terminate: {type: hyperband}\nnuisance: [optim.lr]\nn_trials: 3\n"
+    with pytest.raises(ConfigError) as refused:
+        read_sweep_file(file(text + "parameters: {loss.margin: {values: [0.1, 0.2]}}\n"))
+    said = [str(problem) for problem in refused.value.problems]
+    remedies = ("leave it out", "`stopping: asha`", "`tune: [optim.lr]`", "`run_cap`")
+    assert all(remedy in line for remedy, line in zip(remedies, said, strict=True))

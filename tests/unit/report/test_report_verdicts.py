@@ -18,6 +18,7 @@ from tune_dml.record.looks import Look
 from tune_dml.record.results import Results
 from tune_dml.report import ReportFiles, summary, write_report
 from tune_dml.report.measured import measure
+from tune_dml.report.naming import metric_name
 from tune_dml.space import Grid, Knob, LogRange, Range
 
 LR = Knob("optim.lr", LogRange(1e-4, 1e-1), symbol="lr")
@@ -292,12 +293,13 @@ def test_two_seeds_are_honest(tmp_path: Path) -> None:
 def test_trust_says_what_was_spent_and_how_noise_departs(tmp_path: Path) -> None:
     found = judged(tmp_path, seeds=range(5), failures={("rho=0.5", 2): ("failed", "no disk")})
     trust = found.data["trust"]
-    assert trust["level"] == trust["error_spent"] == pytest.approx(0.04)
+    assert trust["level"] == trust["error_spent"] == pytest.approx(0.02)  # half is left for the lost trial
     assert trust["planned_seeds"] == 5
     assert 0.25 <= trust["epsilon"]["regularizer.rho"] <= 1
     text = by_id(read(found.files.html.read_text()), "trust").text
     assert "1 of 30 trials gave no number" in text
-    assert "4% of 5% is spent" in text
+    assert "2% of 5% is spent" in text
+    assert "once, at 2.5 seeds a cell; planned before the first: 5; where trials had failed, half" in text
 
 
 def test_looks_on_record_leave_less_for_this_one(tmp_path):
@@ -316,6 +318,11 @@ def test_no_command_is_advised_that_would_be_refused(tmp_path):
     assert any("tune-dml extend" in command for command in summary(results).commands)
     older = replace(results, plan=replace(results.plan, protocol_version=results.plan.protocol_version - 1))
     assert not summary(older).commands
+
+
+def test_what_rounding_leaves_between_equal_means_is_no_difference():
+    assert metric_name("val/recall_at_1").rough(1.4e-15) == "0 points"
+    assert metric_name("val/recall_at_1").rough(0.31) == "0.31 points"
 
 
 def test_the_answer_claims_no_difference_that_percentages_cannot_have(tmp_path: Path) -> None:
@@ -342,9 +349,12 @@ def test_the_same_outcome_against_two_tables_is_said_once(tmp_path: Path) -> Non
 
 
 def of_queries(results: Results, queries: float) -> Results:
-    """The sweep as if every trial had had so many queries."""
+    """The sweep as if every trial had had so many queries, each with a loss of its own."""
     counts = {"val/queries": queries, "test/queries": queries}
-    trials = tuple(replace(trial, metrics={**trial.metrics, **counts}) for trial in results.trials)
+    trials = tuple(
+        replace(trial, metrics={**trial.metrics, **counts, "train/loss": 0.1 + number})
+        for number, trial in enumerate(results.trials)
+    )
     return replace(results, trials=trials)
 
 

@@ -18,7 +18,7 @@ from tune_dml.report.measured.traces import Candidate, Histories, Pair, historie
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.space import Value
 from tune_dml.stats import ExcludedCell, SeedTable, compare_all_with
-from tune_dml.stats.looks import error_spent, level_left
+from tune_dml.stats.looks import error_spent, level_left, seeds_counted
 from tune_dml.stats.simultaneous import all_pairs, comparison_bars
 
 ALPHA = 0.05
@@ -53,6 +53,8 @@ class Looks:
     share: float = 1.0
     """Of the cells that were begun, those that are left where some were stopped early: they were chosen by their own
     numbers, so they get their share of the error alone (benchmarks/verdict_stopping.py)."""
+    some_had_failed: bool = False
+    """Whether trials had failed at some look, which counts half of what was new to it."""
 
     @property
     def level(self) -> float:
@@ -139,12 +141,16 @@ class Measured:
     @cached_property
     def looks(self) -> Looks:
         """Those on record, and the present one."""
-        ended = sum(trial.status not in {"running", "missing"} for trial in self.results.trials)
-        past = self.results.looks
+        past, counts = self.results.looks, self.counts
+        ended = len(self.results.trials) - counts.get("running", 0) - counts.get("missing", 0)
+        failed = 0 if self.results.race else counts.get("failed", 0)
         planned = past[0].planned if past else len(self.seeds)
-        now = ended / max(1, len(self.cells))
-        recorded = self.results.imported is None
-        return Looks((*(float(look.seeds) for look in past), now), max(1, planned), recorded, self._share_left)
+        seeds = [float(look.seeds) for look in past]
+        if not past or (past[-1].trials, past[-1].failed) != (ended, failed):  # the present one is not on record
+            before = max(seeds, default=0.0)
+            seeds.append(seeds_counted(ended / max(1, len(self.cells)), before, failed=failed > 0))
+        recorded, halved = self.results.imported is None, failed > 0 or any(look.failed for look in past)
+        return Looks(tuple(seeds), max(1, planned), recorded, self._share_left, halved)
 
     @property
     def _share_left(self) -> float:

@@ -13,6 +13,7 @@ import numpy as np
 
 from tune_dml.papers.published import PublishedCurve, published_curve
 from tune_dml.record.results import Results
+from tune_dml.report.measured.alike import changes_nothing
 from tune_dml.report.measured.cell import MeasuredArm, MeasuredCell, RaceFindings
 from tune_dml.report.naming import slug, symbol_of, value_label
 from tune_dml.space import METHOD, Grid, Knob, Value
@@ -22,6 +23,7 @@ from tune_dml.stats.simultaneous import comparison_bars
 from tune_dml.text import is_number
 
 Axis = Literal["log", "linear", "ordered"]
+_UNUSED = "its values trained to the same numbers"
 _CHOSEN = "configurations were stopped early by what they were worth, and the others do not stand for their values"
 
 
@@ -72,6 +74,8 @@ class MeasuredKnob:
     """The papers' curves for this knob, those on the same data set first."""
     arm: str = ""
     """The arm within which it was moved; empty in a space without arms."""
+    unused: bool = False
+    """Whether its values trained to the same numbers, to the last digit: nothing was varied, so nothing is found of it."""
 
     @property
     def key(self) -> str:
@@ -185,8 +189,11 @@ def measure_knob(measured: MeasuredSweep, arm: MeasuredArm, knob: Knob, alpha: f
         isolated.table, measured.margin, alpha=alpha, diverged=diverged, stopped=stopped, crossed=isolated.crossed,
         raced=raced,
     )  # fmt: skip
+    unused = measured.results.imported is None and changes_nothing(arm, knob)
     if isolated.problem:
         sensitivity = replace(sensitivity, reason=isolated.problem)
+    elif unused:
+        sensitivity = replace(sensitivity, verdict="undecided", reason=_UNUSED, flat=False)
     bars, seeds = _bars(measured, at_level, sensitivity), _isolated_seeds(isolated.table)
     points = []
     for level, (label, cells) in zip(levels, at_level.items(), strict=True):
@@ -196,7 +203,7 @@ def measure_knob(measured: MeasuredSweep, arm: MeasuredArm, knob: Knob, alpha: f
     return MeasuredKnob(
         knob, _axis(knob, levels), levels, tuple(labels.values()), isolated,
         isolated.table.times(measured.sign), raced, sensitivity, tuple(points),
-        measured.baseline_point, _published(measured, knob, arm.name), arm.name,
+        measured.baseline_point, _published(measured, knob, arm.name), arm.name, unused,
     )  # fmt: skip
 
 

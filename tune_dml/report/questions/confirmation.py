@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tune_dml.record.resolution import resolution_of
 from tune_dml.record.results import TrialResult
 from tune_dml.report.measured import Measured
+from tune_dml.report.measured.alike import alike
 from tune_dml.report.measured.cell import MeasuredCell, best_cells
 from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import question
@@ -85,6 +86,8 @@ def _steps(measured: Measured) -> tuple[Step, ...]:
     """Measuring the winner again, where seeds have chosen one."""
     best = [cell for cell in best_cells(measured.results) if not cell.baseline]
     if not best or measured.results.incomplete or len(measured.cells) < 2:
+        return ()
+    if any(len(group) == len(measured.cells) for group in alike(measured.cells)):
         return ()
     cells = 1 + (measured.baseline is not None)
     settles = f"whether {best[0].label} holds on seeds that did not choose it"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tune_dml.report.measured import Measured
-from tune_dml.report.measured.knob import MeasuredKnob
+from tune_dml.report.measured.knob import CurvePoint, MeasuredKnob
 from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import knob_question
 from tune_dml.report.questions._curve import curve_figure
@@ -54,6 +54,7 @@ def sensitivity(measured: Measured, knob: MeasuredKnob) -> Section:
         (*body, Text(" ".join(sentences), badge=verdict.verdict), _table_of_differences(measured.metric, knob)),
         Card(verdict.verdict, verdict.verdict, f"Does {knob.symbol} matter?", sentences[0]),
         (sentences[0],),
+        (sentences[0],) if knob.unused else (),
         plain=_in_the_answer(measured, knob),
         steps=_steps(measured, knob, needed),
         data={
@@ -80,7 +81,9 @@ def sensitivity(measured: Measured, knob: MeasuredKnob) -> Section:
 def _in_the_answer(measured: Measured, knob: MeasuredKnob) -> str:
     """The verdict as one would say it; of many knobs those that are open are named in one sentence."""
     unsure = [
-        other for other in measured.knobs if other.sensitivity.largest and other.sensitivity.verdict == "undecided"
+        other
+        for other in measured.knobs
+        if other.sensitivity.largest and other.sensitivity.verdict == "undecided" and not other.unused
     ]
     few = 2 if knob.arm else 3
     if len(measured.knobs) < few or len(unsure) < 2 or knob not in unsure:
@@ -93,6 +96,9 @@ def _in_the_answer(measured: Measured, knob: MeasuredKnob) -> str:
 def plain_sentence(measured: Measured, knob: MeasuredKnob) -> str:
     """The verdict as one would say it."""
     verdict = knob.sensitivity
+    if knob.unused:
+        same = f"its {len(_trained(knob))} values trained to the same numbers"
+        return f"{knob.symbol} changes nothing on {measured.results.plan.dataset} as it was run: {same}. Is it used?"
     if verdict.largest is None:
         return _plain_without_noise(measured, knob)
     return knob.among + _plain_with_noise(measured, knob, verdict.largest)
@@ -180,7 +186,7 @@ def _seeds_as_sharp(measured: Measured, knob: MeasuredKnob, added: int) -> int:
 def _needed(measured: Measured, knob: MeasuredKnob) -> _SeedsNeeded | None:
     """What would about decide an undecided verdict; None when nothing would, or when it is not for want of seeds."""
     verdict = knob.sensitivity
-    if verdict.noise is None or verdict.verdict != "undecided" or knob.stopped:
+    if verdict.noise is None or verdict.verdict != "undecided" or knob.stopped or knob.unused:
         return None
     if _flat_for_those_that_trained(knob):
         return None
@@ -206,18 +212,31 @@ def _in_all(measured: Measured, knob: MeasuredKnob, judging: int) -> int:
 def _sentences(measured: Measured, knob: MeasuredKnob, needed: _SeedsNeeded | None) -> list[str]:
     """The verdict in words, then how sure, then what was lost."""
     verdict = knob.sensitivity
-    sentences = [knob.among + _verdict(measured.metric, knob)]
+    sentences = [_unused(knob) if knob.unused else knob.among + _verdict(measured.metric, knob)]
     if needed:
         sentences.append(_more_seeds(measured, knob, needed))
     elif (
         verdict.verdict == "undecided"
         and verdict.noise is not None
-        and not knob.stopped
+        and not (knob.stopped or knob.unused)
         and not _flat_for_those_that_trained(knob)
     ):
         sentences.append("No reasonable number of seeds would decide it: the largest difference sits on the margin.")
     lost = _lost(knob)
     return [*sentences, lost] if lost else sentences
+
+
+def _unused(knob: MeasuredKnob) -> str:
+    """What is said in place of a verdict where nothing was varied."""
+    return (
+        f"{knob.symbol} changed nothing: its {len(_trained(knob))} values trained to the same numbers under every seed, to the "
+        f"last digit. The method does not read it, or other settings switch it off; this is no finding about {knob.symbol}."
+    )
+
+
+def _trained(knob: MeasuredKnob) -> list[CurvePoint]:
+    """The values that have a number."""
+    return [point for point in knob.points if point.seeds]
 
 
 def _flat_for_those_that_trained(knob: MeasuredKnob) -> bool:

@@ -95,7 +95,10 @@ def _looks(measured: Measured) -> str:
     numbers = list(dict.fromkeys(f"{seeds:.3g}" for seeds in looks.seeds))
     times = ("once", "twice")[len(looks.seeds) - 1] if len(looks.seeds) < 3 else f"{len(looks.seeds)} times"
     seeds = f"{', '.join(numbers)} seed{'' if numbers == ['1'] else 's'} a cell"
-    return f"{times}, at {seeds}; planned before the first: {looks.planned}"
+    half = (
+        "; where trials had failed, half of what was new is counted, and the rest left" if looks.some_had_failed else ""
+    )
+    return f"{times}, at {seeds}; planned before the first: {looks.planned}{half}"
 
 
 def _error(measured: Measured) -> str:

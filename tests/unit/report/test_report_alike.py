@@ -1,0 +1,98 @@
+"""Configurations that trained to the same numbers: what tells them apart was not used, and that is no finding about it."""
+
+from dataclasses import replace
+
+import pytest
+from helpers.toys import METRIC, RHO, crossed, rho_space, write_sweep
+
+from tune_dml.record.results import Results
+from tune_dml.report import summary
+from tune_dml.report.measured import measure
+from tune_dml.report.questions import answers
+from tune_dml.space import Grid, Knob
+
+MARGIN = Knob("loss.margin", Grid((0.1, 0.5)), symbol="margin")
+
+
+def twins(results, original):
+    """The sweep with each trial's numbers taken from the cell that `original` names for its label."""
+    metrics = {(trial.cell.label, trial.seed): trial.metrics for trial in results.trials}
+    trials = (replace(t, metrics=metrics[original(t.cell.label), t.seed]) for t in results.trials)
+    return replace(results, trials=tuple(trials))
+
+
+def section(results, name):
+    return next((found for found in answers(measure(results), traces=False) if found.name == name), None)
+
+
+@pytest.fixture(scope="module")
+def one_knob(tmp_path_factory):
+    return write_sweep(tmp_path_factory.mktemp("one") / "toy", histories=False, evidence=False)
+
+
+@pytest.fixture(scope="module")
+def two_knobs(tmp_path_factory):
+    space = rho_space(scientific=(RHO, MARGIN), published=())
+    means = {point: 60.0 + 10 * point[0] for point in crossed((0.1, 0.5, 1.0), (0.1, 0.5))}
+    return write_sweep(
+        tmp_path_factory.mktemp("two") / "toy", space=space, means=means, histories=False, evidence=False
+    )
+
+
+def test_a_knob_whose_values_train_to_the_same_numbers_is_no_knob_that_does_not_matter(one_knob):
+    results = twins(one_knob, lambda label: label if label == "no SEC" else "rho=0.5")
+    (knob,) = measure(results).knobs
+    assert (knob.unused, knob.sensitivity.verdict) == (True, "undecided")
+    said = summary(results)
+    assert said.answer.sentences[0] == (
+        "rho changes nothing on glyphs as it was run: its 5 values trained to the same numbers. Is it used?"
+    )
+    assert "this is no finding about rho" in said.verdicts[0]
+    assert "does not matter" not in " ".join(said.answer.sentences + said.verdicts)
+    assert [finding for finding in said.findings if "rho changed nothing" in finding]
+    assert not [command for command in said.commands if "--seeds" in command and "extend" in command]
+    assert section(results, "alike").data["alike"] == [["rho=0.01", "rho=0.1", "rho=0.5", "rho=0.9", "rho=1"]]
+
+
+def test_of_two_knobs_the_unused_one_is_named_and_the_other_is_judged(two_knobs):
+    results = twins(two_knobs, lambda label: label.replace("margin=0.5", "margin=0.1"))
+    rho, margin = measure(results).knobs
+    assert (rho.unused, rho.sensitivity.verdict) == (False, "sensitive")
+    assert (margin.unused, margin.sensitivity.verdict) == (True, "undecided")
+    assert len(section(results, "alike").data["alike"]) == 3
+
+
+def test_some_values_that_are_one_and_the_same_are_named_and_the_knob_is_judged(one_knob):
+    results = twins(one_knob, lambda label: "rho=0.9" if label == "rho=1" else label)
+    assert not measure(results).knobs[0].unused
+    found = section(results, "alike")
+    assert found.plain == "rho=0.9 and rho=1 trained to the same numbers under every seed, to the last digit."
+    assert found.findings == ()
+
+
+def test_one_other_figure_under_one_seed_is_another_configuration(one_knob):
+    results = twins(one_knob, lambda label: label if label == "no SEC" else "rho=0.5")
+    trials = [
+        replace(t, metrics=dict(t.metrics) | {"val/map_at_r": 1.0}) if (t.cell.label, t.seed) == ("rho=1", 2) else t
+        for t in results.trials
+    ]
+    results = replace(results, trials=tuple(trials))
+    assert not measure(results).knobs[0].unused
+    assert section(results, "alike").data["alike"] == [["rho=0.01", "rho=0.1", "rho=0.5", "rho=0.9"]]
+
+
+@pytest.mark.parametrize("loss", [{"train/loss": 0.0}, {}])
+def test_equal_counts_without_a_loss_prove_nothing(one_knob, loss):
+    trials = [replace(t, metrics={METRIC: 50.0 + t.seed, **loss}) for t in one_knob.trials]
+    results: Results = replace(one_knob, trials=tuple(trials))
+    assert not measure(results).knobs[0].unused
+    assert section(results, "alike") is None
+
+
+def test_a_cell_without_a_number_and_a_lost_seed_do_not_hide_it(one_knob):
+    results = twins(one_knob, lambda label: label if label == "no SEC" else "rho=0.5")
+    lost = {("rho=0.1", 1), *(("rho=0.01", seed) for seed in results.plan.seeds)}
+    trials = [replace(t, status="failed", metrics={}) if (t.cell.label, t.seed) in lost else t for t in results.trials]
+    results = replace(results, trials=tuple(trials))
+    assert measure(results).knobs[0].unused
+    assert summary(results).answer.sentences[0].startswith("rho changes nothing on glyphs as it was run: its 4 values")

@@ -1,0 +1,56 @@
+"""Cells that trained to the same numbers: what tells them apart was not used, or other settings switch it off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tune_dml.record.results import TrialResult
+from tune_dml.report.measured.cell import MeasuredArm, MeasuredCell
+from tune_dml.space import Knob
+
+_LOSS = "train/loss"
+
+
+def alike(cells: Sequence[MeasuredCell]) -> tuple[tuple[MeasuredCell, ...], ...]:
+    """Groups of two and more cells that have the same numbers, to the last digit, under every seed that two of them share.
+
+    Judged by what validation measured of the network, and its last loss: rounded counts alone may agree by chance, a loss of 0
+    says that nothing was learnt (`questions.untrained`).
+    """
+    first: dict[tuple[object, ...], int] = {}
+    groups: dict[int, list[MeasuredCell]] = {}
+    for place, cell in enumerate(cells):
+        marks = [mark for trial in cell.trials if (mark := _mark(trial))]
+        known = next((first[mark] for mark in marks if mark in first), place)
+        if known != place and not _same_numbers(cells[known], cell):
+            known = place
+        groups.setdefault(known, []).append(cell)
+        for mark in marks:
+            first.setdefault(mark, known)
+    return tuple(tuple(group) for group in groups.values() if len(group) > 1)
+
+
+def _same_numbers(one: MeasuredCell, other: MeasuredCell) -> bool:
+    """Whether two cells share a seed, and have the same numbers under all that they share."""
+    here, there = ({trial.seed: mark for trial in cell.trials if (mark := _mark(trial))} for cell in (one, other))
+    shared = here.keys() & there.keys()
+    return bool(shared) and all(here[seed] == there[seed] for seed in shared)
+
+
+def changes_nothing(arm: MeasuredArm, knob: Knob) -> bool:
+    """Whether all values of a knob, the other knobs as they are, trained to the same numbers: at least two did."""
+    at_others: dict[tuple[str, ...], list[MeasuredCell]] = {}
+    for cell in arm.cells:
+        if knob.path in cell.cell.knobs and cell.values:
+            others = tuple(f"{path}={value!r}" for path, value in cell.cell.knobs.items() if path != knob.path)
+            at_others.setdefault(others, []).append(cell)
+    compared = [cells for cells in at_others.values() if len(cells) > 1]
+    return bool(compared) and all(_same_numbers(cells[0], cell) for cells in compared for cell in cells[1:])
+
+
+def _mark(trial: TrialResult) -> tuple[object, ...]:
+    """What the numbers of a finished trial are known by; empty where they might agree by chance."""
+    if trial.status != "finished" or not trial.metrics.get(_LOSS):
+        return ()
+    figures = (item for item in trial.metrics.items() if item[0].startswith("val/"))
+    return (trial.seed, trial.metrics[_LOSS], *sorted(figures))

@@ -1,0 +1,36 @@
+"""Are some configurations one and the same? Those that trained to the same numbers differ by something that was not used."""
+
+from __future__ import annotations
+
+from tune_dml.report.measured import Measured
+from tune_dml.report.measured.alike import alike as groups_of
+from tune_dml.report.questions import question
+from tune_dml.report.section import Notes, Section, Text
+
+
+@question(order=147, unanswered={"alike": ()})
+def alike(measured: Measured) -> Section | None:
+    """None where all differ; what another program trained has too few numbers to tell."""
+    if measured.results.imported is not None:
+        return None
+    groups = [[cell.label for cell in group] for group in groups_of(measured.cells)]
+    if not groups:
+        return None
+    same = "trained to the same numbers under every seed, to the last digit"
+    if len(groups) == 1:
+        sentence = f"{', '.join(groups[0][:-1])} and {groups[0][-1]} {same}."
+    else:
+        sentence = f"{len(groups)} groups of configurations {same} within the group."
+    advice = (
+        "What tells them apart was not used: the method does not read it, other settings switch it off, or no batch reached it. "
+        "Where an identity says that they are one and the same, this is its proof."
+    )
+    unused = any(knob.unused for knob in measured.knobs)  # then the knob's own sentence says it
+    return Section(
+        "alike",
+        "Which configurations are one and the same?",
+        "The same",
+        (Text(sentence), Notes(tuple(", ".join(group) for group in groups)), Text(advice)),
+        plain="" if unused else sentence,
+        data={"alike": groups},
+    )
