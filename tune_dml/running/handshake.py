@@ -11,7 +11,7 @@ import urllib.request
 from urllib.parse import urlsplit
 
 from trainables.errors import Problem
-from tune_dml.proxies import directly
+from tune_dml.record.proxies import directly
 
 _SECONDS = 3.0
 _CLIENT_PORT = 10001

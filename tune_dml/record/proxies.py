@@ -9,8 +9,11 @@ from tune_dml.record.provenance import mask
 
 
 def directly(address: str) -> str:
-    """How to ask an address without the proxy that the environment names for it, as a sentence after another; nothing where none is."""
-    parts = urlsplit(address)
+    """How to ask an address without the proxy that the environment names for it, as a sentence to add; nothing where none is."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return ""
     proxy, host = urllib.request.getproxies().get(parts.scheme), parts.hostname or ""
     if not proxy or urllib.request.proxy_bypass(host):
         return ""
