@@ -96,9 +96,8 @@ def resource_problems(resources: Resources, address: tuple[str | None, str] = (N
         return problems
     where, origin = address
     if where is None:
-        capacity = capacity_at(None)
-        here = [] if _is_there() else start_problems(int(capacity.total("CPU")))
-        return [*here, *(visibility_problems() or _capacity_problems(capacity, resources))]
+        start = [] if _is_there() else start_problems(int(local_capacity().total("CPU")))
+        return [*start, *(visibility_problems() or _capacity_problems(capacity_at(None), resources))]
     try:
         with joined(where, origin) as capacity:
             from tune_dml.running.versions import version_problems
