@@ -84,6 +84,11 @@ def _heeding_ctrl_c() -> Iterator[None]:
             signal.signal(signal.SIGINT, before)
 
 
+def expanded(path: Path | str) -> Path:
+    """A path with `~` and `~user` put in full, as a shell does: where nobody knows of that home the words stay as they are."""
+    return Path(os.path.expanduser(path))
+
+
 def existing(folder: Path) -> Path:
     """The folder; raises OSError (ESTALE) when it is not there: its file system is gone, and must not be begun anew below it."""
     if not folder.is_dir():

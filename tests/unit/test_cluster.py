@@ -6,10 +6,12 @@ import socket
 import subprocess
 import sys
 import threading
+from concurrent import futures
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib.metadata import version
 from pathlib import Path
 
+import grpc
 import pytest
 
 from trainables.errors import ConfigError, Problem
@@ -168,6 +170,42 @@ def test_a_job_is_sent_to_a_dashboard_alone(home, monkeypatch, status, body, sai
         problems = job_server_problems(f"http://127.0.0.1:{server.server_port}/", "cluster")
     assert [problem.place for problem in problems] == ["cluster"] * bool(said)
     assert all(said in problem.rule for problem in problems)
+
+
+DEAD = "http://me:secret@127.0.0.1:9"
+
+
+@pytest.fixture
+def behind_a_proxy(monkeypatch):
+    """As in a company's network: a proxy for whatever no_proxy does not name, and it does not know this machine's loopback."""
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("http_proxy", "https_proxy", "grpc_proxy"):
+        monkeypatch.setenv(name, DEAD)
+
+
+def test_a_proxy_that_was_asked_in_place_of_a_dashboard_is_named(home, behind_a_proxy, monkeypatch):
+    (problem,) = job_server_problems("http://127.0.0.1:8265", "cluster")
+    assert "by way of the proxy http://***@127.0.0.1:9; without: `export no_proxy=127.0.0.1`." in problem.remedy
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    assert "proxy" not in job_server_problems("http://127.0.0.1:9", "cluster")[0].remedy
+
+
+def test_a_head_is_greeted_past_every_proxy_as_ray_does(home, behind_a_proxy):
+    from ray.core.generated import gcs_service_pb2
+
+    reply = gcs_service_pb2.CheckAliveReply(ray_version=version("ray")).SerializeToString()
+    head = grpc.server(futures.ThreadPoolExecutor(1))
+    method = grpc.unary_unary_rpc_method_handler(lambda request, context: reply)
+    head.add_generic_rpc_handlers(
+        [grpc.method_handlers_generic_handler("ray.rpc.NodeInfoGcsService", {"CheckAlive": method})]
+    )
+    port = head.add_insecure_port("127.0.0.1:0")
+    head.start()
+    try:
+        assert address_problems(f"127.0.0.1:{port}", "--address") == []
+    finally:
+        head.stop(None)
 
 
 def test_a_port_that_never_answers_is_no_dashboard(monkeypatch):

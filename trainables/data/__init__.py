@@ -9,6 +9,7 @@ from pathlib import Path
 
 from trainables.data.base import DataSet, Pictures, open_pictures
 from trainables.data.formats.cache import default_cache_dir
+from trainables.files import expanded
 from trainables.methods import Registry, build
 
 __all__ = ["DATASETS", "DataSet", "Pictures", "build_dataset", "default_cache_dir", "open_pictures"]
@@ -26,7 +27,7 @@ def build_dataset(
     Raises ConfigError.
     """
     context = {
-        "root": None if root is None else Path(root).expanduser(),
-        "cache_dir": default_cache_dir() if cache_dir is None else Path(cache_dir).expanduser(),
+        "root": None if root is None else expanded(root),
+        "cache_dir": default_cache_dir() if cache_dir is None else expanded(cache_dir),
     }
     return build(DATASETS, "data set", name, knobs, context, "data")

@@ -17,6 +17,7 @@ from trainables.data.formats.files import KINDS, SUFFIXES, encoded_files, find_p
 from trainables.data.formats.picture_files import single_picture_notes
 from trainables.data.formats.stored import SkipCorrupt, StoredPictures, few
 from trainables.errors import DataError, Problem, nearest, raise_if_any
+from trainables.files import expanded
 
 _PARTS = frozenset({"train", "training", "test", "testing", "val", "valid", "validation", "query", "gallery"})
 
@@ -45,7 +46,7 @@ class ImageFolder(StoredPictures):
         super().__init__(cache_dir=cache_dir, form=SquarePictures(size), skip_corrupt=skip_corrupt)
         self.root = root
         self.size = size
-        self.split_file = Path(split_file).expanduser() if split_file else None
+        self.split_file = expanded(split_file) if split_file else None
 
     @property
     def folder(self) -> Path:

@@ -26,6 +26,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from trainables.errors import ConfigError, DataError, Problem, raise_if_any
+from trainables.files import expanded
 from trainables.models.download import download, sha256_of, wrong_digest
 
 Weights = Annotated[
@@ -80,7 +81,7 @@ def source_of(weights: str) -> Source:
 
 
 def _local(text: str) -> Path:
-    path = Path(text).expanduser()
+    path = expanded(text)
     if not path.name:
         raise ConfigError(Problem(_KNOB, "must name a file", text, "null trains from scratch."))
     if path.name == text and not path.exists():

@@ -35,6 +35,8 @@ _NODE_CHECK = 2.0
 _PARTING = 30.0
 """Seconds that a driver may take to leave after its last word."""
 _INTERRUPTED = 130
+_SIGNALS = {number + 128: number.name for number in signal.Signals}
+"""Exit code -> the signal that ended a program."""
 
 
 def attend() -> Callable[[int], None]:
@@ -83,6 +85,8 @@ def supervise(words: Sequence[str]) -> int:
         if folder is None:
             if driver.was_told:
                 _say("Interrupted before it had begun.")
+            elif code in _SIGNALS:
+                _say(f"The driver ended without a word ({_cause(code)}) before it had begun.")
             return code or 1
         if driver.was_told:
             break  # to end, and it did, if not in order
@@ -115,7 +119,7 @@ class _Driver:
         life, self._hold = os.pipe()
         self._word, word = os.pipe()
         self._process = subprocess.Popen(  # noqa: S603 - our own program
-            [sys.executable, "-m", "tune_dml.cli", *words],
+            [sys.executable, *_where_modules_are(), "-m", "tune_dml.cli", *words],
             env={**os.environ, SUPERVISED: f"{life},{word}"},
             pass_fds=(life, word),
             process_group=0,  # Ctrl-C reaches us alone
@@ -158,6 +162,16 @@ class _Driver:
             self._process.kill()
             code = self._process.wait()
         return said[0] if said else code
+
+
+def _where_modules_are() -> list[str]:
+    """Python's switch that has the driver look for modules where we do.
+
+    `-m` alone looks into the working directory first, where `tune-dml` does not look: a `random.py` or `types.py` of the user's
+    would stand in for Python's own.
+    """
+    began_by_name = getattr(sys.modules["__main__"], "__spec__", None) is not None
+    return [] if began_by_name and not sys.flags.safe_path else ["-P"]
 
 
 def _folder_of(words: Sequence[str], pid: int) -> Path | None:
@@ -229,9 +243,10 @@ def _command(verb: str) -> Any:
 
 
 def _cause(code: int) -> str:
-    names = {number + 128: number.name for number in signal.Signals}
-    if code in names:
-        return f"signal {names[code]}"
+    if code in _SIGNALS:
+        from tune_dml.running.start import tight_limits
+
+        return ", ".join([f"signal {_SIGNALS[code]}", *tight_limits()])
     return f"exit code {code}: its Ray node is gone"
 
 

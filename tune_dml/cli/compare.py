@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainables.errors import raise_if_any
+from trainables.files import expanded
 from tune_dml.cli._imported_results import Reading
 from tune_dml.cli.options import Json, Margin, absolute, verb
 from tune_dml.cli.screen import show, table
@@ -79,7 +80,7 @@ def _load(word: str, storage: Path, reading: Reading, margin: float | None) -> R
         request = reading.request(experiment[1], margin)
         data = read_mlflow(experiment[0], experiment[1] or None, request, word=word)
         return results_of_rows(data, request, Path.cwd() / "elsewhere" / request.name)
-    path = Path(word).expanduser()
+    path = expanded(word)
     folder, name = (path.parent if len(path.parts) > 1 else storage, path.name)
     return load_results(folder.absolute(), name)
 

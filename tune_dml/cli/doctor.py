@@ -8,7 +8,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 ORDER = 110
 Level = Literal["ok", "note", "problem"]
+_DATA = "data: "
 
 
 @verb
@@ -104,17 +105,17 @@ def _examine(session: Session, data_root: Path | None) -> _Diagnosis:
         lambda: _datasets(session.cache),
         _disk,
     ]
-    return _Diagnosis(
-        tuple(finding for check in checks for finding in check()), f"Ready for `{_next_command(session)}`."
-    )
+    findings = tuple(finding for check in checks for finding in check())
+    drawn = any(finding.subject == f"{_DATA}glyphs" and finding.level == "ok" for finding in findings)
+    return _Diagnosis(findings, f"Ready for `{_next_command(session, None if drawn else 'digits')}`.")
 
 
-def _next_command(session: Session) -> str:
+def _next_command(session: Session, dataset: str | None) -> str:
     """The first sweep, where this session would have it."""
     from tune_dml.record.commands import program
 
     storage = str(session.storage)
-    places = {"--address": session.address, "--trial-files": session.trial_files}
+    places = {"--dataset": dataset, "--address": session.address, "--trial-files": session.trial_files}
     places["--storage"] = storage if storage != str(Session.storage) else None
     flags = [word for flag, value in places.items() if value for word in (flag, shlex.quote(value))]
     return " ".join([program(), "sweep sec_rho", *flags])
@@ -166,6 +167,7 @@ def _cluster_file(file: Path) -> list[_Finding]:
 
 def _ray(session: Session, data_root: Path | None) -> list[_Finding]:
     from tune_dml.running import cluster, handshake
+    from tune_dml.running.start import start_problems
 
     location, origin = cluster.address_of(session.address)
     if problems := handshake.address_problems(location, origin):
@@ -173,7 +175,8 @@ def _ray(session: Session, data_root: Path | None) -> list[_Finding]:
     if location is not None:
         return _nodes(location, origin, session, data_root)
     capacity = cluster.local_capacity()
-    findings = [_Finding("Ray", "ok", f"local: {capacity.total('CPU'):g} CPUs, {capacity.total('GPU'):g} GPUs")]
+    has = f"local: {capacity.total('CPU'):g} CPUs, {capacity.total('GPU'):g} GPUs"
+    findings = [_Finding("Ray", "ok", has), *_problems("Ray", start_problems(int(capacity.total("CPU"))))]
     if importlib.util.find_spec("ray.dashboard.optional_deps") is None:
         findings.append(
             _Finding("Ray dashboard", "problem", "missing: engine train needs it", "pip install 'ray[default]'")
@@ -221,13 +224,20 @@ def _mlflow(session: Session) -> list[_Finding]:
 
 
 def _datasets(cache_dir: Path | None) -> list[_Finding]:
-    from trainables.data import DATASETS, build_dataset
+    from trainables.data import DATASETS, build_dataset, default_cache_dir
+    from trainables.errors import ConfigError
 
+    try:
+        place = cache_dir or default_cache_dir()
+    except ConfigError as error:
+        return _problems("cache", list(error.problems))
     findings = []
     for name, kind in DATASETS.items():
         if not kind.needs_root:
-            problems = build_dataset(name, cache_dir=cache_dir).check()
-            findings += _problems(f"data: {name}", problems) or [_Finding(f"data: {name}", "ok", "ready")]
+            problems = build_dataset(name, cache_dir=place).check()
+            findings += _problems(f"{_DATA}{name}", problems) or [_Finding(f"{_DATA}{name}", "ok", "ready")]
+    if any(finding.level == "ok" for finding in findings):  # fonts come with an extra
+        return [replace(finding, level="note") if finding.level == "problem" else finding for finding in findings]
     return findings
 
 

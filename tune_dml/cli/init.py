@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from trainables.files import expanded
 from tune_dml.cli.options import Json, absolute, verb
 
 ORDER = 35
@@ -65,7 +66,7 @@ def init(
     """Write a commented sweep file for a folder of pictures; `tune-dml sweep FOLDER.yaml` runs it."""
     from trainables.errors import Problem, raise_if_any
 
-    root = folder.expanduser().absolute()
+    root = expanded(folder).absolute()
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", root.name).strip("._-") or "pictures"
     path = absolute(output) or Path.cwd() / f"{name}.yaml"
     if path.exists():

@@ -13,6 +13,7 @@ from typing import Annotated, Any, get_args, get_origin
 import typer
 
 from trainables.errors import ConfigError, Problem, raise_if_any
+from trainables.files import expanded
 from tune_dml.cli import _complete
 from tune_dml.planning.request import Engine, Racing, Request, Resources, Session, folder_problems
 from tune_dml.planning.spread import help_of, options_of, spread
@@ -74,7 +75,7 @@ def engine_of(workers: int, asked: Engine | None = None) -> Engine:
 
 def absolute(path: Path | None) -> Path | None:
     """Against the working directory and the home of whoever typed it (a shell leaves the ~ of --root=~/x alone)."""
-    return Path(os.path.abspath(path.expanduser())) if path else None
+    return Path(os.path.abspath(expanded(path))) if path else None
 
 
 def places_given(storage: Path, tracking_uri: str | None, experiment: str | None) -> dict[str, str | None]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from trainables.config import PROTOCOL_VERSION
 from trainables.errors import ConfigError, Problem, raise_if_any
+from trainables.files import expanded
 from tune_dml.planning.cells import Cell
 from tune_dml.planning.data import SweepData
 from tune_dml.planning.dry_run import dry_run
@@ -59,7 +60,7 @@ def continuation_problems(
 def _moved_problems(plan: Plan) -> list[Problem]:
     """That a folder of pictures which is gone can be named anew."""
     root = plan.base_settings.get("data.root")
-    if not root or Path(str(root)).expanduser().exists():
+    if not root or expanded(str(root)).exists():
         return []
     rule = "the pictures must lie where the sweep was told that they lie"
     return [Problem("--data-root", rule, str(root), f"Have they moved, `tune-dml resume {plan.name} --data-root DIR`.")]
@@ -88,7 +89,7 @@ def moved_plan(plan: Plan, root: str | Path) -> Plan:
     if not plan.base_settings.get("data.root"):
         rule = f"the pictures of {plan.dataset} lie in no folder of yours"
         raise ConfigError(Problem("--data-root", rule, str(root), "Leave it out."))
-    return plan.with_data_root(str(Path(root).expanduser().absolute()))
+    return plan.with_data_root(str(expanded(root).absolute()))
 
 
 def with_arms_of_files(plan: Plan, arms: Sequence[str]) -> tuple[Plan, list[str]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from trainables.config import canonical
 from trainables.errors import ConfigError, Problem, raise_if_any
+from trainables.files import expanded
 from trainables.resolve import Layer, read_settings, resolve
 from tune_dml.planning.plan import Plan
 from tune_dml.space import Value
@@ -79,7 +80,7 @@ def data_places(plan: Plan, cache_dir: Path | None, digests: Mapping[str, Mappin
         if root:
             item = training_data(each, cache_dir)
             digest = digests.get(of_data(each), {}).get(item.name)
-            places.append((str(Path(str(root)).expanduser()), str(item.place(digest)) if digest else ""))
+            places.append((str(expanded(str(root))), str(item.place(digest)) if digest else ""))
     return places
 
 
@@ -106,5 +107,5 @@ def training_data(settings: Mapping[str, Value], cache_dir: Path | None) -> Data
     if data.root is None and DATASETS[data.name].needs_root:
         rule = f"the data set {data.name!r} needs the folder of its pictures"
         raise ConfigError(Problem("--data-root", rule, None, "Pass --data-root DIR."))
-    root = Path(str(data.root)).expanduser() if data.root else None
+    root = expanded(str(data.root)) if data.root else None
     return build_dataset(data.name, root=root, cache_dir=cache_dir, **data.knobs())

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from trainables.config import SOURCES
 from trainables.errors import Problem, nearest
+from trainables.files import expanded
 from trainables.resolve import Layer
 from tune_dml.catalogue import find_space
 from tune_dml.planning.cells import StudyArm
@@ -189,8 +190,8 @@ def _absolute_paths(settings: dict[str, Value], data_root: str | Path | None) ->
         settings["data.root"] = str(data_root)
     for path in ("data.root", "task.evaluation_root"):
         if settings.get(path):
-            settings[path] = str(Path(str(settings[path])).expanduser().absolute())
+            settings[path] = str(expanded(str(settings[path])).absolute())
     weights, mark, digest = str(settings.get("model.weights") or "").partition("#")
-    if (file := Path(weights).expanduser()).is_file():  # else a name among torch's checkpoints, a URL or a package
+    if (file := expanded(weights)).is_file():  # else a name among torch's checkpoints, a URL or a package
         settings["model.weights"] = f"{file.absolute()}{mark}{digest}"
     return settings

@@ -42,6 +42,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from trainables.errors import ConfigError, Problem, raise_if_any
+from trainables.files import expanded
 from trainables.registries import every_setting, takes_whole_numbers
 from tune_dml.catalogue import named_protocol
 from tune_dml.planning.file_errors import in_words_of_file, problems_of_file, read_mapping
@@ -209,7 +210,7 @@ def _without(raw: dict[str, Any], places: list[tuple[Any, ...]]) -> dict[str, An
 def _request(path: Path, file: _File, problems: list[Problem]) -> Request:
     space = _space(path, file, problems)
     seeds = tuple(file.seeds) or None if isinstance(file.seeds, list) else file.seeds
-    root = (path.parent / Path(file.data_root).expanduser()) if file.data_root else None
+    root = (path.parent / expanded(file.data_root)) if file.data_root else None
     method: SearchMethod = "gp" if file.method == "bayes" else file.method
     samples = 0 if method == "grid" else file.run_cap or 0
     capped = f"{path}, run_cap"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -16,10 +15,9 @@ from typing import Any, TypeVar
 from trainables.errors import ConfigError, Problem
 from tune_dml.planning.gpus import visibility_problems, visible_gpus
 from tune_dml.planning.request import Resources
-from tune_dml.record.provenance import mask
 from tune_dml.running.growth import nodes_to_come
 from tune_dml.running.handshake import address_problems
-from tune_dml.text import one_line, shortened
+from tune_dml.running.start import not_started, start_problems
 
 _Answer = TypeVar("_Answer")
 _HEAD_ANSWERS, _SILENCES = 5.0, 9
@@ -28,8 +26,6 @@ _HEAD_ANSWERS, _SILENCES = 5.0, 9
 Ray's own processes wait as long for a head that is begun anew (`gcs_rpc_server_reconnect_timeout_s`, 60), and trials train on
 meanwhile. A driver that left sooner would lose them for nothing, and a command has three drivers in all.
 """
-_REASON = 240
-"""Characters of what Ray says of itself."""
 _LEAVING = 20.0
 """Seconds that Ray may take to end."""
 _DRIVERS_PER_NODE = 64  # trial drivers of engine `train`; they only wait, so their number is no real limit
@@ -79,26 +75,10 @@ def address_of(flag: str | None) -> tuple[str | None, str]:
     return None, "default"
 
 
-_TOO_LONG = "AF_UNIX path length"  # as Ray says it
-
-
 def _unreachable(address: str | None, origin: str, error: Exception) -> Problem:
     reason = str(getattr(error, "strerror", None) or error).strip().partition("\n")[0]
     remedy = "Start it (`ray up cluster.yaml`), or correct the address."
     return Problem(origin, f"the Ray cluster must be reachable ({reason})", address, remedy)
-
-
-def _not_started(error: Exception) -> Problem:
-    named = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR")  # which Ray takes even where it cannot be used
-    folder = Path(named or tempfile.gettempdir())
-    if _TOO_LONG in str(error):
-        rule = "the folder of Ray's temporary files must have a short name, for its sockets, of 107 bytes at most, lie in it"
-        return Problem("Ray", rule, str(folder), "Set RAY_TMPDIR to another one, such as /tmp.")
-    logs = folder / "ray" / "session_latest" / "logs"
-    rule = f"a Ray of this machine must start ({shortened(one_line(mask(str(error))), _REASON)})"
-    needs = "it needs room there (RAY_TMPDIR names another place) and in /dev/shm, and no tight limits (`ulimit -a`)"
-    remedy = f"Its logs are in {logs}; {needs}."
-    return Problem("Ray", rule, None, remedy)
 
 
 def resource_problems(resources: Resources, address: tuple[str | None, str] = (None, "default")) -> list[Problem]:
@@ -112,7 +92,8 @@ def resource_problems(resources: Resources, address: tuple[str | None, str] = (N
         return problems
     where, origin = address
     if where is None:
-        return visibility_problems() or _capacity_problems(capacity_at(None), resources)
+        start = [] if _is_there() else start_problems(int(local_capacity().total("CPU")))
+        return [*start, *(visibility_problems() or _capacity_problems(capacity_at(None), resources))]
     try:
         with joined(where, origin) as capacity:
             from tune_dml.running.versions import version_problems
@@ -224,7 +205,7 @@ def connected(address: str | None, *, engine: str, preload: bool = False) -> Ite
             except Exception as error:  # Ray's own says what did not answer, or that a path is too long
                 if address is not None:
                     raise
-                raise ConfigError(_not_started(error)) from error
+                raise ConfigError(not_started(error)) from error
         _protect_token()
     try:
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]

@@ -18,6 +18,7 @@ from shutil import which
 from typing import Any
 
 from trainables.errors import ConfigError, Problem, nearest
+from trainables.files import expanded
 from tune_dml.planning.file_errors import read_mapping
 from tune_dml.running.kubernetes_file import rayjob_problems
 from tune_dml.text import one_line
@@ -205,7 +206,7 @@ def _sweep_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
     yield from _local_problems(config)
     for place, source in (config.get("file_mounts") or {}).items():
         if isinstance(source, str):
-            yield from _mount_problems(place, Path(source).expanduser())
+            yield from _mount_problems(place, expanded(source))
 
 
 def _commands(config: Mapping[str, Any], key: str) -> Sequence[str]:

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from trainables.errors import ConfigError, Problem
+from trainables.files import expanded
 from tune_dml.text import one_line, shortened
 
 _MOST_NODES = 1000  # of one kind, where an autoscaler sets no limit
@@ -36,7 +37,7 @@ def nodes_to_come() -> tuple[Mapping[str, float], ...]:
         return _times((group.resources, group.max_count) for group in groups)
     if (limits := _limits_on_kubernetes()) is not None:
         return _of_file(limits)
-    file = Path(_BOOTSTRAP).expanduser()
+    file = expanded(_BOOTSTRAP)
     return _of_file(yaml.safe_load(file.read_text())) if file.exists() and autoscales() else ()
 
 

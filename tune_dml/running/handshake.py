@@ -11,6 +11,7 @@ import urllib.request
 from urllib.parse import urlsplit
 
 from trainables.errors import Problem
+from tune_dml.record.proxies import directly
 
 _SECONDS = 3.0
 _CLIENT_PORT = 10001
@@ -71,7 +72,7 @@ def _greet(target: str, *, client: bool) -> list[tuple[str, str]]:
         method = "/ray.rpc.RayletDriver/ClusterInfo"
         request = ray_client_pb2.ClusterInfoRequest(type=ray_client_pb2.ClusterInfoType.PING).SerializeToString()
     try:
-        with grpc.insecure_channel(target) as channel:
+        with grpc.insecure_channel(target, [("grpc.enable_http_proxy", 0)]) as channel:  # as Ray's own, whatever is set
             answer = channel.unary_unary(method)(request, timeout=_SECONDS, metadata=_token())
     except grpc.RpcError as error:
         if error.code() in {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}:
@@ -91,7 +92,7 @@ def job_server_problems(address: str, origin: str) -> list[Problem]:
         address: http://HOST:PORT or https://HOST:PORT.
         origin: where the address was given.
     """
-    return [Problem(origin, rule, address, remedy) for rule, remedy in _greet_dashboard(address)]
+    return [Problem(origin, rule, address, remedy + directly(address)) for rule, remedy in _greet_dashboard(address)]
 
 
 def _greet_dashboard(address: str) -> list[tuple[str, str]]:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainables.errors import ConfigError, Problem, raise_if_any
+from trainables.files import expanded
 
 _PACKAGES = ("tune_dml", "trainables", "search_spaces")
 _DISTRIBUTION = "tune-dml"
@@ -176,7 +177,9 @@ def folder_problems(folder: Path) -> list[Problem]:
     if not there.is_dir():
         return [Problem(place, "must be a folder", str(folder))]
     remedy = "Name the folder of your own modules."
-    if Path.home().resolve().is_relative_to(there) or there in {Path("/"), Path(tempfile.gettempdir()).resolve()}:
+    home = expanded("~")
+    holds_home = home.is_absolute() and home.resolve().is_relative_to(there)  # else nobody knows of one
+    if holds_home or there in {Path("/"), Path(tempfile.gettempdir()).resolve()}:
         return [Problem(place, "must not hold a home folder, a whole disk or everybody's files", str(folder), remedy)]
     state = there.stat()
     if state.st_mode & 0o002:

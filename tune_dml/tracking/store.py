@@ -31,6 +31,7 @@ from trainables.errors import Problem
 from tune_dml.planning.plan import Plan
 from tune_dml.record.commands import SUBMITTED_TO
 from tune_dml.record.provenance import mask
+from tune_dml.record.proxies import directly
 
 _TIMEOUT = 4.0
 """Seconds that a check waits for a server."""
@@ -193,7 +194,7 @@ def _check_server(uri: str) -> list[Problem]:
     except (OSError, ValueError, http.client.HTTPException) as error:  # absent, silent, or a malformed address
         reason = mask(str(getattr(error, "reason", error)) or type(error).__name__)
         remedy = "Start it (`mlflow server`), correct the address, or leave it out to log to SQLite."
-        return [_problem(f"the server must answer within {_TIMEOUT:g} s ({reason})", uri, remedy)]
+        return [_problem(f"the server must answer within {_TIMEOUT:g} s ({reason})", uri, remedy + directly(uri))]
 
 
 def _answer_problems(uri: str, error: urllib.error.HTTPError) -> list[Problem]:
@@ -204,9 +205,9 @@ def _answer_problems(uri: str, error: urllib.error.HTTPError) -> list[Problem]:
         rule = f"the server must let us write (it answered {error.code} {error.reason})"
         accounts = "Set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
         remedy = f"{accounts}; if it has no accounts, start it with --allowed-hosts naming its address."
-        return [_problem(rule, uri, remedy)]
+        return [_problem(rule, uri, remedy + directly(uri))]
     rule = f"an MLflow server must answer there (got {error.code} {error.reason})"
-    return [_problem(rule, uri, "Give the server's address, without the path of a page.")]
+    return [_problem(rule, uri, "Give the server's address, without the path of a page." + directly(uri))]
 
 
 def _credentials(user_part: str) -> dict[str, str]:

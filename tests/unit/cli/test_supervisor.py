@@ -9,12 +9,14 @@ import subprocess
 import sys
 import termios
 import time
+from pathlib import Path
 
 import pytest
 from helpers.toys import plan_of
 
 from tune_dml.cli import _supervisor
 from tune_dml.record.ledger import Ledger
+from tune_dml.running import start
 from tune_dml.space import Grid, Knob
 
 WORDS = ["sweep", "toy.yaml", "--name", "toy", "--max-concurrent", "1"]
@@ -121,8 +123,17 @@ def test_where_the_cluster_is_gone_too_the_session_is_closed(drivers):
     assert seen[-1][:2] == ["report", "toy"]
 
 
-def test_a_driver_lost_before_anything_had_begun_is_its_own_end(drivers):
-    assert drivers((137, False, False)) == (137, [WORDS])
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (134, "The driver ended without a word (signal SIGABRT, `ulimit -v` is 3000 MB) before it had begun.\n"),
+        (1, ""),  # a traceback is there
+    ],
+)
+def test_a_driver_lost_before_anything_had_begun_is_its_own_end(drivers, monkeypatch, capfd, code, said):
+    monkeypatch.setattr(start, "tight_limits", lambda: ["`ulimit -v` is 3000 MB"])
+    assert drivers((code, False, False)) == (code, [WORDS])
+    assert capfd.readouterr().err == said
 
 
 def test_extend_and_resume_go_on_by_resume_with_the_sessions_flags(tmp_path):
@@ -223,3 +234,15 @@ Path(sys.argv[1]).write_text(str([min(os.pipe()) > 2, all(inherited)]))
 """
     subprocess.run([sys.executable, "-c", ask, str(tmp_path / "seen")], check=False)
     assert (tmp_path / "seen").read_text() == "[True, True]"
+
+
+@pytest.mark.parametrize(
+    ("command", "looks_here"), [(["begin.py"], False), (["-m", "begin"], True), (["-P", "-m", "begin"], False)]
+)
+def test_the_driver_looks_for_modules_where_the_command_does(tmp_path, command, looks_here):
+    """`tune-dml` does not look into the working directory, where a `types.py` may lie; `python -m` does."""
+    (tmp_path / "begin.py").write_text("from tune_dml.cli import _supervisor; print(_supervisor._where_modules_are())")
+    modules = os.pathsep.join([str(Path(_supervisor.__file__).parents[2]), str(tmp_path)])
+    environment = {**os.environ, "PYTHONPATH": modules}
+    said = subprocess.check_output([sys.executable, *command], cwd=tmp_path, env=environment, text=True)
+    assert said.strip() == str([] if looks_here else ["-P"])

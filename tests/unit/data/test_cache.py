@@ -3,7 +3,9 @@
 import errno
 import multiprocessing
 import pickle
+import pwd
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from trainables.data import Pictures, build_dataset, default_cache_dir
 from trainables.data.base import Contents, DataSet, digest_of
 from trainables.data.formats import cache
 from trainables.errors import DataError, Problem
+from trainables.files import expanded
 
 
 def _target(tmp_path):
@@ -164,6 +167,18 @@ def test_the_cache_lies_where_the_environment_says(monkeypatch, tmp_path):
     assert default_cache_dir() == tmp_path / "xdg" / "tune_dml"
     monkeypatch.setenv("TUNE_DML_CACHE", str(tmp_path / "own"))
     assert default_cache_dir() == tmp_path / "own"
+
+
+def test_without_a_home_the_cache_must_be_named(monkeypatch, tmp_path):
+    """A container's user without HOME, and without a name: `docker run --user 12345`."""
+    for name in ("HOME", "TUNE_DML_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", lambda number: {}[number])
+    with pytest.raises(DataError, match=r"HOME: the cache must have a place.*Set HOME, or point TUNE_DML_CACHE"):
+        default_cache_dir()
+    assert expanded("~/pictures") == Path("~/pictures")  # as a shell leaves it
+    (problem,) = build_dataset("image_folder", root="~x/y", cache_dir=tmp_path).check()
+    assert "~x/y" in str(problem)
 
 
 def test_ragged_pictures_index_like_an_array(tmp_path):

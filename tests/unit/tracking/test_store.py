@@ -3,6 +3,7 @@
 import sqlite3
 import sys
 import threading
+import urllib.request
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -196,3 +197,15 @@ def test_the_command_that_shows_a_store(monkeypatch):
     assert ui_command("sqlite:////a b/mlflow.db") == "mlflow ui --backend-store-uri 'sqlite:////a b/mlflow.db'"
     assert ui_command("http://me:pw@h:5000") == "python -m webbrowser 'http://***@h:5000'"
     assert ui_command("postgresql://me:pw@h/db") == 'mlflow ui --backend-store-uri "$MLFLOW_TRACKING_URI"'
+
+
+def test_a_proxy_that_was_asked_in_place_of_the_server_is_named(serve, monkeypatch):
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(urllib.request, "_opener", None)  # which reads the environment when it is first used
+    monkeypatch.setenv("http_proxy", serve(502, "no such host"))
+    (problem,) = check("http://127.0.0.1:5000")
+    assert "got 502" in problem.rule
+    assert "without: `export no_proxy=127.0.0.1`." in problem.remedy
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    assert "proxy" not in check("http://127.0.0.1:9")[0].remedy

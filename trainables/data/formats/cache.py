@@ -22,13 +22,14 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from trainables.errors import ConfigError, DataError, Problem
-from trainables.files import write_whole
+from trainables.files import expanded, write_whole
 
 Pixels = NDArray[np.uint8]
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _SPARE = 64 << 20  # bytes of a disk that are left to others
 _SAMPLES, _BLOCK = 64, 4096
 """Of a large file as many blocks, of so many bytes, are looked at."""
+_ANOTHER_PLACE = "Point TUNE_DML_CACHE (--cache-dir) at a writable directory."
 _MORE_ROOM = "Free some space, or point TUNE_DML_CACHE (--cache-dir) at a larger disk."
 
 
@@ -74,11 +75,18 @@ Images = Pixels | RaggedImages | Squares
 
 
 def default_cache_dir() -> Path:
-    """$TUNE_DML_CACHE, else $XDG_CACHE_HOME/tune_dml, else ~/.cache/tune_dml."""
+    """$TUNE_DML_CACHE, else $XDG_CACHE_HOME/tune_dml, else ~/.cache/tune_dml.
+
+    Raises DataError where none is set and nobody knows of a home: a container's user without HOME and without a name.
+    """
     if own := os.environ.get("TUNE_DML_CACHE"):
-        return Path(own).expanduser()
-    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(home).expanduser() / "tune_dml"
+        return expanded(own)
+    if home := os.environ.get("XDG_CACHE_HOME"):
+        return expanded(home) / "tune_dml"
+    if not (here := expanded("~/.cache")).is_absolute():
+        rule, remedy = "the cache must have a place, and this user has no home folder", _ANOTHER_PLACE
+        raise DataError(Problem("HOME", rule, os.environ.get("HOME"), f"Set HOME, or p{remedy[1:]}"))
+    return here / "tune_dml"
 
 
 def create_images(directory: Path, shape: Sequence[int]) -> Pixels:
@@ -239,5 +247,4 @@ def _make(directory: Path) -> None:
 
 
 def _unwritable(directory: Path, error: OSError) -> DataError:
-    remedy = "Point TUNE_DML_CACHE (--cache-dir) at a writable directory."
-    return DataError(Problem(str(directory), "the cache directory must be writable", str(error), remedy))
+    return DataError(Problem(str(directory), "the cache directory must be writable", str(error), _ANOTHER_PLACE))

@@ -1,0 +1,95 @@
+"""What keeps a Ray of this machine from starting, and is said before it is tried."""
+
+import os
+import resource
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from tune_dml.planning.request import Resources
+from tune_dml.running import cluster, start
+
+UNLIMITED = resource.RLIM_INFINITY
+
+
+@pytest.fixture
+def limits(monkeypatch):
+    """Limits of this process by name; none is set."""
+    given = {}
+    monkeypatch.setattr(start.resource, "getrlimit", lambda number: (given.get(number, UNLIMITED), UNLIMITED))
+    monkeypatch.setattr(start.os, "getuid", lambda: 1000)
+    return given
+
+
+def threads_left(proc, groups):
+    return [(place, left) for place, left, _ in start._threads_left(proc, groups)]
+
+
+def test_threads_of_a_user_and_of_each_control_group_above_are_counted(tmp_path, limits, monkeypatch):
+    proc, groups = tmp_path / "proc", tmp_path / "groups"
+    for number, threads in ((7, 3), (8, 1)):
+        for thread in range(threads):
+            (proc / str(number) / "task" / str(thread)).mkdir(parents=True)
+    (proc / "self").mkdir()
+    (proc / "self" / "cgroup").write_text("9:name=systemd:/\n8:pids:/pod/box\n0::/\n")
+    inner, outer = groups / "pids" / "pod" / "box", groups / "pids" / "pod"
+    inner.mkdir(parents=True)
+    for group, most, now in ((inner, "max", 12), (outer, "100", 40)):
+        (group / "pids.max").write_text(f"{most}\n")
+        (group / "pids.current").write_text(f"{now}\n")
+    limits[resource.RLIMIT_NPROC] = 64
+    monkeypatch.setattr(start.os, "getuid", lambda: os.stat(tmp_path).st_uid or 1000)
+    for number in (7, 8):
+        os.chown(proc / str(number), start.os.getuid(), -1)
+    assert threads_left(proc, groups) == [("ulimit -u", 60), (f"{outer}/pids.max", 60)]
+
+
+def test_root_and_who_has_no_limit_are_asked_nothing(tmp_path, limits, monkeypatch):
+    assert threads_left(tmp_path, tmp_path) == []
+    limits[resource.RLIMIT_NPROC] = 64
+    monkeypatch.setattr(start.os, "getuid", lambda: 0)
+    assert threads_left(tmp_path, tmp_path) == []
+
+
+@pytest.mark.parametrize(("places", "refused"), [(2, False), (3, True)])
+def test_too_few_threads_are_refused_before_anything_starts(monkeypatch, places, refused):
+    monkeypatch.setattr(start, "_threads_left", lambda: [("ulimit -u", 200, "Raise it.")])
+    problems = [str(problem) for problem in start.start_problems(places)]
+    said = "ulimit -u: Ray and 3 processes that train need about 205 threads; so many are left here, but got 200. Raise it."
+    assert problems == ([said] if refused else [])
+
+
+@pytest.mark.parametrize(
+    ("optimize", "warnings", "refused"),
+    [
+        (2, None, ["PYTHONOPTIMIZE"]),
+        (1, "default", []),
+        (0, "error::UserWarning", []),
+        (0, "ignore,error", ["PYTHONWARNINGS"]),
+        (0, "error::", ["PYTHONWARNINGS"]),
+    ],
+)
+def test_switches_of_python_under_which_ray_cannot_start_are_refused(monkeypatch, limits, optimize, warnings, refused):
+    monkeypatch.setattr(start, "_threads_left", list)
+    monkeypatch.setattr(start, "sys", SimpleNamespace(flags=SimpleNamespace(optimize=optimize), maxsize=sys.maxsize))
+    if warnings is not None:
+        monkeypatch.setenv("PYTHONWARNINGS", warnings)
+    assert [problem.place for problem in start.start_problems(2)] == refused
+
+
+def test_they_are_a_matter_of_a_ray_that_is_to_be_started(monkeypatch):
+    monkeypatch.setattr(start, "_threads_left", lambda: [("ulimit -u", 1, "Raise it.")])
+    assert [problem.place for problem in cluster.resource_problems(Resources())] == ["ulimit -u"]
+    monkeypatch.setattr(cluster, "_is_there", lambda: True)
+    monkeypatch.setattr(cluster, "capacity_at", lambda address: cluster.Capacity(({"CPU": 4.0},)))
+    assert cluster.resource_problems(Resources()) == []
+
+
+def test_a_ray_that_did_not_start_names_the_limits_that_were_set(limits):
+    assert "no tight limits (`ulimit -a`)." in start.not_started(RuntimeError("timed out")).remedy
+    limits.update({resource.RLIMIT_FSIZE: 20 << 20, resource.RLIMIT_NOFILE: 64, resource.RLIMIT_NPROC: 50_000})
+    assert (
+        "no tight limits: `ulimit -n` is 64, `ulimit -f` is 20 MB."
+        in start.not_started(RuntimeError("timed out")).remedy
+    )

@@ -1,0 +1,122 @@
+"""Whether a Ray of this machine can start: what was set for this user, this container or this Python, and what is said if not.
+
+Ray's daemons do not say it: they end without a word, or the driver waits for them for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainables.errors import Problem
+from tune_dml.record.provenance import mask
+from tune_dml.text import one_line, shortened
+
+_THREADS, _THREADS_A_PLACE = 130, 25
+"""Of the driver and Ray's daemons, and of each process that trains: 220 were counted at two that train and two that were idle."""
+_LIMITS = {
+    "-u": ("RLIMIT_NPROC", 1, ""),
+    "-n": ("RLIMIT_NOFILE", 1, ""),
+    "-v": ("RLIMIT_AS", 1 << 20, " MB"),
+    "-d": ("RLIMIT_DATA", 1 << 20, " MB"),
+    "-f": ("RLIMIT_FSIZE", 1 << 20, " MB"),
+}
+"""`ulimit`'s letter -> name, unit."""
+_USUAL = {"-u": 4096, "-n": 1024}
+"""Limits that every machine has; lower ones may be to blame."""
+_REASON = 240
+"""Characters of what Ray says of itself."""
+_TOO_LONG = "AF_UNIX path length"  # as Ray says it
+
+
+def start_problems(places: int) -> list[Problem]:
+    """Why a Ray with places for so many processes that train would not start here."""
+    return [*_switch_problems(), *_thread_problems(places)]
+
+
+def not_started(error: Exception) -> Problem:
+    """That it did not, with what may be to blame."""
+    named = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR")  # which Ray takes even where it cannot be used
+    folder = Path(named or tempfile.gettempdir())
+    if _TOO_LONG in str(error):
+        rule = "the folder of Ray's temporary files must have a short name, for its sockets, of 107 bytes at most, lie in it"
+        return Problem("Ray", rule, str(folder), "Set RAY_TMPDIR to another one, such as /tmp.")
+    logs = folder / "ray" / "session_latest" / "logs"
+    rule = f"a Ray of this machine must start ({shortened(one_line(mask(str(error))), _REASON)})"
+    needs = "it needs room there (RAY_TMPDIR names another place) and in /dev/shm, and no tight limits"
+    limits = f": {', '.join(tight)}" if (tight := tight_limits()) else " (`ulimit -a`)"
+    return Problem("Ray", rule, None, f"Its logs are in {logs}; {needs}{limits}.")
+
+
+def tight_limits() -> list[str]:
+    """The limits that were set for this process: `ulimit -f` is 20 MB."""
+    tight = []
+    for letter, (name, unit, suffix) in _LIMITS.items():
+        limit = resource.getrlimit(getattr(resource, name))[0]
+        if limit != resource.RLIM_INFINITY and limit < _USUAL.get(letter, sys.maxsize):
+            tight.append(f"`ulimit {letter}` is {limit // unit}{suffix}")
+    return tight
+
+
+def _switch_problems() -> Iterator[Problem]:
+    """Python's own, with which what a sweep stands on cannot be imported or begun."""
+    if sys.flags.optimize > 1:
+        rule = "Ray needs the docstrings that python -OO (PYTHONOPTIMIZE=2) leaves out"
+        yield Problem("PYTHONOPTIMIZE", rule, None, "Unset it, or set it to 1.")
+    warnings = os.environ.get("PYTHONWARNINGS", "")
+    if any(item.strip().rstrip(":") == "error" for item in warnings.split(",")):
+        rule = "warnings must not be errors: processes of Ray and MLflow warn as they start, and would end"
+        yield Problem("PYTHONWARNINGS", rule, warnings, "Unset it, or name the warnings: error::UserWarning.")
+
+
+def _thread_problems(places: int) -> Iterator[Problem]:
+    """Too few threads; processes that cannot start one are aborted, and others wait for them."""
+    need = _THREADS + _THREADS_A_PLACE * places
+    for place, left, remedy in _threads_left():
+        if left < need:
+            rule = f"Ray and {places} processes that train need about {need} threads; so many are left here"
+            yield Problem(place, rule, left, remedy)
+
+
+def _threads_left(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> Iterator[tuple[str, int, str]]:
+    """What sets a limit to threads, how many may still begin, and what to do about it."""
+    limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    if limit != resource.RLIM_INFINITY and os.getuid() != 0 and proc.is_dir():  # root has none
+        yield (
+            "ulimit -u",
+            limit - _threads_of(os.getuid(), proc),
+            "Raise it (`ulimit -u`, or /etc/security/limits.conf).",
+        )
+    for line in _lines(proc / "self" / "cgroup"):
+        _, kind, path = line.split(":", 2)
+        if kind in {"", "pids"}:  # of the second kind of control groups, and the first
+            root = groups / kind
+            group = root / path.lstrip("/")
+            for folder in (group, *group.parents):
+                numbers = [*_lines(folder / "pids.max"), *_lines(folder / "pids.current")]
+                if folder.is_relative_to(root) and len(numbers) > 1 and numbers[0].isdigit():
+                    remedy = "Give the container more (`docker run --pids-limit`, a pod's podPidsLimit, TasksMax of systemd)."
+                    yield str(folder / "pids.max"), int(numbers[0]) - int(numbers[1]), remedy
+
+
+def _threads_of(user: int, proc: Path) -> int:
+    """How many threads a user has."""
+    count = 0
+    for process in proc.iterdir():
+        try:
+            if process.name.isdigit() and process.stat().st_uid == user:
+                count += sum(1 for _ in (process / "task").iterdir())
+        except OSError:  # it has ended
+            continue
+    return count
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text().splitlines()
+    except OSError:
+        return []
