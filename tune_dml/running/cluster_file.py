@@ -279,7 +279,7 @@ def _image_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
 def _local_problems(config: Mapping[str, Any]) -> Iterator[Problem]:
     """What keeps the head from starting all of one's own machines; Ray says nothing, and goes on trying."""
     key = (config.get("auth") or {}).get("ssh_private_key")
-    if key and not Path(key).expanduser().exists():
+    if key and not expanded(key).exists():
         rule = "the key must be there, which Ray copies to the head and by which that starts the workers"
         yield Problem("auth.ssh_private_key", rule, key, "deploy/on_premises.yaml says how it is made.")
     start = "\n".join(_commands(config, "head_start_ray_commands"))
