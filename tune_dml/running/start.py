@@ -16,8 +16,8 @@ from trainables.errors import Problem
 from tune_dml.record.provenance import mask
 from tune_dml.text import one_line, shortened
 
-_THREADS, _THREADS_A_PLACE = 130, 25
-"""Of the driver and Ray's daemons, and of each process that trains: 220 were counted at two that train and two that were idle."""
+_THREADS, _THREADS_A_PLACE = 130, 45
+"""Of the driver and Ray's daemons, and of each process that trains with the one that Ray keeps ready: 220 were counted at two."""
 _LIMITS = {
     "-u": ("RLIMIT_NPROC", 1, ""),
     "-n": ("RLIMIT_NOFILE", 1, ""),
