@@ -16,8 +16,9 @@ from trainables.errors import Problem
 from tune_dml.record.provenance import mask
 from tune_dml.text import one_line, shortened
 
-_THREADS, _THREADS_A_PLACE = 130, 45
-"""Of the driver and Ray's daemons, and of each process that trains with the one that Ray keeps ready: 220 were counted at two."""
+_THREADS, _THREADS_A_PLACE = 130, 30
+"""Of the driver and Ray's daemons, and of each process that trains: the least that will do. With two of them a limit of 180 lost
+trials and one of 200 held; 220 were counted where there was none."""
 _LIMITS = {
     "-u": ("RLIMIT_NPROC", 1, ""),
     "-n": ("RLIMIT_NOFILE", 1, ""),
@@ -78,7 +79,7 @@ def _thread_problems(places: int) -> Iterator[Problem]:
     need = _THREADS + _THREADS_A_PLACE * places
     for place, left, remedy in _threads_left():
         if left < need:
-            rule = f"Ray and {places} processes that train need about {need} threads; so many are left here"
+            rule = f"Ray and {places} processes that train need {need} threads at least; so many are left here"
             yield Problem(place, rule, left, remedy)
 
 
