@@ -85,7 +85,7 @@ def execute(
                     _fit(state.folder, recorder, connection, resources, session)
                 if recorder.spending.over:
                     spent, limit = recorder.spending.spent, session.gpu_hours
-                    recorder.note(f"stopped after {spent:.2f} of {limit:g} hours, resumable")
+                    recorder.note(f"stopped after {spent:.3g} of {limit:g} hours, resumable")
         finally:
             try:
                 recorder.leavings.finish(state, PATIENCE if proposals.finished else _LAST_FETCHES)
