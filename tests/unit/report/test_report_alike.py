@@ -9,6 +9,7 @@ from tune_dml.record.results import Results
 from tune_dml.report import summary
 from tune_dml.report.measured import measure
 from tune_dml.report.questions import answers
+from tune_dml.report.section import Notes
 from tune_dml.space import Grid, Knob
 
 MARGIN = Knob("loss.margin", Grid((0.1, 0.5)), symbol="margin")
@@ -59,7 +60,9 @@ def test_of_two_knobs_the_unused_one_is_named_and_the_other_is_judged(two_knobs)
     rho, margin = measure(results).knobs
     assert (rho.unused, rho.sensitivity.verdict) == (False, "sensitive")
     assert (margin.unused, margin.sensitivity.verdict) == (True, "undecided")
-    assert len(section(results, "alike").data["alike"]) == 3
+    found = section(results, "alike")
+    assert len(found.data["alike"]) == 3
+    assert [len(block.items) for block in found.body if isinstance(block, Notes)] == [3]
 
 
 def test_some_values_that_are_one_and_the_same_are_named_and_the_knob_is_judged(one_knob):
@@ -68,6 +71,7 @@ def test_some_values_that_are_one_and_the_same_are_named_and_the_knob_is_judged(
     found = section(results, "alike")
     assert found.plain == "rho=0.9 and rho=1 trained to the same numbers under every seed, to the last digit."
     assert found.findings == ()
+    assert not [block for block in found.body if isinstance(block, Notes)], "the sentence names them"
 
 
 def test_one_other_figure_under_one_seed_is_another_configuration(one_knob):

@@ -17,20 +17,20 @@ def alike(measured: Measured) -> Section | None:
     if not groups:
         return None
     same = "trained to the same numbers under every seed, to the last digit"
+    sentence, listed = f"{len(groups)} groups of configurations {same} within the group.", groups
     if len(groups) == 1:
-        sentence = f"{', '.join(groups[0][:-1])} and {groups[0][-1]} {same}."
-    else:
-        sentence = f"{len(groups)} groups of configurations {same} within the group."
+        sentence, listed = f"{', '.join(groups[0][:-1])} and {groups[0][-1]} {same}.", []
     advice = (
         "What tells them apart was not used: the method does not read it, other settings switch it off, or no batch reached it. "
         "Where an identity says that they are one and the same, this is its proof."
     )
+    notes = [Notes(tuple(", ".join(group) for group in listed))] if listed else []
     unused = any(knob.unused for knob in measured.knobs)  # then the knob's own sentence says it
     return Section(
         "alike",
         "Which configurations are one and the same?",
         "The same",
-        (Text(sentence), Notes(tuple(", ".join(group) for group in groups)), Text(advice)),
+        (Text(sentence), *notes, Text(advice)),
         plain="" if unused else sentence,
         data={"alike": groups},
     )
