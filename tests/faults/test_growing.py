@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helpers.sweeps import sweep_file
+from helpers.clusters import PROJECT, Cluster
+from helpers.sweeps import Running, sweep_file
 from ray.autoscaler._private.fake_multi_node.node_provider import FAKE_HEAD_NODE_ID
 
+from tune_dml.record.ledger import read_events
 from tune_dml.record.results import results_of
 
 CLUSTER = {
@@ -88,3 +90,28 @@ def test_a_sweep_on_a_cluster_that_has_no_node_yet(tmp_path, monkeypatch, cache_
     )
     assert done.returncode == 0, done.stdout
     assert {trial.status for trial in results_of(tmp_path / "sweeps" / "toy").trials} == {"finished"}
+
+
+@pytest.mark.slow
+def test_a_node_that_joins_a_cluster_trains_trials_of_the_sweep_that_runs(tmp_path, monkeypatch, cache_dir):
+    """As on machines of one's own, of which the head starts one after the other."""
+    monkeypatch.chdir(tmp_path)
+    with Cluster(tmp_path / "cluster", workers=0) as cluster:
+        cluster.add_worker(has_project=True)
+        cluster.wait_for(2)
+        words = ["sweep", sweep_file((0.1, 0.3, 0.5, 0.9), steps=3000, every=500), "--name", "toy"]
+        flags = ["--address", cluster.address, "--cache-dir", cache_dir]
+        environment = {**cluster.environment, "PYTHONPATH": str(PROJECT)}
+        sweep = Running([*words, *flags], tmp_path / "sweeps" / "toy", environment)
+        sweep.wait_until(lambda: sweep.events("started"))
+        cluster.add_worker(has_project=True)
+        cluster.wait_for(3)
+        assert sweep.end() == 0, sweep.said()
+    events = [event for event in read_events(sweep.folder) if event.kind in {"started", "ended"}]
+    running, most = 0, 0
+    for event in events:
+        running += 1 if event.kind == "started" else -1
+        most = max(most, running)
+    assert most == 2, sweep.said()
+    assert "nodes have joined: 2 trials at once" in sweep.said()
+    assert {trial.status for trial in results_of(sweep.folder).trials} == {"finished"}

@@ -18,6 +18,7 @@ RAY = {
         "search",
         "cluster",
         "cluster_file",
+        "concurrency",
         "group",
         "growth",
         "handshake",

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -208,8 +208,7 @@ def connected(address: str | None, *, engine: str, preload: bool = False) -> Ite
                 raise ConfigError(not_started(error)) from error
         _protect_token()
     try:
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        yield Capacity(tuple(nodes), nodes_to_come())
+        yield Capacity(resources_of_nodes(), nodes_to_come())
     finally:
         if ours:
             ray.shutdown()
@@ -335,6 +334,19 @@ def _protect_token() -> None:
         token = Path.home() / ".ray" / "auth_token"
         if token.exists() and token.stat().st_mode & 0o077:
             token.chmod(0o600)
+
+
+def resources_of_nodes() -> tuple[Mapping[str, float], ...]:
+    """What the nodes of the connected cluster have that are alive."""
+    import ray
+
+    return tuple(node["Resources"] for node in ray.nodes() if node["Alive"])
+
+
+def trials_that_fit_now(capacity: Capacity, resources: Resources, most: int | None) -> int:
+    """How many trials fit at once on the nodes that are there by now, or may come; `most` at most."""
+    now = replace(capacity, nodes=resources_of_nodes()).trials_that_fit(resources)
+    return min(now, most or now)
 
 
 def refuse_unless_it_fits(capacity: Capacity, resources: Resources) -> int:

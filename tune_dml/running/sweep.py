@@ -10,11 +10,13 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ray import tune
-from ray.tune import FailureConfig, RunConfig, TuneConfig, Tuner
+from ray.tune import Callback, FailureConfig, RunConfig, TuneConfig, Tuner
+from ray.tune.search import ConcurrencyLimiter
 
 from trainables.errors import raise_if_any
 from trainables.files import PATIENCE
@@ -29,6 +31,7 @@ from tune_dml.record.results import Results
 from tune_dml.record.session import Purpose, last_heard
 from tune_dml.record.state import SweepState
 from tune_dml.running import cluster
+from tune_dml.running.concurrency import Concurrency
 from tune_dml.running.failures import TRIAL_RETRIES
 from tune_dml.running.in_order import InOrder, Silent, silence_tune
 from tune_dml.running.places import Places, room_for
@@ -43,8 +46,9 @@ from tune_dml.running.recorder import Recorder
 from tune_dml.running.search import CellSearcher
 from tune_dml.running.signals import ends_by_sigterm
 from tune_dml.running.trial import Conduct, engine
-from tune_dml.running.turn import turn_of
+from tune_dml.running.turn import Turn, turn_of
 from tune_dml.running.versions import missing_data, on_like_nodes
+from tune_dml.text import counted
 
 if TYPE_CHECKING:
     from tune_dml.running.progress import Progress
@@ -165,13 +169,15 @@ def _fit(
             on_wait=recorder.wait,
         )
         turn = stack.enter_context(beside_others) if connection.has_others else None
+        searcher = ConcurrencyLimiter(CellSearcher(recorder.proposals), max_concurrent=concurrent)
+        fits = partial(cluster.trials_that_fit_now, capacity, resources, session.max_concurrent)
+        growing = stack.enter_context(_growing(searcher, turn, recorder.progress, fits))
         Tuner(
             tune.with_resources(_trial(recorder, connection, resources, session), room_for(capacity, resources)),
             tune_config=TuneConfig(
-                search_alg=CellSearcher(recorder.proposals),
+                search_alg=searcher,
                 scheduler=InOrder(recorder.on_process, turn),
                 num_samples=-1,
-                max_concurrent_trials=concurrent,
                 time_budget_s=session.time_budget,
                 reuse_actors=True,
                 trial_name_creator=lambda trial: str(trial.config["key"]),
@@ -180,7 +186,7 @@ def _fit(
             run_config=RunConfig(
                 name="tune",
                 storage_path=str((folder / "ray").resolve()),
-                callbacks=[recorder, Silent()],
+                callbacks=[recorder, growing, Silent()],
                 stop=recorder.spending,
                 failure_config=FailureConfig(max_failures=TRIAL_RETRIES),
                 verbose=0,
@@ -188,6 +194,23 @@ def _fit(
         ).fit()
     connection.end()
     shutil.rmtree(folder / "ray", ignore_errors=True)  # Tune's bookkeeping; the ledger has it all
+
+
+@contextmanager
+def _growing(
+    searcher: ConcurrencyLimiter, turn: Turn | None, progress: Progress, fits: Callable[[], int]
+) -> Iterator[Callback]:
+    """Trials at once on a cluster that others may add nodes to; without others, nothing."""
+    if turn is None:
+        yield Callback()
+        return
+
+    def tell(trials: int) -> None:
+        turn.most = progress.slots = trials
+        progress.note(f"nodes have joined: {counted(trials, 'trial')} at once")
+
+    with Concurrency(searcher, fits, tell) as concurrency:
+        yield concurrency
 
 
 def _trial(
