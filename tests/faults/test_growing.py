@@ -13,7 +13,7 @@ import pytest
 import yaml
 from helpers.clusters import PROJECT, Cluster
 from helpers.sweeps import Running, sweep_file
-from ray.autoscaler._private.fake_multi_node.node_provider import FAKE_HEAD_NODE_ID
+from ray.autoscaler._private.fake_multi_node.node_provider import FAKE_HEAD_NODE_ID, FakeMultiNodeProvider
 
 from tune_dml.record.ledger import read_events
 from tune_dml.record.results import results_of
@@ -22,7 +22,9 @@ CLUSTER = {
     "cluster_name": "growing",
     "max_workers": 2,
     "idle_timeout_minutes": 2.0,
-    "provider": {"type": "fake_multinode", "disable_node_updaters": True, "disable_launch_config_check": True}
+    # By its class: under its name Ray reads a file of defaults that its wheel does not have.
+    "provider": {"type": "external", "module": f"{FakeMultiNodeProvider.__module__}.{FakeMultiNodeProvider.__name__}"}
+    | {"disable_node_updaters": True, "disable_launch_config_check": True}
     | {"launch_multiple": True, "head_node_id": FAKE_HEAD_NODE_ID},
     "auth": {"ssh_user": "nobody"},
     "head_node_type": "ray.head.default",
