@@ -51,8 +51,9 @@ def test_a_cluster_on_kubernetes_that_has_no_worker_yet_may_come_to_have_gpus(po
 
 def test_one_of_a_fixed_size_or_that_this_pod_may_not_read_does_not_grow(pod):
     cluster, answer = pod
-    answer.status_code = 403
-    assert nodes_to_come() == ()
+    for status in (401, 403, 404):
+        answer.status_code = status
+        assert nodes_to_come() == ()
     answer.status_code = 200
     del cluster["spec"]["enableInTreeAutoscaling"]
     assert nodes_to_come() == ()
@@ -64,6 +65,13 @@ def test_kubernetes_that_does_not_answer_is_named(pod, monkeypatch):
 
     monkeypatch.setattr(requests, "get", away)
     with pytest.raises(ConfigError, match=r"must say what the cluster may grow to .*Connection refused"):
+        nodes_to_come()
+
+
+def test_so_is_one_that_answers_with_an_error_of_its_own(pod):
+    """Else a sweep would be refused for want of room, or train without GPUs."""
+    pod[1].status_code = 503
+    with pytest.raises(ConfigError, match=r"must say what the cluster may grow to .*503"):
         nodes_to_come()
 
 

@@ -113,9 +113,8 @@ def _capacity_problems(capacity: Capacity, resources: Resources) -> list[Problem
         needs += f" and {resources.share:g} GPU"
     rule = f"a trial must fit on the cluster, which has {has}"
     remedy = "Lower --workers, --cpus-per-worker or --gpus-per-worker."
-    own = sum(
-        not node for node in capacity.to_come
-    )  # machines of one's own: Ray knows what they have once they are there
+    # Of machines of one's own Ray knows what they have once they are there.
+    own = sum(not node for node in capacity.to_come)
     if own > (joined_yet := max(len(capacity.nodes) - 1, 0)):
         remedy = f"Of its machines beside the head {joined_yet} of {own} are there yet: ask again in a minute. {remedy}"
     return [Problem("resources", rule, needs, remedy)]

@@ -17,6 +17,8 @@ _MOST_NODES = 1000  # of one kind, where an autoscaler sets no limit
 _BOOTSTRAP = "~/ray_bootstrap_config.yaml"  # where `ray up` puts the cluster file on the head, with resources filled in
 _POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where Kubernetes tells a pod who it is."""
+_NOT_OURS = (401, 403, 404)
+"""Its answers where the resource is not this pod's to read."""
 
 
 def nodes_to_come() -> tuple[Mapping[str, float], ...]:
@@ -61,13 +63,13 @@ def _limits_on_kubernetes() -> dict[str, Any] | None:
         return None
     from ray.autoscaler._private.kuberay.autoscaling_config import _derive_autoscaling_config_from_ray_cr
     from ray.autoscaler._private.kuberay.node_provider import KubernetesHttpApiClient
-    from requests import HTTPError, RequestException
+    from requests import RequestException
 
     try:
         resource = KubernetesHttpApiClient(namespace.read_text().strip()).get(f"rayclusters/{name}")
-    except HTTPError:  # it is not this pod's to read
-        return None
     except (OSError, RequestException) as error:
+        if getattr(getattr(error, "response", None), "status_code", None) in _NOT_OURS:
+            return None
         rule = f"Kubernetes must say what the cluster may grow to ({shortened(one_line(str(error)), 120)})"
         remedy = f"Ask again; `kubectl get raycluster {name}` shows whether it answers."
         raise ConfigError(Problem("RAY_CLUSTER_NAME", rule, name, remedy)) from error

@@ -89,7 +89,8 @@ def execute(
                     _fit(state.folder, recorder, connection, resources, session)
                 if recorder.spending.over:
                     spent, limit = recorder.spending.spent, session.gpu_hours
-                    recorder.note(f"stopped after {spent:.3g} of {limit:g} hours, resumable")
+                    digits = 2 if spent >= 1 else 4
+                    recorder.note(f"stopped after {spent:.{digits}f} of {limit:g} hours, resumable")
         finally:
             try:
                 recorder.leavings.finish(state, PATIENCE if proposals.finished else _LAST_FETCHES)
