@@ -80,6 +80,7 @@ def test_switches_of_python_under_which_ray_cannot_start_are_refused(monkeypatch
 
 def test_they_are_a_matter_of_a_ray_that_is_to_be_started(monkeypatch):
     monkeypatch.setattr(start, "_threads_left", lambda: [("ulimit -u", 1, "Raise it.")])
+    monkeypatch.setattr(cluster, "_is_there", lambda: False)  # other tests may have left one running
     assert [problem.place for problem in cluster.resource_problems(Resources())] == ["ulimit -u"]
     monkeypatch.setattr(cluster, "_is_there", lambda: True)
     monkeypatch.setattr(cluster, "capacity_at", lambda address: cluster.Capacity(({"CPU": 4.0},)))
