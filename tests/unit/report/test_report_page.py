@@ -149,6 +149,7 @@ def test_failed_and_diverged_trials_are_listed_marked_and_drawn(broken):
     assert "failed" in figure.text
     assert "Lost: rho=0.9 (seed 1 diverged: loss is not finite at step 180)" in page.text
     assert "1 diverged and 2 failed" in page.text
+    assert "If they failed for how their cells train, not by chance, what is left flatters these cells." in page.text
     assert "1 trial is still to come" in page.text
     assert len([f for f in broken.files.findings if "diverged" in f or "failed" in f]) == 3
 

@@ -225,6 +225,8 @@ def _progress(measured: Measured) -> str:
     waiting = counts.get("running", 0) + counts.get("missing", 0)
     if lost:
         text += f" {' and '.join(lost)}: listed below and drawn in the figures."
+    if counts.get("failed"):
+        text += " If they failed for how their cells train, not by chance, what is left flatters these cells."
     if waiting:
         plural = "1 trial is" if waiting == 1 else f"{waiting} trials are"
         text += f" The sweep is not complete: {plural} still to come, and the verdicts are provisional."
