@@ -18,7 +18,7 @@ from trainables.losses import LOSSES, Loss
 from trainables.losses.triplet import TripletLoss
 from trainables.models import BACKBONES, build_model
 from trainables.models.small_conv import SmallConv
-from trainables.regularizers import Regularizer
+from trainables.regularizers import REGULARIZERS, Regularizer, build_regularizer
 from trainables.samplers import SAMPLERS, build_sampler
 from trainables.samplers.random import RandomBatches
 
@@ -188,6 +188,46 @@ def test_a_loss_that_trains_its_own_parameters_alone_is_named():
     OfItsOwn()(leaf.detach(), labels)
     with torch.no_grad():
         OfItsOwn()(leaf, labels)
+
+
+class Hides(OfItsOwn):
+    """Proxies that no optimizer is told of, or a scale of its own that nobody keeps."""
+
+    name = "hides"
+
+    def __init__(self, like=0):
+        super().__init__(like=1)
+        self.way = like
+        self.listed = [torch.nn.Parameter(torch.ones(2, 3)) for _ in range(2)]
+        self.scale = torch.tensor(2.0, requires_grad=True)
+
+    def value(self, embeddings, labels):
+        if self.way == 3 and not hasattr(self, "late"):
+            self.late = torch.nn.Parameter(torch.ones(2, 3))
+        value = super().value(embeddings, labels)
+        passing = torch.ones((), requires_grad=True)  # of an adversarial loss, say
+        ways = (passing, self.listed[0].sum() + self.listed[1].sum(), self.scale, getattr(self, "late", passing).sum())
+        return value * ways[self.way]
+
+
+@pytest.mark.parametrize(("like", "got"), [(1, [(2, 3), (2, 3)]), (2, [()]), (3, [(2, 3)])])
+def test_what_a_loss_holds_where_no_optimizer_sees_it_is_named(like, got):
+    embeddings, labels = torch.ones(4, 3, requires_grad=True), torch.arange(4)
+    with pytest.raises(ConfigError, match="Hides: a loss's parameters must be registered") as error:
+        Hides(like)(embeddings * 2, labels)
+    assert error.value.problems[0].value == got
+    Hides()(embeddings * 2, labels).backward()
+
+
+def test_a_regularizer_that_wants_to_learn_is_refused_as_it_is_built(monkeypatch):
+    class Learns(Penalty):
+        def __init__(self):
+            super().__init__()
+            self.target = torch.nn.Parameter(torch.ones(()))
+
+    monkeypatch.setitem(REGULARIZERS.data, "learns", Learns)
+    with pytest.raises(ConfigError, match=r"regularizer Learns: must have no parameters.* 'target'"):
+        build_regularizer("learns")
 
 
 class Careless(Loss):

@@ -184,6 +184,17 @@ def test_a_folder_of_pictures_becomes_a_sweep_file(command_line, cache_dir):
     assert "the data folder must exist" in command_line("init", "nowhere")[2]
 
 
+def test_a_sweep_file_leaves_out_broken_pictures_where_that_is_asked(command_line, tmp_path, monkeypatch, cache_dir):
+    monkeypatch.chdir(tmp_path)
+    write_pictures(tmp_path / "few", 8)
+    next((tmp_path / "few").rglob("*.png")).write_bytes(b"")
+    code, _, err = command_line("init", "few")
+    assert (code, "--skip-corrupt" in err, "`init`" in err) == (1, True, True)
+    assert command_line("init", "few", "--skip-corrupt")[0] == 0
+    assert "leaves out 1 that cannot be decoded" in Path("few.yaml").read_text()
+    prepare(Request("few.yaml"), cache_dir=cache_dir)
+
+
 @pytest.mark.parametrize("classes", [7, 8, 12, 13])
 def test_the_batches_of_a_new_sweep_file_fit_a_small_folder(command_line, cache_dir, tmp_path, monkeypatch, classes):
     monkeypatch.chdir(tmp_path)
