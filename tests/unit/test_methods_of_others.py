@@ -21,6 +21,8 @@ from trainables.models.small_conv import SmallConv
 from trainables.regularizers import REGULARIZERS, Regularizer, build_regularizer
 from trainables.samplers import SAMPLERS, build_sampler
 from trainables.samplers.random import RandomBatches
+from tune_dml.planning.checks import prepare
+from tune_dml.planning.request import Request
 
 GROUP = "tune_dml.losses"
 
@@ -378,3 +380,16 @@ def test_the_rules_of_a_knob_are_shown_as_mathematics_has_them():
     rules = {knob.name: knob.domain for loss in LOSSES.values() for knob in methods.parameters_of(loss) if knob.domain}
     assert rules["sampling_seed"].startswith(">= 0, < 9")
     assert not [rule for rule in rules.values() if "(" in rule]
+
+
+@pytest.mark.parametrize(("like", "said"), [(0, None), (2, "got 'NoneType'"), (7, None)])
+def test_what_every_trial_would_be_ended_by_is_said_before_one_begins(monkeypatch, cache_dir, like, said):
+    """What the loss cannot compute here (7: there is no such value) may be this machine's lack."""
+    monkeypatch.setitem(LOSSES.data, "whole", Whole)
+    quick = {"loss.name": "whole", "loss.like": like, "training.steps": 2, "training.eval_every": 1}
+    request = Request("sec_rho", dataset="digits", seeds=1, settings=quick, name="w")
+    if said is None:
+        prepare(request, cache_dir=cache_dir)
+        return
+    with pytest.raises(ConfigError, match=f"value of the loss Whole: must be a float tensor.*{said}"):
+        prepare(request, cache_dir=cache_dir)
