@@ -302,6 +302,10 @@ def test_a_notebook_sees_answer_curve_and_best(stored):
     with pytest.raises(tune_dml.api.ConfigError, match=r"Known knobs: regularizer\.rho|Did you mean"):
         sweep.curve("rho")
     assert "load_sweep" in dir(tune_dml)
+    assert re.fullmatch(r"<Sweep toy: \d+ of \d+ trials ended, in .*toy>", repr(sweep))
+    (stored / "file").write_text("")
+    with pytest.raises(tune_dml.api.ConfigError, match=r"path: must be a folder, but .*file is a file"):
+        tune_dml.write_report(sweep, stored / "file")
     empty = tune_dml.load_sweep("planned", storage=stored)
     assert empty.best().empty
     assert empty._repr_html_()
