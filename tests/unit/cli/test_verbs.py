@@ -75,6 +75,7 @@ def test_sweeps_are_listed_with_state_and_answer(command_line, stored):
         ("sec_rho", ["regularizer.rho", "0.01, 0.1, 0.5, 0.9, 1", "SEC-supplement, table 4", "tune-dml sweep sec_rho"]),
         ("triplet", ["[D²_ap - D²_an + m]_+", "loss.margin", "--set loss.name=triplet"]),
         ("cosine", ["Choose it: --set optim.lr_schedule=cosine"]),
+        ("m_per_class", ["sampler m_per_class:", "Choose it: --set batch.sampler=m_per_class"]),
         ("cub200", ["Expected:", "Get it:"]),
         ("toy", ["State:   complete", "rho matters", "Next:    tune-dml extend toy", "Best configuration:"]),
         ("planned", ["not begun", "No trial has a number yet"]),
