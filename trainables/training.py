@@ -257,6 +257,9 @@ def _judge(run: Run, since: float) -> None:
     row.update(validated.figures)
     if math.isnan(row["val/mean_cosine"]):
         raise Diverged(f"embeddings are not finite at step {state.step}", state.step, dict(row))
+    task = run.learner.task
+    if lacking := sorted({*task.metrics()} - {*task.final_metrics(), *row}):
+        raise ConfigError(Problem(f"task {task.name}", "validate must measure what metrics() names", lacking[:3]))
     if state.step == run.learner.total_steps and _collapsed(state.cosines):
         cosines = ", ".join(f"{cosine:.4f}" for cosine in state.cosines)
         message = f"the embeddings collapsed by the end: mean pairwise cosine {cosines} in its last fifth"
