@@ -17,6 +17,7 @@ CALLED_BY_OTHERS = [
         "suggest",
         "choose_trial_to_run",
         "on_trial_*",
+        "on_step_begin",
         "on_step_end",
         "on_experiment_end",
         "num_failures",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from trainables.errors import ConfigError, Problem, raise_if_any
+
+_SHOWN = 3  # shapes of tensors
 
 
 def check_value(place: str, value: object, given: Tensor) -> None:
@@ -21,27 +23,54 @@ def check_value(place: str, value: object, given: Tensor) -> None:
         raise ConfigError(Problem(place, "must have a gradient for the embeddings", None, remedy))
 
 
-def check_path(place: str, value: Tensor, given: Tensor) -> None:
-    """That a value's gradient comes to `given`, not to a loss's own parameters alone. Raises ConfigError.
+def check_path(place: str, value: Tensor, given: Tensor, loss: nn.Module, registered: Iterable[Tensor]) -> None:
+    """That a value's gradient comes to `given`, and else to nothing but what the optimizer trains. Raises ConfigError.
 
-    It takes longer than a small loss, so a trial looks at its first batch.
+    It takes longer than a small loss, so a trial looks at its first batch. What a loss holds where torch does not see it
+    (in a list, or made as the first batch came) would stay at its initial value and in no checkpoint, without a word.
+
+    Args:
+        place: whose value it is.
+        value: what was computed.
+        given: what it was computed from.
+        loss: what computed it.
+        registered: the loss's parameters as they were before.
     """
-    if not _leads_to(value, given):
+    leads, leaves = _ends(value, given)
+    if not leads:
         rule = "must have a gradient for the embeddings, not for parameters of the loss alone"
         raise ConfigError(Problem(place, rule, None, "Compute it from them without detach() and torch.no_grad()."))
+    trained, held = {id(parameter) for parameter in registered}, {id(tensor) for tensor in _held(loss)}
+    strangers = [leaf for leaf in leaves if id(leaf) not in trained]  # what a value makes for itself is its own affair
+    if hidden := [leaf for leaf in strangers if isinstance(leaf, nn.Parameter) or id(leaf) in held]:
+        rule = "a loss's parameters must be registered before its first batch, others are neither trained nor kept"
+        shapes = [tuple(leaf.shape) for leaf in hidden[:_SHOWN]]
+        remedy = "Make each an nn.Parameter in the constructor: an attribute of its own, or in an nn.ParameterList."
+        raise ConfigError(Problem(place, rule, shapes, remedy))
 
 
-def _leads_to(value: Tensor, given: Tensor) -> bool:
-    goal, waiting, seen = given.grad_fn, [value.grad_fn], set()
+def _ends(value: Tensor, given: Tensor) -> tuple[bool, list[Tensor]]:
+    """Whether a value was computed from `given`, and the tensors that nothing was computed for, where it also began."""
+    goal, waiting, seen, leads, leaves = given.grad_fn, [value.grad_fn], set(), False, []
     while waiting:
         node = waiting.pop()
         if node is None or node in seen:
             continue
-        if node is goal or getattr(node, "variable", None) is given:  # of a tensor that nothing was computed for
-            return True
         seen.add(node)
-        waiting += [following for following, _ in node.next_functions]
-    return False
+        leaf = getattr(node, "variable", None)
+        if node is goal or leaf is given:
+            leads = True
+        elif leaf is not None:
+            leaves.append(leaf)
+        else:
+            waiting += [following for following, _ in node.next_functions]
+    return leads, leaves
+
+
+def _held(loss: nn.Module) -> Iterator[Tensor]:
+    """Tensors that are plain attributes."""
+    for module in loss.modules():
+        yield from (value for value in vars(module).values() if isinstance(value, Tensor))
 
 
 def versions(*tensors: Tensor) -> tuple[int, ...]:

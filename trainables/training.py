@@ -35,6 +35,7 @@ from trainables.evidence.feature_maps import draw_feature_maps
 from trainables.evidence.kept import embeddings_file, hits_file
 from trainables.evidence.record import Evidence, Look
 from trainables.evidence.sheet import draw_sheet
+from trainables.finite import FiniteWatch
 from trainables.losses.base import normalise
 from trainables.models.exported import exported
 from trainables.optimizers import build_optimizer
@@ -190,26 +191,6 @@ def _restore(run: Run, saved: dict[str, Any]) -> None:
         run.context.report(row)
 
 
-class FiniteWatch:
-    """Notices a loss that is not finite: at once on the CPU, one step late on CUDA, where looking waits for the device."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.lagging = device.type == "cuda"
-        self._pending: tuple[int, Tensor, Any] | None = None
-
-    def see(self, value: Tensor, step: int) -> tuple[int, float] | None:
-        """The step and the loss that is known not to be finite by now, if there is one."""
-        if not self.lagging:
-            return None if torch.isfinite(value) else (step, float(value))
-        before, event = self._pending, torch.cuda.Event()  # type: ignore[no-untyped-call]
-        self._pending = (step, value.to("cpu", non_blocking=True), event)
-        event.record()
-        if before is None:
-            return None
-        before[2].synchronize()  # the forward pass of the step before: done long ago
-        return None if torch.isfinite(before[1]) else (before[0], float(before[1]))
-
-
 def _arrange(run: Run, frozen: bool) -> None:
     """Let the backbone train or not; data parallelism must be told anew which parameters do."""
     run.frozen = frozen
@@ -227,7 +208,8 @@ def update(run: Run) -> Tensor:
     value = run.learner.objective(run.network, step)
     if wrong := run.watch.see(value.detach(), step):
         figures = {name: float(figure) for name, figure in run.learner.diagnostics().items()}
-        raise Diverged(f"the loss is {wrong[1]} at step {wrong[0]}", wrong[0], {"loss": wrong[1], **figures})
+        message = f"the loss is {wrong[1]} at step {wrong[0]}{run.watch.cause(run.learner.modules)}"
+        raise Diverged(message, wrong[0], {"loss": wrong[1], **figures})
     run.optimizer.zero_grad(set_to_none=True)
     run.scaler.scale(value).backward()  # type: ignore[no-untyped-call]
     distributed.average_gradients(run.learner.loss.parameters())
@@ -275,6 +257,9 @@ def _judge(run: Run, since: float) -> None:
     row.update(validated.figures)
     if math.isnan(row["val/mean_cosine"]):
         raise Diverged(f"embeddings are not finite at step {state.step}", state.step, dict(row))
+    task = run.learner.task
+    if lacking := sorted({*task.metrics()} - {*task.final_metrics(), *row}):
+        raise ConfigError(Problem(f"task {task.name}", "validate must measure what metrics() names", lacking[:3]))
     if state.step == run.learner.total_steps and _collapsed(state.cosines):
         cosines = ", ".join(f"{cosine:.4f}" for cosine in state.cosines)
         message = f"the embeddings collapsed by the end: mean pairwise cosine {cosines} in its last fifth"

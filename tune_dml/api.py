@@ -1,7 +1,6 @@
 """The platform from Python: run, resume, extend, load and report a sweep; what the command line calls.
 
 sweep = tune_dml.run_sweep("sec_rho", dataset="glyphs", seeds=3)
-sweep.table()                                   # one row per trial
 tune_dml.write_report(sweep, "report")
 
 `run`, `resume` and `extend` take what is asked for as dataclasses; `run_sweep`, `resume_sweep` and `extend_sweep` are the
@@ -225,12 +224,12 @@ def rescore(
     return rescored, _tracker(state, session).stop(interrupted=state.incomplete).error
 
 
-run_sweep: Callable[..., Sweep] = spread(run, name="run_sweep")
-resume_sweep: Callable[..., Sweep] = spread(resume, name="resume_sweep")
-extend_sweep: Callable[..., Sweep] = spread(extend, name="extend_sweep")
-confirm_sweep: Callable[..., Sweep] = spread(confirm, name="confirm_sweep")
-open_sweep: Callable[..., Sweep] = spread(open_test, name="open_sweep")
-rescore_sweep: Callable[..., tuple[RescoredSweep, str | None]] = spread(rescore, name="rescore_sweep")
+run_sweep: Callable[..., Sweep] = spread(run, name="run_sweep", checked=True)
+resume_sweep: Callable[..., Sweep] = spread(resume, name="resume_sweep", checked=True)
+extend_sweep: Callable[..., Sweep] = spread(extend, name="extend_sweep", checked=True)
+confirm_sweep: Callable[..., Sweep] = spread(confirm, name="confirm_sweep", checked=True)
+open_sweep: Callable[..., Sweep] = spread(open_test, name="open_sweep", checked=True)
+rescore_sweep: Callable[..., tuple[RescoredSweep, str | None]] = spread(rescore, name="rescore_sweep", checked=True)
 
 
 def load_sweep(name: str, *, storage: str | Path = Session.storage) -> Sweep:
@@ -258,6 +257,7 @@ def write_report(
         unseal_test: open the test metrics first, as `open_sweep` does; MLflow gets them when it is next brought up to date.
         forms: what figures are written as beside SVG, for papers.
     """
+    raise_if_any(folder_problems("path", Path(path).absolute()))
     state = read_state(sweep.folder)
     if unseal_test and not state.opened:
         _opened(state)

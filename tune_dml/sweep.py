@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tune_dml.tracking import SyncReport
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Sweep:
     """A sweep and how its last session ended."""
 
@@ -68,6 +68,11 @@ class Sweep:
         from tune_dml.report.notebook import curve_plot
 
         return curve_plot(self.results, knob)
+
+    def __repr__(self) -> str:
+        """In a shell: a line, where the data of all trials would fill pages."""
+        ended = sum(trial.status in {"finished", "diverged", "failed", "stopped"} for trial in self.results.trials)
+        return f"<Sweep {self.name}: {ended} of {len(self.results.trials)} trials ended, in {self.folder}>"
 
     def _repr_html_(self) -> str:
         """In a notebook: the answer, what to run next, and the curve."""

@@ -18,9 +18,11 @@ from trainables.losses import LOSSES, Loss
 from trainables.losses.triplet import TripletLoss
 from trainables.models import BACKBONES, build_model
 from trainables.models.small_conv import SmallConv
-from trainables.regularizers import Regularizer
+from trainables.regularizers import REGULARIZERS, Regularizer, build_regularizer
 from trainables.samplers import SAMPLERS, build_sampler
 from trainables.samplers.random import RandomBatches
+from tune_dml.planning.checks import prepare
+from tune_dml.planning.request import Request
 
 GROUP = "tune_dml.losses"
 
@@ -190,6 +192,46 @@ def test_a_loss_that_trains_its_own_parameters_alone_is_named():
         OfItsOwn()(leaf, labels)
 
 
+class Hides(OfItsOwn):
+    """Proxies that no optimizer is told of, or a scale of its own that nobody keeps."""
+
+    name = "hides"
+
+    def __init__(self, like=0):
+        super().__init__(like=1)
+        self.way = like
+        self.listed = [torch.nn.Parameter(torch.ones(2, 3)) for _ in range(2)]
+        self.scale = torch.tensor(2.0, requires_grad=True)
+
+    def value(self, embeddings, labels):
+        if self.way == 3 and not hasattr(self, "late"):
+            self.late = torch.nn.Parameter(torch.ones(2, 3))
+        value = super().value(embeddings, labels)
+        passing = torch.ones((), requires_grad=True)  # of an adversarial loss, say
+        ways = (passing, self.listed[0].sum() + self.listed[1].sum(), self.scale, getattr(self, "late", passing).sum())
+        return value * ways[self.way]
+
+
+@pytest.mark.parametrize(("like", "got"), [(1, [(2, 3), (2, 3)]), (2, [()]), (3, [(2, 3)])])
+def test_what_a_loss_holds_where_no_optimizer_sees_it_is_named(like, got):
+    embeddings, labels = torch.ones(4, 3, requires_grad=True), torch.arange(4)
+    with pytest.raises(ConfigError, match="Hides: a loss's parameters must be registered") as error:
+        Hides(like)(embeddings * 2, labels)
+    assert error.value.problems[0].value == got
+    Hides()(embeddings * 2, labels).backward()
+
+
+def test_a_regularizer_that_wants_to_learn_is_refused_as_it_is_built(monkeypatch):
+    class Learns(Penalty):
+        def __init__(self):
+            super().__init__()
+            self.target = torch.nn.Parameter(torch.ones(()))
+
+    monkeypatch.setitem(REGULARIZERS.data, "learns", Learns)
+    with pytest.raises(ConfigError, match=r"regularizer Learns: must have no parameters.* 'target'"):
+        build_regularizer("learns")
+
+
 class Careless(Loss):
     """Normalises what it is given in place, unseen by autograd: a regularizer would see lengths of 1."""
 
@@ -338,3 +380,16 @@ def test_the_rules_of_a_knob_are_shown_as_mathematics_has_them():
     rules = {knob.name: knob.domain for loss in LOSSES.values() for knob in methods.parameters_of(loss) if knob.domain}
     assert rules["sampling_seed"].startswith(">= 0, < 9")
     assert not [rule for rule in rules.values() if "(" in rule]
+
+
+@pytest.mark.parametrize(("like", "said"), [(0, None), (2, "got 'NoneType'"), (7, None)])
+def test_what_every_trial_would_be_ended_by_is_said_before_one_begins(monkeypatch, cache_dir, like, said):
+    """What the loss cannot compute here (7: there is no such value) may be this machine's lack."""
+    monkeypatch.setitem(LOSSES.data, "whole", Whole)
+    quick = {"loss.name": "whole", "loss.like": like, "training.steps": 2, "training.eval_every": 1}
+    request = Request("sec_rho", dataset="digits", seeds=1, settings=quick, name="w")
+    if said is None:
+        prepare(request, cache_dir=cache_dir)
+        return
+    with pytest.raises(ConfigError, match=f"value of the loss Whole: must be a float tensor.*{said}"):
+        prepare(request, cache_dir=cache_dir)

@@ -11,6 +11,8 @@ from helpers.trials import TASKS, Killed, config_of, run, without_time
 from trainables import training
 from trainables.context import SEALED, FolderContext, read_sealed
 from trainables.errors import ConfigError, Diverged
+from trainables.losses.triplet import TripletLoss
+from trainables.tasks.retrieval import RetrievalTask
 
 SMALL = {
     "data.name": "digits",
@@ -153,7 +155,23 @@ def test_a_loss_that_is_not_finite_ends_the_trial_with_step_and_statistics(tmp_p
     with pytest.raises(Diverged) as error:
         run(config, tmp_path)
     assert error.value.step <= 20
+    assert ("for weights are not" in str(error.value)) == (poison == "nan weights")
     assert "loss" in error.value.statistics or "val/mean_cosine" in error.value.statistics
+
+
+def test_a_loss_that_is_not_finite_by_itself_is_not_blamed_on_weights(tmp_path, monkeypatch):
+    monkeypatch.setattr(TripletLoss, "value", lambda self, embeddings, labels: embeddings.sum() * float("nan"))
+    with pytest.raises(Diverged, match="the loss is nan at step 0") as error:
+        run(config_of({**SMALL, "loss.name": "triplet"}), tmp_path)
+    assert "weights" not in str(error.value)
+
+
+def test_a_task_that_does_not_measure_what_it_names_is_said_at_the_first_evaluation(tmp_path, monkeypatch):
+    """A sweep judged by such a metric ended with no number, and no word."""
+    named = RetrievalTask.metrics
+    monkeypatch.setattr(RetrievalTask, "metrics", lambda self: [*named(self), "val/reciprocal_rank"])
+    with pytest.raises(ConfigError, match=r"task retrieval: validate must measure what .* \['val/reciprocal_rank'\]"):
+        run(config_of(SMALL), tmp_path)
 
 
 def collapsing(monkeypatch, *, until=10**9):

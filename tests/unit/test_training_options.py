@@ -9,6 +9,7 @@ from helpers.trials import Killed, config_of, run
 from trainables import training
 from trainables.context import FolderContext
 from trainables.errors import ConfigError, Diverged
+from trainables.finite import FiniteWatch
 from trainables.models import build_model
 from trainables.resolve import Layer, resolve
 from trainables.tasks import build_learner
@@ -247,10 +248,10 @@ def test_on_cuda_a_loss_that_is_not_finite_is_noticed_one_step_late(monkeypatch)
             pass
 
     monkeypatch.setattr(torch.cuda, "Event", Event)
-    watch = training.FiniteWatch(torch.device("cuda"))
+    watch = FiniteWatch(torch.device("cuda"))
     losses = [torch.tensor(1.0), torch.tensor(float("nan")), torch.tensor(2.0)]
     assert [watch.see(loss, step) is None for step, loss in enumerate(losses)] == [True, True, False]
-    exact = training.FiniteWatch(torch.device("cpu"))
+    exact = FiniteWatch(torch.device("cpu"))
     assert exact.see(losses[1], 7)[0] == 7
 
 

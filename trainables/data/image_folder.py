@@ -104,7 +104,8 @@ class ImageFolder(StoredPictures):
     def contents(self, kept: Indices) -> Contents:
         _, labels, classes = self._listing
         numbers = np.array(labels, dtype=np.int64)[kept]
-        return Contents(numbers, classes, tuple(single_picture_notes(numbers, classes)))
+        notes = [*single_picture_notes(numbers, classes), *self._shared_notes(kept)]
+        return Contents(numbers, classes, tuple(notes))
 
     @cached_property
     def _listing(self) -> tuple[list[str], list[int], tuple[str, ...]]:
@@ -123,6 +124,12 @@ class ImageFolder(StoredPictures):
         except OSError as error:
             raise DataError(Problem(str(self.root), "the folder must be readable", error.strerror)) from error
 
+    @property
+    def _loose(self) -> list[Path]:
+        """Pictures in the root itself, sorted by name."""
+        found = (path for path in self.root.iterdir() if path.name[0] != "." and path.suffix.lower() in SUFFIXES)
+        return sorted(path for path in found if not path.is_dir())
+
     def _class_problems(self, classes: Sequence[str]) -> list[Problem]:
         expected = f"Expected {self.source}."
         parts = [name for name in classes if name.lower() in _PARTS]
@@ -132,15 +139,32 @@ class ImageFolder(StoredPictures):
             return [Problem(str(self.root), rule, few(parts), remedy)]
         if len(classes) >= 2:
             return []
-        loose = [path.name for path in self.root.iterdir() if path.suffix.lower() in SUFFIXES]
-        if loose and not classes:
-            rule = f"pictures must lie in one folder a class, but {len(loose)} lie in the root itself"
-            return [Problem(str(self.root), rule, sorted(loose)[0], expected)]
+        if self._loose and not classes:
+            rule = f"pictures must lie in one folder a class, but {len(self._loose)} lie in the root itself"
+            return [Problem(str(self.root), rule, self._loose[0].name, expected)]
         what = f"only {classes[0]!r}" if classes else "no picture at all"
         return [Problem(str(self.root), "at least 2 classes are needed", what, expected)]
 
+    def _shared_notes(self, kept: Indices) -> list[str]:
+        """That one file lies in several classes, as a copy or by a link: nothing tells these apart."""
+        names, labels, classes = self._listing
+        places: dict[str, list[int]] = {}
+        for i, (_, sha256) in enumerate(self.digests(names)):
+            places.setdefault(sha256, []).append(i)
+        left, test = set(kept.tolist()), set(self.test_classes(classes))
+        copies = [[i for i in same if i in left] for same in places.values()]
+        shared = [same for same in copies if len({labels[i] for i in same}) > 1]
+        if not shared:
+            return []
+        across = sum(len({labels[i] in test for i in same}) > 1 for same in shared)
+        listed = few([" = ".join(names[i] for i in same[:3]) for same in shared], 3)
+        halves = f", {across} of them in a training and a test class" if across else ""
+        return [f"{len(shared)} pictures lie in several classes{halves}: {listed}"]
+
     def passed_over(self) -> list[str]:
         notes = []
+        if loose := [path.name for path in self._loose]:
+            notes.append(f"{len(loose)} pictures that lie in no class's folder were passed over: {few(loose)}")
         classes = self._listing[2]
         if empty := [path.name for path in self._folders if path.name not in classes]:
             notes.append(f"{len(empty)} folders without pictures were passed over: {few(empty)}")

@@ -88,6 +88,7 @@ class Loss(nn.Module, ABC):
         if indices_tuple is not None:
             rule = f"{self.name} does its own pair selection and takes no miner's output"
             raise ConfigError(Problem("indices_tuple", rule, None, "Remove the miner."))
+        registered = () if self._is_known else tuple(self.parameters())
         with full_precision(embeddings.device):
             full = embeddings if embeddings.dtype in (torch.float32, torch.float64) else embeddings.float()
             before = versions(full, labels)
@@ -96,7 +97,7 @@ class Loss(nn.Module, ABC):
         check_untouched(place, before, full, labels)
         check_value(place, value, embeddings)
         if not self._is_known and embeddings.requires_grad and value.requires_grad:
-            check_path(place, value, embeddings)
+            check_path(place, value, embeddings, self, registered)
             self._is_known = True
         return value
 

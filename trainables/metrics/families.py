@@ -155,7 +155,7 @@ def r_precision(ranking: Ranking) -> Tensor:
 
 
 RETRIEVAL_METRICS = tuple(FAMILIES)
-"""What `metrics=` may name."""
+"""Those of this file; `metrics=` may name what other packages have declared too."""
 
 
 def _precision_sum(positions: Tensor, limit: Tensor | int) -> Tensor:

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from trainables.errors import Problem, nearest, raise_if_any
-from trainables.metrics.families import FAMILIES, RETRIEVAL_METRICS, Family, Ranking
+from trainables.metrics.families import FAMILIES, Family, Ranking
 from trainables.metrics.inputs import Array, LabelledVectors, exact_arithmetic, labelled_vectors
 from trainables.metrics.search import (
     ENTRIES,
@@ -47,7 +47,7 @@ def retrieval_metrics(
     ks: int | Sequence[int] = (1, 2, 4, 8),
     *,
     gallery: tuple[Array, Array] | None = None,
-    metrics: str | Iterable[str] = RETRIEVAL_METRICS,
+    metrics: str | Iterable[str] | None = None,
     ties: Ties = "pessimistic",
     watch: Callable[[Ranking], object] | None = None,
 ) -> dict[str, float]:
@@ -61,7 +61,7 @@ def retrieval_metrics(
         labels: (N,) integers.
         ks: the lengths k >= 1 of the result lists. Beyond the gallery, precision and MAP still divide by k.
         gallery: (embeddings, labels) to search in. Without it the queries are searched, each leaving out itself by index.
-        metrics: which of RETRIEVAL_METRICS to compute; fewer are faster, recall alone fastest.
+        metrics: which of `families.FAMILIES` to compute, all by default; fewer are faster, recall alone fastest.
         ties: whether negatives that differ from a positive by rounding alone rank before it ("pessimistic": a collapsed
             embedding has recall 0) or after it ("optimistic": it has 100, as several published codes would say).
         watch: shown every block of rankings, for what a mean over queries does not say.
@@ -74,7 +74,7 @@ def retrieval_metrics(
     Raises:
         ConfigError: wrong shapes, types or lengths, NaN, an unknown metric, k < 1, or no query with a positive.
     """
-    chosen = (metrics,) if isinstance(metrics, str) else tuple(metrics)
+    chosen = (metrics,) if isinstance(metrics, str) else tuple(FAMILIES if metrics is None else metrics)
     lengths = _checked_options(ks, chosen, ties)
     queries = labelled_vectors(embeddings, labels)
     references = None if gallery is None else labelled_vectors(*gallery, prefix="gallery ")

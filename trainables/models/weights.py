@@ -43,6 +43,7 @@ _IN_NAME = re.compile(r"-([0-9a-f]{8,64})\.[\w.]+$")
 _FRAGMENT = re.compile(r"sha256=([0-9a-fA-F]{8,64})")
 SUFFIXES = (".pth", ".pt", ".bin", ".safetensors")
 _WRAPPERS = ("state_dict", "model_state_dict", "model")
+_SAVE = "Write it by torch.save(network.state_dict(), PATH)."
 _LISTED = 15  # of each kind of entry that does not fit so many are named, where there are many of them
 
 
@@ -176,13 +177,14 @@ def _read_entries(path: Path) -> dict[str, Tensor]:
         remedy = "Install it: pip install safetensors, or pass a .pth file."
         raise DataError(Problem(str(path), "needs the package safetensors", None, remedy)) from error
     except Exception as error:  # damaged files raise whatever they like
-        reason = f"{type(error).__name__}: {str(error)[:200]}"
-        raise DataError(Problem(str(path), "must be a readable file of weights", reason)) from error
+        code = re.search(r"GLOBAL ([\w.]+)", str(error))  # what torch's reader of weights alone refuses to import
+        reason = f"code, {code[1]}, which is not run" if code else f"{type(error).__name__}: {str(error)[:200]}"
+        raise DataError(Problem(str(path), "must be a readable file of weights", reason, _SAVE)) from error
     wrapped = [loaded[key] for key in _WRAPPERS if isinstance(loaded, Mapping) and isinstance(loaded.get(key), Mapping)]
     entries = wrapped[0] if wrapped else loaded
     if not isinstance(entries, Mapping) or not all(isinstance(value, Tensor) for value in entries.values()):
         rule = "must hold a state dictionary, names and tensors"
-        raise DataError(Problem(str(path), rule, type(entries).__name__))
+        raise DataError(Problem(str(path), rule, type(entries).__name__, _SAVE))
     prefix = "module." if all(key.startswith("module.") for key in entries) else ""  # saved by data parallelism
     return {key.removeprefix(prefix): value for key, value in entries.items()}
 

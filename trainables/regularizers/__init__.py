@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainables.errors import ConfigError, Problem
 from trainables.methods import Registry, build
 from trainables.regularizers.base import Regularizer, penalised
 from trainables.regularizers.schedules import SCHEDULES, eta_at, schedule_problems
@@ -17,4 +18,12 @@ REGULARIZERS = Registry(
 
 def build_regularizer(name: str, **knobs: object) -> Regularizer:
     """The regularizer called `name`, e.g. `build_regularizer("sec", rho=1.0)`; without eta. Raises ConfigError."""
-    return build(REGULARIZERS, "regularizer", name, knobs, {}, "regularizer")
+    regularizer = build(REGULARIZERS, "regularizer", name, knobs, {}, "regularizer")
+    if learnt := [name for name, parameter in regularizer.named_parameters() if parameter.requires_grad]:
+        place, rule = (
+            f"regularizer {type(regularizer).__name__}",
+            "must have no parameters: only network and loss are trained",
+        )
+        remedy = "Make what it keeps a buffer (register_buffer); what is to be learnt belongs in a loss."
+        raise ConfigError(Problem(place, rule, ", ".join(learnt), remedy))
+    return regularizer

@@ -65,7 +65,7 @@ class Learner(ABC, Generic[_E]):
         dtype = torch.float64 if config.training.precision == "float64" else torch.float32
         layout = torch.channels_last if config.training.channels_last else torch.preserve_format
         # The network first: its initial weights depend on the seed alone, whatever the loss draws afterwards.
-        network, loss = self.task.build_network(self.pictures), _build_loss(config, len(self.classes))
+        network, loss = self.task.build_network(self.pictures), loss_of(config, len(self.classes))
         network.autocast = _HALF.get(config.training.precision)
         regularizer = build_regularizer(config.regularizer.name, **config.regularizer.knobs())
         self.network: Embedder = network.to(context.device, dtype, memory_format=layout)  # type: ignore[call-overload]
@@ -178,8 +178,8 @@ class Learner(ABC, Generic[_E]):
         return distributed.gather_rows(torch.cat(parts))
 
 
-def _build_loss(config: TrialConfig, num_classes: int) -> Loss:
-    """The loss, its random choices a function of the seed, with its memory where it has one."""
+def loss_of(config: TrialConfig, num_classes: int) -> Loss:
+    """A trial's loss, its random choices a function of the seed, with its memory where it has one."""
     dimension = config.model.embedding_dim
     loss = build_loss(config.loss.name, num_classes=num_classes, embedding_dim=dimension, **config.loss.knobs())
     for module in loss.modules():

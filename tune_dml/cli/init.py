@@ -39,7 +39,7 @@ fixed:                               # what all trials share
   loss.name: semihard_triplet
   batch.instances_per_class: {instances}       # pictures of each class in a batch
   batch.batch_size: {batch}
-  data.size: 64                      # pictures are cut to squares of so many pixels
+  data.size: 64                      # pictures are cut to squares of so many pixels{skipped}
   training.steps: {steps}
 
 seeds: 3                             # every value runs once a seed, on the same batches and classes
@@ -61,6 +61,7 @@ def init(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="File to write; FOLDER.yaml by default.")
     ] = None,
+    skip_corrupt: Annotated[bool, typer.Option(help="Leave out pictures that cannot be decoded.")] = False,
     as_json: Json = False,
 ) -> None:
     """Write a commented sweep file for a folder of pictures; `tune-dml sweep FOLDER.yaml` runs it."""
@@ -71,7 +72,7 @@ def init(
     path = absolute(output) or Path.cwd() / f"{name}.yaml"
     if path.exists():
         raise_if_any([Problem(str(path), "the file is there already", None, "Write another one with -o FILE.")])
-    path.write_text(_sweep_text(root, path, name), encoding="utf-8")
+    path.write_text(_sweep_text(root, path, name, skip_corrupt), encoding="utf-8")
     if as_json:
         typer.echo(json.dumps({"file": str(path), "next": f"tune-dml sweep {path.name}"}))
         return
@@ -79,7 +80,7 @@ def init(
     typer.echo(f"Next: tune-dml sweep {path.name}")
 
 
-def _sweep_text(root: Path, path: Path, name: str) -> str:
+def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool) -> str:
     """A sweep file whose batches fit the pictures; raises ConfigError where they cannot be swept."""
     import os
 
@@ -90,14 +91,15 @@ def _sweep_text(root: Path, path: Path, name: str) -> str:
     from trainables.errors import raise_if_any
     from trainables.tasks.splits import class_disjoint_split
 
-    pictures = ImageFolder(root=root, cache_dir=default_cache_dir())
+    pictures = ImageFolder(root=root, cache_dir=default_cache_dir(), skip_corrupt=skip_corrupt)
     raise_if_any(pictures.check())
     counts = pictures.counts()
-    contents = pictures.contents(np.arange(counts["images"]))
+    lost = pictures.undecodable(None)
+    contents = pictures.contents(np.setdiff1d(np.arange(counts["images"]), list(lost)))
     split = class_disjoint_split(contents.labels, pictures.test_classes(contents.class_names), seed=0)
     classes = min(_MOST_CLASSES, len(np.unique(contents.labels[split.train])))  # as many whatever the seed
     return _TEXT.format(
-        pictures=counts["images"],
+        pictures=len(contents.labels),
         classes=counts["classes"],
         folder=root.name,
         file=path.name,
@@ -106,4 +108,7 @@ def _sweep_text(root: Path, path: Path, name: str) -> str:
         instances=_INSTANCES,
         batch=classes * _INSTANCES,
         steps=300,
+        skipped=f"\n  data.skip_corrupt: true            # leaves out {len(lost)} that cannot be decoded"
+        if lost
+        else "",
     )

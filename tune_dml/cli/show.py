@@ -28,7 +28,14 @@ tune-dml show triplet                                 # a loss: its formula and 
 tune-dml show cub200                                  # a data set: where to get it
 tune-dml show rho1                                    # a sweep: its answer, and what to do next
 """
-_KINDS = ("task", "loss", "regularizer", "backbone", "pooling", "head", "optimizer", "lr_schedule")
+_KINDS = ("task", "loss", "regularizer", "backbone", "pooling", "head", "sampler", "optimizer", "lr_schedule")
+_CHOSEN_BY = {
+    **{kind: f"model.{kind}" for kind in ("backbone", "pooling", "head")},
+    "sampler": "batch.sampler",
+    "optimizer": "optim.name",
+    "lr_schedule": "optim.lr_schedule",
+}
+"""The setting that names a method of a kind; `KIND.name` of the others."""
 
 
 @verb
@@ -179,7 +186,9 @@ class _ShownMethod:
                     "rule": k.domain,
                     "meaning": k.description,
                 }
-                for k in parameters_of(self.method)
+                for k in (
+                    () if self.kind == "sampler" else parameters_of(self.method)
+                )  # which has the batch's settings
             ],
         }
 
@@ -187,9 +196,8 @@ class _ShownMethod:
         """Its docstring, a table of knobs, and how to choose it."""
         import inspect
 
-        data, section = self.data(), {"lr_schedule": "optim", "optimizer": "optim"}.get(self.kind, self.kind)
-        section = "model" if self.kind in {"backbone", "pooling", "head"} else section
-        field = self.kind if self.kind in {"backbone", "pooling", "head", "lr_schedule"} else "name"
+        data, setting = self.data(), _CHOSEN_BY.get(self.kind, f"{self.kind}.name")
+        section = setting.partition(".")[0]
         yield f"{self.kind} {self.name}: {inspect.cleandoc(data['formula'])}"
         if data["citation"]:
             yield str(data["citation"])
@@ -199,7 +207,7 @@ class _ShownMethod:
         ]
         if rows:
             yield table("", ("knob", "default", "rule", "meaning"), rows)
-        yield f"Choose it: --set {section}.{field}={self.name}"
+        yield f"Choose it: --set {setting}={self.name}"
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,9 @@ def dry_run(plan: Plan, pictures: Pictures | None, *, build: bool, micro_batch: 
         problems = [problem for config in drawn for problem in task_of(config).data_problems(pictures)]
         if build and not problems:
             problems = [problem for task in networks for problem in _network_problems(task, pictures)]
+            problems += [
+                problem for task in _different(tasks, _methods) for problem in _method_problems(task, pictures)
+            ]
     if problems:
         return DryRun(tuple(dict.fromkeys(problems)))
     protocols = [arm.protocol for arm in plan.main_arms]
@@ -113,6 +116,13 @@ def _network(task: Task) -> str:
     return canonical([config.model.flat, config.augment.flat, config.training.micro_batch, task.name])
 
 
+def _methods(task: Task) -> str:
+    config = task.config
+    return canonical(
+        [config.loss.flat, config.regularizer.flat, config.model.embedding_dim, config.batch.flat, task.name]
+    )
+
+
 def _in_parts(task: Task, micro_batch: int | None) -> Task:
     """The task whose network holds so many pictures at a time; as it is where None."""
     if micro_batch is None:
@@ -147,6 +157,35 @@ def _network_problems(task: Task, pictures: Pictures) -> list[Problem]:
         backbone = task.config.model.backbone
         rule = f"{backbone} must take pictures of {size} x {size} pixels"
         return [Problem("model.backbone", rule, str(error)[:200])]
+    return []
+
+
+def _method_problems(task: Task, pictures: Pictures) -> list[Problem]:
+    """Give another package's loss and regularizer one batch of random embeddings: what every trial would be ended by.
+
+    Only what they hand back is judged. That they cannot compute it here may be this machine's lack, of a GPU say.
+    """
+    import numpy as np
+    import torch
+
+    from trainables.registries import foreign_packages
+    from trainables.regularizers import build_regularizer
+    from trainables.tasks.learner import loss_of
+
+    config = task.config
+    if not foreign_packages({"loss.name": config.loss.name, "regularizer.name": config.regularizer.name}):
+        return []
+    classes, numbers = np.unique(task.training_labels(pictures, task.split(pictures)), return_inverse=True)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            labels = torch.from_numpy(numbers)[torch.randperm(len(numbers))[: config.batch.batch_size]]
+            embeddings = torch.randn(len(labels), config.model.embedding_dim).requires_grad_()
+            loss_of(config, len(classes))(embeddings * 1, labels)
+            build_regularizer(config.regularizer.name, **config.regularizer.knobs())(embeddings * 1)
+    except ConfigError as error:
+        return list(error.problems)
+    except (Exception, SystemExit):  # a trial meets it where it trains, and says it with the place in the code
+        return []
     return []
 
 

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from trainables.bucket import bucket_problems
 from trainables.errors import ConfigError, Problem
@@ -116,6 +116,9 @@ class Resources:
         for flag, value in counts.items():
             if value is not None and value < 1:
                 problems.append(Problem(flag, "must be at least 1", value))
+        for flag, choice, known in (("--engine", self.engine, Engine), ("--placement", self.placement, Placement)):
+            if choice not in get_args(known):  # from Python
+                problems.append(Problem(flag, f"must be {' or '.join(get_args(known))}", choice))
         share = self.share
         if share < 0 or (share > 1 and share != int(share)):
             rule = "must be a share of one GPU or a whole number of them"

@@ -16,13 +16,13 @@ from dataclasses import is_dataclass
 from functools import cache, wraps
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
-from trainables.errors import nearest
+from trainables.errors import nearest, raise_if_any
 
 T = TypeVar("T")
 _NONE = inspect.Parameter.empty
 
 
-def spread(function: Callable[..., T], *, name: str = "") -> Callable[..., T]:
+def spread(function: Callable[..., T], *, name: str = "", checked: bool = False) -> Callable[..., T]:
     """Put the fields of every parameter that is a dataclass without a default in its place, as keywords.
 
     A field without a default may be passed by position where its dataclass may. The new function raises TypeError, naming
@@ -31,6 +31,7 @@ def spread(function: Callable[..., T], *, name: str = "") -> Callable[..., T]:
     Args:
         function: what is called, with the dataclasses put together.
         name: of the new function; the same by default.
+        checked: whether the new function raises ConfigError for values that are not of their keyword's type.
     """
     signature, hints = inspect.signature(function), get_type_hints(function, include_extras=True)
     parameters = [p.replace(annotation=hints[p.name]) for p in signature.parameters.values()]
@@ -46,6 +47,10 @@ def spread(function: Callable[..., T], *, name: str = "") -> Callable[..., T]:
             remedy = nearest(unknown[0], list(taken.parameters), what="keyword")
             raise TypeError(f"{keywords.__name__}() got an unexpected keyword argument {unknown[0]!r}. {remedy}")
         bound = taken.bind(*given, **named)
+        if checked:
+            from tune_dml.planning.keywords import keyword_problems
+
+            raise_if_any(keyword_problems({option.name: option.annotation for option in shown}, bound.arguments))
         bound.apply_defaults()
         values = bound.arguments
         for group, fields in groups.items():

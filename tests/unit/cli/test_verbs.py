@@ -75,6 +75,7 @@ def test_sweeps_are_listed_with_state_and_answer(command_line, stored):
         ("sec_rho", ["regularizer.rho", "0.01, 0.1, 0.5, 0.9, 1", "SEC-supplement, table 4", "tune-dml sweep sec_rho"]),
         ("triplet", ["[D²_ap - D²_an + m]_+", "loss.margin", "--set loss.name=triplet"]),
         ("cosine", ["Choose it: --set optim.lr_schedule=cosine"]),
+        ("m_per_class", ["sampler m_per_class:", "Choose it: --set batch.sampler=m_per_class"]),
         ("cub200", ["Expected:", "Get it:"]),
         ("toy", ["State:   complete", "rho matters", "Next:    tune-dml extend toy", "Best configuration:"]),
         ("planned", ["not begun", "No trial has a number yet"]),
@@ -184,6 +185,17 @@ def test_a_folder_of_pictures_becomes_a_sweep_file(command_line, cache_dir):
     assert "the data folder must exist" in command_line("init", "nowhere")[2]
 
 
+def test_a_sweep_file_leaves_out_broken_pictures_where_that_is_asked(command_line, tmp_path, monkeypatch, cache_dir):
+    monkeypatch.chdir(tmp_path)
+    write_pictures(tmp_path / "few", 8)
+    next((tmp_path / "few").rglob("*.png")).write_bytes(b"")
+    code, _, err = command_line("init", "few")
+    assert (code, "--skip-corrupt" in err, "`init`" in err) == (1, True, True)
+    assert command_line("init", "few", "--skip-corrupt")[0] == 0
+    assert "leaves out 1 that cannot be decoded" in Path("few.yaml").read_text()
+    prepare(Request("few.yaml"), cache_dir=cache_dir)
+
+
 @pytest.mark.parametrize("classes", [7, 8, 12, 13])
 def test_the_batches_of_a_new_sweep_file_fit_a_small_folder(command_line, cache_dir, tmp_path, monkeypatch, classes):
     monkeypatch.chdir(tmp_path)
@@ -291,6 +303,10 @@ def test_a_notebook_sees_answer_curve_and_best(stored):
     with pytest.raises(tune_dml.api.ConfigError, match=r"Known knobs: regularizer\.rho|Did you mean"):
         sweep.curve("rho")
     assert "load_sweep" in dir(tune_dml)
+    assert re.fullmatch(r"<Sweep toy: \d+ of \d+ trials ended, in .*toy>", repr(sweep))
+    (stored / "file").write_text("")
+    with pytest.raises(tune_dml.api.ConfigError, match=r"path: must be a folder, but .*file is a file"):
+        tune_dml.write_report(sweep, stored / "file")
     empty = tune_dml.load_sweep("planned", storage=stored)
     assert empty.best().empty
     assert empty._repr_html_()

@@ -170,6 +170,28 @@ def test_single_picture_classes_are_noted(build, root):
     assert any("1 classes have a single picture" in note and "fox" in note for note in build(size=16).prepare().notes)
 
 
+def test_a_picture_in_several_classes_is_noted(build, root):
+    """A copy and a link to a class's folder; two copies in one class are nobody's mistake."""
+    copy = (root / "ant" / "0.png").read_bytes()
+    (root / "bee" / "copy.png").write_bytes(copy)
+    (root / "ant" / "copy.png").write_bytes(copy)
+    assert build(size=16).prepare().notes == (
+        "1 pictures lie in several classes: ant/0.png = ant/copy.png = bee/copy.png",
+    )
+    (root / "zoo").symlink_to(root / "cow")
+    (note,) = build(size=16).prepare().notes
+    assert note.startswith("4 pictures lie in several classes, 3 of them in a training and a test class: ant/0.png = ")
+    (root / "ant" / "0.png").write_bytes(b"")
+    (root / "bee" / "empty.png").write_bytes(b"")
+    assert "4 pictures lie" in build(size=16, skip_corrupt=True).prepare().notes[0]  # what is left out is nobody's copy
+
+
+def test_pictures_beside_the_classes_are_noted(build, root):
+    picture(root / "loose.png", 0)
+    (root / "notes.txt").write_text("")
+    assert build(size=16).prepare().notes == ("1 pictures that lie in no class's folder were passed over: loose.png",)
+
+
 def test_an_interrupted_build_goes_on_where_it_stopped(build, monkeypatch):
     from trainables.data.formats import decoding
 

@@ -359,6 +359,9 @@ def test_a_metric_is_its_declaration(monkeypatch):
     found = retrieval_metrics(np.eye(4)[[0, 1, 0, 1]], [0, 0, 1, 1], (2, 5), metrics=["first", "recall"])
     assert (found["first_at_2"], found["first_at_5"]) == (2, 3)  # all tie, or stand behind the other class
     assert families.described("first_at_5") == ("first@5", False)
+    assert "first_at_2" in retrieval_metrics(
+        np.eye(4)[[0, 1, 0, 1]], [0, 0, 1, 1], 2
+    )  # as a trial asks, which was planned so
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ class Harmful:
 
 
 def test_nothing_in_a_file_is_executed(tmp_path):
-    with pytest.raises(DataError, match="readable file of weights"):
+    with pytest.raises(DataError, match=r"readable file of weights, but got 'code, .*which is not run'\. Write it by"):
         load_weights(net(), saved(tmp_path / "net.pth", {"0.weight": Harmful()}))
     assert not Path("harm").exists()
 

@@ -2,6 +2,8 @@
 
 import inspect
 from dataclasses import fields, replace
+from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from helpers.published_formats import image_folder
@@ -46,6 +48,44 @@ def test_an_unknown_keyword_names_the_nearest():
         tune_dml.resume_sweep()
 
 
+WRONG = {
+    "search": ("tp", "must be 'grid', 'tpe', 'gp', 'cmaes', 'nsga2', 'random' or 'qmc'"),
+    "vary": ("all of it", "must be 'init', 'order', 'split' or 'all'"),
+    "margin": ("1", "must be a number"),
+    "seeds": (2.0, "must be a whole number or a list"),
+    "arms": ("triplet", "must be a list"),
+    "settings": (["loss.margin=1"], "must be a mapping"),
+    "storage": (3, "must be text or a path"),
+}
+
+
+def test_keywords_of_another_type_are_all_named_before_anything_is_written(tmp_path, monkeypatch):
+    """A search that does not exist ran as another one, and left a plan that nobody could read."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError) as error:
+        tune_dml.run_sweep("sec_rho", **{name: value for name, (value, _) in WRONG.items()})
+    assert {problem.place: problem.rule for problem in error.value.problems} == {n: r for n, (_, r) in WRONG.items()}
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_kind_of_list_and_mapping_is_taken():
+    taken = spread(arrived, checked=True)
+    given = {
+        "seeds": range(3),
+        "arms": ("a",),
+        "settings": MappingProxyType({"a": 1, "b": None}),
+        "data_root": Path("x"),
+    }
+    assert taken("sec_rho", **given, tune={"optim.lr": (0.1, 1)}, margin=1) == Request(
+        "sec_rho", **given, tune={"optim.lr": (0.1, 1)}, margin=1
+    )
+
+
+def arrived(request: Request) -> Request:
+    """What arrives."""
+    return request
+
+
 def test_fields_are_put_together_again():
     def draw(request: Request, session: Session, *, colour: str = "red") -> tuple[Request, Session, str]:
         """Draw it."""
@@ -67,6 +107,8 @@ def test_fields_are_put_together_again():
         (Resources(workers=2, gpus_per_worker=0.5, engine="train"), "--gpus-per-worker"),
         (Resources(workers=2), "--engine"),
         (Resources(placement="spread"), "--placement"),
+        (Resources(placement="anywhere"), "--placement"),
+        (Resources(engine="remote"), "--engine"),
     ],
 )
 def test_what_no_machine_could_give_is_refused(resources, place):

@@ -372,5 +372,8 @@ def test_seeds_that_come_out_equal_on_eight_queries_decide_nothing(tmp_path: Pat
     assert min(bars) > 6  # half a step
     said = summary(of_queries(results, 8)).verdicts
     assert said[0].startswith("Undecided whether rho matters")
+    level = len(set(means.values())) == 1
+    assert ("R@1 has the same mean at every value" in said[0], "0.00 points higher" in said[0]) == (level, False)
+    assert ("R@1 is the same at every rho" in summary(of_queries(results, 8)).answer.sentences[0]) == level
     assert "0 of 6 pairs certainly as published, 0 certainly the other way" in said[2]
     assert said[3].endswith("undecided at all 4 values.")

@@ -146,7 +146,7 @@ def decode(
     return failures
 
 
-_SKIP = "Replace it, or leave it out: --skip-corrupt of `datasets prepare`, in sweeps --set data.skip_corrupt=true."
+_SKIP = "Replace it, or leave it out: --skip-corrupt of `datasets prepare` and `init`, in sweeps --set data.skip_corrupt=true."
 
 
 def why_undecodable(opened: Callable[[], Image.Image]) -> str:

@@ -142,6 +142,8 @@ def _moved(measured: Measured, knob: MeasuredKnob, first: str, second: str, size
     """`R@1 falls 19 points from rho 1 to 0.1`: from the better value to the worse."""
     if measured.sign * size < 0:
         first, second = second, first
+    if measured.metric.rough(abs(size)) == measured.metric.rough(0.0):
+        return f"{measured.metric.name} is the same at every {knob.symbol}"
     better, worse = (value_text(knob.level(label)) for label in (first, second))
     verb = "falls" if measured.sign > 0 else "rises"
     return f"{measured.metric.name} {verb} {measured.metric.rough(abs(size))} from {knob.symbol} {better} to {worse}"
@@ -293,10 +295,10 @@ def _gap(metric: MetricName, knob: MeasuredKnob, largest: Difference) -> str:
     )
     if not (math.isfinite(near) and math.isfinite(far)):
         sure = "too few shared seeds for an interval"
-    return (
-        f"{metric.label} is {metric.amount(size)} higher at {high} than at {low} ({sure}; "
-        f"{len(knob.sensitivity.labels)} values x {knob.seeds} paired seeds)"
-    )
+    moved = f"is {metric.amount(size)} higher at {high} than at {low}"
+    if metric.rough(size) == metric.rough(0.0):
+        moved = "has the same mean at every value"
+    return f"{metric.label} {moved} ({sure}; {len(knob.sensitivity.labels)} values x {knob.seeds} paired seeds)"
 
 
 def _limit(metric: MetricName, largest: Difference) -> str:

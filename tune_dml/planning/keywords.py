@@ -1,0 +1,51 @@
+"""Whether what Python's callers pass is of the types that they were told; the command line reads its flags by their types."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from trainables.errors import Problem
+from trainables.methods import rule_of
+
+_PLAIN = (int, float, str, bool, type(None), Path)
+_OF_OTHERS = (Union, types.UnionType, Annotated, Sequence, Mapping, list, tuple, dict)
+
+
+def keyword_problems(annotations: Mapping[str, Any], given: Mapping[str, object]) -> list[Problem]:
+    """One for each keyword whose value is not of its type; types of this program's own are left to whom they are given to."""
+    checked = {name: value for name, value in given.items() if _is_plain(annotations[name])}
+    found = ((name, value, _rule(annotations[name], value)) for name, value in checked.items())
+    return [
+        Problem(name, rule, value if isinstance(value, _PLAIN) else repr(value)) for name, value, rule in found if rule
+    ]
+
+
+def _is_plain(annotation: Any) -> bool:
+    origin = get_origin(annotation)
+    if origin is Literal or annotation in _PLAIN:
+        return True
+    inner = get_args(annotation)[:1] if origin is Annotated else get_args(annotation)
+    return origin in _OF_OTHERS and all(map(_is_plain, inner))
+
+
+def _rule(annotation: Any, value: object) -> str:
+    """What a value of this type must be; empty where it is."""
+    try:
+        TypeAdapter(annotation, config=ConfigDict(strict=True)).validate_python(_plainly(value))
+    except ValidationError as error:
+        rules = [rule_of(item) for item in error.errors() if item["type"] != "none_required"]
+        said = " or ".join(dict.fromkeys(rules)).replace(" or must be", " or")
+        return said.replace("an instance of Sequence", "a list").replace("an instance of Path", "a path")
+    return ""
+
+
+def _plainly(value: object) -> object:
+    """Any list as a list, any mapping as a dictionary."""
+    if isinstance(value, Mapping):
+        return {key: _plainly(inner) for key, inner in value.items()}
+    return [_plainly(inner) for inner in value] if isinstance(value, Sequence) and not isinstance(value, str) else value
