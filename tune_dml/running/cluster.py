@@ -277,6 +277,10 @@ def _init_arguments(address: str | None, engine: str, preload: bool) -> dict[str
     if address is not None:
         return {"address": address, **common}
     os.environ.pop("RAY_ADDRESS", None) if os.environ.get("RAY_ADDRESS") == "local" else None
+    if engine == "train":
+        os.environ["RAY_TRAIN_V2_ENABLED"] = (
+            "1"  # many a profile still says 0; what a trial stands on is the second version's
+        )
     capacity = local_capacity()
     return {
         **common,
