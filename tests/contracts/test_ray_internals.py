@@ -8,6 +8,7 @@ import pytest
 
 from tune_dml.running.failures import classify
 from tune_dml.running.ray_internals import (
+    begins_at_once,
     every_loss_is_a_lost_process,
     found_no_room,
     placed_by,
@@ -233,3 +234,18 @@ def test_tune_asks_our_manager_for_room():
     with placed_by(Places):
         assert tune_controller.PlacementGroupResourceManager is Places
     assert tune_controller.PlacementGroupResourceManager is tunes
+
+
+def test_below_uv_run_processes_of_a_ray_of_ours_are_begun_by_our_python(monkeypatch):
+    """Ray would begin each by `uv run`, and none came where a user had typed `uv run -- tune-dml sweep`."""
+    from ray._private import worker
+    from ray._private.runtime_env import uv_runtime_env_hook
+
+    monkeypatch.setattr(
+        uv_runtime_env_hook, "_get_uv_run_cmdline", lambda: ["uv", "run", "--no-project", "--", "tune-dml"]
+    )
+    by_uv = worker._maybe_modify_runtime_env({}, False)
+    assert by_uv["py_executable"].startswith("uv run")
+    with begins_at_once():
+        assert worker._maybe_modify_runtime_env({}, False) == {}
+    assert worker._maybe_modify_runtime_env({}, False) == by_uv

@@ -15,6 +15,7 @@ import grpc
 import pytest
 
 from trainables.errors import ConfigError, Problem
+from tune_dml.planning import gpus
 from tune_dml.planning.request import Resources
 from tune_dml.running import cluster, handshake, shares
 from tune_dml.running.cluster import (
@@ -85,6 +86,7 @@ def test_a_worker_has_a_gpu_where_its_cluster_has_any_or_may_come_to_have(monkey
 @pytest.mark.parametrize(("visible", "share"), [("0,1", 1.0), ("", 0.0)])
 def test_a_worker_has_a_gpu_where_this_machine_has_any(monkeypatch, visible, share):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(gpus, "_KINDS", ("null",))  # as if it had some
     monkeypatch.setattr(cluster, "_is_there", lambda: False)  # a Ray that another test has left knows of none
     assert settled(Resources(), "local").gpus_per_worker == share
 
@@ -306,3 +308,13 @@ def test_a_local_cluster_is_not_started_to_be_asked(monkeypatch):
     assert not resource_problems(Resources(), (None, "default"))
     (problem,) = resource_problems(Resources(cpus_per_worker=999), (None, "default"))
     assert "999 CPU" in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("address", "engine", "stays"), [(None, "train", "1"), (None, "local", "0"), ("head:6379", "train", "0")]
+)
+def test_a_ray_of_ours_trains_with_the_version_of_ray_train_that_we_speak(monkeypatch, address, engine, stays):
+    """A profile that still asks for the first one: each trial was lost three times, for a word that it does not know."""
+    monkeypatch.setattr(os, "environ", {"RAY_TRAIN_V2_ENABLED": "0"})
+    cluster._init_arguments(address, engine, preload=False)
+    assert os.environ["RAY_TRAIN_V2_ENABLED"] == stays

@@ -12,6 +12,8 @@ from trainables.errors import Problem
 
 _VARIABLE = "CUDA_VISIBLE_DEVICES"
 _DRIVER = Path("/proc/driver/nvidia/gpus")
+_DEVICES, _KINDS = Path("/dev"), ("nvidia*", "dxg", "nvmap", "kfd")
+"""What a machine with GPUs has at least, where the driver's files are not (some containers, WSL, Jetson, AMD)."""
 _UUID = re.compile(r"GPU UUID:\s*(\S+)")
 _NONE = {"", "-1"}
 """Names that hide the devices."""
@@ -42,7 +44,7 @@ def visibility_problems() -> list[Problem]:
     gpus = _gpus()
     if not (absent := _absent(_named() or [], gpus)):
         return []
-    rule = f"must name GPUs of this machine, which has {', '.join(gpu.number for gpu in gpus)}"
+    rule = f"must name GPUs of this machine, which has {', '.join(gpu.number for gpu in gpus) or 'none'}"
     remedy = f"Correct or unset it; {_VARIABLE}= (empty) trains on the CPU."
     return [Problem(_VARIABLE, rule, ",".join(absent), remedy)]
 
@@ -59,7 +61,9 @@ def _named() -> list[str] | None:
 
 def _absent(names: Sequence[str], gpus: Sequence[_Gpu]) -> list[str]:
     """Names of no GPU. Parts of one (MIG) the driver does not list there, nor anything where its files are not (WSL): trusted."""
-    known = [name for name in names if gpus and not name.startswith("MIG-")]
+    if not gpus:
+        return [] if any(True for kind in _KINDS for _ in _DEVICES.glob(kind)) else list(names)
+    known = [name for name in names if not name.startswith("MIG-")]
     return [name for name in known if not any(gpu.is_named(name) for gpu in gpus)]
 
 

@@ -277,6 +277,8 @@ def _init_arguments(address: str | None, engine: str, preload: bool) -> dict[str
     if address is not None:
         return {"address": address, **common}
     os.environ.pop("RAY_ADDRESS", None) if os.environ.get("RAY_ADDRESS") == "local" else None
+    if engine == "train":
+        os.environ["RAY_TRAIN_V2_ENABLED"] = "1"  # many a profile still says 0; trials stand on the second version
     capacity = local_capacity()
     return {
         **common,

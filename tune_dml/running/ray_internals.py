@@ -193,15 +193,16 @@ def on_loopback() -> Iterator[None]:
 
 @contextmanager
 def begins_at_once() -> Iterator[None]:
-    """Meanwhile a Ray that is started takes any free port for its agent, and is seen as soon as it is there.
+    """Meanwhile a Ray that is started takes any free port for its agent, is seen as soon as it is there, and runs our Python.
 
-    By default the agent wants 52365. Where the agent of another Ray has that, or of one whose driver was just killed, it tries
-    for 3.3 s before it goes without, and nothing else begins meanwhile. Whether a node is there Ray looks once a second.
+    By default the agent wants 52365. Where another Ray's has that, or that of one whose driver was just killed, it tries for
+    3.3 s before it goes without, and all else waits. Whether a node is there Ray looks once a second. Below `uv run` it begins
+    each process by that, in a copy of the working directory; below `uv run --` none ever comes.
     """
-    from ray._private import services
+    from ray._private import ray_constants, services
     from ray._private.state import GlobalState
 
-    start, find = services.start_raylet, services.get_node
+    start, find, by_uv = services.start_raylet, services.get_node, ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV
 
     def start_on_any_port(*given: Any, **named: Any) -> Any:
         return start(*given, **{**named, "dashboard_agent_listen_port": 0})
@@ -215,10 +216,11 @@ def begins_at_once() -> Iterator[None]:
         return find(gcs_address, node_id)
 
     services.start_raylet, services.get_node = start_on_any_port, find_soon
+    ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV = False
     try:
         yield
     finally:
-        services.start_raylet, services.get_node = start, find
+        services.start_raylet, services.get_node, ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV = start, find, by_uv
 
 
 @contextmanager

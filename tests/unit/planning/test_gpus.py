@@ -5,6 +5,7 @@ import pytest
 from tune_dml.planning import gpus
 from tune_dml.planning.gpus import visibility_problems, visible_gpus
 from tune_dml.planning.request import Resources
+from tune_dml.running import cluster
 from tune_dml.running.cluster import resource_problems
 
 
@@ -52,7 +53,27 @@ def test_what_is_named_and_there_is_counted_and_what_is_not_there_is_said(monkey
 
 def test_where_the_driver_lists_nothing_names_are_trusted(tmp_path, monkeypatch):
     monkeypatch.setattr(gpus, "_DRIVER", tmp_path / "none")
+    monkeypatch.setattr(gpus, "_DEVICES", tmp_path)
+    (tmp_path / "dxg").touch()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,3")
     assert (visible_gpus(), visibility_problems()) == (2, [])
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert visible_gpus() == 0
+
+
+@pytest.mark.parametrize(
+    ("named", "problems"), [("0", 1), ("0,GPU-99", 1), ("MIG-7a", 1), ("", 0), ("-1", 0), (None, 0)]
+)
+def test_a_machine_without_a_gpu_is_told_of_one_that_is_named(tmp_path, monkeypatch, named, problems):
+    """A word left over from another machine: Ray counts none, and the sweep was refused only after Ray had begun."""
+    monkeypatch.setattr(gpus, "_DRIVER", tmp_path / "none")
+    monkeypatch.setattr(gpus, "_DEVICES", tmp_path)
+    monkeypatch.setattr(cluster, "_is_there", lambda: False)  # a Ray that another test has left
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if named is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+    assert visible_gpus() == 0
+    said = [str(problem) for problem in resource_problems(Resources())]
+    assert said == [str(problem) for problem in visibility_problems()]
+    assert len(said) == problems
+    assert all("which has none" in each and "(empty) trains on the CPU" in each for each in said)

@@ -8,6 +8,7 @@ import tune_dml
 from trainables.errors import ConfigError
 from trainables.probe import Probe
 from tune_dml import api
+from tune_dml.planning import gpus
 from tune_dml.planning.checks import prepare
 from tune_dml.planning.request import Request, Resources, Session
 from tune_dml.record.state import SweepState
@@ -20,6 +21,7 @@ GB = 1_000_000_000
 def gpu(monkeypatch):
     """A GPU of 16 GB on which trials hold so much, and so many at once make so many steps a second."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setattr(gpus, "_KINDS", ("null",))  # as if it were there
     monkeypatch.setattr(cluster, "_is_there", lambda: False)  # a Ray that another test has left knows of none
 
     def has(held, steps):
