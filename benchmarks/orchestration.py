@@ -4,8 +4,9 @@
     python benchmarks/orchestration.py --driver 5000    # what a trial costs the driver, early and late, and its memory
 
 The trial is the same everywhere: `trainables.training.train` on digits, evaluation, sheet and checkpoint included, one CPU
-each, as many at once as there are cores. *Bare* is a pool of processes that are there already, run first and again last: how
-far the two differ is the machine's own doing, and their mean is what the others are compared with. By the clock, and by what
+each, as many at once as there are cores. *Bare* is a pool of processes that are there already, run before and after each of
+the others, without a Ray beside it: how far the runs differ is the machine's own doing, and the mean of the two around it is
+what each is compared with. By the clock, and by what
 the processor did for it, all processes of Ray included: where the machine is shared with other programs, read that. The
 *floor* of a sweep on Ray with MLflow beside it: bare trials, and nothing else than the imports that its fresh processes
 cannot do without (torch and Ray in each slot's, Ray Tune and MLflow in the driver). Engine `train` with two workers is timed
@@ -16,12 +17,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -120,6 +123,23 @@ def bare(trials: int, steps: int) -> Cost:
         with Meter() as meter:
             list(pool.map(trial, [steps] * trials, rhos(trials), [folder] * trials))
         return meter.cost
+
+
+@contextlib.contextmanager
+def running_ray() -> Iterator[None]:
+    """A Ray of one machine that is there already, as the pool of `bare` is."""
+    import ray
+
+    resources = {"trial_driver": 8.0}
+    ray.init(num_cpus=SLOTS, log_to_driver=False, logging_level="ERROR", include_dashboard=True, resources=resources)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def mean(first: Cost, last: Cost) -> Cost:
+    return Cost((first.clock + last.clock) / 2, (first.processor + last.processor) / 2)
 
 
 def importing(*modules: str) -> float:
@@ -271,37 +291,34 @@ def main() -> None:
     asked = parser.parse_args()
     trials, steps = asked.trials, asked.steps
 
-    import ray
-
     if asked.driver:
         driver(asked.driver)
         return
 
-    first = bare(trials, steps)
+    bares = [bare(trials, steps)]
     costs = {"Optuna with joblib": optuna_joblib(trials, steps)}
-    ray.init(
-        num_cpus=SLOTS,
-        log_to_driver=False,
-        logging_level="ERROR",
-        include_dashboard=True,
-        resources={"trial_driver": 8},
-    )
-    costs["Ray Tune, reuse_actors"] = plain_tune(trials, steps)
-    began = time.time()
-    costs["tune_dml, local"], events = sweep_of(trials, steps, workers=1)
-    ended = time.time()
-    last = bare(trials, steps)
-    base = Cost((first.clock + last.clock) / 2, (first.processor + last.processor) / 2)
-    of_bare = [f"{cost.clock:.1f} s, processor {cost.processor:.1f} s" for cost in (first, last)]
-    print(f"{trials} trials of {steps} steps, {SLOTS} at once; bare: {of_bare[0]}; again: {of_bare[1]}")
-    slot, beside = importing("torch", "ray"), importing("ray.tune", "mlflow")
-    imports = SLOTS * slot + beside
+    bares.append(bare(trials, steps))
+    with running_ray():
+        costs["Ray Tune, reuse_actors"] = plain_tune(trials, steps)
+    bares.append(bare(trials, steps))
+    with running_ray():
+        began = time.time()
+        costs["tune_dml, local"], events = sweep_of(trials, steps, workers=1)
+        ended = time.time()
+    bares.append(bare(trials, steps))
+    around = [mean(*pair) for pair in itertools.pairwise(bares)]
+    base = around[-1]
+    of_bare = [f"{cost.clock:.1f} s, processor {cost.processor:.1f} s" for cost in bares]
+    print(f"{trials} trials of {steps} steps, {SLOTS} at once; bare: {'; '.join(of_bare)}")
+    slot, of_driver = importing("torch", "ray"), importing("ray.tune", "mlflow")
+    imports = SLOTS * slot + of_driver
     floor = Cost(base.clock + imports / SLOTS, base.processor + imports)
     print(
-        f"imports: {slot:.1f} s of processor for each slot (torch, ray), {beside:.1f} s for the driver (ray.tune, mlflow)"
+        f"imports: {slot:.1f} s of processor for each slot (torch, ray), {of_driver:.1f} s for the driver (ray.tune, mlflow)"
     )
-    for name, cost in {"floor": floor, **costs}.items():
-        show(name, cost, base, trials)
+    show("floor", floor, base, trials)
+    for (name, cost), beside in zip(costs.items(), around, strict=True):
+        show(name, cost, beside, trials)
     shown = [event.time for event in events if event.kind == "started"]
     over = beyond_training(events, SLOTS)
     each = sum(over) / len(over)
@@ -315,7 +332,8 @@ def main() -> None:
         f"    once every slot has a process: {steady:.3f} s a trial, bare {alone:.3f} s; beyond training {each:.3f} s"
     )
     few = min(6, trials)
-    cost, events = sweep_of(few, steps, workers=2)
+    with running_ray():
+        cost, events = sweep_of(few, steps, workers=2)
     over = beyond_training(events, 1)
     each = sum(over) / len(over)
     print(
