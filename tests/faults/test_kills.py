@@ -80,7 +80,8 @@ def test_killed_in_the_middle_it_goes_on_by_itself(run, undisturbed, found, faul
     since = time.time()
     assert sweep.end() == 0, sweep.said()
     assert table(sweep.folder) == undisturbed
-    assert sweep.events("retry") or len(sweep.events("session")) > 1
+    # That the raylet or the GCS is gone a trial may hear of only after its end.
+    assert sweep.events("retry") or fault != "a trial's worker"
     found(f"kill -9 of {fault}", outcome(sweep.folder, since))
 
 
