@@ -20,10 +20,8 @@ def build_regularizer(name: str, **knobs: object) -> Regularizer:
     """The regularizer called `name`, e.g. `build_regularizer("sec", rho=1.0)`; without eta. Raises ConfigError."""
     regularizer = build(REGULARIZERS, "regularizer", name, knobs, {}, "regularizer")
     if learnt := [name for name, parameter in regularizer.named_parameters() if parameter.requires_grad]:
-        place, rule = (
-            f"regularizer {type(regularizer).__name__}",
-            "must have no parameters: only network and loss are trained",
-        )
+        place = f"regularizer {type(regularizer).__name__}"
+        rule = "must have no parameters: only network and loss are trained"
         remedy = "Make what it keeps a buffer (register_buffer); what is to be learnt belongs in a loss."
         raise ConfigError(Problem(place, rule, ", ".join(learnt), remedy))
     return regularizer

@@ -19,6 +19,7 @@ tune-dml sweep pictures.yaml
 """
 _INSTANCES, _MOST_CLASSES = 3, 30  # of a batch
 
+_SKIPPED = "\n  data.skip_corrupt: true            # leaves out {lost} that cannot be decoded"
 _TEXT = """\
 # A sweep over {pictures} pictures of {classes} classes in {folder}.
 # Run it: tune-dml sweep {file}        What it would cost: tune-dml plan {file}
@@ -108,7 +109,5 @@ def _sweep_text(root: Path, path: Path, name: str, skip_corrupt: bool) -> str:
         instances=_INSTANCES,
         batch=classes * _INSTANCES,
         steps=300,
-        skipped=f"\n  data.skip_corrupt: true            # leaves out {len(lost)} that cannot be decoded"
-        if lost
-        else "",
+        skipped=_SKIPPED.format(lost=len(lost)) if lost else "",
     )
