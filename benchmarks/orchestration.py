@@ -8,6 +8,9 @@ each, as many at once as there are cores. *Bare* is a pool of processes that are
 the others, without a Ray beside it: how far the runs differ is the machine's own doing, and the mean of the two around it is
 what each is compared with. By the clock, and by what
 the processor did for it, all processes of Ray included: where the machine is shared with other programs, read that. The
+same of its own training: what all slots' time, and the processor's, is of the seconds that its own trials trained. A machine
+that is slower in one minute than in the next changes these little, since training and all else are slowed alike; a trial that
+waits for the processor while a daemon has it seems to train meanwhile, which the processor's figure tells. The
 *floor* of a sweep on Ray with MLflow beside it: bare trials, and nothing else than the imports that its fresh processes
 cannot do without (torch and Ray in each slot's, Ray Tune and MLflow in the driver). Engine `train` with two workers is timed
 by its trials after the first, which pays for the start of Ray Train.
@@ -26,7 +29,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +44,7 @@ sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from helpers.clusters import children_of
 
 SLOTS = len(os.sched_getaffinity(0))
+_TRAINED = "trained"
 
 
 def settings(steps: int, rho: float) -> dict[str, Any]:
@@ -61,7 +65,7 @@ def rhos(trials: int) -> list[float]:
 
 
 def trial(steps: int, rho: float, folder: str) -> float:
-    """One trial; its value."""
+    """One trial; its value. The seconds that it trained are appended to a file beside it."""
     import torch
 
     from trainables.context import FolderContext
@@ -69,15 +73,32 @@ def trial(steps: int, rho: float, folder: str) -> float:
     from trainables.training import train
 
     context = FolderContext(Path(folder) / str(rho), torch.device("cpu"))
-    return train(read_settings(settings(steps, rho)), context).metrics["val/recall_at_1"]
+    outcome = train(read_settings(settings(steps, rho)), context)
+    with (Path(folder) / _TRAINED).open("a") as file:
+        file.write(f"{outcome.seconds}\n")
+    return outcome.metrics["val/recall_at_1"]
+
+
+def trained(folder: str) -> float:
+    """Seconds that trials of a folder trained, together."""
+    return sum(map(float, (Path(folder) / _TRAINED).read_text().split()))
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of a run: seconds by the clock, and of the processor, all processes below this one together."""
+    """Of a run."""
 
     clock: float
+    """Seconds."""
     processor: float
+    """Seconds, of all processes below this one together."""
+    training: float = 0.0
+    """Seconds that its trials trained and evaluated, by their own clocks, together."""
+
+    @property
+    def of_training(self) -> tuple[float, float]:
+        """What the slots' time and the processor's are of those seconds."""
+        return self.clock * SLOTS / self.training, self.processor / self.training
 
 
 class Meter:
@@ -121,8 +142,8 @@ def bare(trials: int, steps: int) -> Cost:
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(SLOTS, get_context("spawn")) as pool:
         list(pool.map(trial, [2] * SLOTS, [0.999 - n / 1000 for n in range(SLOTS)], [folder] * SLOTS))  # imports
         with Meter() as meter:
-            list(pool.map(trial, [steps] * trials, rhos(trials), [folder] * trials))
-        return meter.cost
+            list(pool.map(trial, [steps] * trials, rhos(trials), [f"{folder}/timed"] * trials))
+        return replace(meter.cost, training=trained(f"{folder}/timed"))
 
 
 @contextlib.contextmanager
@@ -139,7 +160,7 @@ def running_ray() -> Iterator[None]:
 
 
 def mean(first: Cost, last: Cost) -> Cost:
-    return Cost((first.clock + last.clock) / 2, (first.processor + last.processor) / 2)
+    return Cost(*((a + b) / 2 for a, b in zip(astuple(first), astuple(last), strict=True)))
 
 
 def importing(*modules: str) -> float:
@@ -168,7 +189,7 @@ def plain_tune(trials: int, steps: int) -> Cost:
                 tune_config=tune.TuneConfig(reuse_actors=True),
                 run_config=tune.RunConfig(storage_path=folder, verbose=0),
             ).fit()
-        return meter.cost
+        return replace(meter.cost, training=trained(folder))
 
 
 def _optimize(storage: str, share: list[float], steps: int, folder: str) -> None:
@@ -194,7 +215,7 @@ def optuna_joblib(trials: int, steps: int) -> Cost:
         shares = [rhos(trials)[slot::SLOTS] for slot in range(SLOTS)]
         with Meter() as meter:
             Parallel(n_jobs=SLOTS)(delayed(_optimize)(file, share, steps, folder) for share in shares)
-        return meter.cost
+        return replace(meter.cost, training=trained(folder))
 
 
 def sweep_of(trials: int, steps: int, workers: int) -> tuple[Cost, list[Event]]:
@@ -215,7 +236,9 @@ def sweep_of(trials: int, steps: int, workers: int) -> tuple[Cost, list[Event]]:
             resources = Resources(workers=workers, engine="local" if workers == 1 else "train")
             with Meter() as meter:
                 done = tune_dml.run_sweep(space, seeds=1, resources=resources)
-            return meter.cost, read_events(done.folder)
+            events = read_events(done.folder)
+            training = sum(event.body["seconds"] for event in events if event.kind == "ended")
+            return replace(meter.cost, training=training), events
         finally:
             os.chdir(before)
 
@@ -281,6 +304,9 @@ def show(name: str, cost: Cost, base: Cost, trials: int) -> None:
     over = [(cost.clock - base.clock) * SLOTS / trials, (cost.processor - base.processor) / trials]
     ratios = f"{cost.clock / base.clock:5.2f} x bare, processor {cost.processor / base.processor:5.2f} x"
     print(f"{name:24} {cost.clock:7.1f} s {ratios}; over it a trial {over[0]:6.3f} s, processor {over[1]:6.3f} s")
+    (clock, processor), (bare_clock, bare_processor) = cost.of_training, base.of_training
+    times = f"{clock / bare_clock:5.3f} x bare's, processor {processor / bare_processor:5.3f} x"
+    print(f"{'':24} of its own training {clock:5.3f}, {times}")
 
 
 def main() -> None:
@@ -312,7 +338,7 @@ def main() -> None:
     print(f"{trials} trials of {steps} steps, {SLOTS} at once; bare: {'; '.join(of_bare)}")
     slot, of_driver = importing("torch", "ray"), importing("ray.tune", "mlflow")
     imports = SLOTS * slot + of_driver
-    floor = Cost(base.clock + imports / SLOTS, base.processor + imports)
+    floor = replace(base, clock=base.clock + imports / SLOTS, processor=base.processor + imports)
     print(
         f"imports: {slot:.1f} s of processor for each slot (torch, ray), {of_driver:.1f} s for the driver (ray.tune, mlflow)"
     )
