@@ -110,11 +110,16 @@ class ImageFolder(StoredPictures):
     @cached_property
     def _listing(self) -> tuple[list[str], list[int], tuple[str, ...]]:
         """(names relative to the root, label of each, class names); folders without pictures are no classes."""
-        pictures = {folder.name: find_pictures(folder)[0] for folder in self._folders}
+        pictures = {folder.name: found for folder, (found, _) in self._found.items()}
         classes = tuple(name for name, files in pictures.items() if files)
         pairs = [(file, label) for label, name in enumerate(classes) for file in pictures[name]]
         names = [file.relative_to(self.root).as_posix() for file, _ in pairs]
         return names, [label for _, label in pairs], classes
+
+    @cached_property
+    def _found(self) -> dict[Path, tuple[list[Path], list[Path]]]:
+        """Of each folder that may be a class, its pictures and its other files."""
+        return {folder: find_pictures(folder) for folder in self._folders}
 
     @cached_property
     def _folders(self) -> list[Path]:
@@ -168,7 +173,7 @@ class ImageFolder(StoredPictures):
         classes = self._listing[2]
         if empty := [path.name for path in self._folders if path.name not in classes]:
             notes.append(f"{len(empty)} folders without pictures were passed over: {few(empty)}")
-        others = [path for folder in self._folders for path in find_pictures(folder)[1]]
+        others = [path for _, beside in self._found.values() for path in beside]
         if links := [path.relative_to(self.root).as_posix() for path in others if path.is_dir()]:
             notes.append(f"{len(links)} links to folders inside classes were not followed: {few(links)}")
         if files := [path.name for path in others if not path.is_dir()]:

@@ -12,6 +12,7 @@ from PIL import Image
 
 from trainables.data import build_dataset
 from trainables.data.formats.decoding import _to_rgb
+from trainables.data.formats.files import find_pictures
 from trainables.errors import ConfigError, DataError
 
 
@@ -240,6 +241,20 @@ def test_what_lies_beside_the_pictures_is_told_as_it_is_now_and_not_as_the_cache
     (root / "fox" / "0.psd").unlink()
     (root / "fox").rmdir()
     assert build(size=16).prepare().notes == ()
+
+
+def test_finding_pictures_asks_the_file_server_for_links_alone(root, monkeypatch):
+    os.mkfifo(root / "ant" / "pipe.png")  # neither a picture nor a file
+    (root / "ant" / "link.png").symlink_to(root / "bee" / "0.png")
+    (root / "ant" / "folder.png").symlink_to(root / "bee")
+    (root / "ant" / "deep").mkdir()
+    picture(root / "ant" / "deep" / "0.JPG", 1, (20, 20))
+    monkeypatch.setattr(Path, "stat", None)
+    monkeypatch.setattr(os, "stat", None)
+    pictures, others = find_pictures(root / "ant")
+    names = [path.relative_to(root / "ant").as_posix() for path in pictures]
+    assert names == ["0.png", "1.png", "2.png", "deep/0.JPG", "link.png"]
+    assert others == [root / "ant" / "folder.png"]
 
 
 def test_files_out_of_reach_are_named_or_left_out_and_read_once_they_can_be(root, build):
