@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -64,10 +65,18 @@ def as_typed_here(text: str) -> str:
     return re.sub("`tune-dml (?!submit |cancel )", lambda found: f"`{program()} ", text)
 
 
-def stop(name: str) -> str:
-    """How a sweep that runs is stopped, as the end of a sentence."""
+def cluster_of_this_job() -> str | None:
+    """The cluster on which this runs as a job, as its user named it; None where it was not submitted."""
     there = os.environ.get(SUBMITTED_TO)
-    return f"`tune-dml cancel {shlex.quote(shlex.split(there)[0])} {name}`" if there else "Ctrl-C where it runs"
+    return mask(shlex.split(there)[0]) if there else None
+
+
+def stop(results: Results) -> str:
+    """How a sweep that runs is stopped, as the end of a sentence; it may run elsewhere than where this is asked."""
+    if results.submitted_to:
+        return f"`tune-dml cancel {shlex.quote(results.submitted_to)} {results.name}`"
+    elsewhere = f", on {results.host}" if results.host not in {"", platform.node()} else ""
+    return f"Ctrl-C where it runs{elsewhere}"
 
 
 def smaller_micro_batch(results: Results) -> int | None:
