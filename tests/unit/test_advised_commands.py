@@ -46,7 +46,9 @@ def test_python_says_where_the_sweep_lies_unless_that_is_the_default(results):
 
 def test_secrets_are_not_repeated(results):
     masked = typed(results, "tune-dml", "sweep", "sec_rho", "--tracking-uri", "http://***@here")
-    assert command(masked, "report") == "tune-dml report toy"
+    assert command(masked, "report") == "tune-dml report toy --tracking-uri http://here"
+    database = typed(results, "tune-dml", "sweep", "sec_rho", "--tracking-uri", "postgresql://***@here/mlflow")
+    assert command(database, "report") == "tune-dml report toy"
 
 
 def test_what_is_typed_now_counts_before_the_first_session(results):
@@ -54,7 +56,7 @@ def test_what_is_typed_now_counts_before_the_first_session(results):
     now = {"--tracking-uri": "http://there:5000", "--experiment": None}
     assert command(here, "sync", now=now) == "tune-dml sync toy --tracking-uri http://there:5000 --experiment mine"
     now = {"--tracking-uri": "http://me:secret@there:5000"}
-    assert command(here, "sync", now=now) == "tune-dml sync toy --experiment mine"
+    assert command(here, "sync", now=now) == "tune-dml sync toy --tracking-uri http://there:5000 --experiment mine"
 
 
 def test_of_a_job_on_a_cluster_they_are_to_be_submitted_too(results, monkeypatch):

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from tune_dml.record.provenance import mask
+from tune_dml.record.provenance import mask, without_login
 from tune_dml.record.results import Results
 
 _STORES = ("--tracking-uri", "--experiment")
@@ -43,7 +43,7 @@ def command(results: Results, verb: str, change: str = "", *, now: Mapping[str, 
     if elsewhere or now.get("--storage"):
         words += ["--storage", shlex.quote(str(results.folder.parent.absolute()))]
     for option in _CARRIED.get(verb, ()):
-        value = mask(now.get(option) or (_given(typed, option) if by_us else ""))
+        value = without_login(now.get(option) or (_given(typed, option) if by_us else ""))
         if value and _STARS not in value:
             words += [option, shlex.quote(value)]
     return " ".join(words)
