@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from helpers.clusters import state_of
 from helpers.toys import plan_of
 
 from tune_dml.cli import _supervisor
@@ -217,10 +218,6 @@ def test_a_closed_terminal_ends_the_driver_in_order_but_not_below_nohup(program,
         if is_ignored:
             supervisor.send_signal(signal.SIGINT)
         assert supervisor.stdout.readline() == f"{'SIGINT' if is_ignored else 'SIGTERM'}\n"
-
-
-def state_of(pid):
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_ctrl_z_stops_the_driver_and_what_it_has_begun_until_the_command_goes_on(tmp_path):
