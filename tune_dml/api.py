@@ -24,7 +24,7 @@ from tune_dml.planning.plan import refuse_name_in_use
 from tune_dml.planning.request import Racing, Request, Resources, Session, folder_problems, listed_seeds
 from tune_dml.planning.spread import spread
 from tune_dml.record.fetching import fetch_rest
-from tune_dml.record.ledger import Ledger
+from tune_dml.record.ledger import READ_ONLY, Ledger
 from tune_dml.record.rescore import RescoredSweep, compute_metrics
 from tune_dml.record.results import Results
 from tune_dml.record.session import Purpose, with_place
@@ -218,7 +218,7 @@ def rescore(
     and why MLflow does not have them yet, or None. Raises ConfigError for an unknown metric, and where nothing was kept.
     """
     state = load_state(session.sweeps, name)
-    raise_if_any(folder_problems("SWEEP", state.folder))
+    raise_if_any(folder_problems("SWEEP", state.folder, READ_ONLY))
     fetch_rest(state)
     rescored = compute_metrics(state, metrics)
     return rescored, _tracker(state, session).stop(interrupted=state.incomplete).error
@@ -303,10 +303,11 @@ def _written(
     paper_sd: float | None,
     forms: Sequence[Literal["pdf", "png"]],
 ) -> ReportFiles:
-    """The report of a sweep as it stands now, which is a look at it."""
+    """The report of a sweep as it stands now, which is a look at it. Raises ConfigError where it cannot be written."""
     from tune_dml import report
 
     state.record_look("report")
+    raise_if_any(folder_problems("-o", folder, "Name another folder for the report: -o DIR."))
     return report.write_report(Results.of(state), folder, margin=margin, paper_sd=paper_sd, forms=forms)
 
 
@@ -327,15 +328,14 @@ def _opened(state: SweepState, selection: str = "") -> Results:
     from tune_dml.record.sealed import record_opening
     from tune_dml.report.measured.cell import best_cells
 
-    raise_if_any(folder_problems("SWEEP", state.folder))
+    raise_if_any(folder_problems("SWEEP", state.folder, READ_ONLY))
     fetch_rest(state)
     state.update()
     best = best_cells(Results.of(state))
     if not best:
         rule = "only a sweep in which validation can select a cell can be opened; none has finished a trial"
-        raise ConfigError(
-            Problem("SWEEP", rule, state.plan.name, f"Run it first: `tune-dml resume {state.plan.name}`.")
-        )
+        remedy = f"Run it first: `tune-dml resume {state.plan.name}`."
+        raise ConfigError(Problem("SWEEP", rule, state.plan.name, remedy))
     record_opening(state, best[0].label, selection)
     return Results.of(state)
 

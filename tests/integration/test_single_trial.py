@@ -36,6 +36,19 @@ def test_pictures_stay_and_are_named(tmp_path, cache_dir):
     assert json.loads(again.pictures[0].read_text())["sheet"] is None
 
 
+def test_pictures_that_cannot_be_kept_cost_no_figures(tmp_path, cache_dir, monkeypatch):
+    """It trained to the end, and then told *Read-only file system* alone."""
+
+    def read_only(source, place):
+        raise OSError(30, "Read-only file system", str(place))
+
+    monkeypatch.setattr("shutil.copytree", read_only)
+    found = ended(tmp_path, cache_dir)
+    assert (found.status, found.pictures) == ("finished", ())
+    assert any(f"Pictures: not kept ({tmp_path}" in part for part in found.text() if isinstance(part, str))
+    assert "Read-only file system" in found.data()["not_kept"]
+
+
 def test_a_trial_that_fails_leaves_and_says_nothing(tmp_path, cache_dir):
     found = ended(tmp_path, cache_dir, optim__name="sgd", optim__lr=1e30)
     assert found.status == "diverged"

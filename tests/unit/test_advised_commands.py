@@ -1,14 +1,16 @@
 """Advised commands carry what their sweep needs to be found again."""
 
+import platform
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from helpers.toys import write_sweep
+from helpers.toys import Driver, plan_of, write_sweep
 
-from tune_dml.record.commands import as_typed_here, command, stop, try_again
+from tune_dml.record.commands import as_typed_here, cluster_of_this_job, command, stop, try_again
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.results import results_of
+from tune_dml.space import Grid, Knob
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +46,9 @@ def test_python_says_where_the_sweep_lies_unless_that_is_the_default(results):
 
 def test_secrets_are_not_repeated(results):
     masked = typed(results, "tune-dml", "sweep", "sec_rho", "--tracking-uri", "http://***@here")
-    assert command(masked, "report") == "tune-dml report toy"
+    assert command(masked, "report") == "tune-dml report toy --tracking-uri http://here"
+    database = typed(results, "tune-dml", "sweep", "sec_rho", "--tracking-uri", "postgresql://***@here/mlflow")
+    assert command(database, "report") == "tune-dml report toy"
 
 
 def test_what_is_typed_now_counts_before_the_first_session(results):
@@ -52,7 +56,7 @@ def test_what_is_typed_now_counts_before_the_first_session(results):
     now = {"--tracking-uri": "http://there:5000", "--experiment": None}
     assert command(here, "sync", now=now) == "tune-dml sync toy --tracking-uri http://there:5000 --experiment mine"
     now = {"--tracking-uri": "http://me:secret@there:5000"}
-    assert command(here, "sync", now=now) == "tune-dml sync toy --experiment mine"
+    assert command(here, "sync", now=now) == "tune-dml sync toy --tracking-uri http://there:5000 --experiment mine"
 
 
 def test_of_a_job_on_a_cluster_they_are_to_be_submitted_too(results, monkeypatch):
@@ -60,13 +64,33 @@ def test_of_a_job_on_a_cluster_they_are_to_be_submitted_too(results, monkeypatch
     monkeypatch.setenv("TUNE_DML_SUBMITTED_TO", "'my cluster.yaml' --working-dir own")
     there = typed(results, "/app/tune_dml/cli/__main__.py", "sweep", "sec_rho", "--priority", "10")
     assert command(there, "resume") == "tune-dml submit 'my cluster.yaml' --working-dir own -- resume toy --priority 10"
-    assert stop("toy") == "`tune-dml cancel 'my cluster.yaml' toy`"
-    refusal = f"Go on with that one: `tune-dml resume toy`, or {stop('toy')}."
+    cancel = "`tune-dml cancel 'my cluster.yaml' toy`"
+    refusal = f"Go on with that one: `tune-dml resume toy`, or {cancel}."
     told = as_typed_here(refusal)
     assert told == refusal.replace("`tune-dml resume", "`tune-dml submit 'my cluster.yaml' --working-dir own -- resume")
     assert as_typed_here(told) == told
     monkeypatch.delenv("TUNE_DML_SUBMITTED_TO")
     assert as_typed_here(refusal) == refusal
+
+
+def test_a_sweep_is_stopped_where_it_runs_wherever_that_is_asked(tmp_path, monkeypatch):
+    """One cluster's job may be asked for a sweep that another's runs, or that somebody began by hand."""
+    driver = Driver(tmp_path / "toy", plan_of(Knob("loss.margin", Grid((0.1, 0.2)))))
+    driver.event("session", provenance={"host": "desk"}, resources={}, submitted_to="my cluster.yaml")
+    monkeypatch.setenv("TUNE_DML_SUBMITTED_TO", "http://other:8265")
+    assert stop(results_of(driver.folder)) == "`tune-dml cancel 'my cluster.yaml' toy`"
+    driver.event("session", provenance={"host": "desk"}, resources={}, submitted_to=None)
+    assert stop(results_of(driver.folder)) == "Ctrl-C where it runs, on desk"
+    driver.event("session", provenance={"host": platform.node()}, resources={})
+    assert stop(results_of(driver.folder)) == "Ctrl-C where it runs"
+
+
+def test_a_session_knows_the_cluster_that_it_was_submitted_to(monkeypatch):
+    assert cluster_of_this_job() is None
+    monkeypatch.setenv("TUNE_DML_SUBMITTED_TO", "'my cluster.yaml' --working-dir own")
+    assert cluster_of_this_job() == "my cluster.yaml"
+    monkeypatch.setenv("TUNE_DML_SUBMITTED_TO", "http://me:secret@head:8265")
+    assert cluster_of_this_job() == "http://***@head:8265"
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,13 @@ import json
 import multiprocessing
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 from helpers.toys import METRIC, PROVENANCE, Driver, plan_of, space_of
 
 from trainables.errors import ConfigError
-from tune_dml.record.ledger import Ledger, is_running, read_events, read_history
+from tune_dml.record.ledger import READ_ONLY, Ledger, is_running, read_events, read_history
 from tune_dml.record.results import load_results, results_of
 from tune_dml.space import Baseline, Grid, Knob
 
@@ -140,6 +141,20 @@ def test_where_files_cannot_be_locked_no_sweep_is_run(tmp_path, monkeypatch, num
     monkeypatch.undo()
     with Ledger(tmp_path / "toy"):
         assert is_running(tmp_path / "toy")
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
+def test_a_sweep_that_cannot_be_written_to_is_refused_with_what_helps(tmp_path, monkeypatch, number):
+    """As `sync`, `mv` and `rm` of a read-only copy."""
+
+    def refused(path, mode):
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(Path, "open", refused)
+    with pytest.raises(ConfigError) as told, Ledger(tmp_path):
+        pytest.fail("opened")
+    rule = f"SWEEP: must be a folder that can be written: {os.strerror(number)}, but got '{tmp_path}'."
+    assert str(told.value) == f"{rule} {READ_ONLY}"
 
 
 def test_a_spoilt_lock_is_no_lock(tmp_path):

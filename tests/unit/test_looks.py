@@ -157,6 +157,20 @@ def test_reading_a_finished_sweep_twice_is_free_also_where_it_cannot_be_written(
     assert not (tmp_path / "three").exists()
 
 
+def test_a_report_that_cannot_be_written_says_what_helps(tmp_path, monkeypatch, command_line):
+    """A read-only copy was told *report.html.tmp: Read-only file system*."""
+    results = write_sweep(tmp_path / "toy")
+    tune_dml.write_report(tune_dml.load_sweep("toy", storage=tmp_path), tmp_path / "one")
+
+    def read_only(dir, prefix):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("tune_dml.planning.request.tempfile.TemporaryDirectory", read_only)
+    code, _, error = command_line("report", "toy", "--storage", tmp_path)
+    rule = f"-o: must be a folder that can be written: Read-only file system, but got '{results.folder / 'report'}'."
+    assert (code, error) == (1, f"{rule} Name another folder for the report: -o DIR.\n")
+
+
 def test_two_processes_that_look_at_once_leave_one_line(driver):
     for trial in driver.trials:
         driver.run(trial)

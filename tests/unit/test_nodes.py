@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tune_dml.running.nodes import _clocks, _each, _pictures, _shared
+from tune_dml.running.nodes import _clocks, _count, _each, _pictures, _shared
 
 
 def answer(**changes):
@@ -40,6 +40,15 @@ def test_what_is_wrong_with_a_node_is_named(changes, words, wrong):
 def test_a_head_that_offers_no_gpu_may_have_some_that_torch_cannot_use():
     assert not [fact for fact in said(offered=0, usable=0) if fact.wrong]
     assert not [fact for fact in said(usable=None) if fact.wrong]  # without torch, which its version tells
+
+
+def test_a_head_that_others_cannot_reach_is_noted():
+    """Without a default route Ray takes the address that a machine's own name leads to."""
+    alone = _count([{"NodeManagerAddress": "127.0.1.1"}])
+    assert (alone.found, alone.wrong) == ("1 alive, at 127.0.1.1, which no other machine reaches", False)
+    assert "--node-ip-address=ADDRESS" in alone.remedy
+    reached = _count([{"NodeManagerAddress": "10.0.0.7"}, {"NodeManagerAddress": "10.0.0.8"}])
+    assert (reached.found, reached.remedy) == ("2 alive", "")
 
 
 def test_a_clock_that_differs_is_wrong():

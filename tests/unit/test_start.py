@@ -78,6 +78,31 @@ def test_switches_of_python_under_which_ray_cannot_start_are_refused(monkeypatch
     assert [problem.place for problem in start.start_problems(2)] == refused
 
 
+@pytest.mark.parametrize(
+    ("folder", "said"),
+    [
+        (
+            "/scratch/slurm-job.12345678/node-17/tmp1",
+            "may have a name of 39 bytes, for its sockets lie in it, not of 40",
+        ),
+        ("/scratch/" + 12 * "ö", "must have a name of ASCII letters"),
+        ("/scratch/slurm-job.12345678/node-17/tmp", ""),
+        ("/a b", ""),
+    ],
+)
+def test_a_folder_in_which_rays_sockets_cannot_lie_is_refused(monkeypatch, limits, folder, said):
+    """Batch systems name one for each job; the kernel takes 107 bytes for a socket's name."""
+    monkeypatch.setattr(start, "_threads_left", list)
+    monkeypatch.setattr(start.os, "getpid", lambda: 4194304)
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    monkeypatch.setenv("TMPDIR", folder)
+    told = [str(problem) for problem in start.start_problems(2)]
+    remedy = "Set RAY_TMPDIR to another one, such as /tmp."
+    assert told == ([f"Ray: the folder of Ray's temporary files {said}, but got '{folder}'. {remedy}"] if said else [])
+    monkeypatch.setenv("RAY_TMPDIR", "/tmp")  # noqa: S108
+    assert start.start_problems(2) == []
+
+
 def test_they_are_a_matter_of_a_ray_that_is_to_be_started(monkeypatch):
     monkeypatch.setattr(start, "_threads_left", lambda: [("ulimit -u", 1, "Raise it.")])
     monkeypatch.setattr(cluster, "_is_there", lambda: False)  # other tests may have left one running

@@ -40,6 +40,8 @@ _OF_OTHERS = {
 """Flag of Optuna, Ray Tune, W&B, MLflow or of scripts of this field -> ours."""
 _OTHER_VERBS = {"--dry-run": "tune-dml plan", "--resume": "tune-dml resume"}
 
+_BEHIND_DASHES = "; what is to run there stands behind `--`: tune-dml submit cluster.yaml -- sweep ..."
+
 
 def dashed(words: Sequence[str]) -> list[str]:
     """The words of a command line with `--data_root` as `--data-root`; values stay as they are."""
@@ -53,11 +55,14 @@ class Command(typer.core.TyperCommand):
         """As Click does; `--gpus` is answered with `--gpus-per-worker` too, `--n-trials` with `--num-samples`."""
         try:
             return list(super().parse_args(ctx, args))
-        except _USAGE_ERROR as error:
+        except _USAGE_ERROR as raised:
+            error: Any = raised
             if (wrong := getattr(error, "option_name", None)) and hasattr(error, "possibilities"):
                 flags = [flag for option in self.params for flag in option.opts]
                 longer = {flag for flag in flags if flag.startswith(f"{wrong}-")}
                 ours = _OF_OTHERS.get(wrong, "")
+                if self.name == "submit" and "--" not in args:
+                    error.message += _BEHIND_DASHES
                 meant = ours if ours.partition(" ")[0] in flags else _OTHER_VERBS.get(wrong)
                 error.possibilities = [meant] if meant else sorted({*longer, *(error.possibilities or [])})
             raise

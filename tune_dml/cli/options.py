@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -51,14 +51,7 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(function)
     def typed(**given: Any) -> None:
-        values: dict[str, Any] = {}
-        problems: list[Problem] = []
-        for name, text in given.items():
-            try:
-                values[name] = _READERS.get(name, _as_it_is)(text) if name in read else text
-            except ConfigError as error:
-                problems += error.problems
-        raise_if_any(problems)
+        values = given | values_read({name: text for name, text in given.items() if name in read})
         if "engine" in read:
             values["engine"] = engine_of(values["workers"], values["engine"])
         keywords(**values)
@@ -66,6 +59,19 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
     typed.__signature__ = inspect.Signature(flags)  # type: ignore[attr-defined]
     typed.__annotations__ = {flag.name: flag.annotation for flag in flags}
     return typed
+
+
+def values_read(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Declared options with their text read; raises ConfigError with all that does not read as its option wants it."""
+    values: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for name, text in given.items():
+        try:
+            values[name] = _READERS.get(name, _as_it_is)(text)
+        except ConfigError as error:
+            problems += error.problems
+    raise_if_any(problems)
+    return values
 
 
 def engine_of(workers: int, asked: Engine | None = None) -> Engine:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 
+from tune_dml.running.terminal import is_ours
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
@@ -101,7 +103,7 @@ def progress_bar(console: Console, title: str) -> Iterator[Callable[[int, int], 
         bar.update(task, completed=done, total=total, visible=True)
         if done >= total:
             stop()  # the terminal is free for what comes next
-        elif console.is_interactive and not bar.live.is_started:
+        elif console.is_interactive and not bar.live.is_started and is_ours(console.file):
             bar.start()
 
     def stop() -> None:

@@ -106,9 +106,7 @@ class _SweepStatus:
         if is_running(self.results.folder):
             if self._waits_for:
                 yield f"It waits for {self._waits_for}."
-            line = (
-                f"{counted(left, 'trial')} to go; it is running. Ask again, or stop it with {stop(self.results.name)}"
-            )
+            line = f"{counted(left, 'trial')} to go; it is running. Ask again, or stop it with {stop(self.results)}"
             yield f"{line}: it can be resumed."
         elif left:
             yield f"{counted(left, 'trial')} to go: {command(self.results, 'resume')}"

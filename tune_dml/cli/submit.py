@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import typer
 
 from trainables.errors import ConfigError, Problem, raise_if_any
 from tune_dml.cli._supervisor import flags_of
-from tune_dml.cli.options import Json, verb
+from tune_dml.cli.options import Json, values_read, verb
 from tune_dml.cli.screen import show
 from tune_dml.text import duration
 
@@ -44,7 +45,7 @@ def submit(
     from tune_dml.running import jobs
     from tune_dml.running.upload import collect_upload
 
-    command = _read_command(words, knows_all=working_dir is None)
+    command = _read_command(words, target, knows_all=working_dir is None)
     there = shlex.join([target, *(["--working-dir", str(working_dir)] if working_dir else [])])
     upload = collect_upload(command.files, working_dir)
     with jobs.cluster_client(target) as client:
@@ -108,7 +109,7 @@ class Command:
         return "Ceiling: none was set, and the cluster, which has no worker yet, may grow. Set one with --gpu-hours."
 
 
-def _read_command(words: Sequence[str], *, knows_all: bool = True) -> Command:
+def _read_command(words: Sequence[str], target: str = _TARGET, *, knows_all: bool = True) -> Command:
     """The command, its flags checked as here; raises ConfigError for one that cannot run as a job.
 
     A sweep gets its name said, since it is what its job is found by, and its storage must be a place that outlives the
@@ -116,17 +117,19 @@ def _read_command(words: Sequence[str], *, knows_all: bool = True) -> Command:
 
     Args:
         words: the verb and what follows it.
+        target: the cluster, as it was named.
         knows_all: whether no modules of the user's travel, in which its space and its methods may be.
     """
     from tune_dml.cli import application
 
     verb = words[0]
-    if verb not in (*_GO_ON, *_ANSWER):
-        raise ConfigError(
-            Problem("submit", "a verb that can run as a job", verb, f"One of {', '.join((*_GO_ON, *_ANSWER))}.")
-        )
     group: Any = typer.main.get_command(application())
-    context = group.commands[verb].make_context(verb, list(words[1:]))
+    if verb not in (*_GO_ON, *_ANSWER):
+        remedy = _other_place(words, target, group.commands)
+        raise ConfigError(Problem("submit", "a verb that can run as a job", verb, remedy))
+    context = group.commands[verb].make_context(f"tune-dml submit {shlex.quote(target)} -- {verb}", list(words[1:]))
+    if verb == "sweep":
+        values_read(context.params)
     given, full = dict(context.params), list(words)
     command = Command(tuple(full), given)
     raise_if_any(_problems(command))
@@ -136,6 +139,20 @@ def _read_command(words: Sequence[str], *, knows_all: bool = True) -> Command:
             given["name"] = name
             command = Command((*full, "--name", name), given)
     return command
+
+
+def _other_place(words: Sequence[str], target: str, known: Iterable[str]) -> str:
+    """What to do about a verb that no job runs."""
+    verb, *rest = words
+    if verb == "tune-dml":
+        return "Leave that word out."
+    if verb in {"logs", "cancel"}:
+        return f"It asks the cluster itself: `tune-dml {shlex.join([verb, target, *rest])}`."
+    jobs = (*_GO_ON, *_ANSWER)
+    if verb not in known and (meant := difflib.get_close_matches(verb, jobs, n=1)):
+        return f"Did you mean {meant[0]!r}?"
+    here = f"`tune-dml {verb}` runs here. There: " if verb in known else "One of "
+    return f"{here}{', '.join(jobs)}."
 
 
 def _study_name(given: Mapping[str, Any], *, knows_all: bool) -> str:

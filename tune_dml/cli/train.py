@@ -101,6 +101,8 @@ class TrialEnd:
     recorded: Mapping[str, float]
     pictures: tuple[Path, ...] = ()
     """What it left to look at."""
+    not_kept: str = ""
+    """Why that is not there."""
 
     @property
     def status(self) -> str:
@@ -126,7 +128,13 @@ class TrialEnd:
         """Status, metrics and, for a rerun, whether they agree with the record."""
         seen = {name: value for name, value in self.body.items() if name != "metrics"}
         agrees = {"reproduced": not self.differences, "differences": self.differences} if self.recorded else {}
-        return {**seen, "metrics": self.metrics, **agrees, "pictures": [str(path) for path in self.pictures]}
+        return {
+            **seen,
+            "metrics": self.metrics,
+            **agrees,
+            "pictures": [str(path) for path in self.pictures],
+            "not_kept": self.not_kept,
+        }
 
     def text(self) -> Iterable[RenderableType]:
         """A table of the figures and a sentence."""
@@ -142,6 +150,8 @@ class TrialEnd:
             yield f"NOT reproduced: {len(self.differences)} figures differ: {self.differences}"
         if self.pictures:
             yield f"Pictures: {self.pictures[0].parent} ({', '.join(path.name for path in self.pictures)})"
+        if self.not_kept:
+            yield f"Pictures: not kept ({self.not_kept})"
         yield "Test metrics are sealed: those of a sweep are opened once, by `tune-dml open SWEEP`."
 
 
@@ -209,7 +219,11 @@ def run(single: SingleTrial, console: Console) -> TrialEnd:
     with tempfile.TemporaryDirectory(prefix="tune-dml-") as folder:
         context = FolderContext(Path(folder), device, threads=single.threads, sink=show_row)
         body = run_trial(config.settings(), context, single.cache_dir)
-        return TrialEnd(body, single.recorded, _kept(Path(folder) / EVIDENCE, single.pictures))
+        try:
+            return TrialEnd(body, single.recorded, _kept(Path(folder) / EVIDENCE, single.pictures))
+        except OSError as error:  # its figures are worth more than its pictures
+            why = f"{error.filename or single.pictures}: {error.strerror or error}"
+            return TrialEnd(body, single.recorded, not_kept=why)
 
 
 def _folder_of(config: TrialConfig, storage: Path) -> Path:

@@ -238,8 +238,8 @@ def paper_sd_problems(paper_sd: float | None) -> list[Problem]:
     return [Problem("--paper-sd", rule, paper_sd, "Example: --paper-sd 0.5 for half a percentage point.")]
 
 
-def folder_problems(flag: str, folder: Path | None) -> list[Problem]:
-    """Why nothing could be written into a folder that may have to be made; leaves nothing behind."""
+def folder_problems(flag: str, folder: Path | None, remedy: str = "Choose another folder.") -> list[Problem]:
+    """Why nothing could be written into a folder that may have to be made, and what helps; leaves nothing behind."""
     if folder is None:
         return []
     places = (folder, *folder.parents)
@@ -255,4 +255,4 @@ def folder_problems(flag: str, folder: Path | None) -> list[Problem]:
         return [Problem(flag, rule, None if there == folder else str(folder), "Choose another folder.")]
     except OSError as error:
         rule = f"must be a folder that can be written: {error.strerror}"
-    return [Problem(flag, rule, str(folder), "Choose another folder.")]
+    return [Problem(flag, rule, str(folder), remedy)]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from tune_dml.record.provenance import mask
+from tune_dml.record.provenance import mask, without_login
 from tune_dml.record.results import Results
 
 _STORES = ("--tracking-uri", "--experiment")
@@ -42,7 +43,7 @@ def command(results: Results, verb: str, change: str = "", *, now: Mapping[str, 
     if elsewhere or now.get("--storage"):
         words += ["--storage", shlex.quote(str(results.folder.parent.absolute()))]
     for option in _CARRIED.get(verb, ()):
-        value = mask(now.get(option) or (_given(typed, option) if by_us else ""))
+        value = without_login(now.get(option) or (_given(typed, option) if by_us else ""))
         if value and _STARS not in value:
             words += [option, shlex.quote(value)]
     return " ".join(words)
@@ -64,10 +65,18 @@ def as_typed_here(text: str) -> str:
     return re.sub("`tune-dml (?!submit |cancel )", lambda found: f"`{program()} ", text)
 
 
-def stop(name: str) -> str:
-    """How a sweep that runs is stopped, as the end of a sentence."""
+def cluster_of_this_job() -> str | None:
+    """The cluster on which this runs as a job, as its user named it; None where it was not submitted."""
     there = os.environ.get(SUBMITTED_TO)
-    return f"`tune-dml cancel {shlex.quote(shlex.split(there)[0])} {name}`" if there else "Ctrl-C where it runs"
+    return mask(shlex.split(there)[0]) if there else None
+
+
+def stop(results: Results) -> str:
+    """How a sweep that runs is stopped, as the end of a sentence; it may run elsewhere than where this is asked."""
+    if results.submitted_to:
+        return f"`tune-dml cancel {shlex.quote(results.submitted_to)} {results.name}`"
+    elsewhere = f", on {results.host}" if results.host not in {"", platform.node()} else ""
+    return f"Ctrl-C where it runs{elsewhere}"
 
 
 def smaller_micro_batch(results: Results) -> int | None:

@@ -36,6 +36,9 @@ from trainables.files import existing, gone, patiently
 LEDGER = "ledger.jsonl"
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 """What a file system without locks answers, such as a Lustre that was not mounted with `-o flock`."""
+_REFUSED = {errno.EROFS, errno.EACCES, errno.EPERM}
+READ_ONLY = "Make the sweep's folder writable, or copy it to a --storage that is."
+"""What helps where a sweep's folder cannot be written to."""
 _UNREADABLE = "ledger.unreadable"
 
 TrialKind = Literal["started", "resumed", "paused", "retry", "ended", "fetched", "reset", "rescored"]
@@ -190,6 +193,9 @@ class Ledger:
         except OSError as error:
             if error.errno in _NO_LOCKS:
                 raise _without_locks(self.sweep.parent, error) from error
+            if error.errno in _REFUSED:
+                rule = f"must be a folder that can be written: {error.strerror}"
+                raise ConfigError(Problem("SWEEP", rule, str(self.sweep), READ_ONLY)) from error
             raise
         lock.write_text(str(os.getpid()))
         torn = _torn_end(self.sweep / LEDGER)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock
 
 from trainables.errors import ConfigError, Problem
-from tune_dml.record.ledger import GrowingFile, append_rows, open_whole
+from tune_dml.record.ledger import READ_ONLY, GrowingFile, append_rows, open_whole
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -63,8 +63,7 @@ def record_look(folder: Path, look: Look | None) -> list[Look]:
                     append_rows(file, asdict(looks[-1]))
     except OSError as error:
         rule = "verdicts on data that nobody has looked at yet are shown once the look is recorded with the sweep"
-        remedy = "Make the sweep's folder writable, or copy it to a --storage that is."
-        raise ConfigError(Problem(str(folder), f"{rule} ({error.strerror})", None, remedy)) from None
+        raise ConfigError(Problem(str(folder), f"{rule} ({error.strerror})", None, READ_ONLY)) from None
     return looks
 
 

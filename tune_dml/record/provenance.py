@@ -56,6 +56,14 @@ def mask(text: str) -> str:
     return text
 
 
+def without_login(address: str) -> str:
+    """An address with a web server's user and password left out, for whoever is asked for them or has them in the environment.
+
+    Other secrets are starred out.
+    """
+    return re.sub(r"\A(https?://)[^/]*@", r"\1", mask(address))
+
+
 def _mask_argv(argv: Sequence[str]) -> list[str]:
     """A command line without secrets, `--token X` loses its X as `--token=X` does, in letters that every file and store takes.
 

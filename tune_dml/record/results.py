@@ -110,6 +110,10 @@ class Results:
     """Where they come from, when no sweep of ours made them."""
     store: Store | None = None
     """The MLflow store that has the runs; None until they are logged."""
+    submitted_to: str | None = None
+    """The cluster that the last session was submitted to, as its user named it; None where it was begun by hand."""
+    host: str = ""
+    """Where the driver of the last session runs, or ran."""
     waits_for: str = ""
     """The sweep that goes before this one on their cluster, while one does: `sweep eta1 of priority 10`."""
 
@@ -117,12 +121,12 @@ class Results:
     def of(cls, state: SweepState) -> Self:
         """The results as they stand now."""
         runs, store = _run_ids(state.folder)
-        provenance = state.sessions[0].get("provenance", {}) if state.sessions else {}
+        first, last = (state.sessions[0], state.sessions[-1]) if state.sessions else ({}, {})
         return cls(
             state.folder,
             state.plan,
             tuple(_trial_result(state, trial, runs) for trial in state.trials.values()),
-            provenance,
+            first.get("provenance", {}),
             (*state.notes, *contradictions(state)),
             runs.get("parent", ""),
             state.resources,
@@ -131,6 +135,8 @@ class Results:
             Opening.of(state.opened) if state.opened else None,
             tuple(_trial_result(state, trial, runs) for trial in state.confirming.values()),
             store=store,
+            submitted_to=last.get("submitted_to"),
+            host=last.get("provenance", {}).get("host", ""),
             waits_for=state.waits_for,
         )
 

@@ -50,7 +50,7 @@ def node_facts(storage: Path, cache: Path, trial_files: str | None = None, data_
     store = None if trial_files is None else str(Address.read(trial_files))
     asked = _Asked(str(mark), str(cache), store, None if data_root is None else str(data_root))
     answers: list[dict[str, Any]] = []
-    facts = [Fact("nodes", f"{len(alive)} alive")]
+    facts = [_count(alive)]
     try:
         for node in alive:  # one after the other: the first writes the mark, the others read it
             try:
@@ -64,6 +64,16 @@ def node_facts(storage: Path, cache: Path, trial_files: str | None = None, data_
         mark.unlink(missing_ok=True)
     kept = _shared(answers, storage) if trial_files is None else _stored(answers)
     return [*facts, *_versions(answers), *kept, *_pictures(answers, alive), *_clocks(answers), *_each(answers, alive)]
+
+
+def _count(alive: Sequence[Mapping[str, Any]]) -> Fact:
+    """How many there are; whether more could come."""
+    places = sorted({str(node["NodeManagerAddress"]) for node in alive})
+    if not all(place.startswith("127.") for place in places):
+        return Fact("nodes", f"{len(alive)} alive")
+    # Ray takes what a machine's name leads to where there is no default route, as 127.0.1.1 on Debian and Ubuntu.
+    remedy = "If others are to join, begin the head with --node-ip-address=ADDRESS, one that they can reach."
+    return Fact("nodes", f"{len(alive)} alive, at {', '.join(places)}, which no other machine reaches", remedy)
 
 
 def _name(node: Mapping[str, Any]) -> str:

@@ -7,8 +7,8 @@
         progress.note("what has to be said aloud")
 
 On a terminal one picture is redrawn: the running trials, the counts, the time left. Anywhere else (a file, CI, NO_COLOR, a
-dumb terminal) there is one plain line for every trial that starts or ends. Nothing is drawn per trial of the whole sweep, so
-ten thousand of them cost no more than ten. Test metrics are sealed and never shown.
+dumb terminal, a job that its shell has in the background) there is one plain line for every trial that starts or ends. Nothing
+is drawn per trial of the whole sweep, so ten thousand of them cost no more than ten. Test metrics are sealed and never shown.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from rich.text import Text
 
 from tune_dml.planning.plan import Plan
 from tune_dml.record.state import SweepState
+from tune_dml.running.terminal import is_ours, told_of_ctrl_z
 from tune_dml.text import duration, is_number, one_line, value_text
 
 _RUNNING_SHOWN = 12
@@ -121,6 +122,8 @@ class Progress:
         self._clock = clock
         self._lock = threading.RLock()
         self._live: Live | None = None
+        self._shown = False
+        self._terminal = contextlib.ExitStack()
         self._counts = _Counts(self._total())
         own = state.trials if plan is None else state.confirming
         self._counts.ended = {
@@ -157,22 +160,34 @@ class Progress:
 
     def __enter__(self) -> Self:
         self._began = self._clock()
-        console = self._console
-        if console is not None and _is_live(console):
-            live = Live(self, console=console, refresh_per_second=4, transient=True, vertical_overflow="crop")
-            with _UNHEARD:
-                live.start(refresh=True)
-                self._live = live
+        self._shown = True
+        self._draw()
+        if self._live is not None:
+            self._terminal.enter_context(told_of_ctrl_z(self._take_away, self._draw))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._terminal.close()
+        self._shown = False
+        self._take_away()
+        self._print(f"{self._counts} in {duration(self._clock() - self._began)}")
+
+    def _draw(self) -> None:
+        """A picture, where one can be drawn."""
+        console = self._console
+        if self._shown and console is not None and _is_live(console):
+            live = Live(self, console=console, refresh_per_second=4, transient=True, vertical_overflow="crop")
+            with _UNHEARD:
+                live.start(refresh=True)
+                self._live = live
+
+    def _take_away(self) -> None:
         live, self._live = self._live, None
         if live is not None:
             with _UNHEARD:
                 live.stop()
-        self._print(f"{self._counts} in {duration(self._clock() - self._began)}")
 
     def waiting(self, text: str) -> None:
         """What the sweep waits for before its first trial begins: `starting Ray ...`."""
@@ -313,4 +328,4 @@ def _matrix(state: SweepState, counts: _Counts, console: Console) -> Table | Non
 def _is_live(console: Console) -> bool:
     """Whether a picture can be redrawn in place, and is wanted."""
     refused = any(os.environ.get(name) for name in ("NO_COLOR", "CI"))
-    return console.is_terminal and not console.is_dumb_terminal and not refused
+    return console.is_terminal and not console.is_dumb_terminal and not refused and is_ours(console.file)

@@ -31,22 +31,20 @@ _USUAL = {"-u": 4096, "-n": 1024}
 """Limits that every machine has; lower ones may be to blame."""
 _REASON = 240
 """Characters of what Ray says of itself."""
-_TOO_LONG = "AF_UNIX path length"  # as Ray says it
+_SOCKET = "ray/session_1999-12-31_23-59-59_999999_{}/sockets/plasma_store"
+"""Where Ray puts the socket with the longest name, below the folder of its temporary files; of the process with this number."""
+_LONGEST_SOCKET = 107
+"""Bytes of a name that the kernel takes."""
 
 
 def start_problems(places: int) -> list[Problem]:
     """Why a Ray with places for so many processes that train would not start here."""
-    return [*_switch_problems(), *_thread_problems(places)]
+    return [*_switch_problems(), *_folder_problems(), *_thread_problems(places)]
 
 
 def not_started(error: Exception) -> Problem:
     """That it did not, with what may be to blame."""
-    named = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR")  # which Ray takes even where it cannot be used
-    folder = Path(named or tempfile.gettempdir())
-    if _TOO_LONG in str(error):
-        rule = "the folder of Ray's temporary files must have a short name, for its sockets, of 107 bytes at most, lie in it"
-        return Problem("Ray", rule, str(folder), "Set RAY_TMPDIR to another one, such as /tmp.")
-    logs = folder / "ray" / "session_latest" / "logs"
+    logs = _folder() / "ray" / "session_latest" / "logs"
     rule = f"a Ray of this machine must start ({shortened(one_line(mask(str(error))), _REASON)})"
     needs = "it needs room there (RAY_TMPDIR names another place) and in /dev/shm, and no tight limits"
     limits = f": {', '.join(tight)}" if (tight := tight_limits()) else " (`ulimit -a`)"
@@ -72,6 +70,24 @@ def _switch_problems() -> Iterator[Problem]:
     if any(item.strip().rstrip(":") == "error" for item in warnings.split(",")):
         rule = "warnings must not be errors: processes of Ray and MLflow warn as they start, and would end"
         yield Problem("PYTHONWARNINGS", rule, warnings, "Unset it, or name the warnings: error::UserWarning.")
+
+
+def _folder_problems() -> Iterator[Problem]:
+    """A folder of temporary files, as batch systems name one for each job, in which Ray's sockets cannot lie."""
+    folder = str(_folder())
+    remedy = "Set RAY_TMPDIR to another one, such as /tmp."
+    room = _LONGEST_SOCKET - len(os.fsencode(os.path.join("/", _SOCKET.format(os.getpid()))))
+    if (length := len(os.fsencode(folder))) > room:
+        rule = f"the folder of Ray's temporary files may have a name of {room} bytes, for its sockets lie in it, not of {length}"
+        yield Problem("Ray", rule, folder, remedy)
+    elif not folder.isascii():
+        rule = "the folder of Ray's temporary files must have a name of ASCII letters"
+        yield Problem("Ray", rule, folder, remedy)
+
+
+def _folder() -> Path:
+    """The folder of Ray's temporary files, which it takes even where it cannot be used."""
+    return Path(os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or tempfile.gettempdir())
 
 
 def _thread_problems(places: int) -> Iterator[Problem]:

@@ -23,7 +23,7 @@ from trainables.files import PATIENCE
 from tune_dml.planning.data import data_places, known_digests
 from tune_dml.planning.request import Resources, Session
 from tune_dml.record import provenance
-from tune_dml.record.commands import command, interrupted
+from tune_dml.record.commands import cluster_of_this_job, command, interrupted
 from tune_dml.record.contradictions import edited_code
 from tune_dml.record.ledger import Ledger
 from tune_dml.record.looks import record_look
@@ -138,6 +138,7 @@ def _record_session(
         heard=last_heard(state),
         priority=session.priority,
         trial_files=session.trial_files,
+        submitted_to=cluster_of_this_job(),
     )
     for text in (*lost, *edited_code(state), *purpose.notes):
         ledger.write("note", text=text)

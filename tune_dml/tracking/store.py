@@ -30,7 +30,7 @@ from urllib.parse import quote, unquote, urlsplit
 from trainables.errors import Problem
 from tune_dml.planning.plan import Plan
 from tune_dml.record.commands import SUBMITTED_TO
-from tune_dml.record.provenance import mask
+from tune_dml.record.provenance import mask, without_login
 from tune_dml.record.proxies import directly
 
 _TIMEOUT = 4.0
@@ -84,7 +84,7 @@ def on_local_disk(path: Path) -> bool:
 def ui_command(uri: str) -> str:
     """The one command that shows a store in MLflow's own pages."""
     if uri.startswith(("http://", "https://")):
-        return f"python -m webbrowser {shlex.quote(mask(uri))}"
+        return f"python -m webbrowser {shlex.quote(without_login(uri))}"
     if mask(uri) != uri:  # the secret stays where it is
         return f'{_program()} ui --backend-store-uri "$MLFLOW_TRACKING_URI"'
     return f"{_program()} ui --backend-store-uri {shlex.quote(uri)}"
@@ -94,7 +94,7 @@ def sweep_link(uri: str, experiment_id: str, sweep: str) -> str:
     """The page with the cells of one sweep as a chart; for a database, as `mlflow ui` serves it on its own port."""
     if not experiment_id:
         return ""
-    server = mask(uri).rstrip("/") if uri.startswith(("http://", "https://")) else "http://127.0.0.1:5000"
+    server = without_login(uri).rstrip("/") if uri.startswith(("http://", "https://")) else "http://127.0.0.1:5000"
     name = sweep.replace("'", "")
     query = quote(f"tags.sweep = '{name}' AND tags.level = 'cell'", safe="")
     flat = (

@@ -57,6 +57,7 @@ plan sec_rho --tune loss.name
 plan sec_rho --workers 0 --gpus-per-worker 1.5
 plan sec_rho --gpus 1
 plan sec_rho --seed 3
+submit cluster.yaml sweep sec_rho --storage /s
 plan sec_rho --name ../x
 plan sec_rho --dataset image_folder
 plan sec_rho --dataset image_folder --data-root nowhere

@@ -12,6 +12,7 @@ import pytest
 from tune_dml.tracking import check, experiment_name, tracking_uri, ui_command
 from tune_dml.tracking import store as tracking_store
 from tune_dml.tracking.client import open_client
+from tune_dml.tracking.store import sweep_link
 
 
 @pytest.fixture(autouse=True)
@@ -195,7 +196,8 @@ def test_a_working_directory_that_was_removed_keeps_no_command_from_being_said(t
 def test_the_command_that_shows_a_store(monkeypatch):
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
     assert ui_command("sqlite:////a b/mlflow.db") == "mlflow ui --backend-store-uri 'sqlite:////a b/mlflow.db'"
-    assert ui_command("http://me:pw@h:5000") == "python -m webbrowser 'http://***@h:5000'"
+    assert ui_command("http://me:pw@h:5000") == "python -m webbrowser http://h:5000"
+    assert sweep_link("https://me:pw@h:5000/", "7", "toy").startswith("https://h:5000/#/experiments/7/runs?")
     assert ui_command("postgresql://me:pw@h/db") == 'mlflow ui --backend-store-uri "$MLFLOW_TRACKING_URI"'
 
 
