@@ -319,7 +319,8 @@ def sync(name: str, session: Session) -> Reconciliation:
 
     state = load_state(session.sweeps, name)
     with Ledger(state.folder):
-        return _tracker(state, session).reconcile(summary(Results.of(state)).judgement)
+        results = Results.of(state)
+        return _tracker(state, session).reconcile(summary(results).judgement if results.looked_at else None)
 
 
 def _opened(state: SweepState, selection: str = "") -> Results:
