@@ -21,14 +21,18 @@ from tune_dml import cli
 from tune_dml.cli import main
 from tune_dml.cli.options import Ending
 from tune_dml.cli.screen import show
+from tune_dml.cli.sync import _SyncedSweep
 from tune_dml.planning.checks import prepare
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Request, Session
 from tune_dml.planning.study import study_of
 from tune_dml.planning.sweep_file import read_sweep_file, sweep_file_schema
 from tune_dml.record.ledger import Ledger, is_running
+from tune_dml.record.results import load_results
 from tune_dml.record.state import read_state
 from tune_dml.space import Grid, Knob
+from tune_dml.tracking import Reconciliation
+from tune_dml.tracking.proof import Counts
 
 MARGIN = Knob("loss.margin", Grid((0.1, 0.2)))
 
@@ -330,6 +334,15 @@ def test_a_notebook_sees_answer_curve_and_best(stored):
     assert empty._repr_html_()
     with pytest.raises(tune_dml.api.ConfigError, match="nothing to draw"):
         empty.plot()
+
+
+def test_what_a_sync_cannot_mend_says_what_can(stored, capsys):
+    """A parameter that somebody changed in the store: MLflow refuses to change it back."""
+    line = "trial 57030e9540246254 (rho=1, seed 2): other values of optim.lr"
+    show(_SyncedSweep(load_results(stored, "toy"), Reconciliation((line, line), (line,), Counts(), None), {}), False)
+    out = capsys.readouterr().out
+    assert f"differed: {line}" in out
+    assert "delete such a run there, and sync logs it anew" in " ".join(out.split())
 
 
 def test_a_sync_with_a_server_that_is_away_says_how_to_try_again(stored, command_line):
