@@ -10,7 +10,7 @@ the section's methods share the name (`model.pooling.p`). Imports no torch: meth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -249,15 +249,24 @@ def _section(part: _Part) -> tuple[Section | None, tuple[Problem, ...]]:
         some_unknown = len(part.methods) < len(model.chooses)  # the rest may be knobs of the one that was meant
         knobs = {} if some_unknown else {k: v for k, v in knobs.items() if k.partition(".")[0] not in model.chooses}
     paths = [f"{name}.{key}" for key in known]
-    unknown = [
-        Problem(f"{name}.{key}", "unknown setting", None, nearest(f"{name}.{key}", paths, what="setting", dotted=True))
-        for key in sorted(knobs)
-    ]
+    unknown = [_unknown_in(part, key, paths) for key in sorted(knobs)]
     try:
         section = model(**own)
     except ValidationError as error:
         return None, (*wrong, *unknown, *problems_of(error, name, known))
     return None if wrong else section, (*wrong, *unknown)
+
+
+def _unknown_in(part: _Part, key: str, known: Sequence[str]) -> Problem:
+    """A setting that no chosen method of its section has, and the methods that have it; else what may be meant."""
+    path = f"{part.section}.{key}"
+    for chooser, registry in SECTIONS[part.section].chooses.items():
+        own = method_named(part.section, chooser, part.settings)
+        others = [name for name, method in methods_of(registry).items() if key in knob_names(method)]
+        if others and own in methods_of(registry):
+            remedy = f"Leave it out, or set {part.section}.{chooser} to what has it: {', '.join(others)}."
+            return Problem(path, f"unknown setting of {own}", None, remedy)
+    return Problem(path, "unknown setting", None, nearest(path, known, what="setting", dotted=True))
 
 
 def _chosen_knobs(part: _Part, model: type[MethodSection]) -> tuple[dict[str, dict[str, Any]], list[Problem]]:

@@ -179,7 +179,10 @@ def confirm(
     baseline = next((cell for cell in [*ranked, *planned] if cell.baseline), None)
     if not best:
         rule = "only a cell that has finished a trial, without diverging, can be confirmed"
-        raise ConfigError(Problem("SWEEP", rule, name, f"Run it first: `tune-dml resume {name}`."))
+        left = (
+            f"Run it first: `tune-dml resume {name}`." if state.incomplete else f"None has: `tune-dml status {name}`."
+        )
+        raise ConfigError(Problem("SWEEP", rule, name, left))
     session = _session_to_go_on(state, session, state.resources)
     used = list(dict.fromkeys(trial.seed for trial in state.confirming.values()))
     again = confirmation_plan(state.plan, baseline, best[:top], used, seeds)
@@ -320,7 +323,8 @@ def sync(name: str, session: Session) -> Reconciliation:
 
     state = load_state(session.sweeps, name)
     with Ledger(state.folder):
-        return _tracker(state, session).reconcile(summary(Results.of(state)).judgement)
+        results = Results.of(state)
+        return _tracker(state, session).reconcile(summary(results).judgement if results.looked_at else None)
 
 
 def _opened(state: SweepState, selection: str = "") -> Results:

@@ -146,6 +146,9 @@ class DataSet(ABC):
     needs_root: ClassVar[bool] = False
     """Whether it lies on the user's disk; read off the constructor (`root`)."""
 
+    strict_setting = "data.strict"
+    """What lets data pass that differ from the published ones, for messages; a task's benchmarks have a setting of their own."""
+
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls.needs_root = "root" in inspect.signature(cls).parameters

@@ -62,7 +62,18 @@ class _Cifar(DataSet):
             return problems
         missing = [self.folder / name for name in self._files if not (self.folder / name).is_file()]
         rule = "every batch file must be there"
-        return [Problem(str(file), rule, None, f"Get it from: {self.source}.") for file in missing]
+        absent = [Problem(str(file), rule, None, f"Get it from: {self.source}.") for file in missing]
+        return absent or (self._unlike() if self.strict else [])
+
+    def _unlike(self) -> list[Problem]:
+        """Other counts than the published ones: of the decoded pictures where they are there, else of the batches."""
+        decoded = self.prepared(self.digest())
+        return problems_raised(self._load if decoded is None else lambda: self._refuse_other(len(decoded.labels)))
+
+    def _refuse_other(self, images: int) -> None:
+        if self.strict and images != self.expected["images"]:
+            rule = f"{self.name} has {self.expected['images']} images"
+            raise DataError(Problem(str(self.folder), rule, images, archives.other_data(self.strict_setting)))
 
     def verify(self, progress: Progress | None = None) -> list[Problem]:
         """`check`, the archive's checksum (unless `strict=False`), and the content of every batch."""
@@ -97,9 +108,7 @@ class _Cifar(DataSet):
         batches = [self._batch(name, len(class_names)) for name in (*self.train_files, self.test_file)]
         images = np.concatenate([pixels for pixels, _, _ in batches])
         labels = np.concatenate([numbers for _, numbers, _ in batches])
-        if self.strict and len(labels) != self.expected["images"]:
-            rule = f"{self.name} has {self.expected['images']} images"
-            raise DataError(Problem(str(self.folder), rule, len(labels), archives.STRICT))
+        self._refuse_other(len(labels))
         extras: dict[str, NDArray[Any]] = {"official_test": np.arange(len(labels) - len(batches[-1][1]), len(labels))}
         if all(coarse is not None for _, _, coarse in batches):
             extras["super_labels"] = np.concatenate([np.array(c, dtype=np.int64) for _, _, c in batches])

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from trainables.data.base import Contents, DataSet, Progress, digest_of, problems_raised
-from trainables.data.formats.archives import STRICT
+from trainables.data.formats.archives import other_data
 from trainables.data.formats.decoding import EncodedPictures, SquarePictures, decode, failure_problems, unreadable
 from trainables.data.formats.files import digests
 from trainables.data.formats.picture_files import differences
@@ -94,7 +94,7 @@ class _FaceBin(DataSet):
             raise DataError(Problem(str(self.path), rule, (len(encoded), len(same))))
         if self.strict and len(same) != self.expected["pairs"]:
             rule = f"{self.name} has {self.expected['pairs']} pairs"
-            raise DataError(Problem(str(self.path), rule, len(same), STRICT))
+            raise DataError(Problem(str(self.path), rule, len(same), other_data(self.strict_setting)))
         return encoded, same
 
 

@@ -79,7 +79,9 @@ def benchmark(name: str, root: Path, cache_dir: Path | None, *, strict: bool) ->
     """The data set called `name` in the folder of its name below `root`, or in `root` itself; strangers never there."""
     folder = root / name if (root / name).exists() or name == STRANGERS else root
     knobs = {"strict": strict} if "strict" in knob_names(DATASETS[name]) else {}
-    return build_dataset(name, root=folder, cache_dir=cache_dir, **knobs)
+    dataset = build_dataset(name, root=folder, cache_dir=cache_dir, **knobs)
+    dataset.strict_setting = "task.strict"
+    return dataset
 
 
 def _require(available: int, sizes: Sequence[int]) -> None:

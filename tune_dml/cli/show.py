@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tune_dml.cli import _complete
-from tune_dml.cli._standing import age_of, state_of, summary_of
+from tune_dml.cli._standing import age_of, state_of, summary_of, unjudged
 from tune_dml.cli.options import Json, verb
 from tune_dml.cli.screen import View, table
 from tune_dml.cli.screen import show as show_view
@@ -245,7 +245,7 @@ class _ShownSweep:
         yield f"{results.name}: {results.plan.space.title}, on {results.plan.dataset}"
         yield f"State:   {state_of(results)}; last change: {age_of(results)}"
         if summary is None:
-            yield f"No trial has a number yet. Follow it: {command(results, 'status')}"
+            yield unjudged(results) or f"No trial has a number yet. Follow it: {command(results, 'status')}"
             return
         yield from answer_lines(summary, running=is_running(results.folder))
         yield from (f"{name + ':':<20} {text}" for name, text in summary.answer.facts)

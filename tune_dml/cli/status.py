@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tune_dml.cli._race import race_data, race_lines
-from tune_dml.cli._standing import state_of, summary_of
+from tune_dml.cli._standing import state_of, summary_of, unjudged
 from tune_dml.cli.options import Json, SweepArgument, verb
 from tune_dml.cli.report import answer_lines
 from tune_dml.cli.screen import number, show, table
@@ -124,11 +124,13 @@ class _SweepStatus:
         return self.results.waits_for if is_running(self.results.folder) else ""
 
     def _answer(self) -> Iterable[RenderableType]:
-        """The answer so far, and the step that would settle more: how many seeds, for one."""
-        summary = summary_of(self.results)
+        """The answer of the last look, and the step that would settle more; of trials that came since, how to get one."""
+        summary, left_out = summary_of(self.results), unjudged(self.results)
         if summary is not None:
             yield ""
             yield from answer_lines(summary, running=is_running(self.results.folder))
+        elif left_out:
+            yield from ("", left_out)
 
 
 def _row(trial: TrialResult, metric: str) -> tuple[object, ...]:

@@ -12,6 +12,7 @@ import typer
 from tune_dml.cli.options import Json, SweepArgument, places_given, verb
 from tune_dml.cli.screen import show
 from tune_dml.planning.request import Session
+from tune_dml.text import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -64,14 +65,16 @@ class _SyncedSweep:
             yield f"{name}: MLflow is away ({reconciliation.error}); the ledger keeps everything."
             yield f"  next: {command(self.results, 'sync', now=self.places)}"
             return
-        yield from (f"was missing: {line}" for line in reconciliation.before[:_SHOWN])
+        yield from (f"differed: {line}" for line in reconciliation.before[:_SHOWN])
         if len(reconciliation.before) > _SHOWN:
             yield f"... and {len(reconciliation.before) - _SHOWN} more (--json has all)"
         yield from (f"still: {line}" for line in reconciliation.after[:_SHOWN])
         compared = f"{counts.runs} runs, {counts.metrics} metrics and {counts.points} points compared"
         repaired = (
-            f"; {len(reconciliation.before)} runs were brought up to date"
+            f"; {counted(len(reconciliation.before), 'run')} brought up to date"
             if reconciliation.before and reconciliation.equal
             else ""
         )
         yield f"{name}: MLflow {'shows what the ledger has' if reconciliation.equal else 'differs'}: {compared}{repaired}."
+        if reconciliation.after:
+            yield "What a run has logged MLflow does not change: delete such a run there, and sync logs it anew."

@@ -122,7 +122,10 @@ def _override_problems(space: Space, arms: Sequence[StudyArm], overrides: Mappin
     problems = []
     knobs = dict.fromkeys(knob.path for arm in arms for knob in arm.knobs)
     ties = dict.fromkeys(tie for arm in arms for tie in arm.ties)
-    decided = {path: arm.name for arm in space.arms for path in arm.settings}
+    chosen = {arm.name for arm in arms}  # the others count as well: `extend --arm` may add them to these settings
+    decided = {
+        path: arm.name for arm in sorted(space.arms, key=lambda arm: arm.name in chosen) for path in arm.settings
+    }
     differ = f"is what the arms of {space.name} differ in"
     for path in overrides:
         alone = f"Leave it out, or use `tune-dml train --set {path}=...` for one trial."
@@ -133,7 +136,7 @@ def _override_problems(space: Space, arms: Sequence[StudyArm], overrides: Mappin
                 (
                     own,
                     f"{differ} ({name} sets it) and cannot be set for all",
-                    "Leave it out, or choose arms with --arm.",
+                    "Leave it out, or write arms of your own into a sweep file.",
                 )
                 for own, name in decided.items()
             ),

@@ -100,6 +100,8 @@ class Results:
     """What a trial of the last session was given."""
     looks: tuple[Look, ...] = ()
     """Who has looked at it, in order: the last one saw these results, or some of them."""
+    looked_at: bool = True
+    """Whether verdicts on the trials as they stand are paid for: a look at them is on record, or nothing can be claimed."""
     race: Race | None = None
     """Of a sweep that stops when it is decided."""
     opening: Opening | None = None
@@ -131,6 +133,7 @@ class Results:
             runs.get("parent", ""),
             state.resources,
             tuple(state.looks),
+            state.looked_at,
             state.race,
             Opening.of(state.opened) if state.opened else None,
             tuple(_trial_result(state, trial, runs) for trial in state.confirming.values()),

@@ -86,7 +86,10 @@ def curve_plot(results: Results, knob: str | None = None) -> MatplotlibFigure:
 
 
 def notebook_html(results: Results) -> str:
-    """The answer, what to run next, and Figure 1."""
+    """The answer, what to run next, and Figure 1; of trials that nobody has looked at, how to get them."""
+    if not results.looked_at:
+        how = "Not judged yet; <code>tune_dml.write_report</code> does: a look, which spends a part of the 5 % error."
+        return f"<p><b>{html.escape(results.name)}</b>: {how}</p>"
     measured = measure(results)
     sections = answers(measured, traces=False)
     answer, figure = answer_of(measured, sections), _first_figure(sections, None)

@@ -144,8 +144,11 @@ class Tracker:
 
         return self._once(act)
 
-    def reconcile(self, judgement: Judgement) -> Reconciliation:
-        """Compare the store with the ledger, push what differs, and compare again. Never raises for trouble with the store."""
+    def reconcile(self, judgement: Judgement | None) -> Reconciliation:
+        """Compare the store with the ledger, push what differs, and compare again. Never raises for trouble with the store.
+
+        Without a `judgement`, of trials that nobody has looked at, descriptions and intervals stay as they are.
+        """
         before: list[str] = []
         after: list[str] = []
         counted = Counts()
@@ -158,7 +161,8 @@ class Tracker:
                 self._books.forget(self._projection.runs[key])
             push = Push(final=True, interrupted=self._projection.state.incomplete)
             self._push(push)
-            self._describe(judgement)
+            if judgement is not None:
+                self._describe(judgement)
             if push.error:
                 raise ConnectionError(push.error)
             if before:  # what was equal is equal: every run is asked for everything that it has, and that takes long

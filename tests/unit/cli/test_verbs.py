@@ -21,22 +21,28 @@ from tune_dml import cli
 from tune_dml.cli import main
 from tune_dml.cli.options import Ending
 from tune_dml.cli.screen import show
+from tune_dml.cli.sync import _SyncedSweep
 from tune_dml.planning.checks import prepare
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Request, Session
 from tune_dml.planning.study import study_of
 from tune_dml.planning.sweep_file import read_sweep_file, sweep_file_schema
 from tune_dml.record.ledger import Ledger, is_running
+from tune_dml.record.results import load_results
+from tune_dml.record.state import read_state
 from tune_dml.space import Grid, Knob
+from tune_dml.tracking import Reconciliation
+from tune_dml.tracking.proof import Counts
 
 MARGIN = Knob("loss.margin", Grid((0.1, 0.2)))
 
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
-    """One sweep that is complete, one that is planned only."""
+    """One sweep that is complete, looked at as each is at its session's end; one that is planned only."""
     storage = tmp_path_factory.mktemp("storage")
     write_sweep(storage / "toy")
+    read_state(storage / "toy").record_look("sweep")
     (storage / "planned").mkdir()
     plan_of(MARGIN, name="planned").save(storage / "planned" / "plan.json")
     return storage
@@ -118,6 +124,7 @@ def test_status_says_what_stands_still_and_what_would_settle_more(command_line, 
     whole = ledger.read_text().splitlines()
     last = max(number for number, line in enumerate(whole) if '"ended"' in line)
     ledger.write_text("\n".join(whole[:last]) + "\n")
+    read_state(tmp_path / "toy").record_look("sweep")
     out = command_line("status", "toy", "--storage", tmp_path)[1]
     assert out.startswith("interrupted ")
     assert "\n1 trial to go: " in out
@@ -287,6 +294,21 @@ def test_help_ends_with_examples_that_are_commands(command_line):
     assert command_line("--version")[1].strip() == tune_dml.__version__
 
 
+def test_verdicts_are_shown_of_what_has_been_looked_at(command_line, tmp_path):
+    """Who asks `status` at every seed is told figures: each answer would spend error that no look has on record."""
+    write_sweep(tmp_path / "toy")
+    shown = [command_line(verb, "toy", "--storage", tmp_path)[1] for verb in ("status", "show")]
+    assert all("Not judged yet. " in out and "tune-dml report toy" in out and "matters" not in out for out in shown)
+    [line] = json.loads(command_line("list", "--storage", tmp_path, "--json")[1])
+    assert line["answer"] == ""
+    sweep = tune_dml.load_sweep("toy", storage=tmp_path)
+    assert "Not judged yet" in sweep._repr_html_()
+    assert not (tmp_path / "toy" / "looks.jsonl").exists()
+    tune_dml.write_report(sweep, tmp_path / "out")
+    assert "rho matters" in command_line("status", "toy", "--storage", tmp_path)[1]
+    assert "rho matters" in tune_dml.load_sweep("toy", storage=tmp_path)._repr_html_()
+
+
 def test_a_notebook_sees_answer_curve_and_best(stored):
     sweep = tune_dml.load_sweep("toy", storage=stored)
     shown = sweep._repr_html_()
@@ -312,6 +334,15 @@ def test_a_notebook_sees_answer_curve_and_best(stored):
     assert empty._repr_html_()
     with pytest.raises(tune_dml.api.ConfigError, match="nothing to draw"):
         empty.plot()
+
+
+def test_what_a_sync_cannot_mend_says_what_can(stored, capsys):
+    """A parameter that somebody changed in the store: MLflow refuses to change it back."""
+    line = "trial 57030e9540246254 (rho=1, seed 2): other values of optim.lr"
+    show(_SyncedSweep(load_results(stored, "toy"), Reconciliation((line, line), (line,), Counts(), None), {}), False)
+    out = capsys.readouterr().out
+    assert f"differed: {line}" in out
+    assert "delete such a run there, and sync logs it anew" in " ".join(out.split())
 
 
 def test_a_sync_with_a_server_that_is_away_says_how_to_try_again(stored, command_line):

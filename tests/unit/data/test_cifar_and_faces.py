@@ -38,6 +38,15 @@ def test_cifar10_planes_become_pixels(build, tmp_path):
     assert pictures.class_names[3] == "kind3"
 
 
+def test_a_part_of_cifar_is_refused_before_and_after_it_is_decoded(build, tmp_path):
+    fixtures.cifar10(tmp_path / "cifar-10-batches-py")
+    cold = _text(build("cifar10", tmp_path).check())
+    assert "cifar10 has 60000 images, but got 24" in cold
+    build("cifar10", tmp_path, strict=False).prepare()
+    assert _text(build("cifar10", tmp_path).check()) == cold
+    assert build("cifar10", tmp_path, strict=False).check() == []
+
+
 def test_cifar100_has_fine_and_super_labels(build, tmp_path):
     root = fixtures.cifar100(tmp_path / "cifar-100-python")
     pictures = build("cifar100", root, strict=False).prepare()

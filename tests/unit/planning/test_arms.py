@@ -12,7 +12,7 @@ from tune_dml.planning.cells import planned_arms
 from tune_dml.planning.checks import prepare
 from tune_dml.planning.plan import Plan
 from tune_dml.planning.request import Request
-from tune_dml.planning.rules import arm_problems
+from tune_dml.planning.rules import arm_problems, study_problems
 from tune_dml.planning.study import Search, study_of
 from tune_dml.space import Arm, Grid, Knob, LogRange, Protocol, Space, Tie
 
@@ -116,13 +116,23 @@ def test_a_request_chooses_arms_and_an_extension_adds_those_that_were_left_out(c
     assert "Did you mean 'triplet'?" in said(plan.extended, arms=["tripet"])[0]
 
 
+def test_a_setting_that_arms_differ_in_is_refused_by_the_name_of_one_that_was_chosen():
+    asked = Request("sec_losses", arms=["Triplet", "Triplet+SEC"], settings={"regularizer.name": "none"})
+    [problem] = map(str, study_problems(study_of(asked)))
+    assert "(Triplet+SEC sets it)" in problem
+    assert "sweep file" in problem
+
+
 def test_an_arm_that_is_added_trains_by_the_protocol_that_was_asked_for(cache_dir):
     asked = Request(space(), "digits", arms=["topk"], protocol="digits/quick")
     plan = prepare(asked, cache_dir=cache_dir).plan.extended(arms=["plain"])
     assert [arm.protocol.name for arm in plan.arms] == ["digits/quick"] * 2
     wrong = replace(TRIPLET, name="wrong", settings={"loss.name": "triplet", "loss.k": 3})
     begun = prepare(Request(space(TOPK, wrong), "digits", arms=["topk"]), cache_dir=cache_dir).plan
-    assert "loss.k (arm wrong): unknown setting" in said(begun.extended, arms=["wrong"])[0]
+    assert (
+        "loss.k (arm wrong): unknown setting of triplet. Leave it out, or set loss.name to what has it: dro_topk"
+        in said(begun.extended, arms=["wrong"])[0]
+    )
 
 
 def test_cells_that_two_arms_share_run_once_and_are_said(cache_dir):

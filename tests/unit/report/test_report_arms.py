@@ -99,7 +99,16 @@ def test_arms_that_noise_cannot_tell_apart_ask_for_more_seeds(tmp_path):
 def test_one_judging_seed_is_said_to_give_no_noise_estimate(tmp_path):
     found = section(measure(written(tmp_path, seeds=range(2))))
     assert "one seed gives no noise estimate" in found.card.sentence
-    assert found.plain == "SEC leads on digits; one seed gives no noise estimate."
+    assert (
+        found.plain == "SEC leads on digits; one seed gives no noise estimate, since seed 0 chose the configurations."
+    )
+
+
+def test_methods_that_come_out_equal_lead_together(tmp_path):
+    means = MEANS | dict.fromkeys([label for label in MEANS if label.startswith("L2")], 74.5)
+    found = section(measure(written(tmp_path, means, seeds=range(2), sd=0.0)))
+    assert "SEC and L2 have the best validation R@1" in found.card.sentence
+    assert found.plain.startswith("SEC and L2 lead on digits; ")
 
 
 def test_an_arm_that_diverged_everywhere_is_said_and_never_called_equal(tmp_path):

@@ -10,7 +10,10 @@ from tune_dml.report.export.checks import _WORDS, argument_problems, condition_p
 
 @pytest.fixture(scope="module")
 def verdicts(steep):
-    return json.loads(steep.files.verdicts.read_text())
+    """Those of a sweep, and of one more cell, whose name is of several words."""
+    found = json.loads(steep.files.verdicts.read_text())
+    found["cells"].append(found["cells"][-1] | {"label": "SoftTriple (our) and more"})
+    return found
 
 
 @pytest.mark.parametrize(
@@ -24,6 +27,7 @@ def verdicts(steep):
         ("better(rho=0.01) and not worse", True),
         ("insensitive or_so", None),
         ("confirmed", False),
+        ("not better(SoftTriple (our) and more) and complete", True),
         ("still_gaining", True),
     ],
 )
@@ -49,6 +53,8 @@ def test_what_does_not_hold_is_named(verdicts):
         ("__import__('os')", "the word must be known"),
         ("complete(rho)", "complete takes no argument"),
         ("sensitive and ", r"\[not\] word"),
+        ("sensitive(rho) or better(x)", r"\[not\] word"),
+        ("sensitive) and complete", r"\[not\] word"),
     ],
 )
 def test_what_cannot_be_read_is_refused(condition, said):

@@ -86,6 +86,20 @@ def test_a_lost_seed_of_a_grid_leaves_its_main_effects(tmp_path: Path) -> None:
     assert verdict["largest"]["estimate"] == pytest.approx(points["lr=40"] - points["lr=10"])
 
 
+def test_what_is_seen_where_no_two_values_share_two_seeds_is_seen_within_a_seed(tmp_path: Path) -> None:
+    """Means of other seeds differ by the seeds: 62 under an easy seed is no better than 60 under a hard one."""
+    elsewhere = [(f"rho={rho}", seed) for rho in ("0.5", "0.9", "1") for seed in range(3)]
+
+    def said(name: str, *lost: tuple[str, int]) -> str:
+        failures = dict.fromkeys([*lost, *elsewhere], ("diverged", "loss is nan"))
+        found = judged(tmp_path / name, means=FLAT, sd=0.0, seed_sd=9.0, failures=failures)
+        return str(found.data["answer"]["sentences"][0])
+
+    none = said("none", ("rho=0.01", 1), ("rho=0.01", 2), ("rho=0.1", 0))
+    assert none == "Whether rho matters on glyphs is open: no two values share two seeds."
+    assert "R@1 falls 0.1 points from rho 0.1 to 0.01, but no two" in said("one", ("rho=0.01", 2), ("rho=0.1", 0))
+
+
 def test_no_difference_is_claimed_of_a_value_that_has_no_number(tmp_path: Path) -> None:
     failures = {("rho=1", seed): ("failed", "no disk") for seed in range(8)}
     found = judged(tmp_path, means=FLAT, seeds=range(8), sd=0.3, margin=1.5, failures=failures)

@@ -17,7 +17,12 @@ from trainables.data.formats import cache
 from trainables.errors import DataError, Problem, raise_if_any
 
 _SHOWN = 5
-STRICT = "Download it again, or pass --set data.strict=false to use it as it is."
+_STRICT = "data.strict"
+
+
+def other_data(setting: str = _STRICT) -> str:
+    """The remedy where data are not the published ones; `setting` lets them pass."""
+    return f"Download it again, or pass --set {setting}=false to use it as it is."
 
 
 def unpacked(root: Path, cache_dir: Path) -> Path:
@@ -37,7 +42,7 @@ def checksum_problems(archive: Path, published: Mapping[str, str]) -> list[Probl
     if expected is None or not archive.is_file():
         return []
     own = _md5(archive, archive.stat().st_mtime_ns)
-    return [] if own == expected else [Problem(str(archive), f"the MD5 must be {expected}", own, STRICT)]
+    return [] if own == expected else [Problem(str(archive), f"the MD5 must be {expected}", own, other_data())]
 
 
 @lru_cache

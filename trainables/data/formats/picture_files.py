@@ -16,7 +16,7 @@ from pydantic import Field
 
 from trainables.data.base import Contents, DataSet, Indices, Labels, Progress, digest_of, problems_raised
 from trainables.data.formats import archives
-from trainables.data.formats.archives import STRICT
+from trainables.data.formats.archives import other_data
 from trainables.data.formats.decoding import EncodedPictures, WholePictures
 from trainables.data.formats.files import encoded_files
 from trainables.data.formats.stored import SkipCorrupt, StoredPictures, Strict, few
@@ -96,7 +96,7 @@ class PictureFiles(StoredPictures):
         problems = _missing_problems(self.folder, self.listing.names)
         unlike = _unlike(self, counts(self.listing)) if self.strict else []
         return problems + [
-            Problem(str(self.folder), f"{self.name} has {expected} {what}", own, STRICT)
+            Problem(str(self.folder), f"{self.name} has {expected} {what}", own, other_data(self.strict_setting))
             for what, own, expected in unlike
         ]
 

@@ -18,7 +18,8 @@ from trainables.errors import Problem, nearest
 
 Verdicts = Mapping[str, Any]
 
-_TERM = re.compile(r"\s*(?P<negated>not\s+)?(?P<word>[a-z_]+)\s*(?:\(\s*(?P<argument>[^()]*?)\s*\))?\s*")
+_ARGUMENT = r"(?P<argument>(?:[^()]|\([^()]*\))*?)"  # cells are called so: `SoftTriple (our)`
+_TERM = re.compile(rf"\s*(?P<negated>not\s+)?(?P<word>[a-z_]+)\s*(?:\(\s*{_ARGUMENT}\s*\))?\s*")
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,15 @@ def unmet(conditions: Sequence[str], verdicts: Verdicts) -> list[str]:
 
 
 def _split(text: str) -> list[str]:
-    return re.split(r"\band\b(?![^(]*\))", text)
+    """The terms of a condition; an `and` in parentheses is part of a name."""
+    terms, depth, begin = [], 0, 0
+    for found in re.finditer(r"[()]|\band\b", text):
+        if found[0] != "and":
+            depth += 1 if found[0] == "(" else -1
+        elif depth == 0:
+            terms.append(text[begin : found.start()])
+            begin = found.end()
+    return [*terms, text[begin:]]
 
 
 def _terms(text: str) -> list[_Term]:

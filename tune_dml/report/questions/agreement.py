@@ -18,7 +18,7 @@ from tune_dml.report.questions import knob_question
 from tune_dml.report.section import Block, Card, Fold, Heading, Notes, Section, Table, Text, number, signed, words
 from tune_dml.stats.equivalence import TOST, Equivalence, OrderAgreement, judge_equivalence, judge_order
 from tune_dml.stats.printed import ASSUMED_SD, judge_printed
-from tune_dml.text import is_number
+from tune_dml.text import counted, is_number
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class Comparison:
     def _order(self) -> str:
         order = self.order
         if order is None:
-            few = len(self.points) < 3
-            return f"order: {len(self.points)} shared values are too few" if few else "order: no noise estimate"
+            shared = f"{counted(len(self.points), 'shared value')} {'is' if len(self.points) == 1 else 'are'} too few"
+            return f"order: {shared if len(self.points) < 3 else 'no noise estimate'}"
         pairs = order.same + order.opposite + order.open
         return (
             f"order: {order.same} of {pairs} pairs certainly as published, {order.opposite} certainly the other way, "

@@ -69,6 +69,17 @@ class _ComparedArms:
     budget: _Budget | None
     """What every method can be given alike; None where no two of them have a choice."""
 
+    @property
+    def first(self) -> tuple[str, ...]:
+        """The best arm, and those that come out equal to it."""
+        return tuple(arm.arm for arm in self.arms if arm.score.mean == self.arms[0].score.mean) or (self.arms[0].arm,)
+
+    @property
+    def unknown(self) -> str:
+        """Why no two arms can be compared."""
+        seeds = f", since {_seeds(self.choosing)} chose the configurations" if self.choosing else ""
+        return f"{self.matters.reason}{seeds}"
+
     def differences(self, best: str) -> list[Difference]:
         """One arm minus every other."""
         return [_from(best, d) for d in self.matters.differences if best in {d.first, d.second}]
@@ -214,11 +225,13 @@ def _sentences(measured: Measured, compared: _ComparedArms) -> list[str]:
         wordings[verdict].format(_named(metric, by_verdict[verdict])) for verdict in wordings if verdict in by_verdict
     ]
     level = f"{100 * (1 - compared.matters.alpha):.3g}% simultaneous intervals over all pairs"
-    text = f"Of {len(compared.arms)} methods {best.arm} has the best {metric.label}, {metric.number(best.score.mean)}"
-    sentences = [f"{text}: {'; '.join(parts)} ({level})." if parts else f"{text}; {compared.matters.reason}."]
+    first = (best.arm,) if parts else compared.first
+    text = f"Of {len(compared.arms)} methods {' and '.join(first)} {'has' if len(first) == 1 else 'have'} the best "
+    text += f"{metric.label}, {metric.number(best.score.mean)}"
+    sentences = [f"{text}: {'; '.join(parts)} ({level})." if parts else f"{text}; {compared.unknown}."]
     if compared.choosing:
-        seeds = f"seed{'s' if len(compared.choosing) > 1 else ''} {', '.join(map(str, compared.choosing))}"
-        sentences.append(f"Each method is at its best configuration, chosen on {seeds} and judged on the others.")
+        chosen = f"chosen on {_seeds(compared.choosing)} and judged on the others"
+        sentences.append(f"Each method is at its best configuration, {chosen}.")
     if compared.budget is not None and len({arm.tried for arm in compared.arms if arm.tried > 1}) > 1:
         ranked = sorted(compared.arms, key=lambda arm: -measured.sign * arm.of_equal_cells)
         alike = ", ".join(f"{arm.arm} {metric.number(arm.of_equal_cells)}" for arm in ranked)
@@ -228,6 +241,10 @@ def _sentences(measured: Measured, compared: _ComparedArms) -> list[str]:
     if compared.lost:
         sentences.append(f"No configuration of {', '.join(compared.lost)} trained without diverging.")
     return sentences
+
+
+def _seeds(numbers: Sequence[int]) -> str:
+    return f"seed{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 
 def _named(metric: MetricName, rivals: Sequence[tuple[str, float]]) -> str:
@@ -247,7 +264,8 @@ def _plain(measured: Measured, compared: _ComparedArms) -> str:
     if word == "no difference":
         return f"No two of {len(compared.arms)} methods differ by {margin} or more on {dataset}, each at its best."
     if not compared.matters.differences:
-        return f"{best.arm} leads on {dataset}; {compared.matters.reason}."
+        lead = f"{best.arm} leads" if len(compared.first) == 1 else f"{' and '.join(compared.first)} lead"
+        return f"{lead} on {dataset}; {compared.unknown}."
     rivals = [d.second for d in compared.differences(best.arm) if _verdict(measured, d) != "better"]
     named = " and ".join([", ".join(rivals[:-1]), rivals[-1]] if len(rivals) > 1 else rivals)
     named = named if len(rivals) < 4 else f"{len(rivals)} others"

@@ -130,12 +130,27 @@ def _plain_without_noise(measured: Measured, knob: MeasuredKnob) -> str:
     symbol, where = knob.symbol, measured.results.plan.dataset
     if knob.isolated.problem and len(measured.knobs) > 1:  # of which the best configuration says more
         return ""
-    ranked = sorted((p for p in knob.points if math.isfinite(p.mean)), key=lambda point: point.mean)
-    if len(ranked) < 2:
-        verb = "Nothing can be said of" if not ranked else "Nothing can be compared over"
+    trained = [point for point in knob.points if math.isfinite(point.mean)]
+    if len(trained) < 2:
+        verb = "Nothing can be said of" if not trained else "Nothing can be compared over"
         return f"{verb} {symbol} on {where}: {knob.sensitivity.reason}."
-    moved = _moved(measured, knob, ranked[-1].label, ranked[0].label, ranked[-1].mean - ranked[0].mean)
-    return f"{knob.among}Whether {symbol} matters on {where} is open: {moved}, but {knob.sensitivity.reason}."
+    widest = _widest_within_a_seed(trained)
+    moved = f"{_moved(measured, knob, *widest)}, but " if widest else ""
+    return f"{knob.among}Whether {symbol} matters on {where} is open: {moved}{knob.sensitivity.reason}."
+
+
+def _widest_within_a_seed(points: Sequence[CurvePoint]) -> tuple[str, str, float] | None:
+    """The values that lie farthest apart, the higher one first, where no two share two seeds; None where none share one.
+
+    Their means are no measure of it: each may be of other seeds.
+    """
+    by_seed: dict[int, list[tuple[float, str]]] = {}
+    for point in points:
+        for seed, height in point.seeds:
+            by_seed.setdefault(seed, []).append((height, point.label))
+    ends = [(max(heights), min(heights)) for heights in by_seed.values() if len(heights) > 1]
+    gaps = [(high[1], low[1], high[0] - low[0]) for high, low in ends]
+    return max(gaps, key=lambda gap: gap[2], default=None)
 
 
 def _moved(measured: Measured, knob: MeasuredKnob, first: str, second: str, size: float) -> str:
