@@ -234,12 +234,6 @@ class SweepState:
         failed = 0 if self.race else list(ended.values()).count("failed")
         return Look(self.seeds_seen, planned, by, time.time(), len(ended), data, failed)
 
-    @property
-    def looked_at(self) -> bool:
-        """Whether a look at the trials as they stand is on record, or nothing can be claimed of them yet."""
-        look = self.look("")
-        return look is None or (bool(self.looks) and self.looks[-1].data == look.data)
-
     def record_look(self, by: str) -> None:
         """Write down the look that is taken now, and take it in."""
         look = self.look(by)
