@@ -102,7 +102,7 @@ class TrialState:
     @property
     def metrics(self) -> dict[str, Any]:
         """The figures it is judged by, those computed since among them; none before it has ended."""
-        return {**(self.ended.body.get("metrics", {}) if self.ended else {}), **self.rescored}
+        return self.rescored | (self.ended.body.get("metrics", {}) if self.ended else {})  # its own are the exact ones
 
 
 class SweepState:
