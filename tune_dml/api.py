@@ -175,14 +175,11 @@ def confirm(
     state = load_state(session.sweeps, name)
     ranked = best_cells(Results.of(state))
     best = [cell for cell in ranked if not cell.baseline]
-    planned = [cell for cell in state.plan.cells if cell.baseline]
-    baseline = next((cell for cell in [*ranked, *planned] if cell.baseline), None)
+    baseline = next((cell for cell in [*ranked, *state.plan.cells] if cell.baseline), None)
     if not best:
         rule = "only a cell that has finished a trial, without diverging, can be confirmed"
-        left = (
-            f"Run it first: `tune-dml resume {name}`." if state.incomplete else f"None has: `tune-dml status {name}`."
-        )
-        raise ConfigError(Problem("SWEEP", rule, name, left))
+        verb = "Run it first: `tune-dml resume" if state.incomplete else "None has: `tune-dml status"
+        raise ConfigError(Problem("SWEEP", rule, name, f"{verb} {name}`."))
     session = _session_to_go_on(state, session, state.resources)
     used = list(dict.fromkeys(trial.seed for trial in state.confirming.values()))
     again = confirmation_plan(state.plan, baseline, best[:top], used, seeds)
@@ -319,12 +316,11 @@ def sync(name: str, session: Session) -> Reconciliation:
 
     Raises ConfigError when there is no such sweep, or while another process runs it.
     """
-    from tune_dml.report import summary
+    from tune_dml.report import judged
 
     state = load_state(session.sweeps, name)
     with Ledger(state.folder):
-        results = Results.of(state)
-        return _tracker(state, session).reconcile(summary(results).judgement if results.looked_at else None)
+        return _tracker(state, session).reconcile(judged(Results.of(state)))
 
 
 def _opened(state: SweepState, selection: str = "") -> Results:

@@ -191,6 +191,14 @@ def test_a_sweep_that_kept_nothing_and_no_metric_are_refused(tmp_path):
         _metric_keys([])
 
 
+def test_what_trials_have_measured_stays_as_it_is(sweep):
+    """Of half precision the same metric would be another number: that of the sweep's verdicts, and of its sealed test."""
+    before = (sweep / "ledger.jsonl").read_bytes()
+    with pytest.raises(ConfigError, match=r"(?s)measured this, in full precision, but got 'recall_at_1'.*'map_at_r'"):
+        api.rescore(sweep.name, session_of(sweep), metrics=["recall_at_1", "map_at_r", "recall_at_3"])
+    assert (sweep / "ledger.jsonl").read_bytes() == before
+
+
 def test_a_running_sweep_and_a_folder_that_cannot_be_written_are_refused(sweep, monkeypatch):
     before = (sweep / "ledger.jsonl").read_bytes()
     with Ledger(sweep), pytest.raises(ConfigError, match="one process at a time"):

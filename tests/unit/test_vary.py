@@ -138,6 +138,19 @@ def test_sources_are_compared_over_the_cells_that_all_sweeps_have(tmp_path):
     assert spreads["init"] == pytest.approx(np.sqrt(np.var(values, axis=1, ddof=1).mean()))
 
 
+def test_of_several_sweeps_of_a_source_the_one_with_most_cells_and_seeds_is_taken(tmp_path):
+    """The first by name had one cell of six in common, and left no difference to measure."""
+    split = sweeps(tmp_path, "split", evidence=False)["split"]
+    for name, means, seeds in (
+        ("a", {0.1: 72.0}, 6),
+        ("b", {0.1: 72.0, 0.5: 68.5}, 3),
+        ("c", {0.1: 72.0, 0.5: 68.5}, 5),
+    ):
+        write_sweep(tmp_path / name, seeds=range(seeds), means=means, baseline=None, evidence=False)
+    components = json.loads(write_report(split, tmp_path / "report").verdicts.read_text())["variance"]["components"]
+    assert [(item["sweep"], item["cells"], item["seeds"]) for item in components] == [("split", 2, 4), ("c", 2, 5)]
+
+
 def test_one_seed_of_a_source_is_no_estimate(tmp_path):
     results = sweeps(tmp_path, "init", seeds=(0,), evidence=False)["init"]
     data = json.loads(write_report(results, tmp_path / "report").verdicts.read_text())["variance"]

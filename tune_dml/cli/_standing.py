@@ -6,7 +6,6 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-from tune_dml.record.commands import command
 from tune_dml.record.ledger import LEDGER, is_running
 from tune_dml.text import age
 
@@ -57,6 +56,8 @@ def unjudged(results: Results) -> str:
 
     Asked while seeds come in, verdicts that no look has paid for would claim too much: of equal cells in up to 14 %.
     """
+    from tune_dml.record.commands import command
+
     if results.looked_at or not _has_numbers(results):
         return ""
     when = "comes with its end" if is_running(results.folder) else "comes with the end of a session"

@@ -110,7 +110,11 @@ def _metric_problems(plan: Plan) -> list[Problem]:
         return []
     some = len(lacking) < len(known)
     place = f"metric of {', '.join(filter(None, lacking))}" if some else "metric"
-    rule = "arms that are compared share the metric" if some else "a sweep is judged by a validation metric"
+    rule = (
+        "arms that are compared share the metric"
+        if some
+        else "a sweep is judged by what its task measures in validation"
+    )
     remedy = nearest(plan.metric, next(iter(lacking.values())), what="metric")
     return [Problem(place, rule, plan.metric, remedy)]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainables.errors import ConfigError, Problem, nearest
+from trainables.errors import ConfigError, Problem, nearest, raise_if_any
 from trainables.metrics.families import FAMILIES, family_of
 from tune_dml.record.ledger import Ledger, trial_folder
 from tune_dml.record.sealed import seal_more
@@ -20,6 +20,7 @@ from tune_dml.record.state import SweepState
 
 if TYPE_CHECKING:
     from trainables.evidence.kept import KeptEmbeddings
+    from tune_dml.planning.plan import Trial
 
 _KNOWN = "map_at_r"
 """Computed again beside the new ones: how far it is from what the trial recorded is what half precision costs."""
@@ -65,13 +66,15 @@ def _metric_keys(names: Sequence[str]) -> tuple[str, ...]:
 def compute_metrics(state: SweepState, names: Sequence[str]) -> RescoredSweep:
     """Compute metrics of every finished trial that has kept its embeddings, and write them down.
 
-    Raises ConfigError for an unknown metric, where no trial has kept any, and while another process runs the sweep.
+    Raises ConfigError for an unknown metric, one that the trials have measured, where no trial has kept any, and while another
+    process runs the sweep.
     """
     keys = _metric_keys(names)
     with Ledger(state.folder) as ledger:
         state.update()
         trials = {**state.trials, **state.confirming}
         finished = [trial for key, trial in trials.items() if state.trial(key).status == "finished"]
+        raise_if_any(_measured(state, finished, keys))
         done = []
         for trial in finished:
             folder = trial_folder(state.folder, trial.key)
@@ -91,6 +94,14 @@ def compute_metrics(state: SweepState, names: Sequence[str]) -> RescoredSweep:
         raise ConfigError(Problem("SWEEP", rule, state.plan.name, remedy))
     state.update()
     return RescoredSweep(tuple(done), len(finished) - len(done))
+
+
+def _measured(state: SweepState, finished: Sequence[Trial], keys: Sequence[str]) -> list[Problem]:
+    """Metrics that every trial has measured itself: what half precision gives would take their place."""
+    own = [ended.body.get("metrics", {}) for trial in finished if (ended := state.trial(trial.key).ended)]
+    rule, remedy = "the trials have measured this, in full precision", "Leave it out: tables and reports have it."
+    there = [key for key in keys if own and all(f"val/{key}" in metrics for metrics in own)]
+    return [Problem("--metric", rule, key, remedy) for key in there]
 
 
 def _figures(folder: Path, part: str, keys: Sequence[str]) -> dict[str, float] | None:

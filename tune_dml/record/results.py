@@ -133,7 +133,7 @@ class Results:
             runs.get("parent", ""),
             state.resources,
             tuple(state.looks),
-            state.looked_at,
+            _looked_at(state),
             state.race,
             Opening.of(state.opened) if state.opened else None,
             tuple(_trial_result(state, trial, runs) for trial in state.confirming.values()),
@@ -217,6 +217,12 @@ def load_results(storage: Path, name: str) -> Results:
 def results_of(folder: Path) -> Results:
     """Read the sweep in a folder."""
     return Results.of(read_state(folder))
+
+
+def _looked_at(state: SweepState) -> bool:
+    """Whether a look at the trials as they stand is on record, or nothing can be claimed of them yet."""
+    look = state.look("")
+    return look is None or (bool(state.looks) and state.looks[-1].data == look.data)
 
 
 def _trial_result(sweep: SweepState, trial: Trial, runs: Mapping[str, str]) -> TrialResult:

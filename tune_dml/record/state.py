@@ -102,7 +102,7 @@ class TrialState:
     @property
     def metrics(self) -> dict[str, Any]:
         """The figures it is judged by, those computed since among them; none before it has ended."""
-        return {**(self.ended.body.get("metrics", {}) if self.ended else {}), **self.rescored}
+        return self.rescored | (self.ended.body.get("metrics", {}) if self.ended else {})  # its own are the exact ones
 
 
 class SweepState:
@@ -234,12 +234,6 @@ class SweepState:
         planned = self.race.rule.max_seeds if self.race else len(self.plan.seeds)
         failed = 0 if self.race else list(ended.values()).count("failed")
         return Look(self.seeds_seen, planned, by, time.time(), len(ended), data, failed)
-
-    @property
-    def looked_at(self) -> bool:
-        """Whether a look at the trials as they stand is on record, or nothing can be claimed of them yet."""
-        look = self.look("")
-        return look is None or (bool(self.looks) and self.looks[-1].data == look.data)
 
     def record_look(self, by: str) -> None:
         """Write down the look that is taken now, and take it in."""

@@ -3,11 +3,12 @@
     write_report(results, path)      HTML, figures, CSV, LaTeX and JSON verdicts
     summary(results)                 the same verdicts for the terminal
     headline(results)                the first sentence of them
+    judged(results)                  what MLflow shows of them, where somebody has looked
 
 Loads neither torch nor Ray; the drawing library only when something is drawn.
 """
 
 from tune_dml.report.export import ReportFiles, write_report
-from tune_dml.report.summary import SummaryRow, SweepSummary, headline, seed_table, summary
+from tune_dml.report.summary import SummaryRow, SweepSummary, headline, judged, seed_table, summary
 
-__all__ = ["ReportFiles", "SummaryRow", "SweepSummary", "headline", "seed_table", "summary", "write_report"]
+__all__ = ["ReportFiles", "SummaryRow", "SweepSummary", "headline", "judged", "seed_table", "summary", "write_report"]

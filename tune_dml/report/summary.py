@@ -114,6 +114,11 @@ def summary(results: Results, margin: float | None = None) -> SweepSummary:
     return summarise(measured, answers(measured, traces=False))
 
 
+def judged(results: Results) -> Judgement | None:
+    """What MLflow shows of a sweep; None of trials that nobody has looked at."""
+    return summary(results).judgement if results.looked_at else None
+
+
 def headline(results: Results) -> str:
     """The first sentence of `summary`'s answer, in a part of its time."""
     return first_sentence(measure(results))

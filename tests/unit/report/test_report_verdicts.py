@@ -100,6 +100,21 @@ def test_what_is_seen_where_no_two_values_share_two_seeds_is_seen_within_a_seed(
     assert "R@1 falls 0.1 points from rho 0.1 to 0.01, but no two" in said("one", ("rho=0.01", 2), ("rho=0.1", 0))
 
 
+def test_what_is_open_is_said_of_a_pair_that_is(tmp_path: Path) -> None:
+    """Values that are equally far apart under both seeds are sure; the one that has but one of them is not."""
+    means = dict.fromkeys(FLAT, 50.0) | {0.1: 50.01}
+    options = {"means": means, "sd": 0.0, "seed_sd": 0.0, "seeds": range(2)}
+    found = judged(tmp_path, failures={("rho=0.5", 1): ("diverged", "loss is nan")}, **options)
+    (said,) = (text for text in found.data["answer"]["sentences"] if text.startswith("Whether rho matters"))
+    assert said.endswith("and 2 seeds cannot exclude much more (margin 1 point).")
+
+
+def test_a_value_that_diverged_does_not_beat_the_baseline(tmp_path: Path) -> None:
+    means = {0.1: 70.0, 0.5: 71.0, 1.0: 72.0}
+    found = judged(tmp_path, means=means, sd=0.1, failures=diverged("rho=1"))
+    assert "Every rho that trained beats no SEC." in found.data["answer"]["sentences"]
+
+
 def test_no_difference_is_claimed_of_a_value_that_has_no_number(tmp_path: Path) -> None:
     failures = {("rho=1", seed): ("failed", "no disk") for seed in range(8)}
     found = judged(tmp_path, means=FLAT, seeds=range(8), sd=0.3, margin=1.5, failures=failures)

@@ -65,6 +65,14 @@ def test_sweeps_without_a_common_knob_are_refused_together(steep, tmp_path):
         measure_study([steep, steep])
 
 
+def test_sweeps_of_one_data_set_are_told_apart_by_their_names(steep, tmp_path):
+    study = measure_study([steep, sweep(tmp_path / "again", means=FLAT, sd=0.4)])
+    write_study(study, tmp_path / "out")
+    text = (tmp_path / "out" / "study.html").read_text()
+    assert "steep: rho matters on glyphs" in text
+    assert "again: " in text
+
+
 def test_page_and_json_are_written(steep, tmp_path):
     study = measure_study([steep, sweep(tmp_path / "digits", dataset="digits")])
     page, body = write_study(study, tmp_path / "out")

@@ -72,13 +72,13 @@ class _ComparedArms:
     @property
     def first(self) -> tuple[str, ...]:
         """The best arm, and those that come out equal to it."""
-        return tuple(arm.arm for arm in self.arms if arm.score.mean == self.arms[0].score.mean) or (self.arms[0].arm,)
+        return tuple(arm.arm for arm in self.arms if arm is self.arms[0] or arm.score.mean == self.arms[0].score.mean)
 
     @property
     def unknown(self) -> str:
         """Why no two arms can be compared."""
-        seeds = f", since {_seeds(self.choosing)} chose the configurations" if self.choosing else ""
-        return f"{self.matters.reason}{seeds}"
+        chose = f", since {_seeds(self.choosing)} chose the configurations"
+        return self.matters.reason + (chose if self.choosing else "")
 
     def differences(self, best: str) -> list[Difference]:
         """One arm minus every other."""
@@ -211,10 +211,8 @@ def _sentences(measured: Measured, compared: _ComparedArms) -> list[str]:
     metric, best = measured.metric, compared.arms[0]
     by_verdict: dict[str, list[tuple[str, float]]] = {}
     for difference in compared.differences(best.arm):
-        size = metric.signed(difference.estimate)
-        by_verdict.setdefault(_verdict(measured, difference), []).append(
-            (f"{difference.second} ({size})", difference.estimate)
-        )
+        named = f"{difference.second} ({metric.signed(difference.estimate)})"
+        by_verdict.setdefault(_verdict(measured, difference), []).append((named, difference.estimate))
     wordings = {
         "better": "certainly better than {}",
         "equal within the margin": "equal within the margin to {}",
@@ -226,12 +224,12 @@ def _sentences(measured: Measured, compared: _ComparedArms) -> list[str]:
     ]
     level = f"{100 * (1 - compared.matters.alpha):.3g}% simultaneous intervals over all pairs"
     first = (best.arm,) if parts else compared.first
-    text = f"Of {len(compared.arms)} methods {' and '.join(first)} {'has' if len(first) == 1 else 'have'} the best "
-    text += f"{metric.label}, {metric.number(best.score.mean)}"
+    leads = f"{' and '.join(first)} {'has' if len(first) == 1 else 'have'} the best"
+    text = f"Of {len(compared.arms)} methods {leads} {metric.label}, {metric.number(best.score.mean)}"
     sentences = [f"{text}: {'; '.join(parts)} ({level})." if parts else f"{text}; {compared.unknown}."]
     if compared.choosing:
-        chosen = f"chosen on {_seeds(compared.choosing)} and judged on the others"
-        sentences.append(f"Each method is at its best configuration, {chosen}.")
+        by = _seeds(compared.choosing)
+        sentences.append(f"Each method is at its best configuration, chosen on {by} and judged on the others.")
     if compared.budget is not None and len({arm.tried for arm in compared.arms if arm.tried > 1}) > 1:
         ranked = sorted(compared.arms, key=lambda arm: -measured.sign * arm.of_equal_cells)
         alike = ", ".join(f"{arm.arm} {metric.number(arm.of_equal_cells)}" for arm in ranked)
@@ -264,8 +262,8 @@ def _plain(measured: Measured, compared: _ComparedArms) -> str:
     if word == "no difference":
         return f"No two of {len(compared.arms)} methods differ by {margin} or more on {dataset}, each at its best."
     if not compared.matters.differences:
-        lead = f"{best.arm} leads" if len(compared.first) == 1 else f"{' and '.join(compared.first)} lead"
-        return f"{lead} on {dataset}; {compared.unknown}."
+        verb = "leads" if len(compared.first) == 1 else "lead"
+        return f"{' and '.join(compared.first)} {verb} on {dataset}; {compared.unknown}."
     rivals = [d.second for d in compared.differences(best.arm) if _verdict(measured, d) != "better"]
     named = " and ".join([", ".join(rivals[:-1]), rivals[-1]] if len(rivals) > 1 else rivals)
     named = named if len(rivals) < 4 else f"{len(rivals)} others"

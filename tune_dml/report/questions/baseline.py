@@ -94,7 +94,8 @@ def _plain(measured: Measured, name: str, rows: Sequence[AgainstBaseline]) -> st
         return ""
     labels = {word: [row.label for row in rows if row.verdict == word] for word in _WORDS}
     better, worse, open_ = labels["better"], labels["worse"], labels["undecided"]
-    finished = "that was let finish " if measured.stopped else ""
+    without = any(not (cell.values or cell is measured.baseline) for cell in measured.cells)
+    finished = "that was let finish " if measured.stopped else "that trained " if without else ""
     if better:
         if len(better) == len(rows):
             return f"Every {what} {finished}beats {name}."
@@ -103,7 +104,8 @@ def _plain(measured: Measured, name: str, rows: Sequence[AgainstBaseline]) -> st
             if len(better) < 5
             else f"{len(better)} of {len(rows)} {_compared(measured)}s"
         )
-        rest = "; the others are open" if open_ and not worse else ""
+        others = "the others that trained" if without and not measured.stopped else "the others"
+        rest = f"; {others} are open" if open_ and not worse else ""
         return f"{named} {'beats' if len(better) == 1 else 'beat'} {name}{rest}."
     none = "On the seeds that chose it no" if measured.results.confirmed else "No"
     if not open_:

@@ -117,6 +117,8 @@ def _plain_with_noise(measured: Measured, knob: MeasuredKnob, largest: Differenc
         lost = "were stopped early" if knob.stopped else "diverged"
         return f"{symbol} does not matter on {where} among the values that trained, but some {lost}."
     most = largest.reach
+    if most < verdict.margin:  # it is another pair that leaves it open, of fewer seeds
+        most = max(most, *(difference.reach for difference in verdict.differences))
     telling = 10 * max(verdict.margin, abs(largest.estimate))
     if metric.percent:  # no two percentages differ by more
         telling = min(telling, 100.0)

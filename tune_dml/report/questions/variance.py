@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from trainables.config import FREE_SEEDS, SOURCES, canonical, identifying
 from trainables.errors import ConfigError
@@ -62,18 +63,24 @@ def _varied(plan: Plan) -> str:
 
 
 def _beside(results: Results) -> tuple[dict[str, Results], frozenset[str]]:
-    """Source -> this sweep or one that is kept beside it, and the cells that all of them have; nothing where none are."""
+    """Source -> this sweep or one that is kept beside it, and the cells that all of them have; nothing where none are.
+
+    Of several sweeps of one source it is the one that has most of this one's cells, then the one of most seeds.
+    """
     mine = shared = _kinds(results.plan)
-    beside: dict[str, Results] = {_varied(results.plan): results}
+    own, found = _varied(results.plan), dict[str, tuple[int, int, Path]]()
     for path in sorted(results.folder.parent.glob("*/plan.json")):
         try:
             plan = Plan.load(path)
         except ConfigError:  # which is said to whoever asks for that sweep
             continue
         alike = (plan.data_digest, plan.protocol_version, plan.metric) == _frame(results.plan)
-        if alike and _varied(plan) not in beside and mine & (theirs := _kinds(plan)):
-            beside[_varied(plan)] = results_of(path.parent)
-            shared = shared & theirs
+        common, source = len(mine & _kinds(plan)), _varied(plan)
+        if alike and common and source != own and (common, len(plan.seeds)) > found.get(source, (0, 0, path))[:2]:
+            found[source] = common, len(plan.seeds), path.parent
+    beside = {own: results} | {source: results_of(folder) for source, (_, _, folder) in found.items()}
+    for other in beside.values():
+        shared = shared & _kinds(other.plan)
     ordered = [source for source in (*SOURCES, "all") if source in beside and shared]
     return {source: beside[source] for source in ordered}, shared
 

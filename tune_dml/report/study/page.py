@@ -43,11 +43,15 @@ def _finite(value: Any) -> Any:
 
 def study_sentences(study: MeasuredStudy) -> tuple[str, ...]:
     """Each sweep's verdict, then what carries over, then what tuning gains."""
-    lines = [
-        f"{s.results.name}: {sentence}" for s in study.sweeps for k in s.knobs if (sentence := plain_sentence(s, k))
-    ]
+    lines = list(_verdicts(study, named=True))
     lines += [_carried(study, item) for item in study.transfers]
     return (*lines, *(_gained(study, item) for item in study.tunings))
+
+
+def _verdicts(study: MeasuredStudy, *, named: bool) -> tuple[str, ...]:
+    """Each sweep's verdict on each of its knobs, by the sweep's name if so wanted."""
+    said = [(s.results.name, sentence) for s in study.sweeps for k in s.knobs if (sentence := plain_sentence(s, k))]
+    return tuple(f"{name}: {sentence}" if named else sentence for name, sentence in said)
 
 
 def _carried(study: MeasuredStudy, item: Transfer) -> str:
@@ -99,7 +103,7 @@ def _page(study: MeasuredStudy) -> str:
         )
         for sweep in study.sweeps
     )
-    verdicts = tuple(sentence for s in study.sweeps for k in s.knobs if (sentence := plain_sentence(s, k)))
+    verdicts = _verdicts(study, named=len(datasets) < len(study.sweeps))  # a data set of its own tells a sweep
     head = Head(
         ", ".join(study.names), f"Study of {len(study.sweeps)} sweeps on {', '.join(datasets)}", "; ".join(spaces),
         Answer(verdicts, None, "", facts), f"Sweeps: {', '.join(study.names)}.", "study.json (every number in full precision)",
