@@ -126,6 +126,15 @@ def test_a_second_writer_is_refused_with_the_pid_of_the_first(tmp_path):
     assert answers.get() == "opened"
 
 
+@pytest.mark.parametrize(("storage", "says"), [("sweeps", "status toy`"), ("my sweeps", "status toy --storage '")])
+def test_a_second_writer_is_told_where_to_look(tmp_path, monkeypatch, storage, says):
+    """Who has read it on a cluster has another working directory."""
+    monkeypatch.chdir(tmp_path)
+    with Ledger(tmp_path / storage / "toy"), pytest.raises(ConfigError) as told, Ledger(tmp_path / storage / "toy"):
+        pytest.fail("opened")
+    assert f"Follow it with `tune-dml {says}" in str(told.value)
+
+
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK])
 def test_where_files_cannot_be_locked_no_sweep_is_run(tmp_path, monkeypatch, number):
     """filelock then takes the file itself for a lock, which stays for good where its process was killed."""

@@ -21,6 +21,7 @@ import fcntl
 import json
 import math
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -188,7 +189,10 @@ class Ledger:
             self._lock.acquire()
         except Timeout:
             rule = f"one process at a time may run a sweep; process {holder or '?'} is running this one"
-            remedy = f"Follow it with `tune-dml status {self.sweep.name}`, or stop it first."
+            sweeps = self.sweep.absolute().parent
+            is_default = Path("sweeps").is_dir() and sweeps.samefile("sweeps")
+            there = "" if is_default else f" --storage {shlex.quote(str(sweeps))}"
+            remedy = f"Follow it with `tune-dml status {self.sweep.name}{there}`, or stop it first."
             raise ConfigError(Problem(self.sweep.name, rule, None, remedy)) from None
         except OSError as error:
             if error.errno in _NO_LOCKS:
