@@ -303,11 +303,10 @@ def _written(
     paper_sd: float | None,
     forms: Sequence[Literal["pdf", "png"]],
 ) -> ReportFiles:
-    """The report of a sweep as it stands now, which is a look at it. Raises ConfigError where it cannot be written."""
+    """The report of a sweep as it stands now, which is a look at it."""
     from tune_dml import report
 
     state.record_look("report")
-    raise_if_any(folder_problems("-o", folder, "Name another folder for the report: -o DIR."))
     return report.write_report(Results.of(state), folder, margin=margin, paper_sd=paper_sd, forms=forms)
 
 

@@ -1,5 +1,6 @@
 """A sweep's connection to Ray: begun while others import, left in the same thread, and told when its node is lost."""
 
+import os
 import socket
 import sys
 import threading
@@ -10,7 +11,7 @@ import pytest
 
 from trainables.errors import ConfigError
 from tune_dml.planning.request import Resources
-from tune_dml.running import cluster, ray_internals
+from tune_dml.running import cluster, ray_internals, start
 from tune_dml.running.cluster import Capacity, Connection
 
 FOUR = Capacity(({"CPU": 4, "GPU": 0},))
@@ -118,12 +119,16 @@ def test_the_logs_of_a_ray_that_does_not_start_are_where_it_wrote_them(monkeypat
     assert "RAY_TMPDIR" in problem.remedy
 
 
-def test_a_folder_whose_name_is_too_long_for_sockets_is_said(monkeypatch):
-    """Ray's own refusal, of a name that it would give one."""
+def test_the_longest_name_of_a_folder_is_that_which_ray_takes_for_its_sockets(monkeypatch):
+    """A folder that we let pass has room for them; one byte more, and Ray refuses it too."""
     from ray._private.utils import validate_socket_filepath
 
-    folder = f"/scratch/{110 * 't'}"
-    with pytest.raises(OSError, match="AF_UNIX") as refusal:
-        validate_socket_filepath(f"{folder}/ray/session_1/sockets/raylet")
-    problem = not_started(monkeypatch, folder, refusal.value)
-    assert (problem.value, problem.remedy) == (folder, "Set RAY_TMPDIR to another one, such as /tmp.")
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    below = start._SOCKET.format(os.getpid())
+    fits = f"/{(107 - len(below) - 2) * 't'}"
+    validate_socket_filepath(f"{fits}/{below}")
+    with pytest.raises(OSError, match="AF_UNIX"):
+        validate_socket_filepath(f"{fits}t/{below}")
+    for folder, refused in ((fits, 0), (f"{fits}t", 1)):
+        monkeypatch.setenv("TMPDIR", folder)
+        assert len(list(start._folder_problems())) == refused

@@ -291,6 +291,13 @@ def test_a_sweep_is_named_as_it_would_be_here(tmp_path, monkeypatch):
     assert _read_command(["sweep", "sec_rho", "--vary", "split", "--storage", "/s"]).sweep == "sec_rho-split"
 
 
+def test_json_that_is_asked_of_submit_is_asked_of_the_answer():
+    asked = _read_command(["list", "--storage", "/s"])
+    assert asked.in_json().words == ("list", "--storage", "/s", "--json")
+    told = _read_command(["list", "--storage", "/s", "--json"])
+    assert told.in_json() == told
+
+
 def test_a_space_that_only_the_modules_that_travel_know_needs_a_name():
     words = ["sweep", "theirs", "--storage", "/s"]
     with pytest.raises(ConfigError, match="--name: a sweep whose space is known only to the modules"):

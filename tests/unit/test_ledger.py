@@ -6,13 +6,15 @@ import json
 import multiprocessing
 import os
 import shutil
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 from helpers.toys import METRIC, PROVENANCE, Driver, plan_of, space_of
 
 from trainables.errors import ConfigError
-from tune_dml.record.ledger import READ_ONLY, Ledger, is_running, read_events, read_history
+from tune_dml.record.ledger import READ_ONLY, Ledger, is_running, read_events, read_history, stands_still
 from tune_dml.record.results import load_results, results_of
 from tune_dml.space import Baseline, Grid, Knob
 
@@ -124,6 +126,15 @@ def test_a_second_writer_is_refused_with_the_pid_of_the_first(tmp_path):
     assert answers.get() == "opened"
 
 
+@pytest.mark.parametrize(("storage", "says"), [("sweeps", "status toy`"), ("my sweeps", "status toy --storage '")])
+def test_a_second_writer_is_told_where_to_look(tmp_path, monkeypatch, storage, says):
+    """Who has read it on a cluster has another working directory."""
+    monkeypatch.chdir(tmp_path)
+    with Ledger(tmp_path / storage / "toy"), pytest.raises(ConfigError) as told, Ledger(tmp_path / storage / "toy"):
+        pytest.fail("opened")
+    assert f"Follow it with `tune-dml {says}" in str(told.value)
+
+
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK])
 def test_where_files_cannot_be_locked_no_sweep_is_run(tmp_path, monkeypatch, number):
     """filelock then takes the file itself for a lock, which stays for good where its process was killed."""
@@ -155,6 +166,18 @@ def test_a_sweep_that_cannot_be_written_to_is_refused_with_what_helps(tmp_path, 
         pytest.fail("opened")
     rule = f"SWEEP: must be a folder that can be written: {os.strerror(number)}, but got '{tmp_path}'."
     assert str(told.value) == f"{rule} {READ_ONLY}"
+
+
+def test_a_driver_that_is_stopped_stands_still(tmp_path):
+    with subprocess.Popen(["sleep", "60"]) as holder, Ledger(tmp_path):
+        (tmp_path / "lock").write_text(str(holder.pid))
+        assert not stands_still(tmp_path)
+        holder.send_signal(signal.SIGSTOP)
+        os.waitpid(holder.pid, os.WUNTRACED)
+        assert stands_still(tmp_path)
+        holder.kill()
+    (tmp_path / "lock").write_text("")
+    assert not stands_still(tmp_path)
 
 
 def test_a_spoilt_lock_is_no_lock(tmp_path):

@@ -135,6 +135,8 @@ class Preview:
 
     def text(self) -> Iterable[RenderableType]:
         """Eight lines, and one for each note."""
+        from tune_dml.record.commands import program
+
         plan = self.plan
         yield f"{plan.name}: {plan.space.title}, on {plan.dataset}"
         if plan.space.citation:
@@ -149,7 +151,7 @@ class Preview:
             seeds = " to ".join(dict.fromkeys((fewest, most)))
             yield f"Seeds:  {seeds} tell equal levels from twice the margin ({most} with 80% assurance)."
         yield from (_in_a_line(f"Note:   {note}") for note in self.notes)
-        yield "Cells, settings and notes in full: --all. Run it: tune-dml sweep, with the same words."
+        yield f"Cells, settings and notes in full: --all. Run it: {program()} sweep, with the same words."
 
     def _cells(self) -> str:
         """How many, which, and how many more a search proposes."""

@@ -22,7 +22,9 @@ def race_lines(results: Results) -> Iterator[str]:
     stops = sorted(race.settled.values(), key=lambda settled: settled.seeds)
     yield from (f"Stopped: {labels[settled.cell]} {settled.sentence}" for settled in stops[:_CELLS_SHOWN])
     if (hidden := len(stops) - _CELLS_SHOWN) > 0:
-        yield f"Stopped: {hidden} more cells (`tune-dml status {results.name} --json` lists them)"
+        from tune_dml.record.commands import command
+
+        yield f"Stopped: {hidden} more cells (`{command(results, 'status')} --json` lists them)"
     seeds, used = len(results.plan.seeds), _trials(results)
     line = f"Race:    {_outcome(race)} after {seeds} seeds, {used} trials (uniform allocation: {seeds * len(labels)})"
     open_cells = [label for digest, label in labels.items() if digest not in race.settled]

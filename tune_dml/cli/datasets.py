@@ -121,7 +121,10 @@ class DataSets(Listing):
                 f"  Dead or unreliable: {row['dead']}" if row["dead"] else "",
             ]
             yield "\n".join(filter(None, lines)) + "\n"
-        yield "Your copy: tune-dml datasets verify NAME --root DIR; then tune-dml datasets prepare NAME --root DIR."
+        from tune_dml.record.commands import program
+
+        datasets = f"{program()} datasets"
+        yield f"Your copy: {datasets} verify NAME --root DIR; then {datasets} prepare NAME --root DIR."
 
 
 def row_of(name: str, cls: type[DataSet]) -> dict[str, Any]:

@@ -226,6 +226,7 @@ class WrittenReport:
     def text(self) -> Iterable[RenderableType]:
         """A small table, the verdicts, and where to look next."""
         from tune_dml.record.commands import command
+        from tune_dml.record.ledger import is_running
         from tune_dml.report.naming import metric_name
 
         summary, metric = self.summary, metric_name(self.sweep.results.plan.metric)
@@ -251,8 +252,11 @@ class WrittenReport:
         yield from race_lines(self.sweep.results)
         yield from (f"Unmet:   {condition}" for condition in self.unmet)
         yield ""
-        yield from answer_lines(summary)
-        if self.sweep.interrupted and self.attachment:
+        running = self.attachment is not None and is_running(self.sweep.folder)  # elsewhere: our own session has ended
+        yield from answer_lines(summary, running=running)
+        if running:
+            yield f"Not complete: it is running. Follow it with: {command(self.sweep.results, 'status')}"
+        elif self.sweep.interrupted and self.attachment:
             yield f"Not complete. Continue with: {command(self.sweep.results, self.again)}"
         yield f"Report:  {self.files.html}"
         if self.attachment is None:

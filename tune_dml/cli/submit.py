@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,7 +50,8 @@ def submit(
     upload = collect_upload(command.files, working_dir)
     with jobs.cluster_client(target) as client:
         if command.verb in _ANSWER:
-            with jobs.asked(client, there, command.words, upload) as job:
+            asked = command.in_json() if as_json else command
+            with jobs.asked(client, there, asked.words, upload) as job:
                 for text in jobs.answer(client, job):
                     typer.echo(text, nl=False)
                 code = jobs.exit_code(client, job)
@@ -85,6 +86,10 @@ class Command:
         """Files of the user's that it names: a sweep file."""
         space = str(self.given.get("space") or "")
         return [Path(space)] if space.endswith((".yaml", ".yml")) else []
+
+    def in_json(self) -> Command:
+        """The same, which prints JSON where it can."""
+        return self if self.given.get("as_json") is not False else replace(self, words=(*self.words, "--json"))
 
     def ceiling(self, capacity: Mapping[str, float]) -> str:
         """The most that it can cost, as far as anybody has said."""

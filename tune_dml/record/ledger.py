@@ -21,6 +21,7 @@ import fcntl
 import json
 import math
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -188,7 +189,10 @@ class Ledger:
             self._lock.acquire()
         except Timeout:
             rule = f"one process at a time may run a sweep; process {holder or '?'} is running this one"
-            remedy = f"Follow it with `tune-dml status {self.sweep.name}`, or stop it first."
+            sweeps = self.sweep.absolute().parent
+            is_default = Path("sweeps").is_dir() and sweeps.samefile("sweeps")
+            there = "" if is_default else f" --storage {shlex.quote(str(sweeps))}"
+            remedy = f"Follow it with `tune-dml status {self.sweep.name}{there}`, or stop it first."
             raise ConfigError(Problem(self.sweep.name, rule, None, remedy)) from None
         except OSError as error:
             if error.errno in _NO_LOCKS:
@@ -281,6 +285,16 @@ def is_running(sweep: Path) -> bool:
     except OSError as error:
         return error.errno not in _NO_LOCKS  # where no sweep can be run either
     return False
+
+
+def stands_still(sweep: Path) -> bool:
+    """Whether the process of this machine that runs the sweep is stopped, as by Ctrl-Z; False where nobody can tell."""
+    try:
+        holder = int((sweep / "lock").read_text(errors="replace"))
+        status = Path(f"/proc/{holder}/stat").read_text()
+    except (OSError, ValueError):
+        return False
+    return status.rpartition(")")[2].split()[0] == "T"
 
 
 def append_rows(file: BinaryIO, *rows: Mapping[str, Any]) -> None:

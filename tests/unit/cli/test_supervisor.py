@@ -158,7 +158,8 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, say)
 speak = attend()
 print(os.getpid(), flush=True)
-time.sleep(60)
+for _ in range(600):  # a signal to who stands still may come to another thread: what is asleep here does not hear of it
+    time.sleep(0.1)
 """
 SUPERVISOR = """
 import sys

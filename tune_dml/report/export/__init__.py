@@ -19,7 +19,7 @@ from tune_dml.report.export.tables import csv_text, latex_text, markdown_text
 from tune_dml.report.export.verdicts import verdicts_text
 from tune_dml.report.measured import measure
 from tune_dml.report.naming import slug
-from tune_dml.report.page import page_text
+from tune_dml.report.page import page_text, writable
 from tune_dml.report.questions import answers
 from tune_dml.report.section import Figure, figures_of, tables_of
 from tune_dml.report.summary import SweepSummary, summarise
@@ -66,10 +66,10 @@ def write_report(
         paper_sd: run-to-run standard deviation of the papers' numbers, where they print none. Must be positive.
         forms: what figures are written as beside SVG, for papers.
     """
+    path = writable(Path(path))
     measured = measure(results, margin, paper_sd)
     sections = answers(measured)
     tables, figures = tables_of(sections), figures_of(sections)
-    path = Path(path)
     for folder in (path, path / "csv", path / "figures"):
         folder.mkdir(parents=True, exist_ok=True)
     html = _write(path / "report.html", page_text(measured, sections))

@@ -15,7 +15,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from trainables.errors import raise_if_any
 from trainables.files import write_whole
+from tune_dml.planning.request import folder_problems
 from tune_dml.report.drawing.canvas import SVG_STYLE
 from tune_dml.report.drawing.colours import css_classes, css_variables
 from tune_dml.report.measured import Measured
@@ -61,8 +63,15 @@ def page_text(measured: Measured, sections: Sequence[Section]) -> str:
     return page_of(Head(plan.name, kicker, title, answer, footer, downloads, len(measured.knobs) > 1), sections)
 
 
+def writable(folder: Path) -> Path:
+    """A folder for a report; raises ConfigError where nothing could be written into it, as beside a read-only sweep."""
+    raise_if_any(folder_problems("-o", folder.absolute(), "Name another folder for the report: -o DIR."))
+    return folder
+
+
 def write_page(folder: Path, name: str, page: str, data: Mapping[str, Any]) -> tuple[Path, Path]:
     """`NAME.html` and its numbers, `NAME.json`, in a folder, made if missing."""
+    folder = writable(folder)
     html_file, json_file = folder / f"{name}.html", folder / f"{name}.json"
     write_whole(html_file, page)
     text = json.dumps(data, indent=1, allow_nan=False, ensure_ascii=False)
