@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
+
+_MOMENT = 0.05
+"""Seconds after which a Ctrl-C that was dropped is sent again: an object is torn down in less."""
 
 
 @contextlib.contextmanager
@@ -30,3 +39,27 @@ def ends_by_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def no_interrupt_dropped() -> Iterator[None]:
+    """A Ctrl-C counts wherever it comes.
+
+    One that comes while Python tears an object down (in `__del__`, or a weak reference's callback, as SQLAlchemy has one for each
+    row) is dropped by it, with a traceback; it is sent again.
+    """
+    known = sys.unraisablehook
+
+    def send_again(dropped: UnraisableHookArgs) -> None:
+        if issubclass(dropped.exc_type, KeyboardInterrupt):
+            timer = threading.Timer(_MOMENT, _thread.interrupt_main)  # at once it would be dropped as well
+            timer.daemon = True
+            timer.start()
+        else:
+            known(dropped)
+
+    sys.unraisablehook = send_again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = known

@@ -44,7 +44,7 @@ from tune_dml.running.ray_internals import (
 )
 from tune_dml.running.recorder import Recorder
 from tune_dml.running.search import CellSearcher
-from tune_dml.running.signals import ends_by_sigterm
+from tune_dml.running.signals import ends_by_sigterm, no_interrupt_dropped
 from tune_dml.running.trial import Conduct, engine
 from tune_dml.running.turn import Turn, turn_of
 from tune_dml.running.versions import missing_data, on_like_nodes
@@ -81,7 +81,7 @@ def execute(
     recorder = Recorder(ledger, state, progress, tracker, plan, resources=resources, session=session)
     proposals = recorder.proposals
     tracker.start()
-    with _interrupts_said(state, purpose, progress):
+    with no_interrupt_dropped(), _interrupts_said(state, purpose, progress):
         try:
             with progress:
                 recorder.leavings.take_up(state)

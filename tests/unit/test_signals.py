@@ -1,0 +1,39 @@
+"""What a signal means to a session."""
+
+import signal
+import sys
+import threading
+
+import pytest
+
+from tune_dml.running.signals import no_interrupt_dropped
+
+
+class Torn:
+    """An object during whose end Ctrl-C comes."""
+
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+
+class Broken:
+    def __del__(self):
+        raise ValueError("of its own")
+
+
+def test_a_ctrl_c_that_comes_while_an_object_is_torn_down_is_neither_lost_nor_a_traceback(monkeypatch):
+    said = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda dropped: said.append(dropped.exc_type))
+    before = sys.unraisablehook
+
+    def tear_down():
+        Torn()
+        threading.Event().wait(30)
+
+    with pytest.raises(KeyboardInterrupt), no_interrupt_dropped():
+        tear_down()
+    assert said == []
+    with no_interrupt_dropped():
+        Broken()
+    assert said == [ValueError]
+    assert sys.unraisablehook is before
