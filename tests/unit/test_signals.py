@@ -21,6 +21,15 @@ class Broken:
         raise ValueError("of its own")
 
 
+@pytest.fixture
+def ctrl_c():
+    """It interrupts, as in a command: whoever runs these tests in several processes has told them to ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_a_ctrl_c_that_comes_while_an_object_is_torn_down_is_neither_lost_nor_a_traceback(monkeypatch):
     said = []
     monkeypatch.setattr(sys, "unraisablehook", lambda dropped: said.append(dropped.exc_type))
