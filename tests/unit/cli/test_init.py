@@ -1,0 +1,65 @@
+"""A first sweep file, from a folder of pictures."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tune_dml.planning.checks import prepare
+from tune_dml.planning.request import Request
+from tune_dml.planning.study import study_of
+from tune_dml.planning.sweep_file import read_sweep_file
+
+
+def write_pictures(root, classes):
+    """Six pictures each."""
+    random = np.random.default_rng(0)
+    for number in range(classes):
+        folder = root / f"kind {number}"
+        folder.mkdir(parents=True)
+        for picture in range(6):
+            pixels = random.integers(0, 255, (20, 20, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / f"{picture}.png")
+
+
+def test_a_folder_of_pictures_becomes_a_sweep_file(command_line, cache_dir):
+    write_pictures(Path("my birds"), 8)
+    code, out, _ = command_line("init", "my birds")
+    assert (code, "Next: tune-dml sweep my_birds.yaml" in out) == (0, True)
+    study = study_of(Request("my_birds.yaml"))
+    assert (study.name, study.dataset, study.problems) == ("my_birds", "image_folder", ())
+    assert Path(read_sweep_file(Path("my_birds.yaml")).data_root).resolve() == Path("my birds").resolve()
+    code, out, err = command_line("plan", "my_birds.yaml", "--cache-dir", cache_dir)
+    assert (code, err) == (0, "")
+    assert "3: margin=0.1, margin=0.2, margin=0.5" in out
+    code, _, err = command_line("init", "my birds")
+    assert (code, "is there already" in err) == (1, True)
+    assert "the data folder must exist" in command_line("init", "nowhere")[2]
+
+
+def test_a_sweep_file_leaves_out_broken_pictures_where_that_is_asked(command_line, tmp_path, monkeypatch, cache_dir):
+    monkeypatch.chdir(tmp_path)
+    write_pictures(tmp_path / "few", 8)
+    next((tmp_path / "few").rglob("*.png")).write_bytes(b"")
+    code, _, err = command_line("init", "few")
+    assert (code, "--skip-corrupt" in err, "`init`" in err) == (1, True, True)
+    assert command_line("init", "few", "--skip-corrupt")[0] == 0
+    assert "leaves out 1 that cannot be decoded" in Path("few.yaml").read_text()
+    prepare(Request("few.yaml"), cache_dir=cache_dir)
+
+
+@pytest.mark.parametrize("classes", [7, 8, 12, 13])
+def test_the_batches_of_a_new_sweep_file_fit_a_small_folder(command_line, cache_dir, tmp_path, monkeypatch, classes):
+    monkeypatch.chdir(tmp_path)
+    write_pictures(tmp_path / "few", classes)
+    assert command_line("init", "few")[0] == 0
+    prepare(Request("few.yaml"), cache_dir=cache_dir)  # refuses what no trial could run with
+
+
+def test_a_folder_of_too_few_classes_is_refused_before_a_file_is_written(command_line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_pictures(tmp_path / "few", 6)
+    code, _, err = command_line("init", "few")
+    assert (code, "training needs at least 2 classes" in err) == (1, True)
+    assert not (tmp_path / "few.yaml").exists()
