@@ -3,6 +3,7 @@
 import signal
 import sys
 import threading
+import time
 
 import pytest
 
@@ -39,8 +40,10 @@ def test_a_ctrl_c_that_comes_while_an_object_is_torn_down_is_neither_lost_nor_a_
         Torn()
         threading.Event().wait(30)
 
+    since = time.monotonic()
     with pytest.raises(KeyboardInterrupt), no_interrupt_dropped():
         tear_down()
+    assert time.monotonic() - since < 20  # it is woken, and does not hear of it at the end of its waiting
     assert said == []
     with no_interrupt_dropped():
         Broken()

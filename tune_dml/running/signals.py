@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import signal
 import sys
@@ -52,7 +51,9 @@ def no_interrupt_dropped() -> Iterator[None]:
 
     def send_again(dropped: UnraisableHookArgs) -> None:
         if issubclass(dropped.exc_type, KeyboardInterrupt):
-            timer = threading.Timer(_MOMENT, _thread.interrupt_main)  # at once it would be dropped as well
+            # Not at once, or it would be dropped as well; a true signal, which wakes the main thread where it waits.
+            again = (threading.main_thread().ident, signal.SIGINT)
+            timer = threading.Timer(_MOMENT, signal.pthread_kill, again)
             timer.daemon = True
             timer.start()
         else:
