@@ -32,7 +32,14 @@ def swept(served, ray_session, tmp_path_factory, cache_dir, new_database):
     place = tmp_path_factory.mktemp("away")
     here = {"storage": place / "sweeps", "tracking_uri": new_database(place), "cache_dir": cache_dir}
     done = tune_dml.run_sweep(
-        "sec_rho", dataset="digits", seeds=1, name="rho1", settings=QUICK, trial_files=served.address, **here
+        "sec_rho",
+        dataset="digits",
+        seeds=1,
+        name="rho1",
+        settings=QUICK,
+        trial_files=served.address,
+        max_concurrent=1,  # one process to start
+        **here,
     )
     return done, list(served.requests), here
 

@@ -24,6 +24,7 @@ def low(ray_session, new_database, cache_dir):
     sweep.stop()
 
 
+@pytest.mark.slow
 def test_the_higher_one_begins_all_its_trials_before_the_lower_one_begins_another(low, command_line):
     sweep, common = low
     high = ["sweep", sweep_file((0.1, 0.5, 0.9), steps=30, every=30), "--name", "high", "--priority", 10]
