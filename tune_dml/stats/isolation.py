@@ -21,6 +21,7 @@ from tune_dml.stats.table import SeedTable
 
 Array = NDArray[np.float64]
 
+_AVERAGED = "averaged over the other knobs"
 _UNCROSSED = "its values were not tried with the same settings of the other knobs; a grid would compare them"
 
 
@@ -52,6 +53,11 @@ class IsolatedKnob:
     """Why no fair table exists; empty when one does."""
     crossed: FullGrid | None = None
     """The cells behind averages, where nothing was tuned."""
+
+    @property
+    def average(self) -> str:
+        """`, averaged over the other knobs`, where a verdict is one on averages: at one of their values it may be another."""
+        return f", {_AVERAGED}" if self.how.endswith(_AVERAGED) else ""
 
 
 def isolate(
@@ -86,7 +92,7 @@ def isolate(
     whole = fill_holes(everything)[0].reshape(flat.shape).mean(0)
     crossed = FullGrid(everything, tuple(range(len(trained))) * len(stacks), resolution)
     table = SeedTable(names, tuple(seeds), flat.mean(0), resolution=resolution / math.sqrt(len(stacks)))
-    return IsolatedKnob(table, _means(names, whole), "averaged over the other knobs", crossed=crossed)
+    return IsolatedKnob(table, _means(names, whole), _AVERAGED, crossed=crossed)
 
 
 def _shared_settings(points: Sequence[Point], trained: Sequence[Hashable]) -> dict[Hashable, list[Hashable]]:
@@ -113,7 +119,7 @@ def _tuned(
     judged = tuple(seeds)[-rows.shape[1] :]
     choosing = len(seeds) - len(judged)
     how = f"at each value's best nuisance setting, chosen on {choosing} of the seeds and judged on the others"
-    how += ", averaged over the other knobs" if len(stacks) > 1 else ""
+    how += f", {_AVERAGED}" if len(stacks) > 1 else ""
     table = SeedTable(names, judged, rows, resolution=resolution / math.sqrt(len(stacks)))
     return IsolatedKnob(table, _means(names, rows), how)
 
