@@ -168,6 +168,21 @@ def test_a_grid_with_a_diverged_corner_is_averaged_where_every_value_trained(tmp
     assert found.knob["sensitivity"]["cells"] == 5
     points = {point["label"]: point["mean"] for point in found.knob["points"]}
     assert points["rho=0.01"] - points["rho=1"] == pytest.approx(6.7, abs=1)
+    where = "2 of 3 settings of the other knobs where every value has a number"
+    assert found.files.summary.verdicts[0].startswith(f"rho matters, averaged over the {where}: ")
+    assert f"rho matters on glyphs, averaged over the {where}: " in found.files.summary.answer.sentences[0]
+
+
+def test_a_knob_compared_at_one_value_of_another_alone_is_said_to_be(tmp_path: Path) -> None:
+    """As of a knob that only one of two methods has, where the other method trained with each of its values."""
+    space = rho_space(scientific=(RHO, Knob("regularizer.eta", Grid((0.0, 0.5)), "eta")), published=())
+    means = {(a, b): STEEP[a] for a, b in crossed(list(STEEP), [0.0, 0.5])}
+    found = judged(tmp_path, space=space, means=means, failures=diverged("rho=1, eta=0.5"))
+    assert (
+        ", at the one of 2 settings of the other knobs where every value has a number: "
+        in found.files.summary.verdicts[0]
+    )
+    assert found.knob["isolated"].startswith("at the one of 2")
 
 
 @pytest.mark.parametrize(("seeds", "known"), [(1, False), (2, True), (3, True)])

@@ -106,13 +106,13 @@ def plain_sentence(measured: Measured, knob: MeasuredKnob) -> str:
 
 def _plain_with_noise(measured: Measured, knob: MeasuredKnob, largest: Difference) -> str:
     verdict, metric, symbol = knob.sensitivity, measured.metric, knob.symbol
-    where = measured.results.plan.dataset
+    where = measured.results.plan.dataset + knob.isolated.part
     moved = _moved(measured, knob, largest.first, largest.second, largest.estimate)
     if verdict.verdict == "sensitive":
         return f"{symbol} matters on {where}: {moved}."
     margin = metric.rough(verdict.margin)
     if verdict.verdict == "insensitive":
-        where += knob.isolated.average
+        where = measured.results.plan.dataset + knob.isolated.average
         return f"{symbol} does not matter on {where}: no two values differ by {margin} or more{_but_unknown(knob)}."
     if verdict.flat:
         lost = "were stopped early" if knob.stopped else "diverged"
