@@ -338,7 +338,7 @@ def _domain_problems(location: str, domain: Domain) -> list[Problem]:
     if isinstance(domain, Grid):
         if not domain.values:
             return [Problem(location, "a grid needs at least one value", None, "List its values.")]
-        if len({(isinstance(value, bool), value) for value in domain.values}) < len(domain.values):
+        if len(set(map(repr, domain.values))) < len(domain.values):
             return [Problem(location, "the values of a grid must differ", list(domain.values), "Remove the repeats.")]
         return []
     problems = []
