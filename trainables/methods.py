@@ -125,6 +125,8 @@ class Parameter:
     """Its rules for tables: `>= 0, <= 1`."""
     description: str
     required: bool = False
+    choices: tuple[object, ...] = ()
+    """What it may be where that is a list."""
     numbers: KnobDomain = field(default=KnobDomain(), repr=False)
     """The same in numbers; unbounded where no rule bounds it."""
 
@@ -198,6 +200,7 @@ def _parameter(name: str, hint: Any, default: object) -> Parameter:
         ", ".join(map(_written, rules)),
         (info.description or "") if info else "",
         default is ...,
+        typing.get_args(base) if typing.get_origin(base) is typing.Literal else (),
         domain_of_rules(rules, base),
     )
 

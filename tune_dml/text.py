@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeGuard
 
 if TYPE_CHECKING:
@@ -24,6 +25,15 @@ def value_text(value: Value) -> str:
 def counted(count: int, what: str) -> str:
     """`1 trial`, `2 trials`."""
     return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def joined(labels: Sequence[str]) -> str:
+    """`a, b and c`; labels that hold commas themselves are parted by semicolons."""
+    between = "; " if any(", " in label for label in labels) else ", "
+    most = between.join(labels[:-1])
+    if not most:
+        return "".join(labels)
+    return f"{most}{';' if between == '; ' else ''} and {labels[-1]}"
 
 
 def one_line(text: str) -> str:

@@ -177,7 +177,7 @@ class ImageFolder(StoredPictures):
         if links := [path.relative_to(self.root).as_posix() for path in others if path.is_dir()]:
             notes.append(f"{len(links)} links to folders inside classes were not followed: {few(links)}")
         if files := [path.name for path in others if not path.is_dir()]:
-            notes.append(f"{len(files)} files that are no pictures were passed over: {few(files)}")
+            notes.append(f"{len(files)} files whose names are not those of pictures were passed over: {few(files)}")
         return notes
 
 

@@ -166,7 +166,8 @@ def _held_out(order: Indices, counts: Indices, fraction: float, folds: int | Non
 
 def _require(train: Indices, validation: Indices, test: Indices, counts: Indices) -> None:
     problems = []
-    remedy = "Use a data set with more classes, or a smaller validation fraction."
+    remedy = "Use a data set with more classes"
+    remedy += ", or a smaller validation fraction." if len(validation) > 2 else ": two are held out for validation."
     if len(train) < 2:
         problems.append(Problem("validation", "training needs at least 2 classes", len(train), remedy))
     for name, part in (("validation", validation), ("test", test)):

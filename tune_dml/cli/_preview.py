@@ -141,7 +141,7 @@ class Preview:
         yield f"{plan.name}: {plan.space.title}, on {plan.dataset}"
         if plan.space.citation:
             yield _in_a_line(str(plan.space.citation))
-        yield _in_a_line(f"Cells:  {self._cells()}")
+        yield _in_a_line(self._cells(), "Cells:  ")
         yield f"Trials: {self.trials} ({len(plan.seeds)} paired seeds), {self.done} done already."
         yield self._cost_sentence()
         yield f"{self._disk_sentence()}{self._checkpoint_sentence()}"
@@ -150,13 +150,15 @@ class Preview:
             fewest, most = ("more than 1000" if number is None else str(number) for number in self.power.seeds)
             seeds = " to ".join(dict.fromkeys((fewest, most)))
             yield f"Seeds:  {seeds} tell equal levels from twice the margin ({most} with 80% assurance)."
-        yield from (_in_a_line(f"Note:   {note}") for note in self.notes)
+        yield from (_in_a_line(note, "Note:   ") for note in self.notes)
         yield f"Cells, settings and notes in full: --all. Run it: {program()} sweep, with the same words."
 
     def _cells(self) -> str:
         """How many, which, and how many more a search proposes."""
         cells, search = self.plan.cells, self.plan.search
-        listed = f"{len(cells)}: {', '.join(cell.label for cell in cells)}" if cells else ""
+        labels = [cell.label for cell in cells]
+        between = "; " if any(", " in label for label in labels) else ", "
+        listed = f"{len(cells)}: {between.join(labels)}" if cells else ""
         proposed = f"{search.num_samples} that {search.method} proposes" if search.num_samples else ""
         return " and ".join(filter(None, (listed, proposed)))
 
@@ -232,9 +234,9 @@ class FullPreview:
         yield from list(replace(preview, notes=()).text())[:-1]
 
 
-def _in_a_line(text: str) -> str:
+def _in_a_line(text: str, title: str = "") -> str:
     """Cut where the screen ends."""
-    return shortened(one_line(text), console_for(False).width)
+    return shortened(title + one_line(text), console_for(False).width)
 
 
 def _knobs(plan: Plan, arm: str) -> str:

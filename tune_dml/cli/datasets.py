@@ -111,20 +111,25 @@ class DataSets(Listing):
 
     def text(self) -> Iterable[RenderableType]:
         """A paragraph each."""
-        for row in self.rows:
-            expected = ", ".join(f"{count} {key.replace('_', ' ')}" for key, count in row["expected"].items())
-            lines = [
-                f"{row['data set']}: {row['citation']}",
-                f"  Expected: {expected}" if expected else "",
-                f"  Licence:  {row['licence']}",
-                f"  Get it:   {row['source']}",
-                f"  Dead or unreliable: {row['dead']}" if row["dead"] else "",
-            ]
-            yield "\n".join(filter(None, lines)) + "\n"
         from tune_dml.record.commands import program
 
+        for row in self.rows:
+            yield paragraph(row) + "\n"
         datasets = f"{program()} datasets"
         yield f"Your copy: {datasets} verify NAME --root DIR; then {datasets} prepare NAME --root DIR."
+
+
+def paragraph(row: Mapping[str, Any]) -> str:
+    """A data set as `row_of` describes it."""
+    expected = ", ".join(f"{count} {key.replace('_', ' ')}" for key, count in row["expected"].items())
+    lines = [
+        f"{row['data set']}: {row['citation']}",
+        f"  Expected: {expected}" if expected else "",
+        f"  Licence:  {row['licence']}",
+        f"  Get it:   {row['source']}",
+        f"  Dead or unreliable: {row['dead']}" if row["dead"] else "",
+    ]
+    return "\n".join(filter(None, lines))
 
 
 def row_of(name: str, cls: type[DataSet]) -> dict[str, Any]:
@@ -154,6 +159,8 @@ class _VerifiedDataSet:
     """Pictures that do not decode and will be left out, as asked for."""
     disjoint: bool = False
     """Whether there is a test half, whose classes are then no training classes."""
+    notes: tuple[str, ...] = ()
+    """What is odd about it, as far as that is known before it is decoded."""
     prepared: bool = False
     prepare_command: str = ""
 
@@ -169,6 +176,7 @@ class _VerifiedDataSet:
             "checksums": dict(self.checksums),
             "unreadable": self.unreadable,
             "prepared": self.prepared,
+            "notes": list(self.notes),
             "problems": [asdict(problem) for problem in self.problems],
         }
 
@@ -201,6 +209,7 @@ class _VerifiedDataSet:
             if self.unreadable
             else "Every picture decodes to its end."
         )
+        yield from (f"Note: {note}" for note in self.notes)
         yield "Decoded already." if self.prepared else f"Not decoded yet: {self.prepare_command}"
 
 
@@ -259,9 +268,19 @@ def _verified(dataset: DataSet, root: Path | None, progress: Progress) -> _Verif
         checksums=dataset.checksums(),
         unreadable=len(dataset.unreadable),
         disjoint=0 < counts.get("test_classes", 0) < counts.get("classes", 0),
+        notes=_notes(dataset, counts),
         prepared=dataset.is_prepared(),
         prepare_command=_prepare_command(dataset, root),
     )
+
+
+def _notes(dataset: DataSet, counts: Mapping[str, int]) -> tuple[str, ...]:
+    """What a sweep on these data would note; without the counts, which stand in a table."""
+    from trainables.data.formats.picture_files import differences
+
+    listed = dataset.listed()
+    notes = dataset.passed_over() if listed is None else listed.notes
+    return tuple(note for note in notes if note not in differences(dataset, counts))
 
 
 def _prepare_command(dataset: DataSet, root: Path | None) -> str:

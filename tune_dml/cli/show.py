@@ -19,6 +19,7 @@ from tune_dml.space import Knob, Space
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from trainables.data.base import DataSet
     from tune_dml.record.results import Results
 
 ORDER = 25
@@ -63,7 +64,6 @@ def _bearing(name: str, storage: Path) -> Iterator[View]:
     from trainables.data import DATASETS
     from trainables.registries import methods_of
     from tune_dml import catalogue
-    from tune_dml.cli.datasets import DataSets, row_of
     from tune_dml.record.results import load_results
     from tune_dml.record.state import sweep_names
 
@@ -73,7 +73,7 @@ def _bearing(name: str, storage: Path) -> Iterator[View]:
         yield _ShownSpace(catalogue.spaces()[name])
     yield from (_ShownMethod(kind, name, methods_of(kind)[name]) for kind in _KINDS if name in methods_of(kind))
     if name in DATASETS:
-        yield DataSets("", (row_of(name, DATASETS[name]),))
+        yield _ShownDataSet(name, DATASETS[name])
 
 
 def _every_name(storage: Path) -> list[str]:
@@ -171,25 +171,12 @@ class _ShownMethod:
 
     def data(self) -> dict[str, Any]:
         """Its formula, knobs and citation."""
-        from trainables.methods import parameters_of
-
         return {
             "kind": self.kind,
             "name": self.name,
             "formula": (self.method.__doc__ or "").strip(),
             "citation": getattr(self.method, "citation", ""),
-            "knobs": [
-                {
-                    "name": k.name,
-                    "default": k.default,
-                    "required": k.required,
-                    "rule": k.domain,
-                    "meaning": k.description,
-                }
-                for k in (
-                    () if self.kind == "sampler" else parameters_of(self.method)
-                )  # which has the batch's settings
-            ],
+            "knobs": [] if self.kind == "sampler" else _knobs_of(self.method),  # which has the batch's settings
         }
 
     def text(self) -> Iterable[RenderableType]:
@@ -201,13 +188,63 @@ class _ShownMethod:
         yield f"{self.kind} {self.name}: {inspect.cleandoc(data['formula'])}"
         if data["citation"]:
             yield str(data["citation"])
-        rows = [
-            (f"{section}.{k['name']}", "(required)" if k["required"] else k["default"], k["rule"], k["meaning"])
-            for k in data["knobs"]
-        ]
-        if rows:
-            yield table("", ("knob", "default", "rule", "meaning"), rows)
+        yield from _knob_table(section, data["knobs"])
         yield f"Choose it: --set {setting}={self.name}"
+
+
+@dataclass(frozen=True)
+class _ShownDataSet:
+    """A data set, with or without files on the user's disk."""
+
+    name: str
+    dataset: type[DataSet]
+
+    def data(self) -> list[dict[str, Any]]:
+        """As it is listed, and its knobs."""
+        from tune_dml.cli.datasets import row_of
+
+        return [{**row_of(self.name, self.dataset), "knobs": _knobs_of(self.dataset)}]
+
+    def text(self) -> Iterable[RenderableType]:
+        """What is known of it, a table of knobs, and what to do with one's copy where it takes one."""
+        from tune_dml.cli.datasets import paragraph
+        from tune_dml.record.commands import program
+
+        (row,) = self.data()
+        yield paragraph(row)
+        yield from _knob_table("data", row["knobs"])
+        if self.dataset.needs_root:
+            verb = f"{program()} datasets"
+            yield f"Your copy: {verb} verify {self.name} --root DIR; then {verb} prepare {self.name} --root DIR."
+
+
+def _knobs_of(method: type) -> list[dict[str, Any]]:
+    from trainables.methods import parameters_of
+
+    return [
+        {
+            "name": k.name,
+            "default": k.default,
+            "required": k.required,
+            "rule": k.domain or " or ".join(map(str, k.choices)),
+            "meaning": k.description,
+        }
+        for k in parameters_of(method)
+    ]
+
+
+def _knob_table(section: str, knobs: list[dict[str, Any]]) -> Iterator[RenderableType]:
+    """What is written before a knob's name is the section of the configuration that it stands in."""
+    from tune_dml.text import value_text
+
+    def default(knob: dict[str, Any]) -> Any:
+        if knob["required"]:
+            return "(required)"
+        return value_text(None) if knob["default"] is None else knob["default"]
+
+    rows = [(f"{section}.{knob['name']}", default(knob), knob["rule"], knob["meaning"]) for knob in knobs]
+    if rows:
+        yield table("", ("knob", "default", "rule", "meaning"), rows)
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,8 @@ def curve_table(results: Results, knob: str | None = None) -> pd.DataFrame:
             "label": point.label,
             "seeds": len(point.seeds),
             "mean": point.mean,
-            "low": point.mean - point.half_bar,
-            "high": point.mean + point.half_bar,
+            "low": measured.metric.level(point.mean - point.half_bar),
+            "high": measured.metric.level(point.mean + point.half_bar),
             "lost": len(point.failures),
             "baseline": point is item.baseline,
         }

@@ -38,12 +38,14 @@ def answer_of(measured: Measured, sections: Sequence[Section]) -> Answer:
         for section in sorted(sections, key=lambda section: not section.appendix)
         if section.plain
     ]
-    step = max(_steps(sections), key=lambda step: step.urgency, default=None)
+    step = next(iter(_steps(sections)), None)
     return Answer(tuple(plain), step, cost_of(step, measured.results) if step else "", _facts(measured))
 
 
 def _steps(sections: Sequence[Section]) -> list[Step]:
-    return [step for section in sections for step in section.steps]
+    """The most urgent first, of those the one that runs the fewest trials: what one knob takes may be ten times another's."""
+    steps = [step for section in sections for step in section.steps]
+    return sorted(steps, key=lambda step: (-step.urgency, step.trials))
 
 
 def _facts(measured: Measured) -> tuple[tuple[str, str], ...]:
@@ -134,7 +136,7 @@ def summarise(measured: Measured, sections: Sequence[Section]) -> SweepSummary:
         answer,
         tuple(_row(measured, cell) for cell in measured.cells),
         tuple(sentence for section in sections for sentence in section.verdicts),
-        tuple(step.command for step in sorted(_steps(sections), key=lambda step: -step.urgency)),
+        tuple(step.command for step in _steps(sections)),
         measured.counts,
         tuple(finding for section in sections for finding in section.findings),
         judgement_of(measured, sections, answer.sentences, answer.step),

@@ -21,6 +21,7 @@ from tune_dml.stats.table import SeedTable
 
 Array = NDArray[np.float64]
 
+_AVERAGED = "averaged over the other knobs"
 _UNCROSSED = "its values were not tried with the same settings of the other knobs; a grid would compare them"
 
 
@@ -53,6 +54,19 @@ class IsolatedKnob:
     crossed: FullGrid | None = None
     """The cells behind averages, where nothing was tuned."""
 
+    over: str = ""
+    """The part of `how` that says at which settings of the other scientific knobs; empty where there is one."""
+
+    @property
+    def average(self) -> str:
+        """`, averaged over the other knobs`, where a verdict is one on averages: at one of their values it may be another."""
+        return f", {self.over}" if self.over else ""
+
+    @property
+    def part(self) -> str:
+        """The same where not all of their settings could be used; else empty."""
+        return "" if self.over == _AVERAGED else self.average
+
 
 def isolate(
     points: Sequence[Point],
@@ -76,17 +90,27 @@ def isolate(
         np.array([[cells[level, others, setting] for setting in settings] for level in trained], dtype=float)
         for others, settings in groups.items()
     ]  # for each setting of the others: levels x nuisance settings x seeds
+    over = _over(len(groups), len({point.others for point in points}))
     if any(stack.shape[1] > 1 for stack in stacks):
-        return _tuned(stacks, names, seeds, sign, resolution)
+        return _tuned(stacks, names, seeds, sign, resolution=resolution, over=over)
     flat = np.array([stack[:, 0] for stack in stacks]).reshape(len(stacks), len(trained), len(seeds))
     if len(stacks) < 2:
         rows = flat[0] if len(flat) else np.zeros((0, len(seeds)))
-        return IsolatedKnob(SeedTable(names, tuple(seeds), rows, resolution=resolution), _means(names, rows), "")
+        table = SeedTable(names, tuple(seeds), rows, resolution=resolution)
+        return IsolatedKnob(table, _means(names, rows), over, over=over)
     everything = flat.reshape(-1, len(seeds))
     whole = fill_holes(everything)[0].reshape(flat.shape).mean(0)
     crossed = FullGrid(everything, tuple(range(len(trained))) * len(stacks), resolution)
     table = SeedTable(names, tuple(seeds), flat.mean(0), resolution=resolution / math.sqrt(len(stacks)))
-    return IsolatedKnob(table, _means(names, whole), "averaged over the other knobs", crossed=crossed)
+    return IsolatedKnob(table, _means(names, whole), over, crossed=crossed, over=over)
+
+
+def _over(used: int, tried: int) -> str:
+    """At how many settings of the other scientific knobs values are compared, of those tried."""
+    if used == tried:
+        return _AVERAGED if used > 1 else ""
+    have = f"of {tried} settings of the other knobs where every value has a number"
+    return f"averaged over the {used} {have}" if used > 1 else f"at the one {have}"
 
 
 def _shared_settings(points: Sequence[Point], trained: Sequence[Hashable]) -> dict[Hashable, list[Hashable]]:
@@ -105,7 +129,7 @@ def _shared_settings(points: Sequence[Point], trained: Sequence[Hashable]) -> di
 
 
 def _tuned(
-    stacks: Sequence[Array], names: tuple[str, ...], seeds: Sequence[int], sign: float, resolution: float
+    stacks: Sequence[Array], names: tuple[str, ...], seeds: Sequence[int], sign: float, *, resolution: float, over: str
 ) -> IsolatedKnob:
     if len(seeds) < 2:
         return IsolatedKnob(SeedTable.of({}, seeds), {}, "", "one seed cannot both tune the other knobs and judge")
@@ -113,9 +137,9 @@ def _tuned(
     judged = tuple(seeds)[-rows.shape[1] :]
     choosing = len(seeds) - len(judged)
     how = f"at each value's best nuisance setting, chosen on {choosing} of the seeds and judged on the others"
-    how += ", averaged over the other knobs" if len(stacks) > 1 else ""
+    how += f", {over}" if over else ""
     table = SeedTable(names, judged, rows, resolution=resolution / math.sqrt(len(stacks)))
-    return IsolatedKnob(table, _means(names, rows), how)
+    return IsolatedKnob(table, _means(names, rows), how, over=over)
 
 
 def _means(names: Sequence[str], rows: Array) -> dict[str, float]:

@@ -67,7 +67,9 @@ def test_sweeps_are_listed_with_state_and_answer(command_line, stored):
         ("triplet", ["[D²_ap - D²_an + m]_+", "loss.margin", "--set loss.name=triplet"]),
         ("cosine", ["Choose it: --set optim.lr_schedule=cosine"]),
         ("m_per_class", ["sampler m_per_class:", "Choose it: --set batch.sampler=m_per_class"]),
-        ("cub200", ["Expected:", "Get it:"]),
+        ("dro_topk", ["margin or binomial"]),
+        ("cub200", ["Expected:", "Get it:", "data.shorter_side   256", "verify cub200 --root DIR"]),
+        ("image_folder", ["data.split_file", "none", "which class trains, which tests"]),
         ("toy", ["State:   complete", "rho matters", "Next:    tune-dml extend toy", "Best configuration:"]),
         ("planned", ["not begun", "No trial has a number yet"]),
     ],
@@ -77,6 +79,10 @@ def test_anything_is_shown_by_its_name(command_line, stored, name, words):
     assert code == 0
     assert [word for word in words if word not in out] == []
     assert json.loads(command_line("show", name, "--storage", stored, "--json")[1])
+
+
+def test_a_data_set_that_lies_nowhere_is_not_asked_for_a_copy(command_line, stored):
+    assert "--root" not in command_line("show", "digits", "--storage", stored)[1]
 
 
 def test_a_name_that_nothing_bears_is_answered_with_a_near_one(command_line, stored):
@@ -98,9 +104,18 @@ def test_a_plan_is_eight_lines_and_its_notes(command_line):
     assert (code, len(lines) <= 8) == (0, True)
     assert "training.eval_every=5, where training ends" in out
     assert "optim.weight_decay" not in out
+    assert {len(line) - len(line.partition(":")[2].lstrip()) for line in lines[2:-1]} == {8}  # all begin in one column
     whole = command_line("plan", "sec_rho", "--dataset", "digits", "--all")[1]
     assert "optim.weight_decay" in whole
     assert "Trials: 18" in whole
+
+
+def test_a_plan_tells_cells_of_several_knobs_apart(command_line, tmp_path):
+    text = (
+        "parameters: {loss.margin: {values: [0.1, 0.2]}, optim.lr: {values: [0.1, 0.2]}}\nfixed: {loss.name: triplet}\n"
+    )
+    (tmp_path / "two.yaml").write_text(f"{text}dataset: digits\n")
+    assert "4: margin=0.1, lr=0.1; margin=0.1, lr=0.2; m" in command_line("plan", tmp_path / "two.yaml")[1]
 
 
 def test_status_says_what_stands_still_and_what_would_settle_more(command_line, tmp_path):
@@ -250,6 +265,14 @@ def test_verdicts_are_shown_of_what_has_been_looked_at(command_line, tmp_path):
     tune_dml.write_report(sweep, tmp_path / "out")
     assert "rho matters" in command_line("status", "toy", "--storage", tmp_path)[1]
     assert "rho matters" in tune_dml.load_sweep("toy", storage=tmp_path)._repr_html_()
+
+
+def test_bars_end_in_python_where_they_end_in_the_report(tmp_path):
+    sweep = write_sweep(tmp_path / "high", means=dict.fromkeys((0.01, 0.1, 0.5), 99.9), sd=0.3, histories=False)
+    bars = tune_dml.load_sweep("high", storage=tmp_path).curve()
+    written = json.loads(tune_dml.write_report(sweep, tmp_path / "out").verdicts.read_text())["cells"]
+    assert sorted(bars["high"]) == sorted(cell["high"] for cell in written)
+    assert max(bars["high"]) == 100.0
 
 
 def test_a_notebook_sees_answer_curve_and_best(stored):

@@ -235,7 +235,7 @@ def test_what_lies_beside_the_pictures_is_told_as_it_is_now_and_not_as_the_cache
     assert notes == (
         "1 folders without pictures were passed over: fox",
         "1 links to folders inside classes were not followed: ant/more",
-        "1 files that are no pictures were passed over: 0.psd",
+        "1 files whose names are not those of pictures were passed over: 0.psd",
     )
     (root / "ant" / "more").unlink()
     (root / "fox" / "0.psd").unlink()

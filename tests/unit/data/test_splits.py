@@ -67,6 +67,12 @@ def test_classes_that_cannot_be_measured_are_refused_together():
     text = str(error.value)
     assert "training needs at least 2 classes" in text
     assert "test half needs at least 2 classes of 2 or more pictures" in text
+    assert "fraction" not in text  # two classes are held out by the smallest
+
+
+def test_a_smaller_fraction_is_advised_where_it_helps():
+    with pytest.raises(ConfigError, match="or a smaller validation fraction"):
+        class_disjoint_split(_labels([3] * 6), [0, 1], seed=0, validation_fraction=0.9)
 
 
 def test_wrong_arguments_are_refused_together():

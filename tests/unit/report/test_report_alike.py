@@ -65,6 +65,13 @@ def test_of_two_knobs_the_unused_one_is_named_and_the_other_is_judged(two_knobs)
     assert [len(block.items) for block in found.body if isinstance(block, Notes)] == [3]
 
 
+def test_configurations_of_two_knobs_that_are_one_are_told_apart(two_knobs):
+    first = "rho=0.1, margin=0.1"
+    results = twins(two_knobs, lambda label: first if label in {"rho=0.5, margin=0.1", "rho=1, margin=0.1"} else label)
+    sentence = section(results, "alike").plain
+    assert sentence.startswith("rho=0.1, margin=0.1; rho=0.5, margin=0.1; and rho=1, margin=0.1 trained to the same")
+
+
 def test_some_values_that_are_one_and_the_same_are_named_and_the_knob_is_judged(one_knob):
     results = twins(one_knob, lambda label: "rho=0.9" if label == "rho=1" else label)
     assert not measure(results).knobs[0].unused

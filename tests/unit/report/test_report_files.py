@@ -44,6 +44,10 @@ def test_csv_equals_the_page(steep):
                     assert float(cell.attributes["data-value"]) == float(field)
 
 
+def test_in_a_shell_a_report_is_a_line(steep):
+    assert re.fullmatch(r"<Report of \w+: \S+/report.html and \d+ more files>", repr(steep.files))
+
+
 def test_csv_neutralises_formulas():
     table = Table("t", "", ("a", "b"), ((Entry("=HYPERLINK(1)"), Entry("-3.00", -3.0)),))
     assert csv_text(table) == "a,b\n'=HYPERLINK(1),-3.0\n"

@@ -17,6 +17,7 @@ from tune_dml.record.results import results_of
 from tune_dml.report import write_report
 from tune_dml.report.drawing.frame import Range
 from tune_dml.report.measured import measure
+from tune_dml.report.measured.traces import Change, Histories
 from tune_dml.report.questions import answers
 from tune_dml.report.section import Photographs, Text
 
@@ -77,6 +78,15 @@ def test_training_shows_metric_and_loss_of_every_value_and_says_what_still_gains
     assert said(measure(steep.results, margin=50.0), "training").startswith(
         "Over the last quarter of training no value gained more than the margin of 50.00"
     )
+
+
+def test_what_training_still_gained_is_the_gain_of_trials_that_came_to_its_end(tmp_path):
+    """Without the bad trial, which diverged on the way, the mean at the end is another mean."""
+    rows = [[{"step": step, "m": float(step)} for step in (100, 200, 300, 400)] for _ in range(2)]
+    rows.append([{"step": 100, "m": -900.0}, {"step": 200, "m": -900.0}, {"step": 300, "m": -900.0}])
+    rows.append([{"step": 50, "m": 1.0}])  # has just begun
+    changes = Histories({"a": rows, "b": [], "c": rows[3:]}, (), ()).changes("m", 0.25)
+    assert changes == (Change("a", 300, 400, 100.0),)
 
 
 def test_a_lower_metric_gains_by_falling(tmp_path):

@@ -11,6 +11,8 @@ from tune_dml.cli.options import seeds_of, values_of
 from tune_dml.planning.plan import Search
 from tune_dml.record.results import results_of
 from tune_dml.report import summary
+from tune_dml.report.measured import measure
+from tune_dml.report.questions import answers
 from tune_dml.report.steps import extend
 from tune_dml.space import Grid, Knob, LogRange, Range
 
@@ -97,6 +99,17 @@ def test_the_cost_of_an_extension_is_what_it_would_run(tmp_path, name):
     seeds = range(int(options.get("--seeds", 0)))
     longer = results.plan.extended(seeds=seeds, values=values_of([options["--add"]] if "--add" in options else None))
     assert step.trials == len(longer.trials()) - len(results.plan.trials())
+
+
+def test_of_several_knobs_that_are_open_the_one_that_takes_fewest_seeds_is_asked_first(tmp_path):
+    head, frozen = Knob("model.head", Grid(("fc", "fc_bn"))), Knob("model.freeze_bn", Grid((True, False)))
+    means = {(b, h): 60 + 0.9 * b + 3 * (h == "fc") for b in (True, False) for h in ("fc", "fc_bn")}
+    space = rho_space(scientific=(frozen, head), published=())
+    results = write_sweep(tmp_path / "s", space=space, means=means, seeds=(0, 1, 2), sd=1.5, histories=False)
+    sections = answers(measure(results), traces=False)
+    steps = [step for section in sections for step in section.steps if step.urgency == 40]
+    assert steps[0].trials > steps[1].trials
+    assert summary(results).answer.step == steps[1]
 
 
 def test_what_the_plan_refuses_is_not_advised(tmp_path):

@@ -130,6 +130,20 @@ def test_the_best_configuration_has_a_gain_that_choosing_does_not_flatter(tmp_pa
     assert len(best["candidates"]) > 10
 
 
+def test_a_knob_whose_effects_cancel_is_said_to_be_flat_on_average_alone(tmp_path: Path) -> None:
+    """Up by 4 points with one value of the other knob, down by 4 with the other: no two means over it differ."""
+    space = rho_space(scientific=(Knob("regularizer.rho", Grid((0.1, 1.0)), "rho"), ETA), published=())
+    means = {(rho, eta): 68.0 + 4 * eta * rho - 2 * rho for rho in (0.1, 1.0) for eta in (0.0, 0.5, 1.0)}
+    found = judged(tmp_path, space=space, means=means, seeds=range(6), sd=0.2)
+    summary = found.files.summary
+    plain = " ".join(summary.answer.sentences)
+    assert "rho does not matter on glyphs, averaged over the other knobs: no two" in plain
+    assert "rho and eta interact: what is said of one of them alone is an average over the other." in plain
+    assert any(line.startswith("rho does not matter within 1.00 points, averaged over") for line in summary.verdicts)
+    assert any(line.startswith("eta matters, averaged over the other knobs: ") for line in summary.verdicts)
+    assert any(line.startswith("Which knob mattered, averaged over the others: ") for line in summary.verdicts)
+
+
 def test_main_effects_and_interactions_of_a_full_grid(tmp_path: Path) -> None:
     space = rho_space(scientific=(RHO, ETA), published=())
     means = {(a, b): STEEP[a] + b * (10 if a == 0.01 else 0) for a, b in crossed(list(STEEP), [0.0, 0.5, 1.0])}
@@ -140,7 +154,7 @@ def test_main_effects_and_interactions_of_a_full_grid(tmp_path: Path) -> None:
     assert importance["pairs"][0]["share"] > 0
     assert (pair["first"], pair["second"], pair["verdict"]) == ("rho", "eta", "interact")
     assert "rho=0.01" in pair["levels"]
-    assert "Rho and eta interact." in found.files.summary.verdicts
+    assert "rho and eta interact." in found.files.summary.verdicts
     additive = {(a, b): STEEP[a] + b for a, b in crossed(list(STEEP), [0.0, 0.5, 1.0])}
     plain = judged(tmp_path / "plain", space=space, means=additive, seeds=range(5))
     assert plain.data["interactions"][0]["verdict"] != "interact"
@@ -154,6 +168,21 @@ def test_a_grid_with_a_diverged_corner_is_averaged_where_every_value_trained(tmp
     assert found.knob["sensitivity"]["cells"] == 5
     points = {point["label"]: point["mean"] for point in found.knob["points"]}
     assert points["rho=0.01"] - points["rho=1"] == pytest.approx(6.7, abs=1)
+    where = "2 of 3 settings of the other knobs where every value has a number"
+    assert found.files.summary.verdicts[0].startswith(f"rho matters, averaged over the {where}: ")
+    assert f"rho matters on glyphs, averaged over the {where}: " in found.files.summary.answer.sentences[0]
+
+
+def test_a_knob_compared_at_one_value_of_another_alone_is_said_to_be(tmp_path: Path) -> None:
+    """As of a knob that only one of two methods has, where the other method trained with each of its values."""
+    space = rho_space(scientific=(RHO, Knob("regularizer.eta", Grid((0.0, 0.5)), "eta")), published=())
+    means = {(a, b): STEEP[a] for a, b in crossed(list(STEEP), [0.0, 0.5])}
+    found = judged(tmp_path, space=space, means=means, failures=diverged("rho=1, eta=0.5"))
+    assert (
+        ", at the one of 2 settings of the other knobs where every value has a number: "
+        in found.files.summary.verdicts[0]
+    )
+    assert found.knob["isolated"].startswith("at the one of 2")
 
 
 @pytest.mark.parametrize(("seeds", "known"), [(1, False), (2, True), (3, True)])

@@ -28,7 +28,7 @@ Form = Literal["pdf", "png"]
 """What a figure is also written as."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ReportFiles:
     """What was written."""
 
@@ -47,6 +47,10 @@ class ReportFiles:
     def paths(self) -> tuple[Path, ...]:
         """Every file."""
         return (self.html, self.verdicts, self.latex, self.markdown, *self.csv, *self.figures)
+
+    def __repr__(self) -> str:
+        """In a shell: a line, where names and verdicts would fill pages."""
+        return f"<Report of {self.summary.name}: {self.html} and {len(self.paths) - 1} more files>"
 
 
 def write_report(

@@ -34,6 +34,18 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Change:
+    """What a value of the knob came to by its last evaluation, from an earlier one."""
+
+    label: str
+    first: int
+    last: int
+    """Steps."""
+    size: float
+    """Mean over the trials that have both: means of other trials differ by more than training."""
+
+
+@dataclass(frozen=True)
 class Panel:
     """One logged figure over training, a line for each value of the knob."""
 
@@ -66,6 +78,21 @@ class Histories:
         """A figure over training by value of the knob: all that logged it, or those of some labels."""
         lines = ((label, self._line(label, key)) for label in labels or self.by_label)
         return {label: line for label, line in lines if line is not None}
+
+    def changes(self, key: str, share: float) -> tuple[Change, ...]:
+        """Of each value with an evaluation at least `share` of training before its last one, the change since the latest such."""
+        found = (self._change(label, key, share) for label in self.by_label)
+        return tuple(change for change in found if change is not None)
+
+    def _change(self, label: str, key: str, share: float) -> Change | None:
+        trials = [{int(row["step"]): row[key] for row in rows if key in row} for rows in self.by_label[label]]
+        last = max((step for trial in trials for step in trial), default=0)
+        whole = [trial for trial in trials if last in trial]
+        first = max((step for trial in whole for step in trial if step <= (1 - share) * last), default=None)
+        if first is None:
+            return None
+        moved = [trial[last] - trial[first] for trial in whole if first in trial]
+        return Change(label, first, last, float(np.mean(moved)))
 
     def _line(self, label: str, key: str) -> Line | None:
         by_step: dict[int, list[float]] = {}

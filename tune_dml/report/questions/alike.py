@@ -6,6 +6,7 @@ from tune_dml.report.measured import Measured
 from tune_dml.report.measured.alike import alike as groups_of
 from tune_dml.report.questions import question
 from tune_dml.report.section import Notes, Section, Text
+from tune_dml.text import joined
 
 
 @question(order=147, unanswered={"alike": ()})
@@ -19,12 +20,12 @@ def alike(measured: Measured) -> Section | None:
     same = "trained to the same numbers under every seed, to the last digit"
     sentence, listed = f"{len(groups)} groups of configurations {same} within the group.", groups
     if len(groups) == 1:
-        sentence, listed = f"{', '.join(groups[0][:-1])} and {groups[0][-1]} {same}.", []
+        sentence, listed = f"{joined(groups[0])} {same}.", []
     advice = (
         "What tells them apart was not used: the method does not read it, other settings switch it off, or no batch reached it. "
         "Where an identity says that they are one and the same, this is its proof."
     )
-    notes = [Notes(tuple(", ".join(group) for group in listed))] if listed else []
+    notes = [Notes(tuple(map(joined, listed)))] if listed else []
     unused = any(knob.unused for knob in measured.knobs)  # then the knob's own sentence says it
     return Section(
         "alike",

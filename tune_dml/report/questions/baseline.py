@@ -10,7 +10,7 @@ from tune_dml.report.measured import AgainstBaseline, Measured
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Figure, Section, Table, Text, ends, plain, signed, words
 from tune_dml.stats.simultaneous import ALGORITHM
-from tune_dml.text import value_text
+from tune_dml.text import joined, value_text
 
 _WORDS = ("better", "worse", "undecided")
 _MOST_WHISKERS = 30
@@ -65,7 +65,7 @@ def _sentence(measured: Measured, name: str, rows: Sequence[AgainstBaseline]) ->
 def _listed(labels: Sequence[str], every: int, what: str) -> str:
     if len(labels) == every:
         return f"at every {what}" if every < 3 else f"at all {every} {what}s"
-    return f"at {' and '.join(labels)}" if len(labels) < 5 else f"at {len(labels)} of {every} {what}s"
+    return f"at {joined(labels)}" if len(labels) < 5 else f"at {len(labels)} of {every} {what}s"
 
 
 def _compared(measured: Measured) -> str:
@@ -100,7 +100,7 @@ def _plain(measured: Measured, name: str, rows: Sequence[AgainstBaseline]) -> st
         if len(better) == len(rows):
             return f"Every {what} {finished}beats {name}."
         named = (
-            _joined(_short(measured, better))
+            joined(_short(measured, better))
             if len(better) < 5
             else f"{len(better)} of {len(rows)} {_compared(measured)}s"
         )
@@ -111,7 +111,7 @@ def _plain(measured: Measured, name: str, rows: Sequence[AgainstBaseline]) -> st
     if not open_:
         return f"{none} {what} {finished}beats {name}: all are worse."
     return f"{none} {what} {finished}certainly beats {name}" + (
-        f"; {_joined(_short(measured, worse))} certainly not." if 0 < len(worse) < 4 else "."
+        f"; {joined(_short(measured, worse))} certainly not." if 0 < len(worse) < 4 else "."
     )
 
 
@@ -121,10 +121,6 @@ def _short(measured: Measured, labels: Sequence[str]) -> list[str]:
         return list(labels)
     values = [value_text(measured.knobs[0].level(label)) for label in labels]
     return [f"{measured.knobs[0].symbol} {values[0]}", *values[1:]]
-
-
-def _joined(labels: Sequence[str]) -> str:
-    return labels[0] if len(labels) == 1 else f"{', '.join(labels[:-1])} and {labels[-1]}"
 
 
 def _figure(measured: Measured, name: str, rows: Sequence[AgainstBaseline], sentence: str) -> Figure:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -86,7 +87,7 @@ def configuration(measured: Measured) -> Section | None:
         (*body, _table(measured, pairs)),
         Card(best.label, "sensitive", "Which configuration is best?", sentence),
         (sentence, *importance),
-        plain=_plain(measured, best),
+        plain=f"{_plain(measured, best)}{_plainly_together(pairs)}",
         steps=steps,
         data={
             "configuration": {**vars(best), "sentence": sentence, "command": steps[0].command if steps else ""},
@@ -188,12 +189,13 @@ def _importance(knobs: Sequence[MeasuredKnob]) -> str:
         for word, verdict in (("certainly", "sensitive"), ("certainly not", "insensitive"), ("undecided", "undecided"))
     }
     parts = [f"{word} {' and '.join(names)}" for word, names in verdicts.items() if names]
+    average = ", averaged over the others" if any(knob.isolated.average for knob in knobs) else ""
     if uncrossed:
         parts.append(
             f"no two values of {' and '.join(uncrossed)} are compared, as they were not crossed with the others' (a grid "
             "would tell)"
         )
-    return f"Which knob mattered: {'; '.join(parts)}."
+    return f"Which knob mattered{average}: {'; '.join(parts)}."
 
 
 def _interactions(measured: Measured) -> tuple[_Interaction, ...]:
@@ -262,7 +264,17 @@ def _together(pairs: Sequence[_Interaction]) -> str:
         "undecided": "whether {} and {} interact is undecided",
     }
     text = "; ".join(wordings[pair.verdict].format(pair.first, pair.second) for pair in pairs)
-    return f"{text[0].upper()}{text[1:]}."
+    return f"{re.sub('^whether', 'Whether', text)}."  # a symbol keeps its case: m and M are two knobs
+
+
+def _plainly_together(pairs: Sequence[_Interaction]) -> str:
+    """That what is said of a knob by itself is not said of it beside each value of another; empty where none interact."""
+    sure = [f"{pair.first} and {pair.second}" for pair in pairs if pair.verdict == "interact"]
+    if not sure:
+        return ""
+    named = sure[0] if len(sure) == 1 else f"{len(sure)} pairs of knobs"
+    others = "the other" if len(sure) == 1 else "the others"
+    return f" {named} interact: what is said of one of them alone is an average over {others}."
 
 
 def _table(measured: Measured, pairs: Sequence[_Interaction]) -> Table:

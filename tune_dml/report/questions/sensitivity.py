@@ -106,12 +106,13 @@ def plain_sentence(measured: Measured, knob: MeasuredKnob) -> str:
 
 def _plain_with_noise(measured: Measured, knob: MeasuredKnob, largest: Difference) -> str:
     verdict, metric, symbol = knob.sensitivity, measured.metric, knob.symbol
-    where = measured.results.plan.dataset
+    where = measured.results.plan.dataset + knob.isolated.part
     moved = _moved(measured, knob, largest.first, largest.second, largest.estimate)
     if verdict.verdict == "sensitive":
         return f"{symbol} matters on {where}: {moved}."
     margin = metric.rough(verdict.margin)
     if verdict.verdict == "insensitive":
+        where = measured.results.plan.dataset + knob.isolated.average
         return f"{symbol} does not matter on {where}: no two values differ by {margin} or more{_but_unknown(knob)}."
     if verdict.flat:
         lost = "were stopped early" if knob.stopped else "diverged"
@@ -266,7 +267,7 @@ def _flat_for_those_that_trained(knob: MeasuredKnob) -> bool:
 
 
 def _verdict(metric: MetricName, knob: MeasuredKnob) -> str:
-    verdict, symbol = knob.sensitivity, knob.symbol
+    verdict, symbol, average = knob.sensitivity, knob.symbol, knob.isolated.average
     diverged = [point.label for point in knob.points if point.diverged]
     counts = [f"{p.label} ({p.diverged} of {len(p.trials)} trials)" for p in knob.points if p.diverged]
     beside = f" Diverged: {_listed(counts)}." if diverged else ""
@@ -274,20 +275,20 @@ def _verdict(metric: MetricName, knob: MeasuredKnob) -> str:
         return f"Undecided whether {symbol} matters: {verdict.reason}.{beside}"
     margin, gap = metric.amount(verdict.margin), _gap(metric, knob, verdict.largest)
     if verdict.verdict == "sensitive":
-        return f"{symbol} matters: {gap}, more than the margin of {margin}.{beside}"
+        return f"{symbol} matters{average}: {gap}, more than the margin of {margin}.{beside}"
     if verdict.verdict == "insensitive":
         return (
-            f"{symbol} does not matter within {margin}: every difference is certainly below the margin. "
+            f"{symbol} does not matter within {margin}{average}: every difference is certainly below the margin. "
             f"The largest: {gap}{_limit(metric, verdict.largest)}{_but_unknown(knob)}."
         )
     if verdict.flat:
         lost = [f"{_listed(diverged)} diverged"] if diverged else []
         lost += [f"{_listed(knob.stopped)} stopped early"] if knob.stopped else []
         return (
-            f"Among the values that trained {symbol} does not matter within {margin}, but {' and '.join(lost)}. "
+            f"Among the values that trained {symbol} does not matter within {margin}{average}, but {' and '.join(lost)}. "
             f"The largest difference: {gap}{_limit(metric, verdict.largest)}."
         )
-    text = f"Undecided whether {symbol} matters: {verdict.reason}. {gap[0].upper()}{gap[1:]}; the margin is {margin}."
+    text = f"Undecided whether {symbol} matters{average}: {verdict.reason}. {gap[0].upper()}{gap[1:]}; the margin is {margin}."
     return text + beside
 
 

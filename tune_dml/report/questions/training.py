@@ -9,7 +9,7 @@ import numpy as np
 
 from tune_dml.report.measured import Measured
 from tune_dml.report.measured.knob import MeasuredKnob
-from tune_dml.report.measured.traces import Histories, Line
+from tune_dml.report.measured.traces import Change, Histories
 from tune_dml.report.questions import knob_question
 from tune_dml.report.questions._over_training import figure_of
 from tune_dml.report.section import Block, Entry, Section, Table, Text, number, words
@@ -33,8 +33,9 @@ class _Rule:
 def training(measured: Measured, knob: MeasuredKnob) -> Section:
     """The curves of each value of the knob and the baseline, means and ranges over seeds; what was not logged is missing."""
     histories = measured.histories[knob.key]
-    lines = list(histories.lines(measured.metric.key).values())
-    gaining, sentence = _gaining(measured, lines), _sentence(measured, lines)
+    changes = histories.changes(measured.metric.key, LAST)
+    gaining = _gaining(measured, changes)
+    sentence = _sentence(measured, histories, changes)
     rules = _rules(measured, knob, histories)
     panels = histories.panels((measured.metric.key, _LOSS))
     body: list[Block] = []
@@ -55,15 +56,14 @@ def training(measured: Measured, knob: MeasuredKnob) -> Section:
         f"How did training go, for each {knob.symbol}?",
         "Training",
         tuple(body),
-        plain=_plain(measured, knob, gaining, _period(lines)),
+        plain=_plain(measured, knob, gaining, _period(changes)),
         data={"selection_rules": rules, "still_gaining": list(gaining.items())},
     )
 
 
-def _gaining(measured: Measured, lines: Sequence[Line]) -> dict[str, float]:
+def _gaining(measured: Measured, changes: Sequence[Change]) -> dict[str, float]:
     """Label -> what it still gained in the last quarter, of those that gained more than the margin."""
-    changes = {line.label: line.mean[-1] - line.mean[place] for line in lines if (place := _earlier(line)) is not None}
-    return {label: change for label, change in changes.items() if measured.sign * change > measured.margin}
+    return {change.label: change.size for change in changes if measured.sign * change.size > measured.margin}
 
 
 def _plain(measured: Measured, knob: MeasuredKnob, gaining: dict[str, float], period: str) -> str:
@@ -75,14 +75,14 @@ def _plain(measured: Measured, knob: MeasuredKnob, gaining: dict[str, float], pe
     return f"Training had not finished: {name} still gained {gained} in {period}."
 
 
-def _sentence(measured: Measured, lines: list[Line]) -> str:
+def _sentence(measured: Measured, histories: Histories, changes: Sequence[Change]) -> str:
     metric = measured.metric
-    if not lines:
+    if metric.key not in histories.keys:
         return f"No trial logged {metric.label} while it trained, so there is no curve to show."
-    period = _period(lines)
+    period = _period(changes)
     if not period:
         return "Every trial was evaluated too rarely to tell whether training had settled."
-    gaining = _gaining(measured, lines)
+    gaining = _gaining(measured, changes)
     if not gaining:
         return (
             f"Over {period} of training no value gained more than the margin of "
@@ -98,18 +98,11 @@ def _sentence(measured: Measured, lines: list[Line]) -> str:
     )
 
 
-def _earlier(line: Line) -> int | None:
-    """The place of the latest evaluation at least a quarter of training before the last; None where there is none."""
-    places = [place for place, step in enumerate(line.steps) if step <= (1 - LAST) * line.steps[-1]]
-    return places[-1] if places else None
-
-
-def _period(lines: Sequence[Line]) -> str:
+def _period(changes: Sequence[Change]) -> str:
     """What the last change was seen over: `the last quarter`, or steps where evaluations are rarer; empty without one."""
-    earlier = [(line.steps[place], line.steps[-1]) for line in lines if (place := _earlier(line)) is not None]
-    if not earlier:
+    if not changes:
         return ""
-    first, last = min(earlier)
+    first, last = min((change.first, change.last) for change in changes)
     return "the last quarter" if first >= (1 - 1.2 * LAST) * last else f"steps {first} to {last}"
 
 
