@@ -109,6 +109,20 @@ def test_a_name_that_is_no_text_and_a_module_in_place_of_ours_are_refused(own, t
         collect_upload([], own)
 
 
+def test_what_git_or_ray_ignores_in_a_folder_of_ones_own_hides_nothing_that_was_said_to_travel(own):
+    """Ray would follow such files: `*.egg-info` hid one's own methods, and `data/` our package of that name."""
+    from ray._private.runtime_env.packaging import get_excludes_from_ignore_files
+
+    for place in (".gitignore", "sub/.gitignore"):
+        (own / place).write_text("*.egg-info\ndata/\n*.py\n")
+    with collect_upload([], own).staged() as folder:
+        assert not [each for place in (folder, folder / "sub") for each in get_excludes_from_ignore_files(place, True)]
+        assert (folder / "toy.egg-info" / "entry_points.txt").exists()
+    (own / "sub" / ".rayignore").write_text("loss.py")
+    with pytest.raises(ConfigError, match=r"all that lies in the folder travels.*sub/.rayignore"):
+        collect_upload([], own)
+
+
 def test_no_more_than_ray_takes(own, monkeypatch):
     monkeypatch.setattr(upload, "LIMIT", 1000)
     with pytest.raises(ConfigError, match="The largest file is"):

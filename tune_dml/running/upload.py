@@ -38,6 +38,7 @@ _LEFT_OUT = frozenset(
         "mlflow.db",
         "mlflow.db-wal",
         "mlflow.db-shm",
+        ".gitignore",  # Ray would leave out what it names: one's own `.egg-info`, or a package of ours of such a name
         "tune_dml.egg-info",  # ours is sent as it is installed; others name the methods and spaces of their package
     }
 )
@@ -112,7 +113,7 @@ def collect_upload(files: Sequence[Path], working_dir: Path | None = None) -> Up
     if working_dir is not None:
         raise_if_any(folder_problems(working_dir))
         own.update(_walk(working_dir.resolve(), kept_back, left_out))
-        raise_if_any(_name_problems(own, working_dir))
+        raise_if_any([*_name_problems(own, working_dir), *_ignore_file_problems(own, working_dir)])
         raise_if_any(_replacement_problems(chosen, own, working_dir))
     own.update({_place(file): file for file in files})
     upload = Upload({**chosen, **own}, tuple(kept_back), tuple(left_out), frozenset(own))
@@ -159,6 +160,14 @@ def _name_problems(places: Iterable[str], folder: Path) -> Iterator[Problem]:
         if place != place.encode("utf-8", "replace").decode():
             rule = f"the name of a file that travels must be text in UTF-8 (in {folder})"
             yield Problem("--working-dir", rule, place, "Rename it.")
+
+
+def _ignore_file_problems(places: Iterable[str], folder: Path) -> Iterator[Problem]:
+    """What Ray would leave out by its own file, of theirs and of ours, though it was said to travel."""
+    for place in places:
+        if place.rpartition("/")[2] == ".rayignore":
+            rule = f"all that lies in the folder travels, and no .rayignore is followed (in {folder})"
+            yield Problem("--working-dir", rule, place, "Move what it names out of the folder, and delete it.")
 
 
 def _replacement_problems(ours: Mapping[str, Path], theirs: Mapping[str, Path], folder: Path) -> Iterator[Problem]:
