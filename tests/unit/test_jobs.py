@@ -294,6 +294,8 @@ def test_a_command_is_read_as_here_and_named():
     assert paid.ceiling(capacity) == "Ceiling: 12 GPU-hours. Then it stops, resumable."
     one = _read_command([*command.words, "--gpu-hours", "1"])
     assert one.ceiling(capacity) == "Ceiling: 1 GPU-hour. Then it stops, resumable."
+    on_cpus = _read_command([*command.words, "--time-budget", "9", "--gpus-per-worker", "0", "--cpus-per-worker", "2"])
+    assert on_cpus.ceiling({"CPU": 4.0, "GPU": 4.0}).startswith("Ceiling: 0.0050 worker-hours: 2 workers for 9 s")
     empty = {"CPU": 0.0, "GPU": 0.0}  # it grows as trials come: nothing now is no ceiling
     assert "which has no worker yet, may grow" in command.ceiling(empty)
     assert timed.ceiling(empty).startswith("Ceiling: 2 h 00 min of all that the cluster grows to")

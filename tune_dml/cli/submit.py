@@ -95,15 +95,21 @@ class Command:
         """The most that it can cost, as far as anybody has said."""
         if not capacity["GPU"] and not capacity["CPU"]:
             return self._ceiling_of_what_comes()
-        unit, number = ("GPU", capacity["GPU"]) if capacity["GPU"] else ("worker", capacity["CPU"])
+        on_gpus = capacity["GPU"] and self.given.get("gpus_per_worker") != 0
+        unit, number = ("GPU", capacity["GPU"]) if on_gpus else ("worker", self._workers_on(capacity["CPU"]))
         stop = " Then it stops, resumable."
         if hours := self.given.get("gpu_hours") or self.given.get("budget"):
             return f"Ceiling: {hours:g} {unit}-hour{'s' if hours != 1 else ''}.{stop}"
         if seconds := self.given.get("time_budget"):
-            cost = f"{number * seconds / 3600:.2f} {unit}-hours: {number:g} {unit}s for {duration(seconds)}"
+            at_most = number * seconds / 3600
+            cost = f"{at_most:.{2 if at_most >= 1 else 4}f} {unit}-hours: {number:g} {unit}s for {duration(seconds)}"
             return f"Ceiling: {cost}, were all of them busy.{stop}"
         now = f"the cluster has {number:g} {unit}s now, so at most {number:g} {unit}-hours an hour"
         return f"Ceiling: none was set; {now}. Set one with --gpu-hours or --time-budget."
+
+    def _workers_on(self, cpus: float) -> float:
+        """How many train at once there, without a GPU."""
+        return cpus // (self.given.get("cpus_per_worker") or 1)
 
     def _ceiling_of_what_comes(self) -> str:
         """On a cluster that has nothing but its head yet."""
