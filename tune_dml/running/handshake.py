@@ -32,7 +32,7 @@ def address_problems(address: str | None, origin: str) -> list[Problem]:
         address: HOST:PORT of a head, ray://HOST:PORT of its client server; nothing is asked of `auto`. None: of here.
         origin: where the address was given.
     """
-    if problems := token_file_problems():
+    if problems := _token_file_problems():
         return problems
     if address is None:
         return _loopback_problems()
@@ -51,7 +51,7 @@ def address_problems(address: str | None, origin: str) -> list[Problem]:
     return [Problem(origin, rule, address, remedy) for rule, remedy in _greet(target, client=scheme == "ray")]
 
 
-def token_file_problems() -> list[Problem]:
+def _token_file_problems() -> list[Problem]:
     """A file that RAY_AUTH_TOKEN_PATH names and that holds no token: Ray raises wherever it looks for one, in whatever mode."""
     name = os.environ.get("RAY_AUTH_TOKEN_PATH")
     if not name or os.environ.get("RAY_AUTH_TOKEN"):
@@ -105,7 +105,7 @@ def job_server_problems(address: str, origin: str) -> list[Problem]:
         address: http://HOST:PORT or https://HOST:PORT.
         origin: where the address was given.
     """
-    if problems := token_file_problems():
+    if problems := _token_file_problems():
         return problems
     return [Problem(origin, rule, address, remedy + directly(address)) for rule, remedy in _greet_dashboard(address)]
 
