@@ -44,6 +44,11 @@ _REFUSALS = {  # as pyarrow names S3's errors; what is not here is taken for an 
     "301": ("the bucket must lie in the region that is asked", "Add ?region=REGION to the address."),
     "507": ("the store must have room", "Free some."),
 }
+_OUTAGES = {  # waited for in mid-sweep, where a role's credentials are renewed and clocks are set
+    "ExpiredToken": "Renew the credentials: they have expired.",
+    "REQUEST_TIME_TOO_SKEWED": "Set this machine's clock: it is minutes off.",
+}
+_AWAY = "Start it, or correct the address or AWS_ENDPOINT_URL."
 
 
 @dataclass(frozen=True)
@@ -188,7 +193,8 @@ def bucket_problems(text: str | None) -> list[Problem]:
         return list(error.problems)
     except OSError as error:
         rule = f"the store must answer: {error.strerror}"
-        return [Problem(FLAG, rule, _shown(text), "Start it, or correct the address or AWS_ENDPOINT_URL.")]
+        remedy = next((remedy for word, remedy in _OUTAGES.items() if word in rule), _AWAY)
+        return [Problem(FLAG, rule, _shown(text), remedy)]
     if not whole:
         rule = "what is put must be seen at once by whoever lists or gets it"
         return [Problem(FLAG, rule, _shown(text), "Choose a store that is consistent, as S3 is.")]

@@ -28,4 +28,5 @@ def test_a_sweep_whose_hours_are_spent_stops_with_its_report_and_goes_on(tmp_pat
     resumed = Running(["resume", "toy", "--cache-dir", cache_dir], limited.folder)
     assert resumed.end() == 0, resumed.said()
     assert table(resumed.folder) == table(quiet.folder)
+    assert f"of {HOURS} hours" not in resumed.said()  # which was the first session's, not the sweep's
     found("the hours given are spent in mid-trial, then `resume`", outcome(resumed.folder, since))

@@ -174,6 +174,47 @@ def test_a_job_is_sent_to_a_dashboard_alone(home, monkeypatch, status, body, sai
     assert all(said in problem.rule for problem in problems)
 
 
+@pytest.mark.parametrize(
+    ("variables", "told"),
+    [
+        ({}, "name a second file with RAY_AUTH_TOKEN_PATH"),
+        ({"RAY_AUTH_TOKEN": "another"}, "RAY_AUTH_TOKEN holds another one"),
+        ({"RAY_AUTH_TOKEN_PATH": "another"}, "RAY_AUTH_TOKEN_PATH names another, which holds another one"),
+        ({"RAY_AUTH_MODE": "disabled"}, "set it to token"),
+    ],
+    ids=str,
+)
+def test_a_wrong_token_is_mended_where_it_came_from(home, tmp_path, monkeypatch, variables, told):
+    """Copying the head's token into the home folder changes nothing where a variable names another, or none is shown."""
+    monkeypatch.chdir(tmp_path)
+    Path("another").write_text("another")
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    _, remedy = handshake._no_token()
+    assert told in remedy
+
+
+@pytest.mark.parametrize("content", [None, b"", b" \n"], ids=["nothing", "empty", "blanks"])
+def test_a_token_file_that_holds_none_is_a_line_and_no_traceback(tmp_path, monkeypatch, content):
+    """Ray raises as it looks for a token, after a sweep's folder has been made."""
+    place = tmp_path / "token"
+    if content is not None:
+        place.write_bytes(content)
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(place))
+    for (problem,) in (
+        address_problems(None, "default"),
+        address_problems("host:6379", "--address"),
+        address_problems("auto", "--address"),
+        job_server_problems("http://127.0.0.1:9", "cluster"),
+    ):
+        assert (problem.place, problem.value) == ("RAY_AUTH_TOKEN_PATH", str(place))
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "secret")
+    assert address_problems(None, "default") == []
+
+
 DEAD = "http://me:secret@127.0.0.1:9"
 
 

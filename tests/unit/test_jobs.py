@@ -109,6 +109,37 @@ def test_a_name_that_is_no_text_and_a_module_in_place_of_ours_are_refused(own, t
         collect_upload([], own)
 
 
+def test_what_git_or_ray_ignores_in_a_folder_of_ones_own_hides_nothing_that_was_said_to_travel(own):
+    """Ray would follow such files: `*.egg-info` hid one's own methods, and `data/` our package of that name."""
+    from ray._private.runtime_env.packaging import get_excludes_from_ignore_files
+
+    for place in (".gitignore", "sub/.gitignore"):
+        (own / place).write_text("*.egg-info\ndata/\n*.py\n")
+    with collect_upload([], own).staged() as folder:
+        assert not [each for place in (folder, folder / "sub") for each in get_excludes_from_ignore_files(place, True)]
+        assert (folder / "toy.egg-info" / "entry_points.txt").exists()
+    (own / "sub" / ".rayignore").write_text("loss.py")
+    with pytest.raises(ConfigError, match=r"all that lies in the folder travels.*sub/.rayignore"):
+        collect_upload([], own)
+
+
+def test_a_package_whose_methods_could_not_be_found_there_is_refused(tmp_path):
+    """A search space of it was unknown on the cluster, and nobody said why: the root of a `src` layout, or never installed."""
+    package = tmp_path / "own"
+    (package / "src" / "mine").mkdir(parents=True)
+    (package / "src" / "mine" / "loss.py").touch()
+    (package / "pyproject.toml").write_text('[project]\nname = "mine"\n[project.scripts]\nx = "mine:x"\n')
+    assert "src/mine/loss.py" in collect_upload([], package).own
+    (package / "pyproject.toml").write_text('[project.entry-points."tune_dml.losses"]\nmine = "mine.loss:Mine"\n')
+    with pytest.raises(ConfigError, match=r"no \.egg-info at its top.*pip install -e"):
+        collect_upload([], package)
+    (package / "src" / "mine.egg-info").mkdir()
+    (package / "src" / "mine.egg-info" / "entry_points.txt").write_text("[tune_dml.losses]")
+    with pytest.raises(ConfigError, match=rf"Name {package}/src\."):
+        collect_upload([], package)
+    assert "mine/loss.py" in collect_upload([], package / "src").own
+
+
 def test_no_more_than_ray_takes(own, monkeypatch):
     monkeypatch.setattr(upload, "LIMIT", 1000)
     with pytest.raises(ConfigError, match="The largest file is"):
@@ -214,6 +245,12 @@ def test_a_job_says_why_it_failed():
     assert str(jobs.Job("a@1", "a", "STOPPED", "Job was intentionally stopped.")) == "a@1: stopped"
     told = "Job entrypoint command failed with exit code 1, last available logs (truncated to 20,000 chars):\nwords"
     assert str(jobs.Job("a@1", "a", "FAILED", told)) == "a@1: failed (Job entrypoint command failed with exit code 1)"
+    for code, told in (
+        (3, "finished, with trials that failed"),
+        (130, "interrupted, resumable"),
+    ):  # a budget that is spent
+        message = f"Job entrypoint command failed with exit code {code}, last available logs"
+        assert str(jobs.Job("a@1", "a", "FAILED", message)) == f"a@1: {told}"
     assert str(jobs.Job("a@1", "a", "FAILED", "runtime_env\nfailed")) == "a@1: failed (runtime_env failed)"
 
 
@@ -257,6 +294,8 @@ def test_a_command_is_read_as_here_and_named():
     assert paid.ceiling(capacity) == "Ceiling: 12 GPU-hours. Then it stops, resumable."
     one = _read_command([*command.words, "--gpu-hours", "1"])
     assert one.ceiling(capacity) == "Ceiling: 1 GPU-hour. Then it stops, resumable."
+    on_cpus = _read_command([*command.words, "--time-budget", "9", "--gpus-per-worker", "0", "--cpus-per-worker", "2"])
+    assert on_cpus.ceiling({"CPU": 4.0, "GPU": 4.0}).startswith("Ceiling: 0.0050 worker-hours: 2 workers for 9 s")
     empty = {"CPU": 0.0, "GPU": 0.0}  # it grows as trials come: nothing now is no ceiling
     assert "which has no worker yet, may grow" in command.ceiling(empty)
     assert timed.ceiling(empty).startswith("Ceiling: 2 h 00 min of all that the cluster grows to")
@@ -337,6 +376,15 @@ def test_an_answer_is_what_the_command_says(monkeypatch):
         (["sweep", "sec_rho", "--storage", "/s", "--seeds", "many"], "--seeds: must be a count"),
         (["sweep", "sec_rho", "--storage", "/s", "--set", "loss.margin"], "--set: must read KEY=VALUE"),
         (["sweep", "sec_rho"], "a folder that every node sees"),
+        (["report", "x", "--storage", "/s", "-o", "out"], "-o: a job's own folder goes with it: what is written"),
+        (
+            ["sweep", "sec_rho", "--storage", "/s", "--data-root", "pics"],
+            "--data-root: .*: pictures must lie in a folder",
+        ),
+        (
+            ["resume", "x", "--storage", "/s", "--cache-dir", "c"],
+            "--cache-dir: .*: what is decoded into it would be lost",
+        ),
         (["sweep", "none.yaml", "--storage", "/s"], "no such sweep file"),
         (["sweep", "sec_rho", "--storage", "/s", "--address", "auto"], "the cluster that it was sent to"),
     ],

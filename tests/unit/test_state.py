@@ -56,6 +56,19 @@ def test_read_piece_by_piece_it_is_the_same_as_read_at_once(tmp_path, plan):
     assert len(grown.trials) == 6
 
 
+def test_what_ended_a_session_is_no_note_of_the_one_that_goes_on(tmp_path, plan):
+    """A sweep that was finished said of itself that it had stopped after its hours, resumable, in every table and report."""
+    state, seen = SweepState(tmp_path / "toy", plan), []
+    spent = ("note", {"text": "stopped after 2 of 2 hours, resumable", "of_session": True})
+    with Ledger(state.folder) as ledger:
+        plan.save(state.folder / "plan.json")
+        for kind, body in (("session", {}), ("note", {"text": "said"}), spent, ("session", {}), spent):
+            ledger.write(kind, **body)
+            state.update()
+            seen.append(len(state.notes))
+    assert seen == [0, 1, 2, 1, 2]
+
+
 def test_what_a_sweep_waits_for_is_forgotten_when_it_goes_on_and_with_its_session(tmp_path, plan):
     state, seen = SweepState(tmp_path / "toy", plan), []
     with Ledger(tmp_path / "toy") as ledger:

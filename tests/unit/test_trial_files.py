@@ -227,7 +227,8 @@ class TestABucket:
             (("403 Forbidden", "SignatureDoesNotMatch"), "credentials must be right", "AWS_PROFILE"),
             (("404 Not Found", "NoSuchBucket"), "bucket must exist", "Make it"),
             (("301 Moved Permanently", "PermanentRedirect"), "region", "?region=REGION"),
-            (("400 Bad Request", "ExpiredToken"), "store must answer", "AWS_ENDPOINT_URL"),
+            (("400 Bad Request", "ExpiredToken"), "store must answer", "Renew the credentials"),
+            (("403 Forbidden", "RequestTimeTooSkewed"), "store must answer", "clock"),
         ],
     )
     def test_what_a_store_refuses_is_one_problem(self, store, answer, rule, remedy):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -95,15 +95,21 @@ class Command:
         """The most that it can cost, as far as anybody has said."""
         if not capacity["GPU"] and not capacity["CPU"]:
             return self._ceiling_of_what_comes()
-        unit, number = ("GPU", capacity["GPU"]) if capacity["GPU"] else ("worker", capacity["CPU"])
+        on_gpus = capacity["GPU"] and self.given.get("gpus_per_worker") != 0
+        unit, number = ("GPU", capacity["GPU"]) if on_gpus else ("worker", self._workers_on(capacity["CPU"]))
         stop = " Then it stops, resumable."
         if hours := self.given.get("gpu_hours") or self.given.get("budget"):
             return f"Ceiling: {hours:g} {unit}-hour{'s' if hours != 1 else ''}.{stop}"
         if seconds := self.given.get("time_budget"):
-            cost = f"{number * seconds / 3600:.2f} {unit}-hours: {number:g} {unit}s for {duration(seconds)}"
+            at_most = number * seconds / 3600
+            cost = f"{at_most:.{2 if at_most >= 1 else 4}f} {unit}-hours: {number:g} {unit}s for {duration(seconds)}"
             return f"Ceiling: {cost}, were all of them busy.{stop}"
         now = f"the cluster has {number:g} {unit}s now, so at most {number:g} {unit}-hours an hour"
         return f"Ceiling: none was set; {now}. Set one with --gpu-hours or --time-budget."
+
+    def _workers_on(self, cpus: float) -> float:
+        """How many train at once there, without a GPU."""
+        return cpus // (self.given.get("cpus_per_worker") or 1)
 
     def _ceiling_of_what_comes(self) -> str:
         """On a cluster that has nothing but its head yet."""
@@ -188,10 +194,7 @@ def _problems(command: Command) -> Iterable[Problem]:
                 "Put them into the head's environment.",
             )
             yield Problem(f"--{flag.replace('_', '-')}", rule, mask(value), remedy)
-    storage = command.given.get("storage")
-    if storage is not None and not Path(storage).is_absolute():
-        rule = "a job's own folder goes with it: sweeps must be kept in a folder that every node sees"
-        yield Problem("--storage", rule, str(storage), "Example: --storage /mnt/shared/sweeps.")
+    yield from _relative_problems(command.given)
     if command.given.get("address"):
         yield Problem(
             "--address", "a job runs on the cluster that it was sent to", command.given["address"], "Leave it out."
@@ -201,6 +204,25 @@ def _problems(command: Command) -> Iterable[Problem]:
             yield Problem("SPACE", "no such sweep file", str(file))
     if command.verb in _GO_ON and (name := command.sweep):
         yield from name_rule_problems("--name" if command.verb == "sweep" else "SWEEP", name, "Example: eta1.")
+
+
+_PLACES = {
+    "storage": ("sweeps must be kept in a folder that every node sees", "/mnt/shared/sweeps"),
+    "output": ("what is written into it would be lost", "/mnt/shared/report"),
+    "data_root": ("pictures must lie in a folder that every node has", "/mnt/shared/pictures"),
+    "cache_dir": ("what is decoded into it would be lost", "/var/cache/tune_dml"),
+}
+"""Flags that name a folder: why it is to be one of the cluster's, and an example."""
+
+
+def _relative_problems(given: Mapping[str, Any]) -> Iterator[Problem]:
+    """Folders that would lie in a job's own."""
+    for name, (why, example) in _PLACES.items():
+        folder = given.get(name)
+        if folder is None or Path(folder).is_absolute() or str(folder).startswith("~"):
+            continue
+        flag = "-o" if name == "output" else f"--{name.replace('_', '-')}"
+        yield Problem(flag, f"a job's own folder goes with it: {why}", str(folder), f"Example: {flag} {example}.")
 
 
 @dataclass(frozen=True)

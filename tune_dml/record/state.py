@@ -29,6 +29,12 @@ from tune_dml.record.race import Block, Race, RaceRule, SettledCell
 TrialStatus = Literal["finished", "diverged", "failed", "stopped", "running", "missing"]
 
 
+_GONE = (
+    f"{LEDGER} is empty or gone, and trials/ holds the rows of {{begun}} trial(s): "
+    "what had ended runs again, unless a copy of the ledger is put back first"
+)
+
+
 @dataclass
 class TrialState:
     """What the ledger says of one trial."""
@@ -125,7 +131,7 @@ class SweepState:
         trials were last `heard`."""
         self.waits_for = ""
         """The sweep that goes before this one on their cluster, while one does."""
-        self.notes: dict[str, None] = {}
+        self.notes: dict[str, Any] = {}  # and whether a note holds only until another session goes on
         """What had to be said aloud, in order, each text once: retries, fallbacks, dropped settings."""
         self.looks: list[Look] = []
         """Who has looked at it, in order."""
@@ -160,10 +166,7 @@ class SweepState:
                     self.notes.setdefault(text)
                 self._read = event.behind
             if self._read == 0 and (begun := len(list(self.folder.glob("trials/*/history.jsonl")))):
-                self.notes.setdefault(
-                    f"{LEDGER} is empty or gone, and trials/ holds the rows of {begun} trial(s): "
-                    "what had ended runs again, unless a copy of the ledger is put back first"
-                )
+                self.notes.setdefault(_GONE.format(begun=begun))
 
     def replan(self, plan: Plan) -> None:
         """The same sweep under an extended plan, or one whose pictures lie elsewhere."""
@@ -259,6 +262,8 @@ class SweepState:
         elif event.kind == "session":
             self.sessions.append(event.body)
             self.waits_for = ""
+            for text in [text for text, of_session in self.notes.items() if of_session]:
+                del self.notes[text]
             for trial in self.recorded.values():  # whatever ran before died with its driver
                 trial.version += trial.live
                 trial.leave(max(self._heard, event.body.get("heard", {}).get(trial.key, 0.0)))
@@ -267,7 +272,7 @@ class SweepState:
             self.proposed.append(cell)
             self._know([cell])
         elif event.kind == "note":
-            self.notes.setdefault(event.body["text"])
+            self.notes.setdefault(event.body["text"], event.body.get("of_session"))
         elif event.kind == "waits":
             self.waits_for = event.body["text"]
         elif event.kind == "opened":

@@ -5,9 +5,11 @@ from __future__ import annotations
 import http.client
 import importlib.metadata
 import json
+import os
 import socket
 import urllib.error
 import urllib.request
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from trainables.errors import Problem
@@ -21,10 +23,6 @@ _NO_DASHBOARD = (
     "what listens there must be the dashboard of a Ray cluster",
     "Correct the port: 8265 is a dashboard's.",
 )
-_NO_TOKEN = (
-    "the Ray cluster asks for its token",
-    "Copy the head's ~/.ray/auth_token to yours (mode 0600) and set RAY_AUTH_MODE=token.",
-)
 
 
 def address_problems(address: str | None, origin: str) -> list[Problem]:
@@ -34,6 +32,8 @@ def address_problems(address: str | None, origin: str) -> list[Problem]:
         address: HOST:PORT of a head, ray://HOST:PORT of its client server; nothing is asked of `auto`. None: of here.
         origin: where the address was given.
     """
+    if problems := _token_file_problems():
+        return problems
     if address is None:
         return _loopback_problems()
     if address == "auto":
@@ -49,6 +49,19 @@ def address_problems(address: str | None, origin: str) -> list[Problem]:
         return [Problem(origin, rule, address, "Example: --address ray://head:10001.")]
     target = f"{host}:{port or _CLIENT_PORT}"
     return [Problem(origin, rule, address, remedy) for rule, remedy in _greet(target, client=scheme == "ray")]
+
+
+def _token_file_problems() -> list[Problem]:
+    """A file that RAY_AUTH_TOKEN_PATH names and that holds no token: Ray raises wherever it looks for one, in whatever mode."""
+    name = os.environ.get("RAY_AUTH_TOKEN_PATH")
+    if not name or os.environ.get("RAY_AUTH_TOKEN"):
+        return []
+    try:
+        why = "" if Path(name).read_bytes().strip() else "it is empty"
+    except OSError as error:
+        why = error.strerror or str(error)
+    remedy = "Copy the head's ~/.ray/auth_token there (mode 0600), or unset the variable."
+    return [Problem("RAY_AUTH_TOKEN_PATH", f"must name a file that holds a token ({why})", name, remedy)] if why else []
 
 
 def _loopback_problems() -> list[Problem]:
@@ -76,7 +89,7 @@ def _greet(target: str, *, client: bool) -> list[tuple[str, str]]:
             answer = channel.unary_unary(method)(request, timeout=_SECONDS, metadata=_token())
     except grpc.RpcError as error:
         if error.code() in {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}:
-            return [_NO_TOKEN]
+            return [_no_token()]
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
             which = "a Ray client server (ray://)" if client else "the head of a Ray cluster"
             return [(f"what listens there must be {which}", "Correct the port: 6379 is a head's, ray:// has 10001.")]
@@ -92,6 +105,8 @@ def job_server_problems(address: str, origin: str) -> list[Problem]:
         address: http://HOST:PORT or https://HOST:PORT.
         origin: where the address was given.
     """
+    if problems := _token_file_problems():
+        return problems
     return [Problem(origin, rule, address, remedy + directly(address)) for rule, remedy in _greet_dashboard(address)]
 
 
@@ -102,7 +117,7 @@ def _greet_dashboard(address: str) -> list[tuple[str, str]]:
         with urllib.request.urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310 - http or https
             return _compare(str(json.loads(answer.read())["ray_version"]))
     except urllib.error.HTTPError as error:
-        return [_NO_TOKEN if error.code in {401, 403} else _NO_DASHBOARD]
+        return [_no_token() if error.code in {401, 403} else _NO_DASHBOARD]
     except OSError as error:
         reason = getattr(error, "reason", None) or error
         return [(f"the cluster's dashboard must answer ({getattr(reason, 'strerror', None) or reason})", _TUNNEL)]
@@ -115,6 +130,19 @@ def _compare(theirs: str) -> list[tuple[str, str]]:
     ours = importlib.metadata.version("ray")
     rule = f"Ray must have one version everywhere: the cluster has {theirs}, here is {ours}"
     return [] if theirs == ours else [(rule, "Install its version.")]
+
+
+def _no_token() -> tuple[str, str]:
+    """(rule, remedy) where a cluster takes no token, or not the one that was shown; Ray looks for one in this order."""
+    rule, own = "the Ray cluster asks for its token", "the head's ~/.ray/auth_token"
+    if os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
+        return rule, f"RAY_AUTH_MODE={os.environ['RAY_AUTH_MODE']} shows none: set it to token."
+    if os.environ.get("RAY_AUTH_TOKEN"):
+        return rule, f"RAY_AUTH_TOKEN holds another one: put {own} into it, or unset it."
+    if name := os.environ.get("RAY_AUTH_TOKEN_PATH"):
+        return rule, f"RAY_AUTH_TOKEN_PATH names {name}, which holds another one: copy {own} there, or unset it."
+    another = "if yours is another cluster's, name a second file with RAY_AUTH_TOKEN_PATH"
+    return rule, f"Copy {own} to yours (mode 0600) and set RAY_AUTH_MODE=token; {another}."
 
 
 def _token() -> list[tuple[str, str]]:

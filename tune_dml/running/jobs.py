@@ -45,6 +45,9 @@ _REFUSED = "Request failed with status code"
 _PROGRAM = "python -m tune_dml.cli"
 _SENT = "tune_dml.sent"
 _GO_ON = re.compile(r"Continue with: (.+)")
+_EXIT = re.compile(r"exit code (\d+)")
+_ENDS = {"3": "finished, with trials that failed", "130": "interrupted, resumable"}
+"""A command's exit codes that are no failure of its own."""
 _OVER = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 
 
@@ -63,6 +66,10 @@ class Job:
     def __str__(self) -> str:
         """`eta1@1: stopped`, and why it failed: one that never began has left nothing in its log."""
         why = one_line(self.message.partition(", last available logs")[0]) if self.status == "FAILED" else ""
+        if (end := _EXIT.search(why)) and (
+            known := _ENDS.get(end[1])
+        ):  # of the command itself, which Ray calls a failure
+            return f"{self.id}: {known}"
         return f"{self.id}: {self.status.lower()}" + (f" ({shortened(why, 200)})" if why else "")
 
     @property

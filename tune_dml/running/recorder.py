@@ -175,9 +175,9 @@ class Recorder(Callback):  # type: ignore[misc]
         """A searcher has proposed a cell."""
         self.ledger.write("cell", cell=asdict(cell))
 
-    def note(self, text: str) -> None:
-        """Say something aloud: on the screen, in the ledger, in the report."""
-        self.ledger.write("note", text=text)
+    def note(self, text: str, *, of_session: bool = False) -> None:
+        """Say something aloud: on the screen, in the ledger, in the report; of a session, until another goes on."""
+        self.ledger.write("note", text=text, **({"of_session": True} if of_session else {}))
         self.progress.note(text)
 
     def wait(self, awaited: str) -> None:

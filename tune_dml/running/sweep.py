@@ -7,6 +7,7 @@ on from its checkpoint, and the searcher is rebuilt from the ledger, so nothing 
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
@@ -48,7 +49,7 @@ from tune_dml.running.signals import ends_by_sigterm, no_interrupt_dropped
 from tune_dml.running.trial import Conduct, engine
 from tune_dml.running.turn import Turn, turn_of
 from tune_dml.running.versions import missing_data, on_like_nodes
-from tune_dml.text import counted
+from tune_dml.text import counted, duration
 
 if TYPE_CHECKING:
     from tune_dml.running.progress import Progress
@@ -85,12 +86,11 @@ def execute(
         try:
             with progress:
                 recorder.leavings.take_up(state)
+                begun = time.monotonic()
                 if not proposals.finished:
                     _fit(state.folder, recorder, connection, resources, session)
-                if recorder.spending.over:
-                    spent, limit = recorder.spending.spent, session.gpu_hours
-                    digits = 2 if spent >= 1 else 4
-                    recorder.note(f"stopped after {spent:.{digits}f} of {limit:g} hours, resumable")
+                if (spent := _spent(recorder, session, time.monotonic() - begun)) and not proposals.finished:
+                    recorder.note(f"stopped after {spent}, resumable", of_session=True)
         finally:
             try:
                 recorder.leavings.finish(state, PATIENCE if proposals.finished else _LAST_FETCHES)
@@ -102,6 +102,14 @@ def execute(
     if confirmation is not None:
         left = any(state.trial(trial.key).ended is None for trial in confirmation.trials())
     return left or not proposals.finished, report
+
+
+def _spent(recorder: Recorder, session: Session, seconds: float) -> str:
+    """The budget that has ended a session, in words; empty where none has."""
+    if recorder.spending.over:
+        spent = recorder.spending.spent
+        return f"{spent:.{2 if spent >= 1 else 4}f} of {session.gpu_hours:g} hours"
+    return duration(session.time_budget) if session.time_budget and seconds >= session.time_budget else ""
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import tempfile
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ _LEFT_OUT = frozenset(
         "mlflow.db",
         "mlflow.db-wal",
         "mlflow.db-shm",
+        ".gitignore",  # Ray would leave out what it names: one's own `.egg-info`, or a package of ours of such a name
         "tune_dml.egg-info",  # ours is sent as it is installed; others name the methods and spaces of their package
     }
 )
@@ -112,7 +114,8 @@ def collect_upload(files: Sequence[Path], working_dir: Path | None = None) -> Up
     if working_dir is not None:
         raise_if_any(folder_problems(working_dir))
         own.update(_walk(working_dir.resolve(), kept_back, left_out))
-        raise_if_any(_name_problems(own, working_dir))
+        raise_if_any([*_name_problems(own, working_dir), *_ignore_file_problems(own, working_dir)])
+        raise_if_any(_undescribed_problems(own, working_dir))
         raise_if_any(_replacement_problems(chosen, own, working_dir))
     own.update({_place(file): file for file in files})
     upload = Upload({**chosen, **own}, tuple(kept_back), tuple(left_out), frozenset(own))
@@ -159,6 +162,33 @@ def _name_problems(places: Iterable[str], folder: Path) -> Iterator[Problem]:
         if place != place.encode("utf-8", "replace").decode():
             rule = f"the name of a file that travels must be text in UTF-8 (in {folder})"
             yield Problem("--working-dir", rule, place, "Rename it.")
+
+
+def _ignore_file_problems(places: Iterable[str], folder: Path) -> Iterator[Problem]:
+    """What Ray would leave out by its own file, of theirs and of ours, though it was said to travel."""
+    for place in places:
+        if place.rpartition("/")[2] == ".rayignore":
+            rule = f"all that lies in the folder travels, and no .rayignore is followed (in {folder})"
+            yield Problem("--working-dir", rule, place, "Move what it names out of the folder, and delete it.")
+
+
+def _undescribed_problems(theirs: Mapping[str, Path], folder: Path) -> Iterator[Problem]:
+    """A package that declares methods or spaces which would not be found there, for what says so does not lie at the top."""
+    described = {place.partition("/")[0] for place in theirs if place.endswith("/entry_points.txt")}
+    if "pyproject.toml" not in theirs or any(top.endswith(".egg-info") for top in described):
+        return
+    try:
+        declared = tomllib.loads(theirs["pyproject.toml"].read_text(encoding="utf-8")).get("project", {})
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return  # not read by us, nor there
+    if not any(group.startswith("tune_dml.") for group in declared.get("entry-points", {})):
+        return
+    below = [Path(place).parents[1] for place in theirs if place.endswith(".egg-info/entry_points.txt")]
+    remedy = f"Name {folder / below[0]}." if below else "Write it: `pip install -e .` in that folder, by setuptools."
+    rule = (
+        "the methods and spaces that its pyproject.toml declares cannot be found there: no .egg-info at its top says so"
+    )
+    yield Problem("--working-dir", rule, str(folder), remedy)
 
 
 def _replacement_problems(ours: Mapping[str, Path], theirs: Mapping[str, Path], folder: Path) -> Iterator[Problem]:
