@@ -231,7 +231,7 @@ def read_run(client: Any, run_id: str, metrics: Set[str]) -> StoredRun | None:
         for name in sorted(metrics & set(run.data.metrics))
         for point in client.get_metric_history(run_id, name)
     )
-    return StoredRun(run.info.status, dict(run.data.params), tuple(points))
+    return StoredRun(run.info.status, dict(run.data.params), dict(run.data.tags), tuple(points))
 
 
 def log_in_batches(

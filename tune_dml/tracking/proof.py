@@ -1,4 +1,4 @@
-"""Whether a store shows what the ledger has: runs, their states, parameters, metrics and every point compared."""
+"""Whether a store shows what the ledger has, and nothing else under its names: runs, states, parameters, tags, every point."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tune_dml.record.ledger import read_events
+from tune_dml.text import counted
 from tune_dml.tracking.books import PARENT, Books, cell_key
 from tune_dml.tracking.cells import cell_points, cell_status
 from tune_dml.tracking.client import read_run
-from tune_dml.tracking.projection import Point, Projection, TrialRun
+from tune_dml.tracking.projection import Point, Projection, TrialRun, milliseconds
 from tune_dml.tracking.tables import LARGEST, StoredRun, read_runs
+from tune_dml.tracking.trial_runs import contents_of
 
 Located = tuple[str, int, int, str]
 """Metric, step, time, value as text."""
@@ -37,6 +40,8 @@ class _Expected:
     name: str
     status: str
     params: Mapping[str, str]
+    tags: Mapping[str, str]
+    """Those that follow the ledger; what a run was given when it was made, and what others wrote beside it, is not asked for."""
     points: frozenset[Located]
 
 
@@ -64,10 +69,11 @@ class Proof:
         return lines
 
     def _expected(self) -> Iterator[_Expected]:
-        projection, metric = self._projection, self._projection.state.plan.metric
+        projection, runs = self._projection, self._books.runs
+        plan = projection.state.plan
         status = projection.parent_status(final=True, interrupted=projection.state.incomplete)
-        points = _as_stored(projection.parent_points())
-        yield _Expected(PARENT, "the sweep's run", status, projection.parent_parameters(), points)
+        points, params = _as_stored(projection.parent_points()), projection.parent_parameters()
+        yield _Expected(PARENT, "the sweep's run", status, params, projection.parent_tags(), points)
         for cell in projection.cells_begun():
             trials = projection.trials_of(cell)
             yield _Expected(
@@ -75,13 +81,15 @@ class Proof:
                 f"cell {cell.label}",
                 cell_status(trials, final=True),
                 projection.knobs(cell),
-                _as_stored(cell_points(trials, metric)),
+                {"sweep": plan.name},
+                _as_stored(cell_points(trials, plan.metric)),
             )
         for run in projection.runs.values():
             planned = projection.planned(run.key)
-            params = {**projection.parameters(planned.cell), "seed": str(planned.seed)} if planned else {}
-            name = f"trial {run.key}" + (f" ({planned.cell.label}, seed {planned.seed})" if planned else "")
-            yield _Expected(run.key, name, run.status(final=True), params, _as_stored(self._points_of(run)))
+            above = runs.get(cell_key(planned.cell) if planned else PARENT, "")
+            one = contents_of(projection, run, above=above, sweep_run=runs[PARENT], final=True)
+            name = f"trial {run.key}" + (f" ({one.title})" if planned else "")
+            yield _Expected(run.key, name, one.status, one.params, one.tags, _as_stored(self._points_of(run)))
 
     def _points_of(self, run: TrialRun) -> Iterable[Point]:
         """Every point that a trial's run should have, read from the beginning."""
@@ -103,14 +111,27 @@ class Proof:
         """What a run lacks, in words; empty when nothing."""
         if stored is None:
             return "its run is missing"
-        missing = expected.points - _as_stored(stored.points)
+        points = _as_stored(stored.points)
         self.counts.runs += 1
         self.counts.metrics += len({name for name, *_ in expected.points})
         self.counts.points += len(expected.points)
-        return ", ".join(_wrong(expected, stored, missing))
+        foreign = self._foreign(expected, points)
+        return ", ".join(_wrong(expected, stored, expected.points - points, foreign))
+
+    def _foreign(self, expected: _Expected, points: frozenset[Located]) -> int:
+        """How many points of a trial's metrics the ledger never had; runs of cells and of the sweep keep what was true once."""
+        if expected.key not in self._projection.runs:
+            return 0
+        names = {name for name, *_ in expected.points}
+        foreign = [point for point in points - expected.points if point[0] in names]
+        if not foreign:
+            return 0
+        events = read_events(self._projection.state.folder)
+        earlier = {milliseconds(event.time) for event in events if (event.kind, event.key) == ("ended", expected.key)}
+        return sum(time not in earlier for _, _, time, _ in foreign)
 
 
-def _wrong(expected: _Expected, stored: StoredRun, missing: frozenset[Located]) -> Iterator[str]:
+def _wrong(expected: _Expected, stored: StoredRun, missing: frozenset[Located], foreign: int) -> Iterator[str]:
     absent = [name for name in expected.params if name not in stored.params]
     other = [
         name
@@ -123,8 +144,12 @@ def _wrong(expected: _Expected, stored: StoredRun, missing: frozenset[Located]) 
         yield f"{len(absent)} of {len(expected.params)} parameters are missing"
     if other:
         yield f"other values of {', '.join(sorted(other)[:3])}"
+    if tags := [name for name, value in expected.tags.items() if stored.tags.get(name, "") != value]:
+        yield f"other tags {', '.join(sorted(tags)[:3])}"
     if missing:
         yield f"{len(missing)} of {len(expected.points)} points are missing"
+    if foreign:
+        yield f"{counted(foreign, 'point')} beside the ledger's"
 
 
 def _as_stored(points: Iterable[Point]) -> frozenset[Located]:

@@ -59,6 +59,7 @@ class StoredRun:
 
     status: str
     params: Mapping[str, str]
+    tags: Mapping[str, str]
     points: Sequence[Point]
 
 
@@ -128,11 +129,13 @@ def read_runs(uri: str, run_ids: Sequence[str]) -> dict[str, StoredRun] | None:
             if status is None or status[1] != "active":
                 continue
             params = database.execute("SELECT key, value FROM params WHERE run_uuid = ?", (run_id,))
+            tags = database.execute("SELECT key, value FROM tags WHERE run_uuid = ?", (run_id,))
             columns = "key, CASE is_nan WHEN 0 THEN value END, step, timestamp"
             points = database.execute(f"SELECT {columns} FROM metrics WHERE run_uuid = ?", (run_id,))  # noqa: S608
             found[run_id] = StoredRun(
                 status[0],
                 dict(params),
+                dict(tags),
                 tuple(Point(name, math.nan if value is None else value, *place) for name, value, *place in points),
             )
         return found

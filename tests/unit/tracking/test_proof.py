@@ -1,0 +1,71 @@
+"""What `sync` sees of a store that somebody has edited: all that the ledger has, and nothing else under its names."""
+
+import pytest
+from helpers.stored_runs import StoredRuns
+from helpers.toys import METRIC
+
+from tune_dml.record.judgement import Judgement
+from tune_dml.tracking import proof
+from tune_dml.tracking.tables import read_runs
+
+
+@pytest.fixture(params=["tables", "client"])
+def store(request, driver, tracker, uri, monkeypatch):
+    """The runs of a finished sweep, which are read back either way; MLflow's client to edit them with."""
+    for trial in driver.trials:
+        driver.run(trial)
+    assert tracker().stop().error is None
+    monkeypatch.setattr(proof, "read_runs", read_runs if request.param == "tables" else lambda uri, ids: None)
+    assert tracker().reconcile(None).before == ()
+    return StoredRuns(uri)
+
+
+@pytest.fixture
+def edited(store, driver):
+    """The id of the run of the first trial, to be edited."""
+    return store.by_key[driver.trials[0].key].info.run_id
+
+
+@pytest.mark.parametrize("step", [1, 7])
+def test_a_point_that_somebody_added_is_no_longer_equal_until_its_run_is_deleted(store, edited, tracker, step):
+    store.client.log_metric(edited, METRIC, 99.9, step=step)
+    found = tracker().reconcile(Judgement((), {}, {}, "", ""))
+    assert not found.equal
+    assert found.before == found.after
+    assert found.after[0].endswith("seed 0): 1 point beside the ledger's")
+    store.client.delete_run(edited)
+    found = tracker().reconcile(None)
+    assert found.equal
+    assert found.before
+    assert tracker().reconcile(None).before == ()
+
+
+def test_ones_own_metrics_and_tags_beside_the_ledgers_are_ones_own(store, edited, tracker):
+    store.client.log_metric(edited, "my/score", 1.0)
+    store.client.set_tag(edited, "reviewed", "yes")
+    assert tracker().reconcile(None).before == ()
+
+
+def test_tags_that_follow_the_ledger_are_brought_back(store, edited, tracker, uri):
+    store.client.set_tag(edited, "tune_dml.status", "failed")
+    store.client.delete_tag(edited, "mlflow.parentRunId")
+    store.client.set_tag(store.parents[0].info.run_id, "tune_dml.trials", "9")
+    found = tracker().reconcile(None)
+    assert found.equal
+    sweep, trial = found.before
+    assert sweep == "the sweep's run: other tags tune_dml.trials"
+    assert trial.endswith(": other tags mlflow.parentRunId, tune_dml.status")
+    assert StoredRuns(uri).snapshot() == store.snapshot()
+
+
+def test_what_an_earlier_end_of_a_trial_had_shown_is_the_ledgers_too(store, driver, tracker, edited):
+    """It failed where it had a figure that no row has, and finished on a second try."""
+    trial = driver.trials[0]
+    driver.ended(trial, "failed", reason="a disk is full", step=2, metrics={"val/late": 5.0})
+    assert tracker().stop().error is None
+    driver.started(trial)
+    driver.row(trial, 3)
+    driver.ended(trial, step=3, metrics={"val/late": 6.0})
+    assert tracker().stop().error is None
+    assert len(store.client.get_metric_history(edited, "val/late")) == 2
+    assert tracker().reconcile(None).before == ()
