@@ -73,6 +73,15 @@ def test_vary_holds_the_others_at_the_first_seed(cache_dir):
     assert [trial.config.seed_of(source) for source in ("init", "order", "split")] == [4, 7, 4]
 
 
+def test_seeds_that_change_nothing_are_refused_but_one(cache_dir):
+    held = dict.fromkeys(FREE_SEEDS, 0)
+    with pytest.raises(
+        ConfigError, match=r"seeds: where seeds.init, seeds.order, seeds.split are all held, every .* got \[4, 7\]"
+    ):
+        planned(cache_dir, seeds=(4, 7), settings=held)
+    assert planned(cache_dir, seeds=(4,), settings=held).plan.seeds == (4,)
+
+
 def test_vary_all_is_a_plan_as_ever(cache_dir):
     assert planned(cache_dir, vary="all").plan == planned(cache_dir).plan
 
@@ -116,6 +125,28 @@ def test_the_report_of_one_source_says_what_its_verdicts_hold_for(tmp_path):
     assert data["sum"] is None
     page = (tmp_path / "report" / "report.html").read_text()
     assert "Not known: what batch order and class split make of it" in page
+
+
+@pytest.mark.parametrize(
+    ("held", "sentence"),
+    [
+        (
+            {"init": 3, "order": 5, "split": 3},
+            "changes nothing: its verdicts hold for the initial weights and the class ",
+        ),
+        (
+            {"init": 3, "order": 5},
+            "changes class split alone: its verdicts hold for the initial weights of seed 3 and ",
+        ),
+    ],
+)
+def test_the_seeds_that_are_held_are_named(tmp_path, held, sentence):
+    """Of a sweep that an earlier version planned, nothing else can hold all three."""
+    settings = {f"seeds.{name}": seed for name, seed in held.items()}
+    results = write_sweep(tmp_path, seeds=(0, 1, 2), cell_settings=settings, evidence=False)
+    (said,) = [verdict for verdict in summary(results).verdicts if "A seed of this sweep" in verdict]
+    assert said.startswith(f"A seed of this sweep {sentence}")
+    assert said.endswith("the batch order of seed 5.")
 
 
 def test_sources_are_compared_over_the_cells_that_all_sweeps_have(tmp_path):

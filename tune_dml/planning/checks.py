@@ -71,7 +71,7 @@ def prepare(
             of_data = data_problems({**study.space.fixed, **study.settings, "data.name": study.dataset}, cache_dir)
             raise ConfigError([*error.problems, *others, *of_data]) from None
         notes = [*study.notes, *_shortened(plan), *_dropped(plan), *_comparison_notes(plan), *_stopping_notes(plan)]
-        problems = [*_comparison_problems(plan), *_metric_problems(plan), *others]
+        problems = [*_comparison_problems(plan), *_seed_problems(plan), *_metric_problems(plan), *others]
         digest, pictures = "", None
         try:
             data = SweepData.of(plan, cache_dir)
@@ -93,6 +93,15 @@ def _comparison_problems(plan: Plan) -> list[Problem]:
     rule = "with one value and no baseline nothing can be compared"
     remedy = "List more values, or train it alone with `tune-dml train`."
     return [Problem(plan.space.name, rule, None, remedy)]
+
+
+def _seed_problems(plan: Plan) -> list[Problem]:
+    """A seed must change something, or its trials are one trial several times, without any noise."""
+    same = [arm for arm in plan.arms if all(arm.base_settings.get(path) is not None for path in FREE_SEEDS)]
+    if len(plan.seeds) == 1 or not same:
+        return []
+    rule = f"where {', '.join(sorted(FREE_SEEDS))} are all held, every seed trains the same trial"
+    return [Problem("seeds", rule, list(plan.seeds), "Name one seed, or hold at most two of them.")]
 
 
 def _metric_problems(plan: Plan) -> list[Problem]:

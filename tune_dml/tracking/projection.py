@@ -310,6 +310,7 @@ class Projection:
             **{f"tune_dml.{status}": str(counts[status]) for status in ("finished", "diverged", "failed")},
             **({"tune_dml.stopped": str(counts["stopped"])} if plan.search.stopping else {}),
             "tune_dml.seeds": json.dumps(list(plan.seeds)),
+            **{f"tune_dml.values.{path}"[:250]: text for path, text in self.domains().items()},
             "tune_dml.search": json.dumps(
                 {name: value for name, value in asdict(plan.search).items() if value is not None}
             ),
@@ -325,10 +326,13 @@ class Projection:
         return numbers(ended, sum(ended.values()), self.last_active) if any(ended.values()) else ()
 
     def parent_parameters(self) -> dict[str, str]:
-        """What every cell shares, and the domain of each knob."""
-        plan = self.state.plan
-        domains = {knob.path: _domain(knob.domain) for knob in plan.space.knobs}
-        return {name: _text(value) for name, value in {**plan.base_settings, **domains}.items()}
+        """What every cell shares, and the domain of each knob as it was when the run was made: see `domains`."""
+        shared = {name: _text(value) for name, value in self.state.plan.base_settings.items()}
+        return {**shared, **self.domains()}
+
+    def domains(self) -> dict[str, str]:
+        """Knob -> its values or its range. They grow with the sweep; tags follow, a logged parameter does not change."""
+        return {knob.path: _text(_domain(knob.domain)) for knob in self.state.plan.space.knobs}
 
     def parent_status(self, *, final: bool, interrupted: bool) -> RunStatus:
         """FAILED when a trial failed (a diverged one is a result), KILLED when a known trial is left to run."""

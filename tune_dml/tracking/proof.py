@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,8 @@ class _Expected:
     tags: Mapping[str, str]
     """Those that follow the ledger; what a run was given when it was made, and what others wrote beside it, is not asked for."""
     points: frozenset[Located]
+    outgrown: Collection[str] = ()
+    """Parameters that say what was so when the run was made; one of its tags says what is."""
 
 
 class Proof:
@@ -73,7 +75,8 @@ class Proof:
         plan = projection.state.plan
         status = projection.parent_status(final=True, interrupted=projection.state.incomplete)
         points, params = _as_stored(projection.parent_points()), projection.parent_parameters()
-        yield _Expected(PARENT, "the sweep's run", status, params, projection.parent_tags(), points)
+        tags, grown = projection.parent_tags(), projection.domains()
+        yield _Expected(PARENT, "the sweep's run", status, params, tags, points, grown)
         for cell in projection.cells_begun():
             trials = projection.trials_of(cell)
             yield _Expected(
@@ -136,7 +139,8 @@ def _wrong(expected: _Expected, stored: StoredRun, missing: frozenset[Located], 
     other = [
         name
         for name, value in expected.params.items()
-        if stored.params.get(name, value) not in {value, value.strip("()")}  # an older version wrote `none`, for good
+        if name not in expected.outgrown
+        and stored.params.get(name, value) not in {value, value.strip("()")}  # an older version wrote `none`, for good
     ]
     if stored.status != expected.status:
         yield f"is {stored.status}, should be {expected.status}"

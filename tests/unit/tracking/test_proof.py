@@ -5,8 +5,10 @@ from helpers.stored_runs import StoredRuns
 from helpers.toys import METRIC
 
 from tune_dml.record.judgement import Judgement
+from tune_dml.record.state import SweepState
 from tune_dml.tracking import proof
 from tune_dml.tracking.tables import read_runs
+from tune_dml.tracking.tracker import Tracker
 
 
 @pytest.fixture(params=["tables", "client"])
@@ -56,6 +58,19 @@ def test_tags_that_follow_the_ledger_are_brought_back(store, edited, tracker, ur
     assert sweep == "the sweep's run: other tags tune_dml.trials"
     assert trial.endswith(": other tags mlflow.parentRunId, tune_dml.status")
     assert StoredRuns(uri).snapshot() == store.snapshot()
+
+
+def test_a_sweep_that_has_grown_shows_its_values_in_a_tag(store, driver, uri):
+    """Its run was made with a parameter that says the first ones, which MLflow does not change."""
+    driver.plan = driver.plan.extended(values={"loss.margin": [3.0]})
+    for trial in driver.trials[-2:]:
+        driver.run(trial)
+    grown = Tracker(SweepState(driver.folder, driver.plan), uri, "toys")
+    assert grown.reconcile(None).equal
+    assert grown.reconcile(None).before == ()
+    (sweep,) = StoredRuns(uri).parents
+    assert sweep.data.params["loss.margin"] == "[0.1, 1.0]"
+    assert sweep.data.tags["tune_dml.values.loss.margin"] == "[0.1, 1.0, 3.0]"
 
 
 def test_what_an_earlier_end_of_a_trial_had_shown_is_the_ledgers_too(store, driver, tracker, edited):

@@ -15,6 +15,7 @@ from tune_dml.report.measured import Measured
 from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import question
 from tune_dml.report.section import Section, Table, Text, number, plain, words
+from tune_dml.space import Value
 from tune_dml.stats import SeedTable
 from tune_dml.stats.components import Spread, difference_spread, together, trial_spread
 
@@ -131,10 +132,10 @@ def _sentences(own: str, components: tuple[_Component, ...], measured: Measured)
     metric, first = measured.metric, measured.seeds[0]
     sentences = []
     if own != "all":
-        held = [_NAMES[source] for source in SOURCES if source not in own.split(" and ")]
-        changed = " and ".join(_NAMES[source] for source in own.split(" and ")) or "nothing"
+        changed = " and ".join(_NAMES[source] for source in SOURCES if source in own.split(" and "))
         sentences.append(
-            f"A seed of this sweep changes {changed} alone: its verdicts hold for the {' and the '.join(held)} of seed {first}."
+            f"A seed of this sweep changes {f'{changed} alone' if changed else 'nothing'}: its verdicts hold for "
+            f"{_held(measured.results.plan)}."
         )
     known = [component for component in components if component.trial.known]
     sentences += [
@@ -152,6 +153,15 @@ def _sentences(own: str, components: tuple[_Component, ...], measured: Measured)
             "the sum need not be what a seed that changes all of them makes."
         )
     return sentences
+
+
+def _held(plan: Plan) -> str:
+    """The sources that no seed changes: "the batch order and the class split of seed 0"."""
+    seeds: dict[Value, list[str]] = {}
+    for source in SOURCES:
+        if (seed := plan.base_settings.get(f"seeds.{source}")) is not None:
+            seeds.setdefault(seed, []).append(_NAMES[source])
+    return " and ".join(f"the {' and the '.join(names)} of seed {seed}" for seed, names in seeds.items())
 
 
 def _spread(metric: MetricName, spread: Spread) -> str:
