@@ -131,8 +131,8 @@ class SweepState:
         trials were last `heard`."""
         self.waits_for = ""
         """The sweep that goes before this one on their cluster, while one does."""
-        self.notes: dict[str, Any] = {}  # and whether a note holds only until another session goes on
-        """What had to be said aloud, in order, each text once: retries, fallbacks, dropped settings."""
+        self.notes: dict[str, Any] = {}
+        """What had to be said aloud, in order, each text once; True where it holds only until another session goes on."""
         self.looks: list[Look] = []
         """Who has looked at it, in order."""
         self.race: Race | None = None

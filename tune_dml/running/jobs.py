@@ -66,10 +66,9 @@ class Job:
     def __str__(self) -> str:
         """`eta1@1: stopped`, and why it failed: one that never began has left nothing in its log."""
         why = one_line(self.message.partition(", last available logs")[0]) if self.status == "FAILED" else ""
-        if (end := _EXIT.search(why)) and (
-            known := _ENDS.get(end[1])
-        ):  # of the command itself, which Ray calls a failure
-            return f"{self.id}: {known}"
+        code = _EXIT.search(why)
+        if code and code[1] in _ENDS:  # of the command itself, which Ray calls a failure
+            return f"{self.id}: {_ENDS[code[1]]}"
         return f"{self.id}: {self.status.lower()}" + (f" ({shortened(why, 200)})" if why else "")
 
     @property
