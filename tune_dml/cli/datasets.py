@@ -36,7 +36,7 @@ def listing(context: typer.Context, as_json: Json = False) -> None:
     from trainables.data import DATASETS
 
     if context.invoked_subcommand is None:
-        show(DataSets("Data sets", tuple(row_of(name, cls) for name, cls in DATASETS.items())), as_json)
+        show(_DataSets("Data sets", tuple(row_of(name, cls) for name, cls in DATASETS.items())), as_json)
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def prepare(copy: Copy, *, as_json: Json = False) -> None:
 
 
 @dataclass(frozen=True)
-class DataSets(Listing):
+class _DataSets(Listing):
     """Data sets, whose addresses want whole lines: they are there to be copied."""
 
     def text(self) -> Iterable[RenderableType]:
