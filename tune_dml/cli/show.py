@@ -54,7 +54,7 @@ def show(
 
     views = list(_bearing(name, storage.absolute()))
     if not views:
-        remedy = nearest(name, _every_name(storage.absolute()), what="space, method, data set or sweep")
+        remedy = nearest(name, _every_name(storage.absolute()))
         raise ConfigError(Problem("NAME", "unknown space, method, data set or sweep", name, remedy))
     show_view(views[0] if len(views) == 1 else _ShownTogether(tuple(views)), as_json)
 
