@@ -27,13 +27,18 @@ def counted(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
+def between(labels: Sequence[str]) -> str:
+    """What parts them in a list: labels that hold commas themselves need semicolons."""
+    return "; " if any(", " in label for label in labels) else ", "
+
+
 def joined(labels: Sequence[str]) -> str:
     """`a, b and c`; labels that hold commas themselves are parted by semicolons."""
-    between = "; " if any(", " in label for label in labels) else ", "
-    most = between.join(labels[:-1])
+    comma = between(labels)
+    most = comma.join(labels[:-1])
     if not most:
         return "".join(labels)
-    return f"{most}{';' if between == '; ' else ''} and {labels[-1]}"
+    return f"{most}{';' if comma == '; ' else ''} and {labels[-1]}"
 
 
 def one_line(text: str) -> str:

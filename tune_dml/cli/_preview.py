@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tune_dml.cli.screen import console_for, table
-from tune_dml.text import duration, one_line, shortened
+from tune_dml.text import between, duration, one_line, shortened
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -157,8 +157,7 @@ class Preview:
         """How many, which, and how many more a search proposes."""
         cells, search = self.plan.cells, self.plan.search
         labels = [cell.label for cell in cells]
-        between = "; " if any(", " in label for label in labels) else ", "
-        listed = f"{len(cells)}: {between.join(labels)}" if cells else ""
+        listed = f"{len(cells)}: {between(labels).join(labels)}" if cells else ""
         proposed = f"{search.num_samples} that {search.method} proposes" if search.num_samples else ""
         return " and ".join(filter(None, (listed, proposed)))
 

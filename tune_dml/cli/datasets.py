@@ -111,12 +111,17 @@ class _DataSets(Listing):
 
     def text(self) -> Iterable[RenderableType]:
         """A paragraph each."""
-        from tune_dml.record.commands import program
-
         for row in self.rows:
             yield paragraph(row) + "\n"
-        datasets = f"{program()} datasets"
-        yield f"Your copy: {datasets} verify NAME --root DIR; then {datasets} prepare NAME --root DIR."
+        yield with_ones_copy("NAME")
+
+
+def with_ones_copy(name: str) -> str:
+    """What to do with one's own copy of a data set."""
+    from tune_dml.record.commands import program
+
+    datasets = f"{program()} datasets"
+    return f"Your copy: {datasets} verify {name} --root DIR; then {datasets} prepare {name} --root DIR."
 
 
 def paragraph(row: Mapping[str, Any]) -> str:

@@ -207,15 +207,13 @@ class _ShownDataSet:
 
     def text(self) -> Iterable[RenderableType]:
         """What is known of it, a table of knobs, and what to do with one's copy where it takes one."""
-        from tune_dml.cli.datasets import paragraph
-        from tune_dml.record.commands import program
+        from tune_dml.cli.datasets import paragraph, with_ones_copy
 
         (row,) = self.data()
         yield paragraph(row)
         yield from _knob_table("data", row["knobs"])
         if self.dataset.needs_root:
-            verb = f"{program()} datasets"
-            yield f"Your copy: {verb} verify {self.name} --root DIR; then {verb} prepare {self.name} --root DIR."
+            yield with_ones_copy(self.name)
 
 
 def _knobs_of(method: type) -> list[dict[str, Any]]:

@@ -310,7 +310,7 @@ class Projection:
             **{f"tune_dml.{status}": str(counts[status]) for status in ("finished", "diverged", "failed")},
             **({"tune_dml.stopped": str(counts["stopped"])} if plan.search.stopping else {}),
             "tune_dml.seeds": json.dumps(list(plan.seeds)),
-            **{f"tune_dml.values.{path}"[:250]: text for path, text in self.domains().items()},
+            **{f"tune_dml.values.{path}": text for path, text in self.domains().items()},
             "tune_dml.search": json.dumps(
                 {name: value for name, value in asdict(plan.search).items() if value is not None}
             ),
@@ -326,7 +326,7 @@ class Projection:
         return numbers(ended, sum(ended.values()), self.last_active) if any(ended.values()) else ()
 
     def parent_parameters(self) -> dict[str, str]:
-        """What every cell shares, and the domain of each knob as it was when the run was made: see `domains`."""
+        """What every cell shares, and the domain of each knob, which a run keeps as it was when it was made: see `domains`."""
         shared = {name: _text(value) for name, value in self.state.plan.base_settings.items()}
         return {**shared, **self.domains()}
 

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from tune_dml.record.ledger import read_events
@@ -127,11 +128,13 @@ class Proof:
             return 0
         names = {name for name, *_ in expected.points}
         foreign = [point for point in points - expected.points if point[0] in names]
-        if not foreign:
-            return 0
+        return sum((expected.key, time) not in self._ends for _, _, time, _ in foreign) if foreign else 0
+
+    @cached_property
+    def _ends(self) -> set[tuple[str, int]]:
+        """Every end that a trial ever had, and when: what an earlier one had shown stays in the store."""
         events = read_events(self._projection.state.folder)
-        earlier = {milliseconds(event.time) for event in events if (event.kind, event.key) == ("ended", expected.key)}
-        return sum(time not in earlier for _, _, time, _ in foreign)
+        return {(event.key, milliseconds(event.time)) for event in events if event.kind == "ended"}
 
 
 def _wrong(expected: _Expected, stored: StoredRun, missing: frozenset[Located], foreign: int) -> Iterator[str]:
