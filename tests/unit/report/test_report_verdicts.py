@@ -20,6 +20,7 @@ from tune_dml.report import summary, write_report
 from tune_dml.report.measured import measure
 from tune_dml.report.naming import metric_name
 from tune_dml.space import Grid, Knob, LogRange, Range
+from tune_dml.stats.looks import level_left
 
 LR = Knob("optim.lr", LogRange(1e-4, 1e-1), symbol="lr")
 MARGIN = Knob("loss.margin", Range(0.1, 1.0), symbol="m")
@@ -220,13 +221,13 @@ def test_two_seeds_are_honest(tmp_path: Path) -> None:
 def test_trust_says_what_was_spent_and_how_noise_departs(tmp_path: Path) -> None:
     found = judged(tmp_path, seeds=range(5), failures={("rho=0.5", 2): ("failed", "no disk")})
     trust = found.data["trust"]
-    assert trust["level"] == trust["error_spent"] == pytest.approx(0.02)  # half is left for the lost trial
+    assert trust["level"] == trust["error_spent"] == pytest.approx(0.04 * 29 / 30)  # the rest waits for the lost trial
     assert trust["planned_seeds"] == 5
     assert 0.25 <= trust["epsilon"]["regularizer.rho"] <= 1
     text = by_id(read(found.files.html.read_text()), "trust").text
     assert "1 of 30 trials gave no number" in text
-    assert "2% of 5% is spent" in text
-    assert "once, at 2.5 seeds a cell; planned before the first: 5; where trials had failed, half" in text
+    assert "3.87% of 5% is spent" in text
+    assert "once, at 4.83 seeds a cell; planned before the first: 5" in text
 
 
 def test_looks_on_record_leave_less_for_this_one(tmp_path):
@@ -234,8 +235,8 @@ def test_looks_on_record_leave_less_for_this_one(tmp_path):
     earlier = tuple(Look(seeds, 5, "report", 1.0, 6 * seeds, str(seeds)) for seeds in (3, 5))
     results = replace(results, looks=earlier)
     measured = measure(results)
-    assert measured.looks.level == pytest.approx(0.05 * 0.2 * (1 - 5 / 8))
-    assert "99.6% simultaneous interval" in summary(results).verdicts[0]
+    assert measured.looks.level == pytest.approx(level_left([3, 5, 8], planned=5))
+    assert "98.3% simultaneous interval" in summary(results).verdicts[0]
     text = by_id(read(write_report(results, tmp_path / "report").html.read_text()), "trust").text
     assert "3 times, at 3, 5, 8 seeds a cell; planned before the first: 5" in text
 

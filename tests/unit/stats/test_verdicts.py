@@ -10,7 +10,6 @@ from tune_dml.papers.published import published_rows
 from tune_dml.stats.best import compare_with_best, judge_best
 from tune_dml.stats.curve import fit_parabola
 from tune_dml.stats.equivalence import judge_equivalence, judge_order
-from tune_dml.stats.looks import error_spent, level_left
 from tune_dml.stats.matters import compare_all_with, judge_matters
 from tune_dml.stats.noise import fit_pairs
 from tune_dml.stats.printed import judge_printed
@@ -151,37 +150,6 @@ def test_order_counts_established_pairs_only() -> None:
     found = judge_order(bounds.estimate, bounds.low, bounds.high, [1, 2, 3])
     assert (found.same, found.opposite, found.open) == (2, 0, 1)
     assert (found.low, found.high) == pytest.approx((1 / 3, 1))
-
-
-@pytest.mark.parametrize("planned", [None, 3, 10])
-def test_looks_never_spend_more_than_alpha(planned: int | None) -> None:
-    seen: list[float] = []
-    total = 0.0
-    for seeds in (3, 3.5, 5, 5, 8, 20, 400):
-        new = seeds > max(seen, default=0)
-        seen.append(seeds)
-        level = level_left(seen, planned=planned)
-        assert 0 < level < 0.05
-        total += level if new else 0
-        assert total == pytest.approx(error_spent(seen, planned=planned))
-    assert total < 0.05
-
-
-def test_looking_again_costs_nothing() -> None:
-    assert level_left([3, 5, 5]) == level_left([3, 5]) == level_left([3, 5, 4])
-    assert level_left([3], planned=3) == pytest.approx(0.04)
-    for call in (lambda: level_left([]), lambda: level_left([3], planned=0)):
-        with pytest.raises(ValueError, match="must"):
-            call()
-
-
-def test_extending_until_decided_stays_honest() -> None:
-    values = np.random.default_rng(0).normal(size=(400, 6, 12))
-    claimed = np.zeros(400, dtype=bool)
-    for seeds in range(3, 13):
-        level = level_left(list(range(3, seeds + 1)), planned=12)
-        claimed |= (all_pairs(values[..., :seeds], level).low > 0).any((1, 2))
-    assert claimed.mean() <= 0.06
 
 
 def test_a_race_stops_the_bad_cells_first_and_keeps_the_leader() -> None:

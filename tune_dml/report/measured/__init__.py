@@ -14,15 +14,12 @@ from tune_dml.record.results import Results, TrialResult
 from tune_dml.record.state import TrialStatus
 from tune_dml.report.measured.cell import MeasuredArm, MeasuredCell, RaceFindings, race_findings
 from tune_dml.report.measured.knob import CurvePoint, MeasuredKnob, measure_knob, point_of
+from tune_dml.report.measured.looks import Looks, looks_of
 from tune_dml.report.measured.traces import Candidate, Histories, Pair, histories_of, pair_of, read_rows
 from tune_dml.report.naming import MetricName, metric_name
 from tune_dml.space import Value
 from tune_dml.stats import ExcludedCell, SeedTable, compare_all_with
-from tune_dml.stats.looks import error_spent, level_left, seeds_counted
 from tune_dml.stats.simultaneous import all_pairs, comparison_bars
-
-ALPHA = 0.05
-"""The error that all looks at a sweep may spend together, for each family of statements."""
 
 _STATUSES: tuple[TrialStatus, ...] = ("finished", "diverged", "failed", "stopped", "running", "missing")
 
@@ -38,43 +35,6 @@ class AgainstBaseline:
     low: float
     high: float
     verdict: Literal["better", "worse", "undecided"]
-
-
-@dataclass(frozen=True)
-class Looks:
-    """What was spent on looking at the sweep while it grew."""
-
-    seeds: tuple[float, ...]
-    """The seeds a cell had at each look, on average; the present one is the last."""
-    planned: int
-    """The seeds that were planned before the first look."""
-    recorded: bool = True
-    """Looks at results of other programs are not: one is assumed, which spends all of the error."""
-    share: float = 1.0
-    """Of the cells that were begun, those that are left where some were stopped early: they were chosen by their own
-    numbers, so they get their share of the error alone (benchmarks/verdict_stopping.py)."""
-    some_had_failed: bool = False
-    """Whether trials had failed at some look, which counts half of what was new to it."""
-
-    @property
-    def level(self) -> float:
-        """The error that the present look may spend."""
-        if not self.recorded:
-            return ALPHA
-        return self.share * (level_left(self.seeds, planned=self.planned, alpha=ALPHA) or ALPHA)
-
-    @property
-    def spent(self) -> float:
-        """The error of all looks together."""
-        if not self.recorded:
-            return ALPHA
-        return error_spent(self.seeds, planned=self.planned, alpha=ALPHA)
-
-    def level_at(self, seeds: float) -> float:
-        """What a further look, at so many seeds, may spend."""
-        if not self.recorded:
-            return ALPHA
-        return self.share * level_left((*self.seeds, seeds), planned=self.planned, alpha=ALPHA)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,17 +100,17 @@ class Measured:
 
     @cached_property
     def looks(self) -> Looks:
-        """Those on record, and the present one."""
-        past, counts = self.results.looks, self.counts
-        ended = len(self.results.trials) - counts.get("running", 0) - counts.get("missing", 0)
-        failed = 0 if self.results.race else counts.get("failed", 0)
-        planned = past[0].planned if past else len(self.seeds)
-        seeds = [float(look.seeds) for look in past]
-        if not past or (past[-1].trials, past[-1].failed) != (ended, failed):  # the present one is not on record
-            before = max(seeds, default=0.0)
-            seeds.append(seeds_counted(ended / max(1, len(self.cells)), before, failed=failed > 0))
-        recorded, halved = self.results.imported is None, failed > 0 or any(look.failed for look in past)
-        return Looks(tuple(seeds), max(1, planned), recorded, self._share_left, halved)
+        """Looks at the sweep: those on record, and the present one."""
+        trials, planned, imported = self.results.trials, len(self.seeds), self.results.imported is not None
+        cells = len({trial.cell.digest for trial in trials})
+        return looks_of(self.results.looks, trials, cells, planned, imported=imported, share=self._share_left)
+
+    @cached_property
+    def confirmation_looks(self) -> Looks:
+        """Looks at the fresh seeds of the confirmation: those on record, and the present one."""
+        trials = self.results.confirmed
+        cells, planned = len({trial.cell.digest for trial in trials}), len({trial.seed for trial in trials})
+        return looks_of(self.results.confirmation_looks, trials, cells, planned)
 
     @property
     def _share_left(self) -> float:

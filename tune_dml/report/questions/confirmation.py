@@ -11,7 +11,6 @@ from tune_dml.record.results import TrialResult
 from tune_dml.report.measured import Measured
 from tune_dml.report.measured.alike import alike
 from tune_dml.report.measured.cell import MeasuredCell, best_cells
-from tune_dml.report.naming import MetricName
 from tune_dml.report.questions import question
 from tune_dml.report.section import Block, Card, Entry, Section, Table, Text, number, plain, signed, words
 from tune_dml.report.steps import Step, go_on
@@ -64,9 +63,9 @@ def confirmation(measured: Measured) -> Section | None:
         return Section("", "", "", steps=_steps(measured), data=nothing)
     cells = _cells(measured)
     outcome = _judged(measured, cells)
-    body: list[Block] = [Text(" ".join(outcome.sentences)), _scores(measured.metric, cells)]
+    body: list[Block] = [Text(" ".join(outcome.sentences)), _scores(measured, cells)]
     if any(cell.gain for cell in cells):
-        body.append(_gains(measured.metric, cells))
+        body.append(_gains(measured, cells))
     body.append(_trials(measured))
     title, first = "Does the winner hold?", outcome.sentences[0]
     style = {"holds": "better", "worse": "worse"}.get(outcome.verdict, "undecided")
@@ -113,7 +112,11 @@ def _cells(measured: Measured) -> tuple[ConfirmedCell, ...]:
     before = SeedTable.of({cell.label: cell.values for cell in chosen}, measured.seeds, resolution=measured.resolution)
     baseline = 0 if chosen[0].cell.baseline else None
     return tuple(
-        _confirmed(cell, trials[cell.cell.digest], _Scores(before, fresh, row, baseline, measured.sign))
+        _confirmed(
+            cell,
+            trials[cell.cell.digest],
+            _Scores(before, fresh, row, baseline, measured.sign, measured.confirmation_looks.level),
+        )
         for row, cell in enumerate(chosen)
     )
 
@@ -127,6 +130,8 @@ class _Scores:
     row: int
     baseline: int | None
     sign: float
+    alpha: float
+    """The error level of this look at the fresh seeds."""
 
     def optimism(self, before: Interval, fresh: Interval) -> float:
         """How much better something looked before."""
@@ -135,10 +140,10 @@ class _Scores:
 
 def _confirmed(cell: MeasuredCell, trials: Sequence[TrialResult], scores: _Scores) -> ConfirmedCell:
     row, baseline = scores.row, scores.baseline
-    selection, again = cell_interval(scores.before, row), cell_interval(scores.fresh, row)
+    selection, again = (cell_interval(table, row, scores.alpha) for table in (scores.before, scores.fresh))
     gain, gain_optimism = None, math.nan
     if baseline is not None and row != baseline:
-        gain = paired_difference(scores.fresh, row, baseline)
+        gain = paired_difference(scores.fresh, row, baseline, scores.alpha)
         gain_optimism = scores.optimism(paired_difference(scores.before, row, baseline), gain)
     lost = tuple(
         f"seed {trial.seed} {trial.status}{': ' if trial.reason else ''}{trial.reason}"
@@ -212,13 +217,12 @@ def _leading(measured: Measured, winner: ConfirmedCell, verdict: str, baseline: 
     if not fresh.n:
         return f"{winner.label}, which validation selects, has no number on fresh seeds yet."
     if gain is None:
-        return (
-            f"{winner.label}, which validation selects, has {metric.label} {_with_interval(metric, fresh)} on {seeds}."
-        )
+        return f"{winner.label}, which validation selects, has {metric.label} {_with_interval(measured, fresh)} on {seeds}."
     if not gain.n or not math.isfinite(gain.low):
         return f"Undecided whether {winner.label} holds: {seeds} shared with {baseline} give no interval."
     ends = f"{metric.signed(gain.low)} to {metric.signed(gain.high)}"
-    interval = f"{metric.signed(gain.mean)} (95% interval {ends}, paired t over {gain.n} fresh seeds)"
+    confidence = measured.confirmation_looks.confidence
+    interval = f"{metric.signed(gain.mean)} ({confidence} interval {ends}, paired t over {gain.n} fresh seeds)"
     if verdict == "holds":
         return f"{winner.label} holds: it is better than {baseline} on fresh seeds, {interval}."
     if verdict == "worse":
@@ -226,14 +230,16 @@ def _leading(measured: Measured, winner: ConfirmedCell, verdict: str, baseline: 
     return f"Undecided whether {winner.label} holds: against {baseline} it is {interval} on fresh seeds."
 
 
-def _with_interval(metric: MetricName, interval: Interval) -> str:
+def _with_interval(measured: Measured, interval: Interval) -> str:
+    metric = measured.metric
     if not math.isfinite(interval.low):
         return metric.number(interval.mean)
     ends = f"{metric.number(interval.low)} to {metric.number(interval.high)}"
-    return f"{metric.number(interval.mean)} (95% interval {ends}, Student's t)"
+    return f"{metric.number(interval.mean)} ({measured.confirmation_looks.confidence} interval {ends}, Student's t)"
 
 
-def _scores(metric: MetricName, cells: tuple[ConfirmedCell, ...]) -> Table:
+def _scores(measured: Measured, cells: tuple[ConfirmedCell, ...]) -> Table:
+    metric = measured.metric
     rows = tuple(
         (words(cell.label), plain(cell.selection.n), number(metric, cell.selection.mean),
          words(f"{cell.fresh.n} of {cell.planned}"), number(metric, cell.fresh.mean), number(metric, cell.fresh.low),
@@ -241,21 +247,25 @@ def _scores(metric: MetricName, cells: tuple[ConfirmedCell, ...]) -> Table:
         for cell in cells
     )  # fmt: skip
     caption = (
-        f"{metric.axis} on the seeds that chose the cells and on fresh ones, with the 95% interval of the fresh mean "
+        f"{metric.axis} on the seeds that chose the cells and on fresh ones, with the "
+        f"{measured.confirmation_looks.confidence} interval of the fresh mean "
         "(Student's t). Optimism: how much better the cell looked on the seeds that chose it."
     )
     columns = ("cell", "seeds", "selection score", "fresh seeds", "confirmation score", "low", "high", "optimism")
     return Table("confirmation", caption, columns, rows)
 
 
-def _gains(metric: MetricName, cells: tuple[ConfirmedCell, ...]) -> Table:
+def _gains(measured: Measured, cells: tuple[ConfirmedCell, ...]) -> Table:
+    metric, confidence = measured.metric, measured.confirmation_looks.confidence
     rows: tuple[tuple[Entry, ...], ...] = tuple(
         (words(cell.label), plain(cell.gain.n), signed(metric, cell.gain.mean), signed(metric, cell.gain.low),
          signed(metric, cell.gain.high), signed(metric, cell.gain_optimism))
         for cell in cells
         if cell.gain
     )  # fmt: skip
-    caption = "Cell minus baseline within fresh seeds, with its own 95% interval (paired t); optimism as above."
+    caption = (
+        f"Cell minus baseline within fresh seeds, with its own {confidence} interval (paired t); optimism as above."
+    )
     return Table("confirmation-gains", caption, ("cell", "fresh seeds", "gain", "low", "high", "optimism"), rows)
 
 
