@@ -38,6 +38,7 @@ MS_CUB200 = Protocol.cited(
             "training.steps": 3000,
         },
     ),
+    Stated(f"{_CODE}, ret_benchmark/utils/init_methods.py, lines 14 to 16", {"model.head_init": "he_fan_out"}),
     Stated("open: the code judges every 200 steps on test", {"training.eval_every": 600}),
     CROP_227,
     KS_TO_32,

@@ -38,6 +38,9 @@ _COMMON = (
             "batch.batch_size": 120,
         },
     ),
+    Stated(
+        f"{_CODE}, models/bninception.py, lines 242 and 248: nn.Linear as torch starts it", {"model.head_init": "torch"}
+    ),
     CROP_227,
     LAST,
     Stated("open: the code evaluates every 100 to 500 steps", {"training.eval_every": 500}),

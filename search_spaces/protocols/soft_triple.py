@@ -36,6 +36,7 @@ _COMMON = (
             "training.epochs": 50,
         },
     ),
+    Stated(f"{_CODE}, net/bninception.py, line 253: nn.Linear as torch starts it", {"model.head_init": "torch"}),
     Stated("open: an option of the code; on, as the other papers have it", {"model.freeze_bn": True}),
     CROP_224,
     LAST,
