@@ -14,7 +14,7 @@ from trainables.resolve import Layer, resolve
 from tune_dml.catalogue import protocols
 from tune_dml.papers.fidelity import DecidedPart
 from tune_dml.planning.protocol_choice import protocol_layer
-from tune_dml.space import Decision, Sheet, Value
+from tune_dml.space import Decision, FidelitySheet, Value
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "fidelity.md"
@@ -48,7 +48,7 @@ def page() -> str:
     return "\n".join([HEAD, *(_sheet(sheet) for sheet in SHEETS)])
 
 
-def _sheet(sheet: Sheet) -> str:
+def _sheet(sheet: FidelitySheet) -> str:
     resolved = {name: settings_of(name) for name in sheet.protocols}
     lines = [f"## {sheet.title}", "", f"Read: {sheet.read}", ""]
     lines += [f"Protocols: {', '.join(f'`{name}`' for name in resolved)}.", "", _count(sheet), ""]
@@ -63,7 +63,7 @@ def _sheet(sheet: Sheet) -> str:
     return "\n".join([*lines, ""])
 
 
-def _count(sheet: Sheet) -> str:
+def _count(sheet: FidelitySheet) -> str:
     verdicts = [decision.verdict for decision in sheet.decisions]
     return ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in ("equal", "differs", "unknown")) + "."
 

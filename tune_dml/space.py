@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 from trainables.errors import Problem, nearest
 from tune_dml.papers.fidelity import Decision as Decision
+from tune_dml.papers.fidelity import FidelitySheet as FidelitySheet
 from tune_dml.papers.fidelity import Setting as Setting
-from tune_dml.papers.fidelity import Sheet as Sheet
 from tune_dml.papers.paper import METHOD as METHOD
 from tune_dml.papers.paper import Citation as Citation
 from tune_dml.papers.paper import Paper as Paper

@@ -5,13 +5,13 @@ from __future__ import annotations
 from search_spaces.fidelity.shared import CROP_227, ON_VALIDATION, SELECTION, WEIGHTS, named
 from search_spaces.papers import DRO
 from search_spaces.protocols import dro
-from tune_dml.space import Decision, Sheet
+from tune_dml.space import Decision, FidelitySheet
 
 _NARROW = ("*-64",)
 _WIDE = ("dro/cub200", "dro/cars196", "dro/inshop")
 _SMALL = ("dro/cub200*", "dro/cars196*")
 
-DRO_SHEET = Sheet(
+DRO_SHEET = FidelitySheet(
     "DRO",
     DRO,
     "Released code at commit e12a417, paper. The code's scripts are for CUB with 512 dimensions.",

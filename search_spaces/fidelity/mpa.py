@@ -12,13 +12,13 @@ from search_spaces.protocols.mpa import (
     MPA_PROXY_NCA,
     MPA_SOFT_TRIPLE,
 )
-from tune_dml.space import Decision, Sheet
+from tune_dml.space import Decision, FidelitySheet
 
 _PLACE = "paper, section 4.2"
 _OPEN = "not stated (paper, section 4.2)"
 _AS_PROXY_ANCHOR = "As in the released code of Proxy-Anchor, whose losses the paper extends."
 
-MPA_SHEET = Sheet(
+MPA_SHEET = FidelitySheet(
     "MPA",
     MPA,
     "Paper, sections 4.1 to 4.4; no code was released, and none was found under the paper's name.",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from search_spaces.fidelity.shared import CROP_227, ON_VALIDATION, SELECTION, WEIGHTS, named
 from search_spaces.papers import MULTI_SIMILARITY
 from search_spaces.protocols.multi_similarity import MS_CUB200
-from tune_dml.space import Decision, Sheet
+from tune_dml.space import Decision, FidelitySheet
 
-MS_SHEET = Sheet(
+MS_SHEET = FidelitySheet(
     "Multi-similarity",
     MULTI_SIMILARITY,
     "Released code at commit 8db6c9c. Files lie in ret_benchmark/ where no folder is named.",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from search_spaces.fidelity.shared import CROP_224, CUT_AT_256, ON_VALIDATION, SELECTION, WEIGHTS, named
 from search_spaces.papers import PROXY_ANCHOR
 from search_spaces.protocols import proxy_anchor
-from tune_dml.space import Decision, Sheet
+from tune_dml.space import Decision, FidelitySheet
 
 _SMALL = ("proxy_anchor/cub200", "proxy_anchor/cars196")
 _LARGE = ("proxy_anchor/sop", "proxy_anchor/inshop")
 
-PROXY_ANCHOR_SHEET = Sheet(
+PROXY_ANCHOR_SHEET = FidelitySheet(
     "Proxy-Anchor",
     PROXY_ANCHOR,
     "Released code at commit 51db570, with the options of the commands in its README. Files lie in code/.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from search_spaces.fidelity.shared import CROP_227, ON_VALIDATION, SELECTION, WEIGHTS, named
 from search_spaces.papers import SEC
 from search_spaces.protocols.sec import SEC_MS, SEC_MS_PLAIN, SEC_NPAIR, SEC_SEMIHARD, SEC_TML, SEC_TRIPLET
-from tune_dml.space import Decision, Sheet
+from tune_dml.space import Decision, FidelitySheet
 
 _SMALL = ("sec/cub200*", "sec/cars196*")
 _PRODUCTS = ("sec/sop*", "sec/inshop*")
@@ -290,7 +290,7 @@ _DATA = (
     ),
 )
 
-SEC_SHEET = Sheet(
+SEC_SHEET = FidelitySheet(
     "SEC: retrieval",
     SEC,
     "Released code at commit f118c0e, supplement, rebuttal. The tuplet margin loss is in the rebuttal alone.",

@@ -6,7 +6,7 @@ from search_spaces.fidelity.shared import named
 from search_spaces.papers import SEC
 from search_spaces.protocols.faces import FACES
 from search_spaces.protocols.simclr import SIMCLR, SIMCLR_LINEAR_HEAD, SIMCLR_LONGER
-from tune_dml.space import Decision, Sheet
+from tune_dml.space import Decision, FidelitySheet
 
 _NOT_RELEASED = "no code was released; supplement, section B"
 _HEAD_UNKNOWN = Decision(
@@ -18,7 +18,7 @@ _HEAD_UNKNOWN = Decision(
     why="As in the authors' code for retrieval.",
 )
 
-FACES_SHEET = Sheet(
+FACES_SHEET = FidelitySheet(
     "SEC: faces",
     SEC,
     "Supplement, sections B.2 and D.2 and Table 6; no code was released.",
@@ -108,7 +108,7 @@ FACES_SHEET = Sheet(
     ),
 )
 
-SIMCLR_SHEET = Sheet(
+SIMCLR_SHEET = FidelitySheet(
     "SEC: contrastive learning",
     SEC,
     "Supplement, section B.3 and Table 7; rebuttal, Table 1; no code was released.",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from search_spaces.fidelity.shared import CROP_224, CUT_AT_256, ON_VALIDATION, SELECTION, WEIGHTS, named
 from search_spaces.papers import SOFT_TRIPLE
 from search_spaces.protocols import soft_triple
-from tune_dml.space import Decision, Sheet
+from tune_dml.space import Decision, FidelitySheet
 
-SOFT_TRIPLE_SHEET = Sheet(
+SOFT_TRIPLE_SHEET = FidelitySheet(
     "SoftTriple",
     SOFT_TRIPLE,
     "Released code at commit cc1c32d, with the options of the command for Cars196 in its README.",

@@ -56,7 +56,7 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Sheet:
+class FidelitySheet:
     """The decisions of one paper, and the protocols that follow it."""
 
     title: str
@@ -66,7 +66,3 @@ class Sheet:
     protocols: tuple[str, ...]
     """Their names."""
     decisions: tuple[Decision, ...]
-
-    def decisions_of(self, protocol: str) -> list[Decision]:
-        """The decisions about the protocol of a name."""
-        return [decision for decision in self.decisions if decision.is_about(protocol)]
