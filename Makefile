@@ -105,6 +105,7 @@ bench-orchestration: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/generate_studies.py
+	$(BIN)/python docs/generate_fidelity.py
 
 clean:
 	rm -rf $(VENV) $(VISION) build *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from search_spaces.protocols.ours import GLYPHS_DRO, GLYPHS_PROXY
+from search_spaces.protocols.proxy_anchor import (
+    PROXY_ANCHOR_CARS196,
+    PROXY_ANCHOR_CUB200,
+    PROXY_ANCHOR_INSHOP,
+    PROXY_ANCHOR_SOP,
+)
+from search_spaces.protocols.sec import SEC_MS_PLAIN
 from tune_dml.space import Arm, Grid, Knob, Space
+
+_PROXIES = (GLYPHS_PROXY, PROXY_ANCHOR_CUB200, PROXY_ANCHOR_CARS196, PROXY_ANCHOR_SOP, PROXY_ANCHOR_INSHOP)
 
 SPACE = Space(
     name="later_losses",
@@ -17,13 +26,14 @@ SPACE = Space(
         Arm("SupCon", {"loss.name": "supcon"}),
         Arm("Circle", {"loss.name": "circle"}),
         Arm("Recall@k surrogate", {"loss.name": "recall_at_k_surrogate"}),
-        Arm("Proxy-NCA++", {"loss.name": "proxy_nca_pp"}, protocols=(GLYPHS_PROXY,)),
-        Arm("Proxy-Anchor", {"loss.name": "proxy_anchor"}, protocols=(GLYPHS_PROXY,)),
+        Arm("Proxy-NCA++", {"loss.name": "proxy_nca_pp"}, protocols=_PROXIES),
+        Arm("Proxy-Anchor", {"loss.name": "proxy_anchor"}, protocols=_PROXIES),
     ),
     baseline="multi-similarity",
-    protocols=(GLYPHS_DRO,),
+    protocols=(GLYPHS_DRO, *SEC_MS_PLAIN),
     margin=1.0,
-    differs="proxy losses draw batches at random and train twice the steps; pair losses draw five pictures a class",
+    differs="proxy losses draw batches at random and train as Proxy-Anchor, on glyphs for twice the steps; pair losses draw "
+    "five pictures a class and train as plain multi-similarity",
     notes=("Each with the values of its own paper; `--tune optim.lr` gives each its own rate.",),
 )
 

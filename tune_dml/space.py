@@ -5,7 +5,7 @@ A space is a declaration: which knob the study is about, the values as printed i
 `tune_dml.planning.plan` turns it into cells.
 """
 
-# ruff: noqa: PLC0414 - the words of `papers.paper` are words of a space too, and taken from here
+# ruff: noqa: PLC0414 - the words of `papers.paper` and `papers.fidelity` are words of a space too, and taken from here
 from __future__ import annotations
 
 import math
@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from trainables.errors import Problem, nearest
+from tune_dml.papers.fidelity import Decision as Decision
+from tune_dml.papers.fidelity import FidelitySheet as FidelitySheet
+from tune_dml.papers.fidelity import Setting as Setting
 from tune_dml.papers.paper import METHOD as METHOD
 from tune_dml.papers.paper import Citation as Citation
 from tune_dml.papers.paper import Paper as Paper
