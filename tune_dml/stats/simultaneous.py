@@ -42,6 +42,10 @@ class Bounds:
     low: Array
     high: Array
 
+    def times(self, sign: float) -> Bounds:
+        """The intervals of the values times 1 or -1."""
+        return self if sign == 1 else Bounds(-self.estimate, -self.high, -self.low)
+
 
 def all_pairs(
     values: Array, alpha: float = 0.05, noise: PairNoise | None = None, *, among: NDArray[np.bool_] | None = None

@@ -148,7 +148,13 @@ def _compare(measured: Measured) -> _ComparedArms | None:
         alike = _at_equal_budgets(measured.sign * tables[row], _hours(arm), budget)
         equal = tuple(measured.sign * value for value in alike)
         rows.append(ArmAtBest(label, arm.trained[chosen].label, score, bars[label], against, len(arm.trained), *equal))
-    rows.sort(key=lambda arm: -measured.sign * np.nan_to_num(arm.score.mean, nan=-measured.sign * np.inf))
+    beaten = {(d.second if measured.sign * d.low > 0 else d.first) for d in matters.differences if d.at_least > 0}
+    if beaten >= set(table.labels):
+        beaten = set()
+    # where seeds are lost a mean may lead that another arm, on the seeds of both, certainly beats
+    rows.sort(
+        key=lambda arm: (arm.arm in beaten, -measured.sign * np.nan_to_num(arm.score.mean, nan=-measured.sign * np.inf))
+    )
     return _ComparedArms(tuple(rows), lost, matters, measured.seeds[: best.choosing], budget)
 
 
