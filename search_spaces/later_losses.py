@@ -5,6 +5,8 @@ from __future__ import annotations
 from search_spaces.protocols.ours import GLYPHS_DRO, GLYPHS_PROXY
 from tune_dml.space import Arm, Grid, Knob, Space
 
+_PAIRS = ("multi-similarity",)
+
 SPACE = Space(
     name="later_losses",
     title="Losses of later years: SupCon, Circle, Proxy-NCA++, the Recall@k surrogate",
@@ -14,10 +16,10 @@ SPACE = Space(
     fixed={},
     arms=(
         Arm("multi-similarity", {"loss.name": "multi_similarity"}),
-        Arm("SupCon", {"loss.name": "supcon"}),
-        Arm("Circle", {"loss.name": "circle"}),
-        Arm("Recall@k surrogate", {"loss.name": "recall_at_k_surrogate"}),
-        Arm("Proxy-NCA++", {"loss.name": "proxy_nca_pp"}, protocols=(GLYPHS_PROXY,)),
+        Arm("SupCon", {"loss.name": "supcon"}, against=_PAIRS),
+        Arm("Circle", {"loss.name": "circle"}, against=_PAIRS),
+        Arm("Recall@k surrogate", {"loss.name": "recall_at_k_surrogate"}, against=_PAIRS),
+        Arm("Proxy-NCA++", {"loss.name": "proxy_nca_pp"}, protocols=(GLYPHS_PROXY,), against=("Proxy-Anchor",)),
         Arm("Proxy-Anchor", {"loss.name": "proxy_anchor"}, protocols=(GLYPHS_PROXY,)),
     ),
     baseline="multi-similarity",
@@ -36,7 +38,7 @@ MEMORY = Space(
     fixed={"loss.name": "dro_topk", "loss.base": "margin", "loss.k": 160},
     arms=(
         Arm("no memory", {"memory.size": 0}, knobs=()),
-        Arm("memory", {"memory.start": 50}),
+        Arm("memory", {"memory.start": 50}, against=("no memory",)),
     ),
     baseline="no memory",
     protocols=(GLYPHS_DRO,),

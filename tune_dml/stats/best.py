@@ -131,7 +131,7 @@ def judge_best(
     Values move in steps of `resolution`. `noise`, `pairs`, `crossed`: as of `compare_with_best`, of the rows that trained in
     their order; the intervals of the sensitivity verdict are `pairs`.
     """
-    trained = np.flatnonzero(np.isfinite(values).any(-1))
+    trained = np.arange(len(values)) if crossed is not None else np.flatnonzero(np.isfinite(values).any(-1))
     if len(trained) < 2:
         return Best("undecided", "fewer than two values trained", tuple(trained.tolist()), ())
     if noise is None or len(trained) < len(values):
@@ -143,7 +143,8 @@ def judge_best(
     ordered = np.argsort(np.asarray(knob)[trained], kind="stable")
     bounds = BestBounds(*(each[ordered] for each in (bounds.candidates, bounds.alone, bounds.behind)))
     order = trained[ordered]
-    best = int(np.argmax(np.where(bounds.candidates, _means(values[order]), -np.inf)))
+    lead = np.nan_to_num(pairs.estimate).mean(-1)[ordered]
+    best = int(np.argmax(np.where(bounds.candidates, lead, -np.inf)))
     within = tuple(order[_run(bounds.behind < margin, best)].tolist()) if bounds.candidates.any() else ()
     place, reason = _place(bounds, matters, len(order))
     behind = np.full(len(values), np.inf)
@@ -166,11 +167,6 @@ def _no_nearer(behind: Array, candidates: Mask, pairs: Bounds) -> Array:
     only = candidates & (candidates.sum(-1, keepdims=True) == 1)
     nearest = np.where(np.eye(behind.shape[-1], dtype=bool), 0.0, pairs.low).max(-2)
     return np.where(only, 0.0, np.maximum(behind, nearest))
-
-
-def _means(values: Array) -> Array:
-    held = np.isfinite(values)
-    return np.asarray(np.where(held, values, 0.0).sum(-1) / np.maximum(held.sum(-1), 1))
 
 
 def _run(sure: Mask, best: int) -> NDArray[np.intp]:

@@ -196,12 +196,12 @@ def _pairs(measured: Measured, knob: MeasuredKnob) -> Bounds | None:
     cells = dict(zip(knob.labels, knob.cells or knob.labels, strict=True))
     rows = [against.get(cells[label]) for label in labels]
     ends = [sorted((measured.sign * row.low, measured.sign * row.high)) for row in rows if row and knob.cells]
-    if len(ends) < len(labels):
-        return bounds
-    low, high = np.array(ends).T
-    apart = low[:, None] - high[None, :]
-    np.fill_diagonal(apart, 0.0)
-    return Bounds(bounds.estimate, np.maximum(bounds.low, apart), np.minimum(bounds.high, -apart.T))
+    if len(ends) == len(labels):
+        low, high = np.array(ends).T
+        apart = low[:, None] - high[None, :]
+        np.fill_diagonal(apart, 0.0)
+        bounds = Bounds(bounds.estimate, np.maximum(bounds.low, apart), np.minimum(bounds.high, -apart.T))
+    return bounds.implied()
 
 
 def _side(place: str) -> Side:
