@@ -212,10 +212,15 @@ class Space:
         """The arm that the others are compared with; None where there is none."""
         return self.baseline.name if isinstance(self.baseline, Arm) else self.baseline
 
-    @property
-    def gains(self) -> tuple[tuple[str, str], ...]:
-        """The declared contrasts: an arm, and the arm over which it may gain."""
-        return tuple((arm.name, other) for arm in self.every_arm for other in arm.against)
+    def contrasts_among(self, names: Set[str]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+        """The declared contrasts between arms of these names.
+
+        Returns:
+            (arm, arm over which it may gain) of each gain, and the pairs of arms whose gains are compared.
+        """
+        gains = [(arm.name, other) for arm in self.every_arm for other in arm.against if {arm.name, other} <= names]
+        gaining = {arm for arm, _ in gains}
+        return gains, [pair for pair in self.gain_differences if set(pair) <= gaining]
 
     def arm(self, name: str) -> Arm:
         """The arm of a name. Raises KeyError where there is none."""

@@ -5,8 +5,8 @@
                  so that no sentence names a value best and certainly worse. Those intervals are nearly always the wider
                  ones: the true best stays in with probability 1 - alpha (benchmarks/verdict_contrasts.py)
     edge         an outermost value is certainly better than every other one. That is an intersection-union test: each
-                 comparison at alpha, no correction, because all of them must succeed
-                 An edge that is the only candidate is an edge too
+                 comparison at alpha / 2, no further correction, because all of them must succeed. Such a value is the only
+                 candidate, and an edge that is the only candidate is claimed too
     interior     both outermost values are out of the candidates; equal cells give that at most alpha of the time
     within       cells whose distance to the best is certainly below the margin (Edwards and Hsu 1983)
 
@@ -83,9 +83,10 @@ def compare_with_best(
     m = noise.shared.shape[-1]
     if crossed is None:
         family = half_widths(noise, alpha, m - 1, sides=1, beside=True)
-        single = half_widths(noise, alpha, 1, sides=1)
+        single = half_widths(noise, alpha, 1, sides=2)  # half the level for each of the two edges
     else:
-        family, single = (_reach_of_averages(crossed, m, alpha, comparisons) for comparisons in (m - 1, 1))
+        family = _reach_of_averages(crossed, m, alpha, m - 1)
+        single = _reach_of_averages(crossed, m, alpha / 2, 1)
     pairs = pairs or all_pairs(values, alpha, noise)
     lead = np.nan_to_num(pairs.estimate)
     diagonal = np.eye(m, dtype=bool)

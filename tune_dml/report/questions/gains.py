@@ -97,14 +97,13 @@ def gains(measured: Measured) -> Section | None:
 
 def _judge(measured: Measured) -> _Gains | None:
     space, arms = measured.results.plan.space, {arm.name: arm for arm in measured.arms}
-    declared = [pair for pair in space.gains if set(pair) <= arms.keys()]
+    declared, _ = space.contrasts_among(arms.keys())
     trained = {name: arm for name, arm in arms.items() if arm.trained}
-    judged = [pair for pair in declared if set(pair) <= trained.keys()]
+    judged, larger = space.contrasts_among(trained.keys())
     if not judged or (len(measured.seeds) < 2 and any(len(arm.trained) > 1 for arm in trained.values())):
         return None
     table = _at_best(measured, list(trained.values()))
     over = {arm: place for place, (arm, _) in enumerate(judged)}
-    larger = [pair for pair in space.gain_differences if set(pair) <= over.keys()]
     effects = estimate_gains(
         table.values,
         [(table.labels.index(arm), table.labels.index(other)) for arm, other in judged],
