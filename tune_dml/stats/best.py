@@ -22,6 +22,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import t as student
 
 from tune_dml.stats.contrasts import estimate_contrasts, main_effect
 from tune_dml.stats.matters import FullGrid
@@ -83,7 +84,9 @@ def compare_with_best(
     m = noise.shared.shape[-1]
     if crossed is None:
         family = half_widths(noise, alpha, m - 1, sides=1, beside=True)
-        single = half_widths(noise, alpha, 1, sides=2)  # half the level for each of the two edges
+        # half the level for each of the two edges, and by the pair's own noise: that of two edges may be the largest of all
+        own = student.isf(alpha / 2, np.maximum(noise.shared - 1, 1)) * np.sqrt(noise.own / noise.shared)
+        single = np.fmax(half_widths(noise, alpha, 1, sides=2), own)
     else:
         family = _reach_of_averages(crossed, m, alpha, m - 1)
         single = _reach_of_averages(crossed, m, alpha / 2, 1)
