@@ -149,12 +149,9 @@ def _compare(measured: Measured) -> _ComparedArms | None:
         equal = tuple(measured.sign * value for value in alike)
         rows.append(ArmAtBest(label, arm.trained[chosen].label, score, bars[label], against, len(arm.trained), *equal))
     beaten = {(d.second if measured.sign * d.low > 0 else d.first) for d in matters.differences if d.at_least > 0}
-    if beaten >= set(table.labels):
-        beaten = set()
-    # where seeds are lost a mean may lead that another arm, on the seeds of both, certainly beats
-    rows.sort(
-        key=lambda arm: (arm.arm in beaten, -measured.sign * np.nan_to_num(arm.score.mean, nan=-measured.sign * np.inf))
-    )
+    worst = -measured.sign * np.inf
+    # a mean may lead because of lost seeds although another arm is certainly better
+    rows.sort(key=lambda arm: (arm.arm in beaten, -measured.sign * np.nan_to_num(arm.score.mean, nan=worst)))
     return _ComparedArms(tuple(rows), lost, matters, measured.seeds[: best.choosing], budget)
 
 
