@@ -145,7 +145,7 @@ def judge_best(
     if raced is not None:
         bounds = _after_race(bounds, raced, pairs, trained, margin)
     ordered = np.argsort(np.asarray(knob)[trained], kind="stable")
-    bounds = BestBounds(*(each[ordered] for each in (bounds.candidates, bounds.alone, bounds.behind)))
+    bounds = BestBounds(bounds.candidates[ordered], bounds.alone[ordered], bounds.behind[ordered])
     order = trained[ordered]
     lead = np.nan_to_num(pairs.estimate).mean(-1)[ordered]
     best = int(np.argmax(np.where(bounds.candidates, lead, -np.inf)))

@@ -176,7 +176,7 @@ def _not_the_best(measured: Measured, knob: MeasuredKnob) -> set[str]:
     cells, bounds = dict(zip(knob.labels, knob.cells, strict=True)), knob.sensitivity.bounds
     if bounds is None:
         return set()
-    beaten = (bounds.times(measured.sign).low > 0).any(0).tolist()
+    beaten = np.atleast_1d((bounds.times(measured.sign).low > 0).any(0)).tolist()
     worse = {cells[label] for label, lost in zip(knob.sensitivity.labels, beaten, strict=True) if lost}
     best = locate_optimum(measured, knob)
     if best is not None and best.candidates:
